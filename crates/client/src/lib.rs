@@ -1,0 +1,3 @@
+//! One interface for every gateway: [`FileApi`], on the node of this process or over the wire.
+
+pub use types::api::*;

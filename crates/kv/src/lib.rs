@@ -1,0 +1,156 @@
+//! Ordered transactional key-value store: the only thing the catalogue knows of a metadata engine.
+//!
+//! An engine runs *closures* as serialisable transactions. A closure may be run again (retried), so it must not
+//! have effects outside its transaction. A closure that returns an error leaves nothing behind.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// Longest key (bytes). The embedded engine allows 511.
+pub const MAX_KEY: usize = 480;
+
+/// What can go wrong in an engine.
+#[derive(Debug, thiserror::Error)]
+pub enum KvError {
+    /// The storage below failed; the engine accepts no more changes until it is opened again.
+    #[error("metadata engine at {path}: {detail}; the engine takes no more changes, see the log and restart the node")]
+    Io {
+        /// Engine directory or address.
+        path: PathBuf,
+        /// What the storage said.
+        detail: String,
+    },
+    /// The storage is full.
+    #[error("metadata engine at {path} is full; free space there, then restart the node")]
+    Full {
+        /// Engine directory.
+        path: PathBuf,
+    },
+    /// Another process has the engine open.
+    #[error("metadata engine at {path} is in use by another process; stop that node first")]
+    Locked {
+        /// Engine directory.
+        path: PathBuf,
+    },
+    /// Stored data cannot be read.
+    #[error("metadata engine at {path} is damaged: {detail}; restore a backup")]
+    Corrupt {
+        /// Engine directory.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A key or value beyond the limits.
+    #[error("key of {len} bytes exceeds the limit")]
+    KeyTooLong {
+        /// Its length.
+        len: usize,
+    },
+    /// The transaction lost against another one; engines retry by themselves, callers never see it.
+    #[error("transaction conflict")]
+    Conflict,
+    /// A closure asked to give up; used by [`read`] and [`write`] to carry the caller's own error out.
+    #[error("transaction given up by its closure")]
+    Aborted,
+}
+
+/// Result of an engine.
+pub type Result<T, E = KvError> = std::result::Result<T, E>;
+
+/// Called for each pair of a scan; `Break` ends it.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// Reads one consistent snapshot.
+pub trait Reader {
+    /// Value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Visits pairs with `from <= key < to` in ascending order.
+    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()>;
+    /// Visits pairs with `from <= key < to` in descending order.
+    fn scan_back(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()>;
+}
+
+/// Reads its own writes and changes them.
+pub trait Writer: Reader {
+    /// Like `get`, and promises that no other transaction changes `key` before this one ends.
+    fn get_for_update(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// Sets `key`.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Removes `key`; no error if it is absent.
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+    /// Adds `delta` to the little-endian i64 at `key` (absent counts as 0); commutes with other adds, so that
+    /// counters of a hot directory do not serialise on engines that can merge.
+    fn add(&mut self, key: &[u8], delta: i64) -> Result<()>;
+    /// Raises the little-endian i64 at `key` to at least `value`; commutes with other raises.
+    fn raise(&mut self, key: &[u8], value: i64) -> Result<()>;
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As soon as every later reader sees it; on stable storage within the engine's flush interval, in order.
+    Relaxed,
+    /// Only when it, and everything acknowledged before it, survives power loss.
+    Durable,
+}
+
+/// Figures of an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys on stable storage (estimate).
+    pub keys: u64,
+    /// Bytes of the store file in use.
+    pub bytes: u64,
+    /// Write transactions since open.
+    pub writes: u64,
+    /// Flushes to stable storage since open.
+    pub flushes: u64,
+}
+
+/// A metadata engine. Object safe: the typed entrances are [`read`] and [`write`].
+pub trait Engine: Send + Sync {
+    /// Runs `f` on a snapshot.
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()>;
+    /// Runs `f` as a transaction; commits if it returns Ok.
+    fn write_dyn(&self, durability: Durability, f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>) -> Result<()>;
+    /// Returns when everything acknowledged so far survives power loss.
+    fn sync(&self) -> Result<()>;
+    /// Writes a consistent copy, openable as an engine, into the new directory `to` while running.
+    fn backup(&self, to: &Path) -> Result<()>;
+    /// Figures.
+    fn stats(&self) -> Stats;
+}
+
+/// Runs a reading closure with a result and an error type of its own.
+pub fn read<T, E: From<KvError>>(
+    engine: &dyn Engine,
+    mut f: impl FnMut(&dyn Reader) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut out = None;
+    engine.read_dyn(&mut |r| {
+        out = Some(f(r));
+        Ok(())
+    })?;
+    out.expect("an engine that returns Ok has run the closure")
+}
+
+/// Runs a writing closure with a result and an error type of its own; an error rolls back.
+pub fn write<T, E: From<KvError>>(
+    engine: &dyn Engine,
+    durability: Durability,
+    mut f: impl FnMut(&mut dyn Writer) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut out = None;
+    let committed = engine.write_dyn(durability, &mut |w| {
+        let result = f(w);
+        let ok = result.is_ok();
+        out = Some(result);
+        if ok { Ok(()) } else { Err(KvError::Aborted) }
+    });
+    match (committed, out) {
+        (Ok(()), Some(result)) => result,
+        (Err(KvError::Aborted), Some(Err(e))) => Err(e),
+        (Err(e), _) => Err(e.into()),
+        (Ok(()), None) => unreachable!("an engine that returns Ok has run the closure"),
+    }
+}

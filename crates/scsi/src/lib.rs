@@ -1,0 +1,58 @@
+//! SCSI as a tape system speaks it: commands and replies of SPC, SSC and SMC, sense decoding, and the
+//! [`Transport`] that carries them.
+
+/// Which way data moves, seen from the initiator.
+#[derive(Debug)]
+pub enum Data<'a> {
+    /// No data.
+    None,
+    /// Device to us: the buffer is filled from its start.
+    In(&'a mut [u8]),
+    /// Us to the device.
+    Out(&'a [u8]),
+}
+
+/// Status byte GOOD.
+pub const GOOD: u8 = 0x00;
+/// Status byte CHECK CONDITION.
+pub const CHECK_CONDITION: u8 = 0x02;
+
+/// What a device answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// SCSI status byte.
+    pub status: u8,
+    /// Bytes actually put into (or taken from) the data buffer.
+    pub transferred: usize,
+    /// Sense data as delivered (empty unless CHECK CONDITION).
+    pub sense: Vec<u8>,
+}
+
+/// The way to a device broke (not the device's own answer).
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The device did not answer in time.
+    #[error("{device}: no answer within {seconds} s")]
+    Timeout {
+        /// Device by its name or path.
+        device: String,
+        /// Time limit.
+        seconds: u64,
+    },
+    /// The path to the device is gone.
+    #[error("{device}: {detail}")]
+    Lost {
+        /// Device by its name or path.
+        device: String,
+        /// What the system said.
+        detail: String,
+    },
+}
+
+/// Carries one command at a time to one logical unit.
+pub trait Transport: Send {
+    /// Executes `cdb`. A CHECK CONDITION is an Ok reply; Err means that nobody answered.
+    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: std::time::Duration) -> Result<Reply, TransportError>;
+    /// Name of the device for messages.
+    fn name(&self) -> &str;
+}

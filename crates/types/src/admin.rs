@@ -1,0 +1,275 @@
+//! What the system says of itself: views for `status`, `ls`, `stat`, `drive ls` ... Serialised as JSON as they are.
+
+use crate::*;
+use serde::{Deserialize, Serialize};
+
+/// State of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveStatus {
+    /// Empty and usable.
+    Free,
+    /// Volume mounted, nothing running.
+    Idle,
+    /// Robot moves, loads or unloads.
+    Mounting,
+    /// Writing files to the volume.
+    Migrating,
+    /// Reading files from the volume.
+    Recalling,
+    /// Writing a label or an index, or checking a volume.
+    Maintaining,
+    /// Out of use because of errors (the text says which).
+    Suspect(String),
+    /// Taken out of use by an operator.
+    Down,
+}
+
+/// A drive as shown to an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveView {
+    /// Number.
+    pub drive: DriveNo,
+    /// Vendor, product and revision from INQUIRY.
+    pub product: String,
+    /// Unit serial number.
+    pub serial: String,
+    /// Element address in the library.
+    pub element: u16,
+    /// State.
+    pub status: DriveStatus,
+    /// Volume in the drive.
+    pub volume: Option<Barcode>,
+    /// Request or work being served, as text for people.
+    pub activity: String,
+    /// Bytes moved since the volume was mounted.
+    pub bytes: u64,
+    /// Bytes per second over the current batch.
+    pub rate: u64,
+    /// Mounts since the node started.
+    pub mounts: u64,
+    /// Errors since the node started.
+    pub errors: u64,
+    /// Active TapeAlert flags.
+    pub alerts: Vec<u8>,
+}
+
+/// Kind of a library element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ElementKind {
+    /// Robot hand.
+    Transport,
+    /// Storage slot.
+    Slot,
+    /// Import/export (mail) slot.
+    ImportExport,
+    /// Drive.
+    Drive,
+}
+
+/// One element of a library.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ElementView {
+    /// Kind.
+    pub kind: ElementKind,
+    /// Element address.
+    pub address: u16,
+    /// Holds a cartridge.
+    pub full: bool,
+    /// Barcode of that cartridge, where readable.
+    pub barcode: Option<Barcode>,
+    /// Slot it came from, where known.
+    pub source: Option<u16>,
+    /// Exception reported by the library (sense code and qualifier), if any.
+    pub exception: Option<(u8, u8)>,
+}
+
+/// A library as shown to an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryView {
+    /// Name in the configuration.
+    pub name: String,
+    /// Vendor, product and revision.
+    pub product: String,
+    /// Elements in order of address.
+    pub elements: Vec<ElementView>,
+}
+
+/// A volume as shown to an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeView {
+    /// Catalogue record.
+    pub volume: Volume,
+    /// Where it is now: `slot 1001`, `drive 0`, or `not in the library`.
+    pub location: String,
+}
+
+/// A file on a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeFileView {
+    /// Path on the volume (readable by any LTFS tool).
+    pub tape_path: String,
+    /// The record behind it.
+    pub file: TapeFile,
+}
+
+/// A pool as shown to an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// Name.
+    pub name: PoolName,
+    /// Volumes by state.
+    pub volumes: u64,
+    /// Volumes that still take data.
+    pub filling: u64,
+    /// Capacity of its volumes (bytes).
+    pub capacity: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Bytes that current versions need.
+    pub live: u64,
+    /// Files waiting to be written to this pool.
+    pub backlog_files: u64,
+    /// Bytes waiting to be written to this pool.
+    pub backlog_bytes: u64,
+}
+
+/// A request as shown to a user: what is stored plus what only the scheduler knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestView {
+    /// Stored part.
+    pub request: Request,
+    /// Position among all queued requests, counted from 1; 0 when active or ended.
+    pub queue_position: u64,
+    /// Per cent done, by bytes (by files where there are no bytes).
+    pub percent: u8,
+    /// Bytes moved, including those of unfinished files.
+    pub bytes_moved: u64,
+    /// Estimated seconds until it is done; None where nothing can be said.
+    pub eta_s: Option<u64>,
+    /// What it waits for or does now, as text for people.
+    pub doing: String,
+}
+
+/// One file of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestItemView {
+    /// Inode.
+    pub ino: Ino,
+    /// Path now.
+    pub path: String,
+    /// State.
+    pub state: ItemState,
+}
+
+/// Everything about one file or directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileView {
+    /// Path as asked.
+    pub path: String,
+    /// POSIX attributes.
+    pub attr: Attr,
+    /// Target of a symlink.
+    pub link_target: Option<String>,
+    /// Residency (regular files).
+    pub residency: Option<Residency>,
+    /// Archive state (regular files).
+    pub file: Option<FileState>,
+    /// Number of copies that the class requires.
+    pub copies_required: u8,
+    /// All known versions with their copies, newest first (only in `stat`).
+    pub versions: Vec<VersionRecord>,
+    /// Request that is bringing it back, if any.
+    pub request: Option<RequestId>,
+    /// Per cent arrived, while staging.
+    pub percent: Option<u8>,
+    /// Estimated seconds until it is whole, while staging.
+    pub eta_s: Option<u64>,
+    /// Class that new files in this directory get (directories).
+    pub directory_class: Option<ClassName>,
+}
+
+/// Disk tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// Directory that holds the objects.
+    pub path: String,
+    /// Capacity given to Thermocline (bytes).
+    pub capacity: u64,
+    /// Bytes used by objects.
+    pub used: u64,
+    /// Bytes free on the file system below.
+    pub fs_free: u64,
+    /// Number of objects.
+    pub objects: u64,
+    /// Bytes that could be released at once (all copies on tape, not pinned, not open).
+    pub purgeable: u64,
+    /// Purge starts above this many used bytes ...
+    pub high_watermark: u64,
+    /// ... and ends below this many.
+    pub low_watermark: u64,
+}
+
+/// Answer of `status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// Version of the program.
+    pub version: String,
+    /// Process id of the node.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// State directory.
+    pub state_dir: String,
+    /// Where the namespace is mounted.
+    pub mounts: Vec<String>,
+    /// Inodes in the namespace.
+    pub inodes: u64,
+    /// Bytes of all regular files (current versions).
+    pub bytes: u64,
+    /// Disk tier.
+    pub disk: DiskView,
+    /// Drives.
+    pub drives: Vec<DriveView>,
+    /// Pools.
+    pub pools: Vec<PoolView>,
+    /// Requests queued and active.
+    pub requests_open: u64,
+    /// Files not yet in as many copies as their class requires.
+    pub migrate_backlog_files: u64,
+    /// Their bytes.
+    pub migrate_backlog_bytes: u64,
+    /// Things an operator should look at, newest first, each with what to do.
+    pub warnings: Vec<String>,
+}
+
+/// One finding of `check`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// True when data may be at risk; false for leftovers that were or can be reclaimed.
+    pub serious: bool,
+    /// Which file, object or volume.
+    pub subject: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do, or what was done.
+    pub remedy: String,
+}
+
+/// Answer of `check`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// Inodes looked at.
+    pub inodes: u64,
+    /// Disk objects looked at.
+    pub objects: u64,
+    /// Volumes looked at.
+    pub volumes: u64,
+    /// File segments on volumes compared.
+    pub tape_files: u64,
+    /// Bytes read and compared with digests.
+    pub bytes_verified: u64,
+    /// Findings; empty when all is well.
+    pub findings: Vec<Finding>,
+}

@@ -1,0 +1,163 @@
+//! What every gateway sees: names and bytes, whether the node is in this process or elsewhere. The node implements it;
+//! the `client` room offers it to gateways.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, RenameMode, SetAttr};
+
+/// Result of a file operation.
+pub type FsResult<T> = Result<T, FsError>;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// Reading wanted.
+    pub read: bool,
+    /// Writing wanted.
+    pub write: bool,
+    /// Length set to 0 at open (an offline file is not recalled for it).
+    pub truncate: bool,
+    /// Every write goes to the end.
+    pub append: bool,
+    /// Never wait for tape: offline data gives [`FsError::WouldBlock`] and starts the recall.
+    pub nonblock: bool,
+    /// With `create`: fail if the name exists.
+    pub exclusive: bool,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct Opened {
+    /// Handle for all later calls; must be released.
+    pub handle: Handle,
+    /// Attributes at open.
+    pub attr: Attr,
+    /// The whole file as an open descriptor of its disk object: read and write it directly (`Some`), or go through
+    /// `read` and `write` (`None`: partly resident, or the disk tier is under pressure).
+    pub backing: Option<Arc<OwnedFd>>,
+}
+
+/// A node to be made.
+#[derive(Clone, Debug)]
+pub struct NewNode {
+    /// Kind; regular files too (mknod), but not symlinks or directories with their own calls.
+    pub kind: FileKind,
+    /// Permission bits after umask.
+    pub mode: u32,
+    /// Device number.
+    pub rdev: u32,
+}
+
+/// Figures for statfs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes of the disk tier.
+    pub total_bytes: u64,
+    /// Bytes free or releasable at once.
+    pub free_bytes: u64,
+    /// Inodes in use.
+    pub files: u64,
+}
+
+/// Completion of a read: called exactly once, maybe on another thread, maybe before `read` returns.
+pub type ReadDone = Box<dyn FnOnce(FsResult<Vec<u8>>) + Send>;
+
+/// Names a waiting read so that it can be withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaitId(pub u64);
+
+/// How `setxattr` treats an existing attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Set in any case.
+    Any,
+    /// Fail if it exists.
+    Create,
+    /// Fail if it does not exist.
+    Replace,
+}
+
+/// seek(2) for holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// SEEK_DATA
+    Data,
+    /// SEEK_HOLE
+    Hole,
+}
+
+/// Told by the node when something that a gateway may have cached has changed behind its back.
+pub trait Watcher: Send + Sync {
+    /// Attributes (residency, size on disk) of this inode changed.
+    fn attributes_changed(&self, ino: Ino);
+    /// A name was changed by another gateway.
+    fn entry_changed(&self, parent: Ino, name: &[u8]);
+}
+
+/// POSIX-shaped access to the namespace. Nothing here waits for tape except `read` (through its completion),
+/// `write`, and a `setattr` that shortens an offline file to something other than zero.
+pub trait FileApi: Send + Sync {
+    /// Finds a name.
+    fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr>;
+    /// Attributes now (an open file's size is looked up in its object).
+    fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr>;
+    /// Changes attributes. Ownership and permission rules that the kernel does not check are applied here.
+    fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr>;
+    /// Target of a symlink.
+    fn readlink(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<u8>>;
+    /// Makes a file, fifo, socket or device.
+    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], node: &NewNode) -> FsResult<Attr>;
+    /// Makes a directory.
+    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr>;
+    /// Makes a symlink.
+    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Attr>;
+    /// Adds a hard link.
+    fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr>;
+    /// Removes a name that is not a directory.
+    fn unlink(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()>;
+    /// Renames.
+    fn rename(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> FsResult<()>;
+    /// Creates and opens a regular file (opens the existing one unless `flags.exclusive`).
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened>;
+    /// Opens a regular file. Never waits for tape.
+    fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened>;
+    /// Reads up to `len` bytes (fewer only at end of file). If bytes are offline the completion is called when they
+    /// have arrived; then the returned id can be used with `cancel_wait`.
+    fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId>;
+    /// Withdraws a waiting read: its completion is called at once with [`FsError::Interrupted`].
+    fn cancel_wait(&self, wait: WaitId);
+    /// Writes; may wait for a recall when the file is not wholly resident, or for space.
+    fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize>;
+    /// Called at each close(2).
+    fn flush(&self, handle: Handle) -> FsResult<()>;
+    /// Returns when content (and, unless `data_only`, the name) is on stable storage.
+    fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()>;
+    /// Last use of a handle.
+    fn release(&self, handle: Handle);
+    /// fallocate(2) with its mode bits.
+    fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()>;
+    /// Next data or hole.
+    fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64>;
+    /// Entries after `cookie` (0: from the start), without `.` and `..`.
+    fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>>;
+    /// The same with attributes.
+    fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>>;
+    /// Parent of a directory (the root is its own).
+    fn parent(&self, dir: Ino) -> FsResult<Ino>;
+    /// Makes all changes of names so far durable.
+    fn sync_names(&self) -> FsResult<()>;
+    /// Figures for statfs.
+    fn statfs(&self) -> FsResult<StatFs>;
+    /// Value of an extended attribute, virtual ones (`user.thermo.*`) included.
+    fn getxattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+    /// Names of extended attributes.
+    fn listxattr(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<Vec<u8>>>;
+    /// Sets an extended attribute.
+    fn setxattr(&self, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
+    /// Removes an extended attribute.
+    fn removexattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<()>;
+    /// Registers who is told about changes.
+    fn watch(&self, watcher: Arc<dyn Watcher>);
+}

@@ -1,0 +1,279 @@
+//! Copies, volumes, classes of service and requests.
+
+use crate::{Barcode, ClassName, CopyNo, Digest, Ino, PoolName, RequestId, TapeDir, Time, Version};
+use serde::{Deserialize, Serialize};
+
+/// A run of bytes on a tape partition (an LTFS extent): starts `byte_offset` bytes into the record at
+/// `start_block` and continues through as many records as needed, all of them full but the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Extent {
+    /// Offset in the file (bytes).
+    pub file_offset: u64,
+    /// Logical object number on the data partition.
+    pub start_block: u64,
+    /// Offset in that record (bytes).
+    pub byte_offset: u32,
+    /// Length (bytes).
+    pub byte_count: u64,
+}
+
+/// The part of a copy that lies on one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Volume that holds it.
+    pub volume: Barcode,
+    /// First byte of the file that this segment covers.
+    pub file_offset: u64,
+    /// Bytes of the file that this segment covers (holes included).
+    pub length: u64,
+    /// Extents of the data on the volume; what no extent covers is a hole.
+    pub extents: Vec<Extent>,
+    /// Directory of the volume's own tree that lists this segment ...
+    pub tape_dir: TapeDir,
+    /// ... and its name there.
+    pub tape_name: String,
+}
+
+/// One copy of one version: complete when its segments cover the whole length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyRecord {
+    /// Which copy.
+    pub copy: CopyNo,
+    /// Parts in order of file offset.
+    pub segments: Vec<Segment>,
+    /// When it was recorded.
+    pub recorded: Time,
+}
+
+/// A version of a file and all copies of it that are known, also of versions overwritten or deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRecord {
+    /// Version number.
+    pub version: Version,
+    /// Length in bytes.
+    pub size: u64,
+    /// Modification time of this content.
+    pub mtime: Time,
+    /// Digest, once known.
+    pub digest: Option<Digest>,
+    /// Copies on tape.
+    pub copies: Vec<CopyRecord>,
+    /// Whether the namespace still shows this version.
+    pub current: bool,
+}
+
+/// What a tape volume records about one file segment: everything needed to write the volume's index, and to
+/// rebuild the catalogue from the volume alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeFile {
+    /// LTFS file uid, unique on the volume.
+    pub uid: u64,
+    /// Inode it is a copy of.
+    pub ino: Ino,
+    /// Version of the content.
+    pub version: Version,
+    /// Copy number.
+    pub copy: CopyNo,
+    /// Length of the whole file in bytes.
+    pub file_size: u64,
+    /// First byte of the file in this segment.
+    pub segment_offset: u64,
+    /// Length of this segment (bytes).
+    pub segment_length: u64,
+    /// Extents on the data partition; `file_offset` here is relative to the *file*, not to the segment.
+    pub extents: Vec<Extent>,
+    /// Path in the namespace at the time of migration (absolute, bytes).
+    pub path: Vec<u8>,
+    /// Mode including the file type bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid_owner: u32,
+    /// Group.
+    pub gid_owner: u32,
+    /// Access, modification, change and creation time at migration.
+    pub times: [Time; 4],
+    /// Digest of the whole file.
+    pub digest: Option<Digest>,
+    /// Extended attributes of the file at migration.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Class of service at migration.
+    pub class: ClassName,
+    /// When the segment was written.
+    pub written: Time,
+    /// False once the version it belongs to was overwritten or deleted: dead bytes of the volume.
+    pub live: bool,
+}
+
+/// Life of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeState {
+    /// In the library, label not yet read by us.
+    Unknown,
+    /// Carries no label of ours, or one with nothing on it that counts; may be labelled.
+    Blank,
+    /// Labelled, empty, waiting to be given to a pool.
+    Scratch,
+    /// Belongs to a pool and takes data.
+    Filling,
+    /// Takes no more data.
+    Full,
+    /// Read only by decision or by its write-protect tab.
+    ReadOnly,
+    /// An error points at this medium; still read, no longer written.
+    Suspect,
+    /// Carries data or a label that is not ours; never written without force.
+    Foreign,
+    /// Cannot be read.
+    Broken,
+}
+
+/// A cartridge volume as the catalogue knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Barcode.
+    pub barcode: Barcode,
+    /// Pool that it belongs to, once assigned.
+    pub pool: Option<PoolName>,
+    /// State ...
+    pub state: VolumeState,
+    /// ... why ...
+    pub reason: String,
+    /// ... and since when.
+    pub since: Time,
+    /// LTFS volume uuid (text form), empty before labelling.
+    pub uuid: String,
+    /// When it was labelled (LTFS format time).
+    pub labelled: Option<Time>,
+    /// Record size (bytes).
+    pub block_size: u32,
+    /// Native capacity of the data partition (bytes).
+    pub capacity: u64,
+    /// Bytes of file data written since labelling, dead ones included.
+    pub written: u64,
+    /// Bytes of file data that a current version needs.
+    pub live: u64,
+    /// File segments written since labelling, dead ones included.
+    pub files: u64,
+    /// File segments that a current version needs.
+    pub live_files: u64,
+    /// Data partition: logical object number at which the next record goes.
+    pub append_block: u64,
+    /// Next LTFS file uid.
+    pub next_uid: u64,
+    /// Generation of the newest index on the volume (0: none).
+    pub generation: u64,
+    /// Block of the newest index on the data partition.
+    pub index_block: u64,
+    /// Value of `append_block` when the newest index was written: behind it everything is indexed.
+    pub indexed_to: u64,
+    /// Volume change reference after our last write; another value on the medium means somebody else wrote.
+    pub vcr: u64,
+    /// Times mounted by us.
+    pub mounts: u64,
+    /// Errors seen.
+    pub errors: u64,
+    /// Last time data was written.
+    pub last_written: Option<Time>,
+    /// Last time data was read.
+    pub last_read: Option<Time>,
+}
+
+/// A tape pool: volumes that share a purpose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Name.
+    pub name: PoolName,
+    /// Largest number of volumes it may hold; 0 means no limit.
+    pub max_volumes: u32,
+}
+
+/// A class of service: how many copies go where, and what happens to disk space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Class {
+    /// Name.
+    pub name: ClassName,
+    /// Pool of each copy, first copy first; empty: never migrated.
+    pub copies: Vec<PoolName>,
+    /// A file is due for migration when unchanged for this long (seconds).
+    pub migrate_after_s: u32,
+    /// ... or at once when this many bytes of this class wait (0: only age counts).
+    pub migrate_bytes: u64,
+    /// Files of this class are never purged.
+    pub keep_on_disk: bool,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestKind {
+    /// Bring files back to disk.
+    Stage,
+    /// Write the copies that are missing.
+    Migrate,
+    /// Release disk space.
+    Purge,
+    /// Write labels.
+    Label,
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestState {
+    /// Waits for a drive, a volume or its turn.
+    Queued,
+    /// Bytes move, or a robot does.
+    Active,
+    /// Everything done.
+    Done,
+    /// Ended; at least one file failed (see `message`).
+    Failed,
+    /// Withdrawn by a user.
+    Cancelled,
+}
+
+/// State of one file within a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ItemState {
+    /// Not finished.
+    Pending,
+    /// Finished well.
+    Done,
+    /// Failed; the text says why, and which volume or drive.
+    Failed(String),
+}
+
+/// A user-visible request as stored. Its files are kept as items of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Identifier.
+    pub id: RequestId,
+    /// What is asked.
+    pub kind: RequestKind,
+    /// Who asked (uid).
+    pub owner: u32,
+    /// What the user named (a path, "list from stdin", "open by process 123 (cat)").
+    pub subject: String,
+    /// State.
+    pub state: RequestState,
+    /// When asked.
+    pub created: Time,
+    /// When the first byte moved.
+    pub started: Option<Time>,
+    /// When it ended.
+    pub finished: Option<Time>,
+    /// Files asked for.
+    pub files_total: u64,
+    /// Files finished (well or not).
+    pub files_done: u64,
+    /// Files failed.
+    pub files_failed: u64,
+    /// Bytes asked for.
+    pub bytes_total: u64,
+    /// Bytes moved for finished files.
+    pub bytes_done: u64,
+    /// Last error, or empty.
+    pub message: String,
+}

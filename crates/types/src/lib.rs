@@ -1,0 +1,18 @@
+//! Plain data shared by every room: identifiers, units, files, copies, volumes, drives, requests, classes of
+//! service and error classes. No IO, no clocks.
+#![forbid(unsafe_code)]
+
+mod admin;
+pub mod api;
+mod archive;
+mod error;
+mod file;
+mod ids;
+mod time;
+
+pub use admin::*;
+pub use archive::*;
+pub use error::*;
+pub use file::*;
+pub use ids::*;
+pub use time::*;

@@ -1,0 +1,367 @@
+//! The calls of a node and their replies. Administration and file access over a socket use the same enum.
+
+use serde::{Deserialize, Serialize};
+use types::*;
+
+/// Wire versions, newest first:
+/// 1: first release.
+pub const VERSION: u32 = 1;
+
+/// First message of a connection, both ways.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`VERSION`] of the sender.
+    pub version: u32,
+    /// Program and release, for logs.
+    pub program: String,
+}
+
+/// Why a call failed, ready to be shown to a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What the caller can do about it.
+    pub class: ErrorClass,
+    /// POSIX's reason, for file operations.
+    pub fs: Option<FsError>,
+    /// What happened, to which file, volume or drive, and what to do next.
+    pub message: String,
+}
+
+/// Which files an act concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Absolute paths in the namespace (`/` is its root), as bytes.
+    pub paths: Vec<Vec<u8>>,
+    /// Directories with all below them; otherwise a directory is refused.
+    pub recursive: bool,
+}
+
+/// Changes of a class of service; None leaves a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassChange {
+    /// Pool of each copy.
+    pub copies: Option<Vec<PoolName>>,
+    /// Seconds unchanged before migration.
+    pub migrate_after_s: Option<u32>,
+    /// Waiting bytes that start migration at once.
+    pub migrate_bytes: Option<u64>,
+    /// Never purge.
+    pub keep_on_disk: Option<bool>,
+}
+
+/// Everything a node can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Call {
+    /// State of the node -> `Status`.
+    Status,
+    /// Stop: finish (`graceful`) or abandon running batches -> `Done`.
+    Down {
+        /// Finish the current batch and write indexes first.
+        graceful: bool,
+    },
+    /// Mount the namespace at a directory of the node's host -> `Done`.
+    Mount {
+        /// Mount point.
+        path: String,
+    },
+    /// Unmount -> `Done`.
+    Umount {
+        /// Mount point.
+        path: String,
+    },
+    /// Directory listing with residency, or the one entry if `path` is not a directory -> `Files`.
+    List {
+        /// Path in the namespace.
+        path: Vec<u8>,
+        /// Continue after this cookie (0: start).
+        after: u64,
+        /// Most entries in the answer.
+        limit: u32,
+    },
+    /// Everything about one path -> `File`.
+    Stat {
+        /// Path in the namespace.
+        path: Vec<u8>,
+    },
+    /// Bring back to disk -> `Request`.
+    Stage(Selection),
+    /// Write missing copies now -> `Request`.
+    Migrate(Selection),
+    /// Release disk space of files whose copies are complete -> `Request`.
+    Purge(Selection),
+    /// Pin or unpin -> `Count` of files changed.
+    Pin {
+        /// Which files.
+        files: Selection,
+        /// True to pin.
+        pin: bool,
+    },
+    /// Requests, newest first -> `Requests`.
+    Requests {
+        /// Ended ones too.
+        all: bool,
+        /// Most rows.
+        limit: u32,
+    },
+    /// One request -> `Request`.
+    Request(RequestId),
+    /// Files of a request -> `RequestItems`.
+    RequestItems {
+        /// Request.
+        id: RequestId,
+        /// Continue after this inode (0: start).
+        after: Ino,
+        /// Most rows.
+        limit: u32,
+    },
+    /// Withdraw a request -> `Done`.
+    Cancel(RequestId),
+    /// All volumes -> `Volumes`.
+    Volumes,
+    /// One volume -> `Volume`.
+    Volume(Barcode),
+    /// Files on a volume in order of its tree -> `VolumeFiles`.
+    VolumeFiles {
+        /// Volume.
+        volume: Barcode,
+        /// Skip this many.
+        skip: u64,
+        /// Most rows.
+        limit: u32,
+    },
+    /// Label volumes (all blank ones if the list is empty) and give them to a pool -> `Request`.
+    Label {
+        /// Volumes.
+        volumes: Vec<Barcode>,
+        /// Pool; None: scratch.
+        pool: Option<PoolName>,
+        /// Overwrite foreign labels (never one with live files).
+        force: bool,
+    },
+    /// Drives -> `Drives`.
+    Drives,
+    /// Library with all elements -> `Library`.
+    Library,
+    /// Classes of service -> `Classes`.
+    Classes,
+    /// Change or make a class -> `Done`.
+    SetClass {
+        /// Name.
+        name: ClassName,
+        /// Changes.
+        change: ClassChange,
+    },
+    /// New files below this directory get the class; a file gets it itself -> `Done`.
+    AssignClass {
+        /// Path in the namespace.
+        path: Vec<u8>,
+        /// Class.
+        class: ClassName,
+    },
+    /// Pools -> `Pools`.
+    Pools,
+    /// Compare catalogue, disk and cartridges -> `Check`.
+    Check {
+        /// Mount every volume and compare its newest index with the catalogue.
+        tapes: bool,
+        /// Read every byte and compare digests.
+        deep: bool,
+    },
+    /// File access.
+    File(FileCall),
+}
+
+/// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileCall {
+    /// -> `Attr`.
+    Lookup {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+    },
+    /// Path from the root, no symlink followed at its end -> `Attr`.
+    Resolve {
+        /// Absolute path.
+        path: Vec<u8>,
+    },
+    /// -> `Attr`.
+    GetAttr(Ino),
+    /// -> `Attr`.
+    SetAttr {
+        /// Inode.
+        ino: Ino,
+        /// Changes.
+        set: SetAttr,
+    },
+    /// -> `Entries`.
+    ReadDir {
+        /// Directory.
+        dir: Ino,
+        /// Continue after this cookie.
+        after: u64,
+        /// Most entries.
+        limit: u32,
+    },
+    /// -> `Bytes`.
+    ReadLink(Ino),
+    /// -> `Attr`.
+    Mkdir {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// -> `Attr`.
+    Symlink {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Target.
+        target: Vec<u8>,
+    },
+    /// -> `Attr`.
+    Link {
+        /// Existing file.
+        ino: Ino,
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+    },
+    /// Fifo, socket or device -> `Attr`.
+    Mknod {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Kind.
+        kind: FileKind,
+        /// Permission bits.
+        mode: u32,
+        /// Device number.
+        rdev: u32,
+    },
+    /// Create and open for writing -> `Opened` (descriptor attached when `direct`).
+    Create {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Permission bits.
+        mode: u32,
+        /// Fail if it exists.
+        exclusive: bool,
+    },
+    /// Open -> `Opened` (descriptor attached when `direct`).
+    Open {
+        /// Inode.
+        ino: Ino,
+        /// For writing.
+        write: bool,
+        /// Set length to 0.
+        truncate: bool,
+    },
+    /// -> `Bytes`; waits for tape.
+    Read {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// Most bytes (at most 1 MiB).
+        len: u32,
+    },
+    /// -> `Count` of bytes.
+    Write {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// Bytes.
+        data: Vec<u8>,
+    },
+    /// -> `Done`; content and name durable when `sync`.
+    Release {
+        /// Handle.
+        handle: Handle,
+        /// Wait for stable storage; errors are reported.
+        sync: bool,
+    },
+    /// -> `Done`.
+    SetXattr {
+        /// Inode.
+        ino: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+    },
+    /// -> `Xattrs`.
+    Xattrs(Ino),
+    /// Make all changes of names durable -> `Done`.
+    Sync,
+}
+
+/// Answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Nothing to say.
+    Done,
+    /// A number.
+    Count(u64),
+    /// Status.
+    Status(Box<StatusView>),
+    /// One page of a listing and the cookie to continue with (None: end).
+    Files {
+        /// Name and view of each entry.
+        entries: Vec<(Vec<u8>, FileView)>,
+        /// Continue after this.
+        next: Option<u64>,
+    },
+    /// One file.
+    File(Box<FileView>),
+    /// One request.
+    Request(Box<RequestView>),
+    /// Requests.
+    Requests(Vec<RequestView>),
+    /// Items of a request.
+    RequestItems(Vec<RequestItemView>),
+    /// Volumes.
+    Volumes(Vec<VolumeView>),
+    /// One volume.
+    Volume(Box<VolumeView>),
+    /// Files on a volume.
+    VolumeFiles(Vec<VolumeFileView>),
+    /// Drives.
+    Drives(Vec<DriveView>),
+    /// Library.
+    Library(LibraryView),
+    /// Classes.
+    Classes(Vec<Class>),
+    /// Pools.
+    Pools(Vec<PoolView>),
+    /// Check.
+    Check(CheckReport),
+    /// Attributes.
+    Attr(Attr),
+    /// Entries of a directory with attributes.
+    Entries(Vec<(DirEntry, Attr)>),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// An open file.
+    Opened {
+        /// Handle.
+        handle: Handle,
+        /// Attributes.
+        attr: Attr,
+        /// A descriptor of the whole file's object travels with this message.
+        direct: bool,
+    },
+    /// Extended attributes.
+    Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
+}

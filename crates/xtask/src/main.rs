@@ -1,0 +1,2 @@
+//! Thermocline.
+fn main() {}
