@@ -81,6 +81,14 @@ pub struct ObjectStamp {
     pub ctime: Time,
 }
 
+impl ObjectStamp {
+    /// Whether nothing changed between two looks. `allocated` is left out: the file system may allocate late (delayed
+    /// allocation) or give back what it allocated ahead, without any change of content.
+    pub fn same_content(&self, other: &Self) -> bool {
+        (self.size, self.mtime, self.ctime) == (other.size, other.mtime, other.ctime)
+    }
+}
+
 /// The archive state of a regular file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileState {
