@@ -1,1 +1,13 @@
-//! catalog
+//! The catalogue: namespace, archive records, requests and usage, over any engine of `kv`.
+//!
+//! One operation per file under `ops/`, each run as one transaction. [`Catalog`] is the thin entrance. No clock is read
+//! here: every operation that needs the time gets it. Keys and values are described in `docs/formats/catalogue.md`.
+#![forbid(unsafe_code)]
+
+mod api;
+mod catalog;
+mod error;
+
+pub use api::*;
+pub use catalog::Catalog;
+pub use error::{CatalogError, Result};

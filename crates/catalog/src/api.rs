@@ -1,0 +1,215 @@
+//! Plain data that callers give to the catalogue and get from it, where `types` has no room for it.
+
+use types::*;
+
+/// A node to be made by `create`.
+#[derive(Clone, Debug)]
+pub struct New {
+    /// Kind.
+    pub kind: FileKind,
+    /// Permission bits after umask (`& 0o7777` is applied).
+    pub mode: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Target of a symlink (1 to 4095 bytes), None for everything else.
+    pub target: Option<Vec<u8>>,
+    /// Disk object of a regular file: an empty, pre-created one.
+    pub object: Option<ObjectId>,
+    /// Enter the new file among those being written, as `mark_writing` does.
+    pub writing: bool,
+}
+
+impl New {
+    /// A node of `kind` with nothing special.
+    pub fn node(kind: FileKind, mode: u32) -> Self {
+        Self { kind, mode, rdev: 0, target: None, object: None, writing: false }
+    }
+
+    /// A regular file that is opened for writing at once.
+    pub fn file(mode: u32, object: ObjectId) -> Self {
+        Self { object: Some(object), writing: true, ..Self::node(FileKind::File, mode) }
+    }
+}
+
+/// What became of the inode whose name was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The inode.
+    pub ino: Ino,
+    /// Its disk object, free to be removed **once this operation is durable** (`Catalog::sync`, or any later Durable
+    /// operation): before that a crash brings the name back, and it needs the object.
+    pub freed: Option<ObjectId>,
+    /// Nothing names it any more, but it is open: call `reap` at its last close.
+    pub orphan: bool,
+}
+
+/// Sums over the whole namespace. Open-unlinked files count until reaped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Inodes of all kinds.
+    pub inodes: u64,
+    /// Length of all regular files (bytes).
+    pub bytes: u64,
+    /// Bytes allocated on disk.
+    pub disk_bytes: u64,
+    /// Bytes on disk that a purge could release at once.
+    pub purgeable: u64,
+    /// Closed files that lack a copy of their class ...
+    pub backlog_files: u64,
+    /// ... and their length (bytes), once per file.
+    pub backlog_bytes: u64,
+}
+
+/// What one user holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Inodes of all kinds.
+    pub files: u64,
+    /// Length of regular files (bytes).
+    pub bytes: u64,
+    /// Bytes allocated on disk.
+    pub disk_bytes: u64,
+    /// Length times number of copies that count (bytes).
+    pub tape_bytes: u64,
+}
+
+/// Work that waits for a class or a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Files.
+    pub files: u64,
+    /// Their length (bytes).
+    pub bytes: u64,
+}
+
+/// Place in the index of files that wait for migration; ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CandidateKey {
+    /// Second since the epoch at which it is due.
+    pub due_secs: i64,
+    /// Inode.
+    pub ino: Ino,
+}
+
+/// A closed regular file that lacks copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where to continue the listing.
+    pub key: CandidateKey,
+    /// Inode.
+    pub ino: Ino,
+    /// Its current version.
+    pub version: Version,
+    /// Length (bytes).
+    pub size: u64,
+    /// When it becomes due.
+    pub due: Time,
+    /// Class of service.
+    pub class: ClassName,
+    /// Disk object; None when the missing copy must be made from another copy on tape.
+    pub object: Option<ObjectId>,
+    /// Copies it lacks, each with the pool it goes to.
+    pub missing: Vec<(CopyNo, PoolName)>,
+}
+
+/// Place in the index of files whose disk space may be released; ordered, least recently used first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PurgeKey {
+    /// Second since the epoch of the last access.
+    pub access_secs: i64,
+    /// Inode.
+    pub ino: Ino,
+}
+
+/// A file that is on disk and in all its copies on tape, not pinned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PurgeCandidate {
+    /// Where to continue the listing.
+    pub key: PurgeKey,
+    /// Inode.
+    pub ino: Ino,
+    /// Its current version.
+    pub version: Version,
+    /// Its disk object ...
+    pub object: ObjectId,
+    /// ... the stamp to compare with before `release_object` ...
+    pub stamp: ObjectStamp,
+    /// ... and the bytes that it occupies.
+    pub allocated: u64,
+    /// Last access, to the minute.
+    pub last_access: Time,
+}
+
+/// What a flushed append did to a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeAppend {
+    /// Volume.
+    pub volume: Barcode,
+    /// Logical object number at which the next record goes, behind the filemark that flushed the segments.
+    pub append_block: u64,
+    /// Next LTFS file uid.
+    pub next_uid: u64,
+    /// Volume change reference after the flush.
+    pub vcr: u64,
+    /// When it was flushed.
+    pub now: Time,
+}
+
+/// A part of one copy that was read consistently from disk and lies flushed on tape. A file that changed while it was
+/// read must not be given at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSegment {
+    /// File.
+    pub ino: Ino,
+    /// Version that was read.
+    pub version: Version,
+    /// Which copy it belongs to.
+    pub copy: CopyNo,
+    /// First byte of the file that it covers.
+    pub file_offset: u64,
+    /// Bytes of the file that it covers, holes included.
+    pub length: u64,
+    /// Extents on the data partition.
+    pub extents: Vec<Extent>,
+    /// Length of the whole file (bytes).
+    pub size: u64,
+    /// Digest of the whole file, if known by now.
+    pub digest: Option<Digest>,
+    /// LTFS file uid given to it.
+    pub uid: u64,
+}
+
+/// What a recorded segment is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordOutcome {
+    /// The copy is whole and counts.
+    Counted,
+    /// Recorded; more segments are needed before the copy counts.
+    Partial,
+    /// The version is no longer current, or the copy is not wanted: the bytes are dead.
+    Stale {
+        /// Why, for the log.
+        why: String,
+    },
+}
+
+/// One step of a walk over the tree of a volume, depth first, names in byte order.
+#[derive(Debug)]
+pub enum TapeNode<'a> {
+    /// A directory begins (not called for the root).
+    EnterDir {
+        /// Its name.
+        name: &'a str,
+        /// When it was made.
+        created: Time,
+    },
+    /// A file segment.
+    File {
+        /// Its name.
+        name: &'a str,
+        /// Its record.
+        file: &'a TapeFile,
+    },
+    /// The directory entered last ends.
+    LeaveDir,
+}

@@ -1,0 +1,90 @@
+//! What can go wrong in the catalogue.
+
+use kv::KvError;
+use types::{ErrorClass, FsError};
+
+/// Result of a catalogue operation.
+pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
+
+/// Why an operation of the catalogue failed. A failed operation leaves nothing behind.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// POSIX refuses it.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// The metadata engine failed.
+    #[error(transparent)]
+    Kv(#[from] KvError),
+    /// A stored record cannot be understood.
+    #[error(
+        "catalogue record {what} of {id} is damaged: {detail}; run `thermo check` and restore a backup of the catalogue"
+    )]
+    Corrupt {
+        /// Kind of record.
+        what: &'static str,
+        /// Whose record it is.
+        id: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The named volume, class, pool or request is not in the catalogue.
+    #[error("there is no {what} {name}")]
+    Missing {
+        /// Kind of thing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A rule of the archive forbids it now.
+    #[error("{what}: {why}")]
+    Refused {
+        /// What it concerns.
+        what: String,
+        /// The rule, and what to do.
+        why: String,
+    },
+}
+
+impl CatalogError {
+    /// What the caller can do about it.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Fs(e) => e.class(),
+            Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
+            Self::Kv(KvError::Locked { .. }) => ErrorClass::Busy,
+            Self::Kv(KvError::Conflict) => ErrorClass::Retry,
+            Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. }) => ErrorClass::Corrupt,
+            Self::Kv(KvError::KeyTooLong { .. }) => ErrorClass::Invalid,
+            Self::Kv(KvError::Aborted) => ErrorClass::Bug,
+            Self::Corrupt { .. } => ErrorClass::Corrupt,
+            Self::Missing { .. } => ErrorClass::NotFound,
+            Self::Refused { .. } => ErrorClass::Busy,
+        }
+    }
+
+    /// The nearest reason that POSIX knows, for gateways.
+    pub fn fs(&self) -> FsError {
+        match self {
+            Self::Fs(e) => *e,
+            Self::Kv(KvError::Full { .. }) => FsError::NoSpace,
+            Self::Kv(KvError::Conflict) => FsError::Busy,
+            Self::Kv(KvError::KeyTooLong { .. }) => FsError::NameTooLong,
+            Self::Kv(KvError::Io { .. } | KvError::Locked { .. }) => FsError::ReadOnly,
+            Self::Kv(_) | Self::Corrupt { .. } => FsError::Io,
+            Self::Missing { .. } => FsError::NotFound,
+            Self::Refused { .. } => FsError::Busy,
+        }
+    }
+
+    pub(crate) fn corrupt(what: &'static str, id: impl ToString, detail: impl ToString) -> Self {
+        Self::Corrupt { what, id: id.to_string(), detail: detail.to_string() }
+    }
+
+    pub(crate) fn missing(what: &'static str, name: impl ToString) -> Self {
+        Self::Missing { what, name: name.to_string() }
+    }
+
+    pub(crate) fn refused(what: impl ToString, why: impl ToString) -> Self {
+        Self::Refused { what: what.to_string(), why: why.to_string() }
+    }
+}
