@@ -1,5 +1,18 @@
 //! Messages between a client and a node: versioned, framed, postcard-encoded. No business rules.
+//!
+//! [`frame`] cuts a byte stream into frames, [`Channel`] puts typed messages and descriptors into them over a unix
+//! socket, [`serve_connection`] answers calls one after another. The bytes are described in `docs/formats/wire.md`.
+#![deny(unsafe_code)]
 
+mod channel;
+mod error;
+pub mod frame;
 mod message;
+mod peer;
+mod serve;
 
+pub use channel::{Channel, Inbound};
+pub use error::WireError;
 pub use message::*;
+pub use peer::{Peer, peer};
+pub use serve::{Answer, serve_connection};

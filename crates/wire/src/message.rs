@@ -7,6 +7,9 @@ use types::*;
 /// 1: first release.
 pub const VERSION: u32 = 1;
 
+/// Versions that this program can speak.
+pub const SPOKEN: &[u32] = &[1];
+
 /// First message of a connection, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -172,7 +175,8 @@ pub enum Call {
     File(FileCall),
 }
 
-/// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer.
+/// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
+/// to their connection: when it ends, the node releases those that are still open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileCall {
     /// -> `Attr`.
@@ -282,7 +286,8 @@ pub enum FileCall {
         handle: Handle,
         /// Offset.
         offset: u64,
-        /// Bytes.
+        /// Bytes (at most 1 MiB).
+        #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
     /// -> `Done`; content and name durable when `sync`.
@@ -303,8 +308,15 @@ pub enum FileCall {
     },
     /// -> `Xattrs`.
     Xattrs(Ino),
-    /// Make all changes of names durable -> `Done`.
+    /// Make all content written and all names and attributes changed so far durable -> `Done`.
     Sync,
+    /// Remove a name that is not a directory -> `Done`.
+    Unlink {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+    },
 }
 
 /// Answers.
@@ -352,7 +364,7 @@ pub enum Reply {
     /// Entries of a directory with attributes.
     Entries(Vec<(DirEntry, Attr)>),
     /// Bytes.
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// An open file.
     Opened {
         /// Handle.

@@ -1,0 +1,179 @@
+//! Typed messages and descriptors over a unix socket.
+
+use crate::frame::{self, Frame, Kind};
+use crate::{Call, Failure, Hello, Reply, VERSION, WireError};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Longest wait for the first frame of the other end.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a client receives for a call.
+#[derive(Debug)]
+pub struct Inbound {
+    /// The call it answers; 0 with a failure that concerns the whole connection.
+    pub id: u64,
+    /// The answer.
+    pub result: Result<Reply, Failure>,
+    /// Descriptor that came with it.
+    pub descriptor: Option<OwnedFd>,
+}
+
+/// One end of a connection after the exchange of `Hello`.
+#[derive(Debug)]
+pub struct Channel {
+    stream: UnixStream,
+    peer: Hello,
+}
+
+impl Channel {
+    /// Exchanges `Hello`; both ends call this.
+    ///
+    /// # Errors
+    /// [`WireError::Version`] and [`WireError::NotThermocline`], or what the socket says.
+    pub fn open(mut stream: UnixStream, program: &str) -> Result<Self, WireError> {
+        let ours = Hello { version: VERSION, program: program.to_owned() };
+        frame::write_frame(&mut stream, Kind::Hello, 0, &frame::encode_hello(&ours))?;
+        stream.set_read_timeout(Some(HELLO_PATIENCE))?;
+        let peer = match frame::read_frame(&mut stream) {
+            Ok(first) => frame::decode_hello(&first)?,
+            Err(WireError::UnknownKind(_) | WireError::TooLarge(_)) => return Err(WireError::NotThermocline),
+            Err(e) => return Err(e),
+        };
+        stream.set_read_timeout(None)?;
+        let mut channel = Self { stream, peer };
+        if let Err(refused) = frame::agree(&channel.peer) {
+            // The other end may be the newer one and believe that we understand each other: tell it (best effort).
+            let failure = Failure { class: refused.class(), fs: None, message: refused.to_string() };
+            let _ = channel.send_result(0, &Err(failure), None);
+            return Err(refused);
+        }
+        Ok(channel)
+    }
+
+    /// What the other end said of itself.
+    pub fn peer(&self) -> &Hello {
+        &self.peer
+    }
+
+    /// Sends a call.
+    ///
+    /// # Errors
+    /// [`WireError::TooLarge`] leaves the connection usable; others do not.
+    pub fn send_call(&mut self, id: u64, call: &Call) -> Result<(), WireError> {
+        self.send(Kind::Call, id, &frame::encode(call)?, None)
+    }
+
+    /// Sends an answer, with a descriptor if there is one.
+    ///
+    /// # Errors
+    /// As [`Channel::send_call`].
+    pub fn send_result(
+        &mut self,
+        id: u64,
+        result: &Result<Reply, Failure>,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), WireError> {
+        match result {
+            Ok(reply) => self.send(Kind::Reply, id, &frame::encode(reply)?, descriptor),
+            Err(failure) => self.send(Kind::Failure, id, &frame::encode(failure)?, None),
+        }
+    }
+
+    /// Waits for the next call.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] when the client is gone.
+    pub fn receive_call(&mut self) -> Result<(u64, Call), WireError> {
+        let (frame, _unwanted) = self.receive()?;
+        match frame.kind {
+            Kind::Call => Ok((frame.id, frame::decode(frame.kind, &frame.payload)?)),
+            got => Err(WireError::Unexpected { expected: "Call", got }),
+        }
+    }
+
+    /// Waits for the next answer.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] when the node is gone.
+    pub fn receive_result(&mut self) -> Result<Inbound, WireError> {
+        let (frame, descriptor) = self.receive()?;
+        let result = match frame.kind {
+            Kind::Reply => Ok(frame::decode(frame.kind, &frame.payload)?),
+            Kind::Failure => Err(frame::decode(frame.kind, &frame.payload)?),
+            got => return Err(WireError::Unexpected { expected: "Reply", got }),
+        };
+        Ok(Inbound { id: frame.id, result, descriptor })
+    }
+
+    fn send(
+        &mut self,
+        kind: Kind,
+        id: u64,
+        payload: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<(), WireError> {
+        frame::write_frame(&mut Sender { stream: &mut self.stream, descriptor: fd }, kind, id, payload)
+    }
+
+    fn receive(&mut self) -> Result<(Frame, Option<OwnedFd>), WireError> {
+        let mut receiver = Receiver { stream: &self.stream, descriptor: None };
+        let frame = frame::read_frame(&mut receiver)?;
+        Ok((frame, receiver.descriptor))
+    }
+}
+
+/// Writes to the socket; the descriptor travels with the first bytes.
+struct Sender<'a> {
+    stream: &'a mut UnixStream,
+    descriptor: Option<BorrowedFd<'a>>,
+}
+
+impl Write for Sender<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let Some(fd) = self.descriptor else {
+            return self.stream.write(bytes);
+        };
+        let fds = [fd];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(std::io::Error::other("no room for a descriptor"));
+        }
+        let sent = sendmsg(&*self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        self.descriptor = None;
+        Ok(sent)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads from the socket and keeps the last descriptor that came along; more than one per frame are closed.
+struct Receiver<'a> {
+    stream: &'a UnixStream,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Read for Receiver<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got =
+            recvmsg(self.stream, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                self.descriptor = fds.last();
+            }
+        }
+        Ok(got)
+    }
+}

@@ -1,0 +1,59 @@
+//! The node's end of a connection.
+
+use crate::{Call, Channel, Failure, Reply, WireError};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use types::ErrorClass;
+
+/// A reply and the descriptor that goes with it.
+#[derive(Debug)]
+pub struct Answer {
+    /// The reply. `direct` of `Opened` is set from whether there is a descriptor.
+    pub reply: Reply,
+    /// Descriptor of the whole file's object, opened with no more rights than the call asked for.
+    pub descriptor: Option<Arc<OwnedFd>>,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self { reply, descriptor: None }
+    }
+}
+
+/// Answers the calls of one connection, one after another, until the client closes it (`Ok`). Whoever wants to end it
+/// keeps a clone of the stream and shuts that down. An answer that is too large becomes a [`Failure`].
+///
+/// # Errors
+/// A client of another version, one that breaks the protocol, or a socket that failed.
+pub fn serve_connection(
+    stream: UnixStream,
+    program: &str,
+    handler: &mut dyn FnMut(Call) -> Result<Answer, Failure>,
+) -> Result<(), WireError> {
+    let mut channel = Channel::open(stream, program)?;
+    loop {
+        let (id, call) = match channel.receive_call() {
+            Err(WireError::Closed) => return Ok(()),
+            other => other?,
+        };
+        let (result, descriptor) = match handler(call) {
+            Ok(answer) => (Ok(consistent(answer.reply, answer.descriptor.is_some())), answer.descriptor),
+            Err(failure) => (Err(failure), None),
+        };
+        match channel.send_result(id, &result, descriptor.as_ref().map(|fd| fd.as_fd())) {
+            Err(e @ WireError::TooLarge(_)) => {
+                let failure = Failure { class: ErrorClass::Invalid, fs: None, message: e.to_string() };
+                channel.send_result(id, &Err(failure), None)?;
+            }
+            other => other?,
+        }
+    }
+}
+
+fn consistent(reply: Reply, with_descriptor: bool) -> Reply {
+    match reply {
+        Reply::Opened { handle, attr, .. } => Reply::Opened { handle, attr, direct: with_descriptor },
+        other => other,
+    }
+}
