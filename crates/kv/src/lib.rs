@@ -1,61 +1,28 @@
 //! Ordered transactional key-value store: the only thing the catalogue knows of a metadata engine.
 //!
 //! An engine runs *closures* as serialisable transactions. A closure may be run again (retried), so it must not
-//! have effects outside its transaction. A closure that returns an error leaves nothing behind.
+//! have effects outside its transaction, and must not call its engine again. A closure that returns an error leaves
+//! nothing behind. Keys have 1 to [`MAX_KEY`] bytes, values up to [`MAX_VALUE`]; bounds of scans may be any bytes.
+
+#![deny(unsafe_code)]
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Longest key (bytes). The embedded engine allows 511.
+mod buffer;
+mod error;
+mod limits;
+mod memory;
+mod merge;
+
+pub use error::{KvError, Result};
+pub use memory::MemoryEngine;
+
+/// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.
 pub const MAX_KEY: usize = 480;
 
-/// What can go wrong in an engine.
-#[derive(Debug, thiserror::Error)]
-pub enum KvError {
-    /// The storage below failed; the engine accepts no more changes until it is opened again.
-    #[error("metadata engine at {path}: {detail}; the engine takes no more changes, see the log and restart the node")]
-    Io {
-        /// Engine directory or address.
-        path: PathBuf,
-        /// What the storage said.
-        detail: String,
-    },
-    /// The storage is full.
-    #[error("metadata engine at {path} is full; free space there, then restart the node")]
-    Full {
-        /// Engine directory.
-        path: PathBuf,
-    },
-    /// Another process has the engine open.
-    #[error("metadata engine at {path} is in use by another process; stop that node first")]
-    Locked {
-        /// Engine directory.
-        path: PathBuf,
-    },
-    /// Stored data cannot be read.
-    #[error("metadata engine at {path} is damaged: {detail}; restore a backup")]
-    Corrupt {
-        /// Engine directory.
-        path: PathBuf,
-        /// What is wrong.
-        detail: String,
-    },
-    /// A key or value beyond the limits.
-    #[error("key of {len} bytes exceeds the limit")]
-    KeyTooLong {
-        /// Its length.
-        len: usize,
-    },
-    /// The transaction lost against another one; engines retry by themselves, callers never see it.
-    #[error("transaction conflict")]
-    Conflict,
-    /// A closure asked to give up; used by [`read`] and [`write`] to carry the caller's own error out.
-    #[error("transaction given up by its closure")]
-    Aborted,
-}
-
-/// Result of an engine.
-pub type Result<T, E = KvError> = std::result::Result<T, E>;
+/// Longest value (bytes).
+pub const MAX_VALUE: usize = 16 << 20;
 
 /// Called for each pair of a scan; `Break` ends it.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
@@ -78,7 +45,7 @@ pub trait Writer: Reader {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
     /// Removes `key`; no error if it is absent.
     fn delete(&mut self, key: &[u8]) -> Result<()>;
-    /// Adds `delta` to the little-endian i64 at `key` (absent counts as 0); commutes with other adds, so that
+    /// Adds `delta` to the little-endian i64 at `key` (absent counts as 0), wrapping on overflow; commutes with other adds, so that
     /// counters of a hot directory do not serialise on engines that can merge.
     fn add(&mut self, key: &[u8], delta: i64) -> Result<()>;
     /// Raises the little-endian i64 at `key` to at least `value`; commutes with other raises.
@@ -112,7 +79,11 @@ pub trait Engine: Send + Sync {
     /// Runs `f` on a snapshot.
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()>;
     /// Runs `f` as a transaction; commits if it returns Ok.
-    fn write_dyn(&self, durability: Durability, f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>) -> Result<()>;
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>,
+    ) -> Result<()>;
     /// Returns when everything acknowledged so far survives power loss.
     fn sync(&self) -> Result<()>;
     /// Writes a consistent copy, openable as an engine, into the new directory `to` while running.
