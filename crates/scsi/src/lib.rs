@@ -1,5 +1,40 @@
 //! SCSI as a tape system speaks it: commands and replies of SPC, SSC and SMC, sense decoding, and the
 //! [`Transport`] that carries them.
+//!
+//! [`Ssc`] is a tape drive, [`Smc`] a medium changer; both own a transport and are a [`Device`], which has the
+//! commands common to all (inquiry, mode and log pages, sense). Every decoder is a pure function of the reply's bytes,
+//! never panics, and can be called by itself. Standards: SPC-4 (T10/1731-D), SSC-4 (T10/2123-D), SMC-3 (T10/1730-D).
+#![forbid(unsafe_code)]
+
+mod asc;
+mod bytes;
+mod device;
+pub mod element;
+mod error;
+pub mod inquiry;
+pub mod log;
+pub mod mam;
+pub mod mode;
+pub mod opcode;
+pub mod position;
+pub mod sense;
+mod smc;
+pub mod socket;
+mod ssc;
+pub mod timeout;
+
+pub use asc::describe;
+pub use bytes::DecodeError;
+pub use device::Device;
+pub use element::{Element, ElementAssignment, ElementType, Range};
+pub use error::{Result, ScsiError};
+pub use inquiry::Inquiry;
+pub use log::TapeCapacity;
+pub use mam::Attribute;
+pub use position::Position;
+pub use sense::{Sense, SenseKey};
+pub use smc::Smc;
+pub use ssc::{FormatKind, ReadOutcome, Ssc, WriteOutcome};
 
 /// Which way data moves, seen from the initiator.
 #[derive(Debug)]
@@ -52,7 +87,27 @@ pub enum TransportError {
 /// Carries one command at a time to one logical unit.
 pub trait Transport: Send {
     /// Executes `cdb`. A CHECK CONDITION is an Ok reply; Err means that nobody answered.
-    fn execute(&mut self, cdb: &[u8], data: Data<'_>, timeout: std::time::Duration) -> Result<Reply, TransportError>;
+    fn execute(
+        &mut self,
+        cdb: &[u8],
+        data: Data<'_>,
+        timeout: std::time::Duration,
+    ) -> std::result::Result<Reply, TransportError>;
     /// Name of the device for messages.
     fn name(&self) -> &str;
+}
+
+impl Transport for Box<dyn Transport> {
+    fn execute(
+        &mut self,
+        cdb: &[u8],
+        data: Data<'_>,
+        timeout: std::time::Duration,
+    ) -> std::result::Result<Reply, TransportError> {
+        (**self).execute(cdb, data, timeout)
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
 }
