@@ -1,0 +1,128 @@
+//! Catalogue values: one version byte, then the postcard encoding of a serde type (`docs/formats/records.md`).
+//!
+//! A type that changes gets a higher [`Record::VERSION`]; its old shape stays in the code as a type of its own and
+//! [`Record::upgrade`] turns old bytes into the present type. Values are rewritten in the new shape only when they
+//! change, so old versions stay readable for ever.
+
+use serde::{Serialize, de::DeserializeOwned};
+use types::ErrorClass;
+
+/// Why a stored value could not be decoded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Written by a newer release.
+    #[error("{name} record has version {found}, this release reads up to {known}: use the newer release")]
+    Newer {
+        /// Type of the record.
+        name: &'static str,
+        /// Version byte found.
+        found: u8,
+        /// Highest version known.
+        known: u8,
+    },
+    /// A version that never existed (or is no longer supported).
+    #[error(
+        "{name} record has version {found}, which no release wrote: the catalogue is damaged, restore a backup"
+    )]
+    Unknown {
+        /// Type of the record.
+        name: &'static str,
+        /// Version byte found.
+        found: u8,
+    },
+    /// The bytes are not an encoding of this type.
+    #[error("{name} record of {length} bytes is damaged ({why}): restore a backup of the catalogue")]
+    Damaged {
+        /// Type of the record.
+        name: &'static str,
+        /// Bytes in the value, the version byte included.
+        length: usize,
+        /// What the decoder met.
+        why: String,
+    },
+}
+
+impl RecordError {
+    /// The error class: a newer version is an input we do not accept, all else is corruption.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Newer { .. } => ErrorClass::Invalid,
+            Self::Unknown { .. } | Self::Damaged { .. } => ErrorClass::Corrupt,
+        }
+    }
+}
+
+/// A type that is stored in the catalogue.
+pub trait Record: Serialize + DeserializeOwned {
+    /// Name in error messages.
+    const NAME: &'static str;
+    /// Version of the present shape, counted from 1. Raise it whenever the encoding of the type changes.
+    const VERSION: u8;
+
+    /// Decodes the body of an older version (`1..VERSION`): decode the old type with [`body`], then convert it, step
+    /// by step through the versions between.
+    fn upgrade(version: u8, _body: &[u8]) -> Result<Self, RecordError> {
+        Err(RecordError::Unknown { name: Self::NAME, found: version })
+    }
+}
+
+/// Declares types as records of a version without predecessors.
+#[macro_export]
+macro_rules! records {
+    ($($type:ty = $version:literal),+ $(,)?) => {
+        $(impl $crate::record::Record for $type {
+            const NAME: &'static str = stringify!($type);
+            const VERSION: u8 = $version;
+        })+
+    };
+}
+
+use types::{Class, CopyRecord, Inode, Pool, Request, TapeFile, VersionRecord, Volume};
+records! {
+    Inode = 1,
+    VersionRecord = 1,
+    CopyRecord = 1,
+    Volume = 1,
+    TapeFile = 1,
+    Request = 1,
+    Class = 1,
+    Pool = 1,
+}
+
+/// Encodes a value: version byte, then its body.
+pub fn encode<T: Record>(value: &T) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    encode_into(value, &mut out);
+    out
+}
+
+/// Like [`encode`], appending to a buffer that can be used again.
+pub fn encode_into<T: Record>(value: &T, out: &mut Vec<u8>) {
+    out.push(T::VERSION);
+    // Writing to memory cannot fail; postcard refuses only sequences of unknown length, which no record has.
+    *out =
+        postcard::to_extend(value, std::mem::take(out)).expect("records have no sequences of unknown length");
+}
+
+/// Decodes a value of any version up to the present one.
+pub fn decode<T: Record>(bytes: &[u8]) -> Result<T, RecordError> {
+    let damaged = |why: String| RecordError::Damaged { name: T::NAME, length: bytes.len(), why };
+    match bytes.split_first() {
+        None => Err(damaged("empty".to_owned())),
+        Some((&version, rest)) if version == T::VERSION => body(rest).map_err(damaged),
+        Some((&found, _)) if found > T::VERSION => {
+            Err(RecordError::Newer { name: T::NAME, found, known: T::VERSION })
+        }
+        Some((&0, _)) => Err(RecordError::Unknown { name: T::NAME, found: 0 }),
+        Some((&version, rest)) => T::upgrade(version, rest),
+    }
+}
+
+/// Decodes a body (without version byte) that must fill `bytes` exactly; the error says what is wrong.
+pub fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
