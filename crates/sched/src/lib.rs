@@ -1,1 +1,36 @@
-//! sched
+//! Which drive does what next: a pure function from a view of drives, volumes, queues and time to a plan whose every
+//! action says why. The node asks after each event; a simulator asks with simulated ones.
+//!
+//! Always true of a plan (property tests in `tests/`):
+//! * a drive gets at most one action, and only when it is usable and not busy;
+//! * a volume is in at most one drive, so it has at most one writer;
+//! * recalls of one action go forward only, from the present position of the tape (elevator);
+//! * one robot move at a time;
+//! * whoever waits longer than [`Limits::starve_after`] comes before all who do not.
+//!
+//! Order of demands: starving, then writes while the disk is under pressure, then recalls (priority, then age), then
+//! writes (oldest first), then maintenance. A demand may take a drive between two jobs from a mounted volume of a
+//! lower order; among equals a mounted volume keeps its drive while it has work.
+#![forbid(unsafe_code)]
+
+mod copy;
+mod demand;
+mod eta;
+mod mechanics;
+mod pick;
+mod plan;
+mod queue;
+mod view;
+mod why;
+
+pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
+pub use demand::Want;
+pub use eta::{Eta, estimate};
+pub use mechanics::Mechanics;
+pub use plan::{Action, Blocked, Job, Plan, plan};
+pub use queue::{RecallItem, RecallQueue};
+pub use view::{
+    Backlog, Busy, Drive, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Place, SchedView, Tape,
+    Work,
+};
+pub use why::{BlockedWhy, Why};

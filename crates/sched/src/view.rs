@@ -1,0 +1,213 @@
+//! What the scheduler looks at.
+
+use crate::{Mechanics, RecallQueue, Want};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
+
+/// Everything a plan rests on.
+#[derive(Clone, Debug)]
+pub struct SchedView<'a> {
+    /// Wall-clock time.
+    pub now: Time,
+    /// All drives.
+    pub drives: &'a [Drive],
+    /// Volumes in the library or known to the catalogue.
+    pub volumes: &'a BTreeMap<Barcode, Tape>,
+    /// Files to be read, per volume; empty queues may be there.
+    pub recalls: &'a BTreeMap<Barcode, RecallQueue>,
+    /// Copies that wait for a writer, per pool; those that a running session has already taken do not count.
+    pub writes: &'a BTreeMap<PoolName, Backlog>,
+    /// Labels, indexes and checks that somebody asked for, in order of asking.
+    pub maintenance: &'a [Maintenance],
+    /// The robot is moving: no mount or unmount can begin.
+    pub robot_busy: bool,
+    /// The disk pool is under hard pressure: writes go first.
+    pub disk_pressure: bool,
+    /// Bounds and times of the scheduler.
+    pub limits: &'a Limits,
+    /// Cost model, for estimates only.
+    pub mechanics: &'a Mechanics,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// Number.
+    pub id: DriveNo,
+    /// False when it is suspect or taken out of use: it gets no action, and what is in it cannot be reached.
+    pub usable: bool,
+    /// What it does.
+    pub state: DriveState,
+}
+
+/// What a drive does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveState {
+    /// No cartridge in it, nothing running.
+    Empty,
+    /// A volume is mounted, nothing running.
+    Loaded(Loaded),
+    /// A job runs. Jobs end by themselves; the scheduler never interrupts one.
+    Busy(Busy),
+}
+
+/// A mounted volume at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The volume.
+    pub volume: Barcode,
+    /// When it was mounted.
+    pub mounted: Time,
+    /// When its last job ended.
+    pub idle_since: Time,
+    /// Data lies behind its newest index.
+    pub dirty: bool,
+    /// Block at which the tape stands (data partition).
+    pub position: u64,
+}
+
+/// A job that runs on a drive; [`crate::Action::busy`] makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// Volume concerned: the one being mounted, unmounted, read or written.
+    pub volume: Barcode,
+    /// What kind of job.
+    pub work: Work,
+    /// What the drive works towards, as the action said: keeps a second drive from being cleared for the same.
+    pub want: Option<Want>,
+    /// When it is expected to end, if known; for estimates.
+    pub until: Option<Time>,
+}
+
+/// Kind of a running job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Moving and loading a cartridge.
+    Mount,
+    /// Unloading and moving it back.
+    Unmount,
+    /// Reading files.
+    Recall,
+    /// Writing files of a pool.
+    Migrate,
+    /// Label, index or check.
+    Maintain,
+}
+
+/// A cartridge volume as the scheduler needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tape {
+    /// State in the catalogue.
+    pub state: VolumeState,
+    /// Pool it belongs to, or is reserved for.
+    pub pool: Option<PoolName>,
+    /// Where it is. A volume in a drive is found by [`Drive::state`]; this says where it is otherwise.
+    pub place: Place,
+    /// Bytes written.
+    pub written: u64,
+    /// Bytes that still fit (estimate).
+    pub free: u64,
+}
+
+/// Where a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the library: in a slot, or in a drive.
+    Library,
+    /// Not in the library (exported, or never seen).
+    Absent,
+}
+
+/// Copies of one pool that wait to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Number.
+    pub files: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Since when the oldest has waited for a drive (not its age: when policy handed it over).
+    pub since: Time,
+    /// Largest number of volumes that the pool may hold; 0: no limit.
+    pub max_volumes: u32,
+}
+
+/// A job on one volume that is neither recall nor migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Identifier given by the caller, returned in the action.
+    pub id: u64,
+    /// What to do.
+    pub kind: MaintenanceKind,
+    /// On which volume.
+    pub volume: Barcode,
+    /// When it was asked for.
+    pub since: Time,
+}
+
+/// Kind of maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaintenanceKind {
+    /// Write a label (whether it may is the catalogue's decision, made before).
+    Label,
+    /// Write an index.
+    Index,
+    /// Read label and index and compare with the catalogue.
+    Check,
+}
+
+/// Bounds and times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// A demand that waited this long starves: it comes first.
+    pub starve_after: Duration,
+    /// A mounted volume with work keeps its drive at least this long against other starving demands.
+    pub turn: Duration,
+    /// A mounted volume without work is unmounted after this time.
+    pub unmount_idle: Duration,
+    /// Most files of one recall action.
+    pub recall_batch: usize,
+    /// One more writer of a pool for each so many bytes of its backlog.
+    pub bytes_per_writer: u64,
+    /// Blank cartridges are labelled when a pool needs one.
+    pub label_blank: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            starve_after: Duration::from_secs(30 * 60),
+            turn: Duration::from_secs(5 * 60),
+            unmount_idle: Duration::from_secs(2 * 60),
+            recall_batch: 1000,
+            bytes_per_writer: 256 << 30,
+            label_blank: true,
+        }
+    }
+}
+
+impl SchedView<'_> {
+    /// The drive that holds `volume`, or is about to, if any.
+    pub fn drive_of(&self, volume: &Barcode) -> Option<&Drive> {
+        self.drives.iter().find(|drive| drive.volume() == Some(volume))
+    }
+}
+
+impl Drive {
+    /// The volume in this drive, or on its way in or out.
+    pub fn volume(&self) -> Option<&Barcode> {
+        match &self.state {
+            DriveState::Empty => None,
+            DriveState::Loaded(loaded) => Some(&loaded.volume),
+            DriveState::Busy(busy) => Some(&busy.volume),
+        }
+    }
+}
+
+impl Tape {
+    /// Whether files may be read from it (a suspect volume too, for want of a better one).
+    pub fn readable(&self) -> bool {
+        use VolumeState as S;
+        self.place == Place::Library && matches!(self.state, S::Filling | S::Full | S::ReadOnly | S::Suspect)
+    }
+}

@@ -1,0 +1,131 @@
+//! Reasons, for `request show`, `drive ls` and the log.
+
+use crate::Want;
+use std::fmt;
+use types::{Barcode, DriveNo, PoolName};
+
+/// Why an action is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Users wait for files on this volume.
+    FilesWanted {
+        /// Files.
+        files: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Longest wait (seconds).
+        waited_s: u64,
+    },
+    /// Copies wait to be written to this pool.
+    BacklogWaits {
+        /// Pool.
+        pool: PoolName,
+        /// Copies.
+        files: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// As before, and the disk pool is nearly full: writes go before reads.
+    DiskPressure {
+        /// Pool.
+        pool: PoolName,
+    },
+    /// It has waited longer than anybody may.
+    Starving {
+        /// Wait (seconds).
+        waited_s: u64,
+        /// What it is.
+        want: Want,
+    },
+    /// The pool needs an empty volume and this one carries no label.
+    PoolNeedsVolume {
+        /// Pool.
+        pool: PoolName,
+    },
+    /// An operator or the system asked for it.
+    Asked,
+    /// The drive is needed for something more urgent.
+    DriveNeeded {
+        /// For what.
+        want: Want,
+    },
+    /// Nothing to do for this volume for so long (seconds).
+    Idle {
+        /// Seconds.
+        idle_s: u64,
+    },
+    /// Data lies behind the newest index and the volume is about to leave the drive.
+    IndexBehind,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FilesWanted { files, bytes, waited_s } => {
+                write!(f, "{files} files ({bytes} bytes) are wanted from it, the first for {waited_s} s")
+            }
+            Self::BacklogWaits { pool, files, bytes } => {
+                write!(f, "{files} copies ({bytes} bytes) wait for pool {pool}")
+            }
+            Self::DiskPressure { pool } => {
+                write!(f, "the disk pool is nearly full and copies wait for pool {pool}")
+            }
+            Self::Starving { waited_s, want } => write!(f, "{want} has waited for {waited_s} s, too long"),
+            Self::PoolNeedsVolume { pool } => write!(f, "pool {pool} needs an empty volume"),
+            Self::Asked => f.write_str("asked for"),
+            Self::DriveNeeded { want } => write!(f, "the drive is needed for {want}"),
+            Self::Idle { idle_s } => write!(f, "nothing to do for it for {idle_s} s"),
+            Self::IndexBehind => f.write_str("data lies behind its newest index"),
+        }
+    }
+}
+
+/// Why something that is wanted gets no drive now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockedWhy {
+    /// No usable drive at all.
+    NoDrive,
+    /// All usable drives do something at least as urgent.
+    DrivesBusy,
+    /// The robot is moving.
+    RobotBusy,
+    /// The volume is in use by the job that runs on this drive.
+    VolumeBusy(DriveNo),
+    /// The volume sits in a drive that is out of use.
+    StuckInDrive(DriveNo),
+    /// The volume is not in the library.
+    Absent(Barcode),
+    /// The volume cannot be read.
+    Unreadable(Barcode),
+    /// No volume of the pool takes data, and none is free to join it.
+    NoVolume(PoolName),
+    /// The pool has as many volumes as it may.
+    PoolFull(PoolName),
+}
+
+impl fmt::Display for BlockedWhy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDrive => f.write_str("no usable drive; see `thermo drive ls`"),
+            Self::DrivesBusy => f.write_str("waits for a drive"),
+            Self::RobotBusy => f.write_str("waits for the robot"),
+            Self::VolumeBusy(drive) => write!(f, "its volume is in use in drive {drive}"),
+            Self::StuckInDrive(drive) => {
+                write!(
+                    f,
+                    "its volume is in drive {drive}, which is out of use; repair that drive or take the cartridge out"
+                )
+            }
+            Self::Absent(volume) => write!(f, "volume {volume} is not in the library; import it"),
+            Self::Unreadable(volume) => {
+                write!(f, "volume {volume} cannot be read; see `thermo volume show {volume}`")
+            }
+            Self::NoVolume(pool) => {
+                write!(f, "no volume for pool {pool}: all are full; import blank cartridges and label them")
+            }
+            Self::PoolFull(pool) => {
+                write!(f, "pool {pool} has as many volumes as it may and all are full; raise its limit")
+            }
+        }
+    }
+}
