@@ -1,1 +1,27 @@
-//! fuse
+//! Mounts a [`FileApi`](types::api::FileApi) as a Linux file system through FUSE.
+//!
+//! Files that are wholly on disk are handed to the kernel (FUSE passthrough): their reads, writes and mappings never
+//! enter this process. Files that are not are served through the interface; whoever reads them waits, nobody else does.
+//! The room owns no durable state and is the only place where errno is chosen (`errno.rs`).
+//!
+//! Threads: *session threads* read requests and never wait for tape; a pool for syncs; a pool for changes that may wait;
+//! one that looks for signals of waiting readers; one that tells the kernel what to forget.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod config;
+mod errno;
+mod error;
+mod gateway;
+mod io;
+mod mount;
+mod notify;
+mod ops;
+mod pool;
+mod signals;
+mod table;
+mod waits;
+
+pub use config::MountOptions;
+pub use error::MountError;
+pub use mount::{Mount, mount};

@@ -62,7 +62,10 @@ pub struct StatFs {
 /// Completion of a read: called exactly once, maybe on another thread, maybe before `read` returns.
 pub type ReadDone = Box<dyn FnOnce(FsResult<Vec<u8>>) + Send>;
 
-/// Names a waiting read so that it can be withdrawn.
+/// Completion of a preparation: called exactly once, maybe on another thread, maybe before the call returns.
+pub type ReadyDone = Box<dyn FnOnce(FsResult<()>) + Send>;
+
+/// Names a waiting read or preparation so that it can be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitId(pub u64);
 
@@ -126,7 +129,17 @@ pub trait FileApi: Send + Sync {
     /// Reads up to `len` bytes (fewer only at end of file). If bytes are offline the completion is called when they
     /// have arrived; then the returned id can be used with `cancel_wait`.
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId>;
-    /// Withdraws a waiting read: its completion is called at once with [`FsError::Interrupted`].
+    /// Calls `done` as soon as the content of `ino` can be changed (`write`, `fallocate`, a shortening `setattr`)
+    /// without waiting for tape or for space; the change itself is made afterwards by the usual call. Gateways call this
+    /// first so that a waiting change holds none of their threads and can be withdrawn with `cancel_wait`.
+    /// With `nonblock`, [`FsError::WouldBlock`] instead of waiting (what is needed is started all the same).
+    /// An implementation that never waits needs no more than this default.
+    fn prepare_change(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
+        let _ = (ino, nonblock);
+        done(Ok(()));
+        None
+    }
+    /// Withdraws a waiting read or preparation: its completion is called at once with [`FsError::Interrupted`].
     fn cancel_wait(&self, wait: WaitId);
     /// Writes; may wait for a recall when the file is not wholly resident, or for space.
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize>;

@@ -1,0 +1,46 @@
+//! What can be chosen at mount.
+
+use std::time::Duration;
+
+/// Choices for one mount. The default suits a node that root runs for all users of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Let every user in (permissions are checked by the kernel); otherwise only the user who mounts.
+    pub allow_other: bool,
+    /// Threads that read requests; 0 chooses by the number of processors. Waiting readers never hold one.
+    pub threads: usize,
+    /// How long the kernel may answer from its caches. Changes behind its back are pushed, so this can be long.
+    pub ttl: Duration,
+    /// Hand wholly resident files to the kernel where kernel and privileges allow it.
+    pub passthrough: bool,
+    /// Honour set-user-id and set-group-id bits of programs on the mount.
+    pub suid: bool,
+    /// Honour device nodes on the mount.
+    pub dev: bool,
+    /// Refuse every change.
+    pub read_only: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            allow_other: true,
+            threads: 0,
+            ttl: Duration::from_secs(3600),
+            passthrough: true,
+            suid: false,
+            dev: false,
+            read_only: false,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The number of session threads to start.
+    pub(crate) fn session_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(4, usize::from).clamp(4, 16),
+            n => n.min(256),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The protocol's operations, each guarded and handed on: names and attributes to `ops.rs`, bytes to `io.rs`.
+
+use crate::config::MountOptions;
+use crate::notify::Invalidator;
+use crate::pool::Pool;
+use crate::table::OpenTable;
+use crate::waits::Waits;
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use types::api::FileApi;
+use types::{Cx, Time};
+
+/// Largest read or write that the kernel sends in one request.
+const MAX_TRANSFER: u32 = 1 << 20;
+/// Requests that the kernel may have outstanding in the background (read-ahead, asynchronous direct IO).
+const MAX_BACKGROUND: u16 = 128;
+/// How many file systems may be stacked: 2 lets the disk pool itself be on a stacked one (overlayfs of a container).
+const STACK_DEPTH: u32 = 2;
+
+/// Everything that operations need.
+pub(crate) struct Core {
+    pub api: Arc<dyn FileApi>,
+    pub opens: OpenTable,
+    pub waits: Arc<Waits>,
+    pub invalidator: Arc<Invalidator>,
+    /// Syncs and other calls that wait for the disk.
+    pub disk_pool: Pool,
+    /// Changes of files that are not wholly resident.
+    pub change_pool: Pool,
+    pub ttl: Duration,
+    want_passthrough: bool,
+    pub passthrough: AtomicBool,
+}
+
+impl Core {
+    pub(crate) fn new(api: Arc<dyn FileApi>, options: &MountOptions) -> Arc<Self> {
+        Arc::new(Self {
+            api,
+            opens: OpenTable::new(),
+            waits: Waits::new(),
+            invalidator: Arc::default(),
+            disk_pool: Pool::new("fuse-disk", 16, 4096),
+            change_pool: Pool::new("fuse-change", 64, 512),
+            ttl: options.ttl,
+            want_passthrough: options.passthrough,
+            passthrough: AtomicBool::new(false),
+        })
+    }
+}
+
+/// Who calls, now. The kernel has checked permissions (`default_permissions`); supplementary groups are not sent.
+pub(crate) fn cx(req: &Request) -> Cx {
+    Cx { uid: req.uid(), gid: req.gid(), groups: Vec::new(), now: now() }
+}
+
+pub(crate) fn now() -> Time {
+    Time::from(SystemTime::now())
+}
+
+/// The protocol side of a mount.
+pub(crate) struct Gateway(pub Arc<Core>);
+
+/// Runs a handler. A panic would silently end the session thread: it is caught, and the reply, dropped on the way,
+/// answers EIO.
+fn guarded(operation: &'static str, handler: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(handler)).is_err() {
+        tracing::error!(
+            operation,
+            "a file operation panicked; it was answered with EIO. Please report this with the log"
+        );
+    }
+}
+
+impl Filesystem for Gateway {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_AUTO_INVAL_DATA
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let available = wanted & config.capabilities();
+        let _ = config.add_capabilities(available); // cannot fail: they are available
+        let _ = config.set_max_write(MAX_TRANSFER);
+        let _ = config.set_max_readahead(MAX_TRANSFER).or_else(|most| config.set_max_readahead(most));
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        if self.0.want_passthrough && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+            let _ = config.set_max_stack_depth(STACK_DEPTH);
+            self.0.passthrough.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        guarded("lookup", || self.0.lookup(req, parent, name, reply));
+    }
+
+    // inodes live in the catalogue, not in this process: nothing is held for the kernel, so nothing is forgotten
+    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
+
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        guarded("getattr", || self.0.getattr(req, ino, reply));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        guarded("setattr", || {
+            let change = crate::ops::Change { mode, uid, gid, size, atime, mtime };
+            crate::ops::setattr(&self.0, req, ino, change, reply);
+        });
+    }
+
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        guarded("readlink", || self.0.readlink(req, ino, reply));
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        guarded("mknod", || self.0.mknod(req, dir, name, mode, rdev, reply));
+    }
+
+    fn mkdir(&self, req: &Request, dir: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        guarded("mkdir", || self.0.mkdir(req, dir, name, mode, reply));
+    }
+
+    fn unlink(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        guarded("unlink", || self.0.unlink(req, dir, name, reply));
+    }
+
+    fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        guarded("rmdir", || self.0.rmdir(req, dir, name, reply));
+    }
+
+    fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        guarded("symlink", || self.0.symlink(req, dir, name, target, reply));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        new_dir: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        guarded("rename", || self.0.rename(req, (dir, name), (new_dir, new_name), flags, reply));
+    }
+
+    fn link(&self, req: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        guarded("link", || self.0.link(req, ino, dir, name, reply));
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        guarded("open", || self.0.open(req, ino, flags, reply));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        guarded("create", || self.0.create(req, dir, name, mode, OpenFlags(flags), reply));
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        guarded("read", || self.0.read(req.pid(), fh, offset, size, flags, reply));
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        guarded("write", || crate::io::write(&self.0, req.pid(), fh, offset, data, flags, reply));
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        guarded("flush", || self.0.flush(fh, reply));
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        guarded("release", || self.0.release(fh, reply));
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        guarded("fsync", || crate::io::fsync(&self.0, fh, datasync, reply));
+    }
+
+    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        guarded("readdir", || self.0.readdir(req, ino, offset, reply));
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        guarded("readdirplus", || self.0.readdir_plus(req, ino, offset, reply));
+    }
+
+    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        guarded("fsyncdir", || crate::io::sync_names(&self.0, reply));
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        guarded("statfs", || self.0.statfs(reply));
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        guarded("setxattr", || self.0.setxattr(req, ino, name, value, flags, reply));
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        guarded("getxattr", || self.0.getxattr(req, ino, name, size, reply));
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        guarded("listxattr", || self.0.listxattr(req, ino, size, reply));
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        guarded("removexattr", || self.0.removexattr(req, ino, name, reply));
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        guarded("fallocate", || {
+            let range = crate::io::Range { mode, offset, length };
+            crate::io::fallocate(&self.0, req.pid(), ino, fh, range, reply);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        guarded("lseek", || self.0.lseek(fh, offset, whence, reply));
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        guarded("copy_file_range", || {
+            crate::io::copy_file_range(&self.0, (fh_in, offset_in), (fh_out, offset_out), len, reply);
+        });
+    }
+
+    // ENOSYS tells the kernel to do these by itself, once and for all: regular files are always ready; permissions
+    // are checked by the kernel (`default_permissions`); blocks have no addresses
+    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn poll(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _ph: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _ino: INodeNo, _blocksize: u32, _idx: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+}

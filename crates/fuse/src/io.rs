@@ -1,0 +1,306 @@
+//! Open files: bytes, syncs, space.
+
+use crate::attr::{file_attr, ino};
+use crate::errno::{errno, of_sys};
+use crate::gateway::{Core, cx};
+use crate::ops::{GENERATION, reply_empty};
+use crate::table::{OpenFile, Route};
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request,
+};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use types::api::{self, FsResult, Seek, Watcher as _};
+use types::{FsError, Handle, Ino};
+
+/// Largest piece of one copy_file_range: the reply has 32 bits, and a thread of the pool is held meanwhile.
+const MAX_COPY: u64 = 1 << 30;
+
+/// A range for fallocate, with its mode bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    pub mode: i32,
+    pub offset: u64,
+    pub length: u64,
+}
+
+fn api_flags(flags: OpenFlags) -> api::OpenFlags {
+    let mode = flags.acc_mode();
+    let has = |bit| flags.0 & bit != 0;
+    api::OpenFlags {
+        read: mode != OpenAccMode::O_WRONLY,
+        write: mode != OpenAccMode::O_RDONLY,
+        truncate: has(libc::O_TRUNC),
+        append: has(libc::O_APPEND),
+        nonblock: has(libc::O_NONBLOCK),
+        exclusive: has(libc::O_EXCL),
+    }
+}
+
+/// How the kernel is to treat an open file. Where writes never come here there is nothing to flush; a served file
+/// bypasses the page cache, so that a signal can end a wait and the inode can become a passthrough one later.
+fn open_flags(route: &Route) -> FopenFlags {
+    match route {
+        Route::Kernel(_) | Route::Local(_) => FopenFlags::FOPEN_NOFLUSH,
+        Route::Served => FopenFlags::FOPEN_DIRECT_IO,
+    }
+}
+
+impl Core {
+    pub(crate) fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (ino, flags) = (ino(node), api_flags(flags));
+        let opened = match self.api.open(&cx(req), ino, flags) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let route = self.opens.enter(ino, flags, &opened, |fd| {
+            self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
+        });
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(&route));
+        match &route {
+            Route::Kernel(id) => reply.opened_passthrough(fh, how, id),
+            _ => reply.opened(fh, how),
+        }
+    }
+
+    pub(crate) fn create(
+        &self,
+        req: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        flags: OpenFlags,
+        reply: ReplyCreate,
+    ) {
+        let flags = api_flags(flags);
+        let opened = match self.api.create(&cx(req), ino(dir), name.as_bytes(), mode & 0o7777, flags) {
+            Ok(opened) => opened,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let route = self.opens.enter(opened.attr.ino, flags, &opened, |fd| {
+            self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
+        });
+        let attr = file_attr(&opened.attr);
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(&route));
+        match &route {
+            Route::Kernel(id) => reply.created_passthrough(&self.ttl, &attr, GENERATION, fh, how, id),
+            _ => reply.created(&self.ttl, &attr, GENERATION, fh, how),
+        }
+    }
+
+    /// The table forgets a handle before the node does, so that what the table knows of an inode's mode is always
+    /// backed by a handle that the node knows too.
+    pub(crate) fn release(&self, fh: FileHandle, reply: ReplyEmpty) {
+        let handle = Handle(fh.0);
+        let file = self.opens.leave(handle);
+        self.api.release(handle);
+        reply.ok();
+        if let Some(OpenFile { ino, flags, .. }) = file
+            && flags.read
+            && flags.write
+        {
+            self.invalidator.attributes_changed(ino); // it may have been written through a mapping
+        }
+    }
+
+    pub(crate) fn flush(&self, fh: FileHandle, reply: ReplyEmpty) {
+        reply_empty(self.api.flush(Handle(fh.0)), reply);
+    }
+
+    pub(crate) fn read(
+        &self,
+        tid: u32,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        reply: ReplyData,
+    ) {
+        let handle = Handle(fh.0);
+        let file = match self.opens.get(handle) {
+            Some(file) => file,
+            None => return reply.error(Errno::EBADF),
+        };
+        if let Route::Local(fd) = &file.route {
+            return read_local(fd, offset, size, reply);
+        }
+        let wait = self.waits.begin();
+        let done = Arc::clone(&wait);
+        // set by fcntl(2) after the open, so the node does not know of it
+        let late_nonblock = flags.0 & libc::O_NONBLOCK != 0 && !file.flags.nonblock;
+        let waiting = self.api.read(
+            handle,
+            offset,
+            size,
+            Box::new(move |result| {
+                done.finish();
+                match result {
+                    Ok(data) => reply.data(&data),
+                    Err(FsError::Interrupted) if late_nonblock => reply.error(Errno::EAGAIN),
+                    Err(error) => reply.error(errno(error)),
+                }
+            }),
+        );
+        match waiting {
+            Some(id) if late_nonblock => self.api.cancel_wait(id),
+            Some(id) => wait.enter(id, tid),
+            None => {}
+        }
+    }
+
+    pub(crate) fn lseek(&self, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let seek = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.api.seek(Handle(fh.0), offset, seek).map(i64::try_from) {
+            Ok(Ok(found)) => reply.offset(found),
+            Ok(Err(_)) => reply.error(Errno::EOVERFLOW),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}
+
+fn read_local(fd: &OwnedFd, offset: u64, size: u32, reply: ReplyData) {
+    let mut buffer = vec![0; size as usize];
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::pread(fd, &mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return reply.error(of_sys(error)),
+        }
+    }
+    reply.data(&buffer[..filled]);
+}
+
+fn write_local(fd: &OwnedFd, offset: u64, data: &[u8], reply: ReplyWrite) {
+    let mut written = 0;
+    while written < data.len() {
+        match rustix::io::pwrite(fd, &data[written..], offset + written as u64) {
+            Ok(n) => written += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) if written > 0 => break,
+            Err(error) => return reply.error(of_sys(error)),
+        }
+    }
+    reply.written(written as u32);
+}
+
+/// What is to be done with a reply once it is known whether the file can be changed.
+type WhenReady = Box<dyn FnOnce(FsResult<()>) + Send>;
+
+/// Runs `change` on the pool for changes as soon as the file can be changed without waiting for tape; nobody's thread
+/// waits meanwhile. Gives `change` back if too many changes wait already.
+pub(crate) fn when_changeable(
+    core: &Core,
+    tid: u32,
+    ino: Ino,
+    nonblock: bool,
+    change: impl FnOnce(FsResult<()>) + Send + 'static,
+) -> Result<(), WhenReady> {
+    let Some(slot) = core.change_pool.slot() else {
+        tracing::warn!(%ino, "too many changes wait for tape; refusing one more with EAGAIN");
+        return Err(Box::new(change));
+    };
+    let wait = core.waits.begin();
+    let done = Arc::clone(&wait);
+    let ready = move |result| {
+        done.finish();
+        slot.run(move || change(result));
+    };
+    if let Some(id) = core.api.prepare_change(ino, nonblock, Box::new(ready)) {
+        wait.enter(id, tid);
+    }
+    Ok(())
+}
+
+/// Writes. The data is copied because the session's buffer is used for the next request while this one waits.
+pub(crate) fn write(
+    core: &Arc<Core>,
+    tid: u32,
+    fh: FileHandle,
+    offset: u64,
+    data: &[u8],
+    flags: OpenFlags,
+    reply: ReplyWrite,
+) {
+    let handle = Handle(fh.0);
+    let Some(file) = core.opens.get(handle) else { return reply.error(Errno::EBADF) };
+    if let Route::Local(fd) = &file.route {
+        return write_local(fd, offset, data, reply);
+    }
+    let nonblock = flags.0 & libc::O_NONBLOCK != 0;
+    let (again, data) = (Arc::clone(core), data.to_vec());
+    let refused = when_changeable(core, tid, file.ino, nonblock, move |ready| {
+        match ready.and_then(|()| again.api.write(handle, offset, &data)) {
+            Ok(n) => reply.written(n as u32),
+            Err(error) => reply.error(errno(error)),
+        }
+    });
+    if let Err(job) = refused {
+        job(Err(FsError::WouldBlock));
+    }
+}
+
+pub(crate) fn fallocate(
+    core: &Arc<Core>,
+    tid: u32,
+    node: INodeNo,
+    fh: FileHandle,
+    range: Range,
+    reply: ReplyEmpty,
+) {
+    let again = Arc::clone(core);
+    let refused = when_changeable(core, tid, ino(node), false, move |ready| {
+        let Range { mode, offset, length } = range;
+        reply_empty(ready.and_then(|()| again.api.fallocate(Handle(fh.0), mode, offset, length)), reply);
+    });
+    if let Err(job) = refused {
+        job(Err(FsError::WouldBlock));
+    }
+}
+
+pub(crate) fn fsync(core: &Arc<Core>, fh: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    let Some(slot) = core.disk_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let api = Arc::clone(&core.api);
+    slot.run(move || reply_empty(api.fsync(Handle(fh.0), data_only), reply));
+}
+
+pub(crate) fn sync_names(core: &Arc<Core>, reply: ReplyEmpty) {
+    let Some(slot) = core.disk_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let api = Arc::clone(&core.api);
+    slot.run(move || reply_empty(api.sync_names(), reply));
+}
+
+/// Copies between two backing files (a reflink where the disk pool can); anything else is refused with EOPNOTSUPP,
+/// after which the kernel copies through reads and writes.
+pub(crate) fn copy_file_range(
+    core: &Arc<Core>,
+    from: (FileHandle, u64),
+    to: (FileHandle, u64),
+    len: u64,
+    reply: ReplyWrite,
+) {
+    let backing = |fh: FileHandle| core.opens.get(Handle(fh.0)).and_then(|file| file.backing);
+    let (Some(source), Some(target)) = (backing(from.0), backing(to.0)) else {
+        return reply.error(Errno::EOPNOTSUPP);
+    };
+    let Some(slot) = core.disk_pool.slot() else { return reply.error(Errno::EOPNOTSUPP) };
+    slot.run(move || {
+        let (mut read_at, mut write_at) = (from.1, to.1);
+        let len = len.min(MAX_COPY) as usize;
+        match rustix::fs::copy_file_range(&*source, Some(&mut read_at), &*target, Some(&mut write_at), len) {
+            Ok(n) => reply.written(n as u32),
+            Err(rustix::io::Errno::BADF) => reply.error(Errno::EOPNOTSUPP), // a backing descriptor without the right
+            Err(error) => reply.error(of_sys(error)),
+        }
+    });
+}

@@ -1,0 +1,276 @@
+//! Mounting, unmounting, and what an earlier daemon may have left behind.
+//!
+//! mount(2) is called here: the protocol crate (0.18.0) does not escape options, and may unmount a path that is no longer
+//! its own.
+
+use crate::config::MountOptions;
+use crate::error::MountError;
+use crate::gateway::{Core, Gateway};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno as Sys;
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use types::api::FileApi;
+
+/// Read-ahead of the mount, for files that the daemon serves (passthrough files have that of the disk below).
+const READ_AHEAD_KIB: u32 = 1024;
+/// How often, and how long apart, a busy unmount is tried again: programs that just ended may still be letting go.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// A mounted file system. Dropping it detaches it: nothing new can be opened, what is open goes on until closed.
+pub struct Mount {
+    mountpoint: PathBuf,
+    /// Device number of our mount, to tell it from another that somebody put over it.
+    device: (u32, u32),
+    core: Arc<Core>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    session: BackgroundSession,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// Mounts `api` at `mountpoint`, an existing empty directory. A dead mount that a crashed daemon left there is removed
+/// first.
+///
+/// # Errors
+/// [`MountError`] says what is in the way and what to do.
+pub fn mount(api: Arc<dyn FileApi>, mountpoint: &Path, options: MountOptions) -> Result<Mount, MountError> {
+    remove_stale(mountpoint)?;
+    let mountpoint = check(mountpoint)?;
+    let device = open_device(&mountpoint)?;
+    attach(&mountpoint, &device, &options)?;
+    start(api, mountpoint.clone(), device, &options).inspect_err(|_| {
+        let _ = unmount(&mountpoint, UnmountFlags::DETACH);
+    })
+}
+
+/// A mount whose daemon is gone answers everything with ENOTCONN.
+fn remove_stale(mountpoint: &Path) -> Result<(), MountError> {
+    const MOST: usize = 16; // restarts may have stacked several
+    for _ in 0..MOST {
+        match fs::metadata(mountpoint) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
+                tracing::warn!(mountpoint = %mountpoint.display(), "removing the dead mount of an earlier daemon");
+                unmount(mountpoint, UnmountFlags::DETACH).map_err(|source| match source {
+                    Sys::PERM => MountError::NotPrivileged { mountpoint: mountpoint.into() },
+                    _ => MountError::Stale { mountpoint: mountpoint.into(), source: source.into() },
+                })?;
+            }
+            _ => return Ok(()),
+        }
+    }
+    Err(MountError::Stale { mountpoint: mountpoint.into(), source: Sys::NOTCONN.into() })
+}
+
+/// The directory is there, empty, and nothing is mounted on it; gives its absolute path.
+fn check(mountpoint: &Path) -> Result<PathBuf, MountError> {
+    let at = || mountpoint.to_path_buf();
+    let failed = |doing| move |source| MountError::Failed { mountpoint: at(), doing, source };
+    let path = match fs::canonicalize(mountpoint) {
+        Ok(path) => path,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(MountError::Missing { mountpoint: at() });
+        }
+        Err(e) => return Err(failed("looking at the directory")(e)),
+    };
+    let seen = statx(CWD, &path, AtFlags::empty(), StatxFlags::TYPE)
+        .map_err(|e| failed("looking at the directory")(e.into()))?;
+    if u32::from(seen.stx_mode) & libc::S_IFMT != libc::S_IFDIR {
+        return Err(MountError::NotADirectory { mountpoint: at() });
+    }
+    if seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Err(MountError::AlreadyMounted { mountpoint: at() });
+    }
+    let mut entries = fs::read_dir(&path).map_err(failed("reading the directory"))?;
+    if entries.next().is_some() {
+        return Err(MountError::NotEmpty { mountpoint: at() });
+    }
+    Ok(path)
+}
+
+fn open_device(mountpoint: &Path) -> Result<OwnedFd, MountError> {
+    let mountpoint = mountpoint.to_path_buf();
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| match error {
+        Sys::NOENT | Sys::NODEV | Sys::NXIO => MountError::NoFuse { mountpoint },
+        source => MountError::Device { mountpoint, source: source.into() },
+    })
+}
+
+fn attach(mountpoint: &Path, device: &OwnedFd, options: &MountOptions) -> Result<(), MountError> {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::RDONLY, options.read_only);
+    let data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions{}",
+        device.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+        if options.allow_other { ",allow_other" } else { "" },
+    );
+    let data = CString::new(data).unwrap_or_default(); // made of numbers and fixed words: no NUL
+    let mounted =
+        rustix::mount::mount("thermocline", mountpoint, "fuse.thermocline", flags, Some(data.as_c_str()));
+    let mountpoint = mountpoint.to_path_buf();
+    mounted.map_err(|error| match error {
+        Sys::PERM | Sys::ACCESS => MountError::NotPrivileged { mountpoint },
+        Sys::NODEV => MountError::NoFuse { mountpoint },
+        Sys::BUSY => MountError::AlreadyMounted { mountpoint },
+        source => MountError::Failed { mountpoint, doing: "mount(2)", source: source.into() },
+    })
+}
+
+fn start(
+    api: Arc<dyn FileApi>,
+    mountpoint: PathBuf,
+    device: OwnedFd,
+    options: &MountOptions,
+) -> Result<Mount, MountError> {
+    let at = mountpoint.clone();
+    let failed = |doing| move |source| MountError::Failed { mountpoint: at, doing, source };
+    let core = Core::new(api, options);
+    let mut config = Config::default();
+    config.n_threads = Some(options.session_threads());
+    config.clone_fd = true;
+    let session = Session::from_fd(Gateway(Arc::clone(&core)), device, SessionACL::All, config)
+        .map_err(failed.clone()("the first exchange with the kernel"))?;
+    let session = session.spawn().map_err(failed.clone()("starting threads"))?;
+    let notifier = session.notifier();
+    let (invalidating, watching) = (Arc::clone(&core), Arc::clone(&core));
+    let helpers = vec![
+        spawn("fuse-notify", move || invalidating.invalidator.send_all(&notifier))
+            .map_err(failed.clone()("starting threads"))?,
+        spawn("fuse-signals", move || watching.waits.watch(&*watching.api))
+            .map_err(failed.clone()("starting threads"))?,
+    ];
+    core.api.watch(Arc::clone(&core.invalidator) as _);
+    let seen = statx(CWD, &mountpoint, AtFlags::empty(), StatxFlags::TYPE);
+    let seen = seen.map_err(|e| failed("looking at the new mount")(e.into()))?;
+    let device = (seen.stx_dev_major, seen.stx_dev_minor);
+    raise_read_ahead(device);
+    if options.passthrough && !core.passthrough.load(std::sync::atomic::Ordering::Acquire) {
+        tracing::warn!(
+            "this kernel has no FUSE passthrough (Linux 6.9 or later has): data goes through the daemon, slower"
+        );
+    }
+    Ok(Mount { mountpoint, device, core, running: Mutex::new(Some(Running { session, helpers })) })
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(body)
+}
+
+fn raise_read_ahead((major, minor): (u32, u32)) {
+    let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = fs::write(&path, READ_AHEAD_KIB.to_string()) {
+        tracing::info!(path, %error, "read-ahead stays at the kernel's default; reads of offline files are a little slower");
+    }
+}
+
+impl Mount {
+    /// Where it is mounted (absolute).
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Whether wholly resident files are read and written by the kernel itself.
+    pub fn passthrough(&self) -> bool {
+        self.core.passthrough.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    /// Whether the kernel is still served; false after somebody else unmounted it.
+    pub fn is_alive(&self) -> bool {
+        self.running.lock().as_ref().is_some_and(|r| !r.session.guard.is_finished())
+    }
+
+    /// Unmounts, and returns when every handle has been released to the interface. Does nothing if already unmounted.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] while files are open inside (it tries for a second), after which the mount goes on.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        let mut running = self.running.lock();
+        if running.is_none() {
+            return Ok(());
+        }
+        let mountpoint = || self.mountpoint.clone();
+        let mut tries = 0;
+        while self.is_ours() {
+            match unmount(&self.mountpoint, UnmountFlags::NOFOLLOW) {
+                Ok(()) => break,
+                Err(Sys::BUSY) if tries < BUSY_TRIES => std::thread::sleep(BUSY_PAUSE),
+                Err(Sys::BUSY) => return Err(MountError::Busy { mountpoint: mountpoint() }),
+                Err(Sys::INVAL) => break, // somebody else was faster
+                Err(source) => {
+                    return Err(MountError::Unmount { mountpoint: mountpoint(), source: source.into() });
+                }
+            }
+            tries += 1;
+        }
+        if let Some(Running { session, helpers }) = running.take() {
+            if let Err(error) = session.join() {
+                tracing::warn!(%error, "a session thread ended with an error");
+            }
+            end(&self.core, helpers);
+        }
+        Ok(())
+    }
+
+    /// Takes the mount out of the file tree at once. Programs that have files open may go on; the daemon serves them for
+    /// as long as it lives. Does nothing if already unmounted.
+    pub fn detach(&self) {
+        let Some(Running { session, helpers }) = self.running.lock().take() else { return };
+        if self.is_ours()
+            && let Err(error) = unmount(&self.mountpoint, UnmountFlags::DETACH)
+        {
+            tracing::warn!(mountpoint = %self.mountpoint.display(), %error, "could not detach the mount; try `umount -l`");
+        }
+        let core = Arc::clone(&self.core);
+        let cleaning = spawn("fuse-end", move || {
+            if let Err(error) = session.join() {
+                tracing::warn!(%error, "a session thread ended with an error");
+            }
+            end(&core, helpers);
+        });
+        if let Err(error) = cleaning {
+            tracing::warn!(%error, "no thread to clean up after the mount");
+        }
+    }
+
+    /// The uppermost mount at the path is the one made here. Nothing is asked of the file system itself.
+    fn is_ours(&self) -> bool {
+        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        statx(CWD, &self.mountpoint, flags, StatxFlags::empty())
+            .is_ok_and(|s| (s.stx_dev_major, s.stx_dev_minor) == self.device)
+    }
+}
+
+/// After the last request: the kernel does not send RELEASE for what was open when the connection ended.
+fn end(core: &Core, helpers: Vec<JoinHandle<()>>) {
+    core.waits.end(&*core.api);
+    core.invalidator.end();
+    core.opens.drain().into_iter().for_each(|handle| core.api.release(handle));
+    for helper in helpers {
+        if helper.join().is_err() {
+            tracing::error!("a helper thread of the mount panicked");
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}

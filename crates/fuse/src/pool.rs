@@ -1,0 +1,156 @@
+//! Threads for calls that may take long, started on demand, ended when idle, with a bound on what may queue.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+const IDLE: Duration = Duration::from_secs(10);
+
+/// A bounded pool.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<Inner>);
+
+struct Inner {
+    name: &'static str,
+    max_threads: usize,
+    max_jobs: usize,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Queued, running, or about to be queued.
+    jobs: usize,
+    threads: usize,
+    idle: usize,
+}
+
+/// The right to run one job; taken before anything that cannot be undone.
+pub(crate) struct Slot(Pool);
+
+impl Pool {
+    /// A pool of at most `max_threads` threads that takes at most `max_jobs` jobs at a time.
+    pub(crate) fn new(name: &'static str, max_threads: usize, max_jobs: usize) -> Self {
+        let (state, wake) = Default::default();
+        Self(Arc::new(Inner { name, max_threads, max_jobs, state, wake }))
+    }
+
+    /// Reserves room for a job; None when the pool is full.
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        let mut state = self.0.state.lock();
+        (state.jobs < self.0.max_jobs).then(|| {
+            state.jobs += 1;
+            Slot(self.clone())
+        })
+    }
+
+    fn push(&self, job: Job) {
+        let mut state = self.0.state.lock();
+        state.jobs += 1;
+        state.queue.push_back(job);
+        if state.idle >= state.queue.len() {
+            self.0.wake.notify_one();
+        } else if state.threads < self.0.max_threads {
+            let pool = self.clone();
+            let started = std::thread::Builder::new().name(self.0.name.into()).spawn(move || pool.work());
+            match started {
+                Ok(_) => state.threads += 1,
+                Err(error) if state.threads > 0 => {
+                    tracing::warn!(%error, "no new thread; the job waits for an old one")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no thread for a waiting file operation; it fails");
+                    let job = state.queue.pop_back();
+                    state.jobs -= 1;
+                    drop(state);
+                    drop(job); // its reply answers EIO when dropped
+                }
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.0.state.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                drop(state);
+                if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                    tracing::error!(
+                        pool = self.0.name,
+                        "a file operation panicked; it was answered with EIO"
+                    );
+                }
+                state = self.0.state.lock();
+                state.jobs -= 1;
+                continue;
+            }
+            state.idle += 1;
+            let timed_out = self.0.wake.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            if timed_out && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Runs `job` on the pool.
+    pub(crate) fn run(self, job: impl FnOnce() + Send + 'static) {
+        self.0.push(Box::new(job));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.0.state.lock().jobs -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_full_pool_refuses_and_recovers() {
+        let pool = Pool::new("test", 1, 2);
+        let (release, held) = mpsc::channel::<()>();
+        let (done, finished) = mpsc::channel();
+        let done2 = done.clone();
+        pool.slot().unwrap().run(move || {
+            held.recv().unwrap();
+            done.send(1).unwrap();
+        });
+        pool.slot().unwrap().run(move || done2.send(2).unwrap());
+        assert!(pool.slot().is_none());
+        release.send(()).unwrap();
+        assert_eq!((finished.recv().unwrap(), finished.recv().unwrap()), (1, 2));
+        while pool.slot().is_none() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_panicking_job_does_not_end_the_pool() {
+        let pool = Pool::new("test", 1, 8);
+        let (tx, rx) = mpsc::channel();
+        pool.slot().unwrap().run(|| panic!("expected by this test"));
+        pool.slot().unwrap().run(move || tx.send(()).unwrap());
+        rx.recv_timeout(Duration::from_secs(5)).unwrap();
+    }
+
+    #[test]
+    fn an_unused_slot_is_given_back() {
+        let pool = Pool::new("test", 1, 1);
+        drop(pool.slot().unwrap());
+        assert!(pool.slot().is_some());
+    }
+}

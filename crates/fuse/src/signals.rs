@@ -1,0 +1,98 @@
+//! Has the thread that waits for tape been sent a signal?
+//!
+//! The protocol crate answers the kernel's INTERRUPT with "not implemented", after which the kernel never sends another.
+//! So the waiting thread's pending signals are read from `/proc/<tid>/status` (proc_pid_status(5)).
+
+use std::fs;
+
+/// What should happen to a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing is pending.
+    Wait,
+    /// The thread is to be ended, or is gone: end the wait.
+    Fatal,
+    /// A handler is to run: end the wait if the system call can return EINTR.
+    Handled,
+}
+
+/// Looks at thread `tid` now.
+pub(crate) fn look(tid: u32) -> Verdict {
+    match fs::read_to_string(format!("/proc/{tid}/status")) {
+        Ok(status) => verdict(&status),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Verdict::Fatal,
+        Err(_) => Verdict::Wait,
+    }
+}
+
+/// Whether `tid` is inside a system call that may return EINTR for a read. A page fault (mapping, exec) may not: the
+/// program would get SIGBUS instead of its signal handler.
+pub(crate) fn reads_by_call(tid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{tid}/syscall")).is_ok_and(|line| interruptible(&line))
+}
+
+fn interruptible(line: &str) -> bool {
+    const CALLS: [i64; 8] = [
+        libc::SYS_read,
+        libc::SYS_pread64,
+        libc::SYS_readv,
+        libc::SYS_preadv,
+        libc::SYS_preadv2,
+        libc::SYS_sendfile,
+        libc::SYS_splice,
+        libc::SYS_copy_file_range,
+    ];
+    line.split_whitespace().next().and_then(|n| n.parse().ok()).is_some_and(|n: i64| CALLS.contains(&n))
+}
+
+fn verdict(status: &str) -> Verdict {
+    let mask = |field: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.and_then(|v| u64::from_str_radix(v.trim(), 16).ok()).unwrap_or(0)
+    };
+    let pending = (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk") & !mask("SigIgn");
+    let kill = 1u64 << (libc::SIGKILL - 1);
+    match pending {
+        0 => Verdict::Wait,
+        p if p & kill != 0 => Verdict::Fatal,
+        _ => Verdict::Handled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(pending: u64, shared: u64, blocked: u64, ignored: u64) -> String {
+        format!(
+            "Name:\tcat\nSigQ:\t0/95\nSigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\nSigIgn:\t{ignored:016x}\nSigCgt:\t0\n"
+        )
+    }
+
+    #[test]
+    fn only_deliverable_signals_count() {
+        let alarm = 1 << (libc::SIGALRM - 1);
+        let kill = 1 << (libc::SIGKILL - 1);
+        assert_eq!(verdict(&status(0, 0, 0, 0)), Verdict::Wait);
+        assert_eq!(verdict(&status(alarm, 0, 0, 0)), Verdict::Handled);
+        assert_eq!(verdict(&status(0, alarm, 0, 0)), Verdict::Handled);
+        assert_eq!(verdict(&status(alarm, 0, alarm, 0)), Verdict::Wait);
+        assert_eq!(verdict(&status(alarm, 0, 0, alarm)), Verdict::Wait);
+        assert_eq!(verdict(&status(kill | alarm, 0, 0, 0)), Verdict::Fatal);
+        assert_eq!(verdict("nonsense"), Verdict::Wait);
+    }
+
+    #[test]
+    fn page_faults_are_not_interruptible() {
+        assert!(interruptible(&format!("{} 0x3 0x7f 0x1000 0x7ffe 0x7f\n", libc::SYS_read)));
+        assert!(!interruptible("-1 0x7ffe 0x7f\n"));
+        assert!(!interruptible("running\n"));
+        assert!(!interruptible(&format!("{} 0x3\n", libc::SYS_execve)));
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_waits_no_longer() {
+        assert_eq!(look(u32::MAX >> 1), Verdict::Fatal);
+        assert_eq!(look(std::process::id()), Verdict::Wait);
+    }
+}
