@@ -208,6 +208,7 @@ impl<W: Write> IndexWriter<W> {
             self.raw("<xattr>");
             self.name("key", key);
             match clean_text(value) {
+                Some("") => self.raw("<value/>"),
                 Some(text) => self.text("value", text),
                 None => {
                     self.raw("<value type=\"base64\">");
