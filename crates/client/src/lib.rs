@@ -1,3 +1,13 @@
-//! One interface for every gateway: [`FileApi`], on the node of this process or over the wire.
+//! The way to a node: calls over its control socket with typed answers, and restartable parallel copies of trees
+//! between a local file system and the namespace. `FileApi` for gateways of the same process is re-exported.
+#![forbid(unsafe_code)]
 
+mod answer;
+mod connection;
+pub mod copy;
+mod error;
+
+pub use answer::FromReply;
+pub use connection::Connection;
+pub use error::ClientError;
 pub use types::api::*;

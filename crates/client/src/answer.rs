@@ -1,0 +1,67 @@
+//! Typed answers: which reply belongs to which Rust type.
+
+use types::*;
+use wire::Reply;
+
+/// A type that is the content of one kind of reply.
+pub trait FromReply: Sized {
+    /// Name of the reply, for messages.
+    const NAME: &'static str;
+    /// The content, if the reply is of that kind.
+    fn from_reply(reply: Reply) -> Option<Self>;
+}
+
+macro_rules! answers {
+    ($($name:ident($binding:ident) => $type:ty = $value:expr;)*) => {$(
+        impl FromReply for $type {
+            const NAME: &'static str = stringify!($name);
+            fn from_reply(reply: Reply) -> Option<Self> {
+                match reply {
+                    Reply::$name($binding) => Some($value),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+answers! {
+    Count(x) => u64 = x;
+    Status(x) => StatusView = *x;
+    File(x) => FileView = *x;
+    Request(x) => RequestView = *x;
+    Requests(x) => Vec<RequestView> = x;
+    RequestItems(x) => Vec<RequestItemView> = x;
+    Volumes(x) => Vec<VolumeView> = x;
+    Volume(x) => VolumeView = *x;
+    VolumeFiles(x) => Vec<VolumeFileView> = x;
+    Drives(x) => Vec<DriveView> = x;
+    Library(x) => LibraryView = x;
+    Classes(x) => Vec<Class> = x;
+    Pools(x) => Vec<PoolView> = x;
+    Check(x) => CheckReport = x;
+    Attr(x) => Attr = x;
+    Entries(x) => Vec<(DirEntry, Attr)> = x;
+    Bytes(x) => Vec<u8> = x;
+    Xattrs(x) => Vec<(Vec<u8>, Vec<u8>)> = x;
+}
+
+impl FromReply for () {
+    const NAME: &'static str = "Done";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        matches!(reply, Reply::Done).then_some(())
+    }
+}
+
+/// One page of a listing: entries, and the cookie to go on with.
+pub type FilesPage = (Vec<(Vec<u8>, FileView)>, Option<u64>);
+
+impl FromReply for FilesPage {
+    const NAME: &'static str = "Files";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Files { entries, next } => Some((entries, next)),
+            _ => None,
+        }
+    }
+}

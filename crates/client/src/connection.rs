@@ -1,0 +1,186 @@
+//! One connection to a node: one call at a time.
+
+use crate::{ClientError, FromReply};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use wire::{Call, Channel, FileCall, Reply, WireError};
+
+const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
+
+/// A connection to a node. With patience it waits for a node that is starting, and repeats calls that may be repeated
+/// when the node restarts under them.
+#[derive(Debug)]
+pub struct Connection {
+    socket: PathBuf,
+    patience: Duration,
+    channel: Option<Channel>,
+    last_id: u64,
+}
+
+impl Connection {
+    /// Connects, at once or not at all; a connection that breaks stays broken.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`], [`ClientError::Wire`].
+    pub fn open(socket: &Path) -> Result<Self, ClientError> {
+        Self::open_patient(socket, Duration::ZERO)
+    }
+
+    /// Connects, and for up to `patience` waits for the node, now and whenever it restarts.
+    ///
+    /// # Errors
+    /// As [`Connection::open`], after `patience`.
+    pub fn open_patient(socket: &Path, patience: Duration) -> Result<Self, ClientError> {
+        let mut connection = Self { socket: socket.to_owned(), patience, channel: None, last_id: 0 };
+        connection.with_patience(|c| c.connect())?;
+        Ok(connection)
+    }
+
+    /// Control socket of this connection.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Asks, and expects the kind of answer that `T` is.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] when the node says no; otherwise the connection's errors.
+    pub fn ask<T: FromReply>(&mut self, call: &Call) -> Result<T, ClientError> {
+        let (reply, _) = self.call(call)?;
+        T::from_reply(reply).ok_or(ClientError::WrongAnswer { asked: T::NAME })
+    }
+
+    /// Asks for file access; see [`Connection::ask`].
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn file<T: FromReply>(&mut self, call: FileCall) -> Result<T, ClientError> {
+        self.ask(&Call::File(call))
+    }
+
+    /// Asks; the descriptor comes with [`Reply::Opened`] only.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub fn call(&mut self, call: &Call) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        if self.patience.is_zero() || !repeatable(call) {
+            return self.call_once(call);
+        }
+        self.with_patience(|c| {
+            c.connect()?;
+            c.call_once(call)
+        })
+    }
+
+    fn with_patience<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let end = Instant::now() + self.patience;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            match attempt(self) {
+                Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) if Instant::now() < end => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Result<(), ClientError> {
+        if self.channel.is_some() {
+            return Ok(());
+        }
+        let stream = UnixStream::connect(&self.socket)
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let channel = Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?;
+        self.channel = Some(channel);
+        Ok(())
+    }
+
+    fn call_once(&mut self, call: &Call) -> Result<(Reply, Option<OwnedFd>), ClientError> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let Some(channel) = self.channel.as_mut() else {
+            return Err(self.broken(name(call), WireError::Closed));
+        };
+        let inbound = match channel.send_call(id, call) {
+            Err(e @ WireError::TooLarge(_)) => {
+                return Err(ClientError::Wire { socket: self.socket.clone(), source: e });
+            }
+            Err(e) => Err(e),
+            Ok(()) => channel.receive_result(),
+        };
+        let inbound = inbound.map_err(|e| self.broken(name(call), e))?;
+        if inbound.id != id && !(inbound.id == 0 && inbound.result.is_err()) {
+            self.channel = None;
+            return Err(ClientError::WrongAnswer { asked: name(call) });
+        }
+        Ok((inbound.result?, inbound.descriptor))
+    }
+
+    fn broken(&mut self, doing: &'static str, source: WireError) -> ClientError {
+        self.channel = None;
+        let socket = self.socket.clone();
+        match source {
+            WireError::Closed | WireError::Io(_) => ClientError::Lost { socket, doing, source },
+            _ => ClientError::Wire { socket, source },
+        }
+    }
+}
+
+/// Whether a call that was perhaps carried out may simply be made again, also by a node that was restarted meanwhile.
+fn repeatable(call: &Call) -> bool {
+    match call {
+        Call::Status
+        | Call::List { .. }
+        | Call::Stat { .. }
+        | Call::Pin { .. }
+        | Call::Requests { .. }
+        | Call::Request(_)
+        | Call::RequestItems { .. }
+        | Call::Volumes
+        | Call::Volume(_)
+        | Call::VolumeFiles { .. }
+        | Call::Drives
+        | Call::Library
+        | Call::Classes
+        | Call::SetClass { .. }
+        | Call::AssignClass { .. }
+        | Call::Pools
+        | Call::Check { .. } => true,
+        Call::File(file) => matches!(
+            file,
+            FileCall::Resolve { .. }
+                | FileCall::Lookup { .. }
+                | FileCall::GetAttr(_)
+                | FileCall::ReadDir { .. }
+                | FileCall::ReadLink(_)
+                | FileCall::Xattrs(_)
+        ),
+        _ => false,
+    }
+}
+
+fn name(call: &Call) -> &'static str {
+    match call {
+        Call::Down { .. } => "stopping it",
+        Call::Mount { .. } => "mounting",
+        Call::Umount { .. } => "unmounting",
+        Call::Stage(_) => "asking for a stage request",
+        Call::Migrate(_) => "asking for a migrate request",
+        Call::Purge(_) => "asking for a purge request",
+        Call::Cancel(_) => "cancelling a request",
+        Call::Label { .. } => "asking for labels",
+        Call::Check { .. } => "checking",
+        Call::File(FileCall::Read { .. }) => "reading a file",
+        Call::File(FileCall::Write { .. }) => "writing a file",
+        Call::File(FileCall::Sync) => "making changes durable",
+        Call::File(_) => "accessing files",
+        _ => "answering a question",
+    }
+}
