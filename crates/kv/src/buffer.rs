@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
+use crate::Result;
 use crate::limits::{check_key, check_value};
 use crate::merge::{Direction, Entry, Source};
-use crate::{Result, merge};
 
 /// Changes by key; `None` is a deletion.
 pub(crate) type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -39,7 +39,7 @@ impl Buffer {
         self.0
     }
 
-    pub(crate) fn source<'a>(&'a self, from: &[u8], to: &[u8], direction: merge::Direction) -> MapSource<'a> {
+    pub(crate) fn source<'a>(&'a self, from: &[u8], to: &[u8], direction: Direction) -> MapSource<'a> {
         let range = self.0.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
         MapSource::new(range, |v| v.as_deref(), direction)
     }

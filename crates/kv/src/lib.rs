@@ -10,12 +10,15 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 mod buffer;
+pub mod conformance;
 mod error;
 mod limits;
+mod lmdb;
 mod memory;
 mod merge;
 
 pub use error::{KvError, Result};
+pub use lmdb::{LmdbEngine, LmdbOptions};
 pub use memory::MemoryEngine;
 
 /// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.

@@ -1,0 +1,115 @@
+//! The embedded engine: memory overlays over LMDB. How and why: `docs/design/0002-overlay-engine.md`; what is on
+//! disk: `docs/formats/engine.md`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use self::shared::Core;
+use self::store::Store;
+use self::view::WriteTxn;
+use crate::buffer::Buffer;
+use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
+
+mod overlay;
+mod place;
+mod shared;
+mod store;
+mod view;
+
+/// How to open an [`LmdbEngine`].
+#[derive(Clone, Debug)]
+pub struct LmdbOptions {
+    /// Address space for the data file (bytes), the most it can grow to; takes no memory and no disk by itself.
+    pub map_bytes: usize,
+    /// How long a relaxed change may wait for stable storage.
+    pub flush_interval: Duration,
+    /// Memory for changes not yet in the store (bytes); writers wait when it is used up. While a flush runs, twice
+    /// this may be held.
+    pub overlay_bytes: usize,
+}
+
+impl Default for LmdbOptions {
+    /// 1 TiB, 50 ms, 32 MiB.
+    fn default() -> Self {
+        Self { map_bytes: 1 << 40, flush_interval: Duration::from_millis(50), overlay_bytes: 32 << 20 }
+    }
+}
+
+/// The embedded engine. Writing closures run one after another on their callers' threads and commit into an overlay;
+/// a flush writes the overlay as one transaction of LMDB with one sync. Readers never wait for writers or flushes.
+/// Dropping it flushes.
+pub struct LmdbEngine {
+    core: Arc<Core>,
+    flusher: Option<JoinHandle<()>>,
+}
+
+impl LmdbEngine {
+    /// Opens the engine in `dir`, or makes one if `dir` is missing or empty.
+    ///
+    /// # Errors
+    /// `Locked` if anybody has it open, `Format` if a newer build made it, `Corrupt` if its data file is missing, cut
+    /// or foreign, `Full` and `Io` as the file system says.
+    pub fn open(dir: &Path, options: LmdbOptions) -> Result<Self> {
+        let store = Store::open(dir, &options)?;
+        let core = Arc::new(Core::new(store, options));
+        let shared = core.clone();
+        let flusher = thread::Builder::new()
+            .name("kv-flusher".into())
+            .spawn(move || shared.run_flusher())
+            .map_err(|e| KvError::Io { path: dir.into(), detail: format!("starting the flusher: {e}") })?;
+        Ok(Self { core, flusher: Some(flusher) })
+    }
+}
+
+impl Engine for LmdbEngine {
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
+        f(&self.core.view()?)
+    }
+
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>,
+    ) -> Result<()> {
+        let core = &*self.core;
+        core.make_room()?;
+        let seq = {
+            let _writer = core.writer.lock();
+            let mut txn = WriteTxn { view: core.writer_view(), buffer: Buffer::default() };
+            f(&mut txn)?;
+            let changes = txn.buffer.into_changes();
+            if changes.is_empty() { core.visible() } else { core.commit(changes) }
+        };
+        match durability {
+            Durability::Durable => core.wait_flushed(seq)?,
+            Durability::Relaxed => core.wake_flusher(),
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.core.wait_flushed(self.core.visible())
+    }
+
+    fn backup(&self, to: &Path) -> Result<()> {
+        self.sync()?;
+        self.core.store.copy(to)
+    }
+
+    fn stats(&self) -> Stats {
+        let (keys, bytes) = self.core.store.size();
+        Stats { keys, bytes, writes: self.core.visible(), flushes: self.core.flushes() }
+    }
+}
+
+impl Drop for LmdbEngine {
+    fn drop(&mut self) {
+        self.core.stop_flusher();
+        if let Some(flusher) = self.flusher.take() {
+            let _ = flusher.join(); // it holds nothing that a panic could have left half done
+        }
+        let _ = self.sync(); // a failure was or will be seen by whoever asked for durability
+    }
+}

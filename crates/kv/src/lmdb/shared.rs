@@ -1,0 +1,213 @@
+//! What the threads of an engine share: the layers, the order of writers, the flush.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+
+use super::LmdbOptions;
+use super::overlay::Overlay;
+use super::store::Store;
+use super::view::View;
+use crate::buffer::Changes;
+use crate::{KvError, Result};
+
+/// The overlays above the store, uppermost first.
+#[derive(Default)]
+pub(super) struct Layers {
+    pub(super) active: Arc<Overlay>,
+    /// Being written to the store; the same data may already be there.
+    pub(super) frozen: Option<Arc<Overlay>>,
+}
+
+/// Why the engine takes no more changes.
+enum Poison {
+    Full,
+    Failed(String),
+}
+
+/// Where threads meet to flush.
+#[derive(Default)]
+struct Room {
+    /// Everything up to this transaction survives power loss.
+    flushed: u64,
+    /// A thread is flushing.
+    busy: bool,
+    stop: bool,
+    poison: Option<Poison>,
+}
+
+pub(super) struct Core {
+    pub(super) store: Store,
+    /// Changed (as opposed to inserted into) only by the one flushing thread.
+    pub(super) layers: RwLock<Layers>,
+    /// Held by the one running writing closure.
+    pub(super) writer: Mutex<()>,
+    /// The last transaction that new readers see. Written under `writer` and a read lock of `layers`.
+    visible: AtomicU64,
+    room: Mutex<Room>,
+    flush_done: Condvar,
+    flusher_work: Condvar,
+    /// The flusher has been told that there is something to flush.
+    dirty: AtomicBool,
+    /// The flusher has been told not to wait for its interval.
+    urgent: AtomicBool,
+    flushes: AtomicU64,
+    options: LmdbOptions,
+}
+
+impl Core {
+    pub(super) fn new(store: Store, options: LmdbOptions) -> Self {
+        Self {
+            store,
+            layers: RwLock::default(),
+            writer: Mutex::default(),
+            visible: AtomicU64::new(0),
+            room: Mutex::default(),
+            flush_done: Condvar::new(),
+            flusher_work: Condvar::new(),
+            dirty: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            options,
+        }
+    }
+
+    pub(super) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// A point in time for a reader. The transaction of LMDB begins under the lock: a flush that freezes later is not
+    /// in it, and one that froze earlier is in the layers until it is in the store.
+    pub(super) fn view(&self) -> Result<View<'_>> {
+        let layers = self.layers.read();
+        let txn = self.store.read_txn()?;
+        Ok(View::new(self, &layers, self.visible(), Some(txn)))
+    }
+
+    /// The view of the one writer, under the lock `writer`. The newest state does not change below it, so its
+    /// transaction of LMDB may begin later, when a key is in no overlay.
+    pub(super) fn writer_view(&self) -> View<'_> {
+        View::new(self, &self.layers.read(), self.visible(), None)
+    }
+
+    /// Makes the changes of the one writer visible and returns their transaction.
+    pub(super) fn commit(&self, changes: Changes) -> u64 {
+        let layers = self.layers.read();
+        let seq = self.visible() + 1;
+        layers.active.insert(changes, seq);
+        self.visible.store(seq, Ordering::Release);
+        seq
+    }
+
+    /// Back pressure: waits for, or does, a flush while the overlay is full.
+    pub(super) fn make_room(&self) -> Result<()> {
+        let full = self.layers.read().active.bytes() >= self.options.overlay_bytes;
+        if full { self.wait_flushed(self.visible()) } else { self.check() }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.room.lock().poison.as_ref().map_or(Ok(()), |p| Err(self.poison_error(p)))
+    }
+
+    fn poison_error(&self, poison: &Poison) -> KvError {
+        let path = self.store.place.dir.clone();
+        match poison {
+            Poison::Full => KvError::Full { path },
+            Poison::Failed(detail) => KvError::Io { path, detail: detail.clone() },
+        }
+    }
+
+    /// Returns when everything up to transaction `seq` survives power loss. The first thread that needs a flush does
+    /// it itself; those that come meanwhile share the next one.
+    pub(super) fn wait_flushed(&self, seq: u64) -> Result<()> {
+        let mut room = self.room.lock();
+        loop {
+            if room.flushed >= seq {
+                return Ok(());
+            }
+            if let Some(poison) = &room.poison {
+                return Err(self.poison_error(poison));
+            }
+            if room.busy {
+                self.flush_done.wait(&mut room);
+            } else {
+                self.lead(&mut room);
+            }
+        }
+    }
+
+    /// Flushes as the only thread that does.
+    fn lead(&self, room: &mut MutexGuard<'_, Room>) {
+        room.busy = true;
+        let result = MutexGuard::unlocked(room, || self.flush());
+        room.busy = false;
+        match result {
+            Ok(through) => room.flushed = through,
+            Err(KvError::Full { .. }) => room.poison = Some(Poison::Full),
+            Err(e) => room.poison = Some(Poison::Failed(format!("a flush failed: {e}"))),
+        }
+        self.flush_done.notify_all();
+    }
+
+    /// Moves the active overlay into the store. If that fails, it stays readable as frozen, and must not be tried
+    /// again: after a failed sync nobody knows what is on the medium.
+    fn flush(&self) -> Result<u64> {
+        let (frozen, through) = {
+            let mut layers = self.layers.write();
+            let active = mem::take(&mut layers.active);
+            layers.frozen = Some(active.clone());
+            (active, self.visible())
+        };
+        if frozen.len() > 0 {
+            self.store.apply(&frozen)?;
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.layers.write().frozen = None;
+        Ok(through)
+    }
+
+    /// Tells the flusher of a relaxed change.
+    pub(super) fn wake_flusher(&self) {
+        let mut wake = !self.dirty.swap(true, Ordering::AcqRel);
+        if self.layers.read().active.bytes() >= self.options.overlay_bytes / 2 {
+            wake |= !self.urgent.swap(true, Ordering::AcqRel);
+        }
+        if wake {
+            drop(self.room.lock());
+            self.flusher_work.notify_one();
+        }
+    }
+
+    /// The flusher's thread: writes relaxed changes to the store after the interval.
+    pub(super) fn run_flusher(&self) {
+        loop {
+            let mut room = self.room.lock();
+            while !room.stop && !self.dirty.load(Ordering::Acquire) {
+                self.flusher_work.wait(&mut room);
+            }
+            if room.stop {
+                return;
+            }
+            if !self.urgent.load(Ordering::Acquire) {
+                self.flusher_work.wait_for(&mut room, self.options.flush_interval);
+            }
+            drop(room);
+            self.dirty.store(false, Ordering::Release);
+            self.urgent.store(false, Ordering::Release);
+            if self.wait_flushed(self.visible()).is_err() {
+                return; // poisoned: every later write reports it
+            }
+        }
+    }
+
+    pub(super) fn stop_flusher(&self) {
+        self.room.lock().stop = true;
+        self.flusher_work.notify_all();
+    }
+}

@@ -1,0 +1,232 @@
+//! The LMDB environment below the overlays: opening, checking, applying an overlay, copying.
+
+use std::fs::{File, OpenOptions};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use heed::types::Bytes;
+use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+
+use super::LmdbOptions;
+use super::overlay::Overlay;
+use super::place::{self, DATA_FILE, Place, io_error};
+use crate::merge::{Direction, Entry, Source};
+use crate::{KvError, MAX_KEY, Result};
+
+/// Read transactions at one time; a slot takes 64 bytes of the shared lock file.
+const MAX_READERS: u32 = 8192;
+/// The data file grows in steps of this (bytes); what is not written takes no space.
+const GROW_STEP: u64 = 16 << 20;
+
+type Db = Database<Bytes, Bytes>;
+
+/// An open environment. The lock of the directory is given up last.
+pub(super) struct Store {
+    env: Env<WithoutTls>,
+    db: Db,
+    file: File,
+    /// The data file is known to be at least this long (bytes).
+    len: AtomicU64,
+    page: u64,
+    pub(super) place: Place,
+}
+
+impl Store {
+    /// Opens the environment in `dir`, or makes it durably.
+    pub(super) fn open(dir: &Path, options: &LmdbOptions) -> Result<Self> {
+        let place = Place::lock(dir)?;
+        let marked = place.is_marked()?;
+        match (marked, place.data_len()?) {
+            (true, None) => return Err(place.corrupt("data.mdb is missing")),
+            (_, Some(0)) => return Err(place.corrupt("data.mdb is empty")),
+            (false, None) => {
+                place
+                    .create_data(|new| open_env(new, options).map(drop).map_err(|e| error(&place.dir, &e)))?;
+            }
+            (_, Some(_)) => {}
+        }
+        let store = Self::open_existing(place, options)?;
+        if !marked {
+            if store.env.stat().entries > 0 {
+                return Err(store.place.corrupt("data.mdb holds data, but the file 'engine' is missing"));
+            }
+            store.place.mark()?;
+        }
+        Ok(store)
+    }
+
+    fn open_existing(place: Place, options: &LmdbOptions) -> Result<Self> {
+        let fail = |e: heed::Error| error(&place.dir, &e);
+        let env = open_env(&place.dir, options).map_err(fail)?;
+        let page = u64::from(env.stat().page_size);
+        let len = place.data_len()?.unwrap_or(0);
+        let needed = (env.info().last_page_number as u64).saturating_add(1).saturating_mul(page);
+        if len < needed {
+            return Err(place.corrupt(format!("data.mdb has {len} bytes of {needed}: its end is missing")));
+        }
+        let txn = env.read_txn().map_err(fail)?;
+        let db = env.open_database(&txn, None).map_err(fail)?;
+        let db = db.ok_or_else(|| place.corrupt("data.mdb has no main table"))?;
+        txn.commit().map_err(fail)?;
+        let file = OpenOptions::new().write(true).open(place.data());
+        let file = file.map_err(|e| io_error(&place.dir, "opening data.mdb", &e))?;
+        Ok(Self { env, db, file, len: AtomicU64::new(len), page, place })
+    }
+
+    pub(super) fn error(&self, e: &heed::Error) -> KvError {
+        error(&self.place.dir, e)
+    }
+
+    pub(super) fn read_txn(&self) -> Result<RoTxn<'_, WithoutTls>> {
+        self.env.read_txn().map_err(|e| self.error(&e))
+    }
+
+    pub(super) fn get(&self, txn: &RoTxn<'_, WithoutTls>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.db.get(txn, key).map_err(|e| self.error(&e))?;
+        Ok(found.map(<[u8]>::to_vec))
+    }
+
+    pub(super) fn source<'t>(
+        &'t self,
+        txn: &'t RoTxn<'_, WithoutTls>,
+        (from, to): (&[u8], &[u8]),
+        direction: Direction,
+    ) -> Result<StoreSource<'t>> {
+        let range = (lower(from), upper(to));
+        let cursor = match direction {
+            Direction::Up => self.db.range(txn, &range).map(Cursor::Up),
+            Direction::Down => self.db.rev_range(txn, &range).map(Cursor::Down),
+        };
+        let mut source = StoreSource { store: self, cursor: cursor.map_err(|e| self.error(&e))?, here: None };
+        source.advance()?;
+        Ok(source)
+    }
+
+    /// Writes the newest versions of `overlay` as one transaction; they survive power loss when this returns.
+    pub(super) fn apply(&self, overlay: &Overlay) -> Result<()> {
+        let fail = |e: heed::Error| self.error(&e);
+        self.extend(self.end() + self.growth(overlay))?;
+        let mut txn = self.env.write_txn().map_err(fail)?;
+        overlay
+            .newest(|key, value| match value {
+                Some(value) => self.db.put(&mut txn, key, value),
+                None => self.db.delete(&mut txn, key).map(drop),
+            })
+            .map_err(fail)?;
+        txn.commit().map_err(fail)?;
+        self.extend(self.end())
+    }
+
+    /// Where the last page ends (bytes).
+    fn end(&self) -> u64 {
+        (self.env.info().last_page_number as u64 + 1) * self.page
+    }
+
+    /// More bytes than a transaction with `overlay` can add: every present page copied or every change copying its
+    /// path, eight times the data for splits, and lists of free pages.
+    fn growth(&self, overlay: &Overlay) -> u64 {
+        let changes = overlay.len() as u64;
+        let paths = changes * (2 * u64::from(self.env.stat().depth) + 4);
+        let copied = paths.min(self.end() / self.page);
+        copied * self.page * 2 + 8 * overlay.bytes() as u64 + (1 << 20)
+    }
+
+    /// Makes the data file at least `len` bytes long, durably and before LMDB may refer to pages up to there. LMDB
+    /// itself leaves unused pages at the end unwritten; after this a file shorter than its last page says has been
+    /// cut, and is refused at open instead of faulting later.
+    fn extend(&self, len: u64) -> Result<()> {
+        if len <= self.len.load(Relaxed) {
+            return Ok(());
+        }
+        let fail = |e| io_error(&self.place.dir, "extending data.mdb", &e);
+        let target = len.next_multiple_of(GROW_STEP).max(self.file.metadata().map_err(fail)?.len());
+        self.file.set_len(target).and_then(|()| self.file.sync_all()).map_err(fail)?;
+        self.len.store(target, Relaxed);
+        Ok(())
+    }
+
+    /// Copies what is on stable storage, compacted, into the new engine directory `to`.
+    pub(super) fn copy(&self, to: &Path) -> Result<()> {
+        let fail = |e: std::io::Error| io_error(to, "writing the backup", &e);
+        place::make_empty_dir(to)?;
+        let copied = self.env.copy_to_path(to.join(DATA_FILE), CompactionOption::Enabled);
+        copied.map_err(|e| error(to, &e))?.sync_all().map_err(fail)?;
+        place::mark(to).and_then(|()| place::sync_parent(to)).map_err(fail)
+    }
+
+    /// Keys and bytes in use.
+    pub(super) fn size(&self) -> (u64, u64) {
+        (self.env.stat().entries as u64, self.end())
+    }
+}
+
+/// Opens or makes an environment. Flags: every commit syncs its data, then its meta page (no NOSYNC, NOMETASYNC or
+/// WRITEMAP); no read-ahead, since lookups are random.
+#[allow(unsafe_code)]
+fn open_env(dir: &Path, options: &LmdbOptions) -> heed::Result<Env<WithoutTls>> {
+    let mut open = EnvOpenOptions::new().read_txn_without_tls();
+    // a multiple of the size of memory pages, whatever it is
+    open.map_size(options.map_bytes.max(1).next_multiple_of(1 << 20)).max_readers(MAX_READERS);
+    // SAFETY: NO_READ_AHEAD only advises the kernel. The map may only be changed by LMDB: the caller holds the lock
+    // of the directory, so no second process opens the file, and `extend` only lengthens it.
+    unsafe {
+        open.flags(EnvFlags::NO_READ_AHEAD);
+        open.open(dir)
+    }
+}
+
+/// Turns an error of LMDB into one of the engine at `path`.
+fn error(path: &Path, e: &heed::Error) -> KvError {
+    let path_buf = || path.to_path_buf();
+    match e {
+        heed::Error::Io(e) => io_error(path, "LMDB", e),
+        heed::Error::EnvAlreadyOpened => KvError::Locked { path: path_buf() },
+        heed::Error::Mdb(MdbError::MapFull) => KvError::Full { path: path_buf() },
+        heed::Error::Mdb(
+            e
+            @ (MdbError::Corrupted | MdbError::PageNotFound | MdbError::Invalid | MdbError::VersionMismatch),
+        ) => KvError::Corrupt { path: path_buf(), detail: format!("data.mdb: {e}") },
+        e => KvError::Io { path: path_buf(), detail: e.to_string() },
+    }
+}
+
+/// Keys are never longer than [`MAX_KEY`], so a longer bound lies just behind its beginning.
+fn lower(from: &[u8]) -> Bound<&[u8]> {
+    match from.len() {
+        0 => Bound::Unbounded,
+        n if n > MAX_KEY => Bound::Excluded(&from[..MAX_KEY]),
+        _ => Bound::Included(from),
+    }
+}
+
+fn upper(to: &[u8]) -> Bound<&[u8]> {
+    if to.len() > MAX_KEY { Bound::Included(&to[..MAX_KEY]) } else { Bound::Excluded(to) }
+}
+
+enum Cursor<'t> {
+    Up(heed::RoRange<'t, Bytes, Bytes>),
+    Down(heed::RoRevRange<'t, Bytes, Bytes>),
+}
+
+/// A range of the store as a layer of a scan; borrows from the map.
+pub(super) struct StoreSource<'t> {
+    store: &'t Store,
+    cursor: Cursor<'t>,
+    here: Option<(&'t [u8], &'t [u8])>,
+}
+
+impl Source for StoreSource<'_> {
+    fn peek(&self) -> Option<Entry<'_>> {
+        self.here.map(|(k, v)| (k, Some(v)))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let next = match &mut self.cursor {
+            Cursor::Up(c) => c.next(),
+            Cursor::Down(c) => c.next(),
+        };
+        self.here = next.transpose().map_err(|e| self.store.error(&e))?;
+        Ok(())
+    }
+}
