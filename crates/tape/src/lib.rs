@@ -1,1 +1,41 @@
-//! tape
+//! Tape work: library inventory and moves, drive sessions, labels, appending, indexes, reading, and saying who is at
+//! fault when something fails. Speaks only SCSI through [`scsi::Transport`]; knows neither paths nor the catalogue.
+//!
+//! A [`Drive`] mounts what is loaded and gives a [`Mounted`] volume, which borrows the drive: one session per drive.
+//! [`Mounted`] formats, appends ([`Appender`]), writes and reads indexes, and reads [`types::Extent`]s. There are no
+//! threads and no clocks here: whoever opens a device gives it a [`Sleeper`].
+//!
+//! What a volume carries is described in `docs/formats/ltfs.md`; how a session keeps it consistent through a power
+//! failure at any command is described at [`Mounted::appender`] and [`Mounted::write_index`].
+#![forbid(unsafe_code)]
+
+mod append;
+mod changer;
+mod classify;
+mod coherency;
+mod drive;
+mod error;
+mod head;
+mod index;
+mod index_read;
+mod label;
+mod layout;
+mod make;
+mod mounted;
+mod read;
+mod records;
+mod tail;
+
+pub use append::{Appender, Flushed, Room};
+pub use changer::Changer;
+pub use drive::Drive;
+pub use error::{Blame, Fault, Result, TapeError};
+pub use index::{Fill, IndexSpec, Indexed};
+pub use index_read::FoundIndex;
+pub use label::LabelState;
+pub use make::{Formatted, LabelSpec, Overwrite};
+pub use mounted::Mounted;
+pub use tail::AppendPoint;
+
+/// Waits for the given time. Tests give one that returns at once.
+pub type Sleeper = Box<dyn FnMut(std::time::Duration) + Send>;

@@ -1,0 +1,233 @@
+//! Appending a stream of bytes to a volume, in full records, with flushes that make it durable.
+
+use crate::head::{Place, Wrote};
+use crate::layout::DATA_PARTITION;
+use crate::{AppendPoint, Blame, Fault, Mounted, Result};
+
+const DOING: &str = "appending";
+
+/// Whether there is room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Go on.
+    Ok,
+    /// The end is near: everything was taken; end at the next file, then close the volume.
+    EarlyWarning,
+    /// The volume is full: the last bytes were not taken. [`Appender::flush`] says how many bytes of the stream are on
+    /// the volume; continue behind them on another one.
+    Full,
+}
+
+/// What is safe after a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// Data partition: where the next record goes; everything before it is on the medium.
+    pub append_block: u64,
+    /// Volume change reference.
+    pub vcr: u64,
+    /// Bytes of the stream, from the opening of this appender, that are on the medium. Equal to all bytes written
+    /// unless the volume is full.
+    pub safe_bytes: u64,
+}
+
+/// Appends to the data partition. Files follow each other without gaps: small ones share records. Nothing counts
+/// until [`Appender::flush`] has returned; dropping the appender leaves what was not flushed to be overwritten.
+pub struct Appender<'m, 'd> {
+    mounted: &'m mut Mounted<'d>,
+    block_size: usize,
+    /// Bytes of the record being filled.
+    buffer: Vec<u8>,
+    /// Block of that record.
+    block: u64,
+    /// Block and byte of the stream up to which everything is flushed.
+    safe: (u64, u64),
+    /// Bytes in records handed to the drive, and in the buffer.
+    taken: u64,
+    /// Records that fit before the reserve for the index.
+    records_left: u64,
+    /// The drive's position was verified for the batch that began after the last flush.
+    verified: bool,
+    room: Room,
+    failed: bool,
+}
+
+impl<'d> Mounted<'d> {
+    /// Begins to append at the recorded end of the volume. Before that it checks that this is the volume meant (uuid),
+    /// that nobody else wrote to it (volume change reference; our own crash is told from a foreign writer by the session
+    /// mark), and that all that was recorded as safe is there. Records behind the recorded end never counted and are
+    /// overwritten, except for a whole index of ours, behind which it goes on. `index_reserve_bytes` are kept free for
+    /// the index: where they begin, the volume counts as full.
+    ///
+    /// # Errors
+    /// [`Fault::NotLtfs`], [`Fault::WrongVolume`], [`Fault::ForeignWriter`], [`Fault::DataMissing`],
+    /// [`Fault::WriteProtected`] (all `Blame::Medium`), active TapeAlert flags, and failures of the drive.
+    pub fn appender(&mut self, point: &AppendPoint, index_reserve_bytes: u64) -> Result<Appender<'_, 'd>> {
+        self.verify_tail(point)?;
+        let block_size = self.ltfs(DOING)?.block_size as usize;
+        let block = self.tail.as_ref().map_or(point.block, |tail| tail.block);
+        self.head().locate(Place { partition: DATA_PARTITION, block })?;
+        let remaining = self.read_capacity()?.map(|c| c.remaining);
+        let records_left =
+            remaining.map_or(u64::MAX, |bytes| bytes.saturating_sub(index_reserve_bytes) / block_size as u64);
+        self.open_session()?;
+        Ok(Appender {
+            mounted: self,
+            block_size,
+            buffer: Vec::with_capacity(block_size),
+            block,
+            safe: (block, 0),
+            taken: 0,
+            records_left,
+            verified: false,
+            room: if records_left == 0 { Room::Full } else { Room::Ok },
+            failed: false,
+        })
+    }
+}
+
+impl Appender<'_, '_> {
+    /// Block and byte offset of the next byte written: the start of an extent.
+    pub fn here(&self) -> (u64, u32) {
+        (self.block, self.buffer.len() as u32)
+    }
+
+    /// Bytes of the stream taken so far, flushed or not.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Appends bytes. Whole records go to the drive straight from `data`. With [`Room::Full`] the end of `data` may
+    /// not have been taken.
+    ///
+    /// # Errors
+    /// Medium, drive and path errors, and a drive that is not where it should be. The session is then over: nothing
+    /// since the last flush counts.
+    pub fn write(&mut self, data: &[u8]) -> Result<Room> {
+        self.usable()?;
+        let mut rest = data;
+        while !rest.is_empty() && self.room != Room::Full {
+            if self.buffer.is_empty() && rest.len() >= self.block_size {
+                let (record, tail) = rest.split_at(self.block_size);
+                if self.put_record(record)? {
+                    self.taken += record.len() as u64;
+                    rest = tail;
+                }
+            } else {
+                let n = rest.len().min(self.block_size - self.buffer.len());
+                self.buffer.extend_from_slice(&rest[..n]);
+                self.taken += n as u64;
+                rest = &rest[n..];
+                if self.buffer.len() == self.block_size {
+                    self.put_buffer()?;
+                }
+            }
+        }
+        Ok(self.room)
+    }
+
+    /// Puts everything on the medium: the short record, then a WRITE FILEMARKS of none without the immediate bit, then
+    /// READ POSITION, which must be where it is expected. After that the next byte begins a new record.
+    ///
+    /// # Errors
+    /// As [`Appender::write`]. After an error nothing since the flush before counts.
+    pub fn flush(&mut self) -> Result<Flushed> {
+        self.usable()?;
+        if !self.buffer.is_empty() && self.room != Room::Full {
+            self.put_buffer()?;
+        }
+        let flushed = self.synchronise();
+        self.failed |= flushed.is_err();
+        if flushed.is_err() {
+            self.mounted.distrust();
+        }
+        flushed
+    }
+
+    fn usable(&self) -> Result<()> {
+        if !self.failed {
+            return Ok(());
+        }
+        let what = "an earlier command of this appender failed";
+        let advice = "mount the volume again; what was not flushed must be written again";
+        Err(self.mounted.drive.head.error(Fault::Misuse, Blame::Us, DOING, what, advice))
+    }
+
+    fn put_buffer(&mut self) -> Result<()> {
+        let mut record = std::mem::take(&mut self.buffer);
+        let put = self.put_record(&record);
+        record.clear();
+        self.buffer = record;
+        put.map(|_| ())
+    }
+
+    /// Hands a record to the drive; false when the volume is full.
+    fn put_record(&mut self, record: &[u8]) -> Result<bool> {
+        if self.records_left == 0 {
+            self.room = Room::Full;
+            return Ok(false);
+        }
+        let wrote = self.write_verified(record);
+        if wrote.is_err() {
+            self.failed = true;
+            self.mounted.distrust();
+        }
+        match wrote? {
+            Wrote::Good => {}
+            Wrote::EarlyWarning => self.room = Room::EarlyWarning,
+            Wrote::Overflow => {
+                self.room = Room::Full;
+                return Ok(false);
+            }
+        }
+        self.block += 1;
+        self.records_left -= 1;
+        if self.records_left == 0 {
+            self.room = Room::Full;
+        }
+        Ok(true)
+    }
+
+    fn write_verified(&mut self, record: &[u8]) -> Result<Wrote> {
+        let place = Place { partition: DATA_PARTITION, block: self.block };
+        let head = self.mounted.head();
+        if !self.verified {
+            head.verify(DOING, place)?;
+            self.verified = true;
+        }
+        head.write(record)
+    }
+
+    fn synchronise(&mut self) -> Result<Flushed> {
+        let head = self.mounted.head();
+        let overflow = head.filemarks(0, false)? == Wrote::Overflow;
+        let found = head.ask_position()?;
+        let full = overflow || self.room == Room::Full;
+        let end = Place { partition: DATA_PARTITION, block: self.block };
+        // A drive that ran full may hold less than it took; it must never claim more, or another partition.
+        let short = found.partition == DATA_PARTITION && (self.safe.0..self.block).contains(&found.block);
+        if found != end && !(full && short) {
+            head.verify(DOING, end)?;
+        }
+        // If even the flush overflowed, what the drive took is not known to be on the medium.
+        let block = if overflow { self.safe.0 } else { found.block };
+        self.settle(block);
+        if overflow {
+            self.room = Room::Full;
+        }
+        self.verified = false;
+        if let Some(tail) = &mut self.mounted.tail {
+            tail.block = block;
+        }
+        let vcr = self.mounted.record_vcr(false)?;
+        Ok(Flushed { append_block: block, vcr, safe_bytes: self.safe.1 })
+    }
+
+    /// Everything before `block` is on the medium. All records since the last flush were full, but the last one.
+    fn settle(&mut self, block: u64) {
+        let whole = self.safe.1 + (block - self.safe.0) * self.block_size as u64;
+        self.safe = (block, whole.min(self.taken));
+        self.taken = self.safe.1;
+        self.block = block;
+        self.buffer.clear();
+    }
+}

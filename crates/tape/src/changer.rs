@@ -1,0 +1,167 @@
+//! The library: what is where, and moving it.
+
+use crate::classify::{Device, Verdict, classify, explain};
+use crate::{Blame, Fault, Result, Sleeper, TapeError};
+use scsi::{Element, ElementType, ScsiError, SenseKey, Smc, Transport};
+use std::time::Duration;
+use types::{Barcode, ElementKind, ElementView};
+
+/// Device type of a medium changer in INQUIRY data.
+const CHANGER: u8 = 0x08;
+/// Time between two questions whether the library is ready.
+const POLL: Duration = Duration::from_secs(1);
+/// How long a library may start up or take its own inventory.
+const READY_LIMIT: u32 = 3600;
+/// Unit attentions in a row before a library counts as broken.
+const MAX_ATTENTIONS: u32 = 32;
+
+/// A tape library with its robot.
+pub struct Changer {
+    smc: Smc,
+    sleeper: Sleeper,
+    product: String,
+    changed: bool,
+}
+
+impl Changer {
+    /// Opens the changer behind `transport`, asks who it is and waits until it is ready.
+    ///
+    /// # Errors
+    /// No answer, a device that is not a changer, or one that does not become ready within an hour.
+    pub fn open(transport: Box<dyn Transport>, sleeper: Sleeper) -> Result<Self> {
+        let mut changer = Self { smc: Smc::new(transport), sleeper, product: String::new(), changed: false };
+        let inquiry = changer.attempt("asking the library who it is", |smc| smc.inquiry())?;
+        changer.product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
+        if inquiry.device_type != CHANGER {
+            return Err(TapeError {
+                blame: Blame::Us,
+                fault: Fault::Misuse,
+                volume: None,
+                drive: changer.smc.name().to_owned(),
+                doing: "opening".into(),
+                what: format!("this is no tape library but a {}", changer.product),
+                sense: None,
+                advice: "correct the library's device name",
+            });
+        }
+        changer.attempt("waiting until the library is ready", |smc| smc.test_unit_ready())?;
+        changer.changed = false;
+        Ok(changer)
+    }
+
+    /// Vendor, product and revision.
+    pub fn product(&self) -> &str {
+        &self.product
+    }
+
+    /// True when the library said since the last [`Changer::inventory`] that cartridges may have moved without us
+    /// (an operator opened a door or used the mail slot, or the library was reset).
+    pub fn inventory_is_stale(&self) -> bool {
+        self.changed
+    }
+
+    /// All elements in order of address.
+    ///
+    /// # Errors
+    /// The library does not answer or is not ready.
+    pub fn inventory(&mut self) -> Result<Vec<ElementView>> {
+        Ok(self.elements()?.into_iter().map(view).collect())
+    }
+
+    /// Element address and identifier (usually the unit serial number, maybe behind vendor and product) of each drive
+    /// that the library can identify.
+    ///
+    /// # Errors
+    /// As [`Changer::inventory`].
+    pub fn drives(&mut self) -> Result<Vec<(u16, String)>> {
+        let drives = self.elements()?.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
+        Ok(drives.filter_map(|e| Some((e.address, e.device?))).collect())
+    }
+
+    fn elements(&mut self) -> Result<Vec<Element>> {
+        self.smc_ready()?;
+        self.changed = false;
+        self.attempt("taking the inventory", |smc| smc.read_all_elements())
+    }
+
+    /// Has the library look at every element again (INITIALIZE ELEMENT STATUS; hours in large libraries).
+    ///
+    /// # Errors
+    /// The library failed.
+    pub fn initialize(&mut self) -> Result<()> {
+        self.attempt("having the library look at every element", |smc| smc.initialize_element_status())
+    }
+
+    /// Moves the cartridge in element `from` to element `to`. The cartridge in a drive must be unloaded before.
+    ///
+    /// # Errors
+    /// [`Fault::SourceEmpty`] and [`Fault::DestinationFull`]: the inventory is stale, take it again.
+    /// [`Fault::Prevented`]: the drive does not let go. Others: the library failed.
+    pub fn move_medium(&mut self, from: u16, to: u16) -> Result<()> {
+        self.smc_ready()?;
+        self.attempt(&format!("moving the cartridge in element {from} to element {to}"), |smc| {
+            smc.move_medium(from, to)
+        })
+    }
+
+    /// Takes pending unit attentions before a command that moves things, so that the inventory is known to be stale.
+    fn smc_ready(&mut self) -> Result<()> {
+        self.attempt("asking whether the library is ready", |smc| smc.test_unit_ready())
+    }
+
+    /// Runs a command, waiting while the library becomes ready. A unit attention means that the command was not
+    /// executed, so it is sent again; those that say that the inventory may have changed are remembered.
+    fn attempt<T>(&mut self, doing: &str, mut command: impl FnMut(&mut Smc) -> scsi::Result<T>) -> Result<T> {
+        let (mut polls, mut attentions) = (0, 0);
+        loop {
+            let error = match command(&mut self.smc) {
+                Ok(value) => return Ok(value),
+                Err(e) => e,
+            };
+            let Some(sense) = error.sense() else { return Err(self.failed(doing, error)) };
+            match classify(sense, Device::Library) {
+                _ if sense.key == SenseKey::UnitAttention && attentions < MAX_ATTENTIONS => {
+                    self.changed |= matches!(sense.asc, 0x28 | 0x29);
+                    attentions += 1;
+                }
+                Verdict::Wait if polls < READY_LIMIT => {
+                    (self.sleeper)(POLL);
+                    polls += 1;
+                    attentions = 0;
+                }
+                _ => return Err(self.failed(doing, error)),
+            }
+        }
+    }
+
+    fn failed(&mut self, doing: &str, error: ScsiError) -> TapeError {
+        let (failure, what) = explain(&error, Device::Library);
+        self.changed |= matches!(failure.fault, Fault::SourceEmpty | Fault::DestinationFull);
+        TapeError {
+            blame: failure.blame,
+            fault: failure.fault,
+            volume: None,
+            drive: self.smc.name().to_owned(),
+            doing: doing.to_owned(),
+            what,
+            sense: error.sense().copied(),
+            advice: failure.advice,
+        }
+    }
+}
+
+fn view(element: Element) -> ElementView {
+    ElementView {
+        kind: match element.kind {
+            ElementType::Transport => ElementKind::Transport,
+            ElementType::Storage => ElementKind::Slot,
+            ElementType::ImportExport => ElementKind::ImportExport,
+            ElementType::DataTransfer => ElementKind::Drive,
+        },
+        address: element.address,
+        full: element.full,
+        barcode: element.barcode.map(Barcode),
+        source: element.source,
+        exception: element.exception,
+    }
+}

@@ -1,0 +1,159 @@
+//! A drive: opening it, waiting until it is ready, its alerts, loading and unloading.
+
+use crate::classify::{Device, Verdict, classify};
+use crate::head::Head;
+use crate::{Blame, Fault, Mounted, Result, Sleeper};
+use scsi::{ScsiError, SenseKey, Ssc, Transport};
+use std::time::Duration;
+use types::Barcode;
+
+/// Device type of a tape drive in INQUIRY data.
+const TAPE: u8 = 0x01;
+/// Time between two questions whether the drive is ready.
+const POLL: Duration = Duration::from_secs(1);
+/// How long a drive may become ready: the first load of LTO-9 media calibrates for up to two hours.
+const READY_LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// Additional sense code: medium not present.
+const NO_MEDIUM: u8 = 0x3a;
+/// Unit attentions in a row before a drive counts as broken.
+const MAX_ATTENTIONS: u32 = 32;
+
+/// A tape drive.
+pub struct Drive {
+    pub(crate) head: Head,
+    sleeper: Sleeper,
+    product: String,
+    serial: String,
+}
+
+impl Drive {
+    /// Opens the drive behind `transport` and asks who it is.
+    ///
+    /// # Errors
+    /// No answer, or a device that is not a tape drive.
+    pub fn open(transport: Box<dyn Transport>, sleeper: Sleeper) -> Result<Self> {
+        let mut head = Head::new(Ssc::new(transport));
+        let inquiry = head.attempt("asking the drive who it is", |ssc| ssc.inquiry())?;
+        if inquiry.device_type != TAPE {
+            let what = format!("this is no tape drive but a {} {}", inquiry.vendor, inquiry.product);
+            return Err(head.error(
+                Fault::Misuse,
+                Blame::Us,
+                "opening",
+                what,
+                "correct the drive's device name",
+            ));
+        }
+        let serial = head.attempt("asking the drive for its serial number", |ssc| ssc.unit_serial())?;
+        let product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
+        Ok(Self { head, sleeper, product, serial })
+    }
+
+    /// Name of the device.
+    pub fn name(&self) -> &str {
+        self.head.name()
+    }
+
+    /// Vendor, product and revision.
+    pub fn product(&self) -> &str {
+        &self.product
+    }
+
+    /// Unit serial number.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    /// Active TapeAlert flags (1 to 64). Reading clears them in the drive.
+    ///
+    /// # Errors
+    /// The drive does not give its TapeAlert page.
+    pub fn alerts(&mut self) -> Result<Vec<u8>> {
+        let page = self
+            .head
+            .attempt("reading the TapeAlert flags", |ssc| ssc.log_sense(scsi::log::PAGE_TAPE_ALERT, 0))?;
+        Ok(scsi::log::tape_alerts(&page))
+    }
+
+    /// Loads what the robot put into the drive and reads its label. `expect` is the barcode on the cartridge as the
+    /// library reads it; a label of another volume counts as [`crate::LabelState::Foreign`].
+    ///
+    /// # Errors
+    /// No cartridge, a cleaning cartridge, a drive that does not become ready within three hours, or one that fails.
+    pub fn mount(&mut self, expect: Option<&Barcode>) -> Result<Mounted<'_>> {
+        self.head.begin(expect.cloned());
+        self.wait_ready()?;
+        self.head.attempt("preventing removal", |ssc| ssc.prevent_removal(true))?;
+        self.head.set_variable_blocks()?;
+        Mounted::open(self, expect)
+    }
+
+    /// Waits until the loaded cartridge can be used; loads it if it sits in the drive unloaded. Unit attentions are
+    /// expected here and swallowed.
+    ///
+    /// # Errors
+    /// As [`Drive::mount`].
+    pub fn wait_ready(&mut self) -> Result<()> {
+        const DOING: &str = "waiting until the drive is ready";
+        let (mut waited, mut attentions, mut load_sent) = (Duration::ZERO, 0, false);
+        loop {
+            let error = match self.head.ssc.test_unit_ready() {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            };
+            match error.sense().map(|s| (s.key, classify(s, Device::Drive))) {
+                Some((SenseKey::UnitAttention, _)) if attentions < MAX_ATTENTIONS => attentions += 1,
+                Some((_, Verdict::Wait)) if waited < READY_LIMIT => {
+                    (self.sleeper)(POLL);
+                    waited += POLL;
+                    attentions = 0;
+                }
+                Some((SenseKey::NotReady, Verdict::Failed(_))) if !load_sent => {
+                    load_sent = true;
+                    self.load(error)?;
+                }
+                _ => return Err(self.head.failed(DOING, error)),
+            }
+        }
+    }
+
+    /// LOAD; when the drive says that there is nothing to load, the error is the one seen before.
+    fn load(&mut self, before: ScsiError) -> Result<()> {
+        match self.head.ssc.load() {
+            Ok(()) => Ok(()),
+            Err(e) => match e.sense().map(|s| s.key) {
+                Some(SenseKey::UnitAttention) => Ok(()),
+                Some(SenseKey::NotReady | SenseKey::IllegalRequest) => {
+                    Err(self.head.failed("loading", before))
+                }
+                _ => Err(self.head.failed("loading", e)),
+            },
+        }
+    }
+
+    /// Allows removal and unloads, so that the robot can take the cartridge. Does nothing in an empty drive.
+    ///
+    /// # Errors
+    /// The drive failed; data written since the last flush is then to be written again.
+    pub fn unload(&mut self) -> Result<()> {
+        self.head.begin(self.head.volume().cloned());
+        self.take_attentions();
+        self.head.attempt("allowing removal", |ssc| ssc.prevent_removal(false))?;
+        match self.head.attempt("unloading", |ssc| ssc.unload()) {
+            Err(e) if e.sense.is_some_and(|s| s.asc == NO_MEDIUM) => {}
+            other => other?,
+        }
+        self.head.begin(None);
+        Ok(())
+    }
+
+    /// Takes pending unit attentions: they do not matter to someone who is about to unload.
+    fn take_attentions(&mut self) {
+        for _ in 0..MAX_ATTENTIONS {
+            match self.head.ssc.test_unit_ready() {
+                Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::UnitAttention) => {}
+                _ => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Errors of tape work: what failed, on which volume and drive, whose fault it seems, and what to do next.
+
+use scsi::Sense;
+use std::fmt;
+use types::{Barcode, ErrorClass};
+
+/// Which resource an error points at. The archive lets the other copy, drive or library serve and takes this one
+/// out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blame {
+    /// The cartridge.
+    Medium,
+    /// The drive.
+    Drive,
+    /// The library (robot, elements).
+    Library,
+    /// The way to the device (cable, host adapter, socket).
+    Path,
+    /// The caller or this program: a wrong order of calls, a wrong record in the catalogue.
+    Us,
+}
+
+/// What went wrong, as far as a program needs to tell cases apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The device is not ready and will not be soon (no cartridge, door open, offline).
+    NotReady,
+    /// The medium could not be read or written at some place.
+    MediumError,
+    /// The device failed.
+    HardwareError,
+    /// The device was reset or its medium exchanged under us: the position is unknown, the session is over.
+    PositionLost,
+    /// The drive stands elsewhere than expected; nothing was written.
+    WrongPosition,
+    /// The cartridge is write protected (tab, or a cleaning or WORM cartridge).
+    WriteProtected,
+    /// No room left on the partition.
+    Full,
+    /// The medium ends before data that was recorded as safe.
+    DataMissing,
+    /// What was read is not what was recorded (record length, index identity).
+    BadRecord,
+    /// The cartridge is not the one expected (barcode or uuid).
+    WrongVolume,
+    /// Somebody else wrote to this volume.
+    ForeignWriter,
+    /// The cartridge carries no LTFS label, or a damaged one.
+    NotLtfs,
+    /// No consistent index was found.
+    NoIndex,
+    /// A cleaning cartridge.
+    Cleaning,
+    /// The move has no cartridge at its source: the inventory is stale.
+    SourceEmpty,
+    /// The move has a cartridge at its destination: the inventory is stale.
+    DestinationFull,
+    /// Removal is prevented, or the element does not let go of the cartridge.
+    Prevented,
+    /// Another initiator holds the device.
+    Reserved,
+    /// No answer.
+    NoAnswer,
+    /// The device refused the command (it lacks a function, or we asked for nonsense).
+    Refused,
+    /// Calls in an order that makes no sense, or arguments that do not fit.
+    Misuse,
+}
+
+/// An error of a drive, a volume or a library.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapeError {
+    /// Who seems to be at fault.
+    pub blame: Blame,
+    /// What went wrong.
+    pub fault: Fault,
+    /// Volume concerned, where known.
+    pub volume: Option<Barcode>,
+    /// Drive or library, by its device name.
+    pub drive: String,
+    /// What was being done, e.g. `writing at block 17 of partition 1`.
+    pub doing: String,
+    /// What happened, in words.
+    pub what: String,
+    /// Sense data of the device, if it gave any.
+    pub sense: Option<Sense>,
+    /// What a person should do.
+    pub advice: &'static str,
+}
+
+/// Result of tape work.
+pub type Result<T> = std::result::Result<T, TapeError>;
+
+impl TapeError {
+    /// The error class of this error.
+    pub fn class(&self) -> ErrorClass {
+        match (self.fault, self.blame) {
+            (Fault::Full, _) => ErrorClass::NoSpace,
+            (Fault::WriteProtected, _) => ErrorClass::Denied,
+            (Fault::Reserved, _) => ErrorClass::Busy,
+            (_, Blame::Medium) => ErrorClass::Medium,
+            (_, Blame::Drive | Blame::Path) => ErrorClass::Drive,
+            (_, Blame::Library) => ErrorClass::Library,
+            (_, Blame::Us) => ErrorClass::Bug,
+        }
+    }
+}
+
+impl fmt::Display for TapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(volume) = &self.volume {
+            write!(f, "volume {volume} in ")?;
+        }
+        write!(f, "{}: {}: {}", self.drive, self.doing, self.what)?;
+        if let Some(s) = &self.sense {
+            write!(f, " [{s}]")?;
+        }
+        write!(f, "; {}", self.advice)
+    }
+}
+
+impl std::error::Error for TapeError {}

@@ -1,0 +1,249 @@
+//! The drive's head: one command at a time, with the position tracked, errors classified, and a session that ends for
+//! good when the position is lost.
+
+use crate::classify::{Device, Verdict, classify, explain};
+use crate::{Blame, Fault, Result, TapeError};
+use scsi::{ReadOutcome, ScsiError, SenseKey, Ssc, WriteOutcome};
+use types::Barcode;
+
+/// How often a command is sent again after unit attentions that change nothing.
+const MAX_AGAIN: u32 = 8;
+
+/// What a read met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A record; its first bytes (as many as fit) are in the buffer, the number is its length there.
+    Record(usize),
+    /// A filemark; the head stands behind it.
+    Filemark,
+    /// End of data; the head stands there.
+    EndOfData,
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// In the drive.
+    Good,
+    /// In the drive; the end of the partition is near.
+    EarlyWarning,
+    /// Not written: the partition is full.
+    Overflow,
+}
+
+/// A place on the medium: partition and number of the next logical object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub partition: u8,
+    pub block: u64,
+}
+
+/// See the module.
+pub(crate) struct Head {
+    pub ssc: Ssc,
+    volume: Option<Barcode>,
+    at: Option<Place>,
+    lost: Option<TapeError>,
+}
+
+impl Head {
+    pub fn new(ssc: Ssc) -> Self {
+        Self { ssc, volume: None, at: None, lost: None }
+    }
+
+    pub fn name(&self) -> &str {
+        self.ssc.name()
+    }
+
+    pub fn volume(&self) -> Option<&Barcode> {
+        self.volume.as_ref()
+    }
+
+    /// A new session: nothing is known of the medium.
+    pub fn begin(&mut self, volume: Option<Barcode>) {
+        (self.volume, self.at, self.lost) = (volume, None, None);
+    }
+
+    /// Where the head stands, as far as known.
+    pub fn at(&self) -> Option<Place> {
+        self.at
+    }
+
+    pub fn forget_position(&mut self) {
+        self.at = None;
+    }
+
+    /// An error about this drive and volume.
+    pub fn error(
+        &self,
+        fault: Fault,
+        blame: Blame,
+        doing: impl Into<String>,
+        what: impl Into<String>,
+        advice: &'static str,
+    ) -> TapeError {
+        TapeError {
+            blame,
+            fault,
+            volume: self.volume.clone(),
+            drive: self.name().to_owned(),
+            doing: doing.into(),
+            what: what.into(),
+            sense: None,
+            advice,
+        }
+    }
+
+    /// Classifies a failed command. The position is unknown afterwards; a reset ends the session.
+    pub fn failed(&mut self, doing: &str, error: ScsiError) -> TapeError {
+        let doing = self.doing(doing);
+        self.at = None;
+        let (failure, what) = explain(&error, Device::Drive);
+        let sense = error.sense().copied();
+        let mut error = self.error(failure.fault, failure.blame, doing, what, failure.advice);
+        error.sense = sense;
+        if error.fault == Fault::PositionLost {
+            self.lost = Some(error.clone());
+        }
+        error
+    }
+
+    /// Fails if the session has lost its position: nothing may be read or written until the volume is mounted again.
+    fn alive(&self) -> Result<()> {
+        self.lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// Runs a command; unit attentions that change nothing are followed by the same command (which was not executed).
+    pub fn attempt<T>(
+        &mut self,
+        doing: &str,
+        mut command: impl FnMut(&mut Ssc) -> scsi::Result<T>,
+    ) -> Result<T> {
+        self.alive()?;
+        let mut again = 0;
+        loop {
+            let error = match command(&mut self.ssc) {
+                Ok(value) => return Ok(value),
+                Err(e) => e,
+            };
+            let harmless = error.sense().is_some_and(|s| classify(s, Device::Drive) == Verdict::Again);
+            if !harmless || again == MAX_AGAIN {
+                return Err(self.failed(doing, error));
+            }
+            again += 1;
+        }
+    }
+
+    /// Variable-length records, buffered writes.
+    pub fn set_variable_blocks(&mut self) -> Result<()> {
+        self.attempt("setting variable record length", Ssc::set_variable_blocks)
+    }
+
+    /// Asks the drive where it stands.
+    pub fn ask_position(&mut self) -> Result<Place> {
+        let found = self.attempt("reading the position", |ssc| ssc.read_position())?;
+        let partition = u8::try_from(found.partition).unwrap_or(u8::MAX);
+        let place = Place { partition, block: found.block };
+        self.at = Some(place);
+        Ok(place)
+    }
+
+    /// Asks the drive where it stands and fails if that is not `expected`.
+    pub fn verify(&mut self, doing: &str, expected: Place) -> Result<()> {
+        let found = self.ask_position()?;
+        if found == expected {
+            return Ok(());
+        }
+        self.at = None;
+        let what = format!(
+            "the drive stands at block {} of partition {} instead of block {} of partition {}",
+            found.block, found.partition, expected.block, expected.partition
+        );
+        let advice =
+            "nothing more was written; mount the volume again and see whether something else uses the drive";
+        Err(self.error(Fault::WrongPosition, Blame::Drive, doing, what, advice))
+    }
+
+    /// Moves to `to` unless the head is known to be there.
+    pub fn locate(&mut self, to: Place) -> Result<()> {
+        self.alive()?;
+        if self.at == Some(to) {
+            return Ok(());
+        }
+        self.at = None;
+        let doing = format!("locating block {} of partition {}", to.block, to.partition);
+        self.attempt(&doing, |ssc| ssc.locate(to.partition, to.block))?;
+        self.at = Some(to);
+        Ok(())
+    }
+
+    /// Reads the next object. A record that does not fit into `buffer` is an error.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Item> {
+        let item = match self.attempt("reading", |ssc| ssc.read(buffer))? {
+            ReadOutcome::Record { bytes } => Item::Record(bytes),
+            ReadOutcome::Filemark => Item::Filemark,
+            ReadOutcome::EndOfData => return Ok(Item::EndOfData),
+            ReadOutcome::TooLong { length } => {
+                let length = length.map_or("unknown".to_owned(), |n| n.to_string());
+                let what = format!("the record's length ({length} bytes) exceeds {} bytes", buffer.len());
+                return Err(self.bad_record("reading", what));
+            }
+        };
+        self.advance(1);
+        Ok(item)
+    }
+
+    /// What is on the medium is not what was recorded.
+    pub fn bad_record(&mut self, doing: &str, what: impl Into<String>) -> TapeError {
+        let doing = self.doing(doing);
+        self.at = None;
+        let advice = "use another copy; then check this volume";
+        self.error(Fault::BadRecord, Blame::Medium, doing, what, advice)
+    }
+
+    /// Writes one record.
+    pub fn write(&mut self, record: &[u8]) -> Result<Wrote> {
+        self.put("writing", 1, |ssc| ssc.write(record))
+    }
+
+    /// Writes filemarks; `immediate` ones are in the drive's buffer only, others put everything on the medium.
+    pub fn filemarks(&mut self, count: u32, immediate: bool) -> Result<Wrote> {
+        let doing = if count == 0 { "putting the drive's buffer on the medium" } else { "writing filemarks" };
+        self.put(doing, u64::from(count), |ssc| ssc.write_filemarks(count, immediate))
+    }
+
+    /// Runs a writing command. A full partition is an outcome, not an error: the position is to be asked for then.
+    fn put(
+        &mut self,
+        doing: &str,
+        objects: u64,
+        mut command: impl FnMut(&mut Ssc) -> scsi::Result<WriteOutcome>,
+    ) -> Result<Wrote> {
+        let outcome = self.attempt(doing, |ssc| match command(ssc) {
+            Ok(outcome) => Ok(Some(outcome)),
+            Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::VolumeOverflow) => Ok(None),
+            Err(e) => Err(e),
+        })?;
+        let Some(outcome) = outcome else {
+            self.at = None;
+            return Ok(Wrote::Overflow);
+        };
+        self.advance(objects);
+        let near_end = outcome.early_warning || outcome.programmable_early_warning;
+        Ok(if near_end { Wrote::EarlyWarning } else { Wrote::Good })
+    }
+
+    /// `doing` with the place where the head stands, if known.
+    fn doing(&self, doing: &str) -> String {
+        match self.at {
+            Some(p) => format!("{doing} at block {} of partition {}", p.block, p.partition),
+            None => doing.to_owned(),
+        }
+    }
+
+    fn advance(&mut self, objects: u64) {
+        if let Some(place) = &mut self.at {
+            place.block += objects;
+        }
+    }
+}

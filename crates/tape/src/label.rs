@@ -1,0 +1,125 @@
+//! What the labels of a cartridge say, read from both partitions.
+
+use crate::head::{Head, Item, Place};
+use crate::layout::{DATA_PARTITION, INDEX_PARTITION, MAX_LABEL_RECORD};
+use crate::{Fault, Result};
+use format::ltfs::label::{LabelError, LtfsLabel, check_pair, decode};
+use format::ltfs::vol1;
+use scsi::Ssc;
+use types::Barcode;
+
+/// What a cartridge is, by its labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelState {
+    /// Nothing is written on it.
+    Blank,
+    /// An LTFS volume; the labels of both partitions agree.
+    Ltfs(LtfsLabel),
+    /// Something that is not ours to touch: another format, another program's layout, another volume than expected.
+    Foreign {
+        /// What was seen.
+        what: String,
+    },
+    /// An LTFS label that is incomplete, contradictory or cannot be read.
+    Damaged {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// What one partition shows.
+type Side = std::result::Result<LtfsLabel, LabelError>;
+
+/// Reads the labels of both partitions and compares them with each other and with the barcode.
+pub(crate) fn read(head: &mut Head, expect: Option<&Barcode>) -> Result<LabelState> {
+    let additional = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
+    let index = read_partition(head, INDEX_PARTITION)?;
+    if additional == 0 {
+        return Ok(match index {
+            Ok(_) => damaged("an LTFS label, but the medium has one partition only".into()),
+            Err(error) => alone(error),
+        });
+    }
+    let data = read_partition(head, DATA_PARTITION)?;
+    Ok(combine(index, data, expect))
+}
+
+fn damaged(what: String) -> LabelState {
+    LabelState::Damaged { what }
+}
+
+fn alone(error: LabelError) -> LabelState {
+    match error {
+        LabelError::Blank => LabelState::Blank,
+        LabelError::Foreign { what } => LabelState::Foreign { what },
+        LabelError::Version { .. } => LabelState::Foreign { what: error.to_string() },
+        LabelError::Damaged { what } => damaged(what),
+    }
+}
+
+fn combine(index: Side, data: Side, expect: Option<&Barcode>) -> LabelState {
+    match (index, data) {
+        (Ok(index), Ok(data)) => match check_pair(&index, &data) {
+            Ok(()) => recognise(index, expect),
+            Err(error) => damaged(error.to_string()),
+        },
+        (Err(LabelError::Blank), Err(LabelError::Blank)) => LabelState::Blank,
+        (Err(error @ (LabelError::Foreign { .. } | LabelError::Version { .. })), _)
+        | (_, Err(error @ (LabelError::Foreign { .. } | LabelError::Version { .. }))) => alone(error),
+        (index, data) => {
+            let say = |side: Side| side.map_or_else(|e| e.to_string(), |_| "an LTFS label".to_owned());
+            damaged(format!("partition 0: {}; partition 1: {}", say(index), say(data)))
+        }
+    }
+}
+
+/// Both labels agree: is it a volume that we can use, and the one expected?
+fn recognise(label: LtfsLabel, expect: Option<&Barcode>) -> LabelState {
+    if label.partition != label.index_partition {
+        let what =
+            "an LTFS volume with its index on partition 1, as this program does not write it".to_owned();
+        return LabelState::Foreign { what };
+    }
+    match expect.map(|barcode| (barcode, vol1::serial(barcode.as_str()))) {
+        Some((barcode, Ok(serial))) if serial != label.serial => {
+            let what = format!("the LTFS volume {:?}, although its barcode is {barcode}", label.serial);
+            LabelState::Foreign { what }
+        }
+        _ => LabelState::Ltfs(label),
+    }
+}
+
+/// Reads VOL1, filemark, XML of one partition. What cannot be read counts as damaged; a failing drive is an error.
+fn read_partition(head: &mut Head, partition: u8) -> Result<Side> {
+    match records(head, partition) {
+        Ok(side) => Ok(side),
+        Err(e) if matches!(e.fault, Fault::MediumError | Fault::DataMissing | Fault::BadRecord) => {
+            Ok(Err(LabelError::Damaged { what: format!("partition {partition} cannot be read: {}", e.what) }))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn records(head: &mut Head, partition: u8) -> Result<Side> {
+    let mut first = vec![0; MAX_LABEL_RECORD];
+    head.locate(Place { partition, block: 0 })?;
+    match head.read(&mut first) {
+        Ok(Item::Record(n)) => first.truncate(n),
+        Ok(Item::EndOfData) => return Ok(Err(LabelError::Blank)),
+        Ok(Item::Filemark) => return Ok(Err(LabelError::Foreign { what: "a filemark".into() })),
+        Err(e) if e.fault == Fault::BadRecord => return Ok(Err(LabelError::Foreign { what: e.what })),
+        Err(e) => return Err(e),
+    }
+    if !first.starts_with(b"VOL1") {
+        return Ok(decode(&first, &[])); // no need to read more to say what it is
+    }
+    if head.read(&mut [0; 1])? != Item::Filemark {
+        return Ok(decode(&first, &[]));
+    }
+    let mut second = vec![0; MAX_LABEL_RECORD];
+    let n = match head.read(&mut second)? {
+        Item::Record(n) => n,
+        Item::Filemark | Item::EndOfData => 0,
+    };
+    Ok(decode(&first, &second[..n]))
+}

@@ -1,0 +1,137 @@
+//! A mounted volume: one session of one drive.
+
+use crate::head::Head;
+use crate::layout::DATA_PARTITION;
+use crate::tail::Tail;
+use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label};
+use format::ltfs::label::LtfsLabel;
+use scsi::{Ssc, TapeCapacity};
+use types::Barcode;
+
+/// TapeAlert flag "lost statistics", the only one with which a volume is still written.
+const LOST_STATISTICS: u8 = 0x32;
+
+/// A volume in a drive, ready to be read and written. Borrows the drive, so that there is one session per drive.
+/// Dropping it leaves the cartridge loaded and its removal prevented; [`Mounted::unload`] ends the session properly.
+pub struct Mounted<'d> {
+    pub(crate) drive: &'d mut Drive,
+    pub(crate) label: LabelState,
+    pub(crate) capacity: Option<TapeCapacity>,
+    alerts: Vec<u8>,
+    write_protected: bool,
+    /// Where the volume ends, once verified in this session.
+    pub(crate) tail: Option<Tail>,
+    /// The record read last and its block: small files share records.
+    pub(crate) record: Vec<u8>,
+    pub(crate) record_block: Option<u64>,
+}
+
+impl<'d> Mounted<'d> {
+    /// The rest of the load sequence: position, write protection, TapeAlert, capacity, labels.
+    pub(crate) fn open(drive: &'d mut Drive, expect: Option<&Barcode>) -> Result<Self> {
+        drive.head.ask_position()?;
+        let write_protected = drive.head.attempt("asking for write protection", Ssc::write_protected)?;
+        let alerts = drive.alerts()?;
+        let label = label::read(&mut drive.head, expect)?;
+        let mut mounted = Self {
+            drive,
+            label,
+            capacity: None,
+            alerts,
+            write_protected,
+            tail: None,
+            record: Vec::new(),
+            record_block: None,
+        };
+        mounted.capacity = mounted.read_capacity()?;
+        Ok(mounted)
+    }
+
+    /// What the labels of the cartridge say.
+    pub fn label(&self) -> &LabelState {
+        &self.label
+    }
+
+    /// TapeAlert flags that were active at mount.
+    pub fn alerts(&self) -> &[u8] {
+        &self.alerts
+    }
+
+    /// The write-protect tab is set.
+    pub fn write_protected(&self) -> bool {
+        self.write_protected
+    }
+
+    /// Capacity of the data partition at mount or after [`Mounted::format`], where the drive tells (bytes).
+    pub fn capacity(&self) -> Option<TapeCapacity> {
+        self.capacity
+    }
+
+    /// Allows removal and unloads. Returns the TapeAlert flags that are active afterwards. What was not flushed is
+    /// not safe even if this succeeds: only flushed positions were handed out.
+    ///
+    /// # Errors
+    /// The drive failed; the cartridge may still be in it.
+    pub fn unload(mut self) -> Result<Vec<u8>> {
+        // A mark that stays open only means that the next session looks at what is behind the append point.
+        let _ = self.close_session();
+        self.drive.unload()?;
+        self.drive.alerts()
+    }
+
+    /// Capacity of the data partition now.
+    pub(crate) fn read_capacity(&mut self) -> Result<Option<TapeCapacity>> {
+        let both = self.head().attempt("asking for the capacity", Ssc::capacity)?;
+        Ok(both[usize::from(DATA_PARTITION)])
+    }
+
+    pub(crate) fn head(&mut self) -> &mut Head {
+        &mut self.drive.head
+    }
+
+    /// The label of an LTFS volume, or an error that says what the cartridge is instead.
+    pub(crate) fn ltfs(&self, doing: &str) -> Result<&LtfsLabel> {
+        let what = match &self.label {
+            LabelState::Ltfs(label) => return Ok(label),
+            LabelState::Blank => "the cartridge is blank".to_owned(),
+            LabelState::Foreign { what } => format!("the cartridge is not an LTFS volume of ours: {what}"),
+            LabelState::Damaged { what } => format!("the label is damaged: {what}"),
+        };
+        let advice = "put the right cartridge there, or label it again if nothing on it is needed";
+        Err(self.drive.head.error(Fault::NotLtfs, Blame::Medium, doing, what, advice))
+    }
+
+    /// Fails if the volume must not be written: protected, or alerts are active.
+    pub(crate) fn writable(&self, doing: &str) -> Result<()> {
+        let head = &self.drive.head;
+        if self.write_protected {
+            let advice = "move the write-protect tab, or mark the volume read-only";
+            let what = "the cartridge is write protected";
+            return Err(head.error(Fault::WriteProtected, Blame::Medium, doing, what, advice));
+        }
+        match self.alerts.iter().find(|&&flag| flag != LOST_STATISTICS) {
+            None => Ok(()),
+            Some(&flag) => Err(self.alerted(doing, flag)),
+        }
+    }
+
+    fn alerted(&self, doing: &str, flag: u8) -> TapeError {
+        // TapeAlert flags that speak of the cartridge (SSC-4 annex A); the others speak of the drive.
+        let medium = matches!(flag, 1..=9 | 12 | 13 | 15..=19 | 51..=54 | 59 | 60);
+        let what =
+            format!("nothing is written while TapeAlert flag {flag} is active (flags {:?})", self.alerts);
+        let (blame, advice) = match medium {
+            true => (Blame::Medium, "copy what is on the volume to another one and retire it"),
+            false => (Blame::Drive, "clean or service the drive; the volume can be written in another one"),
+        };
+        self.drive.head.error(Fault::HardwareError, blame, doing, what, advice)
+    }
+
+    /// Closes the session mark: from here on another VCR means another writer.
+    fn close_session(&mut self) -> Result<()> {
+        let Some(mut mark) = self.tail.as_ref().and_then(|tail| tail.mark) else { return Ok(()) };
+        mark.newest = coherency::vcr(self.head())?;
+        mark.open = false;
+        coherency::write_mark(self.head(), mark)
+    }
+}
