@@ -1,6 +1,8 @@
 //! Prints how many files a second go into an index and come out of it on one core, catalogue value decoding included:
 //! `cargo run --release -p format --example index_speed -- [files]`.
 
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
+
 use format::ltfs::file::{from_index, to_index};
 use format::ltfs::index::{DirMeta, EntryTimes, IndexEvent, IndexHeader, IndexWriter, Location, parse};
 use format::ltfs::{Partition, name::tape_name};
