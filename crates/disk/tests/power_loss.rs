@@ -5,15 +5,20 @@ use disk::{DiskError, DiskTarget, Found};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use tempfile::{TempDir, tempdir};
 use types::{ErrorClass, ObjectId};
+
+/// One test at a time: a program being started by another test would hold our descriptors for a moment, and with them
+/// the mount.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Something mounted; unmounted at the end.
 struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        run("umount", &[&self.0]);
+        assert!(run("umount", &[&self.0]) || std::thread::panicking(), "{} stays mounted", self.0.display());
     }
 }
 
@@ -31,9 +36,10 @@ fn mount(args: &[&str], source: &Path, at: &Path) -> Option<Mounted> {
 
 /// A small ext4 in a file, mounted, with a target in it.
 struct Machine {
-    dir: TempDir,
-    _mounted: Mounted,
+    // In the order of dropping: what is open, the mount, the files below it.
     target: DiskTarget,
+    _mounted: Mounted,
+    dir: TempDir,
 }
 
 fn machine() -> Option<Machine> {
@@ -47,7 +53,7 @@ fn machine() -> Option<Machine> {
     // Commits of its own only after ten minutes: nothing becomes durable unless somebody asks.
     let mounted = mount(&["-o", "loop,commit=600"], &image, &at)?;
     let target = DiskTarget::open(&at).unwrap();
-    Some(Machine { dir, _mounted: mounted, target })
+    Some(Machine { target, _mounted: mounted, dir })
 }
 
 /// The power fails now: the target as it comes up again.
@@ -74,6 +80,7 @@ macro_rules! or_skip {
 
 #[test]
 fn precreated_and_synced_objects_survive_others_need_not() {
+    let _alone = ALONE.lock();
     let machine = or_skip!(machine());
     let target = &machine.target;
     target.precreate(0xf0..0x110).unwrap();
@@ -106,6 +113,7 @@ fn precreated_and_synced_objects_survive_others_need_not() {
 
 #[test]
 fn a_full_file_system_is_reported_before_and_while_writing() {
+    let _alone = ALONE.lock();
     let dir = tempdir().unwrap();
     let _mounted =
         or_skip!(mount(&["-t", "tmpfs", "-o", "size=2m,nr_inodes=400"], Path::new("none"), dir.path()));
