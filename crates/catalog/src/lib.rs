@@ -6,7 +6,14 @@
 
 mod api;
 mod catalog;
+mod classes;
+mod dirent;
 mod error;
+mod keys;
+mod ops;
+mod perm;
+mod rec;
+mod store;
 
 pub use api::*;
 pub use catalog::Catalog;

@@ -1,9 +1,37 @@
 //! Volumes, pools and classes of service. Durable.
 
 use super::Catalog;
+use crate::ops::tape_tree::Walker;
+use crate::ops::{class, pool, record_copies, sums, volume};
 use crate::{Backlog, NewSegment, RecordOutcome, Result, TapeNode, VolumeAppend};
 use std::ops::ControlFlow;
 use types::*;
+
+/// Entries of a volume's tree read in one transaction.
+const WALK_BATCH: usize = 512;
+
+/// Collects one page of a volume's files.
+struct Page {
+    path: Vec<String>,
+    skip: u64,
+    limit: usize,
+    files: Vec<(String, TapeFile)>,
+}
+
+impl Page {
+    fn take(&mut self, node: TapeNode<'_>) -> ControlFlow<()> {
+        match node {
+            TapeNode::EnterDir { name, .. } => self.path.push(name.to_owned()),
+            TapeNode::LeaveDir => drop(self.path.pop()),
+            TapeNode::File { .. } if self.skip > 0 => self.skip -= 1,
+            TapeNode::File { name, file } => {
+                let path = self.path.iter().fold(String::new(), |path, dir| path + "/" + dir);
+                self.files.push((format!("{path}/{name}"), file.clone()));
+            }
+        }
+        if self.files.len() < self.limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
 
 impl Catalog {
     /// Records what a flushed append left on a volume: copies, the volume's tree and its sums. One outcome per segment.
@@ -12,39 +40,40 @@ impl Catalog {
         append: &VolumeAppend,
         segments: &[NewSegment],
     ) -> Result<Vec<RecordOutcome>> {
-        todo!()
+        self.durable(|tx| record_copies::record_copies(tx, append, segments))
     }
 
     /// A volume by barcode.
     pub fn volume(&self, barcode: &Barcode) -> Result<Option<Volume>> {
-        todo!()
+        self.read(|v| volume::volume(v, barcode))
     }
 
     /// All volumes in order of barcode.
     pub fn volumes(&self) -> Result<Vec<Volume>> {
-        todo!()
+        self.read(volume::volumes)
     }
 
     /// Enters a volume, or overwrites its record. `live` and `live_files` are kept by the catalogue; given values are ignored.
     pub fn put_volume(&self, volume: &Volume) -> Result<()> {
-        todo!()
+        self.durable(|tx| volume::put(tx, volume))
     }
 
     /// Changes a volume's record in one transaction; `change` may run more than once. `barcode`, `live` and `live_files`
     /// cannot be changed by it.
     pub fn update_volume(&self, barcode: &Barcode, change: &mut dyn FnMut(&mut Volume)) -> Result<Volume> {
-        todo!()
+        self.durable(|tx| volume::update(tx, barcode, change))
     }
 
     /// The volume got a new label: `fresh` is its record from now on, and its old tree is dropped (in several
     /// transactions; `open` ends an interrupted one). Refused while a current version needs it.
     pub fn label_volume(&self, barcode: &Barcode, fresh: &Volume) -> Result<()> {
-        todo!()
+        self.durable(|tx| volume::relabel(tx, barcode, fresh))?;
+        self.finish_drops()
     }
 
     /// Forgets a volume that holds nothing. Refused while its tree has entries.
     pub fn forget_volume(&self, barcode: &Barcode) -> Result<()> {
-        todo!()
+        self.durable(|tx| volume::forget(tx, barcode))
     }
 
     /// Walks the tree of a volume, depth first, in bounded memory and in many short transactions: nothing may be recorded
@@ -54,7 +83,22 @@ impl Catalog {
         barcode: &Barcode,
         visit: &mut dyn FnMut(TapeNode<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        todo!()
+        let mut walker = self.read(|v| Walker::new(v, barcode))?;
+        loop {
+            let (steps, next) = self.read(|v| {
+                let mut walker = walker.clone();
+                walker.advance(v, WALK_BATCH).map(|steps| (steps, walker))
+            })?;
+            walker = next;
+            if steps.is_empty() {
+                return Ok(());
+            }
+            for step in &steps {
+                if visit(step.node()).is_break() {
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// Files of a volume in order of its tree, with their paths on the volume; skips the first `skip`.
@@ -64,57 +108,61 @@ impl Catalog {
         skip: u64,
         limit: usize,
     ) -> Result<Vec<(String, TapeFile)>> {
-        todo!()
+        let mut page = Page { path: Vec::new(), skip, limit, files: Vec::new() };
+        if limit > 0 {
+            self.walk_volume(barcode, &mut |node| page.take(node))?;
+        }
+        Ok(page.files)
     }
 
     /// Classes in order of name.
     pub fn classes(&self) -> Result<Vec<Class>> {
-        todo!()
+        self.read(class::all)
     }
 
     /// A class by name.
     pub fn class(&self, name: &ClassName) -> Result<Option<Class>> {
-        todo!()
+        self.read(|v| class::class(v, name))
     }
 
     /// Makes or changes a class. New rules hold for a file from its next change of content on, and for all others after
     /// `refresh_classes`.
     pub fn put_class(&self, class: &Class) -> Result<()> {
-        todo!()
+        self.durable(|tx| class::put(tx, class))
     }
 
     /// Applies changed classes to the next `limit` inodes; false when nothing is left to do. Survives a restart.
     pub fn refresh_classes(&self, limit: usize, now: Time) -> Result<bool> {
-        todo!()
+        self.relaxed(|tx| class::refresh(tx, limit, now))
     }
 
     /// Removes a class that no inode has.
     pub fn delete_class(&self, name: &ClassName) -> Result<()> {
-        todo!()
+        self.durable(|tx| class::delete(tx, name))
     }
 
     /// Pools in order of name.
     pub fn pools(&self) -> Result<Vec<Pool>> {
-        todo!()
+        self.read(pool::all)
     }
 
     /// Makes or changes a pool.
     pub fn put_pool(&self, pool: &Pool) -> Result<()> {
-        todo!()
+        self.durable(|tx| pool::put(tx, pool))
     }
 
     /// Removes a pool that no class and no volume names.
     pub fn delete_pool(&self, name: &PoolName) -> Result<()> {
-        todo!()
+        self.durable(|tx| pool::delete(tx, name))
     }
 
     /// Closed files that lack their copy in this pool.
     pub fn pool_backlog(&self, pool: &PoolName) -> Result<Backlog> {
-        todo!()
+        self.read(|v| sums::pool_backlog(v, pool))
     }
 
     /// Closed files of this class that lack a copy.
     pub fn class_backlog(&self, class: &ClassName) -> Result<Backlog> {
-        todo!()
+        self.read(|v| sums::class_backlog(v, class))
     }
 }

@@ -1,6 +1,10 @@
 //! Content: objects, versions, residency, and the indexes that migration and purge work from.
 
 use super::Catalog;
+use crate::keys;
+use crate::ops::{
+    candidates, class, lookup, new_content, observe, open, purge, remove, residency, set_class, version,
+};
 use crate::{Candidate, CandidateKey, PurgeCandidate, PurgeKey, Result};
 use kv::Durability;
 use std::ops::Range;
@@ -9,12 +13,13 @@ use types::*;
 impl Catalog {
     /// Reserves `n` object ids that were never used before. Durable.
     pub fn alloc_objects(&self, n: u64) -> Result<Range<u64>> {
-        todo!()
+        let first = self.durable(|tx| open::reserve_objects(tx, n))?;
+        Ok(first..first.saturating_add(n))
     }
 
     /// The inode whose current version lies in this object.
     pub fn object_owner(&self, object: ObjectId) -> Result<Option<Ino>> {
-        todo!()
+        self.read(|v| lookup::object_owner(v, object))
     }
 
     /// Takes note of what `fstat` said of the file's object. If size, mtime or ctime differ from the stamp recorded, the
@@ -29,17 +34,17 @@ impl Catalog {
         closed: bool,
         durability: Durability,
     ) -> Result<Inode> {
-        todo!()
+        self.write(durability, |tx| observe::observe(tx, cx, ino, object, stamp, closed))
     }
 
     /// Remembers that a file is open for writing, so that a restart observes it.
     pub fn mark_writing(&self, ino: Ino) -> Result<()> {
-        todo!()
+        self.relaxed(|tx| observe::mark_writing(tx, ino))
     }
 
     /// Files that were being written; cleared by `observe(closed)`.
     pub fn writing(&self) -> Result<Vec<Ino>> {
-        todo!()
+        self.read(|v| remove::marked(v, keys::WRITING))
     }
 
     /// Truncation to zero without the old content: the file gets the new, empty object and a new version. Returns the old
@@ -51,7 +56,7 @@ impl Catalog {
         object: ObjectId,
         stamp: &ObjectStamp,
     ) -> Result<(Inode, Option<ObjectId>)> {
-        todo!()
+        self.relaxed(|tx| new_content::new_content(tx, cx, ino, object, stamp))
     }
 
     /// A recall has filled `object` with the whole of this version. False if that is no longer wanted (the file is gone,
@@ -64,7 +69,7 @@ impl Catalog {
         stamp: &ObjectStamp,
         now: Time,
     ) -> Result<bool> {
-        todo!()
+        self.durable(|tx| residency::set_resident(tx, ino, version, object, stamp, now))
     }
 
     /// Purge: the file gives up its object, which may then be removed. Refused unless the object holds this version
@@ -77,28 +82,31 @@ impl Catalog {
         object: ObjectId,
         expect: &ObjectStamp,
     ) -> Result<()> {
-        todo!()
+        self.durable(|tx| residency::release_object(tx, ino, version, object, expect))
     }
 
     /// Access time as with `relatime`, and the place in the purge order if the last access is a minute old.
     pub fn touch_access(&self, ino: Ino, now: Time) -> Result<()> {
-        todo!()
+        if !self.read(|v| residency::touches(v, ino, now))? {
+            return Ok(());
+        }
+        self.relaxed(|tx| residency::touch_access(tx, ino, now))
     }
 
     /// Pins or unpins a regular file; returns whether that changed anything.
     pub fn pin(&self, ino: Ino, pinned: bool) -> Result<bool> {
-        todo!()
+        self.relaxed(|tx| set_class::pin(tx, ino, pinned))
     }
 
     /// Gives a class to a file, or to a directory for what will be made in it. Copies that already lie in a pool of the
     /// new class keep counting for it.
     pub fn set_class(&self, ino: Ino, class: &ClassName, now: Time) -> Result<Inode> {
-        todo!()
+        self.relaxed(|tx| set_class::set_class(tx, ino, class, now))
     }
 
     /// Class of any inode (for a directory: what new files in it get).
     pub fn class_of(&self, ino: Ino) -> Result<ClassName> {
-        todo!()
+        self.read(|v| Ok(v.class(v.load(ino)?.class)?.name.clone()))
     }
 
     /// Closed files that lack copies and are due before `due_before`, earliest first, at most `limit`.
@@ -108,31 +116,31 @@ impl Catalog {
         after: Option<CandidateKey>,
         limit: usize,
     ) -> Result<Vec<Candidate>> {
-        todo!()
+        self.read(|v| candidates::candidates(v, due_before, after, limit))
     }
 
     /// The same for one file, due or not; None if it lacks nothing or is not closed.
     pub fn candidate(&self, ino: Ino) -> Result<Option<Candidate>> {
-        todo!()
+        self.read(|v| candidates::of(v, &v.load(ino)?))
     }
 
     /// Files whose disk space may be released, least recently used first, at most `limit`.
     pub fn purge_candidates(&self, after: Option<PurgeKey>, limit: usize) -> Result<Vec<PurgeCandidate>> {
-        todo!()
+        self.read(|v| purge::purge_candidates(v, after, limit))
     }
 
     /// All known versions of an inode, also of a deleted one, newest first, with their copies.
     pub fn versions(&self, ino: Ino) -> Result<Vec<VersionRecord>> {
-        todo!()
+        self.read(|v| version::versions(v, ino))
     }
 
     /// Copies of one version, incomplete ones included (an inode's `file.copies` says which count).
     pub fn version_copies(&self, ino: Ino, version: Version) -> Result<Vec<CopyRecord>> {
-        todo!()
+        self.read(|v| version::copies(v, ino, version))
     }
 
     /// Inodes in order of number, for `check`.
     pub fn for_each_inode(&self, after: Ino, limit: usize) -> Result<Vec<Inode>> {
-        todo!()
+        self.read(|v| class::inodes(v, after, limit)?.iter().map(|rec| v.inode(rec)).collect())
     }
 }

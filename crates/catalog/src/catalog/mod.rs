@@ -6,21 +6,36 @@ mod names;
 mod requests;
 
 use crate::Result;
-use kv::Engine;
+use crate::classes::Classes;
+use crate::ops::{open, volume};
+use crate::store::{Tx, View};
+use kv::{Durability, Engine};
+use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use types::Time;
+
+/// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
+const ID_BATCH: u64 = 4096;
+/// Entries of a volume's tree dropped in one transaction.
+const DROP_BATCH: usize = 1000;
 
 /// The catalogue over one engine. All methods take `&self` and may be called from any thread.
 pub struct Catalog {
     engine: Arc<dyn Engine>,
+    classes: Classes,
+    ids: Mutex<Range<u64>>,
 }
 
 impl Catalog {
-    /// Opens the catalogue in `engine`; makes the root directory (mode 0755, owner 0, class `default`) when it is new,
-    /// and ends what a crash interrupted. Refuses a catalogue written by a newer release.
+    /// Opens the catalogue in `engine`; makes the root directory (mode 0755, owner 0, class `default`, which makes no
+    /// copies until `put_class` says where) when it is new, and ends what a crash interrupted. Refuses a catalogue
+    /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
-        let _ = now;
-        Ok(Self { engine })
+        let catalog = Self { engine, classes: Classes::default(), ids: Mutex::new(0..0) };
+        catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
+        catalog.finish_drops()?;
+        Ok(catalog)
     }
 
     /// The engine below, for backup and figures.
@@ -31,5 +46,43 @@ impl Catalog {
     /// Returns when everything acknowledged so far survives power loss.
     pub fn sync(&self) -> Result<()> {
         Ok(self.engine.sync()?)
+    }
+
+    pub(crate) fn read<T>(&self, f: impl Fn(View<'_>) -> Result<T>) -> Result<T> {
+        kv::read(&*self.engine, |r| f(View { r, classes: &self.classes }))
+    }
+
+    pub(crate) fn write<T>(
+        &self,
+        durability: Durability,
+        mut f: impl FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        kv::write(&*self.engine, durability, |w| f(&mut Tx { w, classes: &self.classes }))
+    }
+
+    fn relaxed<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        self.write(Durability::Relaxed, f)
+    }
+
+    fn durable<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        self.write(Durability::Durable, f)
+    }
+
+    /// A number never used before, for an inode or a cookie. Taken outside the transaction that uses it, because that
+    /// may run twice; the reservation is committed first, so it is never lost before its use.
+    fn next_id(&self) -> Result<u64> {
+        let mut ids = self.ids.lock();
+        if let Some(id) = ids.next() {
+            return Ok(id);
+        }
+        let first = self.relaxed(|tx| open::reserve_ids(tx, ID_BATCH))?;
+        *ids = first + 1..first + ID_BATCH;
+        Ok(first)
+    }
+
+    /// Drops trees of volumes that got a new label.
+    fn finish_drops(&self) -> Result<()> {
+        while self.relaxed(|tx| volume::drop_some(tx, DROP_BATCH))? {}
+        Ok(())
     }
 }

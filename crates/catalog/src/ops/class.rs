@@ -1,0 +1,135 @@
+//! Classes of service. A changed class is a new record; inodes move to it one by one.
+
+use super::set_class;
+use crate::classes;
+use crate::keys::{self, meta, part, sum};
+use crate::rec::{self, InodeRec};
+use crate::store::{self, Tx, View};
+use crate::{CatalogError, Result};
+use format::record;
+use std::ops::ControlFlow;
+use types::*;
+
+/// Most copies that a class may ask for; half of what a version may have, so that copies of an older class fit beside.
+const MAX_COPIES: usize = rec::MAX_COPIES as usize / 2;
+
+/// A class by name.
+pub fn class(view: View<'_>, name: &ClassName) -> Result<Option<Class>> {
+    let id = classes::current(view.r, name)?;
+    id.map(|id| view.class(id).map(|c| Class::clone(&c))).transpose()
+}
+
+/// All classes in order of name.
+pub fn all(view: View<'_>) -> Result<Vec<Class>> {
+    let mut names = Vec::new();
+    let prefix = [keys::CLASS, keys::class::CURRENT];
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |k, _| {
+        names.push(ClassName(String::from_utf8_lossy(&k[2..]).into_owned()));
+        ControlFlow::Continue(())
+    })?;
+    names.iter().map(|n| class(view, n)?.ok_or_else(|| CatalogError::missing("class", n))).collect()
+}
+
+/// Refuses a name that would not fit into keys or onto a line.
+pub fn check_text(what: &str, name: &str) -> Result<()> {
+    if (1..=64).contains(&name.len())
+        && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == '/')
+    {
+        return Ok(());
+    }
+    let why = "a name has 1 to 64 bytes, no spaces, no control characters and no '/'";
+    Err(CatalogError::refused(format!("{what} {name:?}"), why))
+}
+
+/// Makes or changes a class.
+pub fn put(tx: &mut Tx<'_>, class: &Class) -> Result<()> {
+    check_text("class", class.name.as_str())?;
+    if class.copies.len() > MAX_COPIES {
+        return Err(CatalogError::refused(
+            format!("class {}", class.name),
+            format!("at most {MAX_COPIES} copies"),
+        ));
+    }
+    for pool in &class.copies {
+        if tx.w.get(&keys::pool(pool))?.is_none() {
+            return Err(CatalogError::missing("pool", pool));
+        }
+    }
+    if let Some(id) = classes::current(&*tx.w, &class.name)? {
+        if classes::load(&*tx.w, id)? == *class {
+            return Ok(());
+        }
+        tx.w.put(&keys::meta_key(meta::REFRESH), &0u64.to_be_bytes())?;
+    }
+    let next = keys::meta_key(meta::NEXT_CLASS);
+    let id = store::counter(tx.w.get_for_update(&next)?)? + 1;
+    tx.w.put(&next, &id.to_le_bytes())?;
+    let id = u32::try_from(id).map_err(|_| CatalogError::refused("class", "no class number is left"))?;
+    tx.w.put(&keys::class_record(id), &record::encode(class))?;
+    Ok(tx.w.put(&keys::class_current(&class.name), &id.to_be_bytes())?)
+}
+
+/// Removes a class that no inode has.
+pub fn delete(tx: &mut Tx<'_>, name: &ClassName) -> Result<()> {
+    classes::require(&*tx.w, name)?;
+    let mut users = Vec::new();
+    let prefix = [keys::SUM, sum::FILES];
+    tx.w.scan(&prefix, &keys::end(&prefix), &mut |k, v| {
+        users.push((k.to_vec(), v.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    let mut files = 0;
+    for (key, value) in users {
+        let id = key.get(6..10).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+        let n = store::counter_value(&value)?;
+        if n > 0 && tx.class(id.unwrap_or(0))?.name == *name {
+            files += n;
+        }
+    }
+    if files > 0 {
+        let why = format!("{files} files and directories have it; give them another class first");
+        return Err(CatalogError::refused(format!("class {name}"), why));
+    }
+    Ok(tx.w.delete(&keys::class_current(name))?)
+}
+
+/// Brings the next inodes to the newest record of their class; false when all are done.
+pub fn refresh(tx: &mut Tx<'_>, limit: usize, now: Time) -> Result<bool> {
+    let key = keys::meta_key(meta::REFRESH);
+    let Some(value) = tx.w.get_for_update(&key)? else { return Ok(false) };
+    let after =
+        keys::number_at(&value, 0).ok_or_else(|| CatalogError::corrupt("cursor", "refresh", "too short"))?;
+    let batch = inodes(tx.view(), Ino(after), limit.max(1))?;
+    for old in &batch {
+        let mut rec = old.clone();
+        set_class::update(tx, &mut rec, now)?;
+        tx.replace(Some(old), Some(&rec))?;
+    }
+    match batch.last().filter(|_| batch.len() >= limit.max(1)) {
+        Some(last) => tx.w.put(&key, &last.ino.0.to_be_bytes())?,
+        None => tx.w.delete(&key)?,
+    }
+    Ok(batch.len() >= limit.max(1))
+}
+
+/// Inode records in order of number.
+pub fn inodes(view: View<'_>, after: Ino, limit: usize) -> Result<Vec<InodeRec>> {
+    let mut found = Vec::new();
+    let Some(first) = after.0.checked_add(1).filter(|_| limit > 0) else { return Ok(found) };
+    let mut bad = Ok(());
+    let from = keys::inode(Ino(first), part::RECORD);
+    view.r.scan(&from, &[keys::INODE + 1], &mut |k, v| {
+        let Some(ino) = keys::number_at(k, 1).filter(|_| k.len() == 10 && k[9] == part::RECORD) else {
+            return ControlFlow::Continue(());
+        };
+        match InodeRec::decode(Ino(ino), v) {
+            Ok(rec) => found.push(rec),
+            Err(e) => {
+                bad = Err(e);
+                return ControlFlow::Break(());
+            }
+        }
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    bad.map(|()| found)
+}

@@ -1,0 +1,46 @@
+//! Lists a directory in order of cookies: an entry keeps its cookie for as long as it has its name, and new ones come
+//! behind all others, so a listing in several calls sees each lasting entry exactly once.
+
+use super::lookup;
+use crate::Result;
+use crate::dirent::Dirent;
+use crate::keys;
+use crate::store::View;
+use std::ops::ControlFlow;
+use types::*;
+
+/// At most `limit` entries after `cookie`.
+pub fn readdir(view: View<'_>, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<DirEntry>> {
+    view.load_dir(dir)?;
+    let mut found = Vec::with_capacity(limit.min(4096));
+    let Some(first) = cookie.checked_add(1) else { return Ok(found) };
+    let mut bad = Ok(());
+    let to = keys::end(&keys::entry(dir, 0)[..9]);
+    view.r.scan(&keys::entry(dir, first), &to, &mut |k, v| {
+        if found.len() >= limit {
+            return ControlFlow::Break(());
+        }
+        let cookie = keys::number_at(k, 9).unwrap_or(0);
+        match Dirent::from_entry(dir, cookie, v) {
+            Ok((e, name)) => {
+                found.push(DirEntry { name: name.to_vec(), ino: e.ino, kind: e.kind, cookie });
+                ControlFlow::Continue(())
+            }
+            Err(e) => {
+                bad = Err(e);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    bad.map(|()| found)
+}
+
+/// The same with inodes, from one snapshot.
+pub fn readdir_plus(view: View<'_>, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<(DirEntry, Inode)>> {
+    let entries = readdir(view, dir, cookie, limit)?;
+    let with_inode = |e: DirEntry| {
+        let rec = lookup::target(view, dir, &Dirent { ino: e.ino, kind: e.kind, cookie: e.cookie })?;
+        Ok((e, view.inode(&rec)?))
+    };
+    entries.into_iter().map(with_inode).collect()
+}

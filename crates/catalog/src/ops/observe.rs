@@ -1,0 +1,82 @@
+//! Takes note of what the kernel did to an object behind our back.
+
+use super::{set_class, version};
+use crate::Result;
+use crate::keys;
+use crate::rec::{FileRec, InodeRec};
+use crate::store::Tx;
+use types::*;
+
+/// Whether two stamps show the same content. Allocation is no content: file systems allocate late.
+pub fn same_content(a: &ObjectStamp, b: &ObjectStamp) -> bool {
+    (a.size, a.mtime, a.ctime) == (b.size, b.mtime, b.ctime)
+}
+
+/// See [`Catalog::observe`](crate::Catalog::observe).
+pub fn observe(
+    tx: &mut Tx<'_>,
+    cx: &Cx,
+    ino: Ino,
+    object: ObjectId,
+    stamp: &ObjectStamp,
+    closed: bool,
+) -> Result<Inode> {
+    let old = tx.load_file(ino)?;
+    let mut rec = old.clone();
+    let mut file = rec.file.take().unwrap_or_default();
+    if file.object != Some(object) {
+        return Err(FsError::Stale.into());
+    }
+    let unchanged = file.stamp.is_some_and(|s| same_content(&s, stamp));
+    if !unchanged {
+        if file.sealed || file.known || file.digest.is_some() {
+            version::end(tx, &old)?;
+            file = next_version(file);
+        }
+        take_times(&mut rec, &file, stamp);
+        rec.size = stamp.size;
+        file.used = file.used.max(cx.now.secs);
+    }
+    file.stamp = Some(*stamp);
+    file.sealed |= closed;
+    rec.file = Some(file);
+    if closed {
+        tx.w.delete(&keys::writing(ino))?;
+        set_class::update(tx, &mut rec, cx.now)?;
+    } else if !unchanged {
+        tx.w.put(&keys::writing(ino), &[])?;
+    }
+    tx.replace(Some(&old), Some(&rec))?;
+    tx.inode(&rec)
+}
+
+/// The file part of a version that begins: nothing of it is on tape.
+pub fn next_version(file: FileRec) -> FileRec {
+    FileRec {
+        version: Version(file.version.0.saturating_add(1)),
+        object: file.object,
+        stamp: file.stamp,
+        pinned: file.pinned,
+        used: file.used,
+        ..FileRec::default()
+    }
+}
+
+/// The first look at an object that was made in advance: its times matter only if something was written.
+fn take_times(rec: &mut InodeRec, file: &FileRec, stamp: &ObjectStamp) {
+    if file.stamp.is_none() {
+        if stamp.size == 0 && stamp.mtime <= rec.btime {
+            return;
+        }
+        rec.mtime = stamp.mtime.max(rec.btime);
+    } else {
+        rec.mtime = stamp.mtime;
+    }
+    rec.ctime = rec.ctime.max(stamp.ctime);
+}
+
+/// Remembers that a file is open for writing.
+pub fn mark_writing(tx: &mut Tx<'_>, ino: Ino) -> Result<()> {
+    tx.view().load(ino)?;
+    Ok(tx.w.put(&keys::writing(ino), &[])?)
+}

@@ -1,0 +1,66 @@
+//! Sums over the namespace.
+
+use crate::keys::{self, sum};
+use crate::store::{self, View};
+use crate::{Backlog, Result, Totals, Usage};
+use std::ops::ControlFlow;
+use types::{ClassName, PoolName};
+
+fn unsigned(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+/// Sum of all counters below `prefix`.
+fn total(view: View<'_>, prefix: &[u8]) -> Result<u64> {
+    let mut sum = 0i64;
+    let mut bad = Ok(());
+    view.r.scan(prefix, &keys::end(prefix), &mut |_, v| match store::counter_value(v) {
+        Ok(n) => {
+            sum = sum.saturating_add(n);
+            ControlFlow::Continue(())
+        }
+        Err(e) => {
+            bad = Err(e);
+            ControlFlow::Break(())
+        }
+    })?;
+    bad.map(|()| unsigned(sum))
+}
+
+fn one(view: View<'_>, key: &[u8]) -> Result<u64> {
+    Ok(unsigned(store::counter(view.r.get(key)?)?))
+}
+
+/// Sums over all users.
+pub fn totals(view: View<'_>) -> Result<Totals> {
+    Ok(Totals {
+        inodes: total(view, &[keys::SUM, sum::FILES])?,
+        bytes: total(view, &[keys::SUM, sum::BYTES])?,
+        disk_bytes: total(view, &[keys::SUM, sum::DISK])?,
+        purgeable: one(view, &[keys::SUM, sum::PURGEABLE])?,
+        backlog_files: total(view, &[keys::SUM, sum::CLASS_FILES])?,
+        backlog_bytes: total(view, &[keys::SUM, sum::CLASS_BYTES])?,
+    })
+}
+
+/// Sums of one user.
+pub fn usage(view: View<'_>, uid: u32) -> Result<Usage> {
+    Ok(Usage {
+        files: total(view, &keys::sum_user(sum::FILES, uid))?,
+        bytes: one(view, &keys::sum_user(sum::BYTES, uid))?,
+        disk_bytes: one(view, &keys::sum_user(sum::DISK, uid))?,
+        tape_bytes: one(view, &keys::sum_user(sum::TAPE, uid))?,
+    })
+}
+
+/// Work waiting for a pool.
+pub fn pool_backlog(view: View<'_>, pool: &PoolName) -> Result<Backlog> {
+    let of = |what| one(view, &keys::sum_text(what, pool.as_str()));
+    Ok(Backlog { files: of(sum::POOL_FILES)?, bytes: of(sum::POOL_BYTES)? })
+}
+
+/// Work waiting for a class.
+pub fn class_backlog(view: View<'_>, class: &ClassName) -> Result<Backlog> {
+    let of = |what| one(view, &keys::sum_text(what, class.as_str()));
+    Ok(Backlog { files: of(sum::CLASS_FILES)?, bytes: of(sum::CLASS_BYTES)? })
+}

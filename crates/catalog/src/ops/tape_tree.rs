@@ -1,0 +1,238 @@
+//! The tree of one volume: directories and file segments by name, as the volume's index shows them.
+
+use super::volume;
+use crate::keys;
+use crate::rec::{self, TapeEntry, VolumeRec};
+use crate::store::{Tx, View};
+use crate::{CatalogError, Result, TapeNode};
+use format::ltfs::name::{numbered, tape_name};
+use format::record;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use types::*;
+
+/// The root of every tree.
+pub const ROOT: TapeDir = TapeDir(0);
+/// Directory of the root for segments of files that were deleted before they were recorded, so without a path.
+const DELETED: &[u8] = b"~deleted";
+
+/// Bytes of file data that extents hold.
+pub fn data_bytes(extents: &[Extent]) -> u64 {
+    extents.iter().map(|e| e.byte_count).sum()
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Result<TapeEntry> {
+    rec::decode("volume tree", String::from_utf8_lossy(key.get(17..).unwrap_or_default()), value)
+}
+
+fn get(tx: &mut Tx<'_>, key: &[u8]) -> Result<Option<TapeEntry>> {
+    tx.w.get_for_update(key)?.map(|v| decode(key, &v)).transpose()
+}
+
+/// Changes the entry of a segment, if it still is one of this version; None: it was there no more.
+fn change<T>(
+    tx: &mut Tx<'_>,
+    ino: Ino,
+    version: Version,
+    segment: &Segment,
+    change: impl FnOnce(&mut TapeFile) -> T,
+) -> Result<Option<T>> {
+    let Some(volume) = volume::load(&*tx.w, &segment.volume)? else { return Ok(None) };
+    let key = keys::tape(volume.tree, segment.tape_dir, &segment.tape_name);
+    match get(tx, &key)? {
+        Some(TapeEntry::File(mut file)) if (file.ino, file.version) == (ino, version) => {
+            let out = change(&mut file);
+            tx.w.put(&key, &record::encode(&TapeEntry::File(file)))?;
+            Ok(Some(out))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Nobody needs this segment any more. (An entry that is missing cannot die again; `check` reports it.)
+pub fn kill(tx: &mut Tx<'_>, ino: Ino, version: Version, segment: &Segment) -> Result<()> {
+    let died = change(tx, ino, version, segment, |file| {
+        let bytes = data_bytes(&file.extents);
+        std::mem::replace(&mut file.live, false).then_some(bytes)
+    })?;
+    match died.flatten() {
+        Some(bytes) => volume::add_live(tx, &segment.volume, -(bytes as i64), -1),
+        None => Ok(()),
+    }
+}
+
+/// The segment belongs to another copy number now.
+pub fn renumber(tx: &mut Tx<'_>, ino: Ino, version: Version, segment: &Segment, copy: CopyNo) -> Result<()> {
+    change(tx, ino, version, segment, |file| file.copy = copy).map(drop)
+}
+
+/// Enters segments into the tree of one volume; remembers the directories it has found.
+pub struct Planter<'v> {
+    volume: &'v mut VolumeRec,
+    created: Time,
+    dirs: BTreeMap<Vec<u8>, TapeDir>,
+}
+
+impl<'v> Planter<'v> {
+    /// Works on this volume, whose record the caller writes afterwards.
+    pub fn new(volume: &'v mut VolumeRec, created: Time) -> Self {
+        Self { volume, created, dirs: BTreeMap::new() }
+    }
+
+    /// Enters a file under a free name, in directories that mirror its path.
+    pub fn plant(&mut self, tx: &mut Tx<'_>, file: TapeFile) -> Result<Segment> {
+        let deleted = [b"/".as_slice(), DELETED, format!("/inode-{}", file.ino).as_bytes()].concat();
+        let path = if file.path.is_empty() { &deleted } else { &file.path };
+        let (parent, name) = split_last(path);
+        let dir = self.dir(tx, parent)?;
+        let base = tape_name(name);
+        let mut name = base.clone();
+        let mut number = u64::from(file.version.0);
+        while tx.w.get_for_update(&keys::tape(self.volume.tree, dir, &name))?.is_some() {
+            name = numbered(&base, number);
+            number += 1;
+        }
+        let segment = Segment {
+            volume: self.volume.volume.barcode.clone(),
+            file_offset: file.segment_offset,
+            length: file.segment_length,
+            extents: file.extents.clone(),
+            tape_dir: dir,
+            tape_name: name,
+        };
+        let bytes = data_bytes(&file.extents);
+        self.volume.volume.written += bytes;
+        self.volume.volume.files += 1;
+        if file.live {
+            volume::add_live(tx, &segment.volume, bytes as i64, 1)?;
+        }
+        let key = keys::tape(self.volume.tree, dir, &segment.tape_name);
+        tx.w.put(&key, &record::encode(&TapeEntry::File(file)))?;
+        Ok(segment)
+    }
+
+    fn dir(&mut self, tx: &mut Tx<'_>, path: &[u8]) -> Result<TapeDir> {
+        if let Some(dir) = self.dirs.get(path) {
+            return Ok(*dir);
+        }
+        let mut dir = ROOT;
+        for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
+            dir = self.subdir(tx, dir, component)?;
+        }
+        self.dirs.insert(path.to_vec(), dir);
+        Ok(dir)
+    }
+
+    fn subdir(&mut self, tx: &mut Tx<'_>, parent: TapeDir, component: &[u8]) -> Result<TapeDir> {
+        let base = tape_name(component);
+        let mut name = base.clone();
+        for number in 1.. {
+            let key = keys::tape(self.volume.tree, parent, &name);
+            match get(tx, &key)? {
+                Some(TapeEntry::Dir { id, .. }) => return Ok(id),
+                Some(TapeEntry::File(_)) => name = numbered(&base, number),
+                None => {
+                    let id = TapeDir(self.volume.next_dir);
+                    self.volume.next_dir += 1;
+                    let entry = TapeEntry::Dir { id, created: self.created };
+                    tx.w.put(&key, &record::encode(&entry))?;
+                    return Ok(id);
+                }
+            }
+        }
+        unreachable!("numbers do not end before names are free")
+    }
+}
+
+fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
+    let at = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    path.split_at(at)
+}
+
+/// One step of a walk, owned.
+#[derive(Debug)]
+pub enum Step {
+    Enter { name: String, created: Time },
+    File { name: String, file: Box<TapeFile> },
+    Leave,
+}
+
+impl Step {
+    /// The public shape.
+    pub fn node(&self) -> TapeNode<'_> {
+        match self {
+            Self::Enter { name, created } => TapeNode::EnterDir { name, created: *created },
+            Self::File { name, file } => TapeNode::File { name, file },
+            Self::Leave => TapeNode::LeaveDir,
+        }
+    }
+}
+
+/// Walks a tree depth first in pieces. Keeps one key per level, nothing else.
+#[derive(Clone)]
+pub struct Walker {
+    tree: u64,
+    /// Next key and end of each directory that is open, the root first.
+    open: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Walker {
+    /// Starts at the root of a volume's tree.
+    pub fn new(view: View<'_>, barcode: &Barcode) -> Result<Self> {
+        let volume =
+            volume::load(view.r, barcode)?.ok_or_else(|| CatalogError::missing("volume", barcode))?;
+        let mut walker = Self { tree: volume.tree, open: Vec::new() };
+        walker.enter(ROOT);
+        Ok(walker)
+    }
+
+    fn enter(&mut self, dir: TapeDir) {
+        let prefix = keys::tape_dir(self.tree, dir);
+        self.open.push((prefix.to_vec(), keys::end(&prefix)));
+    }
+
+    /// The next steps, about `limit`; none at the end.
+    pub fn advance(&mut self, view: View<'_>, limit: usize) -> Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        while steps.len() < limit {
+            let Some((from, to)) = self.open.last_mut() else { break };
+            let mut child = None;
+            let mut failed = None;
+            let mut next = None;
+            view.r.scan(from, to, &mut |k, v| {
+                if steps.len() >= limit {
+                    next = Some(k.to_vec());
+                    return ControlFlow::Break(());
+                }
+                let name = String::from_utf8_lossy(&k[17..]).into_owned();
+                match decode(k, v) {
+                    Ok(TapeEntry::File(file)) => steps.push(Step::File { name, file: Box::new(file) }),
+                    Ok(TapeEntry::Dir { id, created }) => {
+                        steps.push(Step::Enter { name, created });
+                        (child, next) = (Some(id), Some(keys::after(k)));
+                        return ControlFlow::Break(());
+                    }
+                    Err(e) => {
+                        failed = Some(e);
+                        return ControlFlow::Break(());
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+            if let Some(e) = failed {
+                return Err(e);
+            }
+            match next {
+                Some(key) => *from = key,
+                None => {
+                    self.open.pop();
+                    if !self.open.is_empty() {
+                        steps.push(Step::Leave);
+                    }
+                }
+            }
+            child.into_iter().for_each(|dir| self.enter(dir));
+        }
+        Ok(steps)
+    }
+}

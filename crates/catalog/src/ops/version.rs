@@ -1,0 +1,131 @@
+//! Versions that ended, and the tape records that die with them.
+
+use super::tape_tree;
+use crate::keys;
+use crate::rec::{self, InodeRec, KnownVersion};
+use crate::store::{Tx, View};
+use crate::{CatalogError, Result};
+use format::record;
+use std::ops::ControlFlow;
+use types::*;
+
+/// The present version of this inode ends: nothing to do unless something of it is on tape. Then its bytes there are
+/// dead, but the version stays known until its volumes are labelled anew. Works on the records beside the inode's; the
+/// caller replaces that.
+pub fn end(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
+    let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
+    let known = KnownVersion { size: rec.size, mtime: rec.mtime, digest: f.digest };
+    tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?;
+    for copy in copies(tx.view(), rec.ino, f.version)? {
+        for segment in &copy.segments {
+            tape_tree::kill(tx, rec.ino, f.version, segment)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies of one version in order of their numbers.
+pub fn copies(view: View<'_>, ino: Ino, version: Version) -> Result<Vec<CopyRecord>> {
+    let mut values = Vec::new();
+    let prefix = keys::version(ino, version);
+    view.r.scan(&keys::after(&prefix), &keys::end(&prefix), &mut |_, v| {
+        values.push(v.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    values.iter().map(|v| rec::decode("copy", format!("{ino} version {version}"), v)).collect()
+}
+
+/// One copy of one version, for a change.
+pub fn copy(tx: &mut Tx<'_>, ino: Ino, version: Version, copy: CopyNo) -> Result<Option<CopyRecord>> {
+    let value = tx.w.get_for_update(&keys::copy(ino, version, copy))?;
+    value.map(|v| rec::decode("copy", format!("{ino} version {version}"), &v)).transpose()
+}
+
+/// Writes one copy; removes it when it has no segment left.
+pub fn put_copy(tx: &mut Tx<'_>, ino: Ino, version: Version, copy: &CopyRecord) -> Result<()> {
+    let key = keys::copy(ino, version, copy.copy);
+    if copy.segments.is_empty() {
+        Ok(tx.w.delete(&key)?)
+    } else {
+        Ok(tx.w.put(&key, &record::encode(copy))?)
+    }
+}
+
+/// An ended version, if it is known.
+pub fn ended(view: View<'_>, ino: Ino, version: Version) -> Result<Option<KnownVersion>> {
+    let value = view.r.get(&keys::version(ino, version))?;
+    value.map(|v| rec::decode("version", format!("{ino} version {version}"), &v)).transpose()
+}
+
+/// All versions, newest first.
+pub fn versions(view: View<'_>, ino: Ino) -> Result<Vec<VersionRecord>> {
+    let mut found = Vec::new();
+    if let Some((rec, f)) = view.try_load(ino)?.and_then(|r| r.file.clone().map(|f| (r, f))) {
+        found.push(VersionRecord {
+            version: f.version,
+            size: rec.size,
+            mtime: rec.mtime,
+            digest: f.digest,
+            copies: if f.known { copies(view, ino, f.version)? } else { Vec::new() },
+            current: true,
+        });
+    }
+    for (version, known) in all_ended(view, ino)? {
+        found.push(VersionRecord {
+            version,
+            size: known.size,
+            mtime: known.mtime,
+            digest: known.digest,
+            copies: copies(view, ino, version)?,
+            current: false,
+        });
+    }
+    Ok(found)
+}
+
+fn all_ended(view: View<'_>, ino: Ino) -> Result<Vec<(Version, KnownVersion)>> {
+    let prefix = keys::versions(ino);
+    let mut found = Vec::new();
+    let mut bad: Result<()> = Ok(());
+    view.r.scan_back(&prefix, &keys::end(&prefix), &mut |k, v| {
+        let Ok(number) = <[u8; 4]>::try_from(&k[9..]) else { return ControlFlow::Continue(()) };
+        match rec::decode("version", ino, v) {
+            Ok(known) => found.push((Version(u32::from_be_bytes(number)), known)),
+            Err(e) => bad = Err(e),
+        }
+        ControlFlow::Continue(())
+    })?;
+    bad.map(|()| found)
+}
+
+/// A segment of an ended version is gone from its volume: forgets it, and the version with its last one.
+pub fn forget_segment(
+    tx: &mut Tx<'_>,
+    file: &TapeFile,
+    barcode: &Barcode,
+    place: (TapeDir, &str),
+) -> Result<()> {
+    for mut copy in copies(tx.view(), file.ino, file.version)? {
+        let before = copy.segments.len();
+        copy.segments
+            .retain(|s| (&s.volume, s.tape_dir, s.tape_name.as_str()) != (barcode, place.0, place.1));
+        if copy.segments.len() != before {
+            put_copy(tx, file.ino, file.version, &copy)?;
+        }
+    }
+    if copies(tx.view(), file.ino, file.version)?.is_empty() {
+        tx.w.delete(&keys::version(file.ino, file.version))?;
+    }
+    Ok(())
+}
+
+/// Refuses a number that cannot be a copy's.
+pub fn check_copy(copy: CopyNo) -> Result<()> {
+    if (1..=rec::MAX_COPIES).contains(&copy.0) {
+        return Ok(());
+    }
+    Err(CatalogError::refused(
+        format!("copy {copy}"),
+        format!("copies are numbered 1 to {}", rec::MAX_COPIES),
+    ))
+}

@@ -1,0 +1,164 @@
+//! Volumes, and the dropping of their trees.
+
+use super::version;
+use crate::keys::{self, meta, vol};
+use crate::rec::{self, TapeEntry, VolumeRec};
+use crate::store::{self, Tx, View};
+use crate::{CatalogError, Result};
+use format::record;
+use kv::Reader;
+use std::ops::ControlFlow;
+use types::*;
+
+/// Longest barcode (bytes; a volume tag has 32).
+const MAX_BARCODE: usize = 64;
+
+/// A volume's record without its live sums.
+pub fn load(r: &dyn Reader, barcode: &Barcode) -> Result<Option<VolumeRec>> {
+    let value = r.get(&keys::volume(vol::RECORD, barcode))?;
+    value.map(|v| rec::decode("volume", barcode, &v)).transpose()
+}
+
+/// The same for a change; `Missing` if there is none.
+pub fn load_for_update(tx: &mut Tx<'_>, barcode: &Barcode) -> Result<VolumeRec> {
+    let value = tx.w.get_for_update(&keys::volume(vol::RECORD, barcode))?;
+    let value = value.ok_or_else(|| CatalogError::missing("volume", barcode))?;
+    rec::decode("volume", barcode, &value)
+}
+
+/// Writes a volume's record.
+pub fn store(tx: &mut Tx<'_>, volume: &VolumeRec) -> Result<()> {
+    let barcode = &volume.volume.barcode;
+    let mut stored = volume.clone();
+    (stored.volume.live, stored.volume.live_files) = (0, 0);
+    Ok(tx.w.put(&keys::volume(vol::RECORD, barcode), &record::encode(&stored))?)
+}
+
+/// Changes the live sums, which have keys of their own so that deletes do not wait for each other.
+pub fn add_live(tx: &mut Tx<'_>, barcode: &Barcode, bytes: i64, files: i64) -> Result<()> {
+    tx.w.add(&keys::volume(vol::LIVE, barcode), bytes)?;
+    Ok(tx.w.add(&keys::volume(vol::LIVE_FILES, barcode), files)?)
+}
+
+/// The public shape of a volume.
+pub fn shown(r: &dyn Reader, rec: VolumeRec) -> Result<Volume> {
+    let mut volume = rec.volume;
+    let sum = |what| -> Result<u64> {
+        let n = store::counter(r.get(&keys::volume(what, &volume.barcode))?)?;
+        u64::try_from(n)
+            .map_err(|_| CatalogError::corrupt("volume", &volume.barcode, "its live sums are negative"))
+    };
+    (volume.live, volume.live_files) = (sum(vol::LIVE)?, sum(vol::LIVE_FILES)?);
+    Ok(volume)
+}
+
+/// One volume.
+pub fn volume(view: View<'_>, barcode: &Barcode) -> Result<Option<Volume>> {
+    load(view.r, barcode)?.map(|rec| shown(view.r, rec)).transpose()
+}
+
+/// All volumes.
+pub fn volumes(view: View<'_>) -> Result<Vec<Volume>> {
+    let mut values = Vec::new();
+    view.r.scan(&[keys::VOLUME, vol::RECORD], &[keys::VOLUME, vol::LIVE], &mut |_, v| {
+        values.push(v.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    values.iter().map(|v| shown(view.r, rec::decode("volume", "list", v)?)).collect()
+}
+
+fn new_tree(tx: &mut Tx<'_>) -> Result<u64> {
+    let key = keys::meta_key(meta::NEXT_TREE);
+    let tree = store::counter(tx.w.get_for_update(&key)?)?;
+    tx.w.put(&key, &(tree + 1).to_le_bytes())?;
+    Ok(tree as u64)
+}
+
+/// Enters or overwrites.
+pub fn put(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
+    let barcode = &volume.barcode;
+    if barcode.0.is_empty() || barcode.0.len() > MAX_BARCODE {
+        let why = format!("a barcode has 1 to {MAX_BARCODE} bytes");
+        return Err(CatalogError::refused(format!("volume {:?}", barcode.0), why));
+    }
+    let rec = match load(&*tx.w, barcode)? {
+        Some(old) => VolumeRec { volume: volume.clone(), ..old },
+        None => VolumeRec { volume: volume.clone(), tree: new_tree(tx)?, next_dir: 1 },
+    };
+    store(tx, &rec)
+}
+
+/// Changes.
+pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Volume)) -> Result<Volume> {
+    let rec = load_for_update(tx, barcode)?;
+    let mut shown = shown(&*tx.w, rec.clone())?;
+    let live = (shown.live, shown.live_files);
+    change(&mut shown);
+    shown.barcode = barcode.clone();
+    (shown.live, shown.live_files) = live;
+    store(tx, &VolumeRec { volume: shown.clone(), ..rec })?;
+    Ok(shown)
+}
+
+/// First step of a new label: a new, empty tree; the old one waits to be dropped.
+pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()> {
+    let old = load_for_update(tx, barcode)?;
+    let live = shown(&*tx.w, old.clone())?.live_files;
+    if live > 0 {
+        let why = format!(
+            "{live} file segments on it are needed by current files; move them to other volumes first"
+        );
+        return Err(CatalogError::refused(format!("volume {barcode}"), why));
+    }
+    tx.w.put(&keys::drop_tree(old.tree), barcode.0.as_bytes())?;
+    let volume = Volume { barcode: barcode.clone(), ..fresh.clone() };
+    let tree = new_tree(tx)?;
+    store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir })
+}
+
+/// Removes the record of a volume with an empty tree.
+pub fn forget(tx: &mut Tx<'_>, barcode: &Barcode) -> Result<()> {
+    let rec = load_for_update(tx, barcode)?;
+    if !tree_part(&*tx.w, rec.tree, 1)?.is_empty() {
+        let why = "its files are in the catalogue; label it anew first";
+        return Err(CatalogError::refused(format!("volume {barcode}"), why));
+    }
+    for what in [vol::RECORD, vol::LIVE, vol::LIVE_FILES] {
+        tx.w.delete(&keys::volume(what, barcode))?;
+    }
+    Ok(())
+}
+
+/// Pairs of a tree, the first `limit`.
+fn tree_part(r: &dyn Reader, tree: u64, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let prefix = keys::tape_tree(tree);
+    let mut found = Vec::new();
+    r.scan(&prefix, &keys::end(&prefix), &mut |k, v| {
+        found.push((k.to_vec(), v.to_vec()));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
+}
+
+/// Drops up to `limit` entries of trees that wait for it; false when none waits any more.
+pub fn drop_some(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
+    let mut waiting = None;
+    tx.w.scan(&[keys::DROP], &[keys::DROP + 1], &mut |k, v| {
+        waiting = keys::number_at(k, 1).map(|tree| (tree, Barcode(String::from_utf8_lossy(v).into_owned())));
+        ControlFlow::Break(())
+    })?;
+    let Some((tree, barcode)) = waiting else { return Ok(false) };
+    let part = tree_part(&*tx.w, tree, limit)?;
+    for (key, value) in &part {
+        let dir = keys::number_at(key, 9).map(TapeDir);
+        let name = String::from_utf8_lossy(key.get(17..).unwrap_or_default());
+        if let (Some(dir), TapeEntry::File(file)) = (dir, rec::decode("volume tree", &barcode, value)?) {
+            version::forget_segment(tx, &file, &barcode, (dir, &name))?;
+        }
+        tx.w.delete(key)?;
+    }
+    if part.len() < limit {
+        tx.w.delete(&keys::drop_tree(tree))?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,294 @@
+//! Stored shapes that differ from the public ones: small where there are many of them.
+
+use crate::{CatalogError, Result};
+use format::record::{self, Record, RecordError};
+use serde::{Deserialize, Serialize};
+use types::*;
+
+/// Most copies that one version may have: bits of [`FileRec::copies`].
+pub const MAX_COPIES: u8 = 32;
+
+/// An inode as stored. Directories keep their counters and change time in keys of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InodeRec {
+    pub ino: Ino,
+    pub kind: FileKind,
+    pub mode: u32,
+    /// Names of a non-directory; unused for directories.
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    /// Class record in force for this inode.
+    pub class: u32,
+    pub size: u64,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    pub btime: Time,
+    /// Directory and cookie of its first name. Further ones are in the `LINK` table.
+    pub link: (Ino, u64),
+    /// Bytes that a list of its extended attributes takes; 0: it has none.
+    pub xattrs: u32,
+    pub file: Option<FileRec>,
+}
+
+/// The archive part of a regular file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileRec {
+    pub version: Version,
+    pub object: Option<ObjectId>,
+    /// What the object looked like when last observed.
+    pub stamp: Option<ObjectStamp>,
+    /// The last writer closed it and nothing changed since.
+    pub sealed: bool,
+    /// Segments of the present version are recorded.
+    pub known: bool,
+    pub pinned: bool,
+    /// Bit n-1: copy n is whole.
+    pub copies: u32,
+    pub digest: Option<Digest>,
+    /// Second at which it is due for migration; Some exactly while it is in the candidate index.
+    pub due: Option<i64>,
+    /// Second of last use, to the minute.
+    pub used: i64,
+}
+
+impl FileRec {
+    pub fn has_copy(&self, copy: u8) -> bool {
+        (1..=MAX_COPIES).contains(&copy) && self.copies & (1 << (copy - 1)) != 0
+    }
+
+    /// Copies that the class requires and that do not count yet.
+    pub fn missing<'a>(&'a self, class: &'a Class) -> impl Iterator<Item = (CopyNo, &'a PoolName)> {
+        let wanted = class.copies.iter().zip(1u8..);
+        wanted.filter(|(_, n)| !self.has_copy(*n)).map(|(pool, n)| (CopyNo(n), pool))
+    }
+
+    /// Everything that the class requires is on tape (a class without copies requires what can never be met).
+    pub fn complete(&self, class: &Class) -> bool {
+        !class.copies.is_empty() && self.missing(class).next().is_none()
+    }
+}
+
+impl InodeRec {
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    /// Second at which a file closed now is due.
+    pub fn settle(&mut self, class: &Class, now: Time) {
+        let linked = self.nlink > 0;
+        if let Some(f) = &mut self.file {
+            let waits = f.sealed && linked && f.missing(class).next().is_some();
+            let due = now.secs.saturating_add(i64::from(class.migrate_after_s));
+            f.due = waits.then(|| f.due.unwrap_or(due));
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(&InodeWire::from(self))
+    }
+
+    pub fn decode(ino: Ino, bytes: &[u8]) -> Result<Self> {
+        decode::<InodeWire>("inode", ino, bytes)?.into_rec(ino)
+    }
+}
+
+/// Decodes a stored record; an error names it.
+pub fn decode<T: Record>(what: &'static str, id: impl ToString, bytes: &[u8]) -> Result<T> {
+    record::decode(bytes).map_err(|e| match e {
+        RecordError::Newer { .. } => CatalogError::refused(format!("{what} {}", id.to_string()), e),
+        _ => CatalogError::corrupt(what, id, e),
+    })
+}
+
+/// Times are stored as nanoseconds after the creation time: zero, so one byte, for a new inode.
+#[derive(Serialize, Deserialize)]
+struct InodeWire {
+    kind: FileKind,
+    mode: u16,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    rdev: u32,
+    class: u32,
+    size: u64,
+    btime: Time,
+    atime: i128,
+    mtime: i128,
+    ctime: i128,
+    parent: u64,
+    cookie: i64,
+    xattrs: u32,
+    file: Option<FileWire>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FileWire {
+    version: u32,
+    flags: u8,
+    object: Option<u64>,
+    stamp: Option<StampWire>,
+    copies: u32,
+    digest: Option<Digest>,
+    due: Option<i64>,
+    used: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StampWire {
+    size: u64,
+    allocated: u64,
+    mtime: i128,
+    ctime: i128,
+}
+
+const SEALED: u8 = 1;
+const KNOWN: u8 = 2;
+const PINNED: u8 = 4;
+
+fn nanos(t: Time) -> i128 {
+    i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
+}
+
+fn time(ino: Ino, nanos: i128) -> Result<Time> {
+    let secs = i64::try_from(nanos.div_euclid(1_000_000_000))
+        .map_err(|_| CatalogError::corrupt("inode", ino, "time out of range"))?;
+    Ok(Time::new(secs, nanos.rem_euclid(1_000_000_000) as u32))
+}
+
+impl From<&InodeRec> for InodeWire {
+    fn from(r: &InodeRec) -> Self {
+        let base = nanos(r.btime);
+        Self {
+            kind: r.kind,
+            mode: r.mode as u16,
+            nlink: r.nlink,
+            uid: r.uid,
+            gid: r.gid,
+            rdev: r.rdev,
+            class: r.class,
+            size: r.size,
+            btime: r.btime,
+            atime: nanos(r.atime) - base,
+            mtime: nanos(r.mtime) - base,
+            ctime: nanos(r.ctime) - base,
+            parent: r.link.0.0,
+            cookie: r.link.1.wrapping_sub(r.ino.0) as i64,
+            xattrs: r.xattrs,
+            file: r.file.as_ref().map(|f| FileWire::new(f, r.btime)),
+        }
+    }
+}
+
+impl InodeWire {
+    fn into_rec(self, ino: Ino) -> Result<InodeRec> {
+        let base = nanos(self.btime);
+        let at = |delta: i128| time(ino, base.saturating_add(delta));
+        Ok(InodeRec {
+            ino,
+            kind: self.kind,
+            mode: u32::from(self.mode),
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            class: self.class,
+            size: self.size,
+            atime: at(self.atime)?,
+            mtime: at(self.mtime)?,
+            ctime: at(self.ctime)?,
+            btime: self.btime,
+            link: (Ino(self.parent), ino.0.wrapping_add(self.cookie as u64)),
+            xattrs: self.xattrs,
+            file: self.file.map(|f| f.into_rec(&at, self.btime)).transpose()?,
+        })
+    }
+}
+
+impl FileWire {
+    fn new(f: &FileRec, btime: Time) -> Self {
+        let flag = |on: bool, bit: u8| if on { bit } else { 0 };
+        Self {
+            version: f.version.0,
+            flags: flag(f.sealed, SEALED) | flag(f.known, KNOWN) | flag(f.pinned, PINNED),
+            object: f.object.map(|o| o.0),
+            stamp: f.stamp.map(|s| StampWire {
+                size: s.size,
+                allocated: s.allocated,
+                mtime: nanos(s.mtime) - nanos(btime),
+                ctime: nanos(s.ctime) - nanos(btime),
+            }),
+            copies: f.copies,
+            digest: f.digest,
+            due: f.due.map(|d| d.wrapping_sub(btime.secs)),
+            used: f.used.wrapping_sub(btime.secs),
+        }
+    }
+
+    fn into_rec(self, at: &dyn Fn(i128) -> Result<Time>, btime: Time) -> Result<FileRec> {
+        let stamp = |s: StampWire| -> Result<ObjectStamp> {
+            Ok(ObjectStamp { size: s.size, allocated: s.allocated, mtime: at(s.mtime)?, ctime: at(s.ctime)? })
+        };
+        Ok(FileRec {
+            version: Version(self.version),
+            object: self.object.map(ObjectId),
+            stamp: self.stamp.map(stamp).transpose()?,
+            sealed: self.flags & SEALED != 0,
+            known: self.flags & KNOWN != 0,
+            pinned: self.flags & PINNED != 0,
+            copies: self.copies,
+            digest: self.digest,
+            due: self.due.map(|d| d.wrapping_add(btime.secs)),
+            used: self.used.wrapping_add(btime.secs),
+        })
+    }
+}
+
+/// A version that ended but has copies, or segments of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownVersion {
+    pub size: u64,
+    pub mtime: Time,
+    pub digest: Option<Digest>,
+}
+
+/// A volume with what only the catalogue needs. `volume.live` and `live_files` are zero here: see their own keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRec {
+    pub volume: Volume,
+    /// Its tree in the `TAPE` table.
+    pub tree: u64,
+    /// Next id of a directory in that tree.
+    pub next_dir: u64,
+}
+
+/// An entry of a volume's tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TapeEntry {
+    Dir { id: TapeDir, created: Time },
+    File(TapeFile),
+}
+
+/// One file of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemRec {
+    pub state: ItemState,
+    pub bytes: u64,
+}
+
+/// What kind of catalogue this is; written once, checked at open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormatRec {
+    pub created: Time,
+}
+
+format::records! {
+    InodeWire = 1,
+    KnownVersion = 1,
+    VolumeRec = 1,
+    TapeEntry = 1,
+    ItemRec = 1,
+    FormatRec = 1,
+}
