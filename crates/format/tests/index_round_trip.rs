@@ -120,6 +120,18 @@ fn every_truncation_is_noticed() {
 }
 
 #[test]
+fn names_cannot_lead_out_of_their_directory() {
+    let index = String::from_utf8(write_one(&plain("NAME"))).unwrap();
+    for bad in ["..", ".", "a/b", "", "/etc/passwd"] {
+        let found = read(index.replace("NAME", bad).as_bytes());
+        assert!(matches!(found, Err(IndexError::Damaged { .. })), "{bad}: {found:?}");
+    }
+    let encoded = index.replace("<name>NAME", "<name percentencoded=\"true\">a%2Fb%00%41%");
+    let events = read(encoded.as_bytes()).unwrap();
+    assert!(matches!(&events[2], Owned::File(file) if file.name == "a%2Fb%00A%"), "{events:?}");
+}
+
+#[test]
 fn visitor_can_stop() {
     let index = write_one(&plain("a"));
     let mut seen = 0;

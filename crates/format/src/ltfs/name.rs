@@ -104,22 +104,23 @@ pub(crate) fn percent_encode(name: &str) -> String {
     out
 }
 
-/// Decodes `%XX`; a `%` without two hex digits behind it stands for itself. None if the result is not UTF-8.
+/// The byte that a `%XX` at the start stands for, and what follows.
+fn percent_byte(text: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'%', high, low, after @ ..] = text else { return None };
+    let hex = |byte: u8| char::from(byte).to_digit(16);
+    let byte = (hex(*high)? * 16 + hex(*low)?) as u8;
+    (!matches!(byte, 0 | 0x1f | b'/')).then_some((byte, after))
+}
+
+/// Decodes `%XX`; a `%` without two hex digits behind it stands for itself, and so do `%00`, `%1F` and `%2F`, which no
+/// name may contain (stock LTFS does the same). None if the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
-        let hex = |byte: u8| char::from(byte).to_digit(16);
-        rest = match (first, tail) {
-            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
-                out.push((hex(*high)? * 16 + hex(*low)?) as u8);
-                after
-            }
-            _ => {
-                out.push(*first);
-                tail
-            }
-        };
+        let (byte, after) = percent_byte(rest).unwrap_or((*first, tail));
+        out.push(byte);
+        rest = after;
     }
     String::from_utf8(out).ok()
 }

@@ -209,7 +209,7 @@ impl<R: BufRead> Parser<'_, R> {
 
     /// The root directory, already opened, and all below it. Keeps a depth instead of recursing.
     fn tree(&mut self) -> std::result::Result<(), Stop> {
-        let mut depth = u32::from(self.enter_directory()?);
+        let mut depth = u32::from(self.enter_directory(true)?);
         while depth > 0 {
             if !self.xml.child()? {
                 self.leave_directory()?;
@@ -220,7 +220,7 @@ impl<R: BufRead> Parser<'_, R> {
                 b"directory" if depth == MAX_DEPTH => {
                     return Err(self.xml.error(format!("more than {MAX_DEPTH} directories deep")).into());
                 }
-                b"directory" => depth += u32::from(self.enter_directory()?),
+                b"directory" => depth += u32::from(self.enter_directory(false)?),
                 b"file" => {
                     let file = self.file()?;
                     self.visit(IndexEvent::File(&file))?;
@@ -232,7 +232,7 @@ impl<R: BufRead> Parser<'_, R> {
     }
 
     /// Reads a directory up to its contents; false if it has none, and then it is over.
-    fn enter_directory(&mut self) -> std::result::Result<bool, Stop> {
+    fn enter_directory(&mut self, root: bool) -> std::result::Result<bool, Stop> {
         let mut entry = Entry::default();
         let mut contents = false;
         while !contents && self.xml.child()? {
@@ -244,8 +244,9 @@ impl<R: BufRead> Parser<'_, R> {
         }
         let times = self.entry_times(&entry)?;
         let uid = self.entry_uid(&entry)?;
+        let name = entry.name.filter(|name| root || !name.is_empty());
         let dir = DirMeta {
-            name: entry.name.ok_or_else(|| self.xml.error("a directory without <name> before <contents>"))?,
+            name: name.ok_or_else(|| self.xml.error("a directory without <name> before <contents>"))?,
             uid,
             readonly: entry.readonly.unwrap_or(false),
             times,
@@ -298,7 +299,7 @@ impl<R: BufRead> Parser<'_, R> {
     fn entry_element(&mut self, entry: &mut Entry) -> std::result::Result<(), XmlError> {
         let xml = &mut self.xml;
         match xml.name() {
-            b"name" => entry.name = Some(xml.name_value()?),
+            b"name" => entry.name = Some(self.entry_name()?),
             b"fileuid" => entry.uid = Some(xml.number()?),
             b"readonly" => entry.readonly = Some(xml.boolean()?),
             b"creationtime" => entry.creation = Some(xml.time()?),
@@ -310,6 +311,15 @@ impl<R: BufRead> Parser<'_, R> {
             _ => entry.unknown.push(xml.keep()?),
         }
         Ok(())
+    }
+
+    /// A name that stays within its directory, whoever wrote it and whoever makes a path of it.
+    fn entry_name(&mut self) -> std::result::Result<String, XmlError> {
+        let name = self.xml.name_value()?;
+        if name.contains(['/', '\0']) || name == "." || name == ".." {
+            return Err(self.xml.error(format!("the name {name:?} is not allowed")));
+        }
+        Ok(name)
     }
 
     /// Every version of the format demands four of the times; backup time is optional.

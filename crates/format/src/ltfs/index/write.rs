@@ -147,7 +147,7 @@ impl<W: Write> IndexWriter<W> {
 
     fn entry(&self, name: &str, uid: u64, xattrs: &[Xattr]) -> Result<()> {
         check((1..=self.highest_uid).contains(&uid), name, "the uid")?;
-        check(xattrs.iter().all(|x| name_ok(&x.key)), name, "the name of an extended attribute")
+        check(xattrs.iter().all(|x| key_ok(&x.key)), name, "the name of an extended attribute")
     }
 
     fn drain(&mut self, least: usize) -> Result<()> {
@@ -290,10 +290,15 @@ fn check(condition: bool, entry: &str, what: &'static str) -> Result<()> {
     if condition { Ok(()) } else { Err(WriteError::Value { entry: entry.to_owned(), what }) }
 }
 
-/// Names are 1 to 255 characters without those that stock LTFS refuses.
+/// Names are keys without slashes that stay in their directory.
 fn name_ok(name: &str) -> bool {
-    let fits = !name.is_empty() && (name.len() <= 255 || name.chars().count() <= 255);
-    fits && name != "." && name != ".." && !name.contains('/') && name.chars().all(xml_letter)
+    key_ok(name) && name != "." && name != ".." && !name.contains('/')
+}
+
+/// Keys of attributes are 1 to 255 characters without those that stock LTFS refuses.
+fn key_ok(key: &str) -> bool {
+    let fits = !key.is_empty() && (key.len() <= 255 || key.chars().count() <= 255);
+    fits && key.chars().all(xml_letter)
 }
 
 fn xml_letter(letter: char) -> bool {
