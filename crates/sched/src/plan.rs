@@ -342,8 +342,11 @@ fn serves(view: &SchedView<'_>, volume: &Barcode, want: &Want) -> bool {
 
 /// The next forward batch of the mounted volume.
 fn recall(view: &SchedView<'_>, loaded: &Loaded) -> Job {
-    let most = view.limits.recall_batch.max(1);
-    let batch = view.recalls.get(&loaded.volume).map(|queue| queue.batch(loaded.position, most));
+    let Limits { recall_batch, recall_bytes, .. } = *view.limits;
+    let batch = view
+        .recalls
+        .get(&loaded.volume)
+        .map(|queue| queue.batch(loaded.position, recall_batch, recall_bytes));
     let order = batch.unwrap_or_default().iter().map(|item| item.id).collect();
     Job::Recall { volume: loaded.volume.clone(), order }
 }

@@ -102,13 +102,19 @@ impl RecallQueue {
         ahead.chain(behind).map(|(_, item)| item)
     }
 
-    /// The next batch, strictly forward: at most `most` items from `position` on, or, when none is ahead, from the
-    /// first block.
-    pub fn batch(&self, position: u64, most: usize) -> Vec<RecallItem> {
-        let ahead: Vec<_> = self.by_block.range((position, 0)..).take(most).map(|(_, item)| *item).collect();
-        if !ahead.is_empty() {
-            return ahead;
+    /// The next batch, strictly forward: from `position` on, or, when nothing is ahead, from the first block. Ends after
+    /// `most` items or with the item that reaches `bytes`; never empty while the queue is not.
+    pub fn batch(&self, position: u64, most: usize, bytes: u64) -> Vec<RecallItem> {
+        let start = if self.by_block.range((position, 0)..).next().is_some() { position } else { 0 };
+        let mut room = bytes;
+        let mut batch = Vec::new();
+        for (_, item) in self.by_block.range((start, 0)..).take(most.max(1)) {
+            batch.push(*item);
+            room = room.saturating_sub(item.bytes);
+            if room == 0 {
+                break;
+            }
         }
-        self.by_block.values().take(most).copied().collect()
+        batch
     }
 }

@@ -167,6 +167,8 @@ pub struct Limits {
     pub unmount_idle: Duration,
     /// Most files of one recall action.
     pub recall_batch: usize,
+    /// Bytes after which a recall action ends, so that something more urgent need not wait for long.
+    pub recall_bytes: u64,
     /// One more writer of a pool for each so many bytes of its backlog.
     pub bytes_per_writer: u64,
     /// Blank cartridges are labelled when a pool needs one.
@@ -180,6 +182,7 @@ impl Default for Limits {
             turn: Duration::from_secs(5 * 60),
             unmount_idle: Duration::from_secs(2 * 60),
             recall_batch: 1000,
+            recall_bytes: 64 << 30,
             bytes_per_writer: 256 << 30,
             label_blank: true,
         }

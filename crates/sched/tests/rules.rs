@@ -89,6 +89,23 @@ fn one_pass_forward_even_in_batches() {
 }
 
 #[test]
+fn a_recall_ends_after_enough_bytes() {
+    let mut world = library(1);
+    world.limits.recall_bytes = 5 << 20;
+    world.load(0, 2, false);
+    for id in 0..12 {
+        let wanted = item(id, id, world.now);
+        world.want(2, wanted);
+    }
+    world.run(100);
+    let batches = world.log.iter().filter_map(|(_, action)| match &action.job {
+        Job::Recall { order, .. } => Some(order.len()),
+        _ => None,
+    });
+    assert_eq!(batches.collect::<Vec<_>>(), [5, 5, 2]);
+}
+
+#[test]
 fn what_lies_behind_is_read_in_a_second_pass() {
     let mut world = library(1);
     world.load(0, 2, false);
