@@ -3,7 +3,8 @@
 use crate::demand::{Demand, demands, in_hand};
 use crate::pick::{Pick, pick_volume};
 use crate::{
-    BlockedWhy, Busy, Drive, DriveState, Loaded, Maintenance, MaintenanceKind, SchedView, Want, Why, Work,
+    BlockedWhy, Busy, Drive, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, SchedView, Want, Why,
+    Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
