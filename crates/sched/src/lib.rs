@@ -13,6 +13,7 @@
 //! lower order; among equals a mounted volume keeps its drive while it has work.
 #![forbid(unsafe_code)]
 
+mod action;
 mod copy;
 mod demand;
 mod eta;
@@ -23,11 +24,12 @@ mod queue;
 mod view;
 mod why;
 
+pub use action::{Action, Blocked, Job, Plan};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::Want;
 pub use eta::{Eta, estimate};
 pub use mechanics::Mechanics;
-pub use plan::{Action, Blocked, Job, Plan, plan};
+pub use plan::plan;
 pub use queue::{RecallItem, RecallQueue};
 pub use view::{
     Backlog, Busy, Drive, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Place, SchedView, Tape,
