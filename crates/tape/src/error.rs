@@ -77,11 +77,11 @@ pub struct TapeError {
     /// Volume concerned, where known.
     pub volume: Option<Barcode>,
     /// Drive or library, by its device name.
-    pub drive: String,
+    pub drive: Box<str>,
     /// What was being done, e.g. `writing at block 17 of partition 1`.
-    pub doing: String,
+    pub doing: Box<str>,
     /// What happened, in words.
-    pub what: String,
+    pub what: Box<str>,
     /// Sense data of the device, if it gave any.
     pub sense: Option<Sense>,
     /// What a person should do.

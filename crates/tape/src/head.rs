@@ -86,9 +86,9 @@ impl Head {
             blame,
             fault,
             volume: self.volume.clone(),
-            drive: self.name().to_owned(),
-            doing: doing.into(),
-            what: what.into(),
+            drive: self.name().into(),
+            doing: doing.into().into(),
+            what: what.into().into(),
             sense: None,
             advice,
         }

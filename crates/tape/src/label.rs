@@ -107,7 +107,7 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
         Ok(Item::Record(n)) => first.truncate(n),
         Ok(Item::EndOfData) => return Ok(Err(LabelError::Blank)),
         Ok(Item::Filemark) => return Ok(Err(LabelError::Foreign { what: "a filemark".into() })),
-        Err(e) if e.fault == Fault::BadRecord => return Ok(Err(LabelError::Foreign { what: e.what })),
+        Err(e) if e.fault == Fault::BadRecord => return Ok(Err(LabelError::Foreign { what: e.what.into() })),
         Err(e) => return Err(e),
     }
     if !first.starts_with(b"VOL1") {

@@ -155,7 +155,8 @@ impl Mounted<'_> {
                 e.what = format!(
                     "the medium ends before block {}, up to which data was recorded as safe",
                     point.block
-                );
+                )
+                .into();
             }
             e
         })?;

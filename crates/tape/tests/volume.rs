@@ -1,0 +1,133 @@
+//! A volume from label to read: what goes on comes back, by extents and by index.
+
+mod support;
+
+use proptest::prelude::*;
+use support::Fake;
+use support::catalogue::{Catalogue, barcode, indexed_files, read_file, spec};
+use tape::{Fault, LabelState, Overwrite};
+
+const BLOCK: u32 = 4096;
+
+fn bytes(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
+}
+
+#[test]
+fn label_append_flush_index_read() {
+    let fake = Fake::new(64 << 20);
+    let mut drive = fake.drive();
+    assert_eq!((drive.serial(), drive.product()), ("FAKE0001", "FAKE MEMORY TAPE 1.0"));
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    assert_eq!(mounted.label(), &LabelState::Blank);
+    let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+    assert_eq!((catalogue.point.block, catalogue.point.index_block), (7, 5));
+    let batch = [bytes(10, 1), Vec::new(), bytes(5000, 2), bytes(3 * 4096, 3), bytes(1, 4)];
+    catalogue.append(&mut mounted, &batch).unwrap();
+    assert_eq!(catalogue.files[2].extents[0].byte_offset, 10, "small files share records");
+    let done = catalogue.index(&mut mounted).unwrap();
+    assert_eq!((done.generation, done.index_block), (2, catalogue.point.block - 2));
+    catalogue.append(&mut mounted, &[bytes(9000, 5)]).unwrap();
+    catalogue.index(&mut mounted).unwrap();
+    mounted.unload().unwrap();
+
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    catalogue.verify(&mut mounted);
+    let (generation, stale, files) = indexed_files(&mut mounted);
+    assert_eq!((generation, stale, files.len()), (3, false, 6));
+    for ((name, length, extents), file) in files.iter().zip(&catalogue.files) {
+        assert_eq!((name, *length, extents), (&file.name, file.bytes.len() as u64, &file.extents));
+        assert_eq!(read_file(&mut mounted, *length as usize, extents), file.bytes);
+    }
+}
+
+#[test]
+fn sequential_extents_stream_without_locate() {
+    let fake = Fake::new(64 << 20);
+    let mut drive = fake.drive();
+    let mut mounted = drive.mount(None).unwrap();
+    let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+    let batch: Vec<_> = (0..200).map(|i| bytes(i * 37, i)).collect();
+    catalogue.append(&mut mounted, &batch).unwrap();
+    fake.state().opcodes.clear();
+    catalogue.verify(&mut mounted);
+    let locates = fake.state().opcodes.iter().filter(|&&op| op == 0x92).count();
+    let reads = fake.state().opcodes.iter().filter(|&&op| op == 0x08).count();
+    let total: usize = batch.iter().map(Vec::len).sum();
+    assert_eq!((locates, reads), (1, total.div_ceil(BLOCK as usize)));
+}
+
+#[test]
+fn nothing_foreign_is_overwritten() {
+    let fake = Fake::new(64 << 20);
+    let mut drive = fake.drive();
+    let mut mounted = drive.mount(None).unwrap();
+    let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+    catalogue.append(&mut mounted, &[bytes(100, 1)]).unwrap();
+    // our own volume, but it is not said to be expendable
+    let error = mounted.format(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap_err();
+    assert_eq!(error.fault, Fault::Refused);
+    let other = Overwrite::Volume("00000000-0000-4000-8000-000000000000");
+    assert_eq!(mounted.format(&spec(&barcode(), BLOCK, other)).unwrap_err().fault, Fault::Refused);
+    catalogue.verify(&mut mounted);
+    mounted.unload().unwrap();
+    // a foreign record instead of the label
+    let before = {
+        let mut s = fake.state();
+        s.live.partitions[0][0] = support::Object::Record(b"backup of 1999".to_vec());
+        s.live.partitions.clone()
+    };
+    let mut mounted = drive.mount(None).unwrap();
+    assert!(matches!(mounted.label(), LabelState::Foreign { what } if what.contains("backup of 1999")));
+    assert_eq!(mounted.appender(&catalogue.point, 0).err().unwrap().fault, Fault::NotLtfs);
+    assert_eq!(
+        mounted.format(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap_err().fault,
+        Fault::Refused
+    );
+    assert_eq!(fake.state().live.partitions, before);
+    mounted.format(&spec(&barcode(), BLOCK, Overwrite::Anything)).unwrap();
+    assert!(matches!(mounted.label(), LabelState::Ltfs(_)));
+}
+
+#[test]
+fn another_volume_than_the_barcode_says_is_foreign() {
+    let fake = Fake::new(64 << 20);
+    let mut drive = fake.drive();
+    let mut mounted = drive.mount(None).unwrap();
+    Catalogue::format(&mut mounted, BLOCK).unwrap();
+    mounted.unload().unwrap();
+    let other = types::Barcode::from("TC0002L9");
+    let mounted = drive.mount(Some(&other)).unwrap();
+    assert!(matches!(mounted.label(), LabelState::Foreign { what } if what.contains("TC0001")));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn any_files_in_any_batches_come_back(
+        batches in proptest::collection::vec(proptest::collection::vec(0..20_000_usize, 0..12), 1..6),
+        index_after in proptest::collection::vec(any::<bool>(), 6),
+    ) {
+        let fake = Fake::new(64 << 20);
+        let mut drive = fake.drive();
+        let mut mounted = drive.mount(None).unwrap();
+        let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+        for (n, lengths) in batches.iter().enumerate() {
+            let batch: Vec<_> = lengths.iter().map(|&l| bytes(l, n + l)).collect();
+            catalogue.append(&mut mounted, &batch).unwrap();
+            if index_after[n] {
+                catalogue.index(&mut mounted).unwrap();
+            }
+        }
+        catalogue.index(&mut mounted).unwrap();
+        catalogue.verify(&mut mounted);
+        mounted.unload().unwrap();
+        let mut mounted = drive.mount(None).unwrap();
+        let (generation, stale, files) = indexed_files(&mut mounted);
+        prop_assert_eq!((generation, stale), (catalogue.point.generation, false));
+        prop_assert_eq!(files.len(), catalogue.files.len());
+        for ((_, length, extents), file) in files.iter().zip(&catalogue.files) {
+            prop_assert_eq!(&read_file(&mut mounted, *length as usize, extents), &file.bytes);
+        }
+    }
+}
