@@ -55,8 +55,9 @@ impl<'d> Mounted<'d> {
     /// Begins to append at the recorded end of the volume. Before that it checks that this is the volume meant (uuid),
     /// that nobody else wrote to it (volume change reference; our own crash is told from a foreign writer by the session
     /// mark), and that all that was recorded as safe is there. Records behind the recorded end never counted and are
-    /// overwritten, except for a whole index of ours, behind which it goes on. `index_reserve_bytes` are kept free for
-    /// the index: where they begin, the volume counts as full.
+    /// overwritten, except for a whole index of ours, behind which it goes on. `index_reserve_bytes` of what the
+    /// drive says remains are kept free for the index: where they begin, the volume counts as full. 0 leaves the index
+    /// only what the drive itself has behind its early warning.
     ///
     /// # Errors
     /// [`Fault::NotLtfs`], [`Fault::WrongVolume`], [`Fault::ForeignWriter`], [`Fault::DataMissing`],
@@ -66,7 +67,10 @@ impl<'d> Mounted<'d> {
         let block_size = self.ltfs(DOING)?.block_size as usize;
         let block = self.tail.as_ref().map_or(point.block, |tail| tail.block);
         self.head().locate(Place { partition: DATA_PARTITION, block })?;
-        let remaining = self.read_capacity()?.map(|c| c.remaining);
+        let remaining = match index_reserve_bytes {
+            0 => None,
+            _ => self.read_capacity()?.map(|c| c.remaining),
+        };
         let records_left =
             remaining.map_or(u64::MAX, |bytes| bytes.saturating_sub(index_reserve_bytes) / block_size as u64);
         self.open_session()?;

@@ -31,17 +31,20 @@ pub struct IndexSpec<'a> {
     pub now: Time,
 }
 
-/// An index that is on both partitions, flushed.
+/// An index that is on the volume, flushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indexed {
     /// Its generation.
     pub generation: u64,
-    /// Where it starts on the data partition.
+    /// Where the newest index of the data partition starts.
     pub index_block: u64,
     /// Data partition: where the next record goes.
     pub append_block: u64,
     /// Volume change reference after it.
     pub vcr: u64,
+    /// The data partition had no room for it (the reserve was too small): it is on the index partition only, where
+    /// every LTFS reader looks first. Nothing more may be appended.
+    pub data_partition_full: bool,
 }
 
 impl Mounted<'_> {
@@ -52,7 +55,7 @@ impl Mounted<'_> {
     /// [`AppendPoint`] finds a whole index behind it and goes on behind that.
     ///
     /// # Errors
-    /// As [`Mounted::appender`]; [`Fault::Full`] when the data partition has no room for it; an error of `fill`
+    /// As [`Mounted::appender`]; [`Fault::Full`] when the index partition has no room for it; an error of `fill`
     /// (`Blame::Us`). Nothing recorded before is lost by any of them.
     pub fn write_index(&mut self, spec: &IndexSpec<'_>, fill: &mut Fill<'_>) -> Result<Indexed> {
         self.verify_tail(spec.point)?;
@@ -82,16 +85,22 @@ impl Mounted<'_> {
             unknown: Vec::new(),
         };
         let at = Place { partition: DATA_PARTITION, block: tail.block };
-        tail.block = put(self.head(), at, block_size, &header, fill)?;
-        tail.data = IndexAt { generation, block: index_block };
-        header.previous = Some(header.location);
+        let data_partition_full = match put(self.head(), at, block_size, &header, fill) {
+            Ok(end) => {
+                (tail.block, tail.data) = (end, IndexAt { generation, block: index_block });
+                header.previous = Some(header.location);
+                false
+            }
+            Err(error) if error.fault == Fault::Full => true,
+            Err(error) => return Err(error),
+        };
         header.location = Location { partition: Partition::INDEX, block: FIRST_INDEX_MARK + 1 };
         put(self.head(), INDEX_MARK, block_size, &header, fill)?;
         (tail.index, tail.index_stale) = (IndexAt { generation, block: FIRST_INDEX_MARK + 1 }, false);
-        let append_block = tail.block;
+        let (index_block, append_block) = (tail.data.block, tail.block);
         self.tail = Some(tail);
         let vcr = self.record_vcr(true)?;
-        Ok(Indexed { generation, index_block, append_block, vcr })
+        Ok(Indexed { generation, index_block, append_block, vcr, data_partition_full })
     }
 }
 

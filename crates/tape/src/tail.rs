@@ -183,10 +183,11 @@ impl Mounted<'_> {
             (tail.data, tail.block, tail.coherent_vcr) = (at, behind, 0);
         }
         // An index beyond what we know would be lost by appending; so would be one that lies behind the append point.
-        if tail.data.block >= tail.block || tail.data.generation < point.generation {
+        let newest = tail.data.generation.max(tail.index.generation);
+        if tail.data.block >= tail.block || newest < point.generation {
             let seen = format!(
                 "its newest index is generation {} at block {}; generation {} and the end of data {} were recorded",
-                tail.data.generation, tail.data.block, point.generation, tail.block
+                newest, tail.data.block, point.generation, tail.block
             );
             return Err(self.foreign_writer(&seen));
         }

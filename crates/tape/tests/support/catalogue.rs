@@ -143,8 +143,11 @@ fn write_tree(
     w.leave_dir()
 }
 
-/// Generation of the newest index, and its files: name, length, extents.
-pub fn indexed_files(mounted: &mut Mounted<'_>) -> (u64, bool, Vec<(String, u64, Vec<Extent>)>) {
+/// A file of an index: name, length, extents.
+pub type IndexedFile = (String, u64, Vec<Extent>);
+
+/// Generation of the newest index, whether the index partition lacks it, and its files.
+pub fn indexed_files(mounted: &mut Mounted<'_>) -> (u64, bool, Vec<IndexedFile>) {
     let mut files = Vec::new();
     let found = mounted.read_index(&mut |event| {
         if let IndexEvent::File(file) = event {
