@@ -1,0 +1,157 @@
+//! A cartridge: a directory in the layout of the LTFS reference implementation's file back end.
+//!
+//! `<P>_<B>_E` moves only when everything before it is on stable storage, so it is the line between what survives and
+//! what was only in the drive's buffer: opening a cartridge removes whatever lies behind it. Downside: after a kill the
+//! records since the last flush are gone even where the host still had them; that is what a drive without power does.
+
+mod index;
+mod mam;
+mod meta;
+mod open;
+mod sync;
+
+pub(crate) use mam::Moved;
+pub(crate) use meta::Meta;
+
+use index::Index;
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use scsi::Attribute;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use sync::Unsynced;
+
+/// A cartridge that is in use by a drive.
+pub(crate) struct Cartridge {
+    pub(crate) barcode: String,
+    pub(crate) meta: Meta,
+    dir: PathBuf,
+    fd: OwnedFd,
+    partitions: Vec<Partition>,
+    attributes: BTreeMap<(u8, u16), Attribute>,
+    unsynced: Unsynced,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Partition {
+    index: Index,
+    /// Where `<P>_<B>_E` is.
+    flushed: u64,
+}
+
+fn record_name(partition: u8, block: u64) -> String {
+    format!("{partition}_{block}_R")
+}
+
+fn mark_name(partition: u8, block: u64) -> String {
+    format!("{partition}_{block}_F")
+}
+
+fn end_name(partition: u8, block: u64) -> String {
+    format!("{partition}_{block}_E")
+}
+
+impl Cartridge {
+    /// Directory of the cartridge.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Number of partitions, 1 or 2.
+    pub(crate) fn partitions(&self) -> u8 {
+        self.partitions.len() as u8
+    }
+
+    /// Objects of a partition (must exist).
+    pub(crate) fn index(&self, partition: u8) -> &Index {
+        &self.partitions[usize::from(partition)].index
+    }
+
+    /// Capacity of a partition (bytes; must exist).
+    pub(crate) fn capacity(&self, partition: u8) -> u64 {
+        self.meta.partitions.get(usize::from(partition)).copied().unwrap_or(0)
+    }
+
+    /// True when something is written that a power failure would take.
+    pub(crate) fn dirty(&self) -> bool {
+        self.partitions.iter().any(|p| p.flushed != p.index.end())
+    }
+
+    /// Writes a record (1 byte to 4 MiB) at `at`, removing what lies behind. On an error the partition ends at `at`.
+    pub(crate) fn write_record(&mut self, partition: u8, at: u64, record: &[u8]) -> io::Result<()> {
+        self.truncate(partition, at)?;
+        let name = record_name(partition, at);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&self.fd, &name, flags, Mode::from_raw_mode(0o644))?);
+        if let Err(e) = file.write_all(record) {
+            drop(file);
+            unlinkat(&self.fd, &name, AtFlags::empty())?;
+            return Err(e);
+        }
+        self.unsynced.add(file);
+        self.partitions[usize::from(partition)].index.push(record.len() as u32);
+        Ok(())
+    }
+
+    /// Writes a filemark at `at`, removing what lies behind.
+    pub(crate) fn write_mark(&mut self, partition: u8, at: u64) -> io::Result<()> {
+        self.truncate(partition, at)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        openat(&self.fd, mark_name(partition, at), flags, Mode::from_raw_mode(0o644))?;
+        self.partitions[usize::from(partition)].index.push(0);
+        Ok(())
+    }
+
+    /// Makes `at` the end of data. Durable before anything can be written there, so that old and new objects never mix.
+    pub(crate) fn truncate(&mut self, partition: u8, at: u64) -> io::Result<()> {
+        let p = &mut self.partitions[usize::from(partition)];
+        if at >= p.index.end() {
+            return Ok(());
+        }
+        if at < p.flushed {
+            renameat(&self.fd, end_name(partition, p.flushed), &self.fd, end_name(partition, at))?;
+            p.flushed = at;
+            rustix::fs::fsync(&self.fd)?;
+        }
+        while p.index.end() > at {
+            let last = p.index.end() - 1;
+            let name = match p.index.length(last) {
+                Some(0) => mark_name(partition, last),
+                _ => record_name(partition, last),
+            };
+            match unlinkat(&self.fd, name, AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => p.index.truncate(last),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the record at `at` into `buf` (as much as fits); returns the bytes read.
+    pub(crate) fn read_record(&self, partition: u8, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let mut file = File::from(openat(&self.fd, record_name(partition, at), flags, Mode::empty())?);
+        let want = buf.len().min(self.index(partition).length(at).unwrap_or(0) as usize);
+        file.read_exact(&mut buf[..want])?;
+        Ok(want)
+    }
+
+    /// Forgets all data and makes partitions of these capacities (one or two).
+    pub(crate) fn format(&mut self, capacities: Vec<u64>) -> io::Result<()> {
+        for partition in 0..self.partitions() {
+            self.truncate(partition, 0)?;
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match (self.partitions.len(), capacities.len()) {
+            (2, 1) => unlinkat(&self.fd, end_name(1, 0), AtFlags::empty())?,
+            (1, 2) => drop(openat(&self.fd, end_name(1, 0), flags, Mode::from_raw_mode(0o644))?),
+            _ => {}
+        }
+        self.partitions = vec![Partition::default(); capacities.len()];
+        self.meta.partitions = capacities;
+        rustix::fs::fsync(&self.fd)?;
+        self.meta.store(&self.dir).map_err(io::Error::other)
+    }
+}

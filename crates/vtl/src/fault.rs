@@ -1,0 +1,138 @@
+//! Faults that tests and the simulator put into a library. Not reachable from any configuration or socket.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Something that goes wrong until [`crate::Library::clear_faults`] is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Reading this object of a cartridge gives a medium error (3/11/00).
+    ReadError {
+        /// Cartridge.
+        barcode: String,
+        /// Partition.
+        partition: u8,
+        /// Object number.
+        block: u64,
+    },
+    /// Writing this object gives a medium error (3/0C/00): at once when unbuffered, as a deferred error on the next
+    /// command when buffered. The object and all after it are not written.
+    WriteError {
+        /// Cartridge.
+        barcode: String,
+        /// Partition.
+        partition: u8,
+        /// Object number.
+        block: u64,
+    },
+    /// A cartridge ends early: its data partition holds only this many bytes.
+    EarlyEnd {
+        /// Cartridge.
+        barcode: String,
+        /// Bytes of record data that fit.
+        bytes: u64,
+    },
+    /// A drive is dead; the cartridge in it cannot be taken out.
+    DriveDead {
+        /// Drive, from 0.
+        drive: u16,
+        /// True: answers every command with a hardware error (4/44/00). False: does not answer at all.
+        answers: bool,
+    },
+    /// The robot is stuck: every move fails with 4/15/01 and moves nothing.
+    RobotStuck,
+    /// Moving a cartridge with this barcode really moves another one; only its label on the tape tells.
+    WrongCartridge {
+        /// What the library reports.
+        barcode: String,
+        /// What it really is.
+        actual: String,
+    },
+    /// The barcode reader cannot read this label: the element is full without a volume tag.
+    UnreadableBarcode {
+        /// Cartridge.
+        barcode: String,
+    },
+}
+
+/// All faults in force.
+#[derive(Default)]
+pub(crate) struct Faults {
+    any: AtomicBool,
+    list: Mutex<Vec<Fault>>,
+}
+
+impl Faults {
+    pub(crate) fn add(&self, fault: Fault) {
+        self.list.lock().push(fault);
+        self.any.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.any.store(false, Ordering::Release);
+        self.list.lock().clear();
+    }
+
+    pub(crate) fn find<T>(&self, pick: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.list.lock().iter().find_map(pick)
+    }
+
+    pub(crate) fn read_error(&self, on: &str, at: (u8, u64)) -> bool {
+        let hit = |f: &Fault| match f {
+            Fault::ReadError { barcode, partition, block } if barcode == on && (*partition, *block) == at => {
+                Some(())
+            }
+            _ => None,
+        };
+        self.find(hit).is_some()
+    }
+
+    pub(crate) fn write_error(&self, on: &str, at: (u8, u64)) -> bool {
+        let hit = |f: &Fault| match f {
+            Fault::WriteError { barcode, partition, block }
+                if barcode == on && (*partition, *block) == at =>
+            {
+                Some(())
+            }
+            _ => None,
+        };
+        self.find(hit).is_some()
+    }
+
+    pub(crate) fn early_end(&self, on: &str) -> Option<u64> {
+        self.find(|f| match f {
+            Fault::EarlyEnd { barcode, bytes } if barcode == on => Some(*bytes),
+            _ => None,
+        })
+    }
+
+    /// Some(answers) when the drive is dead.
+    pub(crate) fn drive_dead(&self, number: u16) -> Option<bool> {
+        self.find(|f| match f {
+            Fault::DriveDead { drive, answers } if *drive == number => Some(*answers),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn robot_stuck(&self) -> bool {
+        self.find(|f| (*f == Fault::RobotStuck).then_some(())).is_some()
+    }
+
+    pub(crate) fn actual(&self, on: &str) -> Option<String> {
+        self.find(|f| match f {
+            Fault::WrongCartridge { barcode, actual } if barcode == on => Some(actual.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn unreadable(&self, on: &str) -> bool {
+        let hit = |f: &Fault| match f {
+            Fault::UnreadableBarcode { barcode } if barcode == on => Some(()),
+            _ => None,
+        };
+        self.find(hit).is_some()
+    }
+}

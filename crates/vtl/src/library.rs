@@ -1,0 +1,247 @@
+//! The library as a whole: opening, faults, power, and what an operator does by hand.
+
+use crate::cartridge::{Cartridge, Meta};
+use crate::changer::Robot;
+use crate::clock::{Clock, RealClock};
+use crate::config::VtlConfig;
+use crate::drive::Drive;
+use crate::elements::{Elements, Occupant, check_barcode};
+use crate::error::{Result, VtlError, io};
+use crate::fault::{Fault, Faults};
+use crate::identity::Identity;
+use crate::stats::DriveStats;
+use crate::transport::{LibraryTransport, Unit};
+use crate::unit::{Host, Hosts};
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use scsi::ElementType;
+use std::fs::{self, File};
+use std::sync::Arc;
+
+/// A virtual tape library. One process at a time can have it open.
+pub struct Library {
+    pub(crate) config: VtlConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) drives: Vec<Drive>,
+    /// Designators of the drives, for READ ELEMENT STATUS.
+    pub(crate) designators: Vec<Vec<u8>>,
+    pub(crate) robot: Mutex<Robot>,
+    _lock: File,
+}
+
+impl Library {
+    /// Opens (or makes) the library with the machine's clock.
+    pub fn open(config: VtlConfig) -> Result<Arc<Self>> {
+        Self::open_with_clock(config, Arc::new(RealClock::new()))
+    }
+
+    /// Opens (or makes) the library. This is a power-on: buffered data of an earlier run are gone, cartridges are in the
+    /// elements where they were, those in drives get loaded.
+    pub fn open_with_clock(config: VtlConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+        let cartridges = config.dir.join("cartridges");
+        fs::create_dir_all(&cartridges).map_err(io(&cartridges, "create"))?;
+        let lock_path = config.dir.join("lock");
+        let lock = File::create(&lock_path).map_err(io(&lock_path, "create"))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| VtlError::InUse { path: config.dir.clone() })?;
+        let (mut elements, new) = Elements::load(&config)?;
+        if new {
+            populate(&config, &mut elements)?;
+        }
+        let faults = Arc::new(Faults::default());
+        let drive = |n| Drive::new(n, &config, clock.clone(), faults.clone());
+        let drives: Vec<Drive> = (0..config.drives).map(drive).collect();
+        let designators = drives.iter().map(Drive::designator).collect();
+        let mut hosts = Hosts::default();
+        hosts.reset(0x01);
+        let identity = Identity::changer(format!("{}LL0", config.serial));
+        let robot = Mutex::new(Robot { identity, hosts, elements, host_error: None });
+        let library = Arc::new(Self { config, clock, faults, drives, designators, robot, _lock: lock });
+        library.restore(&library.robot.lock())?;
+        Ok(library)
+    }
+
+    /// Puts the cartridges that the table has in drives into them.
+    fn restore(&self, robot: &Robot) -> Result<()> {
+        for (address, occupant) in &robot.elements.full {
+            if let Some(n) = robot.elements.drive(*address) {
+                self.drives[n].power_cycle(Some(self.open_cartridge(&occupant.barcode)?));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_cartridge(&self, barcode: &str) -> Result<Cartridge> {
+        let actual = self.faults.actual(barcode).unwrap_or_else(|| barcode.to_string());
+        Cartridge::open(&Elements::cartridge_dir(&self.config.dir, &actual), &actual)
+    }
+
+    // ---- access ----
+
+    /// A way to drive `n` (from 0) for the process that owns the library.
+    ///
+    /// # Panics
+    /// If there is no such drive.
+    pub fn drive(self: &Arc<Self>, n: u16) -> LibraryTransport {
+        self.drive_as(n, 0)
+    }
+
+    /// The same for another host (reservations and unit attentions are per host).
+    ///
+    /// # Panics
+    /// If there is no such drive.
+    pub fn drive_as(self: &Arc<Self>, n: u16, host: Host) -> LibraryTransport {
+        assert!(usize::from(n) < self.drives.len(), "the virtual library has no drive {n}");
+        LibraryTransport::new(self.clone(), Unit::Drive(n), host)
+    }
+
+    /// A way to the changer for the process that owns the library.
+    pub fn changer(self: &Arc<Self>) -> LibraryTransport {
+        self.changer_as(0)
+    }
+
+    /// The same for another host.
+    pub fn changer_as(self: &Arc<Self>, host: Host) -> LibraryTransport {
+        LibraryTransport::new(self.clone(), Unit::Changer, host)
+    }
+
+    /// Number of drives.
+    pub fn drives(&self) -> u16 {
+        self.drives.len() as u16
+    }
+
+    /// The configuration it was opened with.
+    pub fn config(&self) -> &VtlConfig {
+        &self.config
+    }
+
+    /// Counters of drive `n`; waits for the command that it is carrying out. None: no such drive.
+    pub fn stats(&self, n: u16) -> Option<DriveStats> {
+        self.drives.get(usize::from(n)).map(Drive::stats)
+    }
+
+    /// Last failure of the host's file system that the robot met.
+    pub fn robot_error(&self) -> Option<String> {
+        self.robot.lock().host_error.clone()
+    }
+
+    /// Barcode in each full element, by address.
+    pub fn contents(&self) -> Vec<(u16, String)> {
+        let robot = self.robot.lock();
+        robot.elements.full.iter().map(|(a, o)| (*a, o.barcode.clone())).collect()
+    }
+
+    // ---- faults and power ----
+
+    /// Makes something go wrong.
+    pub fn inject(&self, fault: Fault) {
+        self.faults.add(fault);
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        self.faults.clear();
+    }
+
+    /// Power off and on again: what was not flushed is lost, all hosts get a unit attention.
+    pub fn power_cycle(&self) -> Result<()> {
+        let mut robot = self.robot.lock();
+        robot.hosts.reset(0x01);
+        for drive in &self.drives {
+            drive.drop_medium();
+            drive.power_cycle(None);
+        }
+        self.restore(&robot)
+    }
+
+    /// Resets drive `n`: it stands at the beginning of partition 0 and every host gets unit attention 29/00.
+    pub fn reset_drive(&self, n: u16) {
+        if let Some(drive) = self.drives.get(usize::from(n)) {
+            drive.reset();
+        }
+    }
+
+    // ---- the operator's hands ----
+
+    /// Makes a new empty cartridge, outside of the library; [`Library::insert`] puts it in.
+    pub fn create_cartridge(&self, barcode: &str, capacity_bytes: u64) -> Result<()> {
+        check_barcode(barcode)?;
+        create(&self.config, barcode, capacity_bytes)
+    }
+
+    /// Puts a cartridge that lies outside of the library into the first empty import/export slot; returns its address.
+    pub fn insert(&self, barcode: &str) -> Result<u16> {
+        check_barcode(barcode)?;
+        let mut robot = self.robot.lock();
+        if let Some(address) = robot.elements.find(barcode) {
+            return Err(VtlError::Refused(format!("cartridge {barcode} is already in element {address}")));
+        }
+        Meta::load(&Elements::cartridge_dir(&self.config.dir, barcode))?;
+        let Some(address) = robot.elements.empty(ElementType::ImportExport) else {
+            return Err(VtlError::Refused(
+                "all import/export slots are full: move a cartridge away first".into(),
+            ));
+        };
+        let mut next = robot.elements.clone();
+        next.full.insert(address, Occupant { barcode: barcode.into(), source: None, by_operator: true });
+        next.store()?;
+        robot.elements = next;
+        robot.hosts.attention(0x28, 0x01, None);
+        Ok(address)
+    }
+
+    /// Takes a cartridge out of an import/export slot; its directory stays where it is.
+    pub fn remove(&self, barcode: &str) -> Result<()> {
+        let mut robot = self.robot.lock();
+        let at = robot.elements.find(barcode);
+        let Some(address) = at.filter(|a| robot.elements.kind(*a) == Some(ElementType::ImportExport)) else {
+            let what = format!("cartridge {barcode} is not in an import/export slot: move it there first");
+            return Err(VtlError::Refused(what));
+        };
+        let mut next = robot.elements.clone();
+        next.full.remove(&address);
+        next.store()?;
+        robot.elements = next;
+        robot.hosts.attention(0x28, 0x01, None);
+        Ok(())
+    }
+
+    /// Sets or clears the write-protect tab of a cartridge that is not in a drive.
+    pub fn set_write_protect(&self, barcode: &str, protected: bool) -> Result<()> {
+        check_barcode(barcode)?;
+        let robot = self.robot.lock();
+        if robot.elements.find(barcode).is_some_and(|a| robot.elements.drive(a).is_some()) {
+            return Err(VtlError::Refused(format!("cartridge {barcode} is in a drive: unload it first")));
+        }
+        let dir = Elements::cartridge_dir(&self.config.dir, barcode);
+        let mut meta = Meta::load(&dir)?;
+        meta.protected = protected;
+        meta.store(&dir)
+    }
+}
+
+fn create(config: &VtlConfig, barcode: &str, capacity: u64) -> Result<()> {
+    let serial = format!("{}{barcode}", config.serial);
+    Cartridge::create(&Elements::cartridge_dir(&config.dir, barcode), serial, capacity)
+}
+
+/// Makes the cartridges of a new library. Runs again after a crash in the middle, so half-made ones are removed first.
+fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
+    for n in 0..config.cartridges {
+        let barcode = format!("TC{:04}L9", n + 1);
+        let Some(address) = elements.empty(ElementType::Storage) else {
+            let (cartridges, slots) = (config.cartridges, config.slots);
+            return Err(VtlError::Refused(format!("{cartridges} cartridges do not fit into {slots} slots")));
+        };
+        let dir = Elements::cartridge_dir(&config.dir, &barcode);
+        if !Meta::path(&dir).exists() {
+            if dir.exists() {
+                fs::remove_dir_all(&dir).map_err(io(&dir, "remove"))?;
+            }
+            create(config, &barcode, config.capacity_bytes)?;
+        }
+        elements.full.insert(address, Occupant { barcode, source: None, by_operator: false });
+    }
+    elements.store()
+}
