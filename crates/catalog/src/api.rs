@@ -200,6 +200,8 @@ pub enum TapeNode<'a> {
     EnterDir {
         /// Its name.
         name: &'a str,
+        /// Its number in the volume's tree, never used again on this volume.
+        dir: TapeDir,
         /// When it was made.
         created: Time,
     },

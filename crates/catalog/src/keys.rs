@@ -19,6 +19,8 @@ pub const ORPHAN: u8 = 0x14;
 pub const WRITING: u8 = 0x15;
 /// Owner of an object: `OBJECT object`.
 pub const OBJECT: u8 = 0x16;
+/// Objects that belong to no inode (stock, recalls in flight, purged, deleted): `UNOWNED object`.
+pub const UNOWNED: u8 = 0x18;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -194,6 +196,10 @@ pub fn writing(ino: Ino) -> [u8; 9] {
 
 pub fn object(object: ObjectId) -> [u8; 9] {
     number(OBJECT, object.0)
+}
+
+pub fn unowned(object: ObjectId) -> [u8; 9] {
+    number(UNOWNED, object.0)
 }
 
 pub fn versions(ino: Ino) -> [u8; 9] {

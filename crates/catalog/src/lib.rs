@@ -6,6 +6,7 @@
 
 mod api;
 mod catalog;
+pub mod check;
 mod classes;
 mod dirent;
 mod error;

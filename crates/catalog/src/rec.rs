@@ -268,7 +268,7 @@ pub struct VolumeRec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TapeEntry {
     Dir { id: TapeDir, created: Time },
-    File(TapeFile),
+    File(Box<TapeFile>),
 }
 
 /// One file of a request.

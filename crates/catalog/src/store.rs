@@ -241,9 +241,11 @@ impl Derived {
         if self.object != to.object {
             if let Some(o) = self.object {
                 w.delete(&keys::object(o))?;
+                w.put(&keys::unowned(o), &[])?;
             }
             if let Some(o) = to.object {
                 w.put(&keys::object(o), &ino.0.to_be_bytes())?;
+                w.delete(&keys::unowned(o))?;
             }
         }
         if self.candidate != to.candidate {

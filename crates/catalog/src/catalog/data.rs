@@ -3,7 +3,8 @@
 use super::Catalog;
 use crate::keys;
 use crate::ops::{
-    candidates, class, lookup, new_content, observe, open, purge, remove, residency, set_class, version,
+    candidates, class, lookup, new_content, observe, open, purge, remove, residency, set_class, unowned,
+    version,
 };
 use crate::{Candidate, CandidateKey, PurgeCandidate, PurgeKey, Result};
 use kv::Durability;
@@ -15,6 +16,17 @@ impl Catalog {
     pub fn alloc_objects(&self, n: u64) -> Result<Range<u64>> {
         let first = self.durable(|tx| open::reserve_objects(tx, n))?;
         Ok(first..first.saturating_add(n))
+    }
+
+    /// Up to `limit` objects after `after` that belong to no inode: allocated but not yet given to one, or given up by
+    /// one. Those that nobody is about to use may be removed from disk after [`Catalog::sync`], then forgotten.
+    pub fn unowned_objects(&self, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
+        self.read(|v| unowned::list(v, after, limit))
+    }
+
+    /// These unowned objects are gone from disk. Relaxed: after a crash they are listed again.
+    pub fn forget_objects(&self, objects: &[ObjectId]) -> Result<()> {
+        self.relaxed(|tx| unowned::forget(tx, objects))
     }
 
     /// The inode whose current version lies in this object.
@@ -42,6 +54,11 @@ impl Catalog {
         self.relaxed(|tx| observe::mark_writing(tx, ino))
     }
 
+    /// The file is no longer open for writing and has no object to be observed.
+    pub fn clear_writing(&self, ino: Ino) -> Result<()> {
+        self.relaxed(|tx| Ok(tx.w.delete(&crate::keys::writing(ino))?))
+    }
+
     /// Files that were being written; cleared by `observe(closed)`.
     pub fn writing(&self) -> Result<Vec<Ino>> {
         self.read(|v| remove::marked(v, keys::WRITING))
@@ -60,7 +77,9 @@ impl Catalog {
     }
 
     /// A recall has filled `object` with the whole of this version. False if that is no longer wanted (the file is gone,
-    /// has another version, or is resident): remove the object then. Refused if `stamp.size` is not the file's. Durable.
+    /// has another version, or is resident): remove the object then. Refused if `stamp.size` is not the file's.
+    /// Relaxed: if a crash takes it back the file is offline again and the object unowned. The object's bytes must be on
+    /// stable storage before.
     pub fn set_resident(
         &self,
         ino: Ino,
@@ -69,12 +88,12 @@ impl Catalog {
         stamp: &ObjectStamp,
         now: Time,
     ) -> Result<bool> {
-        self.durable(|tx| residency::set_resident(tx, ino, version, object, stamp, now))
+        self.relaxed(|tx| residency::set_resident(tx, ino, version, object, stamp, now))
     }
 
     /// Purge: the file gives up its object, which may then be removed. Refused unless the object holds this version
     /// unchanged since it was sealed (`expect` is its stamp now), every copy that the class requires counts, and neither
-    /// pin nor class keeps it on disk. Durable.
+    /// pin nor class keeps it on disk. Relaxed: the object is unowned from now on and goes only after [`Catalog::sync`].
     pub fn release_object(
         &self,
         ino: Ino,
@@ -82,7 +101,7 @@ impl Catalog {
         object: ObjectId,
         expect: &ObjectStamp,
     ) -> Result<()> {
-        self.durable(|tx| residency::release_object(tx, ino, version, object, expect))
+        self.relaxed(|tx| residency::release_object(tx, ino, version, object, expect))
     }
 
     /// Access time as with `relatime`, and the place in the purge order if the last access is a minute old.

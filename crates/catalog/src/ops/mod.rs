@@ -23,6 +23,7 @@ pub mod set_class;
 pub mod setattr;
 pub mod sums;
 pub mod tape_tree;
+pub mod unowned;
 pub mod version;
 pub mod volume;
 pub mod xattr;

@@ -67,9 +67,13 @@ pub fn reserve_ids(tx: &mut Tx<'_>, n: u64) -> Result<u64> {
     reserve(tx, meta::NEXT_ID, FIRST_ID, n)
 }
 
-/// Reserves object ids.
+/// Reserves object ids; they are unowned until an inode gets them.
 pub fn reserve_objects(tx: &mut Tx<'_>, n: u64) -> Result<u64> {
-    reserve(tx, meta::NEXT_OBJECT, 1, n)
+    let first = reserve(tx, meta::NEXT_OBJECT, 1, n)?;
+    for id in first..first.saturating_add(n) {
+        tx.w.put(&crate::keys::unowned(types::ObjectId(id)), &[])?;
+    }
+    Ok(first)
 }
 
 /// The next request id.

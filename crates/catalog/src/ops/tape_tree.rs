@@ -29,6 +29,14 @@ fn get(tx: &mut Tx<'_>, key: &[u8]) -> Result<Option<TapeEntry>> {
     tx.w.get_for_update(key)?.map(|v| decode(key, &v)).transpose()
 }
 
+/// The record of a segment, if its volume has it.
+pub fn find(view: View<'_>, segment: &Segment) -> Result<Option<Box<TapeFile>>> {
+    let Some(volume) = volume::load(view.r, &segment.volume)? else { return Ok(None) };
+    let key = keys::tape(volume.tree, segment.tape_dir, &segment.tape_name);
+    let entry = view.r.get(&key)?.map(|v| decode(&key, &v)).transpose()?;
+    Ok(entry.and_then(|e| if let TapeEntry::File(file) = e { Some(file) } else { None }))
+}
+
 /// Changes the entry of a segment, if it still is one of this version; None: it was there no more.
 fn change<T>(
     tx: &mut Tx<'_>,
@@ -107,7 +115,7 @@ impl<'v> Planter<'v> {
             volume::add_live(tx, &segment.volume, bytes as i64, 1)?;
         }
         let key = keys::tape(self.volume.tree, dir, &segment.tape_name);
-        tx.w.put(&key, &record::encode(&TapeEntry::File(file)))?;
+        tx.w.put(&key, &record::encode(&TapeEntry::File(Box::new(file))))?;
         Ok(segment)
     }
 
@@ -152,7 +160,7 @@ fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
 /// One step of a walk, owned.
 #[derive(Debug)]
 pub enum Step {
-    Enter { name: String, created: Time },
+    Enter { name: String, dir: TapeDir, created: Time },
     File { name: String, file: Box<TapeFile> },
     Leave,
 }
@@ -161,7 +169,7 @@ impl Step {
     /// The public shape.
     pub fn node(&self) -> TapeNode<'_> {
         match self {
-            Self::Enter { name, created } => TapeNode::EnterDir { name, created: *created },
+            Self::Enter { name, dir, created } => TapeNode::EnterDir { name, dir: *dir, created: *created },
             Self::File { name, file } => TapeNode::File { name, file },
             Self::Leave => TapeNode::LeaveDir,
         }
@@ -206,9 +214,9 @@ impl Walker {
                 }
                 let name = String::from_utf8_lossy(&k[17..]).into_owned();
                 match decode(k, v) {
-                    Ok(TapeEntry::File(file)) => steps.push(Step::File { name, file: Box::new(file) }),
+                    Ok(TapeEntry::File(file)) => steps.push(Step::File { name, file }),
                     Ok(TapeEntry::Dir { id, created }) => {
-                        steps.push(Step::Enter { name, created });
+                        steps.push(Step::Enter { name, dir: id, created });
                         (child, next) = (Some(id), Some(keys::after(k)));
                         return ControlFlow::Break(());
                     }

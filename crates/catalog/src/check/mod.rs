@@ -1,0 +1,121 @@
+//! Compares the catalogue with itself: every index, sum and reverse link with the records that it follows from. Reads in
+//! many short transactions, so it is exact only while nothing changes; findings of a busy catalogue need a second look.
+
+mod archive;
+mod names;
+mod requests;
+
+use crate::store::View;
+use crate::{Catalog, Result, keys};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+/// Pairs read in one transaction.
+const BATCH: usize = 2000;
+
+/// Everything that disagrees, as text for people; empty when all is well. Memory grows with users, pools and classes,
+/// not with files (but for 8 bytes per file of one volume at a time).
+pub fn verify(catalog: &Catalog) -> Vec<String> {
+    let mut check = Check { catalog, findings: Vec::new(), sums: BTreeMap::new(), counts: BTreeMap::new() };
+    let parts: [fn(&mut Check<'_>) -> Result<()>; 7] = [
+        names::inodes,
+        names::entries,
+        names::marks,
+        archive::volumes,
+        archive::versions,
+        requests::requests,
+        |c| c.compare_sums(),
+    ];
+    for part in parts {
+        if let Err(e) = part(&mut check) {
+            check.findings.push(e.to_string());
+        }
+    }
+    check.findings
+}
+
+/// A check under way.
+struct Check<'a> {
+    catalog: &'a Catalog,
+    findings: Vec<String>,
+    /// What the sums must be.
+    sums: BTreeMap<Vec<u8>, i64>,
+    /// How many keys each index must have.
+    counts: BTreeMap<u8, u64>,
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+impl Check<'_> {
+    fn find(&mut self, text: impl ToString) {
+        self.findings.push(text.to_string());
+    }
+
+    fn expect(&mut self, right: bool, text: impl FnOnce() -> String) {
+        if !right {
+            self.findings.push(text());
+        }
+    }
+
+    fn read<T>(&self, f: impl Fn(View<'_>) -> Result<T>) -> Result<T> {
+        self.catalog.read(f)
+    }
+
+    fn has(&self, key: &[u8]) -> Result<bool> {
+        self.read(|v| Ok(v.r.get(key)?.is_some()))
+    }
+
+    fn add(&mut self, key: Vec<u8>, n: i64) {
+        *self.sums.entry(key).or_default() += n;
+    }
+
+    /// Calls `each` for every pair below `prefix`, outside any transaction.
+    fn table(&mut self, prefix: &[u8], mut each: impl FnMut(&mut Self, Pair) -> Result<()>) -> Result<()> {
+        let to = keys::end(prefix);
+        let mut from = prefix.to_vec();
+        loop {
+            let batch = self.read(|v| pairs(v, &from, &to))?;
+            let Some((last, _)) = batch.last() else { return Ok(()) };
+            from = keys::after(last);
+            for pair in batch {
+                if let Err(e) = each(self, pair) {
+                    self.find(e);
+                }
+            }
+        }
+    }
+
+    fn compare_sums(&mut self) -> Result<()> {
+        let mut expected = std::mem::take(&mut self.sums);
+        self.table(&[keys::SUM], |c, (key, value)| {
+            let is = crate::store::counter_value(&value)?;
+            let want = expected.remove(&key).unwrap_or(0);
+            c.expect(is == want, || format!("sum {key:02x?} is {is}, but its inodes make {want}"));
+            Ok(())
+        })?;
+        for (key, want) in expected.into_iter().filter(|(_, n)| *n != 0) {
+            self.find(format!("sum {key:02x?} is missing, but its inodes make {want}"));
+        }
+        for (table, name) in
+            [(keys::OBJECT, "objects"), (keys::CANDIDATE, "candidates"), (keys::PURGE, "purge order")]
+        {
+            let mut is = 0;
+            self.table(&[table], |_, _| {
+                is += 1;
+                Ok(())
+            })?;
+            let want = self.counts.get(&table).copied().unwrap_or(0);
+            self.expect(is == want, || format!("index {name} has {is} keys, but inodes make {want}"));
+        }
+        Ok(())
+    }
+}
+
+fn pairs(view: View<'_>, from: &[u8], to: &[u8]) -> Result<Vec<Pair>> {
+    let mut found = Vec::new();
+    view.r.scan(from, to, &mut |k, v| {
+        found.push((k.to_vec(), v.to_vec()));
+        if found.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
+}

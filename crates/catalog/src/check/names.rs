@@ -1,0 +1,189 @@
+//! Inodes against directories and indexes.
+
+use super::Check;
+use crate::dirent::Dirent;
+use crate::keys::{self, part, sum};
+use crate::ops::{names, version, xattr};
+use crate::rec::InodeRec;
+use crate::store::Derived;
+use crate::{CatalogError, Result};
+use types::*;
+
+pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
+    c.table(&[keys::INODE], |c, (key, value)| {
+        let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));
+        if key.get(9) != Some(&part::RECORD) {
+            let owned = c.has(&keys::inode(ino, part::RECORD))?;
+            c.expect(owned, || format!("part {:?} of inode {ino} is there without its record", key.get(9)));
+            return Ok(());
+        }
+        let rec = InodeRec::decode(ino, &value)?;
+        derived(c, &rec)?;
+        archive(c, &rec)?;
+        let xattrs: usize = c.read(|v| xattr::all(v, &rec))?.iter().map(|(name, _)| name.len() + 1).sum();
+        c.expect(xattrs == rec.xattrs as usize, || {
+            format!("inode {ino} counts {} bytes of attribute names, has {xattrs}", rec.xattrs)
+        });
+        match rec.kind {
+            FileKind::Directory => directory(c, &rec)?,
+            FileKind::Symlink => {
+                let target = c.read(|v| Ok(v.r.get(&keys::inode(ino, part::TARGET))?))?;
+                c.expect(target.is_some_and(|t| t.len() as u64 == rec.size), || {
+                    format!("symlink {ino} has no target of its size")
+                });
+            }
+            _ => {}
+        }
+        if ino == Ino::ROOT { Ok(()) } else { links(c, &rec) }
+    })
+}
+
+/// Sums and indexes that follow from the record.
+fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
+    let d = c.read(|v| Derived::of(&v, rec))?;
+    c.add(keys::sum_files(rec.uid, rec.class).to_vec(), 1);
+    for (what, n) in [(sum::BYTES, d.bytes), (sum::DISK, d.disk), (sum::TAPE, d.tape)] {
+        c.add(keys::sum_user(what, rec.uid).to_vec(), n);
+    }
+    for (key, n) in d.backlog_sums() {
+        c.add(key, n);
+    }
+    c.add(vec![keys::SUM, sum::PURGEABLE], d.purge.map_or(0, |p| p.1));
+    let wanted = [
+        d.object.map(|o| keys::object(o).to_vec()),
+        d.candidate.map(|s| keys::candidate(s, rec.ino).to_vec()),
+        d.purge.map(|(s, _)| keys::purge(s, rec.ino).to_vec()),
+    ];
+    for key in wanted.into_iter().flatten() {
+        *c.counts.entry(key[0]).or_default() += 1;
+        let there = c.has(&key)?;
+        c.expect(there, || format!("inode {} is not in index {:#04x}", rec.ino, key[0]));
+    }
+    if let Some(object) = d.object {
+        let owner = c.catalog.object_owner(object)?;
+        c.expect(owner == Some(rec.ino), || {
+            format!("object {object} of inode {} has owner {owner:?}", rec.ino)
+        });
+    }
+    Ok(())
+}
+
+/// The file part against its copies.
+fn archive(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
+    let Some(f) = &rec.file else { return Ok(()) };
+    let ino = rec.ino;
+    let copies = c.read(|v| version::copies(v, ino, f.version))?;
+    if rec.nlink > 0 {
+        c.expect(f.known != copies.is_empty(), || {
+            format!("inode {ino} has {} copies, known is {}", copies.len(), f.known)
+        });
+    }
+    let mut whole = 0;
+    for copy in &copies {
+        if crate::ops::record_copies::covers(&copy.segments, rec.size) {
+            whole |= 1u32.checked_shl(u32::from(copy.copy.0) - 1).unwrap_or(0);
+        }
+    }
+    if f.known || rec.nlink > 0 {
+        c.expect(whole == f.copies, || {
+            format!("inode {ino} counts copies {:#b}, whole are {whole:#b}", f.copies)
+        });
+    }
+    let class = c.read(|v| v.class(rec.class))?;
+    let waits = f.sealed && rec.nlink > 0 && f.missing(&class).next().is_some();
+    c.expect(waits == f.due.is_some(), || format!("inode {ino} lacks copies: {waits}, due {:?}", f.due));
+    let lost = f.object.is_none() && f.sealed && f.copies == 0;
+    c.expect(!lost, || format!("inode {ino} is neither on disk nor on tape"));
+    Ok(())
+}
+
+/// Counters against entries.
+fn directory(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
+    let (dir, mut entries, mut subdirs, mut named) = (rec.ino, 0, 0, 0);
+    let prefix = keys::entry(dir, 0);
+    c.table(&prefix[..9], |_, (key, value)| {
+        let (entry, _) = Dirent::from_entry(dir, keys::number_at(&key, 9).unwrap_or(0), &value)?;
+        entries += 1;
+        subdirs += u64::from(entry.kind == FileKind::Directory);
+        Ok(())
+    })?;
+    c.table(&keys::names(dir), |_, _| {
+        named += 1;
+        Ok(())
+    })?;
+    let counted = c.read(|v| v.dir_counters(dir))?;
+    c.expect(entries == named, || format!("directory {dir} has {named} names but {entries} entries"));
+    c.expect((counted.entries, counted.subdirs) == (entries, subdirs), || {
+        format!(
+            "directory {dir} counts {} entries and {} subdirectories, has {entries} and {subdirs}",
+            counted.entries, counted.subdirs
+        )
+    });
+    Ok(())
+}
+
+/// Every place at which a record says it is named.
+fn links(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
+    let ino = rec.ino;
+    let mut places = if rec.nlink > 0 { vec![rec.link] } else { Vec::new() };
+    c.table(&keys::links(ino), |_, (key, _)| {
+        places.extend(keys::number_at(&key, 9).map(Ino).zip(keys::number_at(&key, 17)));
+        Ok(())
+    })?;
+    c.expect(places.len() == rec.nlink as usize, || {
+        format!("inode {ino} has {} names, counts {}", places.len(), rec.nlink)
+    });
+    for (dir, cookie) in places {
+        let value = c.read(|v| Ok(v.r.get(&keys::entry(dir, cookie))?))?;
+        let named = value.map(|v| Dirent::from_entry(dir, cookie, &v).map(|(e, _)| e.ino)).transpose()?;
+        c.expect(named == Some(ino), || format!("inode {ino} is not named in {dir} at {cookie}: {named:?}"));
+    }
+    let orphan = c.has(&keys::orphan(ino))?;
+    c.expect(orphan == (rec.nlink == 0), || {
+        format!("inode {ino} has {} names, orphan is {orphan}", rec.nlink)
+    });
+    Ok(())
+}
+
+/// Every entry leads to an inode that says so, and the two directory tables agree.
+pub(super) fn entries(c: &mut Check<'_>) -> Result<()> {
+    c.table(&[keys::ENTRY], |c, (key, value)| {
+        let dir = Ino(keys::number_at(&key, 1).unwrap_or(0));
+        let cookie = keys::number_at(&key, 9).unwrap_or(0);
+        let (entry, name) = Dirent::from_entry(dir, cookie, &value)?;
+        let by_name = c.read(|v| names::find(v, dir, name))?;
+        let shown = String::from_utf8_lossy(name).into_owned();
+        c.expect(by_name == Some(entry), || {
+            format!("{shown:?} in {dir}: {entry:?}, but by name {by_name:?}")
+        });
+        let rec = c.read(|v| v.try_load(entry.ino))?;
+        let rec = rec.ok_or_else(|| {
+            CatalogError::corrupt(
+                "directory entry",
+                dir,
+                format!("{shown:?} names missing inode {}", entry.ino),
+            )
+        })?;
+        c.expect(rec.kind == entry.kind, || {
+            format!("{shown:?} in {dir} is {:?}, entry says {:?}", rec.kind, entry.kind)
+        });
+        let linked = rec.link == (dir, cookie) || c.has(&keys::link(entry.ino, dir, cookie))?;
+        c.expect(linked, || format!("{shown:?} in {dir}: inode {} does not know it", entry.ino));
+        let parent = c.has(&keys::inode(dir, part::RECORD))?;
+        c.expect(parent, || format!("{shown:?} is in directory {dir}, which is missing"));
+        Ok(())
+    })
+}
+
+/// Marks belong to inodes.
+pub(super) fn marks(c: &mut Check<'_>) -> Result<()> {
+    for (table, what) in [(keys::ORPHAN, "orphan"), (keys::WRITING, "writing"), (keys::LINK, "link")] {
+        c.table(&[table], |c, (key, _)| {
+            let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));
+            let there = c.has(&keys::inode(ino, part::RECORD))?;
+            c.expect(there, || format!("mark {what} of missing inode {ino}"));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
