@@ -3,8 +3,9 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Thread};
 
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::LmdbOptions;
 use super::overlay::Overlay;
@@ -12,6 +13,9 @@ use super::store::Store;
 use super::view::View;
 use crate::buffer::Changes;
 use crate::{KvError, Result};
+
+/// The most yields before a flush.
+const GATHER_ROUNDS: u32 = 64;
 
 /// The overlays above the store, uppermost first.
 #[derive(Default)]
@@ -30,8 +34,8 @@ enum Poison {
 /// Where threads meet to flush.
 #[derive(Default)]
 struct Room {
-    /// Everything up to this transaction survives power loss.
-    flushed: u64,
+    /// Threads that wait until their transaction is flushed.
+    waiting: Vec<(u64, Thread)>,
     /// A thread is flushing.
     busy: bool,
     stop: bool,
@@ -46,8 +50,9 @@ pub(super) struct Core {
     pub(super) writer: Mutex<()>,
     /// The last transaction that new readers see. Written under `writer` and a read lock of `layers`.
     visible: AtomicU64,
+    /// Everything up to this transaction survives power loss. Written under `room`.
+    flushed: AtomicU64,
     room: Mutex<Room>,
-    flush_done: Condvar,
     flusher_work: Condvar,
     /// The flusher has been told that there is something to flush.
     dirty: AtomicBool,
@@ -64,8 +69,8 @@ impl Core {
             layers: RwLock::default(),
             writer: Mutex::default(),
             visible: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
             room: Mutex::default(),
-            flush_done: Condvar::new(),
             flusher_work: Condvar::new(),
             dirty: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
@@ -126,33 +131,57 @@ impl Core {
     /// Returns when everything up to transaction `seq` survives power loss. The first thread that needs a flush does
     /// it itself; those that come meanwhile share the next one.
     pub(super) fn wait_flushed(&self, seq: u64) -> Result<()> {
-        let mut room = self.room.lock();
-        loop {
-            if room.flushed >= seq {
-                return Ok(());
+        while self.flushed.load(Ordering::Acquire) < seq {
+            let mut room = self.room.lock();
+            if self.flushed.load(Ordering::Acquire) >= seq {
+                break;
             }
             if let Some(poison) = &room.poison {
                 return Err(self.poison_error(poison));
             }
-            if room.busy {
-                self.flush_done.wait(&mut room);
-            } else {
-                self.lead(&mut room);
+            let lead = !mem::replace(&mut room.busy, true);
+            if !lead {
+                room.waiting.push((seq, thread::current()));
             }
+            drop(room);
+            if lead { self.lead() } else { thread::park() }
         }
+        Ok(())
     }
 
-    /// Flushes as the only thread that does.
-    fn lead(&self, room: &mut MutexGuard<'_, Room>) {
-        room.busy = true;
-        let result = MutexGuard::unlocked(room, || self.flush());
+    /// Flushes as the only thread that does, then wakes those who waited for it and one to lead the next flush.
+    fn lead(&self) {
+        self.gather();
+        let result = self.flush();
+        let mut room = self.room.lock();
         room.busy = false;
         match result {
-            Ok(through) => room.flushed = through,
+            Ok(through) => self.flushed.store(through, Ordering::Release),
             Err(KvError::Full { .. }) => room.poison = Some(Poison::Full),
             Err(e) => room.poison = Some(Poison::Failed(format!("a flush failed: {e}"))),
         }
-        self.flush_done.notify_all();
+        let failed = room.poison.is_some();
+        let flushed = self.flushed.load(Ordering::Relaxed);
+        let (done, mut waiting): (Vec<_>, Vec<_>) =
+            mem::take(&mut room.waiting).into_iter().partition(|(seq, _)| failed || *seq <= flushed);
+        let next = waiting.pop();
+        room.waiting = waiting;
+        drop(room);
+        next.into_iter().chain(done).for_each(|(_, thread)| thread.unpark());
+    }
+
+    /// Lets others enter their changes while they come one after another: without this the threads that a flush has
+    /// woken always just miss the next one, and batches have half their size. A lone client loses one yield.
+    fn gather(&self) {
+        let mut seen = self.visible();
+        for _ in 0..GATHER_ROUNDS {
+            thread::yield_now();
+            let now = self.visible();
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
     }
 
     /// Moves the active overlay into the store. If that fails, it stays readable as frozen, and must not be tried
