@@ -57,8 +57,15 @@ fn the_judge_reads_every_file() {
     std::fs::create_dir(&cartridge).unwrap();
     save(&fake, &cartridge);
     let generation = catalogue.point.generation.to_string();
-    let arguments =
-        ["--require-memory", "--generation", &generation, "--files", "100", "--extract", out.to_str().unwrap()];
+    let arguments = [
+        "--require-memory",
+        "--generation",
+        &generation,
+        "--files",
+        "100",
+        "--extract",
+        out.to_str().unwrap(),
+    ];
     let verdict = judge(&cartridge, &arguments);
     assert!(verdict.status.success(), "{}", String::from_utf8_lossy(&verdict.stderr));
     for (file, uid) in catalogue.files.iter().zip(2..) {

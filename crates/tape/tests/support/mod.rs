@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod catalogue;
+pub mod rig;
 
 use scsi::{CHECK_CONDITION, Data, GOOD, Reply, Sense, SenseKey, Transport, TransportError};
 use std::collections::BTreeMap;
