@@ -4,7 +4,7 @@ use crate::coherency::IndexAt;
 use crate::head::{Head, Place, Wrote};
 use crate::layout::{DATA_PARTITION, FIRST_INDEX_MARK, INDEX_PARTITION};
 use crate::records::RecordSink;
-use crate::{AppendPoint, Blame, Fault, Mounted, Result, TapeError};
+use crate::{AppendPoint, Blame, Fault, Mounted, Result, TapeError, coherency};
 use format::ltfs::Partition;
 use format::ltfs::index::{IndexHeader, IndexWriter, Location};
 use std::error::Error;
@@ -95,6 +95,8 @@ impl Mounted<'_> {
             Err(error) => return Err(error),
         };
         header.location = Location { partition: Partition::INDEX, block: FIRST_INDEX_MARK + 1 };
+        // From here until it is whole again nobody may rely on the index partition.
+        coherency::write(self.head(), INDEX_PARTITION, &tail.uuid, 0, tail.index)?;
         put(self.head(), INDEX_MARK, block_size, &header, fill)?;
         (tail.index, tail.index_stale) = (IndexAt { generation, block: FIRST_INDEX_MARK + 1 }, false);
         let (index_block, append_block) = (tail.data.block, tail.block);

@@ -113,7 +113,10 @@ pub(crate) fn header_at(mounted: &mut Mounted<'_>, partition: u8, block: u64) ->
     let (size, uuid) = (label.block_size as usize, label.uuid.clone());
     let letter = if partition == DATA_PARTITION { Partition::DATA } else { Partition::INDEX };
     let head = mounted.head();
-    head.locate(Place { partition, block })?;
+    match head.locate(Place { partition, block }) {
+        Err(e) if e.fault == Fault::DataMissing => return Ok(None),
+        other => other?,
+    }
     let mut source = RecordSource::new(head, size);
     let mut found = None;
     let _ = parse(&mut source, &mut |event| {

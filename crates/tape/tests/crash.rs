@@ -3,8 +3,8 @@
 
 mod support;
 
-use support::Fake;
 use support::catalogue::{Catalogue, File, barcode, indexed_files, read_file, spec};
+use support::rig::{BARCODE, Rig};
 use tape::{Drive, LabelState, Overwrite, Result};
 
 const BLOCK: u32 = 4096;
@@ -59,16 +59,16 @@ fn recover(drive: &mut Drive, mut catalogue: Catalogue, indexed: usize) {
     index_is_good(&mut mounted, &catalogue.files, all);
 }
 
-/// Runs the session with a power failure at command `at`; false when the session ended before it.
-fn crash(at: usize, survivors: impl Fn(usize) -> usize) -> bool {
-    let fake = Fake::new(16 << 20);
-    let mut drive = fake.drive();
-    let first = fake.state().commands;
-    fake.state().power_fails_at = Some(first + at);
+/// Runs the session with a power failure at command `at`, with a drive that drains its buffer when it holds `buffer`
+/// bytes; false when the session ended before it.
+fn crash(at: usize, buffer: u64) -> bool {
+    let rig = Rig::new(16 << 20, buffer);
+    let mut drive = rig.load(BARCODE, 0);
+    let first = rig.wire().opcodes.len();
+    rig.wire().cut_at = Some(first + at);
     let (mut catalogue, mut indexed) = (None, 0);
     let ended = session(&mut drive, &mut catalogue, &mut indexed).is_ok();
-    let buffered = fake.state().buffered();
-    fake.power_cycle(survivors(buffered));
+    rig.power_cycle();
     match catalogue {
         Some(catalogue) => recover(&mut drive, catalogue, indexed),
         None => {
@@ -81,43 +81,38 @@ fn crash(at: usize, survivors: impl Fn(usize) -> usize) -> bool {
 }
 
 #[test]
-fn power_fails_at_every_command() {
-    let kept: [fn(usize) -> usize; 4] = [|_| 0, |n| n / 2, |n| n.saturating_sub(1), |n| n];
-    for survivors in kept {
-        let commands = (0..).take_while(|&at| crash(at, survivors)).count();
-        assert!(commands > 100, "the session has only {commands} commands");
-    }
+fn power_fails_at_every_command_and_the_whole_buffer_is_lost() {
+    let commands = (0..).take_while(|&at| crash(at, 1 << 20)).count();
+    assert!(commands > 100, "the session has only {commands} commands");
 }
 
-/// The power fails again and again while recovering.
+#[test]
+fn power_fails_at_every_command_and_part_of_the_buffer_is_lost() {
+    let commands = (0..).take_while(|&at| crash(at, 10_000)).count();
+    assert!(commands > 100, "the session has only {commands} commands");
+}
+
+/// The power fails again while recovering.
 #[test]
 fn power_fails_while_recovering() {
-    for first in (20..200).step_by(7) {
-        for second in (0..60).step_by(5) {
-            let fake = Fake::new(16 << 20);
-            let mut drive = fake.drive();
-            fake.state().power_fails_at = Some(first);
+    for first in (40..200).step_by(19) {
+        for second in (0..60).step_by(7) {
+            let rig = Rig::new(16 << 20, 10_000);
+            let mut drive = rig.load(BARCODE, 0);
+            rig.wire().cut_at = Some(first);
             let (mut catalogue, mut indexed) = (None, 0);
             let _ = session(&mut drive, &mut catalogue, &mut indexed);
+            rig.power_cycle();
             let Some(mut catalogue) = catalogue else { continue };
-            let buffered = fake.state().buffered();
-            fake.power_cycle(buffered / 2);
-            let now = fake.state().commands;
-            fake.state().power_fails_at = Some(now + second);
-            let again = |catalogue: &mut Catalogue, indexed: &mut usize| -> Result<()> {
-                let mut drive = fake.drive();
+            rig.wire().cut_at = Some(second);
+            let again = |drive: &mut Drive, catalogue: &mut Catalogue| -> Result<usize> {
                 let mut mounted = drive.mount(None)?;
                 catalogue.append(&mut mounted, &batch(2))?;
                 catalogue.index(&mut mounted)?;
-                *indexed = catalogue.files.len();
-                Ok(())
+                Ok(catalogue.files.len())
             };
-            // opening the drive itself may fail when the power is off: not part of this test
-            if second > 4 {
-                let _ = again(&mut catalogue, &mut indexed);
-            }
-            let buffered = fake.state().buffered();
-            fake.power_cycle(buffered / 3);
+            indexed = again(&mut drive, &mut catalogue).unwrap_or(indexed);
+            rig.power_cycle();
             recover(&mut drive, catalogue, indexed);
         }
     }

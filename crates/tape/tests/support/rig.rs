@@ -1,7 +1,8 @@
 //! A virtual library with a wire to each device that can be cut and listened to.
 
 use scsi::{CHECK_CONDITION, Data, Reply, Sense, Transport, TransportError};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tape::{Changer, Drive};
@@ -19,6 +20,8 @@ pub struct Wire {
     pub off: bool,
     /// The next command with this opcode is answered with this sense and not executed.
     pub answer: Option<(u8, Sense)>,
+    /// TapeAlert flags that the drive claims.
+    pub alerts: Vec<u8>,
 }
 
 struct Tapped<T> {
@@ -40,8 +43,19 @@ impl<T: Transport> Transport for Tapped<T> {
         if let Some((_, sense)) = wire.answer.take_if(|(opcode, _)| *opcode == cdb[0]) {
             return Ok(Reply { status: CHECK_CONDITION, transferred: 0, sense: sense.encode() });
         }
+        let alerts = if cdb[0] == 0x4d { wire.alerts.clone() } else { Vec::new() };
         drop(wire);
-        self.inner.execute(cdb, data, limit)
+        match data {
+            Data::In(buffer) if cdb[0] == 0x4d && cdb[2] & 0x3f == 0x2e => {
+                let reply = self.inner.execute(cdb, Data::In(&mut *buffer), limit)?;
+                // parameters of 5 bytes behind a header of 4: code, control, length, flag
+                for parameter in buffer[4..reply.transferred].chunks_exact_mut(5) {
+                    parameter[4] |= u8::from(alerts.contains(&parameter[1]));
+                }
+                Ok(reply)
+            }
+            data => self.inner.execute(cdb, data, limit),
+        }
     }
 
     fn name(&self) -> &str {
@@ -58,7 +72,9 @@ pub struct Rig {
 impl Rig {
     /// A library of two drives and four cartridges.
     pub fn new(capacity: u64, buffer: u64) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let memory = std::path::Path::new("/dev/shm"); // where there is one, syncs cost nothing
+        let at = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::tempdir_in(at).unwrap();
         let library = Library::open(VtlConfig {
             slots: 4,
             cartridges: 4,
@@ -101,6 +117,31 @@ impl Rig {
         let to = self.elements(ElementKind::Drive)[usize::from(n)];
         changer.move_medium(from.unwrap().address, to).unwrap();
         self.drive(n)
+    }
+
+    /// The drive by a wire of its own, without session.
+    pub fn raw(&self, n: u16) -> scsi::Ssc {
+        scsi::Ssc::new(Box::new(self.library.drive(n)))
+    }
+
+    /// Takes the unloaded cartridge out of drive 0, lets `change` work on its directory, and puts it back.
+    pub fn tamper(&self, barcode: &str, change: impl FnOnce(&Path)) {
+        let (mut changer, drive) = (self.changer(), self.elements(ElementKind::Drive)[0]);
+        let inventory = changer.inventory().unwrap();
+        let slot = inventory.iter().find(|e| e.kind == ElementKind::Slot && !e.full).unwrap().address;
+        changer.move_medium(drive, slot).unwrap();
+        change(&self.cartridge(barcode));
+        changer.move_medium(slot, drive).unwrap();
+    }
+
+    /// The objects of both partitions as they are in the directory: name and content.
+    pub fn objects(&self, barcode: &str) -> BTreeMap<String, Vec<u8>> {
+        let entries = std::fs::read_dir(self.cartridge(barcode)).unwrap().map(|e| e.unwrap());
+        let objects = entries.filter(|e| {
+            let name = e.file_name().into_string().unwrap();
+            name.starts_with("0_") || name.starts_with("1_")
+        });
+        objects.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect()
     }
 
     /// The power comes back.
