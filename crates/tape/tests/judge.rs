@@ -5,43 +5,17 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use support::catalogue::{Catalogue, barcode};
-use support::{Fake, Object};
+use support::rig::{BARCODE, Rig};
 
 fn judge(cartridge: &Path, arguments: &[&str]) -> Output {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/judges/ltfs_reader.py");
     Command::new("python3").arg(script).arg(cartridge).args(arguments).output().expect("python3 runs")
 }
 
-/// Saves the medium as a cartridge directory.
-fn save(fake: &Fake, dir: &Path) {
-    let s = fake.state();
-    for (p, objects) in s.live.partitions.iter().enumerate() {
-        for (b, object) in objects.iter().enumerate() {
-            match object {
-                Object::Record(bytes) => std::fs::write(dir.join(format!("{p}_{b}_R")), bytes),
-                Object::Filemark => std::fs::write(dir.join(format!("{p}_{b}_F")), []),
-            }
-            .unwrap();
-        }
-        std::fs::write(dir.join(format!("{p}_{}_E", objects.len())), []).unwrap();
-    }
-    let vcr = scsi::Attribute::binary(9, s.live.vcr.to_be_bytes()).encode();
-    for p in 0..2 {
-        std::fs::write(dir.join(format!("attr_{p}_9")), &vcr).unwrap();
-    }
-    for ((p, id), (format, value)) in &s.live.memory {
-        let mut raw = id.to_be_bytes().to_vec();
-        raw.push(*format);
-        raw.extend((value.len() as u16).to_be_bytes());
-        raw.extend(value);
-        std::fs::write(dir.join(format!("attr_{p}_{id:x}")), raw).unwrap();
-    }
-}
-
 #[test]
 fn the_judge_reads_every_file() {
-    let fake = Fake::new(64 << 20);
-    let mut drive = fake.drive();
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let mut drive = rig.load(BARCODE, 0);
     let mut mounted = drive.mount(Some(&barcode())).unwrap();
     let mut catalogue = Catalogue::format(&mut mounted, 4096).unwrap();
     for n in 0..5_usize {
@@ -52,10 +26,7 @@ fn the_judge_reads_every_file() {
         }
     }
     mounted.unload().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let (cartridge, out) = (dir.path().join("TC0001L9"), dir.path().join("out"));
-    std::fs::create_dir(&cartridge).unwrap();
-    save(&fake, &cartridge);
+    let (cartridge, out) = (rig.cartridge(BARCODE), rig.dir.path().join("out"));
     let generation = catalogue.point.generation.to_string();
     let arguments = [
         "--require-memory",

@@ -7,16 +7,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::Fake;
 use support::catalogue::{Catalogue, barcode};
+use support::rig::{BARCODE, Rig};
 use types::Extent;
 
 const BLOCK: u32 = 512 << 10;
 const TOTAL: usize = 1 << 30;
 
-/// Once `fast`, records and positions are only counted; everything else goes to the drive in memory.
+/// Once `fast`, records and positions are only counted; everything else goes to the virtual drive.
 struct Null {
-    fake: Fake,
+    inner: vtl::LibraryTransport,
     fast: Arc<AtomicBool>,
     block: u64,
 }
@@ -36,9 +36,9 @@ impl Transport for Null {
             }
             (0x92, data) => {
                 self.block = u64::from_be_bytes(cdb[4..12].try_into().unwrap());
-                return if fast { Ok(Reply::default()) } else { self.fake.execute(cdb, data, timeout) };
+                return if fast { Ok(Reply::default()) } else { self.inner.execute(cdb, data, timeout) };
             }
-            (_, data) => return self.fake.execute(cdb, data, timeout),
+            (_, data) => return self.inner.execute(cdb, data, timeout),
         };
         self.block += u64::from(matches!(cdb[0], 0x08 | 0x0a));
         Ok(Reply { status: GOOD, transferred, sense: Vec::new() })
@@ -60,9 +60,10 @@ fn rate(what: &str, run: impl FnOnce()) -> f64 {
 #[test]
 #[ignore = "measures a release build"]
 fn streams_faster_than_a_gigabyte_a_second() {
-    let fake = Fake::new(8 << 30);
+    let rig = Rig::new(8 << 30, 1 << 20);
+    drop(rig.load(BARCODE, 0));
     let fast = Arc::new(AtomicBool::new(false));
-    let null = Null { fake, fast: fast.clone(), block: 0 };
+    let null = Null { inner: rig.library.drive(0), fast: fast.clone(), block: 0 };
     let mut drive = tape::Drive::open(Box::new(null), Box::new(|_| {})).unwrap();
     let mut mounted = drive.mount(Some(&barcode())).unwrap();
     let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
