@@ -3,6 +3,7 @@
 
 mod support;
 
+use format::ltfs::mam::Coherency;
 use support::catalogue::{Catalogue, File, barcode, indexed_files, read_file, spec};
 use support::rig::{BARCODE, Rig};
 use tape::{Drive, LabelState, Overwrite, Result};
@@ -41,9 +42,32 @@ fn index_is_good(mounted: &mut tape::Mounted<'_>, files: &[File], at_least: usiz
     }
 }
 
-fn recover(drive: &mut Drive, mut catalogue: Catalogue, indexed: usize) {
-    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+/// What cartridge memory says may be relied upon is so: other LTFS programs mount by it without looking further.
+fn memory_tells_the_truth(rig: &Rig) {
+    let mut raw = rig.raw(0);
+    let vcr = raw.read_attribute(0, 9).unwrap().and_then(|a| a.number()).unwrap();
+    let coherency = |a: Option<scsi::Attribute>| Coherency::decode(&a?.value).ok();
+    let [index, data] = [0, 1].map(|p| coherency(raw.read_attribute(p, 0x080c).unwrap()));
+    let (Some(index), Some(data)) = (index, data) else { return };
+    if index.vcr != vcr || data.vcr != vcr {
+        return;
+    }
+    for (partition, at) in [(0, index), (1, data)] {
+        raw.locate(partition, at.block).unwrap();
+        let mut record = vec![0; BLOCK as usize];
+        let outcome = raw.read(&mut record).unwrap();
+        assert!(matches!(outcome, scsi::ReadOutcome::Record { .. }), "{outcome:?}");
+        let generation = format!("<generationnumber>{}</generationnumber>", at.generation);
+        assert!(String::from_utf8_lossy(&record).contains(&generation));
+    }
+}
+
+fn recover(rig: &Rig, drive: &mut Drive, mut catalogue: Catalogue, indexed: usize) {
+    let mounted = drive.mount(Some(&barcode())).unwrap();
     assert!(matches!(mounted.label(), LabelState::Ltfs(_)), "{:?}", mounted.label());
+    drop(mounted);
+    memory_tells_the_truth(rig);
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
     catalogue.verify(&mut mounted);
     index_is_good(&mut mounted, &catalogue.files, indexed);
     catalogue.append(&mut mounted, &batch(5)).unwrap();
@@ -70,7 +94,7 @@ fn crash(at: usize, buffer: u64) -> bool {
     let ended = session(&mut drive, &mut catalogue, &mut indexed).is_ok();
     rig.power_cycle();
     match catalogue {
-        Some(catalogue) => recover(&mut drive, catalogue, indexed),
+        Some(catalogue) => recover(&rig, &mut drive, catalogue, indexed),
         None => {
             let mut mounted = drive.mount(Some(&barcode())).unwrap();
             assert!(!matches!(mounted.label(), LabelState::Foreign { .. }));
@@ -113,7 +137,7 @@ fn power_fails_while_recovering() {
             };
             indexed = again(&mut drive, &mut catalogue).unwrap_or(indexed);
             rig.power_cycle();
-            recover(&mut drive, catalogue, indexed);
+            recover(&rig, &mut drive, catalogue, indexed);
         }
     }
 }

@@ -336,3 +336,54 @@ fn a_stale_index_partition_is_passed_over() {
     let (generation, stale, files) = indexed_files(&mut mounted);
     assert_eq!((generation, stale, files.len()), (4, false, 3));
 }
+
+#[test]
+fn a_dead_drive_is_not_the_mediums_fault() {
+    for (answers, fault, blame) in
+        [(true, Fault::HardwareError, Blame::Drive), (false, Fault::NoAnswer, Blame::Path)]
+    {
+        on_volume(16 * MIB, |rig, mounted, catalogue| {
+            rig.library.inject(vtl::Fault::DriveDead { drive: 0, answers });
+            let extent = catalogue.files[0].extents[0];
+            let error = mounted.read(&extent, &mut |_, _| ControlFlow::Continue(())).unwrap_err();
+            assert_eq!((error.fault, error.blame), (fault, blame));
+        });
+    }
+}
+
+#[test]
+fn a_medium_error_is_the_mediums_fault_and_other_files_are_read() {
+    on_volume(16 * MIB, |rig, mounted, catalogue| {
+        catalogue.append(mounted, &[vec![9; 20_000]]).unwrap();
+        let bad = catalogue.files[2].extents[0];
+        let (barcode, block) = (BARCODE.to_owned(), bad.start_block + 1);
+        rig.library.inject(vtl::Fault::ReadError { barcode, partition: 1, block });
+        let error = mounted.read(&bad, &mut |_, _| ControlFlow::Continue(())).unwrap_err();
+        assert_eq!((error.fault, error.blame), (Fault::MediumError, Blame::Medium));
+        assert!(error.to_string().contains(&format!("block {block} of partition 1")), "{error}");
+        catalogue.files.pop();
+        catalogue.verify(mounted);
+    });
+}
+
+#[test]
+fn the_wrong_cartridge_is_noticed_by_its_label() {
+    let rig = Rig::new(16 * MIB, MIB);
+    let mut drive = rig.load(BARCODE, 0);
+    let mut mounted = drive.mount(None).unwrap();
+    let catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+    mounted.unload().unwrap();
+    // another volume of ours is asked for by uuid
+    let mut mounted = drive.mount(None).unwrap();
+    let mut point = catalogue.point.clone();
+    point.uuid = "00000000-0000-4000-8000-000000000000".into();
+    let error = mounted.appender(&point, 0).err().unwrap();
+    assert_eq!((error.fault, error.blame), (Fault::WrongVolume, Blame::Medium));
+    mounted.unload().unwrap();
+    rig.empty_drive();
+    let actual = BARCODE.to_owned();
+    rig.library.inject(vtl::Fault::WrongCartridge { barcode: "TC0002L9".into(), actual });
+    let mut drive = rig.load("TC0002L9", 0);
+    let mounted = drive.mount(Some(&types::Barcode::from("TC0002L9"))).unwrap();
+    assert!(matches!(mounted.label(), LabelState::Foreign { what } if what.contains("TC0001")));
+}

@@ -49,6 +49,7 @@ impl Transport for Null {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this measures")]
 fn rate(what: &str, run: impl FnOnce()) -> f64 {
     let start = Instant::now();
     run();

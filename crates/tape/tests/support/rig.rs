@@ -124,14 +124,21 @@ impl Rig {
         scsi::Ssc::new(Box::new(self.library.drive(n)))
     }
 
-    /// Takes the unloaded cartridge out of drive 0, lets `change` work on its directory, and puts it back.
-    pub fn tamper(&self, barcode: &str, change: impl FnOnce(&Path)) {
+    /// Takes the unloaded cartridge out of drive 0; returns its slot.
+    pub fn empty_drive(&self) -> u16 {
         let (mut changer, drive) = (self.changer(), self.elements(ElementKind::Drive)[0]);
         let inventory = changer.inventory().unwrap();
         let slot = inventory.iter().find(|e| e.kind == ElementKind::Slot && !e.full).unwrap().address;
         changer.move_medium(drive, slot).unwrap();
+        slot
+    }
+
+    /// Lets `change` work on the directory of the unloaded cartridge in drive 0.
+    pub fn tamper(&self, barcode: &str, change: impl FnOnce(&Path)) {
+        let slot = self.empty_drive();
         change(&self.cartridge(barcode));
-        changer.move_medium(slot, drive).unwrap();
+        let drive = self.elements(ElementKind::Drive)[0];
+        self.changer().move_medium(slot, drive).unwrap();
     }
 
     /// The objects of both partitions as they are in the directory: name and content.
