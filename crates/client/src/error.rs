@@ -93,7 +93,7 @@ impl ClientError {
 }
 
 /// A path as text: what is not UTF-8 and control characters are escaped.
-pub(crate) fn escape(path: &[u8]) -> String {
+pub fn escape(path: &[u8]) -> String {
     let mut out = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {

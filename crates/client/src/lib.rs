@@ -9,5 +9,5 @@ mod error;
 
 pub use answer::FromReply;
 pub use connection::Connection;
-pub use error::ClientError;
+pub use error::{ClientError, escape};
 pub use types::api::*;

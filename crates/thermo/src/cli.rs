@@ -1,0 +1,127 @@
+//! Arguments and dispatch.
+
+use crate::cmd::*;
+use crate::context::{Context, Global};
+use crate::exit::{self, Exit};
+use crate::out::Out;
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+const ABOUT: &str = "Thermocline keeps files on disk and tape under one POSIX namespace.
+
+Paths: either below a mount of the node (as the shell shows them), or in the namespace, written tc:/dir/file.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "thermo", version, about = "Files on disk and tape under one namespace", long_about = ABOUT,
+          after_help = exit::HELP, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::Args),
+    Down(down::Args),
+    Status(status::Args),
+    Mount(mount::Args),
+    Umount(mount::UmountArgs),
+    Ls(ls::Args),
+    Stat(stat::Args),
+    Put(copy::PutArgs),
+    Get(copy::GetArgs),
+    Migrate(act::MigrateArgs),
+    Purge(act::PurgeArgs),
+    Stage(act::StageArgs),
+    Pin(pin::PinArgs),
+    Unpin(pin::UnpinArgs),
+    Request(request::Args),
+    Volume(volume::Args),
+    Drive(drive::Args),
+    Library(library::Args),
+    Class(class::Args),
+    Pool(pool::Args),
+    Check(check::Args),
+    Completions(completions::Args),
+}
+
+/// Runs the program.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let mut context = Context { global: cli.global, out: Out::new() };
+    let result = dispatch(&mut context, cli.command).and_then(|exit| context.out.finish().map(|()| exit));
+    let exit = result.unwrap_or_else(|error| match exit::of_error(&error) {
+        Some(code) => {
+            eprintln!("thermo: {error:#}");
+            code
+        }
+        None => Exit::OK,
+    });
+    ExitCode::from(exit.0)
+}
+
+fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
+    match command {
+        Command::Up(args) => up::run(context, args),
+        Command::Down(args) => down::run(context, args),
+        Command::Status(_) => status::run(context),
+        Command::Mount(args) => mount::run(context, args),
+        Command::Umount(args) => mount::unmount(context, args),
+        Command::Ls(args) => ls::run(context, args),
+        Command::Stat(args) => stat::run(context, args),
+        Command::Put(args) => copy::put(context, args),
+        Command::Get(args) => copy::get(context, args),
+        Command::Migrate(args) => act::migrate(context, args),
+        Command::Purge(args) => act::purge(context, args),
+        Command::Stage(args) => act::stage(context, args),
+        Command::Pin(args) => pin::pin(context, args),
+        Command::Unpin(args) => pin::unpin(context, args),
+        Command::Request(args) => request::run(context, args),
+        Command::Volume(args) => volume::run(context, args),
+        Command::Drive(args) => drive::run(context, args),
+        Command::Library(args) => library::run(context, args),
+        Command::Class(args) => class::run(context, args),
+        Command::Pool(args) => pool::run(context, args),
+        Command::Check(args) => check::run(context, args),
+        Command::Completions(args) => completions::run(context, args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Every command that does something shows an example, and every example parses.
+    #[test]
+    fn every_help_has_an_example_that_parses() {
+        fn leaves(command: &clap::Command, found: &mut Vec<(String, String)>) {
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|c| leaves(c, found));
+            } else {
+                let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
+                found.push((command.get_name().to_owned(), help));
+            }
+        }
+        let mut found = Vec::new();
+        leaves(&Cli::command(), &mut found);
+        for (name, help) in found {
+            let examples: Vec<_> = help.lines().map(str::trim).filter(|l| l.contains("thermo ")).collect();
+            assert!(!examples.is_empty(), "{name} has no example");
+            for example in examples {
+                let line = &example[example.find("thermo ").unwrap()..];
+                let words = line.split_whitespace().take_while(|w| !["|", ">", "#"].contains(w));
+                Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{name}: {example}: {e}"));
+            }
+        }
+    }
+}

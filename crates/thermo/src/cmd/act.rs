@@ -1,0 +1,147 @@
+//! `thermo migrate`, `thermo purge`, `thermo stage`: requests about files.
+
+use crate::context::{Context, selections};
+use crate::exit::{Exit, usage};
+use crate::progress::follow;
+use crate::render::request_line;
+use anyhow::{Context as _, Result};
+use client::Connection;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use types::RequestView;
+use wire::{Call, Selection};
+
+/// Longest list of paths read from standard input (bytes).
+const MOST_INPUT: u64 = 4 << 30;
+
+/// Which files, and whether to wait.
+#[derive(Debug, clap::Args)]
+pub struct Files {
+    /// Files and directories; `-` reads a list from standard input
+    #[arg(required_unless_present = "from_stdin")]
+    pub paths: Vec<OsString>,
+    /// Directories with all files below them
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Read paths from standard input, one per line, or separated by NUL if there is a NUL
+    #[arg(long)]
+    pub from_stdin: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Wait {
+    /// Wait until it is done and show progress; Ctrl-C ends the waiting only
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// Write the copies to tape that files still lack
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  thermo migrate --wait -r /mnt/tc/project\n  find /mnt/tc -name '*.nc' -print0 | thermo migrate --from-stdin"
+)]
+pub struct MigrateArgs {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Release the disk space of files whose copies are all on tape
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  thermo purge -r tc:/project/2024")]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Bring files back to disk
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  thermo stage --wait /mnt/tc/project/data.tar\n  thermo stage -r tc:/project"
+)]
+pub struct StageArgs {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Runs `thermo migrate`.
+pub fn migrate(context: &mut Context, args: MigrateArgs) -> Result<Exit> {
+    act(context, args.files, args.wait, Call::Migrate)
+}
+
+/// Runs `thermo purge`.
+pub fn purge(context: &mut Context, args: PurgeArgs) -> Result<Exit> {
+    act(context, args.files, args.wait, Call::Purge)
+}
+
+/// Runs `thermo stage`.
+pub fn stage(context: &mut Context, args: StageArgs) -> Result<Exit> {
+    act(context, args.files, args.wait, Call::Stage)
+}
+
+fn act(context: &mut Context, files: Files, wait: Wait, call: fn(Selection) -> Call) -> Result<Exit> {
+    let mut node = context.connect_patiently()?;
+    let mut views: Vec<RequestView> = Vec::new();
+    for selection in files.resolve(context, &mut node)? {
+        views.push(node.ask(&call(selection))?);
+    }
+    if wait.wait {
+        return follow(context, &mut node, views);
+    }
+    for view in &views {
+        if context.global.json {
+            context.out.json(view)?;
+        } else {
+            context.out.line(request_line(view))?;
+        }
+    }
+    if !context.global.json && views.iter().any(|v| v.request.finished.is_none()) {
+        context.out.line("watch with: thermo request watch")?;
+    }
+    Ok(Exit::OK)
+}
+
+impl Files {
+    /// The calls' selections, at least one.
+    pub fn resolve(self, context: &Context, node: &mut Connection) -> Result<Vec<Selection>> {
+        let mut typed: Vec<OsString> = self.paths;
+        let dash = typed.iter().any(|p| p == "-");
+        typed.retain(|p| p != "-");
+        if dash || self.from_stdin {
+            typed.extend(read_list(std::io::stdin().lock())?);
+        }
+        let parts = selections(context.paths(node, &typed)?, self.recursive);
+        if parts.is_empty() {
+            return Err(usage("the list of files is empty"));
+        }
+        Ok(parts)
+    }
+}
+
+fn read_list(input: impl Read) -> Result<Vec<OsString>> {
+    let mut bytes = Vec::new();
+    input.take(MOST_INPUT).read_to_end(&mut bytes).context("reading the list of files")?;
+    let separator = if bytes.contains(&0) { 0 } else { b'\n' };
+    let names = bytes.split(|&b| b == separator).filter(|name| !name.is_empty());
+    Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_split_at_lines_or_at_nul() {
+        let lines = read_list(&b"/a\n/b c\n\n/d"[..]).unwrap();
+        assert_eq!(lines, ["/a", "/b c", "/d"]);
+        let nul = read_list(&b"/a\nb\0/c\0"[..]).unwrap();
+        assert_eq!(nul, ["/a\nb", "/c"]);
+        assert!(read_list(&b""[..]).unwrap().is_empty());
+    }
+}

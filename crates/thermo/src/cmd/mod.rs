@@ -1,0 +1,19 @@
+//! One file per command.
+
+pub mod act;
+pub mod check;
+pub mod class;
+pub mod completions;
+pub mod copy;
+pub mod down;
+pub mod drive;
+pub mod library;
+pub mod ls;
+pub mod mount;
+pub mod pin;
+pub mod pool;
+pub mod request;
+pub mod stat;
+pub mod status;
+pub mod up;
+pub mod volume;

@@ -1,0 +1,159 @@
+//! `thermo request`.
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::out::Table;
+use crate::progress::follow;
+use crate::render::{request_line, request_state, time, time_or_dash, word};
+use crate::units::{size, span};
+use anyhow::Result;
+use client::Connection;
+use types::{Ino, ItemState, RequestId, RequestItemView, RequestView};
+use wire::Call;
+
+/// Requests: stage, migrate, purge, label
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List requests, newest first
+    #[command(after_help = "Example:\n  thermo request ls\n  thermo request ls --all --limit 20")]
+    Ls {
+        /// Ended ones too
+        #[arg(short, long)]
+        all: bool,
+        /// Most rows
+        #[arg(long, default_value_t = 100)]
+        limit: u32,
+    },
+    /// Show a request and its files
+    #[command(after_help = "Example:\n  thermo request show 12\n  thermo request show 12 --failed")]
+    Show {
+        /// Request
+        id: u64,
+        /// Only files that failed
+        #[arg(long)]
+        failed: bool,
+    },
+    /// Follow a request, or all open ones, to the end
+    #[command(after_help = "Example:\n  thermo request watch 12\n  thermo request watch")]
+    Watch {
+        /// Request
+        id: Option<u64>,
+    },
+    /// Withdraw a request; what is done stays done
+    #[command(after_help = "Example:\n  thermo request cancel 12")]
+    Cancel {
+        /// Request
+        id: u64,
+    },
+}
+
+/// Runs `thermo request`.
+pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
+    let mut node = context.connect_patiently()?;
+    match args.command {
+        Command::Ls { all, limit } => list(context, &mut node, all, limit),
+        Command::Show { id, failed } => show(context, &mut node, RequestId(id), failed),
+        Command::Watch { id: Some(id) } => {
+            let view = node.ask(&Call::Request(RequestId(id)))?;
+            follow(context, &mut node, vec![view])
+        }
+        Command::Watch { id: None } => {
+            let mut open: Vec<RequestView> = node.ask(&Call::Requests { all: false, limit: 1000 })?;
+            open.reverse();
+            if open.is_empty() && !context.global.json {
+                context.out.line("no request is open")?;
+            }
+            follow(context, &mut node, open)
+        }
+        Command::Cancel { id } => {
+            node.ask::<()>(&Call::Cancel(RequestId(id)))?;
+            context.out.line(format!("request {id} is withdrawn"))?;
+            Ok(Exit::OK)
+        }
+    }
+}
+
+fn list(context: &mut Context, node: &mut Connection, all: bool, limit: u32) -> Result<Exit> {
+    let views: Vec<RequestView> = node.ask(&Call::Requests { all, limit })?;
+    if context.global.json {
+        context.out.json(&views)?;
+        return Ok(Exit::OK);
+    }
+    let mut table =
+        Table::new(&["ID>", "KIND", "STATE", "DONE>", "FILES>", "BYTES>", "ETA>", "MADE", "WHAT"]);
+    for view in &views {
+        let r = &view.request;
+        table.row(vec![
+            r.id.to_string(),
+            word(&r.kind),
+            word(&r.state),
+            format!("{}%", view.percent),
+            format!("{}/{}", r.files_done, r.files_total),
+            size(r.bytes_total),
+            view.eta_s.map_or_else(|| "-".into(), span),
+            time(r.created, context.global.utc),
+            client::escape(r.subject.as_bytes()),
+        ]);
+    }
+    context.out.table(&table)?;
+    Ok(Exit::OK)
+}
+
+fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: bool) -> Result<Exit> {
+    let view: RequestView = node.ask(&Call::Request(id))?;
+    if context.global.json {
+        let mut items = Vec::new();
+        each_item(node, id, failed, &mut |item| {
+            items.push(item);
+            Ok(())
+        })?;
+        context.out.json(&serde_json::json!({ "request": view, "items": items }))?;
+        return Ok(Exit::OK);
+    }
+    let (r, utc) = (&view.request, context.global.utc);
+    let state = request_state(&context.out, r.state);
+    let out = &mut context.out;
+    out.line(request_line(&view))?;
+    out.line(format!("  state     {state} {}", view.doing))?;
+    out.line(format!("  what      {}", client::escape(r.subject.as_bytes())))?;
+    out.line(format!("  owner     uid {}", r.owner))?;
+    out.line(format!("  made      {}", time(r.created, utc)))?;
+    out.line(format!("  started   {}", time_or_dash(r.started, utc)))?;
+    out.line(format!("  ended     {}", time_or_dash(r.finished, utc)))?;
+    if view.queue_position > 0 {
+        out.line(format!("  position  {} in the queue", view.queue_position))?;
+    }
+    if !r.message.is_empty() {
+        out.line(format!("  message   {}", r.message))?;
+    }
+    each_item(node, id, failed, &mut |item| {
+        let state = match &item.state {
+            ItemState::Failed(why) => format!("failed: {why}"),
+            other => word(other),
+        };
+        out.line(format!("  {:<8} {}", state, client::escape(item.path.as_bytes())))
+    })?;
+    Ok(Exit::OK)
+}
+
+fn each_item(
+    node: &mut Connection,
+    id: RequestId,
+    failed: bool,
+    each: &mut dyn FnMut(RequestItemView) -> Result<()>,
+) -> Result<()> {
+    let mut after = Ino(0);
+    loop {
+        let page: Vec<RequestItemView> = node.ask(&Call::RequestItems { id, after, limit: 1000 })?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.ino;
+        let wanted = |item: &RequestItemView| !failed || matches!(item.state, ItemState::Failed(_));
+        page.into_iter().filter(wanted).try_for_each(&mut *each)?;
+    }
+}

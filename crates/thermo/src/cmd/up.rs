@@ -1,0 +1,174 @@
+//! `thermo up`: starts the node, in the background unless told otherwise.
+
+use super::status;
+use crate::context::{Context, absolute_text};
+use crate::exit::{Exit, usage};
+use crate::serve;
+use anyhow::{Context as _, Result, bail};
+use client::{ClientError, Connection};
+use node::Config;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use types::StatusView;
+use wire::Call;
+
+/// Longest part of the log shown when the start fails (bytes).
+const LOG_SHOWN: u64 = 4000;
+
+/// Start the node (all roles on this machine)
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  thermo up --mount /mnt/tc\n  thermo up --config /etc/thermo.toml\n  thermo --state-dir /tmp/try up\n\n\
+                        The configuration is --config, else config.toml in the state directory, else built in. The log is \
+                        thermo.log in the state directory; THERMO_LOG=debug makes it talkative."
+)]
+pub struct Args {
+    /// Stay in the foreground and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Mount the namespace here (made if it does not exist)
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Longest wait until it answers (seconds)
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+    /// Leave the terminal: for the background process of `up` itself
+    #[arg(long, hide = true)]
+    detach: bool,
+}
+
+/// Runs `thermo up`.
+pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
+    let config = config(context, &args)?;
+    if args.foreground {
+        if args.detach {
+            rustix::process::setsid().context("leaving the terminal")?;
+        }
+        return serve::run(config);
+    }
+    match Connection::open(&config.socket_path()) {
+        Ok(mut node) => {
+            let view: StatusView = node.ask(&Call::Status)?;
+            if !context.global.json {
+                context.out.line("the node is already up")?;
+            }
+            return report(context, &view);
+        }
+        Err(ClientError::Unreachable { .. }) => {}
+        Err(other) => return Err(other.into()),
+    }
+    let view = start(&config, &args)?;
+    report(context, &view)
+}
+
+fn report(context: &mut Context, view: &StatusView) -> Result<Exit> {
+    if context.global.json {
+        context.out.json(view)?;
+    } else {
+        status::summary(&mut context.out, view)?;
+    }
+    Ok(Exit::OK)
+}
+
+/// The configuration, with what the command line says on top.
+fn config(context: &Context, args: &Args) -> Result<Config> {
+    let global = &context.global;
+    let state_dir = global.state_dir();
+    let own = state_dir.join("config.toml");
+    let mut config = match &args.config {
+        Some(path) => Config::load(path).map_err(|e| usage(e.to_string()))?,
+        None if own.exists() => Config::load(&own).map_err(|e| usage(e.to_string()))?,
+        None => Config::default(),
+    };
+    // Only a file that was named may say where the state is, and the command line has the last word.
+    if args.config.is_none() || global.state_dir.is_some() {
+        config.state_dir = state_dir;
+    }
+    config.state_dir = std::path::absolute(&config.state_dir)?;
+    if global.socket.as_ref().is_some_and(|s| *s != config.socket_path()) {
+        return Err(usage(format!("the control socket is always {}", config.socket_path().display())));
+    }
+    if let Some(mount) = &args.mount {
+        config.mount = Some(absolute_text(mount)?.into());
+    }
+    if let Some(mount) = &config.mount
+        && mount.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    {
+        fs::create_dir_all(mount)
+            .with_context(|| format!("cannot make the mount point {}", mount.display()))?;
+    }
+    Ok(config)
+}
+
+/// Starts the background process and waits until it answers.
+fn start(config: &Config, args: &Args) -> Result<StatusView> {
+    let dir = &config.state_dir;
+    fs::create_dir_all(dir).with_context(|| format!("cannot make the state directory {}", dir.display()))?;
+    let log_path = dir.join("thermo.log");
+    let log = File::options().create(true).append(true).open(&log_path);
+    let log = log.with_context(|| format!("cannot write the log {}", log_path.display()))?;
+    let log_start = log.metadata()?.len();
+    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    command.arg("--state-dir").arg(dir).args(["up", "--foreground", "--detach"]);
+    if let Some(path) = &args.config {
+        command.arg("--config").arg(std::path::absolute(path)?);
+    }
+    if let Some(mount) = &config.mount {
+        command.arg("--mount").arg(mount);
+    }
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
+    let mut child = command.spawn().context("starting the background process")?;
+    match wait_ready(&mut child, config, Duration::from_secs(args.timeout)) {
+        Ok(view) => Ok(view),
+        Err(e) => {
+            Err(e.context(format!("the log {} ends:\n{}", log_path.display(), tail(&log_path, log_start))))
+        }
+    }
+}
+
+fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<StatusView> {
+    let end = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("the node ended at once ({status})");
+        }
+        match Connection::open(&config.socket_path())
+            .and_then(|mut node| node.ask::<StatusView>(&Call::Status))
+        {
+            Ok(view) if ready(&view, config) => return Ok(view),
+            Ok(_) | Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
+            Err(other) => return Err(other.into()),
+        }
+        if Instant::now() > end {
+            bail!(
+                "the node (process {}) does not answer yet; it goes on starting, ask with `thermo status`",
+                child.id()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A node that cannot mount says so in its log and ends, so a missing mount is only not there yet.
+fn ready(view: &StatusView, config: &Config) -> bool {
+    config.mount.is_none() || !view.mounts.is_empty()
+}
+
+/// What was written to the log since the start.
+fn tail(path: &Path, from: u64) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(path)?;
+        let from = from.max(file.metadata()?.len().saturating_sub(LOG_SHOWN));
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_SHOWN).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    };
+    read().unwrap_or_else(|e| format!("({e})"))
+}

@@ -1,0 +1,132 @@
+//! What every command needs: where the node is, how to print.
+
+use crate::out::Out;
+use crate::paths;
+use anyhow::Result;
+use client::Connection;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use types::StatusView;
+use wire::{Call, Selection};
+
+/// Paths of one request: a list longer than this becomes several requests (bytes).
+const SELECTION_BYTES: usize = 2 << 20;
+
+/// Options that all commands share.
+#[derive(Debug, clap::Args)]
+pub struct Global {
+    /// Directory of the node's catalogue, socket and log [default: $THERMO_STATE, else /var/lib/thermo for root, else
+    /// ~/.local/share/thermo]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Control socket of the node [default: control.sock in the state directory]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Show times in UTC
+    #[arg(long, global = true)]
+    pub utc: bool,
+}
+
+impl Global {
+    /// State directory in force.
+    pub fn state_dir(&self) -> PathBuf {
+        let given = self.state_dir.clone();
+        let given = given.or_else(|| std::env::var_os("THERMO_STATE").map(PathBuf::from));
+        given.unwrap_or_else(default_state_dir)
+    }
+
+    /// Control socket in force.
+    pub fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(|| self.state_dir().join("control.sock"))
+    }
+}
+
+fn default_state_dir() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/thermo");
+    }
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
+    let data = data.or_else(|| std::env::home_dir().map(|h| h.join(".local/share")));
+    data.unwrap_or_else(std::env::temp_dir).join("thermo")
+}
+
+/// One run of the program.
+pub struct Context {
+    /// Shared options.
+    pub global: Global,
+    /// Standard output.
+    pub out: Out,
+}
+
+impl Context {
+    /// Connects to the node.
+    pub fn connect(&self) -> Result<Connection> {
+        Ok(Connection::open(&self.global.socket())?)
+    }
+
+    /// Connects, and stays with a node that restarts.
+    pub fn connect_patiently(&self) -> Result<Connection> {
+        self.connect()?;
+        Ok(Connection::open_patient(&self.global.socket(), Duration::from_secs(60))?)
+    }
+
+    /// Namespace paths of what the user typed. The node is asked for its mounts only if needed.
+    pub fn paths(&self, node: &mut Connection, typed: &[OsString]) -> Result<Vec<Vec<u8>>> {
+        let local = typed.iter().any(|t| !t.as_encoded_bytes().starts_with(paths::PREFIX));
+        let mounts = if local { node.ask::<StatusView>(&Call::Status)?.mounts } else { Vec::new() };
+        typed.iter().map(|t| paths::namespace_path(t, &mounts)).collect()
+    }
+
+    /// Namespace path of one argument.
+    pub fn path(&self, node: &mut Connection, typed: &OsStr) -> Result<Vec<u8>> {
+        Ok(self.paths(node, &[typed.to_owned()])?.remove(0))
+    }
+}
+
+/// An absolute path for the node, which has another working directory.
+pub fn absolute_text(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path)?;
+    let text = path.into_os_string().into_string();
+    text.map_err(|p| crate::exit::usage(format!("{}: a mount point must be UTF-8", p.display())))
+}
+
+/// Cuts a list of paths into parts that fit into one call each.
+pub fn selections(paths: Vec<Vec<u8>>, recursive: bool) -> Vec<Selection> {
+    let mut parts = vec![Selection { paths: Vec::new(), recursive }];
+    let mut bytes = 0;
+    for path in paths {
+        bytes += path.len() + 10;
+        if bytes > SELECTION_BYTES {
+            parts.push(Selection { paths: Vec::new(), recursive });
+            bytes = path.len() + 10;
+        }
+        if let Some(last) = parts.last_mut() {
+            last.paths.push(path);
+        }
+    }
+    parts.retain(|p| !p.paths.is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_into_calls_that_fit() {
+        let paths: Vec<Vec<u8>> = (0..50_000).map(|i| format!("/{i:0>100}").into_bytes()).collect();
+        let parts = selections(paths.clone(), false);
+        assert!(parts.len() > 1);
+        for part in &parts {
+            let call = Call::Stage(part.clone());
+            assert!(wire::frame::encode(&call).unwrap().len() < wire::frame::MAX_PAYLOAD);
+        }
+        let together: Vec<Vec<u8>> = parts.into_iter().flat_map(|p| p.paths).collect();
+        assert_eq!(together, paths);
+        assert!(selections(Vec::new(), true).is_empty());
+    }
+}

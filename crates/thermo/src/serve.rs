@@ -1,0 +1,114 @@
+//! The node as a process: wiring of node, control socket and mount gateway, until told to stop.
+
+use crate::exit::Exit;
+use anyhow::{Context, Result};
+use fuse::{Mount, MountOptions};
+use node::{Config, Mounter, Node};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use types::ErrorClass;
+use wire::Failure;
+
+/// Runs a node until `thermo down`, SIGTERM or SIGINT.
+pub fn run(config: Config) -> Result<Exit> {
+    log();
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching signals")?;
+    let mount = config.mount.clone();
+    let node = Node::start(config)?;
+    let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
+    node.set_mounter(gateway.clone());
+    let server = node::serve(node.clone())?;
+    let waker = node.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            tracing::info!("signal {signal}: stopping");
+            waker.request_stop(true);
+        }
+    })?;
+    let mounted = mount.map_or(Ok(()), |path| gateway.mount(&path));
+    match &mounted {
+        Ok(()) => tracing::info!("ready"),
+        Err(_) => node.request_stop(true),
+    }
+    let graceful = node.wait_for_stop();
+    gateway.unmount_all();
+    drop(server);
+    node.stop(graceful);
+    tracing::info!("stopped");
+    mounted?;
+    Ok(Exit::OK)
+}
+
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("THERMO_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+/// Mounts of the namespace on this host.
+struct Gateway {
+    node: Weak<Node>,
+    mounts: Mutex<Vec<Mount>>,
+}
+
+impl Gateway {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Mount>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Programs that still use a mount keep what they have open until this process ends.
+    fn unmount_all(&self) {
+        for mount in self.lock().drain(..) {
+            if let Err(e) = mount.unmount() {
+                tracing::warn!("{e}; it is detached");
+                mount.detach();
+            }
+        }
+    }
+}
+
+fn failure(class: ErrorClass, message: impl ToString) -> Failure {
+    Failure { class, fs: None, message: message.to_string() }
+}
+
+impl Mounter for Gateway {
+    fn mount(&self, path: &Path) -> Result<(), Failure> {
+        let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
+        let mut options = MountOptions::default();
+        if !rustix::process::geteuid().is_root() {
+            options.allow_other = false;
+        }
+        let mount = fuse::mount(node, path, options).map_err(|e| failure(ErrorClass::Denied, e))?;
+        tracing::info!(
+            "mounted at {}, passthrough {}",
+            path.display(),
+            if mount.passthrough() { "on" } else { "off: data of resident files goes through this process" }
+        );
+        let mut mounts = self.lock();
+        mounts.retain(Mount::is_alive);
+        mounts.push(mount);
+        Ok(())
+    }
+
+    fn unmount(&self, path: &Path) -> Result<(), Failure> {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let mut mounts = self.lock();
+        let at = mounts.iter().position(|m| m.mountpoint() == real).ok_or_else(|| {
+            failure(ErrorClass::NotFound, format!("{}: is not mounted by this node", path.display()))
+        })?;
+        mounts[at].unmount().map_err(|e| failure(ErrorClass::Busy, e))?;
+        mounts.remove(at);
+        Ok(())
+    }
+
+    fn mounts(&self) -> Vec<PathBuf> {
+        self.lock().iter().filter(|m| m.is_alive()).map(|m| m.mountpoint().to_owned()).collect()
+    }
+}
