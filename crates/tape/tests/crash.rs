@@ -141,3 +141,36 @@ fn power_fails_while_recovering() {
         }
     }
 }
+
+/// We crash after an index was written and before the catalogue knows of it.
+#[test]
+fn an_index_that_was_not_recorded_is_kept() {
+    for orderly in [true, false] {
+        let rig = Rig::new(16 << 20, 1 << 20);
+        let mut drive = rig.load(BARCODE, 0);
+        let mut mounted = drive.mount(None).unwrap();
+        let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+        catalogue.append(&mut mounted, &batch(1)).unwrap();
+        let recorded = catalogue.clone();
+        let lost = catalogue.index(&mut mounted).unwrap();
+        match orderly {
+            true => drop(mounted.unload().unwrap()),
+            false => rig.power_cycle(),
+        }
+        let mut catalogue = recorded;
+        let mut mounted = drive.mount(None).unwrap();
+        let flushed = catalogue.append(&mut mounted, &batch(2)).unwrap();
+        assert!(flushed.append_block > lost.append_block);
+        assert_eq!(indexed_files(&mut mounted).0, lost.generation);
+        mounted.unload().unwrap();
+        // the catalogue still has the older generation, and that does not matter
+        let mut mounted = drive.mount(None).unwrap();
+        catalogue.append(&mut mounted, &batch(3)).unwrap();
+        let next = catalogue.index(&mut mounted).unwrap();
+        assert_eq!(next.generation, lost.generation + 1);
+        catalogue.verify(&mut mounted);
+        index_is_good(&mut mounted, &catalogue.files, catalogue.files.len());
+        let old = &rig.objects(BARCODE)[&format!("1_{}_R", lost.index_block)];
+        assert!(String::from_utf8_lossy(old).contains("<generationnumber>2</generationnumber>"));
+    }
+}
