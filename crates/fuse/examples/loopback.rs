@@ -12,8 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [dir, mountpoint, rest @ ..] = &args[..] else {
         return Err("usage: loopback <directory> <mount point> [--no-passthrough] [--threads N]".into());
     };
-    let mut options = fuse::MountOptions::default();
-    options.passthrough = !rest.iter().any(|a| a == "--no-passthrough");
+    let passthrough = !rest.iter().any(|a| a == "--no-passthrough");
+    let mut options = fuse::MountOptions { passthrough, ..fuse::MountOptions::default() };
     if let Some(n) = rest.iter().position(|a| a == "--threads").and_then(|i| rest.get(i + 1)) {
         options.threads = n.parse()?;
     }

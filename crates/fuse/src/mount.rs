@@ -202,12 +202,10 @@ impl Mount {
     /// [`MountError::Busy`] while files are open inside (it tries for a second), after which the mount goes on.
     pub fn unmount(&self) -> Result<(), MountError> {
         let mut running = self.running.lock();
-        if running.is_none() {
-            return Ok(());
-        }
+        let Some(Running { session, .. }) = &*running else { return Ok(()) };
         let mountpoint = || self.mountpoint.clone();
         let mut tries = 0;
-        while self.is_ours() {
+        while self.is_ours(session) {
             match unmount(&self.mountpoint, UnmountFlags::NOFOLLOW) {
                 Ok(()) => break,
                 Err(Sys::BUSY) if tries < BUSY_TRIES => std::thread::sleep(BUSY_PAUSE),
@@ -232,7 +230,7 @@ impl Mount {
     /// as long as it lives. Does nothing if already unmounted.
     pub fn detach(&self) {
         let Some(Running { session, helpers }) = self.running.lock().take() else { return };
-        if self.is_ours()
+        if self.is_ours(&session)
             && let Err(error) = unmount(&self.mountpoint, UnmountFlags::DETACH)
         {
             tracing::warn!(mountpoint = %self.mountpoint.display(), %error, "could not detach the mount; try `umount -l`");
@@ -249,11 +247,13 @@ impl Mount {
         }
     }
 
-    /// The uppermost mount at the path is the one made here. Nothing is asked of the file system itself.
-    fn is_ours(&self) -> bool {
+    /// The uppermost mount at the path is the one made here. (The device number is ours for as long as the session lives;
+    /// the kernel reuses it afterwards.)
+    fn is_ours(&self, session: &BackgroundSession) -> bool {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        statx(CWD, &self.mountpoint, flags, StatxFlags::empty())
-            .is_ok_and(|s| (s.stx_dev_major, s.stx_dev_minor) == self.device)
+        let seen = statx(CWD, &self.mountpoint, flags, StatxFlags::empty());
+        let same = seen.is_ok_and(|s| (s.stx_dev_major, s.stx_dev_minor) == self.device);
+        same && !session.guard.is_finished()
     }
 }
 

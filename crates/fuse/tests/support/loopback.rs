@@ -5,8 +5,8 @@
 use rustix::fs::{self as rfs, AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::mem::MaybeUninit;
 use std::ffi::CString;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -109,7 +109,11 @@ fn handle_of(dir: &OwnedFd, name: &[u8]) -> FsResult<KernelHandle> {
             if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 },
         )
     };
-    if rc == 0 { Ok(handle) } else { Err(fs_error(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap())) }
+    if rc == 0 {
+        Ok(handle)
+    } else {
+        Err(fs_error(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()))
+    }
 }
 
 fn open_handle(root: &OwnedFd, mut handle: KernelHandle) -> FsResult<OwnedFd> {
@@ -289,16 +293,17 @@ impl Loopback {
 
     /// The first `bytes` have come from tape; all of it makes the file resident.
     pub fn arrive(&self, ino: Ino, bytes: u64) {
-        let size = rfs::fstat(&self.node(ino).unwrap()).unwrap().st_size as u64;
+        let size = rfs::fstat(self.node(ino).unwrap()).unwrap().st_size as u64;
         let ready = {
             let mut tapes = self.tapes.lock().unwrap();
             let Some(tape) = tapes.get_mut(&ino) else { return };
             tape.arrived = bytes;
             let all = bytes >= size;
-            let (ready, rest) = std::mem::take(&mut tape.waiting).into_iter().partition(|(_, done)| match done {
-                Done::Read { offset, len, .. } => (offset + u64::from(*len)).min(size) <= bytes,
-                Done::Ready(_) => all,
-            });
+            let (ready, rest) =
+                std::mem::take(&mut tape.waiting).into_iter().partition(|(_, done)| match done {
+                    Done::Read { offset, len, .. } => (offset + u64::from(*len)).min(size) <= bytes,
+                    Done::Ready(_) => all,
+                });
             tape.waiting = rest;
             if all {
                 tapes.remove(&ino);
@@ -311,8 +316,20 @@ impl Loopback {
 
     /// The recall failed: everyone who waits gets EIO.
     pub fn fail(&self, ino: Ino) {
-        let all = self.tapes.lock().unwrap().get_mut(&ino).map(|t| std::mem::take(&mut t.waiting)).unwrap_or_default();
+        let all = self
+            .tapes
+            .lock()
+            .unwrap()
+            .get_mut(&ino)
+            .map(|t| std::mem::take(&mut t.waiting))
+            .unwrap_or_default();
         self.complete(all, Some(FsError::Io));
+    }
+
+    /// Every recall fails.
+    pub fn fail_all(&self) {
+        let all: Vec<Ino> = self.tapes.lock().unwrap().keys().copied().collect();
+        all.into_iter().for_each(|ino| self.fail(ino));
     }
 
     /// Tells the watchers, as another gateway would.
@@ -342,7 +359,8 @@ impl Loopback {
 
     fn list(&self, dir: Ino, cookie: u64, limit: usize) -> FsResult<(OwnedFd, Vec<DirEntry>)> {
         let node = self.node(dir)?;
-        let fd = rfs::openat(&node, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).fs()?;
+        let fd = rfs::openat(&node, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .fs()?;
         rfs::seek(&fd, rfs::SeekFrom::Start(cookie)).fs()?;
         let mut buffer = [MaybeUninit::uninit(); 32 << 10];
         let mut entries = Vec::with_capacity(limit);
@@ -399,7 +417,8 @@ impl FileApi for Loopback {
             rfs::ftruncate(&fd, size).fs()?;
         }
         if set.atime.is_some() || set.mtime.is_some() {
-            let times = rfs::Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            let times =
+                rfs::Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
             rfs::utimensat(&node, "", &times, AtFlags::EMPTY_PATH).fs()?;
         }
         self.attr(&node)
@@ -598,7 +617,11 @@ impl FileApi for Loopback {
     fn statfs(&self) -> FsResult<StatFs> {
         let s = rfs::fstatfs(&self.node(Ino::ROOT)?).fs()?;
         let unit = s.f_bsize as u64;
-        Ok(StatFs { total_bytes: s.f_blocks * unit, free_bytes: s.f_bavail * unit, files: s.f_files - s.f_ffree })
+        Ok(StatFs {
+            total_bytes: s.f_blocks * unit,
+            free_bytes: s.f_bavail * unit,
+            files: s.f_files - s.f_ffree,
+        })
     }
 
     fn getxattr(&self, _: &Cx, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
