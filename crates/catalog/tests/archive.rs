@@ -357,6 +357,38 @@ fn pins_and_classes_keep_files_on_disk() {
 }
 
 #[test]
+fn no_object_is_released_before_a_changed_class_has_reached_its_file() {
+    let f = memory();
+    let x = file(&f, "x", 1, 500, 100);
+    migrate(&f, x, 1, 500, 110);
+    f.catalog.put_class(&class("default", &["pool-a", "pool-b", "pool-a"])).expect("class");
+    let release = || f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(500, 100));
+    assert!(refused(release()).contains("has not reached"));
+    while f.catalog.refresh_classes(2, t(120)).expect("refresh") {}
+    assert!(refused(release()).contains("1 of 3"));
+    assert_eq!(
+        f.catalog.candidate(x).expect("read").expect("lacks one").missing,
+        [(CopyNo(3), "pool-a".into())]
+    );
+    f.check();
+}
+
+#[test]
+fn a_copy_of_an_orphan_is_dead_and_goes_with_it() {
+    let f = memory();
+    let x = file(&f, "x", 1, 500, 100);
+    record(&f.catalog, "VA0001L9", 110, vec![segment(x, Version(1), 1, 500, (0, 500), 0)]);
+    f.catalog.unlink(&root(120), R, b"x", &|_| true).expect("unlink");
+    f.check();
+    let outcome = record(&f.catalog, "VB0001L9", 130, vec![segment(x, Version(1), 2, 500, (0, 500), 0)]);
+    assert!(matches!(outcome[0], RecordOutcome::Stale { .. }));
+    f.check();
+    assert_eq!(f.catalog.reap(x).expect("reap"), Some(ObjectId(1)));
+    assert_eq!(f.catalog.volume(&"VA0001L9".into()).expect("read").expect("there").live_files, 0);
+    f.check();
+}
+
+#[test]
 fn copies_follow_a_file_into_another_class() {
     let f = memory();
     let x = file(&f, "x", 1, 500, 100);
@@ -457,6 +489,35 @@ fn requests_count_their_items_and_end_with_the_last() {
     assert!(c.requests_for(Ino(9)).expect("list").is_empty());
     assert_eq!(c.prune_requests(t(100), 10).expect("prune"), 3);
     assert!(c.requests(true, 10).expect("list").is_empty());
+    f.check();
+}
+
+#[test]
+fn objects_are_unowned_exactly_while_no_inode_has_them() {
+    let f = memory();
+    let c = &f.catalog;
+    let ids = c.alloc_objects(3).expect("allocate");
+    let object = |i: u64| ObjectId(ids.start + i);
+    let unowned = || c.unowned_objects(ObjectId(0), 10).expect("list");
+    assert_eq!(unowned(), [object(0), object(1), object(2)]);
+    assert_eq!(c.unowned_objects(object(0), 1).expect("page"), [object(1)]);
+    assert!(c.unowned_objects(ObjectId(0), 0).expect("nothing asked").is_empty());
+    let x = file(&f, "x", object(0).0, 500, 100);
+    assert_eq!(unowned(), [object(1), object(2)]);
+    c.new_content(&root(110), x, object(1), &stamp(0, 110)).expect("truncate");
+    assert_eq!(unowned(), [object(0), object(2)], "the old content's object is free");
+    f.check();
+    observe(&f, x, object(1).0, stamp(500, 120), true, 120);
+    migrate(&f, x, 2, 500, 130);
+    c.release_object(x, Version(2), object(1), &stamp(500, 120)).expect("purge");
+    assert_eq!(unowned(), [object(0), object(1), object(2)]);
+    assert!(c.set_resident(x, Version(2), object(2), &stamp(500, 140), t(140)).expect("recall"));
+    assert_eq!(unowned(), [object(0), object(1)]);
+    f.check();
+    c.unlink(&root(150), R, b"x", &|_| false).expect("unlink");
+    assert_eq!(unowned().len(), 3);
+    c.forget_objects(&unowned()).expect("forget");
+    assert!(unowned().is_empty());
     f.check();
 }
 

@@ -85,6 +85,12 @@ impl DiskTarget {
         fs::fsync(&object).map_err(|e| DiskError::on("syncing", object, e))
     }
 
+    /// Makes everything written to this target so far durable, times and names included: one syncfs serves any number
+    /// of objects.
+    pub fn sync_fs(&self) -> Result<()> {
+        fs::syncfs(&self.root).map_err(|e| DiskError::at("syncing", self.dir(), e))
+    }
+
     /// The ranges of `0..size` that hold data, in order, found step by step (SEEK_DATA, SEEK_HOLE). What lies between
     /// is zeros. Moves the file offset of the descriptor.
     pub fn data_ranges<'a>(&self, object: &'a impl AsFd, size: u64) -> DataRanges<'a> {

@@ -20,8 +20,8 @@ pub struct DiskTarget {
     dir: PathBuf,
     uuid: String,
     objects: OwnedFd,
-    /// Holds the lock.
-    _root: OwnedFd,
+    /// Holds the lock, and since the start sees every error of writing back.
+    pub(crate) root: OwnedFd,
 }
 
 impl DiskTarget {
@@ -45,7 +45,7 @@ impl DiskTarget {
         }
         let uuid = marker::read_or_make(dir, &root)?;
         let objects = open_objects(dir, &root)?;
-        Ok(Self { dir: dir.to_path_buf(), uuid, objects, _root: root })
+        Ok(Self { dir: dir.to_path_buf(), uuid, objects, root })
     }
 
     /// Directory of the target.

@@ -1,1 +1,27 @@
-//! node
+//! The services of a node: where catalogue, disk, policy, scheduler and tape meet.
+//!
+//! * [`Node`] owns everything and implements `FileApi`; `Node::call` answers administration.
+//! * `files`: open files, reads and writes, recalls, space. `governor`: drives the policy. `archive`: the event loop that
+//!   drives the scheduler, one worker per drive. `admin`: calls. `check`: catalogue against disk and cartridges.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod archive;
+mod check;
+pub mod config;
+mod error;
+mod files;
+mod governor;
+mod node;
+mod server;
+mod startup;
+
+pub use admin::Session;
+pub use config::{Config, ConfigError, Size};
+pub use node::{Mounter, Node};
+pub use server::{Server, serve};
+
+/// The wall clock, read only in this room and above.
+pub(crate) fn now() -> types::Time {
+    std::time::SystemTime::now().into()
+}

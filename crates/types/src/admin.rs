@@ -201,8 +201,6 @@ pub struct DiskView {
     pub used: u64,
     /// Bytes free on the file system below.
     pub fs_free: u64,
-    /// Number of objects.
-    pub objects: u64,
     /// Bytes that could be released at once (all copies on tape, not pinned, not open).
     pub purgeable: u64,
     /// Purge starts above this many used bytes ...

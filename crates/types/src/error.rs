@@ -100,6 +100,9 @@ pub enum FsError {
     /// ESTALE
     #[error("stale inode")]
     Stale,
+    /// ENXIO: seek for data or a hole beyond the end of the file.
+    #[error("no data beyond this offset")]
+    NoData,
     /// EOPNOTSUPP
     #[error("not supported")]
     NotSupported,
@@ -113,7 +116,7 @@ impl FsError {
     pub fn class(self) -> ErrorClass {
         use FsError as E;
         match self {
-            E::NotFound | E::NoAttribute | E::Stale | E::BadHandle => ErrorClass::NotFound,
+            E::NotFound | E::NoAttribute | E::NoData | E::Stale | E::BadHandle => ErrorClass::NotFound,
             E::Exists => ErrorClass::Exists,
             E::NotADirectory | E::IsADirectory | E::NotEmpty | E::TooManyLinks | E::Loop => ErrorClass::Namespace,
             E::AccessDenied | E::NotPermitted | E::ReadOnly => ErrorClass::Denied,

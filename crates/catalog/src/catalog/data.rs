@@ -19,7 +19,10 @@ impl Catalog {
     }
 
     /// Up to `limit` objects after `after` that belong to no inode: allocated but not yet given to one, or given up by
-    /// one. Those that nobody is about to use may be removed from disk after [`Catalog::sync`], then forgotten.
+    /// one. Those that nobody is about to use may be removed from disk after [`Catalog::sync`], then forgotten. The answer
+    /// is a moment in the past: an object in it may have an owner by the time it is looked at. Who removes must rule out,
+    /// from before the listing until the removal, that anybody gives these objects to an inode; or ask `object_owner`
+    /// again once nobody can.
     pub fn unowned_objects(&self, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
         self.read(|v| unowned::list(v, after, limit))
     }

@@ -1,6 +1,7 @@
 //! Inodes against directories and indexes.
 
 use super::Check;
+use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys::{self, part, sum};
 use crate::ops::{names, version, xattr};
@@ -19,6 +20,9 @@ pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
         }
         let rec = InodeRec::decode(ino, &value)?;
         derived(c, &rec)?;
+        let class = c.read(|v| v.class(rec.class))?.name.clone();
+        let current = c.read(|v| classes::current(v.r, &class))?;
+        c.expect(current.is_some(), || format!("inode {ino} has class {class}, which is missing"));
         archive(c, &rec)?;
         let xattrs: usize = c.read(|v| xattr::all(v, &rec))?.iter().map(|(name, _)| name.len() + 1).sum();
         c.expect(xattrs == rec.xattrs as usize, || {
@@ -175,8 +179,16 @@ pub(super) fn entries(c: &mut Check<'_>) -> Result<()> {
     })
 }
 
-/// Marks belong to inodes.
+/// Marks belong to inodes, and no object is owned and unowned at once.
 pub(super) fn marks(c: &mut Check<'_>) -> Result<()> {
+    c.table(&[keys::UNOWNED], |c, (key, _)| {
+        let object = ObjectId(keys::number_at(&key, 1).unwrap_or(0));
+        let owner = c.catalog.object_owner(object)?;
+        c.expect(owner.is_none(), || {
+            format!("object {object} counts as unowned, but inode {owner:?} has it")
+        });
+        Ok(())
+    })?;
     for (table, what) in [(keys::ORPHAN, "orphan"), (keys::WRITING, "writing"), (keys::LINK, "link")] {
         c.table(&[table], |c, (key, _)| {
             let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));

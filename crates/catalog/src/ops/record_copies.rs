@@ -76,7 +76,7 @@ fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<
         return Ok(Standing::Unfit("its digest differs from the one recorded for this version".into()));
     }
     if rec.nlink == 0 {
-        return Ok(dead(true, "the file was deleted".into()));
+        return Ok(dead(false, "the file was deleted".into()));
     }
     if f.has_copy(s.copy.0) {
         return Ok(dead(false, format!("copy {} is recorded already", s.copy)));

@@ -1,6 +1,7 @@
 //! A file gets its content back on disk, or gives it up; and when it was used last.
 
 use super::observe::same_content;
+use crate::classes;
 use crate::rec::InodeRec;
 use crate::store::{Tx, View};
 use crate::{CatalogError, Result};
@@ -23,7 +24,7 @@ pub fn set_resident(
     let Some(old) = tx.try_load(ino)? else { return Ok(false) };
     let mut rec = old.clone();
     let Some(f) = &mut rec.file else { return Ok(false) };
-    if f.version != version || f.object.is_some() {
+    if f.version != version || f.object.is_some() || f.copies == 0 {
         return Ok(false);
     }
     if stamp.size != rec.size {
@@ -53,10 +54,13 @@ pub fn release_object(
     let mut rec = old.clone();
     let Some(f) = &mut rec.file else { return Err(FsError::Invalid.into()) };
     let missing = f.missing(&class).count();
+    let rules = classes::require(&*tx.w, &class.name)?;
     let why = if f.version != version || f.object != Some(object) {
         "it has other content by now".to_owned()
     } else if !f.sealed || !f.stamp.is_some_and(|s| same_content(&s, expect)) {
         "its content changed since it was closed; migrate it again".to_owned()
+    } else if rules != old.class {
+        format!("class {} was changed and the change has not reached it yet; try again later", class.name)
     } else if class.copies.is_empty() {
         format!("class {} makes no copies on tape", class.name)
     } else if missing > 0 {

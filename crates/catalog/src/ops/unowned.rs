@@ -8,6 +8,9 @@ use types::ObjectId;
 /// Up to `limit` unowned objects after `after`.
 pub fn list(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
     let mut found = Vec::new();
+    if limit == 0 {
+        return Ok(found);
+    }
     let from = keys::after(&keys::unowned(after));
     view.r.scan(&from, &keys::end(&[keys::UNOWNED]), &mut |k, _| {
         found.extend(keys::number_at(k, 1).map(ObjectId));

@@ -9,6 +9,7 @@ use catalog::{Catalog, CatalogError, New, RecordOutcome, check};
 use common::*;
 use kv::Durability;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
 use std::collections::{BTreeMap, BTreeSet};
 use types::api::XattrMode;
 use types::*;
@@ -483,16 +484,16 @@ fn random(cases: u32, length: usize, fixture: fn() -> Fixture) {
 }
 
 fn fresh_seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0)
+    let mut runner = proptest::test_runner::TestRunner::default();
+    any::<u64>().new_tree(&mut runner).expect("any number will do").current()
 }
 
 #[test]
 fn the_catalogue_does_what_the_model_does_on_the_memory_engine() {
-    random(200, 250, memory);
+    random(500, 250, memory);
 }
 
 #[test]
 fn the_catalogue_does_what_the_model_does_on_lmdb() {
-    random(15, 250, lmdb);
+    random(25, 250, lmdb);
 }

@@ -1,0 +1,115 @@
+//! Damaged values are named, and never a panic.
+
+mod common;
+
+use catalog::{Catalog, CatalogError, New, check};
+use common::*;
+use kv::{Durability, Engine, KvError, MemoryEngine};
+use proptest::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use types::*;
+
+fn filled() -> (Arc<MemoryEngine>, Catalog) {
+    let engine = Arc::new(MemoryEngine::new());
+    let c = Catalog::open(engine.clone(), t(1)).expect("opens");
+    c.put_pool(&Pool { name: "p".into(), max_volumes: 0 }).expect("pool");
+    c.put_class(&class("default", &["p"])).expect("class");
+    while c.refresh_classes(10, t(1)).expect("refresh") {}
+    c.put_volume(&volume("V1", "p")).expect("volume");
+    let x = c.create(&root(2), Ino::ROOT, b"x", &New::file(0o644, ObjectId(1))).expect("create").attr.ino;
+    c.observe(&root(3), x, ObjectId(1), &stamp(10, 3), true, Durability::Relaxed).expect("observe");
+    record(&c, "V1", 4, vec![segment(x, Version(1), 1, 10, (0, 10), 0)]);
+    let link = New { target: Some(b"x".to_vec()), ..New::node(FileKind::Symlink, 0) };
+    c.create(&root(5), Ino::ROOT, b"l", &link).expect("symlink");
+    (engine, c)
+}
+
+fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) {
+    engine.write_dyn(Durability::Relaxed, &mut |w| w.put(key, value)).expect("put");
+}
+
+fn all(engine: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs = Vec::new();
+    let read: Result<(), KvError> = engine.read_dyn(&mut |r| {
+        r.scan(&[0], &[0xff], &mut |k, v| {
+            pairs.push((k.to_vec(), v.to_vec()));
+            ControlFlow::Continue(())
+        })
+    });
+    read.expect("scan");
+    pairs
+}
+
+#[test]
+fn a_damaged_inode_is_named() {
+    let (engine, c) = filled();
+    let x = c.lookup(Ino::ROOT, b"x").expect("there").attr.ino;
+    let mut key = vec![0x10];
+    key.extend_from_slice(&x.0.to_be_bytes());
+    key.push(0);
+    put(&*engine, &key, &[1, 0]);
+    match c.inode(x).expect_err("damaged") {
+        CatalogError::Corrupt { what: "inode", id, .. } => assert_eq!(id, x.to_string()),
+        other => panic!("{other}"),
+    }
+    assert!(!check::verify(&c).is_empty());
+}
+
+#[test]
+fn a_newer_catalogue_is_refused() {
+    let (engine, c) = filled();
+    drop(c);
+    put(&*engine, &[0x01, 0x00], &[9, 0, 0]);
+    let e = Catalog::open(engine, t(9)).err().expect("refused").to_string();
+    assert!(e.contains("newer release"), "{e}");
+}
+
+#[test]
+fn the_self_check_finds_each_missing_key() {
+    let (engine, _) = filled();
+    for (key, value) in all(&*engine) {
+        // meta data and the empty counters of sums that are zero are not findings; neither is a first access to a pool
+        let zero = value == 0i64.to_le_bytes();
+        if matches!(key[0], 0x01 | 0x41) || zero || (key[0] == 0x10 && key[9] == 3) {
+            continue;
+        }
+        // a class record that no inode has any more is not missed
+        let used =
+            |k: &[u8], v: &[u8]| k[..2] == [0x22, 0] && v != 0i64.to_le_bytes() && k.ends_with(&key[2..]);
+        if key[..2] == [0x40, 1] && !all(&*engine).iter().any(|(k, v)| used(k, v)) {
+            continue;
+        }
+        engine.write_dyn(Durability::Relaxed, &mut |w| w.delete(&key)).expect("delete");
+        let c = Catalog::open(engine.clone(), t(9)).expect("opens");
+        assert!(!check::verify(&c).is_empty(), "nobody misses {key:02x?}");
+        put(&*engine, &key, &value);
+        let c = Catalog::open(engine.clone(), t(9)).expect("opens");
+        assert_eq!(check::verify(&c), Vec::<String>::new(), "{key:02x?} is back");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_value_makes_it_panic(pick in any::<prop::sample::Index>(), garbage in prop::collection::vec(any::<u8>(), 0..40)) {
+        let (engine, _) = filled();
+        let pairs = all(&*engine);
+        let (key, value) = &pairs[pick.index(pairs.len())];
+        let mut bytes = value.clone();
+        for (b, g) in bytes.iter_mut().skip(1).zip(&garbage) {
+            *b ^= g;
+        }
+        put(&*engine, key, &bytes);
+        let Ok(c) = Catalog::open(engine.clone(), t(9)) else { return Ok(()) };
+        check::verify(&c);
+        let x = c.lookup(Ino::ROOT, b"x").map(|i| i.attr.ino);
+        if let Ok(x) = x {
+            drop((c.path_of(x), c.versions(x), c.candidate(x), c.observe(&root(9), x, ObjectId(1), &stamp(11, 9), true, Durability::Relaxed)));
+        }
+        drop((c.readdir_plus(Ino::ROOT, 0, 10), c.totals(), c.usage(0), c.volumes(), c.volume_files(&"V1".into(), 0, 10)));
+        drop((c.candidates(t(99), None, 9), c.purge_candidates(None, 9), c.classes(), c.resolve(&root(9), b"/l", true)));
+        drop(c.unlink(&root(10), Ino::ROOT, b"x", &|_| false));
+    }
+}

@@ -1,0 +1,195 @@
+//! File access over a socket: the caller is whoever the kernel says is at the other end.
+
+use crate::Node;
+use crate::error::{failure, fs_failure};
+use std::collections::HashSet;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use types::api::{FileApi, NewNode, OpenFlags, Opened, XattrMode};
+use types::*;
+use wire::{Answer, Failure, FileCall, Reply};
+
+/// Longest read or write of one call (bytes).
+const MAX_IO: usize = 1 << 20;
+
+/// What one connection has open; released when it ends.
+#[derive(Default)]
+pub struct Session {
+    handles: HashSet<Handle>,
+}
+
+impl Node {
+    /// Releases what a connection left open.
+    pub fn end_session(&self, session: Session) {
+        for handle in session.handles {
+            self.release(handle);
+        }
+    }
+
+    pub(super) fn file_call(
+        &self,
+        cx: &Cx,
+        session: &mut Session,
+        call: FileCall,
+    ) -> Result<Answer, Failure> {
+        let what = describe(&call);
+        self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
+        let answer = match call {
+            FileCall::Create { parent, name, mode, exclusive } => {
+                let flags = OpenFlags { write: true, exclusive, ..OpenFlags::default() };
+                self.create(cx, parent, &name, mode, flags).map(|o| opened(session, o, true))
+            }
+            FileCall::Open { ino, write, truncate } => {
+                self.may_open(cx, ino, write).map_err(|e| fs_failure(&what, e))?;
+                let flags = OpenFlags { read: !write, write, truncate, ..OpenFlags::default() };
+                self.open(cx, ino, flags).map(|o| opened(session, o, write))
+            }
+            FileCall::Read { handle, offset, len } => {
+                self.read_now(session, handle, offset, len).map(Answer::from)
+            }
+            FileCall::Write { handle, offset, data } => {
+                let mine = session.handles.contains(&handle) && data.len() <= MAX_IO;
+                let written = if mine { self.write(handle, offset, &data) } else { Err(FsError::BadHandle) };
+                written.map(|n| Reply::Count(n as u64).into())
+            }
+            FileCall::Release { handle, sync } => {
+                if !session.handles.remove(&handle) {
+                    return Err(fs_failure(&what, FsError::BadHandle));
+                }
+                let synced = if sync { self.fsync(handle, false) } else { Ok(()) };
+                self.release(handle);
+                synced.map(|()| Reply::Done.into())
+            }
+            other => self.name_call(cx, other).map(Answer::from),
+        };
+        answer.map_err(|e| fs_failure(&what, e))
+    }
+
+    fn name_call(&self, cx: &Cx, call: FileCall) -> Result<Reply, FsError> {
+        Ok(match call {
+            FileCall::Lookup { parent, name } => Reply::Attr(self.lookup(cx, parent, &name)?),
+            FileCall::Resolve { path } => {
+                let inode = self.catalog.resolve(cx, &path, false).map_err(|e| e.fs())?;
+                Reply::Attr(self.shown(inode))
+            }
+            FileCall::GetAttr(ino) => Reply::Attr(self.getattr(cx, ino)?),
+            FileCall::SetAttr { ino, set } => Reply::Attr(self.setattr(cx, ino, &set)?),
+            FileCall::ReadDir { dir, after, limit } => {
+                Reply::Entries(self.readdir_plus(cx, dir, after, limit.clamp(1, 5_000) as usize)?)
+            }
+            FileCall::ReadLink(ino) => Reply::Bytes(self.readlink(cx, ino)?),
+            FileCall::Mkdir { parent, name, mode } => Reply::Attr(self.mkdir(cx, parent, &name, mode)?),
+            FileCall::Symlink { parent, name, target } => {
+                Reply::Attr(self.symlink(cx, parent, &name, &target)?)
+            }
+            FileCall::Link { ino, parent, name } => Reply::Attr(self.link(cx, ino, parent, &name)?),
+            FileCall::Mknod { parent, name, kind, mode, rdev } => {
+                Reply::Attr(self.mknod(cx, parent, &name, &NewNode { kind, mode, rdev })?)
+            }
+            FileCall::SetXattr { ino, name, value } => {
+                self.setxattr(cx, ino, &name, &value, XattrMode::Any)?;
+                Reply::Done
+            }
+            FileCall::Xattrs(ino) => {
+                let value = |name: Vec<u8>| Ok((name.clone(), self.getxattr(cx, ino, &name)?));
+                Reply::Xattrs(
+                    self.listxattr(cx, ino)?.into_iter().map(value).collect::<Result<_, FsError>>()?,
+                )
+            }
+            FileCall::Unlink { parent, name } => {
+                self.unlink(cx, parent, &name)?;
+                Reply::Done
+            }
+            FileCall::Sync => {
+                self.sync_names()?;
+                Reply::Done
+            }
+            _ => return Err(FsError::NotSupported),
+        })
+    }
+
+    /// Waits for tape if need be; the connection waits with it.
+    fn read_now(&self, session: &Session, handle: Handle, offset: u64, len: u32) -> Result<Reply, FsError> {
+        if !session.handles.contains(&handle) {
+            return Err(FsError::BadHandle);
+        }
+        let (done, result) = crossbeam_channel::bounded(1);
+        let send = Box::new(move |r| drop(done.send(r)));
+        self.read(handle, offset, len.min(MAX_IO as u32), send);
+        result.recv().unwrap_or(Err(FsError::Io)).map(Reply::Bytes)
+    }
+
+    /// Inode numbers give no way around the directories above: a caller who is not the administrator must be able to
+    /// walk to them.
+    fn check_reach(&self, cx: &Cx, call: &FileCall) -> Result<(), FsError> {
+        let (ino, want) = match call {
+            FileCall::Lookup { parent, .. } => (*parent, 1),
+            FileCall::ReadDir { dir, .. } => (*dir, 4),
+            FileCall::GetAttr(ino) | FileCall::ReadLink(ino) => (*ino, 0),
+            FileCall::Xattrs(ino) => (*ino, 4),
+            FileCall::SetAttr { ino, .. } | FileCall::SetXattr { ino, .. } | FileCall::Link { ino, .. } => {
+                (*ino, 0)
+            }
+            FileCall::Open { ino, .. } => (*ino, 0),
+            FileCall::Mkdir { parent, .. }
+            | FileCall::Unlink { parent, .. }
+            | FileCall::Symlink { parent, .. }
+            | FileCall::Mknod { parent, .. }
+            | FileCall::Create { parent, .. } => (*parent, 1),
+            _ => return Ok(()),
+        };
+        if self.is_admin(cx) {
+            return Ok(());
+        }
+        let path = self.catalog.path_of(ino).map_err(|e| e.fs())?;
+        let inode = self.catalog.resolve(cx, &path, false).map_err(|e| e.fs())?;
+        if let FileCall::SetAttr { set, .. } = call
+            && set.size.is_some()
+        {
+            self.catalog.access(cx, &inode.attr, 2).map_err(|e| e.fs())?;
+        }
+        if want == 0 { Ok(()) } else { self.catalog.access(cx, &inode.attr, want).map_err(|e| e.fs()) }
+    }
+
+    fn may_open(&self, cx: &Cx, ino: Ino, write: bool) -> Result<(), FsError> {
+        let inode = self.catalog.inode(ino).map_err(|e| e.fs())?;
+        self.catalog.access(cx, &inode.attr, if write { 2 } else { 4 }).map_err(|e| e.fs())
+    }
+}
+
+fn opened(session: &mut Session, opened: Opened, write: bool) -> Answer {
+    session.handles.insert(opened.handle);
+    // The node's own descriptor can write: a reader gets one that cannot.
+    let descriptor = opened.backing.and_then(|fd| if write { Some(fd) } else { reopen_read_only(&fd).ok() });
+    let direct = descriptor.is_some();
+    Answer { reply: Reply::Opened { handle: opened.handle, attr: opened.attr, direct }, descriptor }
+}
+
+fn reopen_read_only(fd: &OwnedFd) -> Result<Arc<OwnedFd>, Failure> {
+    use rustix::fs::{Mode, OFlags};
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map(Arc::new)
+        .map_err(|e| failure(ErrorClass::Retry, format!("a disk object cannot be opened again: {e}")))
+}
+
+fn describe(call: &FileCall) -> String {
+    let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
+    match call {
+        FileCall::Resolve { path } => name(path),
+        FileCall::Lookup { name: n, .. }
+        | FileCall::Mkdir { name: n, .. }
+        | FileCall::Unlink { name: n, .. }
+        | FileCall::Symlink { name: n, .. }
+        | FileCall::Link { name: n, .. }
+        | FileCall::Mknod { name: n, .. }
+        | FileCall::Create { name: n, .. } => format!("`{}`", name(n)),
+        FileCall::GetAttr(ino) | FileCall::ReadLink(ino) | FileCall::Xattrs(ino) => format!("inode {ino}"),
+        FileCall::SetAttr { ino, .. } | FileCall::Open { ino, .. } | FileCall::SetXattr { ino, .. } => {
+            format!("inode {ino}")
+        }
+        FileCall::ReadDir { dir, .. } => format!("directory inode {dir}"),
+        FileCall::Read { .. } | FileCall::Write { .. } | FileCall::Release { .. } => "open file".into(),
+        FileCall::Sync => "sync".into(),
+    }
+}

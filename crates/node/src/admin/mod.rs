@@ -1,0 +1,161 @@
+//! Answers to [`wire::Call`]: one match, one function per call.
+
+mod access;
+mod classes;
+mod select;
+mod view;
+
+use crate::Node;
+use crate::error::{failure, fs_failure, refused};
+use types::api::FileApi;
+use types::*;
+use wire::{Answer, Call, Failure, Reply};
+
+pub use access::Session;
+
+impl Node {
+    /// Root, or the user who runs the node.
+    pub(crate) fn is_admin(&self, cx: &Cx) -> bool {
+        cx.uid == 0 || cx.uid == self.uid
+    }
+
+    fn admin_only(&self, cx: &Cx, what: &str) -> Result<(), Failure> {
+        if self.is_admin(cx) {
+            return Ok(());
+        }
+        Err(fs_failure(
+            &format!("{what} is for the administrator (root or uid {})", self.uid),
+            FsError::NotPermitted,
+        ))
+    }
+
+    /// Answers a call of a connection.
+    ///
+    /// # Errors
+    /// Ready to be shown to the user.
+    pub fn call(&self, cx: &Cx, session: &mut Session, call: Call) -> Result<Answer, Failure> {
+        let reply = match call {
+            Call::File(call) => return self.file_call(cx, session, call),
+            Call::Status => Reply::Status(Box::new(self.status()?)),
+            Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
+            Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
+            Call::Stage(files) => self.request_reply(self.stage(cx, &files)?),
+            Call::Migrate(files) => self.request_reply(self.migrate(cx, &files)?),
+            Call::Purge(files) => self.request_reply(self.purge(cx, &files)?),
+            Call::Pin { files, pin } => Reply::Count(self.pin(cx, &files, pin)?),
+            Call::Requests { all, limit } => self.requests(all, limit)?,
+            Call::Request(id) => self.request_reply(self.request(id)?),
+            Call::RequestItems { id, after, limit } => self.request_items(id, after, limit)?,
+            Call::Cancel(id) => self.cancel(cx, id).map(|()| Reply::Done)?,
+            Call::Volumes => Reply::Volumes(self.volume_views()?),
+            Call::Volume(barcode) => Reply::Volume(Box::new(self.volume_view(&barcode)?)),
+            Call::VolumeFiles { volume, skip, limit } => self.volume_files(&volume, skip, limit)?,
+            Call::Drives => Reply::Drives(self.archive.view().drives),
+            Call::Library => Reply::Library(self.archive.view().library),
+            Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
+            Call::Pools => Reply::Pools(self.pool_views()?),
+            call => self.admin_call(cx, call)?,
+        };
+        Ok(reply.into())
+    }
+
+    fn admin_call(&self, cx: &Cx, call: Call) -> Result<Reply, Failure> {
+        match call {
+            Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
+            Call::SetClass { name, change } => {
+                self.admin_only(cx, "changing a class of service")?;
+                self.set_class(&name, change)?;
+            }
+            Call::Label { volumes, pool, force } => {
+                self.admin_only(cx, "labelling volumes")?;
+                return Ok(self.request_reply(self.label(cx, volumes, pool, force)?));
+            }
+            Call::Check { tapes, deep } => {
+                self.admin_only(cx, "checking the whole system")?;
+                return Ok(Reply::Check(self.check(tapes, deep)?));
+            }
+            Call::Down { graceful } => {
+                self.admin_only(cx, "stopping the node")?;
+                self.request_stop(graceful);
+            }
+            Call::Mount { path } => {
+                self.admin_only(cx, "mounting")?;
+                self.mount_at(path.as_ref())?;
+            }
+            Call::Umount { path } => {
+                self.admin_only(cx, "unmounting")?;
+                self.unmount_at(path.as_ref())?;
+            }
+            other => return Err(failure(ErrorClass::Bug, format!("no answer is defined for {other:?}"))),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn requests(&self, all: bool, limit: u32) -> Result<Reply, Failure> {
+        let found =
+            self.catalog.requests(all, limit.min(10_000) as usize).map_err(|e| refused("requests", &e))?;
+        Ok(Reply::Requests(found.into_iter().map(|r| self.request_view(r)).collect()))
+    }
+
+    fn request_reply(&self, request: Request) -> Reply {
+        Reply::Request(Box::new(self.request_view(request)))
+    }
+
+    fn request_items(&self, id: RequestId, after: Ino, limit: u32) -> Result<Reply, Failure> {
+        self.request(id)?;
+        let items =
+            self.catalog.items(id, after, limit.min(10_000) as usize).map_err(|e| refused("request", &e))?;
+        let view = |(ino, state, _bytes)| {
+            let path = self.catalog.path_of(ino).map(|p| String::from_utf8_lossy(&p).into_owned());
+            RequestItemView { ino, path: path.unwrap_or_else(|_| format!("(deleted inode {ino})")), state }
+        };
+        Ok(Reply::RequestItems(items.into_iter().map(view).collect()))
+    }
+
+    fn volume_files(&self, volume: &Barcode, skip: u64, limit: u32) -> Result<Reply, Failure> {
+        self.volume_view(volume)?;
+        let files = self.catalog.volume_files(volume, skip, limit.min(10_000) as usize);
+        let files = files.map_err(|e| refused(&format!("volume {volume}"), &e))?;
+        Ok(Reply::VolumeFiles(
+            files.into_iter().map(|(tape_path, file)| VolumeFileView { tape_path, file }).collect(),
+        ))
+    }
+
+    fn list(&self, cx: &Cx, path: &[u8], after: u64, limit: u32) -> Result<Reply, Failure> {
+        let shown = String::from_utf8_lossy(path).into_owned();
+        let fail = |e| refused(&shown, &e);
+        let inode = self.catalog.resolve(cx, path, after == 0).map_err(fail)?;
+        if inode.attr.kind != FileKind::Directory {
+            let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+            return Ok(Reply::Files { entries: vec![(name, self.file_view(shown, inode))], next: None });
+        }
+        self.catalog.access(cx, &inode.attr, 4).map_err(fail)?;
+        let limit = limit.clamp(1, 1_000) as usize;
+        let page = self.catalog.readdir_plus(inode.attr.ino, after, limit).map_err(fail)?;
+        let next = page.last().filter(|_| page.len() == limit).map(|(e, _)| e.cookie);
+        let entries = page.into_iter().map(|(e, inode)| {
+            let path = format!("{}/{}", shown.trim_end_matches('/'), String::from_utf8_lossy(&e.name));
+            (e.name, self.file_view(path, inode))
+        });
+        Ok(Reply::Files { entries: entries.collect(), next })
+    }
+
+    fn stat(&self, cx: &Cx, path: &[u8]) -> Result<FileView, Failure> {
+        let shown = String::from_utf8_lossy(path).into_owned();
+        let fail = |e| refused(&shown, &e);
+        let inode = self.catalog.resolve(cx, path, false).map_err(fail)?;
+        let ino = inode.attr.ino;
+        let kind = inode.attr.kind;
+        let mut view = self.file_view(shown.clone(), inode);
+        match kind {
+            FileKind::File => view.versions = self.catalog.versions(ino).map_err(fail)?,
+            FileKind::Directory => view.directory_class = Some(self.catalog.class_of(ino).map_err(fail)?),
+            FileKind::Symlink => {
+                let target = self.readlink(cx, ino).map_err(|e| fs_failure(&shown, e))?;
+                view.link_target = Some(String::from_utf8_lossy(&target).into_owned());
+            }
+            _ => {}
+        }
+        Ok(view)
+    }
+}

@@ -1,0 +1,254 @@
+//! Acts on chosen files: stage, migrate, purge, pin.
+
+use crate::Node;
+use crate::archive::Event;
+use crate::error::{failure, fs_failure, refused};
+use crate::files::new_request;
+use types::*;
+use wire::{Failure, Selection};
+
+/// Directory entries read at a time, and items entered into a request at a time.
+const PAGE: usize = 5_000;
+
+/// What a user wants to do with the chosen files; decides the permission needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Read = 4,
+    Write = 2,
+}
+
+fn text(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn subject(selection: &Selection) -> String {
+    match selection.paths.as_slice() {
+        [one] => text(one),
+        [first, rest @ ..] => format!("{} and {} more", text(first), rest.len()),
+        [] => "nothing".into(),
+    }
+}
+
+impl Node {
+    /// Calls `f` for each chosen regular file, once per inode.
+    fn select(
+        &self,
+        cx: &Cx,
+        selection: &Selection,
+        need: Need,
+        f: &mut dyn FnMut(Inode),
+    ) -> Result<(), Failure> {
+        for path in &selection.paths {
+            let inode = self.catalog.resolve(cx, path, true).map_err(|e| refused(&text(path), &e))?;
+            match inode.attr.kind {
+                FileKind::Directory if selection.recursive => self.select_tree(cx, inode, need, f)?,
+                FileKind::Directory => {
+                    let hint = format!("{}: is a directory; add -r for all files below it", text(path));
+                    return Err(Failure {
+                        class: ErrorClass::Namespace,
+                        fs: Some(FsError::IsADirectory),
+                        message: hint,
+                    });
+                }
+                FileKind::File => {
+                    self.catalog
+                        .access(cx, &inode.attr, need as u32)
+                        .map_err(|e| refused(&text(path), &e))?;
+                    f(inode);
+                }
+                _ => {
+                    let message = format!("{}: is not a regular file, it has no data to move", text(path));
+                    return Err(failure(ErrorClass::Invalid, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything below a directory; what the caller may not read or change is left out, as `find` would.
+    fn select_tree(&self, cx: &Cx, top: Inode, need: Need, f: &mut dyn FnMut(Inode)) -> Result<(), Failure> {
+        let mut directories = vec![top];
+        while let Some(dir) = directories.pop() {
+            if self.catalog.access(cx, &dir.attr, 5).is_err() {
+                continue;
+            }
+            let mut cookie = 0;
+            loop {
+                let page = self
+                    .catalog
+                    .readdir_plus(dir.attr.ino, cookie, PAGE)
+                    .map_err(|e| refused("listing", &e))?;
+                let Some((last, _)) = page.last() else { break };
+                cookie = last.cookie;
+                for (_, inode) in page {
+                    match inode.attr.kind {
+                        FileKind::Directory => directories.push(inode),
+                        FileKind::File if self.catalog.access(cx, &inode.attr, need as u32).is_ok() => {
+                            f(inode)
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters a request with its files; one without files is done at once.
+    fn enter(
+        &self,
+        cx: &Cx,
+        kind: RequestKind,
+        subject: String,
+        note: String,
+        items: &[(Ino, u64)],
+    ) -> Result<Request, Failure> {
+        let fail = |e| refused("request", &e);
+        let now = crate::now();
+        let mut request = new_request(kind, cx.uid, subject, now);
+        request.message = note;
+        if items.is_empty() {
+            (request.state, request.finished) = (RequestState::Done, Some(now));
+        }
+        let (first, rest) = items.split_at(items.len().min(PAGE));
+        let mut request = self.catalog.create_request(&request, first).map_err(fail)?;
+        for page in rest.chunks(PAGE) {
+            request = self.catalog.add_items(request.id, page).map_err(fail)?;
+        }
+        Ok(request)
+    }
+
+    /// Brings files back.
+    pub(super) fn stage(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
+        let (mut offline, mut resident) = (Vec::new(), 0u64);
+        self.select(cx, selection, Need::Read, &mut |inode| match &inode.file {
+            Some(f) if f.object.is_none() => offline.push(inode),
+            _ => resident += 1,
+        })?;
+        dedup(&mut offline);
+        let note =
+            if resident > 0 { format!("{resident} files were on disk already") } else { String::new() };
+        let items: Vec<_> = offline.iter().map(|i| (i.attr.ino, i.attr.size)).collect();
+        let request = self.enter(cx, RequestKind::Stage, subject(selection), note, &items)?;
+        let mut tasks = Vec::new();
+        for inode in &offline {
+            match self.join_recall(inode) {
+                Ok((_, task)) => tasks.extend(task),
+                Err(e) => {
+                    let state = ItemState::Failed(format!("cannot be recalled: {e}; run `thermo check`"));
+                    self.finish_item(inode.attr.ino, RequestKind::Stage, &state, 0);
+                }
+            }
+        }
+        self.archive.send(Event::Recall(tasks));
+        Ok(request)
+    }
+
+    /// Writes the copies that files lack.
+    pub(super) fn migrate(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
+        let (mut files, mut complete) = (Vec::new(), 0u64);
+        self.select(cx, selection, Need::Write, &mut |inode| match &inode.file {
+            Some(f) if f.copies.len() < self.copies_required(&f.class) => files.push(inode),
+            _ => complete += 1,
+        })?;
+        dedup(&mut files);
+        let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };
+        let items: Vec<_> = files.iter().map(|i| (i.attr.ino, i.attr.size)).collect();
+        let request = self.enter(cx, RequestKind::Migrate, subject(selection), note, &items)?;
+        self.governor.wake();
+        Ok(request)
+    }
+
+    /// Releases disk space.
+    pub(super) fn purge(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
+        let mut files = Vec::new();
+        self.select(cx, selection, Need::Write, &mut |inode| {
+            if inode.file.as_ref().is_some_and(|f| f.object.is_some()) {
+                files.push(inode);
+            }
+        })?;
+        dedup(&mut files);
+        let items: Vec<_> = files.iter().map(|i| (i.attr.ino, i.attr.disk_bytes)).collect();
+        let request = self.enter(cx, RequestKind::Purge, subject(selection), String::new(), &items)?;
+        for inode in &files {
+            let Some((version, object)) = inode.file.as_ref().and_then(|f| Some((f.version, f.object?)))
+            else {
+                continue;
+            };
+            let (state, bytes) = match self.purge_file(inode.attr.ino, version, object) {
+                Ok(()) => (ItemState::Done, inode.attr.disk_bytes),
+                Err(why) => (ItemState::Failed(why), 0),
+            };
+            self.finish_item(inode.attr.ino, RequestKind::Purge, &state, bytes);
+        }
+        self.governor.wake();
+        let done = self.catalog.request(request.id).map_err(|e| refused("request", &e))?;
+        Ok(done.unwrap_or(request))
+    }
+
+    /// Pins or unpins; returns how many files changed.
+    pub(super) fn pin(&self, cx: &Cx, selection: &Selection, pin: bool) -> Result<u64, Failure> {
+        let (mut changed, mut error) = (0, None);
+        self.select(cx, selection, Need::Write, &mut |inode| match self.catalog.pin(inode.attr.ino, pin) {
+            Ok(yes) => changed += u64::from(yes),
+            Err(e) => error = Some(refused("pin", &e)),
+        })?;
+        match error {
+            Some(e) => Err(e),
+            None => Ok(changed),
+        }
+    }
+
+    /// Withdraws a request; recalls that no other open request wants are dropped unless a reader waits.
+    pub(super) fn cancel(&self, cx: &Cx, id: RequestId) -> Result<(), Failure> {
+        let fail = |e| refused("cancel", &e);
+        let request = self.request(id)?;
+        if request.owner != cx.uid && !self.is_admin(cx) {
+            return Err(fs_failure(
+                &format!("request {id} of user {}", request.owner),
+                FsError::NotPermitted,
+            ));
+        }
+        if !matches!(request.state, RequestState::Queued | RequestState::Active) {
+            return Err(failure(
+                ErrorClass::Invalid,
+                format!("request {id} has ended already ({:?})", request.state),
+            ));
+        }
+        let now = crate::now();
+        self.catalog
+            .update_request(id, &mut |r| {
+                r.state = RequestState::Cancelled;
+                r.finished = Some(now);
+            })
+            .map_err(fail)?;
+        if request.kind == RequestKind::Stage {
+            let mut after = Ino(0);
+            loop {
+                let page = self.catalog.items(id, after, PAGE).map_err(fail)?;
+                let Some(&(last, ..)) = page.last() else { break };
+                after = last;
+                for (ino, ..) in page.iter().filter(|(_, s, _)| *s == ItemState::Pending) {
+                    let wanted = !self.catalog.requests_for(*ino).map_err(fail)?.is_empty();
+                    if !wanted && self.staging.get(*ino).is_some_and(|s| !s.has_waiters()) {
+                        self.drop_recall(*ino);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn request(&self, id: RequestId) -> Result<Request, Failure> {
+        let found = self.catalog.request(id).map_err(|e| refused("request", &e))?;
+        found.ok_or_else(|| {
+            failure(ErrorClass::NotFound, format!("there is no request {id}; see `thermo request ls --all`"))
+        })
+    }
+}
+
+/// Hard links and overlapping paths name an inode more than once.
+fn dedup(files: &mut Vec<Inode>) {
+    files.sort_by_key(|i| i.attr.ino);
+    files.dedup_by_key(|i| i.attr.ino);
+}

@@ -1,0 +1,155 @@
+//! What the node says of itself: files, requests, volumes, pools, status.
+
+use crate::Node;
+use crate::archive::Moving;
+use crate::error::{failure, refused};
+use crate::files::percent;
+use types::*;
+use wire::Failure;
+
+/// Files of a request that its estimate rests on.
+const FILES_ESTIMATED: usize = 1_000;
+
+impl Node {
+    pub(super) fn file_view(&self, path: String, inode: Inode) -> FileView {
+        let ino = inode.attr.ino;
+        let is_file = inode.attr.kind == FileKind::File;
+        let staging = self.staging.get(ino);
+        FileView {
+            path,
+            residency: is_file.then(|| self.residency(&inode)),
+            copies_required: inode.file.as_ref().map_or(0, |f| self.copies_required(&f.class) as u8),
+            file: inode.file.clone(),
+            attr: self.shown(inode),
+            link_target: None,
+            versions: Vec::new(),
+            request: is_file.then(|| self.catalog.requests_for(ino).ok()?.first().copied()).flatten(),
+            percent: staging.as_ref().map(|s| percent(s.arrived_bytes(), s.size)),
+            eta_s: staging.and_then(|_| self.archive.eta_s(ino)),
+            directory_class: None,
+        }
+    }
+
+    pub(super) fn request_view(&self, request: Request) -> RequestView {
+        let open = matches!(request.state, RequestState::Queued | RequestState::Active);
+        let moving = if open { self.moving(&request) } else { Moving::default() };
+        let bytes_moved =
+            (request.bytes_done + moving.bytes).min(request.bytes_total.max(request.bytes_done));
+        let percent = match request.state {
+            RequestState::Done => 100,
+            _ if request.bytes_total > 0 => percent(bytes_moved, request.bytes_total).min(99),
+            _ => percent(request.files_done, request.files_total.max(1)).min(99),
+        };
+        RequestView {
+            queue_position: moving.queue_position,
+            percent,
+            bytes_moved,
+            eta_s: moving.eta_s.filter(|_| open),
+            doing: if open { moving.doing } else { String::new() },
+            request,
+        }
+    }
+
+    /// Progress of an open request beyond what is recorded.
+    fn moving(&self, request: &Request) -> Moving {
+        match request.kind {
+            RequestKind::Stage => {
+                let mine =
+                    |ino: &Ino| self.catalog.requests_for(*ino).is_ok_and(|ids| ids.contains(&request.id));
+                let recalls = self.staging.all().into_iter().map(|s| s.ino);
+                self.archive.progress_of(&recalls.filter(mine).take(FILES_ESTIMATED).collect::<Vec<_>>())
+            }
+            RequestKind::Migrate | RequestKind::Label => {
+                Moving { doing: self.archive.writing_now(), ..Moving::default() }
+            }
+            RequestKind::Purge => Moving::default(),
+        }
+    }
+
+    pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>, Failure> {
+        let volumes = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
+        let library = self.archive.view().library;
+        Ok(volumes
+            .into_iter()
+            .map(|v| VolumeView { location: location(&library, &v.barcode), volume: v })
+            .collect())
+    }
+
+    pub(super) fn volume_view(&self, barcode: &Barcode) -> Result<VolumeView, Failure> {
+        let found = self.catalog.volume(barcode).map_err(|e| refused("volume", &e))?;
+        let volume = found.ok_or_else(|| {
+            failure(ErrorClass::NotFound, format!("there is no volume {barcode}; see `thermo volume ls`"))
+        })?;
+        Ok(VolumeView { location: location(&self.archive.view().library, barcode), volume })
+    }
+
+    pub(super) fn pool_views(&self) -> Result<Vec<PoolView>, Failure> {
+        let fail = |e| refused("pools", &e);
+        let volumes = self.catalog.volumes().map_err(fail)?;
+        let pools = self.catalog.pools().map_err(fail)?;
+        let view = |pool: Pool| {
+            let mine: Vec<&Volume> = volumes.iter().filter(|v| v.pool.as_ref() == Some(&pool.name)).collect();
+            let backlog = self.catalog.pool_backlog(&pool.name).map_err(fail)?;
+            let usable = |v: &&&Volume| matches!(v.state, VolumeState::Filling | VolumeState::Scratch);
+            Ok(PoolView {
+                volumes: mine.len() as u64,
+                filling: mine.iter().filter(usable).count() as u64,
+                capacity: mine.iter().map(|v| v.capacity).sum(),
+                written: mine.iter().map(|v| v.written).sum(),
+                live: mine.iter().map(|v| v.live).sum(),
+                backlog_files: backlog.files,
+                backlog_bytes: backlog.bytes,
+                name: pool.name,
+            })
+        };
+        pools.into_iter().map(view).collect()
+    }
+
+    pub(super) fn status(&self) -> Result<StatusView, Failure> {
+        let fail = |e| refused("status", &e);
+        let totals = self.catalog.totals().map_err(fail)?;
+        let space = self.space.view();
+        let archive = self.archive.view();
+        let mut warnings = archive.warnings;
+        warnings.extend(
+            self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),
+        );
+        Ok(StatusView {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            state_dir: self.config.state_dir.display().to_string(),
+            mounts: self.mount_points(),
+            inodes: totals.inodes,
+            bytes: totals.bytes,
+            disk: DiskView {
+                path: self.disk.dir().display().to_string(),
+                capacity: space.capacity,
+                used: space.used,
+                fs_free: space.fs_free,
+                purgeable: space.purgeable,
+                high_watermark: space.high,
+                low_watermark: space.low,
+            },
+            drives: archive.drives,
+            pools: self.pool_views()?,
+            requests_open: self.catalog.open_requests().map_err(fail)?.len() as u64,
+            migrate_backlog_files: totals.backlog_files,
+            migrate_backlog_bytes: totals.backlog_bytes,
+            warnings,
+        })
+    }
+}
+
+fn location(library: &LibraryView, barcode: &Barcode) -> String {
+    let element = library.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode));
+    match element {
+        None => "not in the library".into(),
+        Some(e) => match e.kind {
+            ElementKind::Slot => format!("slot {}", e.address),
+            ElementKind::ImportExport => format!("import/export slot {}", e.address),
+            ElementKind::Drive => format!("drive at element {}", e.address),
+            ElementKind::Transport => "robot hand".into(),
+        },
+    }
+}

@@ -1,0 +1,500 @@
+//! The loop: take what happened, ask `sched` what to do now, hand it to the drives.
+
+use super::library::Workers;
+use super::state::{CheckAsk, DriveSlot, Errand, State};
+use super::worker::{Done, Ended, Job, Wanted};
+use super::{Event, recalls};
+use crate::Node;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use sched::{
+    Backlog, BlockedWhy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place,
+    SchedView, Tape, Want, Work,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tape::{Blame, Fault, TapeError};
+use types::*;
+
+/// The scheduler is asked at least this often (idle volumes are put away by the clock).
+const TICK: Duration = Duration::from_millis(500);
+
+/// Runs until stopped and every drive is at rest.
+pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
+    put_away_leftovers(node, &workers);
+    index_what_a_crash_left(node);
+    loop {
+        match queue.recv_timeout(TICK) {
+            Ok(event) => handle(node, event),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        queue.try_iter().for_each(|event| handle(node, event));
+        let stopping = node.archive.state.lock().stopping;
+        match stopping {
+            None => dispatch(node, &workers),
+            Some(graceful) => {
+                if wind_down(node, &workers, graceful) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn handle(node: &Arc<Node>, event: Event) {
+    match event {
+        Event::Recall(tasks) => recalls::add(node, tasks),
+        Event::Backlog => {}
+        Event::Label { request, volumes, pool, force } => {
+            for volume in volumes {
+                let errand = Errand::Label { request, pool: pool.clone(), force };
+                add_errand(&mut node.archive.state.lock(), MaintenanceKind::Label, volume, errand);
+            }
+        }
+        Event::Check(CheckAsk { volumes, deep, answer }) => {
+            for volume in volumes {
+                let errand = Errand::Check { deep, answer: answer.clone() };
+                add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
+            }
+        }
+        Event::Ended(ended) => finished(node, *ended),
+        Event::Stop { graceful } => node.archive.state.lock().stopping = Some(graceful),
+    }
+}
+
+fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, errand: Errand) {
+    let id = state.id();
+    state.maintenance.push(Maintenance { id, kind, volume, since: crate::now() });
+    state.errands.insert(id, errand);
+}
+
+/// What the scheduler sees of a drive.
+pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
+    sched::Drive { id: d.no, usable: d.usable(), state: d.state.clone() }
+}
+
+/// Builds the scheduler's view and calls `f` with it.
+pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
+    let volumes = node.catalog.volumes().unwrap_or_else(|e| {
+        tracing::error!("the volumes cannot be read from the catalogue: {e}");
+        Vec::new()
+    });
+    let pools: BTreeMap<PoolName, u32> =
+        node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
+    let now = crate::now();
+    let config = &node.config;
+    let mut guard = node.archive.state.lock();
+    let state = &mut *guard;
+    let backlog = node.writes.backlog();
+    state.waiting_since.retain(|pool, _| backlog.contains_key(pool));
+    let mut writes = BTreeMap::new();
+    for (pool, b) in backlog {
+        let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
+        let max_volumes = pools.get(&pool).copied().unwrap_or(0);
+        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
+    }
+    let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
+    let tapes = volumes.iter().map(|v| (v.barcode.clone(), tape(node, state, v))).collect();
+    let limits = Limits {
+        unmount_idle: Duration::from_secs(u64::from(config.tape.idle_unmount_s)),
+        label_blank: config.tape.auto_label,
+        ..Limits::default()
+    };
+    let mechanics = Mechanics { block_bytes: config.tape.block_size.0, ..Mechanics::default() };
+    let view = SchedView {
+        now,
+        drives: &drives,
+        volumes: &tapes,
+        recalls: &state.recalls,
+        writes: &writes,
+        maintenance: &state.maintenance,
+        robot_busy: state.robot_busy,
+        disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
+        limits: &limits,
+        mechanics: &mechanics,
+    };
+    f(&view, state)
+}
+
+fn tape(node: &Node, state: &State, v: &Volume) -> Tape {
+    // A cartridge whose label nobody has read yet is tried like a blank one: what it carries decides then.
+    let blank = v.state == VolumeState::Unknown && node.config.tape.auto_label;
+    Tape {
+        state: if blank { VolumeState::Blank } else { v.state },
+        pool: v.pool.clone(),
+        place: if state.find(&v.barcode).is_some() { Place::Library } else { Place::Absent },
+        written: v.written,
+        free: v.capacity.saturating_sub(v.written),
+    }
+}
+
+fn dispatch(node: &Arc<Node>, workers: &Workers) {
+    let plan = with_view(node, |view, _| sched::plan(view));
+    note_blocked(node, &plan.blocked);
+    for action in plan.actions {
+        start(node, workers, &action);
+    }
+}
+
+/// Pools that cannot take data are named to operators, and writers waiting for space need not wait for them.
+fn note_blocked(node: &Node, blocked: &[sched::Blocked]) {
+    let mut pools: BTreeMap<PoolName, Option<String>> = node
+        .writes
+        .blocked()
+        .into_keys()
+        .chain(node.writes.backlog().into_keys())
+        .map(|p| (p, None))
+        .collect();
+    for b in blocked {
+        if let (Want::Write(pool), BlockedWhy::NoVolume(_) | BlockedWhy::PoolFull(_) | BlockedWhy::NoDrive) =
+            (&b.want, &b.why)
+        {
+            pools.insert(pool.clone(), Some(b.why.to_string()));
+        }
+    }
+    for (pool, why) in pools {
+        node.writes.set_blocked(&pool, why);
+    }
+    node.archive.state.lock().blocked = blocked.to_vec();
+}
+
+fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
+    let mut state = node.archive.state.lock();
+    let Some((volume, job, status)) = prepare(node, &mut state, action) else { return };
+    let busy = action.busy(None);
+    if let Some(drive) = state.drives.get_mut(&action.drive) {
+        drive.state = DriveState::Busy(busy);
+        drive.status = status;
+        drive.activity = action.why.to_string();
+    }
+    drop(state);
+    tracing::debug!("drive {}: {:?}: {}", action.drive, action.job, action.why);
+    let sent = workers.get(&action.drive).is_some_and(|w| w.try_send((volume, job)).is_ok());
+    if !sent {
+        tracing::error!(
+            "drive {} does not take orders; it is out of use until the node restarts",
+            action.drive
+        );
+        if let Some(drive) = node.archive.state.lock().drives.get_mut(&action.drive) {
+            drive.status =
+                DriveStatus::Suspect("its thread has ended; see the log and restart the node".into());
+        }
+    }
+}
+
+/// Turns an action of the scheduler into an order; None if it is no longer possible.
+fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Barcode, Job, DriveStatus)> {
+    use sched::Job as J;
+    Some(match &action.job {
+        J::Mount { volume } => {
+            let from = state.find(volume)?.address;
+            state.robot_busy = true;
+            (volume.clone(), Job::Mount { from }, DriveStatus::Mounting)
+        }
+        J::Unmount { volume } => {
+            let home = state.drives.get(&action.drive)?.home;
+            let Some(to) = state.free_slot(home) else {
+                state.warn(format!("volume {volume} cannot leave drive {}: no slot is empty", action.drive));
+                return None;
+            };
+            state.robot_busy = true;
+            (volume.clone(), Job::Unmount { to }, DriveStatus::Mounting)
+        }
+        J::Recall { volume, order } => {
+            let wanted: Vec<Wanted> = order.iter().filter_map(|id| take_wanted(state, volume, *id)).collect();
+            (volume.clone(), Job::Recall(wanted), DriveStatus::Recalling)
+        }
+        J::Migrate { volume, pool } => {
+            adopt(node, volume, pool);
+            // What this session takes no longer waits.
+            state.waiting_since.insert(pool.clone(), crate::now());
+            (volume.clone(), Job::Migrate(pool.clone()), DriveStatus::Migrating)
+        }
+        J::Label { volume, id, pool } => {
+            let errand = id.and_then(|id| take_errand(state, id));
+            let pool = match &errand {
+                Some(Errand::Label { pool, .. }) => pool.clone(),
+                _ => pool.clone(),
+            };
+            (volume.clone(), Job::Label { pool, errand }, DriveStatus::Maintaining)
+        }
+        J::WriteIndex { volume, id } => {
+            id.and_then(|id| take_errand(state, id));
+            (volume.clone(), Job::Index, DriveStatus::Maintaining)
+        }
+        J::Check { volume, id } => match take_errand(state, *id)? {
+            Errand::Check { deep, answer } => {
+                (volume.clone(), Job::Check { deep, answer }, DriveStatus::Maintaining)
+            }
+            _ => return None,
+        },
+    })
+}
+
+fn take_errand(state: &mut State, id: u64) -> Option<Errand> {
+    state.maintenance.retain(|m| m.id != id);
+    state.errands.remove(&id)
+}
+
+fn take_wanted(state: &mut State, volume: &Barcode, id: u64) -> Option<Wanted> {
+    state.recalls.get_mut(volume)?.remove(id);
+    let queued = state.segments.remove(&id)?;
+    let staging = state.files.get(&queued.ino)?.task.staging.clone();
+    Some(Wanted { queued, staging })
+}
+
+/// An unassigned scratch volume joins the pool that needs it.
+fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
+    let now = crate::now();
+    let adopted = node.catalog.update_volume(volume, &mut |v| {
+        if v.pool.is_none() || v.state == VolumeState::Scratch {
+            v.pool = Some(pool.clone());
+            v.state = VolumeState::Filling;
+            v.since = now;
+        }
+    });
+    if let Err(e) = adopted {
+        tracing::error!("volume {volume} cannot join pool {pool}: {e}");
+    }
+}
+
+fn finished(node: &Arc<Node>, ended: Ended) {
+    let Ended { drive: no, volume, moved, result, unread, failed } = ended;
+    let now = crate::now();
+    let dirty = node.catalog.volume(&volume).ok().flatten().is_some_and(|v| v.indexed_to < v.append_block);
+    {
+        let mut state = node.archive.state.lock();
+        if let Some((from, to)) = moved {
+            state.moved(from, to);
+        }
+        let moving = state.drives.get(&no).is_some_and(|d| match &d.state {
+            DriveState::Busy(b) => matches!(b.work, Work::Mount | Work::Unmount),
+            _ => false,
+        });
+        if moving {
+            state.robot_busy = false;
+        }
+        match &result {
+            Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
+            Err(e) => blame(&mut state, no, &volume, moved, moving, e, dirty, now),
+        }
+        if moving && result.is_ok() {
+            state.avoid.remove(&volume);
+        }
+    }
+    note_volume(node, &volume, &result, &failed, now);
+    recalls::unread(node, unread);
+    for (wanted, error) in failed {
+        recalls::failed(node, wanted, &error);
+    }
+}
+
+fn settle_drive(
+    state: &mut State,
+    no: DriveNo,
+    volume: &Barcode,
+    done: &Done,
+    moved: Option<(u16, u16)>,
+    dirty: bool,
+    now: Time,
+) {
+    let Some(drive) = state.drives.get_mut(&no) else { return };
+    drive.activity.clear();
+    let loaded = |mounted, position| {
+        DriveState::Loaded(Loaded { volume: volume.clone(), mounted, idle_since: now, dirty, position })
+    };
+    match done {
+        Done::Mounted { alerts } => {
+            drive.mounts += 1;
+            drive.alerts = alerts.clone();
+            drive.home = moved.map(|(from, _)| from);
+            drive.mounted = now;
+            (drive.state, drive.status) = (loaded(now, 0), DriveStatus::Idle);
+        }
+        Done::Unmounted => {
+            drive.home = None;
+            (drive.state, drive.status) = (DriveState::Empty, DriveStatus::Free);
+        }
+        Done::Worked { position } => {
+            (drive.state, drive.status) = (loaded(drive.mounted, *position), DriveStatus::Idle);
+        }
+    }
+}
+
+/// Puts an error where it belongs: a bad medium leaves the drive usable, a bad drive leaves the volume usable.
+#[allow(clippy::too_many_arguments)]
+fn blame(
+    state: &mut State,
+    no: DriveNo,
+    volume: &Barcode,
+    moved: Option<(u16, u16)>,
+    moving: bool,
+    e: &TapeError,
+    dirty: bool,
+    now: Time,
+) {
+    state.warn(e.to_string());
+    let Some(drive) = state.drives.get_mut(&no) else { return };
+    drive.errors += 1;
+    drive.activity.clear();
+    let in_drive =
+        if moving { moved.is_some_and(|(_, to)| to == drive.element) || drive.home.is_some() } else { true };
+    if let Some((from, to)) = moved
+        && to == drive.element
+    {
+        drive.home = Some(from);
+    }
+    drive.status = match e.blame {
+        Blame::Drive | Blame::Path => DriveStatus::Suspect(e.to_string()),
+        _ if in_drive => DriveStatus::Idle,
+        _ => DriveStatus::Free,
+    };
+    drive.state = match in_drive {
+        true => DriveState::Loaded(Loaded {
+            volume: volume.clone(),
+            mounted: drive.mounted,
+            idle_since: now,
+            // What just failed to take an index would fail again.
+            dirty: dirty && e.blame != Blame::Medium,
+            position: 0,
+        }),
+        false => DriveState::Empty,
+    };
+    if in_drive && e.fault != Fault::Full {
+        state.avoid.insert(volume.clone());
+    }
+}
+
+/// What the catalogue should know of the volume's health.
+fn note_volume(
+    node: &Node,
+    volume: &Barcode,
+    result: &Result<Done, TapeError>,
+    failed: &[(Wanted, TapeError)],
+    now: Time,
+) {
+    let mounted = matches!(result, Ok(Done::Mounted { .. }));
+    let medium = |e: &&TapeError| e.blame == Blame::Medium;
+    let error = result.as_ref().err().filter(medium).or_else(|| failed.iter().map(|(_, e)| e).find(medium));
+    if !mounted && error.is_none() {
+        return;
+    }
+    let noted = node.catalog.update_volume(volume, &mut |v| {
+        v.mounts += u64::from(mounted);
+        let Some(e) = error else { return };
+        v.errors += 1;
+        let writable = matches!(
+            v.state,
+            VolumeState::Filling
+                | VolumeState::Scratch
+                | VolumeState::Full
+                | VolumeState::Unknown
+                | VolumeState::Blank
+        );
+        let state = match e.fault {
+            Fault::Full => VolumeState::Full,
+            Fault::WriteProtected => VolumeState::ReadOnly,
+            _ => VolumeState::Suspect,
+        };
+        if writable {
+            (v.state, v.reason, v.since) = (state, e.to_string(), now);
+        }
+    });
+    if let Err(e) = noted {
+        tracing::error!("volume {volume}: its errors cannot be recorded: {e}");
+    }
+}
+
+/// Cartridges that the last run left in drives go back to their slots first.
+fn put_away_leftovers(node: &Node, workers: &Workers) {
+    let mut state = node.archive.state.lock();
+    let left: Vec<(DriveNo, Barcode, Option<u16>)> = state
+        .drives
+        .values()
+        .filter_map(|d| match &d.state {
+            DriveState::Busy(b) => Some((d.no, b.volume.clone(), d.home)),
+            _ => None,
+        })
+        .collect();
+    for (no, volume, home) in left {
+        match (state.free_slot(home), workers.get(&no)) {
+            (Some(to), Some(worker)) => {
+                // The slot is spoken for from now on.
+                state.reserved.push(to);
+                state.robot_busy = true;
+                let _ = worker.try_send((volume, Job::Unmount { to }));
+            }
+            _ => state.warn(format!("volume {volume} was left in drive {no} and no slot is empty for it")),
+        }
+    }
+    state.reserved.clear();
+}
+
+/// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
+fn index_what_a_crash_left(node: &Node) {
+    let volumes = node.catalog.volumes().unwrap_or_default();
+    let mut state = node.archive.state.lock();
+    for v in volumes.into_iter().filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty()) {
+        let writable = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
+        if writable && state.find(&v.barcode).is_some() {
+            add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
+        }
+    }
+}
+
+/// Ends: indexes and slots first when graceful. True when nothing is left to do.
+fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
+    let mut orders = Vec::new();
+    {
+        let mut state = node.archive.state.lock();
+        let busy = state.drives.values().any(|d| d.usable() && matches!(d.state, DriveState::Busy(_)));
+        if !graceful {
+            return !busy;
+        }
+        if state.robot_busy {
+            return false;
+        }
+        let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
+            .drives
+            .values()
+            .filter(|d| d.usable())
+            .filter_map(|d| match &d.state {
+                DriveState::Loaded(l) => Some((d.no, l.clone(), d.home)),
+                _ => None,
+            })
+            .collect();
+        if loaded.is_empty() {
+            return !busy;
+        }
+        for (no, l, home) in loaded {
+            let action = if l.dirty {
+                (Job::Index, Work::Maintain, DriveStatus::Maintaining)
+            } else {
+                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy) else { continue };
+                state.robot_busy = true;
+                (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
+            };
+            if let Some(d) = state.drives.get_mut(&no) {
+                d.state = DriveState::Busy(sched::Busy {
+                    volume: l.volume.clone(),
+                    work: action.1,
+                    want: None,
+                    until: None,
+                });
+                d.status = action.2;
+                d.activity = "the node stops".into();
+            }
+            orders.push((no, (l.volume, action.0)));
+        }
+        if orders.is_empty() {
+            return !busy;
+        }
+    }
+    for (no, order) in orders {
+        if let Some(worker) = workers.get(&no) {
+            let _ = worker.try_send(order);
+        }
+    }
+    false
+}

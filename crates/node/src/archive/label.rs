@@ -1,0 +1,160 @@
+//! Writing labels. What is not ours is never overwritten unless an operator said so.
+
+use super::state::Errand;
+use super::trouble::ours;
+use super::worker::Worker;
+use tape::{LabelSpec, LabelState, Mounted, Overwrite, TapeError};
+use types::*;
+
+/// Labels the mounted volume, or finds out why that must not be.
+pub fn label(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    pool: Option<PoolName>,
+    errand: Option<Errand>,
+) -> Result<u64, TapeError> {
+    let ordered = match errand {
+        Some(Errand::Label { request, force, .. }) => Some((request, force)),
+        _ => None,
+    };
+    let force = ordered.is_some_and(|(_, force)| force);
+    let result = try_label(worker, mounted, barcode, pool.as_ref(), force);
+    if let Some((request, _)) = ordered {
+        report(worker, request, barcode, &result);
+    }
+    match result {
+        Ok(Ok(position)) => Ok(position),
+        Ok(Err(_refused)) => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+/// The new append block; inner error: refused, with the reason.
+fn try_label(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    pool: Option<&PoolName>,
+    force: bool,
+) -> Result<Result<u64, String>, TapeError> {
+    let catalog = &worker.node.catalog;
+    let known = catalog.volume(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
+    if let Some(volume) = &known
+        && volume.live_files > 0
+    {
+        return Ok(Err(format!("volume {barcode} holds {} files that are still needed", volume.live_files)));
+    }
+    if mounted.write_protected() {
+        let why = format!("volume {barcode} is write protected; move its tab");
+        set_state(worker, barcode, VolumeState::ReadOnly, &why)?;
+        return Ok(Err(why));
+    }
+    let our_uuid = known.as_ref().map(|v| v.uuid.clone()).filter(|u| !u.is_empty());
+    let overwrite = match mounted.label() {
+        LabelState::Blank => Overwrite::OnlyBlank,
+        _ if force => Overwrite::Anything,
+        LabelState::Ltfs(found) if our_uuid.as_deref() == Some(found.uuid.as_str()) => {
+            Overwrite::Volume(our_uuid.as_deref().unwrap_or_default())
+        }
+        other => {
+            let what = match other {
+                LabelState::Ltfs(found) => format!("it is LTFS volume {} of somebody else", found.uuid),
+                LabelState::Foreign { what } => format!("it carries something else: {what}"),
+                LabelState::Damaged { what } => format!("its label is damaged: {what}"),
+                LabelState::Blank => String::new(),
+            };
+            let advice = "if all on it may be destroyed: `thermo volume label --force`";
+            set_state(worker, barcode, VolumeState::Foreign, &format!("{what}; {advice}"))?;
+            return Ok(Err(format!("volume {barcode} was not labelled: {what}; {advice}")));
+        }
+    };
+    write_label(worker, mounted, barcode, pool, overwrite).map(Ok)
+}
+
+fn write_label(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    pool: Option<&PoolName>,
+    overwrite: Overwrite<'_>,
+) -> Result<u64, TapeError> {
+    let uuid = uuid::Uuid::new_v4().to_string();
+    let now = crate::now();
+    let block_size = worker.node.config.tape.block_size.0 as u32;
+    let formatted = mounted.format(&LabelSpec {
+        barcode,
+        uuid: &uuid,
+        block_size,
+        pool: pool.map_or("", PoolName::as_str),
+        creator: concat!("Thermocline ", env!("CARGO_PKG_VERSION")),
+        version: env!("CARGO_PKG_VERSION"),
+        now,
+        overwrite,
+    })?;
+    let fresh = Volume {
+        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
+        pool: pool.cloned(),
+        uuid,
+        labelled: Some(now),
+        block_size,
+        capacity: formatted.capacity.unwrap_or(0),
+        append_block: formatted.append_block,
+        next_uid: 2,
+        generation: formatted.generation,
+        index_block: formatted.index_block,
+        indexed_to: formatted.append_block,
+        vcr: formatted.vcr,
+        mounts: 1,
+        ..super::library::unknown_volume(barcode, now)
+    };
+    worker.node.catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
+    Ok(formatted.append_block)
+}
+
+fn set_state(worker: &Worker, barcode: &Barcode, state: VolumeState, why: &str) -> Result<(), TapeError> {
+    let now = crate::now();
+    let done = worker.node.catalog.update_volume(barcode, &mut |v| {
+        v.state = state;
+        v.reason = why.to_owned();
+        v.since = now;
+    });
+    done.map(drop).map_err(|e| ours(barcode, "recording its state", e))
+}
+
+fn report(
+    worker: &Worker,
+    request: RequestId,
+    barcode: &Barcode,
+    result: &Result<Result<u64, String>, TapeError>,
+) {
+    let failed = match result {
+        Ok(Ok(_)) => None,
+        Ok(Err(why)) => Some(why.clone()),
+        Err(e) => Some(e.to_string()),
+    };
+    worker.node.volume_labelled(request, barcode, failed);
+}
+
+impl crate::Node {
+    /// Tells a label request about one of its volumes.
+    fn volume_labelled(&self, id: RequestId, barcode: &Barcode, failed: Option<String>) {
+        let now = crate::now();
+        let told = self.catalog.update_request(id, &mut |r| {
+            r.started.get_or_insert(now);
+            r.files_done += 1;
+            r.files_failed += u64::from(failed.is_some());
+            if let Some(why) = &failed {
+                r.message = why.clone();
+            }
+            let over = r.files_done >= r.files_total && r.state != RequestState::Cancelled;
+            if over {
+                r.finished = Some(now);
+                r.state = if r.files_failed > 0 { RequestState::Failed } else { RequestState::Done };
+            }
+        });
+        if let Err(e) = told {
+            tracing::error!("request {id} cannot be told about volume {barcode}: {e}");
+        }
+    }
+}

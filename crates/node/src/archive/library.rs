@@ -1,0 +1,145 @@
+//! The library at start: which cartridges are where, which drives answer.
+
+use super::state::DriveSlot;
+use super::worker::{Order, Progress, Worker};
+use crate::Node;
+use crate::config::Config;
+use crate::error::{failure, refused};
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use sched::{Busy, DriveState, Work};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tape::{Changer, Drive, TapeError};
+use types::*;
+use wire::Failure;
+
+/// Channels to the drives.
+pub type Workers = BTreeMap<DriveNo, Sender<Order>>;
+
+/// Opens (or makes) the virtual library of the configuration.
+///
+/// # Errors
+/// Its directory cannot be used.
+pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
+    let l = &config.library;
+    let mut mechanics = match l.mechanics.as_str() {
+        "lto9" => vtl::Mechanics::LTO9.scaled(1.0 / l.speed),
+        _ => vtl::Mechanics::ZERO,
+    };
+    if l.drive_rate.0 > 0 {
+        mechanics.stream_bytes_per_s = Some(l.drive_rate.0);
+    }
+    let wanted = vtl::VtlConfig {
+        drives: l.drives,
+        slots: l.slots,
+        import_export: l.import_export,
+        cartridges: l.cartridges,
+        capacity_bytes: l.cartridge_capacity.0,
+        mechanics,
+        ..vtl::VtlConfig::new(config.library_path())
+    };
+    vtl::Library::open(wanted).map_err(|e| failure(ErrorClass::Library, e.to_string()))
+}
+
+/// A volume about which nothing is known but its barcode.
+pub fn unknown_volume(barcode: &Barcode, now: Time) -> Volume {
+    Volume {
+        barcode: barcode.clone(),
+        pool: None,
+        state: VolumeState::Unknown,
+        reason: String::new(),
+        since: now,
+        uuid: String::new(),
+        labelled: None,
+        block_size: 0,
+        capacity: 0,
+        written: 0,
+        live: 0,
+        files: 0,
+        live_files: 0,
+        append_block: 0,
+        next_uid: 2,
+        generation: 0,
+        index_block: 0,
+        indexed_to: 0,
+        vcr: 0,
+        mounts: 0,
+        errors: 0,
+        last_written: None,
+        last_read: None,
+    }
+}
+
+fn tape_failure(e: &TapeError) -> Failure {
+    failure(e.class(), e.to_string())
+}
+
+fn sleeper() -> tape::Sleeper {
+    Box::new(std::thread::sleep)
+}
+
+/// Takes the inventory, opens the drives and starts a thread for each.
+pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
+    let mut changer =
+        Changer::open(Box::new(node.library.changer()), sleeper()).map_err(|e| tape_failure(&e))?;
+    let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
+    enter_volumes(node, &elements)?;
+    let product = changer.product().to_owned();
+    let robot = Arc::new(Mutex::new(changer));
+    let mut workers = Workers::new();
+    let drives: Vec<ElementView> =
+        elements.iter().filter(|e| e.kind == ElementKind::Drive).cloned().collect();
+    for (n, element) in drives.iter().enumerate() {
+        let no = DriveNo(n as u16);
+        let drive =
+            Drive::open(Box::new(node.library.drive(no.0)), sleeper()).map_err(|e| tape_failure(&e))?;
+        let progress = Arc::new(Progress::default());
+        let slot = slot(no, element, &drive, progress.clone());
+        node.archive.state.lock().drives.insert(no, slot);
+        let (orders, queue) = crossbeam_channel::bounded(4);
+        let worker =
+            Worker { node: node.clone(), no, element: element.address, robot: robot.clone(), progress };
+        crate::startup::spawn(Some(node), &format!("drive-{no}"), move || worker.run(drive, &queue))?;
+        workers.insert(no, orders);
+    }
+    let mut state = node.archive.state.lock();
+    state.library_product = product;
+    state.elements = elements;
+    Ok(workers)
+}
+
+/// A cartridge left in a drive by the last run is put away before the drive is used.
+fn slot(no: DriveNo, element: &ElementView, drive: &Drive, progress: Arc<Progress>) -> DriveSlot {
+    let left = element.barcode.clone().filter(|_| element.full);
+    let state = match left {
+        Some(volume) => DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None }),
+        None => DriveState::Empty,
+    };
+    DriveSlot {
+        no,
+        element: element.address,
+        product: drive.product().to_owned(),
+        serial: drive.serial().to_owned(),
+        state,
+        status: DriveStatus::Free,
+        activity: String::new(),
+        progress,
+        home: element.source,
+        mounted: Time::default(),
+        mounts: 0,
+        errors: 0,
+        alerts: Vec::new(),
+    }
+}
+
+/// Cartridges that the catalogue has never seen are entered as unknown.
+fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
+    for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()) {
+        let fail = |e| refused(&format!("volume {barcode}"), &e);
+        if node.catalog.volume(barcode).map_err(fail)?.is_none() {
+            node.catalog.put_volume(&unknown_volume(barcode, crate::now())).map_err(fail)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The archive service: one thread that owns the state of drives, queues and volumes and lets `sched` decide; one worker
+//! thread per drive that does one job at a time and answers with an event.
+
+mod bytes;
+mod events;
+mod label;
+mod library;
+mod migrate;
+mod queue;
+mod read;
+mod recalls;
+mod state;
+mod trouble;
+mod view;
+mod worker;
+
+use crate::Node;
+use crate::files::Staging;
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use types::*;
+use wire::Failure;
+
+pub use bytes::FileHash;
+pub use library::open_library;
+pub use migrate::write_index;
+pub use queue::WriteQueue;
+pub use state::{CheckAsk, Checked};
+pub use view::Moving;
+pub use worker::Worker;
+
+use state::State;
+use worker::Ended;
+
+/// One file to bring back.
+#[derive(Clone)]
+pub struct RecallTask {
+    /// Its recall.
+    pub staging: Arc<Staging>,
+    /// Since when somebody waits.
+    pub since: Time,
+}
+
+/// Everything that can happen to the archive service.
+pub enum Event {
+    /// Files are wanted back.
+    Recall(Vec<RecallTask>),
+    /// The write queues have more.
+    Backlog,
+    /// An operator wants labels.
+    Label {
+        /// Request to report to.
+        request: RequestId,
+        /// Volumes.
+        volumes: Vec<Barcode>,
+        /// Pool that they go to; None: scratch.
+        pool: Option<PoolName>,
+        /// Overwrite what is not ours.
+        force: bool,
+    },
+    /// Compare volumes with the catalogue.
+    Check(CheckAsk),
+    /// A drive finished its job.
+    Ended(Box<Ended>),
+    /// Stop: graceful finishes batches and writes indexes.
+    Stop {
+        /// Finish batches and write indexes.
+        graceful: bool,
+    },
+}
+
+/// The rest of the node's hold on the archive service.
+pub struct Archive {
+    events: Sender<Event>,
+    state: Mutex<State>,
+    stopped: Mutex<Option<Receiver<()>>>,
+    halt: AtomicBool,
+}
+
+impl Archive {
+    /// An archive without drives yet, and the end of its event queue that [`start`] takes.
+    pub fn new() -> (Self, Receiver<Event>) {
+        let (events, queue) = crossbeam_channel::unbounded();
+        (
+            Self {
+                events,
+                state: Mutex::new(State::default()),
+                stopped: Mutex::new(None),
+                halt: AtomicBool::new(false),
+            },
+            queue,
+        )
+    }
+
+    /// Tells the service; after it has stopped nobody listens any more, which is as it should be.
+    pub fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// Whether running jobs should end at the next file.
+    pub fn halted(&self) -> bool {
+        self.halt.load(Ordering::Acquire)
+    }
+
+    /// Stops the service and waits until it has.
+    pub fn stop(&self, graceful: bool) {
+        self.halt.store(true, Ordering::Release);
+        self.send(Event::Stop { graceful });
+        if let Some(stopped) = self.stopped.lock().take() {
+            // The other end is dropped when the thread ends, however it does.
+            let _ = stopped.recv();
+        }
+    }
+}
+
+/// Takes stock of the library and starts the service.
+///
+/// # Errors
+/// The library or a drive does not answer.
+pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
+    let workers = library::take_stock(node)?;
+    let (alive, stopped) = crossbeam_channel::bounded::<()>(0);
+    *node.archive.stopped.lock() = Some(stopped);
+    let running = node.clone();
+    let service = move || {
+        events::run(&running, &queue, workers);
+        drop(alive);
+    };
+    crate::startup::spawn(Some(node), "archive", service).map(drop)
+}

@@ -1,0 +1,196 @@
+//! Reading segments from a volume into disk objects; readers get bytes as they come off the tape.
+
+use super::bytes::FileHash;
+use super::worker::{Done, Wanted, Worker};
+use crate::files::{Outcome, Staging};
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tape::{Blame, Mounted, TapeError};
+use types::*;
+
+/// Errors in a row after which the rest of a batch goes back to the queues.
+const GIVE_UP_AFTER: usize = 3;
+/// Recalled files are made resident together: one sync of the file system serves all of them.
+const SETTLE_FILES: usize = 500;
+const SETTLE_BYTES: u64 = 1 << 30;
+
+/// What became of a batch.
+pub struct Read {
+    /// Position of the tape, or the error that ended the batch.
+    pub result: Result<Done, TapeError>,
+    /// Not tried.
+    pub unread: Vec<Wanted>,
+    /// Tried and failed.
+    pub failed: Vec<(Wanted, TapeError)>,
+}
+
+/// Why one segment was not read.
+enum Trouble {
+    Tape(TapeError),
+    /// Nobody wants it any more.
+    Dropped,
+    /// The disk side failed; another copy would not help.
+    Disk(String),
+}
+
+/// Reads the segments in the order given.
+pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> Read {
+    let mut read = Read { result: Ok(Done::Worked { position: 0 }), unread: Vec::new(), failed: Vec::new() };
+    let (mut arrived, mut arrived_bytes, mut errors, mut position) = (Vec::new(), 0, 0, 0);
+    let mut queue = wanted.into_iter();
+    for one in queue.by_ref() {
+        if worker.node.archive.halted() {
+            read.unread.push(one);
+            break;
+        }
+        match read_one(worker, mounted, &one) {
+            Ok(digest) => {
+                errors = 0;
+                position = one.queued.segment.extents.last().map_or(position, |e| e.start_block + 1);
+                if worker.node.archive.segment_read(one.queued.ino) {
+                    arrived_bytes += one.staging.size;
+                    arrived.push((one, digest));
+                }
+            }
+            Err(Trouble::Dropped) => worker.node.archive.forget_recall(one.queued.ino),
+            Err(Trouble::Disk(why)) => {
+                worker.node.archive.forget_recall(one.queued.ino);
+                worker.node.end_recall(&one.staging, Outcome::Failed(why));
+            }
+            Err(Trouble::Tape(e)) => {
+                errors += 1;
+                let hopeless = e.blame != Blame::Medium || errors >= GIVE_UP_AFTER;
+                if hopeless {
+                    read.result = Err(e.clone());
+                }
+                read.failed.push((one, e));
+                if hopeless {
+                    break;
+                }
+            }
+        }
+        if arrived.len() >= SETTLE_FILES || arrived_bytes >= SETTLE_BYTES {
+            settle(worker, &mut arrived, &mut read.failed);
+            arrived_bytes = 0;
+        }
+    }
+    settle(worker, &mut arrived, &mut read.failed);
+    read.unread.extend(queue);
+    if let Ok(Done::Worked { position: at }) = &mut read.result {
+        *at = position;
+    }
+    read
+}
+
+/// Reads one segment; the digest of the whole file if this segment is all of it.
+fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Result<Option<Digest>, Trouble> {
+    let (staging, segment) = (&wanted.staging, &wanted.queued.segment);
+    if staging.outcome().is_some() {
+        return Err(Trouble::Dropped);
+    }
+    let fd = object_of(worker, staging).map_err(Trouble::Disk)?;
+    let end = segment.file_offset + segment.length;
+    let mut hash = FileHash::new();
+    let mut at = segment.file_offset;
+    for extent in &segment.extents {
+        // What no extent covers is a hole and is there already.
+        worker.node.finish_reads(staging.arrive(at, extent.file_offset));
+        let mut trouble = None;
+        let read = mounted.read(extent, &mut |offset, bytes| {
+            hash.add(offset, bytes);
+            if let Err(why) = store(worker, staging, &fd, offset, bytes) {
+                trouble = Some(why);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
+        let _whole = read.map_err(Trouble::Tape)?;
+        at = extent.file_offset + extent.byte_count;
+    }
+    worker.node.finish_reads(staging.arrive(at, end));
+    let whole = segment.file_offset == 0 && segment.length == staging.size;
+    Ok(if whole { hash.finish(staging.size) } else { None })
+}
+
+fn store(
+    worker: &Worker,
+    staging: &Arc<Staging>,
+    fd: &OwnedFd,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), Trouble> {
+    if staging.outcome().is_some() || worker.node.archive.halted() {
+        return Err(Trouble::Dropped);
+    }
+    worker.node.disk.write_at(fd, bytes, offset).map_err(|e| Trouble::Disk(e.to_string()))?;
+    worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
+    Ok(())
+}
+
+/// The object that a recall fills; taken from the stock at its first segment, with space reserved.
+fn object_of(worker: &Worker, staging: &Arc<Staging>) -> Result<Arc<OwnedFd>, String> {
+    if let Some((_, fd)) = staging.object() {
+        return Ok(fd);
+    }
+    let node = &worker.node;
+    node.space.reserve(node, staging.size).map_err(|_| {
+        "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again".to_owned()
+    })?;
+    let (object, fd) = node.objects.take(&node.catalog, &node.disk).map_err(|e| e.to_string())?;
+    node.disk.set_len(&fd, staging.size).map_err(|e| e.to_string())?;
+    let fd = Arc::new(fd);
+    staging.begin(object, fd.clone());
+    Ok(fd)
+}
+
+/// Checks digests, syncs once, and makes the files resident.
+fn settle(
+    worker: &Worker,
+    arrived: &mut Vec<(Wanted, Option<Digest>)>,
+    failed: &mut Vec<(Wanted, TapeError)>,
+) {
+    if arrived.is_empty() {
+        return;
+    }
+    let node = &worker.node;
+    if let Err(e) = node.disk.sync_fs() {
+        for (one, _) in arrived.drain(..) {
+            node.archive.forget_recall(one.queued.ino);
+            node.end_recall(&one.staging, Outcome::Failed(e.to_string()));
+        }
+        return;
+    }
+    for (one, digest) in arrived.drain(..) {
+        match digest_matches(worker, &one, digest) {
+            Ok(()) => {
+                node.archive.forget_recall(one.queued.ino);
+                node.recall_arrived(&one.staging);
+            }
+            Err(e) => failed.push((one, e)),
+        }
+    }
+}
+
+fn digest_matches(worker: &Worker, one: &Wanted, digest: Option<Digest>) -> Result<(), TapeError> {
+    let node = &worker.node;
+    let expected =
+        node.catalog.inode(one.queued.ino).ok().and_then(|inode| inode.file).and_then(|f| f.digest);
+    let Some(expected) = expected else { return Ok(()) };
+    let found = match digest {
+        Some(digest) => Some(digest),
+        None => one.staging.object().and_then(|(_, fd)| node.digest_of_object(&fd, one.staging.size)),
+    };
+    if found == Some(expected) {
+        return Ok(());
+    }
+    let (ino, copy) = (one.queued.ino, one.queued.copy);
+    let what =
+        format!("inode {ino} copy {copy}: the bytes read do not have the digest recorded at migration");
+    Err(super::trouble::damaged(&one.queued.segment.volume, what))
+}

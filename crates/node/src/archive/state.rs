@@ -1,0 +1,191 @@
+//! What the archive service knows: drives, library, queues. Locked only for short steps that do no IO.
+
+use super::RecallTask;
+use crate::archive::worker::Progress;
+use crossbeam_channel::Sender;
+use sched::{DriveState, Maintenance, RecallQueue};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use types::*;
+
+/// A drive and what it does.
+pub struct DriveSlot {
+    /// Number.
+    pub no: DriveNo,
+    /// Element address.
+    pub element: u16,
+    /// Vendor, product, revision.
+    pub product: String,
+    /// Serial number.
+    pub serial: String,
+    /// What the scheduler sees.
+    pub state: DriveState,
+    /// What people see.
+    pub status: DriveStatus,
+    /// Why it does what it does.
+    pub activity: String,
+    /// Bytes moved, written by the worker.
+    pub progress: Arc<Progress>,
+    /// Slot that the loaded cartridge came from.
+    pub home: Option<u16>,
+    /// When the volume was mounted.
+    pub mounted: Time,
+    /// Mounts since start.
+    pub mounts: u64,
+    /// Errors since start.
+    pub errors: u64,
+    /// TapeAlert flags seen last.
+    pub alerts: Vec<u8>,
+}
+
+impl DriveSlot {
+    /// Whether it may get work.
+    pub fn usable(&self) -> bool {
+        !matches!(self.status, DriveStatus::Suspect(_) | DriveStatus::Down)
+    }
+}
+
+/// A file being recalled: which copy, and what is still to be read.
+pub struct Recall {
+    /// What was asked.
+    pub task: RecallTask,
+    /// Copies that failed, with the reasons.
+    pub failed: Vec<(CopyNo, String)>,
+    /// Segments of the chosen copy not yet read.
+    pub left: usize,
+}
+
+/// A segment in a queue or in a drive.
+#[derive(Clone)]
+pub struct QueuedSegment {
+    /// File.
+    pub ino: Ino,
+    /// Copy.
+    pub copy: CopyNo,
+    /// Where it lies.
+    pub segment: Segment,
+}
+
+/// A comparison of one volume with the catalogue.
+pub struct CheckAsk {
+    /// Volumes.
+    pub volumes: Vec<Barcode>,
+    /// Read every byte.
+    pub deep: bool,
+    /// Gets one answer per volume.
+    pub answer: Sender<Checked>,
+}
+
+/// What a comparison found.
+pub struct Checked {
+    /// File segments compared.
+    pub files: u64,
+    /// Bytes read and compared.
+    pub bytes: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// What a maintenance job is about, beyond what the scheduler needs.
+pub enum Errand {
+    /// Write a label for an operator's request.
+    Label {
+        /// Request to report to.
+        request: RequestId,
+        /// Pool.
+        pool: Option<PoolName>,
+        /// Overwrite what is not ours.
+        force: bool,
+    },
+    /// Write an index.
+    Index,
+    /// Compare with the catalogue.
+    Check {
+        /// Read every byte.
+        deep: bool,
+        /// Where the answer goes.
+        answer: Sender<Checked>,
+    },
+}
+
+/// All of it.
+#[derive(Default)]
+pub struct State {
+    /// Drives by number.
+    pub drives: BTreeMap<DriveNo, DriveSlot>,
+    /// Vendor, product and revision of the library.
+    pub library_product: String,
+    /// Elements at the last inventory, kept up to date by moves.
+    pub elements: Vec<ElementView>,
+    /// Slots spoken for by moves that have been ordered.
+    pub reserved: Vec<u16>,
+    /// The robot is on its way.
+    pub robot_busy: bool,
+    /// Files to be read, per volume.
+    pub recalls: BTreeMap<Barcode, RecallQueue>,
+    /// Segments by queue item id.
+    pub segments: HashMap<u64, QueuedSegment>,
+    /// Recalls by inode.
+    pub files: HashMap<Ino, Recall>,
+    /// Labels, indexes and checks that wait.
+    pub maintenance: Vec<Maintenance>,
+    /// What they are about.
+    pub errands: HashMap<u64, Errand>,
+    /// Volumes of a pool's backlog wait since then.
+    pub waiting_since: BTreeMap<PoolName, Time>,
+    /// Volumes that gave an error lately: copies elsewhere are preferred.
+    pub avoid: BTreeSet<Barcode>,
+    /// For operators, newest first.
+    pub warnings: Vec<String>,
+    /// Next queue item or maintenance id.
+    pub next_id: u64,
+    /// Set when the service ends: true writes indexes first.
+    pub stopping: Option<bool>,
+    /// When each demand was found blocked, as the scheduler said it last.
+    pub blocked: Vec<sched::Blocked>,
+}
+
+/// Most warnings kept.
+const WARNINGS: usize = 50;
+
+impl State {
+    /// A fresh id.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Tells the operator.
+    pub fn warn(&mut self, text: String) {
+        tracing::warn!("{text}");
+        self.warnings.retain(|w| *w != text);
+        self.warnings.insert(0, text);
+        self.warnings.truncate(WARNINGS);
+    }
+
+    /// Element that holds this cartridge.
+    pub fn find(&self, barcode: &Barcode) -> Option<&ElementView> {
+        self.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode))
+    }
+
+    /// An empty storage slot, preferably `home`.
+    pub fn free_slot(&self, home: Option<u16>) -> Option<u16> {
+        let empty =
+            |e: &&ElementView| e.kind == ElementKind::Slot && !e.full && !self.reserved.contains(&e.address);
+        let slots: Vec<u16> = self.elements.iter().filter(empty).map(|e| e.address).collect();
+        home.filter(|h| slots.contains(h)).or_else(|| slots.first().copied())
+    }
+
+    /// Notes that a cartridge moved.
+    pub fn moved(&mut self, from: u16, to: u16) {
+        let Some(source) = self.elements.iter_mut().find(|e| e.address == from) else { return };
+        let barcode = source.barcode.take();
+        source.full = false;
+        let slot = source.kind == ElementKind::Slot;
+        if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
+            target.barcode = barcode;
+            target.full = true;
+            target.source = slot.then_some(from);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Errors of tape work that the node itself finds.
+
+use tape::{Blame, Fault, TapeError};
+use types::Barcode;
+
+fn error(
+    blame: Blame,
+    fault: Fault,
+    volume: &Barcode,
+    doing: &str,
+    what: String,
+    advice: &'static str,
+) -> TapeError {
+    TapeError {
+        blame,
+        fault,
+        volume: Some(volume.clone()),
+        drive: "drive".into(),
+        doing: doing.into(),
+        what: what.into(),
+        sense: None,
+        advice,
+    }
+}
+
+/// The bytes on a volume are not what was recorded.
+pub fn damaged(volume: &Barcode, what: String) -> TapeError {
+    let advice = "the other copy is used; run `thermo check --tapes --deep` and replace the volume";
+    error(Blame::Medium, Fault::BadRecord, volume, "comparing digests", what, advice)
+}
+
+/// Catalogue or disk failed while a volume was in use: the volume is not at fault.
+pub fn ours(volume: &Barcode, doing: &str, what: impl ToString) -> TapeError {
+    let advice =
+        "nothing was lost and nothing counts that is not recorded; see the log, the work is tried again";
+    error(Blame::Us, Fault::Misuse, volume, doing, what.to_string(), advice)
+}

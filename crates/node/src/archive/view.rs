@@ -1,0 +1,156 @@
+//! What others may see of the archive service: drives, library, progress, estimates.
+
+use super::{Archive, state::State};
+use sched::{Limits, Mechanics, SchedView};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use types::*;
+
+/// A copy of what operators see.
+#[derive(Clone, Debug)]
+pub struct ArchiveView {
+    /// Drives.
+    pub drives: Vec<DriveView>,
+    /// Library.
+    pub library: LibraryView,
+    /// Warnings, newest first.
+    pub warnings: Vec<String>,
+}
+
+/// Where an open request stands.
+#[derive(Clone, Debug, Default)]
+pub struct Moving {
+    /// Place in the queue; 0 when active.
+    pub queue_position: u64,
+    /// Bytes arrived of unfinished files.
+    pub bytes: u64,
+    /// Seconds until it is done.
+    pub eta_s: Option<u64>,
+    /// What it waits for.
+    pub doing: String,
+}
+
+impl Archive {
+    /// Drives, library and warnings now.
+    pub fn view(&self) -> ArchiveView {
+        let state = self.state.lock();
+        ArchiveView {
+            drives: state.drives.values().map(drive_view).collect(),
+            library: LibraryView {
+                name: "virtual".into(),
+                product: state.library_product.clone(),
+                elements: state.elements.clone(),
+            },
+            warnings: state.warnings.clone(),
+        }
+    }
+
+    /// Seconds until a file under recall is whole.
+    pub fn eta_s(&self, ino: Ino) -> Option<u64> {
+        let state = self.state.lock();
+        state.eta(&[ino]).map(|(seconds, _)| seconds)
+    }
+
+    /// Progress of a stage request from the recalls it waits for.
+    pub fn progress_of(&self, files: &[Ino]) -> Moving {
+        let state = self.state.lock();
+        let recalls = files.iter().filter_map(|ino| state.files.get(ino));
+        let bytes = recalls.map(|r| r.task.staging.arrived_bytes()).sum();
+        let estimate = state.eta(files);
+        let active = files.iter().any(|ino| state.in_a_drive(*ino));
+        Moving {
+            queue_position: if active { 0 } else { estimate.map_or(0, |(_, position)| position) },
+            bytes,
+            eta_s: estimate.map(|(seconds, _)| seconds),
+            doing: state.doing(files),
+        }
+    }
+
+    /// What keeps writes to tape waiting, or what they do.
+    pub fn writing_now(&self) -> String {
+        let state = self.state.lock();
+        let busy = state.drives.values().filter(|d| d.status == DriveStatus::Migrating);
+        let busy: Vec<String> = busy.map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
+        if !busy.is_empty() {
+            return busy.join("; ");
+        }
+        let blocked = state.blocked.iter().find(|b| matches!(b.want, sched::Want::Write(_)));
+        blocked.map_or_else(String::new, |b| format!("waits: {}", b.why))
+    }
+}
+
+impl State {
+    fn in_a_drive(&self, ino: Ino) -> bool {
+        self.files.get(&ino).is_some_and(|r| r.task.staging.object().is_some())
+    }
+
+    fn doing(&self, files: &[Ino]) -> String {
+        let Some(ino) = files.iter().find(|ino| self.files.contains_key(ino)) else { return String::new() };
+        let Some(queued) = self.segments.values().find(|s| s.ino == *ino) else {
+            return "being read".into();
+        };
+        let volume = &queued.segment.volume;
+        let want = sched::Want::Recall(volume.clone());
+        match self.blocked.iter().find(|b| b.want == want) {
+            Some(blocked) => format!("waits for volume {volume}: {}", blocked.why),
+            None => match self.drives.values().find(|d| d.volume() == Some(volume)) {
+                Some(d) => format!("volume {volume} is in drive {}: {}", d.no, d.activity),
+                None => format!("waits for volume {volume}"),
+            },
+        }
+    }
+
+    /// Seconds until the last of these files is whole, and the queue position of the first.
+    fn eta(&self, files: &[Ino]) -> Option<(u64, u64)> {
+        let drives: Vec<sched::Drive> = self.drives.values().map(super::events::sched_drive).collect();
+        let (writes, volumes) = (BTreeMap::new(), BTreeMap::new());
+        let (limits, mechanics) = (Limits::default(), Mechanics::default());
+        let view = SchedView {
+            now: crate::now(),
+            drives: &drives,
+            volumes: &volumes,
+            recalls: &self.recalls,
+            writes: &writes,
+            maintenance: &[],
+            robot_busy: self.robot_busy,
+            disk_pressure: false,
+            limits: &limits,
+            mechanics: &mechanics,
+        };
+        let wanted = self.segments.iter().filter(|(_, s)| files.contains(&s.ino));
+        let estimates = wanted.filter_map(|(id, s)| sched::estimate(&view, &s.segment.volume, *id));
+        let best = estimates.fold(None, |acc: Option<(f64, u64)>, e| {
+            let (finish, position) = acc.unwrap_or((0.0, u64::MAX));
+            Some((finish.max(e.finish_s), position.min(e.position + e.volumes_ahead)))
+        });
+        best.map(|(finish, position)| (finish.ceil() as u64, position))
+    }
+}
+
+impl super::state::DriveSlot {
+    /// Volume in it, or on its way.
+    pub fn volume(&self) -> Option<&Barcode> {
+        match &self.state {
+            sched::DriveState::Empty => None,
+            sched::DriveState::Loaded(l) => Some(&l.volume),
+            sched::DriveState::Busy(b) => Some(&b.volume),
+        }
+    }
+}
+
+fn drive_view(d: &super::state::DriveSlot) -> DriveView {
+    DriveView {
+        drive: d.no,
+        product: d.product.clone(),
+        serial: d.serial.clone(),
+        element: d.element,
+        status: d.status.clone(),
+        volume: d.volume().cloned(),
+        activity: d.activity.clone(),
+        bytes: d.progress.bytes.load(Ordering::Relaxed),
+        rate: d.progress.rate(),
+        mounts: d.mounts,
+        errors: d.errors,
+        alerts: d.alerts.clone(),
+    }
+}

@@ -1,0 +1,209 @@
+//! A drive's thread: one job at a time, every end reported as an event.
+
+use super::state::{Errand, QueuedSegment};
+use super::trouble::ours;
+use super::{Event, label, migrate, read};
+use crate::Node;
+use crate::files::Staging;
+use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tape::{Changer, Drive, Mounted, TapeError};
+use types::*;
+
+/// Bytes that a drive has moved since its volume was mounted, and since when the present job runs.
+#[derive(Default)]
+pub struct Progress {
+    /// Bytes.
+    pub bytes: AtomicU64,
+    job: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Progress {
+    /// A job begins.
+    pub fn begin(&self) {
+        *self.job.lock() = Some((Instant::now(), self.bytes.load(Ordering::Relaxed)));
+    }
+
+    /// A job ended.
+    pub fn end(&self) {
+        *self.job.lock() = None;
+    }
+
+    /// Bytes per second of the present job.
+    pub fn rate(&self) -> u64 {
+        let Some((since, bytes)) = *self.job.lock() else { return 0 };
+        let moved = self.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
+        (moved as f64 / since.elapsed().as_secs_f64().max(0.001)) as u64
+    }
+}
+
+/// A segment to be read, and the recall it belongs to.
+pub struct Wanted {
+    /// Where it lies.
+    pub queued: QueuedSegment,
+    /// Where it goes.
+    pub staging: Arc<Staging>,
+}
+
+/// What a drive is told.
+pub enum Job {
+    /// Fetch and load.
+    Mount {
+        /// Element that holds the cartridge.
+        from: u16,
+    },
+    /// Unload and put away.
+    Unmount {
+        /// Slot.
+        to: u16,
+    },
+    /// Read segments in this order.
+    Recall(Vec<Wanted>),
+    /// Write a pool's backlog.
+    Migrate(PoolName),
+    /// Write a label; `errand` is None when a pool needs the volume.
+    Label {
+        /// Pool.
+        pool: Option<PoolName>,
+        /// Operator's order.
+        errand: Option<Errand>,
+    },
+    /// Write an index.
+    Index,
+    /// Compare with the catalogue.
+    Check {
+        /// Read every byte.
+        deep: bool,
+        /// Where the answer goes.
+        answer: crossbeam_channel::Sender<super::Checked>,
+    },
+}
+
+/// How a job ended.
+pub struct Ended {
+    /// Drive.
+    pub drive: DriveNo,
+    /// Volume concerned.
+    pub volume: Barcode,
+    /// Cartridge move that happened, whatever else did.
+    pub moved: Option<(u16, u16)>,
+    /// What is true now, or what went wrong.
+    pub result: Result<Done, TapeError>,
+    /// Segments that the drive did not read: they go back to the queues.
+    pub unread: Vec<Wanted>,
+    /// Segments that could not be read.
+    pub failed: Vec<(Wanted, TapeError)>,
+}
+
+/// What a job achieved.
+pub enum Done {
+    /// A volume is mounted.
+    Mounted {
+        /// TapeAlert flags.
+        alerts: Vec<u8>,
+    },
+    /// The drive is empty.
+    Unmounted,
+    /// The volume stays mounted with the tape at this block.
+    Worked {
+        /// Block on the data partition.
+        position: u64,
+    },
+}
+
+/// One drive and the way to its cartridges.
+pub struct Worker {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Number.
+    pub no: DriveNo,
+    /// Element address.
+    pub element: u16,
+    /// The robot, shared.
+    pub robot: Arc<Mutex<Changer>>,
+    /// Counters shown to operators.
+    pub progress: Arc<Progress>,
+}
+
+/// A job and the volume that it is about.
+pub type Order = (Barcode, Job);
+
+impl Worker {
+    /// The thread: ends when the archive service drops the channel.
+    pub fn run(&self, mut drive: Drive, orders: &Receiver<Order>) {
+        while let Ok((volume, job)) = orders.recv() {
+            match job {
+                Job::Mount { from } => self.session(&mut drive, volume, from, orders),
+                Job::Unmount { to } => {
+                    let unloaded = drive.unload();
+                    self.put_away(volume, to, unloaded);
+                }
+                _ => {
+                    let e = ours(&volume, "starting a job", "the drive is empty");
+                    self.ended(volume, None, Err(e));
+                }
+            }
+        }
+    }
+
+    /// From mount to unmount.
+    fn session(&self, drive: &mut Drive, volume: Barcode, from: u16, orders: &Receiver<Order>) {
+        if let Err(e) = self.robot.lock().move_medium(from, self.element) {
+            return self.ended(volume, None, Err(e));
+        }
+        let moved = Some((from, self.element));
+        self.progress.bytes.store(0, Ordering::Relaxed);
+        let mut mounted = match drive.mount(Some(&volume)) {
+            Ok(mounted) => mounted,
+            Err(e) => return self.ended(volume, moved, Err(e)),
+        };
+        self.ended(volume.clone(), moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
+        while let Ok((volume, job)) = orders.recv() {
+            if let Job::Unmount { to } = job {
+                let unloaded = mounted.unload().map(drop);
+                return self.put_away(volume, to, unloaded);
+            }
+            self.progress.begin();
+            self.work(&mut mounted, volume, job);
+            self.progress.end();
+        }
+    }
+
+    fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) {
+        let result = match job {
+            Job::Recall(wanted) => {
+                let read = read::read_segments(self, mounted, wanted);
+                let (result, unread, failed) = (read.result, read.unread, read.failed);
+                return self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
+            }
+            Job::Migrate(pool) => migrate::migrate(self, mounted, &volume, &pool),
+            Job::Index => migrate::write_index(self, mounted, &volume),
+            Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
+            Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
+            Job::Mount { .. } | Job::Unmount { .. } => {
+                Err(ours(&volume, "starting a job", "the drive is not empty"))
+            }
+        };
+        self.ended(volume, None, result.map(|position| Done::Worked { position }));
+    }
+
+    fn put_away(&self, volume: Barcode, to: u16, unloaded: Result<(), TapeError>) {
+        if let Err(e) = unloaded {
+            return self.ended(volume, None, Err(e));
+        }
+        let moved = self.robot.lock().move_medium(self.element, to);
+        let put = moved.is_ok().then_some((self.element, to));
+        self.ended(volume, put, moved.map(|()| Done::Unmounted));
+    }
+
+    fn ended(&self, volume: Barcode, moved: Option<(u16, u16)>, result: Result<Done, TapeError>) {
+        self.report(Ended { drive: self.no, volume, moved, result, unread: Vec::new(), failed: Vec::new() });
+    }
+
+    fn report(&self, ended: Ended) {
+        self.node.archive.send(Event::Ended(Box::new(ended)));
+    }
+}

@@ -1,0 +1,181 @@
+//! Catalogue against itself, against the disk tier and against the cartridges.
+
+mod tape_side;
+
+use crate::Node;
+use crate::archive::{CheckAsk, Event};
+use crate::error::{failure, refused};
+use disk::Found;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use types::*;
+use wire::Failure;
+
+pub(crate) use tape_side::check_volume;
+
+/// Inodes read at a time.
+const PAGE: usize = 1_000;
+
+fn serious(subject: impl Into<String>, problem: impl Into<String>, remedy: &str) -> Finding {
+    Finding { serious: true, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
+}
+
+impl Node {
+    /// Checks everything that was asked for; files may be in use meanwhile.
+    pub(crate) fn check(&self, tapes: bool, deep: bool) -> Result<CheckReport, Failure> {
+        let mut report = CheckReport::default();
+        self.catalog.sync().map_err(|e| refused("check", &e))?;
+        let wrong = catalog::check::verify(&self.catalog);
+        let remedy = "restore the catalogue from a backup, or report a defect with this text";
+        report.findings.extend(wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
+        self.check_objects(&mut report)?;
+        self.check_files(&mut report, deep)?;
+        if tapes || deep {
+            self.check_volumes(&mut report, deep)?;
+        }
+        Ok(report)
+    }
+
+    /// Objects on disk that the catalogue does not know.
+    fn check_objects(&self, report: &mut CheckReport) -> Result<(), Failure> {
+        let mut stray = Vec::new();
+        let listed = self.disk.list(&mut |found| {
+            match found {
+                Found::Object(id) => {
+                    report.objects += 1;
+                    stray.push(id);
+                }
+                Found::Stray(path) => report.findings.push(Finding {
+                    serious: false,
+                    subject: path.display().to_string(),
+                    problem: "is no object of ours".into(),
+                    remedy: "move it out of the disk tier".into(),
+                }),
+            }
+            ControlFlow::Continue(())
+        });
+        listed.map_err(|e| failure(e.class(), e.to_string()))?;
+        let mut unowned = std::collections::BTreeSet::new();
+        let mut after = ObjectId(0);
+        loop {
+            let page = self.catalog.unowned_objects(after, PAGE).map_err(|e| refused("check", &e))?;
+            let Some(&last) = page.last() else { break };
+            unowned.extend(page);
+            after = last;
+        }
+        for id in stray {
+            let owner = self.catalog.object_owner(id).map_err(|e| refused("check", &e))?;
+            if owner.is_none() && !unowned.contains(&id) {
+                report.findings.push(Finding {
+                    serious: false,
+                    subject: self.disk.path(id).display().to_string(),
+                    problem: "belongs to no file".into(),
+                    remedy: "it may be removed".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Files whose object is missing or not what was recorded, and files without any copy.
+    fn check_files(&self, report: &mut CheckReport, deep: bool) -> Result<(), Failure> {
+        let mut after = Ino(0);
+        loop {
+            let page = self.catalog.for_each_inode(after, PAGE).map_err(|e| refused("check", &e))?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.attr.ino;
+            for inode in page {
+                report.inodes += 1;
+                if let Some(finding) = self.check_file(&inode, deep, &mut report.bytes_verified) {
+                    report.findings.push(finding);
+                }
+            }
+        }
+    }
+
+    fn check_file(&self, inode: &Inode, deep: bool, verified: &mut u64) -> Option<Finding> {
+        let file = inode.file.as_ref()?;
+        let ino = inode.attr.ino;
+        let subject = || {
+            let path = self.catalog.path_of(ino).unwrap_or_default();
+            format!("{} (inode {ino})", String::from_utf8_lossy(&path))
+        };
+        let Some(object) = file.object else {
+            let lost = file.copies.is_empty();
+            return lost
+                .then(|| serious(subject(), "is neither on disk nor on tape", "restore it from elsewhere"));
+        };
+        let fd = match self.disk.open_object(object, false) {
+            Ok(fd) => fd,
+            Err(e) if file.copies.is_empty() => {
+                return Some(serious(subject(), e.to_string(), "restore it from elsewhere"));
+            }
+            Err(e) => {
+                return Some(serious(
+                    subject(),
+                    e.to_string(),
+                    "its tape copies are good; restore the object or recall it",
+                ));
+            }
+        };
+        if self.is_being_written(ino) || !deep {
+            return None;
+        }
+        let expected = file.digest?;
+        let stamp = self.disk.stamp(&fd).ok()?;
+        if Self::changed(file.stamp.as_ref(), &stamp) {
+            return None;
+        }
+        *verified += stamp.size;
+        let found = self.digest_of_object(&fd, stamp.size);
+        let unchanged = self.disk.stamp(&fd).ok() == Some(stamp);
+        (unchanged && found != Some(expected)).then(|| {
+            let remedy =
+                "the bytes on disk are not those that went to tape: purge the file and stage it again";
+            serious(subject(), "has not the digest recorded at migration", remedy)
+        })
+    }
+
+    /// SHA-256 of an object, holes included.
+    pub(crate) fn digest_of_object(&self, fd: &OwnedFd, size: u64) -> Option<Digest> {
+        let mut hash = crate::archive::FileHash::new();
+        let mut buf = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < size {
+            let n = self.disk.read_at(fd, &mut buf, at).ok().filter(|n| *n > 0)?;
+            hash.add(at, &buf[..n]);
+            at += n as u64;
+        }
+        hash.finish(size)
+    }
+
+    /// Every volume that carries a label of ours, mounted one after another.
+    fn check_volumes(&self, report: &mut CheckReport, deep: bool) -> Result<(), Failure> {
+        let volumes = self.catalog.volumes().map_err(|e| refused("check", &e))?;
+        let library = self.archive.view().library;
+        let (present, absent): (Vec<_>, Vec<_>) = volumes
+            .into_iter()
+            .filter(|v| !v.uuid.is_empty() && v.state != VolumeState::Broken)
+            .map(|v| v.barcode)
+            .partition(|b| library.elements.iter().any(|e| e.barcode.as_ref() == Some(b)));
+        for barcode in absent {
+            let remedy = "import it and check again";
+            report.findings.push(serious(format!("volume {barcode}"), "is not in the library", remedy));
+        }
+        let (answer, answers) = crossbeam_channel::unbounded();
+        let asked = present.len();
+        self.archive.send(Event::Check(CheckAsk { volumes: present, deep, answer }));
+        for checked in answers.iter().take(asked) {
+            report.volumes += 1;
+            report.tape_files += checked.files;
+            report.bytes_verified += checked.bytes;
+            report.findings.extend(checked.findings);
+        }
+        if report.volumes < asked as u64 {
+            let remedy = "see `thermo drive ls` and the log, then check again";
+            let problem = format!("{} of {asked} volumes could be looked at", report.volumes);
+            report.findings.push(serious("volumes", problem, remedy));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! One volume: its newest index against the catalogue, and (deep) every byte against its digest.
+
+use super::serious;
+use crate::archive::{Checked, FileHash, Worker, write_index};
+use crossbeam_channel::Sender;
+use format::ltfs::index::IndexEvent;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use tape::{Mounted, TapeError};
+use types::*;
+
+/// Entries of the catalogue read at a time.
+const PAGE: usize = 2_000;
+/// Findings reported per volume; more of the same help nobody.
+const MOST_FINDINGS: usize = 100;
+
+/// The catalogue's list of a volume's files, page by page, in the order of the index.
+struct Expected<'w> {
+    worker: &'w Worker,
+    barcode: &'w Barcode,
+    taken: u64,
+    page: VecDeque<(String, TapeFile)>,
+}
+
+impl Expected<'_> {
+    fn next(&mut self) -> Option<(String, TapeFile)> {
+        if self.page.is_empty() {
+            let read = self.worker.node.catalog.volume_files(self.barcode, self.taken, PAGE);
+            self.page = read.unwrap_or_default().into();
+        }
+        self.taken += 1;
+        self.page.pop_front()
+    }
+}
+
+/// Compares a mounted volume with the catalogue and answers; returns the tape's position.
+pub fn check_volume(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    deep: bool,
+    answer: &Sender<Checked>,
+) -> Result<u64, TapeError> {
+    let mut checked = Checked { files: 0, bytes: 0, findings: Vec::new() };
+    let result = compare(worker, mounted, barcode, deep, &mut checked);
+    if let Err(e) = &result {
+        checked.findings.push(serious(
+            format!("volume {barcode}"),
+            e.to_string(),
+            "see `thermo volume show`",
+        ));
+    }
+    checked.findings.truncate(MOST_FINDINGS);
+    // Whoever asked may have gone.
+    let _ = answer.send(checked);
+    result
+}
+
+fn compare(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    deep: bool,
+    checked: &mut Checked,
+) -> Result<u64, TapeError> {
+    let volume = worker.node.catalog.volume(barcode).ok().flatten();
+    let label = match mounted.label() {
+        tape::LabelState::Ltfs(label) => Some(label.uuid.clone()),
+        _ => None,
+    };
+    let subject = format!("volume {barcode}");
+    if label.is_none() || label != volume.as_ref().map(|v| v.uuid.clone()) {
+        let problem = format!("carries label {label:?}, not the one recorded");
+        checked.findings.push(serious(
+            subject,
+            problem,
+            "find out who wrote to it; copies on it do not count",
+        ));
+        return Ok(0);
+    }
+    if volume.is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
+        write_index(worker, mounted, barcode)?;
+    }
+    let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
+    let mut to_read = Vec::new();
+    mounted.read_index(&mut |event| {
+        if let IndexEvent::File(file) = event {
+            compare_entry(&mut expected, file, barcode, checked, deep.then_some(&mut to_read));
+        }
+        ControlFlow::Continue(())
+    })?;
+    while let Some((path, file)) = expected.next() {
+        let problem = format!("does not list {path} (inode {}), which the catalogue has there", file.ino);
+        checked.findings.push(serious(
+            &subject,
+            problem,
+            "stage the file from its other copy and migrate it again",
+        ));
+    }
+    to_read.sort_by_key(|f: &TapeFile| f.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset)));
+    for file in to_read {
+        if worker.node.archive.halted() {
+            break;
+        }
+        read_back(worker, mounted, &file, checked)?;
+    }
+    Ok(0)
+}
+
+fn compare_entry(
+    expected: &mut Expected<'_>,
+    found: &format::ltfs::index::IndexFile,
+    barcode: &Barcode,
+    checked: &mut Checked,
+    to_read: Option<&mut Vec<TapeFile>>,
+) {
+    checked.files += 1;
+    let subject = format!("volume {barcode}");
+    let Some((path, wanted)) = expected.next() else {
+        let problem = format!("lists {:?}, which the catalogue does not have there", found.name);
+        checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
+        return;
+    };
+    let same = match format::ltfs::file::from_index(found) {
+        Ok(Some(file)) => TapeFile { live: wanted.live, ..file } == wanted,
+        _ => false,
+    };
+    if !same {
+        let problem = format!("lists {:?} where the catalogue has {path} (inode {})", found.name, wanted.ino);
+        checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
+    } else if let Some(to_read) = to_read {
+        to_read.push(wanted);
+    }
+}
+
+fn read_back(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    file: &TapeFile,
+    checked: &mut Checked,
+) -> Result<(), TapeError> {
+    let whole = file.segment_offset == 0 && file.segment_length == file.file_size;
+    let mut hash = FileHash::new();
+    for extent in &file.extents {
+        let _whole = mounted.read(extent, &mut |offset, bytes| {
+            hash.add(offset, bytes);
+            worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            ControlFlow::Continue(())
+        })?;
+    }
+    checked.bytes += file.segment_length;
+    let found = if whole { hash.finish(file.file_size) } else { None };
+    if whole && file.digest.is_some() && found != file.digest {
+        let path = String::from_utf8_lossy(&file.path).into_owned();
+        let problem = format!("inode {} copy {}: the bytes on tape have another digest", file.ino, file.copy);
+        checked.findings.push(serious(
+            path,
+            problem,
+            "stage the file from its other copy and migrate it again",
+        ));
+    }
+    Ok(())
+}

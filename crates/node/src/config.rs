@@ -1,0 +1,408 @@
+//! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
+
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use types::{Class, ClassName, PoolName};
+
+/// Everything an operator can set. Sizes are bytes written as integers or as text (`"6 GiB"`, `"500MB"`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Directory for the catalogue, the control socket and the log.
+    pub state_dir: PathBuf,
+    /// Disk tier.
+    pub disk: DiskConfig,
+    /// Virtual tape library.
+    pub library: LibraryConfig,
+    /// How volumes are written.
+    pub tape: TapeConfig,
+    /// Pools made at first start.
+    pub pools: Vec<PoolConfig>,
+    /// Classes of service made at first start.
+    pub classes: Vec<ClassConfig>,
+    /// Mount here when the node starts.
+    pub mount: Option<PathBuf>,
+}
+
+/// Disk tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiskConfig {
+    /// Directory of the objects; default `<state_dir>/disk`.
+    pub path: Option<PathBuf>,
+    /// Bytes that Thermocline may use there; default: 90 % of the file system.
+    pub capacity: Option<Size>,
+    /// Purge starts above this share of the capacity (per cent).
+    pub high_watermark: u8,
+    /// Purge ends below this share (per cent).
+    pub low_watermark: u8,
+    /// Longest time that a write waits for space while something is being released (seconds).
+    pub space_wait_s: u32,
+}
+
+/// Virtual tape library.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LibraryConfig {
+    /// Directory of the cartridges; default `<state_dir>/library`.
+    pub path: Option<PathBuf>,
+    /// Drives.
+    pub drives: u16,
+    /// Storage slots.
+    pub slots: u16,
+    /// Import/export slots.
+    pub import_export: u16,
+    /// Cartridges made when the library is new.
+    pub cartridges: u16,
+    /// Capacity of each of them (data partition).
+    pub cartridge_capacity: Size,
+    /// Mechanics: `"none"` (no waiting) or `"lto9"` (real times), scaled by `speed`.
+    pub mechanics: String,
+    /// Divides every mechanical time (1 = real, 100 = a hundred times faster).
+    pub speed: f64,
+    /// Streaming rate limit of a drive in bytes per second; 0 means as fast as the disk below.
+    pub drive_rate: Size,
+    /// Serve drives and changer on unix sockets in this directory, for third-party tools.
+    pub sockets: Option<PathBuf>,
+}
+
+/// How volumes are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TapeConfig {
+    /// LTFS record size.
+    pub block_size: Size,
+    /// A full index is written whenever this many bytes follow the last one.
+    pub index_every: Size,
+    /// A batch is flushed, recorded and its disk space releasable after at most this many bytes ...
+    pub flush_every: Size,
+    /// ... or this many files.
+    pub flush_files: u32,
+    /// Most file segments on one volume.
+    pub max_files_per_volume: u64,
+    /// An unused mounted volume stays in its drive this long (seconds).
+    pub idle_unmount_s: u32,
+    /// Label blank cartridges of the library and assign them to pools as needed.
+    pub auto_label: bool,
+}
+
+/// A pool made at first start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Name.
+    pub name: String,
+    /// Most volumes; 0 means no limit.
+    #[serde(default)]
+    pub max_volumes: u32,
+}
+
+/// A class made at first start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassConfig {
+    /// Name.
+    pub name: String,
+    /// Pool of each copy.
+    pub copies: Vec<String>,
+    /// Unchanged for this long before migration (seconds).
+    #[serde(default = "default_age")]
+    pub migrate_after_s: u32,
+    /// Waiting bytes that start migration at once; 0: only age counts.
+    #[serde(default)]
+    pub migrate_bytes: Size,
+    /// Never purge.
+    #[serde(default)]
+    pub keep_on_disk: bool,
+}
+
+fn default_age() -> u32 {
+    60
+}
+
+/// A number of bytes; in TOML an integer or text with a unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// Gibibytes.
+    pub const fn gib(n: u64) -> Self {
+        Self(n << 30)
+    }
+    /// Mebibytes.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let t = text.trim();
+        let split = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
+        let (number, unit) = (&t[..split], t[split..].trim().to_ascii_lowercase());
+        let factor: u64 = match unit.as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            other => {
+                return Err(format!(
+                    "`{other}` is not a unit of size; use KiB, MiB, GiB, TiB, KB, MB, GB or TB"
+                ));
+            }
+        };
+        let n: f64 =
+            number.parse().map_err(|_| format!("`{text}` is not a size; write for example \"6 GiB\""))?;
+        let bytes = n * factor as f64;
+        if bytes.is_finite() && bytes < u64::MAX as f64 {
+            Ok(Self(bytes as u64))
+        } else {
+            Err(format!("`{text}` is too large"))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl serde::de::Visitor<'_> for V {
+            type Value = Size;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of bytes or text such as \"6 GiB\"")
+            }
+            fn visit_u64<E>(self, v: u64) -> Result<Size, E> {
+                Ok(Size(v))
+            }
+            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Size, E> {
+                u64::try_from(v).map(Size).map_err(|_| E::custom("a size cannot be negative"))
+            }
+            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Size, E> {
+                v.parse().map_err(E::custom)
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            state_dir: PathBuf::from("/var/lib/thermo"),
+            disk: DiskConfig::default(),
+            library: LibraryConfig::default(),
+            tape: TapeConfig::default(),
+            pools: ["primary", "second"].map(|n| PoolConfig { name: n.into(), max_volumes: 0 }).to_vec(),
+            classes: vec![ClassConfig {
+                name: "default".into(),
+                copies: vec!["primary".into(), "second".into()],
+                migrate_after_s: default_age(),
+                migrate_bytes: Size::gib(1),
+                keep_on_disk: false,
+            }],
+            mount: None,
+        }
+    }
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        Self { path: None, capacity: None, high_watermark: 90, low_watermark: 80, space_wait_s: 120 }
+    }
+}
+
+impl Default for LibraryConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            drives: 2,
+            slots: 8,
+            import_export: 1,
+            cartridges: 8,
+            cartridge_capacity: Size::gib(6),
+            mechanics: "none".into(),
+            speed: 1.0,
+            drive_rate: Size(0),
+            sockets: None,
+        }
+    }
+}
+
+impl Default for TapeConfig {
+    fn default() -> Self {
+        Self {
+            block_size: Size(512 << 10),
+            index_every: Size::gib(64),
+            flush_every: Size::gib(2),
+            flush_files: 5000,
+            max_files_per_volume: 2_000_000,
+            idle_unmount_s: 30,
+            auto_label: true,
+        }
+    }
+}
+
+/// The configuration cannot be used; the text names the key and what to write instead.
+#[derive(Debug, thiserror::Error)]
+#[error("configuration {path}: {problem}")]
+pub struct ConfigError {
+    /// File, or `<built in>`.
+    pub path: PathBuf,
+    /// What is wrong and what to do.
+    pub problem: String,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let fail = |problem: String| ConfigError { path: path.to_owned(), problem };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(format!("cannot be read: {e}")))?;
+        Self::parse(&text).map_err(fail)
+    }
+
+    /// Parses and checks TOML text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let config: Config = toml::from_str(text).map_err(|e| explain(&e))?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks what the types cannot.
+    pub fn validate(&self) -> Result<(), String> {
+        let d = &self.disk;
+        if d.high_watermark > 100 || d.low_watermark >= d.high_watermark {
+            return Err(format!(
+                "disk.low_watermark ({}) must be below disk.high_watermark ({}), and both at most 100",
+                d.low_watermark, d.high_watermark
+            ));
+        }
+        let block = self.tape.block_size.0;
+        if !(4096..=4 << 20).contains(&block) || !block.is_multiple_of(4096) {
+            return Err(format!(
+                "tape.block_size is {block}; LTFS needs a multiple of 4096 from 4096 to 4 MiB"
+            ));
+        }
+        let l = &self.library;
+        if l.drives == 0 || l.slots == 0 {
+            return Err("library.drives and library.slots must be at least 1".into());
+        }
+        if l.cartridges > l.slots {
+            return Err(format!("library.cartridges ({}) exceeds library.slots ({})", l.cartridges, l.slots));
+        }
+        if !["none", "lto9"].contains(&l.mechanics.as_str()) || !l.speed.is_finite() || l.speed <= 0.0 {
+            return Err("library.mechanics must be \"none\" or \"lto9\" and library.speed above 0".into());
+        }
+        self.validate_classes()
+    }
+
+    fn validate_classes(&self) -> Result<(), String> {
+        if !self.classes.iter().any(|c| c.name == "default") {
+            return Err("no class named \"default\"; new files at the root get that class".into());
+        }
+        for class in &self.classes {
+            for (i, pool) in class.copies.iter().enumerate() {
+                if !self.pools.iter().any(|p| &p.name == pool) {
+                    let near = nearest(pool, self.pools.iter().map(|p| p.name.as_str()));
+                    return Err(format!(
+                        "class {} names pool `{pool}`, which is not in `pools`{near}",
+                        class.name
+                    ));
+                }
+                if class.copies[..i].contains(pool) {
+                    return Err(format!(
+                        "class {} names pool `{pool}` twice; copies belong on different pools",
+                        class.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Directory of the disk objects.
+    pub fn disk_path(&self) -> PathBuf {
+        self.disk.path.clone().unwrap_or_else(|| self.state_dir.join("disk"))
+    }
+
+    /// Directory of the virtual cartridges.
+    pub fn library_path(&self) -> PathBuf {
+        self.library.path.clone().unwrap_or_else(|| self.state_dir.join("library"))
+    }
+
+    /// Socket on which the node answers.
+    pub fn socket_path(&self) -> PathBuf {
+        self.state_dir.join("control.sock")
+    }
+}
+
+impl From<&ClassConfig> for Class {
+    fn from(c: &ClassConfig) -> Self {
+        Class {
+            name: ClassName(c.name.clone()),
+            copies: c.copies.iter().cloned().map(PoolName).collect(),
+            migrate_after_s: c.migrate_after_s,
+            migrate_bytes: c.migrate_bytes.0,
+            keep_on_disk: c.keep_on_disk,
+        }
+    }
+}
+
+/// Turns serde's complaint about an unknown key into one that names the nearest valid key.
+fn explain(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
+    match quoted.split_first() {
+        Some((unknown, known)) if error.message().starts_with("unknown field") => {
+            format!("{text}{}", nearest(unknown, known.iter().copied()))
+        }
+        _ => text,
+    }
+}
+
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|k| (strsim::damerau_levenshtein(word, k), k))
+        .min()
+        .map(|(_, k)| format!("; did you mean `{k}`?"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_nearest_neighbour() {
+        let e = Config::parse("[disk]\nhigh_watermrk = 80\n").unwrap_err();
+        assert!(e.contains("high_watermrk") && e.contains("did you mean `high_watermark`?"), "{e}");
+    }
+
+    #[test]
+    fn sizes_take_units() {
+        let c =
+            Config::parse("[library]\ncartridge_capacity = \"1.5 GiB\"\n[disk]\ncapacity = 1000\n").unwrap();
+        assert_eq!(c.library.cartridge_capacity, Size(3 << 29));
+        assert_eq!(c.disk.capacity, Some(Size(1000)));
+        assert!(Config::parse("[disk]\ncapacity = \"3 parsec\"\n").unwrap_err().contains("parsec"));
+    }
+
+    #[test]
+    fn a_class_must_name_known_distinct_pools() {
+        let bad = "[[pools]]\nname = \"a\"\n[[classes]]\nname = \"default\"\ncopies = [\"b\"]\n";
+        assert!(Config::parse(bad).unwrap_err().contains("did you mean `a`?"));
+        let twice = "[[pools]]\nname = \"a\"\n[[classes]]\nname = \"default\"\ncopies = [\"a\", \"a\"]\n";
+        assert!(Config::parse(twice).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn the_default_configuration_is_valid_and_survives_a_round_trip() {
+        let text = toml::to_string(&Config::default()).unwrap();
+        assert_eq!(Config::parse(&text).unwrap(), Config::default());
+    }
+}

@@ -1,0 +1,421 @@
+//! Opening, reading, writing, truncating and closing files.
+
+use super::open::{Backing, OpenFile, OpenInode, OpenState};
+use super::staging::{Outcome, Ready, read_at};
+use crate::Node;
+use crate::error::{disk_error, fs_error};
+use catalog::New;
+use kv::Durability;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use types::api::*;
+use types::*;
+
+/// How long a blocked write or truncate sleeps between looks at its recall.
+const RECALL_LOOK: Duration = Duration::from_secs(3600);
+
+impl Node {
+    pub(crate) fn create_file(
+        &self,
+        cx: &Cx,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> FsResult<Opened> {
+        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
+        match self.catalog.create(cx, parent, name, &New::file(mode, object)) {
+            Ok(inode) => {
+                self.objects.settle(object);
+                let backing = Backing { object, fd: Arc::new(fd) };
+                Ok(self.open.with(inode.attr.ino, |entry, state| {
+                    state.direct = self.space.allows_direct_writes();
+                    state.backing = Some(backing);
+                    self.opened(entry, state, inode.attr, OpenFlags { write: true, ..flags })
+                }))
+            }
+            Err(e) => {
+                self.objects.give_back(object, fd);
+                if e.fs() == FsError::Exists && !flags.exclusive {
+                    let existing = self.lookup(cx, parent, name)?;
+                    return self.open_file(cx, existing.ino, flags);
+                }
+                Err(fs_error("create", &e))
+            }
+        }
+    }
+
+    fn opened(&self, entry: &Arc<OpenInode>, state: &mut OpenState, attr: Attr, flags: OpenFlags) -> Opened {
+        state.handles += 1;
+        if flags.write {
+            if state.writers == 0 {
+                state.recorded_allocated = attr.disk_bytes;
+            }
+            state.writers += 1;
+        }
+        let handle = self.open.add_handle(entry.clone(), flags);
+        let backing = state.backing.as_ref().filter(|_| state.direct).map(|b| b.fd.clone());
+        Opened { handle, attr, backing }
+    }
+
+    pub(crate) fn open_file(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        if flags.truncate && flags.write {
+            self.truncate(cx, ino, 0)?;
+        }
+        let opened = self.open.with(ino, |entry, state| {
+            let mut inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
+            let Some(file) = inode.file.clone() else {
+                return Err(match inode.attr.kind {
+                    FileKind::Directory => FsError::IsADirectory,
+                    _ => FsError::Invalid,
+                });
+            };
+            if inode.attr.nlink == 0 && state.handles == 0 {
+                return Err(FsError::Stale);
+            }
+            if state.handles == 0 {
+                state.direct = false;
+                state.backing = self.open_object(ino, file.object)?;
+                if let Some(backing) = &state.backing {
+                    state.direct = !flags.write || self.space.allows_direct_writes();
+                    let stamp = self.stamp(&backing.fd)?;
+                    if Self::changed(file.stamp.as_ref(), &stamp) {
+                        inode = self.observe(cx, ino, backing.object, stamp, true, Durability::Relaxed)?;
+                    }
+                }
+            }
+            if flags.write && state.writers == 0 {
+                self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
+            }
+            Ok(self.opened(entry, state, inode.attr, flags))
+        })?;
+        if !flags.truncate {
+            self.catalog.touch_access(ino, cx.now).map_err(|e| fs_error("record access", &e))?;
+        }
+        Ok(opened)
+    }
+
+    fn open_object(&self, ino: Ino, object: Option<ObjectId>) -> FsResult<Option<Backing>> {
+        let Some(object) = object else { return Ok(None) };
+        let fd = self
+            .disk
+            .open_object(object, true)
+            .map_err(|e| disk_error(&format!("open the disk object of inode {ino}"), &e))?;
+        Ok(Some(Backing { object, fd: Arc::new(fd) }))
+    }
+
+    pub(crate) fn stamp(&self, fd: &OwnedFd) -> FsResult<ObjectStamp> {
+        self.disk.stamp(fd).map_err(|e| disk_error("look at a disk object", &e))
+    }
+
+    pub(crate) fn observe(
+        &self,
+        cx: &Cx,
+        ino: Ino,
+        object: ObjectId,
+        stamp: ObjectStamp,
+        closed: bool,
+        durability: Durability,
+    ) -> FsResult<Inode> {
+        self.catalog
+            .observe(cx, ino, object, &stamp, closed, durability)
+            .map_err(|e| fs_error("record a file's new content", &e))
+    }
+
+    /// Brings the catalogue up to date with a file that is open for writing (before its times are set, for one).
+    pub(crate) fn observe_open(&self, cx: &Cx, ino: Ino) -> FsResult<()> {
+        let Some(entry) = self.open.get(ino) else { return Ok(()) };
+        let state = entry.state.lock();
+        let Some(backing) = state.backing.as_ref().filter(|_| state.writers > 0) else { return Ok(()) };
+        let stamp = self.stamp(&backing.fd)?;
+        self.observe(cx, ino, backing.object, stamp, false, Durability::Relaxed).map(drop)
+    }
+
+    pub(crate) fn truncate(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<()> {
+        if size > i64::MAX as u64 {
+            return Err(FsError::FileTooLarge);
+        }
+        loop {
+            let inode = match self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state))? {
+                None => return Ok(()),
+                Some(offline) => offline,
+            };
+            let staging = self.recall(&inode, cx.uid, "truncate")?;
+            if let Some(Outcome::Failed(_)) = staging.wait(RECALL_LOOK) {
+                return Err(FsError::Io);
+            }
+        }
+    }
+
+    /// Truncates; returns the inode if it must be recalled first.
+    fn truncate_locked(
+        &self,
+        cx: &Cx,
+        ino: Ino,
+        size: u64,
+        state: &mut OpenState,
+    ) -> FsResult<Option<Inode>> {
+        let inode = self.catalog.inode(ino).map_err(|e| fs_error("truncate", &e))?;
+        let Some(file) = &inode.file else {
+            return Err(if inode.attr.kind == FileKind::Directory {
+                FsError::IsADirectory
+            } else {
+                FsError::Invalid
+            });
+        };
+        let backing = match &state.backing {
+            Some(b) => Some(b.clone()),
+            None => self.open_object(ino, file.object)?,
+        };
+        match backing {
+            Some(backing) => {
+                rustix::fs::ftruncate(&backing.fd, size).map_err(|e| match e {
+                    rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => FsError::NoSpace,
+                    rustix::io::Errno::FBIG => FsError::FileTooLarge,
+                    _ => FsError::Io,
+                })?;
+                let stamp = self.stamp(&backing.fd)?;
+                self.observe(cx, ino, backing.object, stamp, state.writers == 0, Durability::Relaxed)?;
+            }
+            None if size == 0 => self.replace_with_empty(cx, ino, state)?,
+            None if size == inode.attr.size => {}
+            None => return Ok(Some(inode)),
+        }
+        Ok(None)
+    }
+
+    /// Truncating an offline file to nothing needs no tape: it gets a new, empty object.
+    fn replace_with_empty(&self, cx: &Cx, ino: Ino, state: &mut OpenState) -> FsResult<()> {
+        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
+        let stamp = self.stamp(&fd)?;
+        match self.catalog.new_content(cx, ino, object, &stamp) {
+            Ok(_) => self.objects.settle(object),
+            Err(e) => {
+                self.objects.give_back(object, fd);
+                return Err(fs_error("truncate", &e));
+            }
+        }
+        if state.handles > 0 {
+            state.backing = Some(Backing { object, fd: Arc::new(fd) });
+        }
+        self.drop_recall(ino);
+        self.attributes_changed(ino);
+        Ok(())
+    }
+
+    pub(crate) fn read_file(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
+        let Some(file) = self.open.handle(handle).filter(|f| f.flags.read) else {
+            done(Err(FsError::BadHandle));
+            return None;
+        };
+        let ino = file.inode.ino;
+        loop {
+            let backing = file.inode.state.lock().backing.clone();
+            if let Some(backing) = backing {
+                done(read_at(&backing.fd, offset, len));
+                return None;
+            }
+            let staging = match self.recall_open(&file, "open") {
+                Ok(Some(staging)) => staging,
+                Ok(None) => continue,
+                Err(e) => {
+                    done(Err(e));
+                    return None;
+                }
+            };
+            let wait = self.staging.new_wait(ino);
+            let table = self.staging.clone();
+            let done: ReadDone = Box::new(move |result| {
+                table.end_wait(wait);
+                done(result);
+            });
+            return match staging.read(wait, offset, len, file.flags.nonblock, done) {
+                Ok(()) => Some(wait),
+                Err(ready) => {
+                    ready.finish();
+                    None
+                }
+            };
+        }
+    }
+
+    /// The running recall of an open file (started if need be); None if it is resident now.
+    fn recall_open(&self, file: &OpenFile, why: &str) -> FsResult<Option<Arc<super::Staging>>> {
+        let ino = file.inode.ino;
+        if let Some(staging) = self.staging.get(ino)
+            && staging.outcome().is_none()
+        {
+            return Ok(Some(staging));
+        }
+        let inode = self.catalog.inode(ino).map_err(|e| fs_error("read", &e))?;
+        let mut state = file.inode.state.lock();
+        if state.backing.is_some() {
+            return Ok(None);
+        }
+        let object = inode.file.as_ref().and_then(|f| f.object);
+        if object.is_some() {
+            state.backing = self.open_object(ino, object)?;
+            return Ok(None);
+        }
+        drop(state);
+        self.recall(&inode, inode.attr.uid, why).map(Some)
+    }
+
+    /// The object's descriptor of a file served by the node, recalled whole if need be.
+    fn whole(&self, file: &OpenFile, why: &str) -> FsResult<Backing> {
+        loop {
+            if let Some(backing) = file.inode.state.lock().backing.clone() {
+                return Ok(backing);
+            }
+            if let Some(staging) = self.recall_open(file, why)?
+                && let Some(Outcome::Failed(_)) = staging.wait(RECALL_LOOK)
+            {
+                return Err(FsError::Io);
+            }
+        }
+    }
+
+    pub(crate) fn write_file(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
+        if file.flags.nonblock && file.inode.state.lock().backing.is_none() {
+            self.recall_open(&file, "write")?;
+            return Err(FsError::WouldBlock);
+        }
+        let backing = self.whole(&file, "write")?;
+        self.space.reserve(self, data.len() as u64)?;
+        file.inode.growth.fetch_add(data.len() as u64, Ordering::Relaxed);
+        let offset = if file.flags.append { self.stamp(&backing.fd)?.size } else { offset };
+        let mut written = 0;
+        while written < data.len() {
+            match rustix::io::pwrite(&backing.fd, &data[written..], offset + written as u64) {
+                Ok(n) => written += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) if written > 0 => break,
+                Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => return Err(FsError::NoSpace),
+                Err(rustix::io::Errno::FBIG) => return Err(FsError::FileTooLarge),
+                Err(e) => {
+                    tracing::error!(
+                        "writing the disk object {} of inode {}: {e}",
+                        backing.object,
+                        file.inode.ino
+                    );
+                    return Err(FsError::Io);
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    pub(crate) fn sync_file(&self, handle: Handle) -> FsResult<()> {
+        let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
+        let backing = file.inode.state.lock().backing.clone();
+        if let Some(backing) = backing {
+            self.disk.sync_all(&backing.fd).map_err(|e| disk_error("fsync", &e))?;
+            let stamp = self.stamp(&backing.fd)?;
+            self.observe(
+                &Cx::admin(crate::now()),
+                file.inode.ino,
+                backing.object,
+                stamp,
+                false,
+                Durability::Relaxed,
+            )?;
+        }
+        self.catalog.sync().map_err(|e| fs_error("fsync", &e))
+    }
+
+    pub(crate) fn close_file(&self, handle: Handle) {
+        let Some(file) = self.open.remove_handle(handle) else { return };
+        let ino = file.inode.ino;
+        let nlink = self.open.with(ino, |entry, state| {
+            state.handles -= 1;
+            let mut nlink = None;
+            if file.flags.write {
+                state.writers -= 1;
+                if state.writers == 0 {
+                    nlink = self.seal(ino, state);
+                    entry.growth.store(0, Ordering::Relaxed);
+                }
+            }
+            if state.handles > 0 { Some(1) } else { nlink }
+        });
+        let orphan = match nlink {
+            Some(n) => n == 0,
+            None => self.catalog.inode(ino).is_ok_and(|i| i.attr.nlink == 0),
+        };
+        if orphan && let Err(e) = self.reap_if_closed(ino) {
+            tracing::error!("removing unlinked inode {ino}: {e}");
+        }
+    }
+
+    /// The last writer closed: the content is what it is until somebody opens the file for writing again.
+    fn seal(&self, ino: Ino, state: &OpenState) -> Option<u32> {
+        let sealed = match &state.backing {
+            Some(b) => self.stamp(&b.fd).and_then(|stamp| {
+                self.observe(&Cx::admin(crate::now()), ino, b.object, stamp, true, Durability::Relaxed)
+            }),
+            None => self
+                .catalog
+                .clear_writing(ino)
+                .map_err(|e| fs_error("close", &e))
+                .and_then(|()| self.catalog.inode(ino).map_err(|e| fs_error("close", &e))),
+        };
+        match sealed {
+            Ok(inode) => Some(inode.attr.nlink),
+            Err(e) => {
+                tracing::error!("closing inode {ino}: {e}; its size is looked up again at the next open");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn allocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
+        let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
+        let backing = self.whole(&file, "fallocate")?;
+        if mode & libc::FALLOC_FL_PUNCH_HOLE == 0 {
+            self.space.reserve(self, len)?;
+        }
+        let flags = rustix::fs::FallocateFlags::from_bits(mode as u32).ok_or(FsError::NotSupported)?;
+        rustix::fs::fallocate(&backing.fd, flags, offset, len).map_err(|e| match e {
+            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => FsError::NoSpace,
+            rustix::io::Errno::OPNOTSUPP => FsError::NotSupported,
+            rustix::io::Errno::FBIG => FsError::FileTooLarge,
+            rustix::io::Errno::INVAL => FsError::Invalid,
+            _ => FsError::Io,
+        })
+    }
+
+    pub(crate) fn seek_file(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
+        let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
+        let backing = file.inode.state.lock().backing.clone();
+        let Some(backing) = backing else {
+            // Offline: all data as far as anybody can tell without tape; the one hole is the end.
+            let size = self.catalog.inode(file.inode.ino).map_err(|e| fs_error("lseek", &e))?.attr.size;
+            return match (offset < size, seek) {
+                (false, _) => Err(FsError::NoData),
+                (true, Seek::Data) => Ok(offset),
+                (true, Seek::Hole) => Ok(size),
+            };
+        };
+        let from = match seek {
+            Seek::Data => rustix::fs::SeekFrom::Data(offset),
+            Seek::Hole => rustix::fs::SeekFrom::Hole(offset),
+        };
+        rustix::fs::seek(&backing.fd, from).map_err(|e| match e {
+            rustix::io::Errno::NXIO => FsError::NoData,
+            rustix::io::Errno::INVAL => FsError::Invalid,
+            _ => FsError::Io,
+        })
+    }
+
+    /// Hands finished reads to the completion threads, so that a drive never waits for a reader.
+    pub(crate) fn finish_reads(&self, ready: impl IntoIterator<Item = Ready>) {
+        for one in ready {
+            if let Err(lost) = self.ready.send(one) {
+                lost.into_inner().finish();
+            }
+        }
+    }
+}

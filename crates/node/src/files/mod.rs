@@ -1,0 +1,18 @@
+//! Files: names and bytes of the namespace, residency, space.
+
+mod io;
+mod names;
+mod objects;
+mod open;
+mod ranges;
+mod recall;
+mod space;
+mod staging;
+mod vattr;
+
+pub use objects::ObjectPool;
+pub use open::OpenTable;
+pub(crate) use recall::new_request;
+pub use space::Space;
+pub use staging::{Outcome, Ready, Staging, StagingTable};
+pub use vattr::percent;

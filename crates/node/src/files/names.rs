@@ -1,0 +1,222 @@
+//! [`FileApi`] on the node: names and attributes go to the catalogue, bytes to [`super::io`].
+
+use crate::Node;
+use crate::error::fs_error;
+use catalog::{CatalogError, New};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use types::api::*;
+use types::*;
+
+/// Bytes that an offline file shows as allocated: programs that take a file without blocks for a hole (tar -S, cp) would
+/// otherwise not read it at all.
+const OFFLINE_DISK_BYTES: u64 = 512;
+
+impl Node {
+    fn fail(&self, doing: &'static str) -> impl Fn(CatalogError) -> FsError {
+        move |e| fs_error(doing, &e)
+    }
+
+    /// Attributes for users: what the object says of a file that is being written, and at least one block for an
+    /// offline one.
+    pub(crate) fn shown(&self, inode: Inode) -> Attr {
+        let mut attr = inode.attr;
+        let Some(file) = inode.file else { return attr };
+        if file.object.is_none() {
+            attr.disk_bytes = if attr.size > 0 { OFFLINE_DISK_BYTES } else { 0 };
+            return attr;
+        }
+        let Some(entry) = self.open.get(attr.ino) else { return attr };
+        let state = entry.state.lock();
+        if let (true, Some(backing)) = (state.writers > 0, &state.backing)
+            && let Ok(stamp) = self.disk.stamp(&backing.fd)
+        {
+            attr.disk_bytes = stamp.allocated;
+            if Self::changed(file.stamp.as_ref(), &stamp) {
+                attr.size = stamp.size;
+                attr.mtime = stamp.mtime;
+                attr.ctime = attr.ctime.max(stamp.ctime);
+            }
+        }
+        attr
+    }
+
+    /// Whether an object's stamp tells of content that the catalogue has not seen.
+    pub(crate) fn changed(recorded: Option<&ObjectStamp>, now: &ObjectStamp) -> bool {
+        recorded.is_none_or(|r| (r.size, r.mtime, r.ctime) != (now.size, now.mtime, now.ctime))
+    }
+
+    /// An unlinked inode goes as soon as nobody has it open.
+    pub(crate) fn reap_if_closed(&self, ino: Ino) -> FsResult<()> {
+        self.open.with(ino, |_, state| {
+            if state.handles > 0 {
+                return Ok(());
+            }
+            self.drop_recall(ino);
+            self.catalog.reap(ino).map(drop).map_err(self.fail("remove an unlinked file"))
+        })
+    }
+
+    fn new_node(&self, cx: &Cx, parent: Ino, name: &[u8], new: New) -> FsResult<Attr> {
+        Ok(self.catalog.create(cx, parent, name, &new).map_err(self.fail("create"))?.attr)
+    }
+}
+
+impl FileApi for Node {
+    fn lookup(&self, _cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        Ok(self.shown(self.catalog.lookup(parent, name).map_err(self.fail("lookup"))?))
+    }
+
+    fn getattr(&self, _cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        Ok(self.shown(self.catalog.inode(ino).map_err(self.fail("getattr"))?))
+    }
+
+    fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        if let Some(size) = set.size {
+            self.truncate(cx, ino, size)?;
+        }
+        let rest = SetAttr { size: None, ..set.clone() };
+        if rest == SetAttr::default() {
+            return self.getattr(cx, ino);
+        }
+        self.observe_open(cx, ino)?;
+        Ok(self.shown(self.catalog.setattr(cx, ino, &rest).map_err(self.fail("setattr"))?))
+    }
+
+    fn readlink(&self, _cx: &Cx, ino: Ino) -> FsResult<Vec<u8>> {
+        self.catalog.readlink(ino).map_err(self.fail("readlink"))
+    }
+
+    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], node: &NewNode) -> FsResult<Attr> {
+        if node.kind == FileKind::File {
+            let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
+            let opened = self.create(cx, parent, name, node.mode, flags)?;
+            self.release(opened.handle);
+            return Ok(opened.attr);
+        }
+        self.new_node(cx, parent, name, New { rdev: node.rdev, ..New::node(node.kind, node.mode) })
+    }
+
+    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr> {
+        self.new_node(cx, parent, name, New::node(FileKind::Directory, mode))
+    }
+
+    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Attr> {
+        let new = New { target: Some(target.to_vec()), ..New::node(FileKind::Symlink, 0o777) };
+        self.new_node(cx, parent, name, new)
+    }
+
+    fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        Ok(self.shown(self.catalog.link(cx, ino, parent, name).map_err(self.fail("link"))?))
+    }
+
+    fn unlink(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let removed = self.catalog.unlink(cx, parent, name, &|_| true).map_err(self.fail("unlink"))?;
+        if removed.orphan { self.reap_if_closed(removed.ino) } else { Ok(()) }
+    }
+
+    fn rmdir(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.catalog.rmdir(cx, parent, name).map_err(self.fail("rmdir"))
+    }
+
+    fn rename(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> FsResult<()> {
+        let replaced = self.catalog.rename(cx, from, to, mode, &|_| true).map_err(self.fail("rename"))?;
+        match replaced {
+            Some(removed) if removed.orphan => self.reap_if_closed(removed.ino),
+            _ => Ok(()),
+        }
+    }
+
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened> {
+        self.create_file(cx, parent, name, mode, flags)
+    }
+
+    fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        self.open_file(cx, ino, flags)
+    }
+
+    fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
+        self.read_file(handle, offset, len, done)
+    }
+
+    fn cancel_wait(&self, wait: WaitId) {
+        self.finish_reads(self.staging.cancel(wait));
+    }
+
+    fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        self.write_file(handle, offset, data)
+    }
+
+    fn flush(&self, handle: Handle) -> FsResult<()> {
+        self.open.handle(handle).map(drop).ok_or(FsError::BadHandle)
+    }
+
+    fn fsync(&self, handle: Handle, _data_only: bool) -> FsResult<()> {
+        self.sync_file(handle)
+    }
+
+    fn release(&self, handle: Handle) {
+        self.close_file(handle);
+    }
+
+    fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
+        self.allocate(handle, mode, offset, len)
+    }
+
+    fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
+        self.seek_file(handle, offset, seek)
+    }
+
+    fn readdir(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
+        self.catalog.readdir(dir, cookie, limit).map_err(self.fail("readdir"))
+    }
+
+    fn readdir_plus(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
+        let page = self.catalog.readdir_plus(dir, cookie, limit).map_err(self.fail("readdir"))?;
+        Ok(page.into_iter().map(|(entry, inode)| (entry, self.shown(inode))).collect())
+    }
+
+    fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        self.catalog.parent(dir).map_err(self.fail("parent"))
+    }
+
+    fn sync_names(&self) -> FsResult<()> {
+        self.catalog.sync().map_err(self.fail("sync"))
+    }
+
+    fn statfs(&self) -> FsResult<StatFs> {
+        let totals = self.catalog.totals().map_err(self.fail("statfs"))?;
+        let space = self.space.view();
+        let free = space.capacity.saturating_sub(space.used) + space.purgeable;
+        Ok(StatFs { total_bytes: space.capacity, free_bytes: free.min(space.capacity), files: totals.inodes })
+    }
+
+    fn getxattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        match self.virtual_xattr(ino, name) {
+            Some(value) => value,
+            None => self.catalog.getxattr(cx, ino, name).map_err(|e| match e {
+                CatalogError::Fs(f) => f,
+                e => fs_error("getxattr", &e),
+            }),
+        }
+    }
+
+    fn listxattr(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        self.catalog.listxattr(cx, ino).map_err(self.fail("listxattr"))
+    }
+
+    fn setxattr(&self, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.refuse_virtual(name)?;
+        self.catalog.setxattr(cx, ino, name, value, mode).map_err(self.fail("setxattr"))
+    }
+
+    fn removexattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.refuse_virtual(name)?;
+        self.catalog.removexattr(cx, ino, name).map_err(self.fail("removexattr"))
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.watchers.write().push(watcher);
+        self.watched.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,181 @@
+//! Open files: which inodes are open, in which mode, and by how many handles.
+//!
+//! Everything that depends on "is it open?" (open, purge, truncate, recall start, reaping an unlinked inode) runs under
+//! the lock of its inode's entry. Lock order: entry, then catalogue; the catalogue never calls back.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use types::api::OpenFlags;
+use types::{Handle, Ino, ObjectId};
+
+const SHARDS: usize = 64;
+
+/// The whole current version of a file as an open object.
+#[derive(Clone, Debug)]
+pub struct Backing {
+    /// Object.
+    pub object: ObjectId,
+    /// Its descriptor, open for reading and writing.
+    pub fd: Arc<OwnedFd>,
+}
+
+/// State of an open inode, changed only under its lock.
+#[derive(Debug, Default)]
+pub struct OpenState {
+    /// Open handles.
+    pub handles: u32,
+    /// Handles that may write.
+    pub writers: u32,
+    /// Bytes are moved by the holder of the descriptor (true) or by the node; fixed while any handle is open.
+    pub direct: bool,
+    /// The object, once the file is wholly resident.
+    pub backing: Option<Backing>,
+    /// Allocated bytes as last recorded in the catalogue, for counting growth.
+    pub recorded_allocated: u64,
+    dead: bool,
+}
+
+/// An inode with an entry in the table.
+#[derive(Debug)]
+pub struct OpenInode {
+    /// Inode.
+    pub ino: Ino,
+    /// Bytes on disk beyond what the catalogue has recorded.
+    pub growth: AtomicU64,
+    /// State.
+    pub state: Mutex<OpenState>,
+}
+
+/// One open handle.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Its inode.
+    pub inode: Arc<OpenInode>,
+    /// How it was opened.
+    pub flags: OpenFlags,
+}
+
+/// All open inodes and handles.
+pub struct OpenTable {
+    inodes: Vec<Mutex<HashMap<Ino, Arc<OpenInode>>>>,
+    handles: Vec<Mutex<HashMap<Handle, Arc<OpenFile>>>>,
+    next: AtomicU64,
+}
+
+impl OpenTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self {
+            inodes: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            handles: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            next: AtomicU64::new(1),
+        }
+    }
+
+    /// Runs `f` under the lock of `ino`, open or not.
+    pub fn with<R>(&self, ino: Ino, f: impl FnOnce(&Arc<OpenInode>, &mut OpenState) -> R) -> R {
+        let shard = &self.inodes[ino.0 as usize % SHARDS];
+        let mut stale: Option<Arc<OpenInode>> = None;
+        loop {
+            let entry = {
+                let mut map = shard.lock();
+                if let Some(old) = stale.take()
+                    && map.get(&ino).is_some_and(|now| Arc::ptr_eq(now, &old))
+                {
+                    map.remove(&ino);
+                }
+                map.entry(ino)
+                    .or_insert_with(|| {
+                        Arc::new(OpenInode { ino, growth: AtomicU64::new(0), state: Mutex::default() })
+                    })
+                    .clone()
+            };
+            let mut state = entry.state.lock();
+            if state.dead {
+                drop(state);
+                stale = Some(entry);
+                continue;
+            }
+            let result = f(&entry, &mut state);
+            if state.handles == 0 {
+                state.dead = true;
+                drop(state);
+                let mut map = shard.lock();
+                if map.get(&ino).is_some_and(|now| Arc::ptr_eq(now, &entry)) {
+                    map.remove(&ino);
+                }
+            }
+            return result;
+        }
+    }
+
+    /// The entry of an open inode.
+    pub fn get(&self, ino: Ino) -> Option<Arc<OpenInode>> {
+        self.inodes[ino.0 as usize % SHARDS].lock().get(&ino).cloned()
+    }
+
+    /// Adds a handle; the caller holds the inode's lock and has counted it in `state`.
+    pub fn add_handle(&self, inode: Arc<OpenInode>, flags: OpenFlags) -> Handle {
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
+        self.handles[handle.0 as usize % SHARDS].lock().insert(handle, Arc::new(OpenFile { inode, flags }));
+        handle
+    }
+
+    /// A handle.
+    pub fn handle(&self, handle: Handle) -> Option<Arc<OpenFile>> {
+        self.handles[handle.0 as usize % SHARDS].lock().get(&handle).cloned()
+    }
+
+    /// Forgets a handle.
+    pub fn remove_handle(&self, handle: Handle) -> Option<Arc<OpenFile>> {
+        self.handles[handle.0 as usize % SHARDS].lock().remove(&handle)
+    }
+
+    /// Every inode with an entry.
+    pub fn all(&self) -> Vec<Arc<OpenInode>> {
+        self.inodes.iter().flat_map(|s| s.lock().values().cloned().collect::<Vec<_>>()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_lives_exactly_as_long_as_its_handles() {
+        let t = OpenTable::new();
+        t.with(Ino(5), |_, s| assert_eq!(s.handles, 0));
+        assert!(t.get(Ino(5)).is_none());
+        let h = t.with(Ino(5), |e, s| {
+            s.handles += 1;
+            t.add_handle(e.clone(), OpenFlags::default())
+        });
+        assert!(t.get(Ino(5)).is_some() && t.handle(h).is_some());
+        t.remove_handle(h);
+        t.with(Ino(5), |_, s| s.handles -= 1);
+        assert!(t.get(Ino(5)).is_none());
+    }
+
+    #[test]
+    fn concurrent_users_never_see_two_entries_of_one_inode() {
+        let t = Arc::new(OpenTable::new());
+        let busy = Arc::new(AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let (t, busy) = (t.clone(), busy.clone());
+                scope.spawn(move || {
+                    for i in 0..2000 {
+                        t.with(Ino(7), |_, s| {
+                            assert_eq!(busy.fetch_add(1, Ordering::SeqCst), 0);
+                            s.handles = u32::from(i % 3 == 0);
+                            busy.fetch_sub(1, Ordering::SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+    }
+}

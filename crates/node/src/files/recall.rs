@@ -1,0 +1,126 @@
+//! Starting, joining and ending recalls.
+
+use super::staging::{Outcome, Staging};
+use crate::Node;
+use crate::archive::{Event, RecallTask};
+use crate::error::fs_error;
+use std::sync::Arc;
+use types::api::FsResult;
+use types::*;
+
+/// A request that has not begun.
+pub(crate) fn new_request(kind: RequestKind, owner: u32, subject: String, now: Time) -> Request {
+    Request {
+        id: RequestId(0),
+        kind,
+        owner,
+        subject,
+        state: RequestState::Queued,
+        created: now,
+        started: None,
+        finished: None,
+        files_total: 0,
+        files_done: 0,
+        files_failed: 0,
+        bytes_total: 0,
+        bytes_done: 0,
+        message: String::new(),
+    }
+}
+
+impl Node {
+    /// Joins the recall of an offline file, or starts one with a request of its own.
+    pub(crate) fn recall(&self, inode: &Inode, owner: u32, why: &str) -> FsResult<Arc<Staging>> {
+        let ino = inode.attr.ino;
+        let (staging, task) = self.join_recall(inode)?;
+        if let Some(task) = task {
+            let path = self.catalog.path_of(ino).unwrap_or_default();
+            let subject = format!("{why} {}", String::from_utf8_lossy(&path));
+            let request = new_request(RequestKind::Stage, owner, subject, crate::now());
+            let made = self.catalog.create_request(&request, &[(ino, inode.attr.size)]);
+            if let Err(e) = made {
+                self.finish_reads(self.staging.end(&staging, Outcome::Failed(e.to_string())));
+                return Err(fs_error("record a recall request", &e));
+            }
+            self.archive.send(Event::Recall(vec![task]));
+        }
+        Ok(staging)
+    }
+
+    /// The running recall of a file's current version; with a task for the archive when it is new.
+    pub(crate) fn join_recall(&self, inode: &Inode) -> FsResult<(Arc<Staging>, Option<RecallTask>)> {
+        let ino = inode.attr.ino;
+        let file = inode.file.as_ref().ok_or(FsError::Invalid)?;
+        if file.copies.is_empty() {
+            tracing::error!(
+                "inode {ino} version {} is neither on disk nor on tape: it cannot be read; run `thermo check`",
+                file.version
+            );
+            return Err(FsError::Io);
+        }
+        let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
+        let task = fresh.then(|| RecallTask { staging: staging.clone(), since: crate::now() });
+        Ok((staging, task))
+    }
+
+    /// The version being recalled is no longer wanted.
+    pub(crate) fn drop_recall(&self, ino: Ino) {
+        if let Some(staging) = self.staging.get(ino) {
+            self.end_recall(&staging, Outcome::Dropped);
+        }
+    }
+
+    /// Ends a recall: readers wake, and every request that joined it is told.
+    pub(crate) fn end_recall(&self, staging: &Arc<Staging>, outcome: Outcome) {
+        let ino = staging.ino;
+        let (item, bytes) = match &outcome {
+            Outcome::Whole => (ItemState::Done, staging.size),
+            Outcome::Failed(why) => (ItemState::Failed(why.clone()), 0),
+            Outcome::Dropped => {
+                (ItemState::Failed("overwritten, deleted or cancelled before it was back".into()), 0)
+            }
+        };
+        if let Outcome::Failed(why) = &outcome {
+            tracing::error!("recall of inode {ino} version {} failed: {why}", staging.version);
+        }
+        self.finish_reads(self.staging.end(staging, outcome));
+        self.finish_item(ino, RequestKind::Stage, &item, bytes);
+    }
+
+    /// Reports one file to every open request of `kind` that contains it.
+    pub(crate) fn finish_item(&self, ino: Ino, kind: RequestKind, item: &ItemState, bytes: u64) {
+        let told = self.catalog.requests_for(ino).and_then(|ids| {
+            for id in ids {
+                if self.catalog.request(id)?.is_some_and(|r| r.kind == kind) {
+                    self.catalog.finish_item(id, ino, item.clone(), bytes, crate::now())?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(e) = told {
+            tracing::error!("recording the end of inode {ino} in its requests: {e}");
+        }
+    }
+
+    /// Recalled bytes are on stable storage: the file is resident from here on.
+    pub(crate) fn recall_arrived(&self, staging: &Arc<Staging>) {
+        let Some((object, fd)) = staging.object() else {
+            return self.end_recall(staging, Outcome::Failed("no disk object was given".into()));
+        };
+        let ino = staging.ino;
+        let outcome = self.open.with(ino, |_, state| {
+            let stamp = self.stamp(&fd).map_err(|e| e.to_string())?;
+            let current = self
+                .catalog
+                .set_resident(ino, staging.version, object, &stamp, crate::now())
+                .map_err(|e| e.to_string())?;
+            if current && state.handles > 0 {
+                state.backing = Some(super::open::Backing { object, fd: fd.clone() });
+            }
+            Ok::<_, String>(if current { Outcome::Whole } else { Outcome::Dropped })
+        });
+        self.objects.settle(object);
+        self.end_recall(staging, outcome.unwrap_or_else(Outcome::Failed));
+        self.attributes_changed(ino);
+    }
+}

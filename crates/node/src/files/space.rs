@@ -1,0 +1,164 @@
+//! Space of the disk tier: who may write how, and releasing objects that are safely on tape.
+
+use crate::Node;
+use crate::error::fs_error;
+use parking_lot::{Condvar, Mutex};
+use policy::{DiskMode, DiskUse};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use types::{FsError, Ino, ObjectId, Version};
+
+use policy::Pressure;
+
+/// What is known about the disk tier (bytes).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SpaceView {
+    /// What it may hold.
+    pub capacity: u64,
+    /// What it holds, growth of open files included.
+    pub used: u64,
+    /// What could be released at once.
+    pub purgeable: u64,
+    /// Free on the file system below.
+    pub fs_free: u64,
+    /// Purge starts here ...
+    pub high: u64,
+    /// ... and ends here.
+    pub low: u64,
+    /// Level of need.
+    pub pressure: Pressure,
+}
+
+/// Accounts of the disk tier.
+pub struct Space {
+    configured: Option<u64>,
+    low_percent: u8,
+    high_percent: u8,
+    wait: Duration,
+    view: Mutex<SpaceView>,
+    mode: Mutex<DiskMode>,
+    changed: Condvar,
+    /// Bytes promised since the last look.
+    promised: AtomicU64,
+    /// Nothing can be released and nothing is on its way to tape.
+    stuck: AtomicBool,
+}
+
+impl Space {
+    /// Accounts for a tier of `configured` bytes (None: 90 % of the file system).
+    pub fn new(disk: &crate::config::DiskConfig) -> Self {
+        Self {
+            configured: disk.capacity.map(|c| c.0),
+            low_percent: disk.low_watermark,
+            high_percent: disk.high_watermark,
+            wait: Duration::from_secs(u64::from(disk.space_wait_s)),
+            view: Mutex::default(),
+            mode: Mutex::default(),
+            changed: Condvar::new(),
+            promised: AtomicU64::new(0),
+            stuck: AtomicBool::new(false),
+        }
+    }
+
+    /// The last look.
+    pub fn view(&self) -> SpaceView {
+        *self.view.lock()
+    }
+
+    /// Writers may have the object itself: the tier has room for what they might write unseen.
+    pub fn allows_direct_writes(&self) -> bool {
+        self.view.lock().pressure == Pressure::None
+    }
+
+    /// Promises `bytes` to a writer or a recall; waits for a purge if they are not there.
+    pub fn reserve(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
+        let deadline = Instant::now() + self.wait;
+        let mut view = self.view.lock();
+        loop {
+            let promised = self.promised.load(Ordering::Relaxed);
+            let room =
+                view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
+            if bytes <= room {
+                self.promised.fetch_add(bytes, Ordering::Relaxed);
+                return Ok(());
+            }
+            if bytes > view.capacity || self.stuck.load(Ordering::Relaxed) {
+                return Err(FsError::NoSpace);
+            }
+            node.governor.wake();
+            if self.changed.wait_until(&mut view, deadline).timed_out() {
+                return Err(FsError::NoSpace);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// Looks at the tier anew and returns its use for the policy.
+    pub(crate) fn look_at_space(&self) -> Result<DiskUse, FsError> {
+        let totals = self.catalog.totals().map_err(|e| fs_error("look at space", &e))?;
+        let fs = self.disk.fs_space().map_err(|e| crate::error::disk_error("look at space", &e))?;
+        let mut growing = 0;
+        for entry in self.open.all() {
+            let state = entry.state.lock();
+            if state.writers == 0 {
+                continue;
+            }
+            let stamp = state.backing.as_ref().and_then(|b| self.disk.stamp(&b.fd).ok());
+            growing += stamp.map_or(0, |s| s.allocated.saturating_sub(state.recorded_allocated));
+        }
+        growing += self.staging.all().iter().map(|s| s.arrived_bytes()).sum::<u64>();
+        let space = &self.space;
+        let capacity =
+            space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
+        let mut usage = DiskUse::with_percent(capacity, space.low_percent, space.high_percent);
+        usage.used = totals.disk_bytes;
+        usage.growing = growing;
+        usage.last = *space.mode.lock();
+        let mut view = space.view.lock();
+        *view = SpaceView {
+            capacity,
+            used: totals.disk_bytes + growing,
+            purgeable: totals.purgeable,
+            fs_free: fs.free,
+            high: usage.high,
+            low: usage.low,
+            pressure: view.pressure,
+        };
+        space.promised.store(0, Ordering::Relaxed);
+        space.changed.notify_all();
+        Ok(usage)
+    }
+
+    /// Takes note of the policy's view of the tier.
+    pub(crate) fn set_disk_mode(&self, mode: DiskMode, stuck: bool) {
+        *self.space.mode.lock() = mode;
+        self.space.view.lock().pressure = mode.pressure;
+        self.space.stuck.store(stuck, Ordering::Relaxed);
+        self.space.changed.notify_all();
+    }
+
+    /// Releases one file's disk space if that is still allowed; otherwise says why not.
+    pub(crate) fn purge_file(&self, ino: Ino, version: Version, object: ObjectId) -> Result<(), String> {
+        self.open.with(ino, |_, state| {
+            if state.handles > 0 {
+                return Err("somebody has it open".to_owned());
+            }
+            let fd = self.disk.open_object(object, false).map_err(|e| e.to_string())?;
+            let stamp = self.disk.stamp(&fd).map_err(|e| e.to_string())?;
+            self.catalog.release_object(ino, version, object, &stamp).map_err(|e| e.to_string())
+        })?;
+        self.attributes_changed(ino);
+        Ok(())
+    }
+
+    /// Whether somebody has the file open.
+    pub(crate) fn is_open(&self, ino: Ino) -> bool {
+        self.open.get(ino).is_some_and(|e| e.state.lock().handles > 0)
+    }
+
+    /// Whether somebody may be writing the file.
+    pub(crate) fn is_being_written(&self, ino: Ino) -> bool {
+        self.open.get(ino).is_some_and(|e| e.state.lock().writers > 0)
+    }
+}

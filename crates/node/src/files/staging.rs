@@ -1,0 +1,272 @@
+//! Files on their way back from tape: what has arrived, and who waits for which bytes.
+
+use super::ranges::Ranges;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use types::api::{ReadDone, WaitId};
+use types::{FsError, Ino, ObjectId, Version};
+
+/// How a recall ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The whole file is on disk and recorded.
+    Whole,
+    /// It failed; the text names volume or drive.
+    Failed(String),
+    /// The version is no longer wanted (overwritten, deleted, or every request withdrawn).
+    Dropped,
+}
+
+struct Waiter {
+    id: WaitId,
+    offset: u64,
+    len: u32,
+    done: ReadDone,
+}
+
+#[derive(Default)]
+struct State {
+    object: Option<(ObjectId, Arc<OwnedFd>)>,
+    arrived: Ranges,
+    waiters: Vec<Waiter>,
+    outcome: Option<Outcome>,
+}
+
+/// One file being recalled.
+pub struct Staging {
+    /// Inode.
+    pub ino: Ino,
+    /// Version being recalled.
+    pub version: Version,
+    /// Its length (bytes).
+    pub size: u64,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+/// A read whose bytes are there (or will never be): finished by the completion threads.
+pub struct Ready {
+    source: Result<Option<Arc<OwnedFd>>, FsError>,
+    offset: u64,
+    len: u32,
+    done: ReadDone,
+}
+
+impl Ready {
+    /// Reads the bytes and calls the completion.
+    pub fn finish(self) {
+        let result = match self.source {
+            Err(e) => Err(e),
+            Ok(None) => Ok(Vec::new()),
+            Ok(Some(fd)) => read_at(&fd, self.offset, self.len),
+        };
+        (self.done)(result);
+    }
+}
+
+/// Reads up to `len` bytes at `offset`, fewer only at the end of the object.
+pub fn read_at(fd: &OwnedFd, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
+    let mut buf = vec![0u8; len as usize];
+    let mut got = 0;
+    while got < buf.len() {
+        match rustix::io::pread(fd, &mut buf[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => {
+                tracing::error!("reading a disk object at {offset}: {e}");
+                return Err(FsError::Io);
+            }
+        }
+    }
+    buf.truncate(got);
+    Ok(buf)
+}
+
+impl Staging {
+    fn new(ino: Ino, version: Version, size: u64) -> Self {
+        Self { ino, version, size, state: Mutex::default(), ended: Condvar::new() }
+    }
+
+    /// Gives it the object that the bytes go to; `holes` need no data.
+    pub fn begin(&self, object: ObjectId, fd: Arc<OwnedFd>) {
+        let mut s = self.state.lock();
+        s.object = Some((object, fd));
+        s.arrived = Ranges::default();
+    }
+
+    /// The object, once begun.
+    pub fn object(&self) -> Option<(ObjectId, Arc<OwnedFd>)> {
+        self.state.lock().object.clone()
+    }
+
+    /// Whether it ended, and how.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.state.lock().outcome.clone()
+    }
+
+    /// Whether anybody waits for bytes right now.
+    pub fn has_waiters(&self) -> bool {
+        !self.state.lock().waiters.is_empty()
+    }
+
+    /// Bytes that have arrived.
+    pub fn arrived_bytes(&self) -> u64 {
+        self.state.lock().arrived.total().min(self.size)
+    }
+
+    /// Bytes `[start, end)` are in the object now.
+    #[must_use]
+    pub fn arrive(&self, start: u64, end: u64) -> Vec<Ready> {
+        let mut s = self.state.lock();
+        s.arrived.add(start, end);
+        let Some((_, fd)) = s.object.clone() else { return Vec::new() };
+        let (size, mut ready) = (self.size, Vec::new());
+        let State { arrived, waiters, .. } = &mut *s;
+        let mut i = 0;
+        while i < waiters.len() {
+            let w = &waiters[i];
+            if arrived.covers(w.offset, (w.offset + u64::from(w.len)).min(size)) {
+                let w = waiters.swap_remove(i);
+                ready.push(Ready {
+                    source: Ok(Some(fd.clone())),
+                    offset: w.offset,
+                    len: w.len,
+                    done: w.done,
+                });
+            } else {
+                i += 1;
+            }
+        }
+        ready
+    }
+
+    /// Ends the recall and wakes everybody. A dropped one answers end of file: the version is gone.
+    #[must_use]
+    fn end(&self, outcome: Outcome) -> Vec<Ready> {
+        let mut s = self.state.lock();
+        let source = match &outcome {
+            Outcome::Whole => Ok(s.object.as_ref().map(|(_, fd)| fd.clone())),
+            Outcome::Failed(_) => Err(FsError::Io),
+            Outcome::Dropped => Ok(None),
+        };
+        s.outcome = Some(outcome);
+        self.ended.notify_all();
+        let waiters = std::mem::take(&mut s.waiters);
+        let ready = |w: Waiter| Ready { source: source.clone(), offset: w.offset, len: w.len, done: w.done };
+        waiters.into_iter().map(ready).collect()
+    }
+
+    /// Reads when the bytes are there; returns the id of the wait, or what can be finished at once.
+    pub fn read(
+        &self,
+        id: WaitId,
+        offset: u64,
+        len: u32,
+        nonblock: bool,
+        done: ReadDone,
+    ) -> Result<(), Ready> {
+        let mut s = self.state.lock();
+        let end = (offset + u64::from(len)).min(self.size);
+        let fd = s.object.as_ref().map(|(_, fd)| fd.clone());
+        let at_once = match &s.outcome {
+            Some(Outcome::Whole) => Some(Ok(fd)),
+            Some(Outcome::Failed(_)) => Some(Err(FsError::Io)),
+            Some(Outcome::Dropped) => Some(Ok(None)),
+            None if offset >= end => Some(Ok(None)),
+            None if fd.is_some() && s.arrived.covers(offset, end) => Some(Ok(fd)),
+            None if nonblock => Some(Err(FsError::WouldBlock)),
+            None => None,
+        };
+        match at_once {
+            Some(source) => Err(Ready { source, offset, len, done }),
+            None => {
+                s.waiters.push(Waiter { id, offset, len, done });
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until it ends; None after `limit`.
+    pub fn wait(&self, limit: Duration) -> Option<Outcome> {
+        let deadline = Instant::now() + limit;
+        let mut s = self.state.lock();
+        while s.outcome.is_none() {
+            if self.ended.wait_until(&mut s, deadline).timed_out() {
+                break;
+            }
+        }
+        s.outcome.clone()
+    }
+}
+
+/// All files being recalled.
+#[derive(Default)]
+pub struct StagingTable {
+    files: Mutex<HashMap<Ino, Arc<Staging>>>,
+    waits: Mutex<HashMap<WaitId, Ino>>,
+    next_wait: AtomicU64,
+}
+
+impl StagingTable {
+    /// The recall of `ino`, if one runs.
+    pub fn get(&self, ino: Ino) -> Option<Arc<Staging>> {
+        self.files.lock().get(&ino).cloned()
+    }
+
+    /// Joins the recall of this version, or starts one (true).
+    pub fn join(&self, ino: Ino, version: Version, size: u64) -> (Arc<Staging>, bool) {
+        let mut files = self.files.lock();
+        if let Some(s) = files.get(&ino)
+            && s.version == version
+        {
+            return (s.clone(), false);
+        }
+        let s = Arc::new(Staging::new(ino, version, size));
+        files.insert(ino, s.clone());
+        (s, true)
+    }
+
+    /// Ends a recall; its waiters are returned ready.
+    #[must_use]
+    pub fn end(&self, staging: &Arc<Staging>, outcome: Outcome) -> Vec<Ready> {
+        let mut files = self.files.lock();
+        if files.get(&staging.ino).is_some_and(|s| Arc::ptr_eq(s, staging)) {
+            files.remove(&staging.ino);
+        }
+        drop(files);
+        staging.end(outcome)
+    }
+
+    /// A fresh wait id for a read of `ino`.
+    pub fn new_wait(&self, ino: Ino) -> WaitId {
+        let id = WaitId(self.next_wait.fetch_add(1, Ordering::Relaxed) + 1);
+        self.waits.lock().insert(id, ino);
+        id
+    }
+
+    /// Forgets a wait id.
+    pub fn end_wait(&self, id: WaitId) {
+        self.waits.lock().remove(&id);
+    }
+
+    /// Withdraws a wait; its read is returned ready, interrupted.
+    #[must_use]
+    pub fn cancel(&self, id: WaitId) -> Option<Ready> {
+        let ino = self.waits.lock().remove(&id)?;
+        let staging = self.get(ino)?;
+        let mut s = staging.state.lock();
+        let at = s.waiters.iter().position(|w| w.id == id)?;
+        let w = s.waiters.swap_remove(at);
+        Some(Ready { source: Err(FsError::Interrupted), offset: w.offset, len: w.len, done: w.done })
+    }
+
+    /// Every recall that runs.
+    pub fn all(&self) -> Vec<Arc<Staging>> {
+        self.files.lock().values().cloned().collect()
+    }
+}

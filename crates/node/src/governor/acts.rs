@@ -1,0 +1,82 @@
+//! Migrations that users asked for: their files go into the write queues whatever their age.
+
+use super::QUEUE_LIMIT;
+use crate::Node;
+use crate::error::fs_error;
+use policy::{MigrateBatch, MigrateItem, MigrateWhy};
+use std::collections::BTreeMap;
+use types::{FsError, Ino, ItemState, PoolName, RequestId, RequestKind, Time};
+
+/// Files of a request looked at in one go.
+const PAGE: usize = 2_000;
+
+impl Node {
+    /// Puts files of open migrate requests into the write queues, as far as there is room; returns how many copies.
+    pub(super) fn push_requested(&self, now: Time) -> Result<usize, FsError> {
+        let fail = |e| fs_error("continue a migrate request", &e);
+        let open = self.catalog.open_requests().map_err(fail)?;
+        let open: Vec<RequestId> =
+            open.into_iter().filter(|r| r.kind == RequestKind::Migrate).map(|r| r.id).collect();
+        self.governor.cursors.lock().retain(|id, _| open.contains(id));
+        let mut queued = 0;
+        for id in open {
+            while self.writes.len() < QUEUE_LIMIT {
+                let after = self.governor.cursors.lock().get(&id).copied().unwrap_or(Ino(0));
+                let page = self.catalog.items(id, after, PAGE).map_err(fail)?;
+                let Some(&(last, ..)) = page.last() else { break };
+                let pending = page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
+                queued += self.push_files(pending.map(|(ino, ..)| ino), now)?;
+                self.governor.cursors.lock().insert(id, last);
+            }
+        }
+        Ok(queued)
+    }
+
+    fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<usize, FsError> {
+        let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
+        for ino in files {
+            match self.catalog.candidate(ino).map_err(|e| fs_error("continue a migrate request", &e))? {
+                Some(c) if c.object.is_some() => {
+                    for (copy, pool) in &c.missing {
+                        let batch = batches.entry(pool.clone()).or_insert_with(|| MigrateBatch {
+                            class: c.class.clone(),
+                            pool: pool.clone(),
+                            items: Vec::new(),
+                            bytes: 0,
+                            why: MigrateWhy::Age,
+                        });
+                        batch.bytes += c.size;
+                        batch.items.push(MigrateItem {
+                            ino,
+                            version: c.version,
+                            copy: *copy,
+                            size: c.size,
+                            due: c.due,
+                        });
+                    }
+                }
+                _ => self.finish_migrated(ino),
+            }
+        }
+        Ok(batches.values().map(|batch| self.writes.push(batch, true, now)).sum())
+    }
+
+    /// Tells migrate requests about a file that lacks no copy any more, or cannot be copied.
+    pub(crate) fn finish_migrated(&self, ino: Ino) {
+        let (state, bytes) = match self.catalog.inode(ino) {
+            Ok(inode) => match &inode.file {
+                Some(f) if f.copies.len() >= self.copies_required(&f.class) => {
+                    (ItemState::Done, inode.attr.size)
+                }
+                Some(_) if self.is_being_written(ino) => return,
+                Some(f) if f.object.is_none() => (
+                    ItemState::Failed("it is offline: stage it first, then migrate the missing copy".into()),
+                    0,
+                ),
+                _ => return,
+            },
+            Err(e) => (ItemState::Failed(e.to_string()), 0),
+        };
+        self.finish_item(ino, RequestKind::Migrate, &state, bytes);
+    }
+}

@@ -1,0 +1,176 @@
+//! Drives the policy: looks at the disk tier and the catalogue's indexes a few times a second, lets `policy` decide,
+//! releases disk space and fills the archive's write queues. Never scans the namespace.
+
+mod acts;
+
+use crate::Node;
+use crate::archive::Event;
+use crate::error::fs_error;
+use parking_lot::{Condvar, Mutex};
+use policy::{Decision, PolicyView, Pressure};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use types::{Class, ClassName, FsError, Ino, RequestId, Time};
+
+/// Looks at least this often.
+const TICK: Duration = Duration::from_millis(250);
+/// Copies that the write queues hold at most.
+const QUEUE_LIMIT: usize = 20_000;
+/// Files released between two looks.
+const PURGE_PAGE: usize = 2_000;
+
+/// Wakes and stops the governor.
+#[derive(Default)]
+pub struct Governor {
+    poked: Mutex<bool>,
+    wakeup: Condvar,
+    stop: AtomicBool,
+    /// How far each migrate request has been put into the write queues.
+    cursors: Mutex<HashMap<RequestId, Ino>>,
+}
+
+impl Governor {
+    /// Something changed that the policy should see soon.
+    pub fn wake(&self) {
+        *self.poked.lock() = true;
+        self.wakeup.notify_one();
+    }
+
+    /// Ends the governor's thread.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wait(&self) -> bool {
+        let mut poked = self.poked.lock();
+        if !*poked {
+            self.wakeup.wait_for(&mut poked, TICK);
+        }
+        *poked = false;
+        !self.stop.load(Ordering::Acquire)
+    }
+}
+
+impl Node {
+    /// The governor's thread.
+    pub(crate) fn govern(&self) {
+        let mut failed = None;
+        while self.governor.wait() {
+            match self.govern_once() {
+                Ok(()) => failed = None,
+                Err(e) if failed == Some(e) => {}
+                Err(e) => {
+                    tracing::error!("looking for files to migrate or purge failed: {e}");
+                    failed = Some(e);
+                }
+            }
+        }
+    }
+
+    fn govern_once(&self) -> Result<(), FsError> {
+        if self.objects.is_low() {
+            self.objects.top_up(&self.catalog, &self.disk)?;
+        }
+        let classes = self.class_map()?;
+        let now = crate::now();
+        let decision = self.decide(&classes, now)?;
+        let purged = self.purge_decided(&decision);
+        let mut queued = 0;
+        for batch in &decision.migrate {
+            queued += self.writes.push(batch, decision.mode.pressure == Pressure::Hard, now);
+        }
+        queued += self.push_requested(now)?;
+        if queued > 0 {
+            self.archive.send(Event::Backlog);
+        }
+        let stuck = decision.mode.pressure != Pressure::None
+            && purged == 0
+            && queued == 0
+            && decision.purge.bytes == 0
+            && !self.writes.makes_progress();
+        self.set_disk_mode(decision.mode, stuck);
+        self.objects.sweep(&self.catalog, &self.disk)?;
+        if purged > 0 {
+            self.governor.wake();
+        }
+        Ok(())
+    }
+
+    fn class_map(&self) -> Result<BTreeMap<ClassName, Class>, FsError> {
+        let classes = self.catalog.classes().map_err(|e| fs_error("read the classes of service", &e))?;
+        Ok(classes.into_iter().map(|c| (c.name.clone(), c)).collect())
+    }
+
+    fn decide(&self, classes: &BTreeMap<ClassName, Class>, now: Time) -> Result<Decision, FsError> {
+        let disk = self.look_at_space()?;
+        let fail = |e| fs_error("look for files to migrate or purge", &e);
+        let queued = self.writes.len();
+        let mut candidates = Vec::new();
+        if queued < QUEUE_LIMIT / 2 {
+            let far = Time::new(i64::MAX / 2_000_000_000, 0);
+            let page = self.catalog.candidates(far, None, queued + QUEUE_LIMIT / 2).map_err(fail)?;
+            candidates = page.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
+        }
+        let mut waiting = BTreeMap::new();
+        for name in classes.keys() {
+            waiting.insert(name.clone(), self.catalog.class_backlog(name).map_err(fail)?.bytes);
+        }
+        let page = match disk.load() >= disk.low {
+            true => self.catalog.purge_candidates(None, PURGE_PAGE).map_err(fail)?,
+            false => Vec::new(),
+        };
+        let purgeable_complete = page.len() < PURGE_PAGE;
+        let mut purgeable = Vec::with_capacity(page.len());
+        for c in &page {
+            let inode = self.catalog.inode(c.ino).map_err(fail)?;
+            let Some(file) = inode.file else { continue };
+            purgeable.push(policy::PurgeCandidate {
+                ino: c.ino,
+                version: c.version,
+                object: c.object,
+                allocated: c.allocated,
+                last_access: c.last_access,
+                class: file.class,
+                copies: file.copies,
+                open: self.is_open(c.ino),
+                pinned: file.pinned,
+            });
+        }
+        let view = PolicyView {
+            disk,
+            classes,
+            candidates: &candidates,
+            waiting: &waiting,
+            purgeable: &purgeable,
+            purgeable_complete,
+        };
+        Ok(policy::decide(&view, now))
+    }
+
+    fn purge_decided(&self, decision: &Decision) -> usize {
+        let mut purged = 0;
+        for item in &decision.purge.items {
+            match self.purge_file(item.ino, item.version, item.object) {
+                Ok(()) => purged += 1,
+                Err(why) => tracing::debug!("inode {} is not purged: {why}", item.ino),
+            }
+        }
+        if purged > 0 {
+            tracing::info!("{}", decision.purge.explain());
+        }
+        purged
+    }
+}
+
+fn candidate(c: catalog::Candidate) -> policy::Candidate {
+    policy::Candidate {
+        ino: c.ino,
+        version: c.version,
+        size: c.size,
+        due: c.due,
+        class: c.class,
+        missing: c.missing,
+    }
+}

@@ -1,0 +1,150 @@
+//! The node: everything it owns, starting and stopping.
+
+use crate::archive::{Archive, WriteQueue};
+use crate::error::failure;
+use crate::files::{ObjectPool, OpenTable, Ready, Space, StagingTable};
+use crate::governor::Governor;
+use crate::{Config, startup};
+use catalog::Catalog;
+use crossbeam_channel::Sender;
+use disk::DiskTarget;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use types::api::Watcher;
+use types::{ErrorClass, Ino};
+use wire::Failure;
+
+/// Mounts the namespace for the node; given by whoever has a mount gateway.
+pub trait Mounter: Send + Sync {
+    /// Mounts at `path`.
+    ///
+    /// # Errors
+    /// Ready for the user.
+    fn mount(&self, path: &Path) -> Result<(), Failure>;
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// Ready for the user.
+    fn unmount(&self, path: &Path) -> Result<(), Failure>;
+    /// Where it is mounted.
+    fn mounts(&self) -> Vec<PathBuf>;
+}
+
+/// A running node.
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) uid: u32,
+    pub(crate) started: Instant,
+    pub(crate) catalog: Catalog,
+    pub(crate) disk: DiskTarget,
+    pub(crate) objects: ObjectPool,
+    pub(crate) open: OpenTable,
+    pub(crate) staging: Arc<StagingTable>,
+    pub(crate) ready: Sender<Ready>,
+    pub(crate) space: Space,
+    pub(crate) governor: Governor,
+    pub(crate) writes: WriteQueue,
+    pub(crate) archive: Archive,
+    pub(crate) watchers: RwLock<Vec<Arc<dyn Watcher>>>,
+    pub(crate) watched: AtomicBool,
+    pub(crate) mounter: Mutex<Option<Arc<dyn Mounter>>>,
+    /// Some(graceful) once the node is to stop.
+    pub(crate) stopping: Mutex<Option<bool>>,
+    pub(crate) stop_asked: Condvar,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) library: Arc<vtl::Library>,
+    pub(crate) _lock: std::fs::File,
+}
+
+impl Node {
+    /// Opens (or makes) the state directory and starts every service.
+    ///
+    /// # Errors
+    /// What is in the way, ready for the user: another node on this directory, a newer format, damage, no space.
+    pub fn start(config: Config) -> Result<Arc<Self>, Failure> {
+        startup::start(config)
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The virtual library, for tests and benchmarks that look at its mechanics or inject faults.
+    pub fn virtual_library(&self) -> &Arc<vtl::Library> {
+        &self.library
+    }
+
+    /// Gives the node a way to mount itself.
+    pub fn set_mounter(&self, mounter: Arc<dyn Mounter>) {
+        *self.mounter.lock() = Some(mounter);
+    }
+
+    /// Returns when somebody asked the node to stop; true: gracefully.
+    pub fn wait_for_stop(&self) -> bool {
+        let mut stopping = self.stopping.lock();
+        loop {
+            match *stopping {
+                Some(graceful) => return graceful,
+                None => self.stop_asked.wait(&mut stopping),
+            }
+        }
+    }
+
+    /// Asks the node to stop; [`Node::wait_for_stop`] returns.
+    pub fn request_stop(&self, graceful: bool) {
+        *self.stopping.lock() = Some(graceful);
+        self.stop_asked.notify_all();
+    }
+
+    /// Stops every service: running batches end (`graceful`: at their end, with indexes written) and everything
+    /// acknowledged is durable when this returns. Gateways must be gone before.
+    pub fn stop(&self, graceful: bool) {
+        self.governor.stop();
+        self.archive.stop(graceful);
+        for staging in self.staging.all() {
+            self.finish_reads(
+                self.staging.end(&staging, crate::files::Outcome::Failed("the node stops".into())),
+            );
+        }
+        for entry in self.open.all() {
+            tracing::warn!("inode {} was still open when the node stopped", entry.ino);
+        }
+        if let Err(e) = self.catalog.sync() {
+            tracing::error!("the last changes could not be made durable: {e}");
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A thread of ours that panicked has said so in the log.
+            let _ = thread.join();
+        }
+    }
+
+    pub(crate) fn attributes_changed(&self, ino: Ino) {
+        if self.watched.load(Ordering::Acquire) {
+            self.watchers.read().iter().for_each(|w| w.attributes_changed(ino));
+        }
+    }
+
+    fn mounter(&self) -> Result<Arc<dyn Mounter>, Failure> {
+        self.mounter.lock().clone().ok_or_else(|| {
+            failure(ErrorClass::Invalid, "this node has no mount gateway; start it with `thermo up` as root")
+        })
+    }
+
+    pub(crate) fn mount_at(&self, path: &Path) -> Result<(), Failure> {
+        self.mounter()?.mount(path)
+    }
+
+    pub(crate) fn unmount_at(&self, path: &Path) -> Result<(), Failure> {
+        self.mounter()?.unmount(path)
+    }
+
+    pub(crate) fn mount_points(&self) -> Vec<String> {
+        let mounter = self.mounter.lock().clone();
+        mounter.map_or(Vec::new(), |m| m.mounts().iter().map(|p| p.display().to_string()).collect())
+    }
+}

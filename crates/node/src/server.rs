@@ -1,0 +1,116 @@
+//! The control socket: one thread per connection, bounded.
+
+use crate::Node;
+use crate::error::failure;
+use parking_lot::Mutex;
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::{Cx, ErrorClass};
+use wire::Failure;
+
+/// Most connections at once; a further one is closed at once.
+const MAX_CONNECTIONS: usize = 256;
+
+/// A listening control socket.
+pub struct Server {
+    path: std::path::PathBuf,
+    stop: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<(u64, UnixStream)>>>,
+    acceptor: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Listens at `<state_dir>/control.sock`. Any local user may connect; what he may do is decided per call.
+///
+/// # Errors
+/// The socket cannot be made.
+pub fn serve(node: Arc<Node>) -> Result<Server, Failure> {
+    let path = node.config.socket_path();
+    let fail = |e: std::io::Error| {
+        failure(
+            ErrorClass::Denied,
+            format!("control socket {}: {e}; check the state directory's owner and mode", path.display()),
+        )
+    };
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(fail(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(fail)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let open: Arc<Mutex<Vec<(u64, UnixStream)>>> = Arc::default();
+    let (stopped, streams) = (stop.clone(), open.clone());
+    let acceptor = std::thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || accept(&node, &listener, &stopped, &streams))
+        .map_err(fail)?;
+    Ok(Server { path, stop, open, acceptor: Some(acceptor) })
+}
+
+fn accept(
+    node: &Arc<Node>,
+    listener: &UnixListener,
+    stop: &AtomicBool,
+    open: &Arc<Mutex<Vec<(u64, UnixStream)>>>,
+) {
+    let next = AtomicU64::new(0);
+    for stream in listener.incoming() {
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        let Ok(clone) = stream.try_clone() else { continue };
+        let id = next.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut open = open.lock();
+            if open.len() >= MAX_CONNECTIONS {
+                tracing::warn!("{MAX_CONNECTIONS} connections are open; a further one is refused");
+                continue;
+            }
+            open.push((id, clone));
+        }
+        let (node, table) = (node.clone(), open.clone());
+        let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
+            answer(&node, stream);
+            table.lock().retain(|(i, _)| *i != id);
+        });
+        if let Err(e) = spawned {
+            tracing::error!("a connection gets no thread: {e}");
+            open.lock().retain(|(i, _)| *i != id);
+        }
+    }
+}
+
+fn answer(node: &Arc<Node>, stream: UnixStream) {
+    let peer = match wire::peer(&stream) {
+        Ok(peer) => peer,
+        Err(e) => return tracing::warn!("a connection without credentials is refused: {e}"),
+    };
+    let mut session = crate::admin::Session::default();
+    let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
+        let cx = Cx { uid: peer.uid, gid: peer.gid, groups: peer.groups.clone(), now: crate::now() };
+        node.call(&cx, &mut session, call)
+    });
+    node.end_session(session);
+    if let Err(e) = served {
+        tracing::debug!("connection of uid {} ended: {e}", peer.uid);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the acceptor; whether the connection succeeds does not matter.
+        let _ = UnixStream::connect(&self.path);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        for (_, stream) in self.open.lock().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,247 @@
+//! Starting: locks, formats, recovery after a crash, services.
+
+use crate::archive::{Archive, Event, WriteQueue};
+use crate::error::{failure, fs_failure, refused};
+use crate::files::{ObjectPool, OpenTable, Ready, Space, StagingTable};
+use crate::governor::Governor;
+use crate::{Config, Node};
+use catalog::Catalog;
+use disk::DiskTarget;
+use kv::{Durability, LmdbEngine, LmdbOptions};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use types::*;
+use wire::Failure;
+
+/// Format of the state directory as a whole; grows when an older program must not touch it.
+const STATE_FORMAT: u32 = 1;
+/// Threads that finish reads whose bytes have arrived.
+const FINISHERS: usize = 2;
+/// Ended requests are forgotten after this long.
+const KEEP_REQUESTS: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
+
+pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
+    config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
+    let state = config.state_dir.clone();
+    let (lock, fresh) = prepare(&state)?;
+    let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
+    let engine = LmdbEngine::open(&state.join("catalog"), LmdbOptions::default())
+        .map_err(|e| failure(ErrorClass::Corrupt, e.to_string()))?;
+    let now = crate::now();
+    let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
+    if fresh {
+        first_settings(&catalog, &config)?;
+        write_marker(&state).map_err(|e| io(&state, &e))?;
+    }
+    let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
+    let library = crate::archive::open_library(&config)?;
+    let (archive, archive_events) = Archive::new();
+    let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
+    let node = Arc::new(Node {
+        space: Space::new(&config.disk),
+        config,
+        uid,
+        started: std::time::Instant::now(),
+        catalog,
+        disk,
+        objects: ObjectPool::new(),
+        open: OpenTable::new(),
+        staging: Arc::new(StagingTable::default()),
+        ready,
+        governor: Governor::default(),
+        writes: WriteQueue::default(),
+        archive,
+        watchers: Default::default(),
+        watched: Default::default(),
+        mounter: Default::default(),
+        stopping: Default::default(),
+        stop_asked: Default::default(),
+        threads: Default::default(),
+        library,
+        _lock: lock,
+    });
+    recover(&node)?;
+    for n in 0..FINISHERS {
+        let finished = finished.clone();
+        spawn(None, &format!("finish-{n}"), move || finished.iter().for_each(Ready::finish))?;
+    }
+    crate::archive::start(&node, archive_events)?;
+    let governed = node.clone();
+    let thread = spawn(Some(&node), "governor", move || governed.govern())?;
+    debug_assert!(thread.is_none());
+    resume(&node)?;
+    Ok(node)
+}
+
+/// Starts a named thread; with a node it is joined when the node stops.
+pub(crate) fn spawn(
+    node: Option<&Node>,
+    name: &str,
+    f: impl FnOnce() + Send + 'static,
+) -> Result<Option<std::thread::JoinHandle<()>>, Failure> {
+    let thread = std::thread::Builder::new()
+        .name(name.into())
+        .spawn(f)
+        .map_err(|e| failure(ErrorClass::Retry, format!("thread {name} cannot be started: {e}")))?;
+    match node {
+        Some(node) => {
+            node.threads.lock().push(thread);
+            Ok(None)
+        }
+        None => Ok(Some(thread)),
+    }
+}
+
+fn io(path: &Path, e: &std::io::Error) -> Failure {
+    failure(
+        ErrorClass::Denied,
+        format!("state directory {}: {e}; check its owner, mode and free space", path.display()),
+    )
+}
+
+/// Makes the state directory and takes it for this process; true if it is new.
+fn prepare(state: &Path) -> Result<(File, bool), Failure> {
+    let fail = |e: std::io::Error| io(state, &e);
+    fs::create_dir_all(state).map_err(fail)?;
+    let lock =
+        File::options().create(true).truncate(false).write(true).open(state.join("lock")).map_err(fail)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            let message = format!(
+                "state directory {} is in use by another node; stop it with `thermo down --state-dir {}`",
+                state.display(),
+                state.display()
+            );
+            return Err(failure(ErrorClass::Busy, message));
+        }
+        Err(fs::TryLockError::Error(e)) => return Err(fail(e)),
+    }
+    match fs::read_to_string(state.join("format")) {
+        Ok(text) => check_format(state, &text).map(|()| (lock, false)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            fs::set_permissions(state, fs::Permissions::from_mode(0o755)).map_err(fail)?;
+            Ok((lock, true))
+        }
+        Err(e) => Err(fail(e)),
+    }
+}
+
+/// Written last when a state directory is made: without it the first settings are entered again.
+fn write_marker(state: &Path) -> std::io::Result<()> {
+    let mut file = File::create(state.join("format.new"))?;
+    writeln!(file, "thermocline-state {STATE_FORMAT}")?;
+    file.sync_all()?;
+    fs::rename(state.join("format.new"), state.join("format"))?;
+    File::open(state)?.sync_all()
+}
+
+fn check_format(state: &Path, text: &str) -> Result<(), Failure> {
+    let number = text.trim().strip_prefix("thermocline-state ").and_then(|n| n.parse::<u32>().ok());
+    let problem = match number {
+        Some(STATE_FORMAT) => return Ok(()),
+        Some(n) if n > STATE_FORMAT => format!(
+            "was written by a newer release (state format {n}, this program knows {STATE_FORMAT}); start it with that release"
+        ),
+        _ => format!("has a marker file `format` that is not ours ({:?}); nothing was changed", text.trim()),
+    };
+    Err(failure(ErrorClass::Invalid, format!("state directory {} {problem}", state.display())))
+}
+
+/// Pools and classes of the configuration; afterwards operators change them by command.
+fn first_settings(catalog: &Catalog, config: &Config) -> Result<(), Failure> {
+    let fail = |e| refused("first settings", &e);
+    for pool in &config.pools {
+        let pool = Pool { name: PoolName(pool.name.clone()), max_volumes: pool.max_volumes };
+        catalog.put_pool(&pool).map_err(fail)?;
+    }
+    for class in &config.classes {
+        catalog.put_class(&Class::from(class)).map_err(fail)?;
+    }
+    while catalog.refresh_classes(1_000, crate::now()).map_err(fail)? {}
+    Ok(())
+}
+
+/// Brings catalogue and disk together after whatever ended the last run.
+fn recover(node: &Node) -> Result<(), Failure> {
+    let fail = |e| refused("recovery", &e);
+    let cx = Cx::admin(crate::now());
+    for ino in node.catalog.writing().map_err(fail)? {
+        let Ok(inode) = node.catalog.inode(ino) else { continue };
+        let Some(object) = inode.file.as_ref().and_then(|f| f.object) else {
+            node.catalog.clear_writing(ino).map_err(fail)?;
+            continue;
+        };
+        match node.disk.open_object(object, true) {
+            Ok(fd) => {
+                // Bytes may have changed without the times having reached the disk: a fresh change time makes the
+                // content count as changed whatever the stamp says.
+                let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                rustix::fs::fchmod(&fd, mode).map_err(|e| io(&node.disk.path(object), &e.into()))?;
+                let stamp = node.disk.stamp(&fd).map_err(|e| failure(e.class(), e.to_string()))?;
+                node.catalog.observe(&cx, ino, object, &stamp, true, Durability::Relaxed).map_err(fail)?;
+            }
+            Err(e) => tracing::error!("inode {ino} was open for writing when the last run ended, and {e}"),
+        }
+    }
+    for ino in node.catalog.orphans().map_err(fail)? {
+        node.catalog.reap(ino).map_err(fail)?;
+    }
+    let ended_before = Time::from_nanos(cx.now.as_nanos() - KEEP_REQUESTS.as_nanos() as i64);
+    while node.catalog.prune_requests(ended_before, 1_000).map_err(fail)? > 0 {}
+    let swept = node.objects.sweep(&node.catalog, &node.disk).map_err(|e| fs_failure("recovery", e))?;
+    if swept > 0 {
+        tracing::info!("recovery removed {swept} disk objects that belonged to nobody");
+    }
+    node.objects.top_up(&node.catalog, &node.disk).map_err(|e| fs_failure("disk objects", e))?;
+    node.look_at_space().map(drop).map_err(|e| fs_failure("disk tier", e))
+}
+
+/// Continues what users had asked for when the last run ended.
+fn resume(node: &Arc<Node>) -> Result<(), Failure> {
+    let fail = |e| refused("resume requests", &e);
+    for request in node.catalog.open_requests().map_err(fail)? {
+        match request.kind {
+            RequestKind::Stage => resume_stage(node, request.id)?,
+            RequestKind::Migrate => node.governor.wake(),
+            RequestKind::Purge | RequestKind::Label => {
+                let now = crate::now();
+                let end = &mut |r: &mut Request| {
+                    r.state = RequestState::Failed;
+                    r.finished = Some(now);
+                    r.message = "the node was restarted meanwhile; ask again".into();
+                };
+                node.catalog.update_request(request.id, end).map_err(fail)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn resume_stage(node: &Node, id: RequestId) -> Result<(), Failure> {
+    let mut after = Ino(0);
+    loop {
+        let page = node.catalog.items(id, after, 1_000).map_err(|e| refused("resume requests", &e))?;
+        let Some(&(last, ..)) = page.last() else { return Ok(()) };
+        after = last;
+        let mut tasks = Vec::new();
+        for (ino, state, bytes) in page {
+            if state != ItemState::Pending {
+                continue;
+            }
+            let offline =
+                node.catalog.inode(ino).ok().filter(|i| i.file.as_ref().is_some_and(|f| f.object.is_none()));
+            match offline.map(|inode| node.join_recall(&inode)) {
+                Some(Ok((_, task))) => tasks.extend(task),
+                Some(Err(e)) => {
+                    node.finish_item(ino, RequestKind::Stage, &ItemState::Failed(e.to_string()), 0)
+                }
+                None => node.finish_item(ino, RequestKind::Stage, &ItemState::Done, bytes),
+            }
+        }
+        node.archive.send(Event::Recall(tasks));
+    }
+}

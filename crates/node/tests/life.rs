@@ -1,0 +1,64 @@
+//! A file's life: written, copied to tape, released from disk, read back.
+
+mod support;
+
+use support::{Bed, pattern};
+use types::*;
+use wire::Call;
+
+#[test]
+fn files_go_to_two_volumes_leave_the_disk_and_come_back() {
+    let bed = Bed::new();
+    let sizes = [0, 1, 1000, 4096, 600_000, 3_000_000];
+    let files: Vec<(Ino, Vec<u8>)> = sizes
+        .iter()
+        .enumerate()
+        .map(|(i, &n)| {
+            let data = pattern(n, i as u64 + 1);
+            (bed.write(&format!("file{i}"), &data), data)
+        })
+        .collect();
+    bed.migrate_and_purge();
+    for i in 0..sizes.len() {
+        let view = bed.stat(&format!("/file{i}"));
+        assert_eq!(view.residency, Some(Residency::Offline), "{view:?}");
+        let copies = &view.versions[0].copies;
+        assert_eq!(copies.len(), 2);
+        assert_ne!(copies[0].segments[0].volume, copies[1].segments[0].volume);
+    }
+    for (ino, data) in &files {
+        assert!(bed.read(*ino) == *data, "inode {ino} came back changed");
+    }
+    bed.settle();
+    let report = bed.check(true);
+    assert_eq!(report.findings, [], "{report:?}");
+    assert_eq!(report.tape_files, 2 * sizes.len() as u64);
+}
+
+#[test]
+fn everything_is_there_after_a_restart() {
+    let bed = Bed::new();
+    let data = pattern(700_000, 3);
+    let ino = bed.write("kept", &data);
+    bed.migrate_and_purge();
+    let bed = bed.restart();
+    assert_eq!(bed.stat("/kept").residency, Some(Residency::Offline));
+    assert!(bed.read(ino) == data);
+    bed.settle();
+    assert_eq!(bed.stat("/kept").residency, Some(Residency::Dual));
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn writing_to_a_migrated_file_makes_a_new_version() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"one");
+    bed.act(Call::Migrate(bed.all()));
+    bed.write("f", b"two, longer");
+    let view = bed.stat("/f");
+    assert_eq!(view.residency, Some(Residency::Resident));
+    assert!(view.file.unwrap().version > Version(1));
+    assert_eq!(view.versions.len(), 2);
+    bed.migrate_and_purge();
+    assert_eq!(bed.read(ino), b"two, longer");
+}
