@@ -46,6 +46,7 @@ enum Command {
     Class(class::Args),
     Pool(pool::Args),
     Check(check::Args),
+    Demo(demo::Args),
     Completions(completions::Args),
 }
 
@@ -87,6 +88,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
         Command::Class(args) => class::run(context, args),
         Command::Pool(args) => pool::run(context, args),
         Command::Check(args) => check::run(context, args),
+        Command::Demo(args) => demo::run(context, args),
         Command::Completions(args) => completions::run(context, args),
     }
 }

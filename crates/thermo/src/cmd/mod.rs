@@ -5,6 +5,7 @@ pub mod check;
 pub mod class;
 pub mod completions;
 pub mod copy;
+pub mod demo;
 pub mod down;
 pub mod drive;
 pub mod library;

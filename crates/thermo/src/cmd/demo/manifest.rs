@@ -100,7 +100,11 @@ fn describe(path: &Path, meta: &Metadata) -> Result<Entry> {
         size: if is_file { meta.size() } else { 0 },
         mtime: (meta.mtime(), meta.mtime_nsec()),
         rdev: if kind.ends_with("device") { meta.rdev() } else { 0 },
-        target: if is_link { Some(fs::read_link(path).with_context(|| path.display().to_string())?) } else { None },
+        target: if is_link {
+            Some(fs::read_link(path).with_context(|| path.display().to_string())?)
+        } else {
+            None
+        },
         same_as: None,
         xattrs: if is_link { Vec::new() } else { xattrs(path)? },
         digest: None,
@@ -214,14 +218,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn tree(base: &Path) -> Manifest {
-        let root = base.join("t");
-        fs::create_dir_all(root.join("sub")).unwrap();
-        fs::write(root.join("a"), "one").unwrap();
-        if !root.join("sub/b").exists() {
-            fs::hard_link(root.join("a"), root.join("sub/b")).unwrap();
-        }
-        let mut manifest = scan(&[root]).unwrap();
+    fn written_down(base: &Path) -> Manifest {
+        let mut manifest = scan(&[base.join("t")]).unwrap();
         let names: Vec<_> = files(&manifest).map(|(n, _)| n.clone()).collect();
         digest(&mut manifest, &names, &|name| base.join(name), &Progress::hidden()).unwrap();
         manifest
@@ -231,18 +229,27 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let base = tempfile::tempdir().unwrap();
-        let before = tree(base.path());
+        let root = base.path().join("t");
+        fs::create_dir_all(root.join("sub")).unwrap();
+        fs::write(root.join("a"), "one").unwrap();
+        fs::hard_link(root.join("a"), root.join("sub/b")).unwrap();
+        let before = written_down(base.path());
         assert_eq!(before.len(), 4);
-        assert!(differences(&before, &tree(base.path()), true).is_empty());
+        assert!(differences(&before, &written_down(base.path()), true).is_empty());
         let a = base.path().join("t/a");
         let expect = |what: &str| {
-            let found = differences(&before, &tree(base.path()), true);
+            let found = differences(&before, &written_down(base.path()), true);
             assert!(found.iter().any(|line| line.contains(what)), "{what}: {found:?}");
         };
         let time = fs::metadata(&a).unwrap().modified().unwrap();
         fs::write(&a, "two").unwrap();
         expect("t/a: content differs");
-        File::options().write(true).open(&a).unwrap().set_modified(time + std::time::Duration::from_nanos(1)).unwrap();
+        File::options()
+            .write(true)
+            .open(&a)
+            .unwrap()
+            .set_modified(time + std::time::Duration::from_nanos(1))
+            .unwrap();
         expect("t/a: modified at");
         fs::set_permissions(&a, fs::Permissions::from_mode(0o4711)).unwrap();
         expect("t/a: mode 4711");

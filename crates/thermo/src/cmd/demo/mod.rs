@@ -24,9 +24,11 @@ use ui::{Amount, Ui};
 
 /// Show the main job on real files: copy in, migrate to two copies, purge, read back, compare
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  thermo demo\n  thermo demo --tree /usr/include --big-file 1GiB\n  thermo demo --fresh --disk-pool 300MiB\n\n\
+#[command(
+    after_help = "Example:\n  thermo demo\n  thermo demo --tree /usr/include --big-file 1GiB\n  thermo demo --fresh --disk-pool 300MiB\n\n\
                         Starts a node of its own with a virtual tape library, and leaves it running. Only the directory /demo of its \
-                        namespace is touched. Exit code 1 if anything differs.")]
+                        namespace is touched. Exit code 1 if anything differs."
+)]
 pub struct Args {
     /// Tree to copy in; may be repeated [default: the first of the system's documentation trees with 20000 files]
     #[arg(long, value_name = "DIR")]
@@ -113,7 +115,11 @@ fn odd_files(ui: &Ui, work: &Path) -> Result<PathBuf> {
     let odd = work.join("odd");
     let refused = odd::make(&odd)?;
     if !refused.is_empty() {
-        ui.say(format!("   {} does not allow {}; the demonstration goes without.", work.display(), refused.join(" and ")))?;
+        ui.say(format!(
+            "   {} does not allow {}; the demonstration goes without.",
+            work.display(),
+            refused.join(" and ")
+        ))?;
     }
     Ok(odd)
 }

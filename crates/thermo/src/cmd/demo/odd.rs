@@ -1,7 +1,9 @@
 //! Names, modes, times and attributes that a documentation tree does not have.
 
 use anyhow::{Context, Result};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, mknodat, setxattr, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags, mknodat, setxattr, utimensat,
+};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
@@ -72,7 +74,11 @@ fn modes_and_times(dir: &Path) -> Result<()> {
         }
         fs::set_permissions(&path, Permissions::from_mode(mode))?;
     }
-    let times = [("nanoseconds", 1_234_567_890, 123_456_789), ("before 1970", -1, 1), ("after 2038", 4_000_000_000, 999_999_999)];
+    let times = [
+        ("nanoseconds", 1_234_567_890, 123_456_789),
+        ("before 1970", -1, 1),
+        ("after 2038", 4_000_000_000, 999_999_999),
+    ];
     for (name, tv_sec, tv_nsec) in times {
         let path = dir.join(name);
         fs::write(&path, name)?;

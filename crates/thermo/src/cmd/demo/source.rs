@@ -31,7 +31,10 @@ pub fn choose(given: &[PathBuf], forbidden: &[&Path]) -> Result<Sources> {
         let mut files = 0;
         if !roots.is_empty() && roots.iter().all(|r| count(r, &mut files).is_ok()) {
             if files >= ENOUGH {
-                return Ok(Sources { note: format!("{} (the first with {ENOUGH} files)", shown(&roots)), roots });
+                return Ok(Sources {
+                    note: format!("{} (the first with {ENOUGH} files)", shown(&roots)),
+                    roots,
+                });
             }
             all.extend(roots);
         }
@@ -40,7 +43,10 @@ pub fn choose(given: &[PathBuf], forbidden: &[&Path]) -> Result<Sources> {
     let inside: Vec<bool> = all.iter().map(|r| all.iter().any(|o| o != r && r.starts_with(o))).collect();
     let mut outermost = inside.iter().map(|i| !i);
     all.retain(|_| outermost.next().unwrap_or(false));
-    anyhow::ensure!(!all.is_empty(), "found no readable documentation on this machine; name a tree with --tree");
+    anyhow::ensure!(
+        !all.is_empty(),
+        "found no readable documentation on this machine; name a tree with --tree"
+    );
     Ok(Sources { note: format!("{} (all there is; no tree has {ENOUGH} files)", shown(&all)), roots: all })
 }
 
@@ -76,7 +82,8 @@ fn named(given: &[PathBuf], forbidden: &[&Path]) -> Result<Sources> {
                 place.display()
             )));
         }
-        if root.file_name() == Some("odd".as_ref()) || roots.iter().any(|r| r.file_name() == root.file_name()) {
+        if root.file_name() == Some("odd".as_ref()) || roots.iter().any(|r| r.file_name() == root.file_name())
+        {
             return Err(usage(format!("--tree {}: another tree has the same last name", path.display())));
         }
         roots.push(root);

@@ -67,7 +67,10 @@ pub fn make_room(ui: &Ui, host: &Host, mount: Option<&Path>) -> Result<()> {
     if unused.is_empty() {
         return Ok(());
     }
-    ui.say(format!("   Its files are removed; {} cartridges hold nothing else and get new labels.", unused.len()))?;
+    ui.say(format!(
+        "   Its files are removed; {} cartridges hold nothing else and get new labels.",
+        unused.len()
+    ))?;
     let call = Call::Label { volumes: unused, pool: None, force: false };
     requests::follow(&host.socket, &call, &Progress::hidden()).map(drop)
 }
@@ -79,7 +82,11 @@ impl Show {
         let way = self.host.way(&self.ui, self.mount.as_deref(), &status)?;
         way.clean()?;
         if let Way::Mount(mount) = &way {
-            self.ui.say(format!("   The node runs (process {}); its files are at {}.", status.pid, mount.display()))?;
+            self.ui.say(format!(
+                "   The node runs (process {}); its files are at {}.",
+                status.pid,
+                mount.display()
+            ))?;
         }
         self.copy_in(&way)?;
         let digest = self.big_file(&way)?;
@@ -102,7 +109,9 @@ impl Show {
         let amount = self.tree_amount();
         let (roots, socket) = (&self.roots, &self.host.socket);
         let what = match way {
-            Way::Mount(mount) => format!("Copying the tree in with plain `cp -a ... {}`", mount.join(HOME).display()),
+            Way::Mount(mount) => {
+                format!("Copying the tree in with plain `cp -a ... {}`", mount.join(HOME).display())
+            }
             Way::Socket { .. } => format!("Copying the tree in as `thermo put ... tc:/{HOME}` does"),
         };
         self.ui.step("copy tree in", what, |progress| {
@@ -117,7 +126,8 @@ impl Show {
     }
 
     fn big_file(&mut self, way: &Way) -> Result<[u8; 32]> {
-        let (big, what) = (self.plan.big, format!("Writing {} of pseudo-random data to \"{BIG}\"", size(self.plan.big)));
+        let (big, what) =
+            (self.plan.big, format!("Writing {} of pseudo-random data to \"{BIG}\"", size(self.plan.big)));
         self.ui.step("write big file", what, |progress| {
             let digest = bulk::write(way, big, SEED, progress)?;
             Ok((Amount { files: 1, bytes: big }, digest))
@@ -142,23 +152,37 @@ impl Show {
         let mut pools: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for view in volumes.iter().filter(|v| v.volume.files > 0) {
             let pool = view.volume.pool.as_ref().map_or("no pool".to_owned(), ToString::to_string);
-            pools.entry(pool).or_default().push(format!("{} ({})", view.volume.barcode, size(view.volume.written)));
+            pools.entry(pool).or_default().push(format!(
+                "{} ({})",
+                view.volume.barcode,
+                size(view.volume.written)
+            ));
         }
-        pools.iter().try_for_each(|(pool, volumes)| self.ui.say(format!("   pool {pool}: {}", volumes.join(", "))))
+        pools
+            .iter()
+            .try_for_each(|(pool, volumes)| self.ui.say(format!("   pool {pool}: {}", volumes.join(", "))))
     }
 
     fn purge(&mut self, way: &Way) -> Result<()> {
         let socket = &self.host.socket;
         let call = Call::Purge(requests::below(Way::inside(Path::new(""))));
-        self.ui.step("purge from disk", "Releasing the disk space of everything that has both copies", |progress| {
-            let view: RequestView = requests::follow(socket, &call, progress)?;
-            Ok((Amount { files: view.request.files_done, bytes: view.request.bytes_done }, ()))
-        })?;
+        self.ui.step(
+            "purge from disk",
+            "Releasing the disk space of everything that has both copies",
+            |progress| {
+                let view: RequestView = requests::follow(socket, &call, progress)?;
+                Ok((Amount { files: view.request.files_done, bytes: view.request.bytes_done }, ()))
+            },
+        )?;
         let original = &self.original;
-        self.ui.step("stat all, offline", "Proving that nothing is on disk (stat and residency of every file; no recall)", |_| {
-            let files = prove_offline(socket, way, original)?;
-            Ok((Amount { files, bytes: 0 }, ()))
-        })
+        self.ui.step(
+            "stat all, offline",
+            "Proving that nothing is on disk (stat and residency of every file; no recall)",
+            |_| {
+                let files = prove_offline(socket, way, original)?;
+                Ok((Amount { files, bytes: 0 }, ()))
+            },
+        )
     }
 
     fn read_big(&mut self, way: &Way, digest: [u8; 32]) -> Result<(Vec<String>, Duration)> {
@@ -171,7 +195,8 @@ impl Show {
         self.ui.say(format!("   the first MiB was there after {:.3} s", read.first_byte.as_secs_f64()))?;
         let mut differences = Vec::new();
         if (read.bytes, read.digest) != (size, digest) {
-            differences.push(format!("{BIG}: content differs (SHA-256), {} bytes instead of {size}", read.bytes));
+            differences
+                .push(format!("{BIG}: content differs (SHA-256), {} bytes instead of {size}", read.bytes));
         }
         Ok((differences, read.first_byte))
     }
@@ -185,12 +210,19 @@ impl Show {
             self.ui.step("stage tree", "Staging the tree in the order of the tapes", |progress| {
                 requests::follow(&socket, &call, progress).map(|_| (amount, ()))
             })?;
-            return self.ui.step("read tree back", "Reading and hashing every file of the copy", |progress| {
-                progress.total(amount.bytes);
-                read_back(way, &self.roots, &parts, progress, &|_| Ok(())).map(|copy| (amount, copy))
-            });
+            return self.ui.step(
+                "read tree back",
+                "Reading and hashing every file of the copy",
+                |progress| {
+                    progress.total(amount.bytes);
+                    read_back(way, &self.roots, &parts, progress, &|_| Ok(())).map(|copy| (amount, copy))
+                },
+            );
         }
-        let what = format!("Staging and reading the tree in {} parts: it does not fit on the disk tier", parts.len());
+        let what = format!(
+            "Staging and reading the tree in {} parts: it does not fit on the disk tier",
+            parts.len()
+        );
         self.ui.step("stage and read tree", what, |progress| {
             progress.total(amount.bytes);
             let stage = |part: &[PathBuf]| {
@@ -204,10 +236,15 @@ impl Show {
 
     fn check(&mut self) -> Result<Vec<String>> {
         let socket = &self.host.socket;
-        let report = self.ui.step("check", "Checking the catalogue against the disk tier and all cartridges", |_| {
-            let report: CheckReport = Connection::open(socket)?.ask(&Call::Check { tapes: true, deep: false })?;
-            Ok((Amount { files: report.tape_files, bytes: 0 }, report))
-        })?;
+        let report = self.ui.step(
+            "check",
+            "Checking the catalogue against the disk tier and all cartridges",
+            |_| {
+                let report: CheckReport =
+                    Connection::open(socket)?.ask(&Call::Check { tapes: true, deep: false })?;
+                Ok((Amount { files: report.tape_files, bytes: 0 }, report))
+            },
+        )?;
         let serious = report.findings.iter().filter(|f| f.serious);
         Ok(serious.map(|f| format!("check: {}: {}. {}", f.subject, f.problem, f.remedy)).collect())
     }
@@ -315,7 +352,11 @@ fn prove_offline(socket: &Path, way: &Way, original: &Manifest) -> Result<u64> {
                 files += 1;
                 if blocks > 0 || &value[..length] != b"offline" {
                     found.0 += 1;
-                    found.1.push(format!("{} ({blocks} blocks, {})", path.display(), String::from_utf8_lossy(&value[..length])));
+                    found.1.push(format!(
+                        "{} ({blocks} blocks, {})",
+                        path.display(),
+                        String::from_utf8_lossy(&value[..length])
+                    ));
                 }
             }
         }

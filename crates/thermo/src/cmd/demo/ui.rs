@@ -125,7 +125,8 @@ pub struct Progress {
 impl Progress {
     fn new() -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let target = if terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
+        let target =
+            if terminal { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let template = "   {elapsed_precise} [{bar:30}] {binary_bytes} of {binary_total_bytes} {binary_bytes_per_sec} {msg}";
         let bar = match ProgressStyle::with_template(template) {

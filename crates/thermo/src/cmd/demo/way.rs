@@ -83,7 +83,8 @@ impl Way {
     pub fn copy_in(&self, roots: &[PathBuf], watch: client::copy::Watch<'_>) -> Result<()> {
         match self {
             Way::Mount(mount) => {
-                let status = Command::new("cp").arg("-a").arg("--").args(roots).arg(mount.join(HOME)).status();
+                let status =
+                    Command::new("cp").arg("-a").arg("--").args(roots).arg(mount.join(HOME)).status();
                 let status = status.context("starting cp")?;
                 anyhow::ensure!(status.success(), "cp -a ended with {status}");
                 rustix::fs::syncfs(File::open(mount)?).context("syncfs")
@@ -166,7 +167,12 @@ impl Big {
                 Sink::close(&mut tree, open)?;
                 let now = std::time::SystemTime::now().into();
                 let attr = Source::attr(&mut tree, &place)?;
-                Sink::finish(&mut tree, &place, &Attr { mode: 0o644, mtime: now, atime: now, ..attr }, false)?;
+                Sink::finish(
+                    &mut tree,
+                    &place,
+                    &Attr { mode: 0o644, mtime: now, atime: now, ..attr },
+                    false,
+                )?;
                 Ok(Sink::sync(&mut tree)?)
             }
         }
