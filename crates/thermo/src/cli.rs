@@ -57,7 +57,7 @@ pub fn run() -> ExitCode {
     let result = dispatch(&mut context, cli.command).and_then(|exit| context.out.finish().map(|()| exit));
     let exit = result.unwrap_or_else(|error| match exit::of_error(&error) {
         Some(code) => {
-            eprintln!("thermo: {error:#}");
+            eprintln!("thermo: {}", exit::told(&error));
             code
         }
         None => Exit::OK,

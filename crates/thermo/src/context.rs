@@ -15,6 +15,7 @@ const SELECTION_BYTES: usize = 2 << 20;
 
 /// Options that all commands share.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Options of all commands")]
 pub struct Global {
     /// Directory of the node's catalogue, socket and log [default: $THERMO_STATE, else /var/lib/thermo for root, else
     /// ~/.local/share/thermo]

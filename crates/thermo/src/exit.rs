@@ -74,6 +74,18 @@ pub fn of_error(error: &anyhow::Error) -> Option<Exit> {
     Some(Exit::SOME_FAILED)
 }
 
+/// An error with its causes; a cause that the text before already told is left out.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+        }
+    }
+    text
+}
+
 /// Something in the arguments cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -92,6 +104,14 @@ mod tests {
     fn a_reader_that_leaves_is_no_error() {
         let error = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
         assert_eq!(of_error(&error), None);
+    }
+
+    #[test]
+    fn nothing_is_told_twice() {
+        let gone = ClientError::Unreachable { socket: "s".into(), source: io::ErrorKind::NotFound.into() };
+        let text = told(&anyhow::Error::new(gone).context("asking"));
+        assert_eq!(text.matches(&io::Error::from(io::ErrorKind::NotFound).to_string()).count(), 1, "{text}");
+        assert!(text.starts_with("asking: no node listens on s"), "{text}");
     }
 
     #[test]

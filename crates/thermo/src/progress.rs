@@ -5,8 +5,8 @@ use crate::exit::Exit;
 use crate::render::request_line;
 use crate::units::span;
 use anyhow::Result;
-use client::Connection;
 use client::copy::Event;
+use client::{ClientError, Connection};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -59,9 +59,11 @@ impl CopyProgress {
                 self.bar.inc(bytes);
                 self.ended(path, false);
             }
-            Event::Warning { problem, .. } => self.say(format!("thermo: warning: {problem}")),
+            Event::Warning { path, problem } => {
+                self.say(format!("thermo: warning: {}", about(path, problem)))
+            }
             Event::Failed { path, error } => {
-                self.say(format!("thermo: {error}"));
+                self.say(format!("thermo: {}", about(path, error)));
                 self.ended(path, false);
             }
             Event::Waiting { error } => {
@@ -90,6 +92,12 @@ impl CopyProgress {
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// The error, with the path that it is about unless it says that itself.
+fn about(path: &[u8], error: &ClientError) -> String {
+    let (path, text) = (client::escape(path), error.to_string());
+    if text.contains(&path) { text } else { format!("{path}: {text}") }
 }
 
 /// Follows requests to their end, shows progress, and reports failed files. Ctrl-C ends the watching, not the requests.

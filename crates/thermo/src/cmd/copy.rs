@@ -159,7 +159,7 @@ fn report(context: &mut Context, summary: Summary, took: Duration) -> Result<Exi
     if let Some(error) = summary.fatal {
         let error =
             anyhow::Error::new(error).context("the copy ended early; run the same command again with -T");
-        eprintln!("thermo: {error:#}");
+        eprintln!("thermo: {}", exit::told(&error));
         return Ok(exit::of_error(&error).unwrap_or(Exit::SOME_FAILED));
     }
     Ok(if summary.failed > 0 { Exit::SOME_FAILED } else { Exit::OK })

@@ -63,8 +63,10 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Err(ClientError::Unreachable { .. }) => {}
         Err(other) => return Err(other.into()),
     }
-    let view = start(&config, &args)?;
-    report(context, &view)
+    match start(&config, &args)? {
+        Started::Ready(view) => report(context, &view),
+        Started::Ended(exit) => Ok(exit),
+    }
 }
 
 fn report(context: &mut Context, view: &StatusView) -> Result<Exit> {
@@ -107,7 +109,7 @@ fn config(context: &Context, args: &Args) -> Result<Config> {
 }
 
 /// Starts the background process and waits until it answers.
-fn start(config: &Config, args: &Args) -> Result<StatusView> {
+fn start(config: &Config, args: &Args) -> Result<Started> {
     let dir = &config.state_dir;
     fs::create_dir_all(dir).with_context(|| format!("cannot make the state directory {}", dir.display()))?;
     let log_path = dir.join("thermo.log");
@@ -124,24 +126,35 @@ fn start(config: &Config, args: &Args) -> Result<StatusView> {
     }
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
     let mut child = command.spawn().context("starting the background process")?;
-    match wait_ready(&mut child, config, Duration::from_secs(args.timeout)) {
-        Ok(view) => Ok(view),
-        Err(e) => {
-            Err(e.context(format!("the log {} ends:\n{}", log_path.display(), tail(&log_path, log_start))))
+    match wait_ready(&mut child, config, Duration::from_secs(args.timeout))? {
+        Started::Ready(view) => Ok(Started::Ready(view)),
+        Started::Ended(exit) => {
+            eprintln!("thermo: the node could not start; its log {} ends:", log_path.display());
+            eprintln!("{}", tail(&log_path, log_start));
+            Ok(Started::Ended(exit))
         }
     }
 }
 
-fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<StatusView> {
+/// What became of the background process.
+enum Started {
+    /// It answers.
+    Ready(Box<StatusView>),
+    /// It ended; its exit code says why.
+    Ended(Exit),
+}
+
+fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<Started> {
     let end = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait()? {
-            bail!("the node ended at once ({status})");
+            let code = status.code().and_then(|c| u8::try_from(c).ok()).filter(|&c| c > 0);
+            return Ok(Started::Ended(code.map_or(Exit::SOME_FAILED, Exit)));
         }
         match Connection::open(&config.socket_path())
             .and_then(|mut node| node.ask::<StatusView>(&Call::Status))
         {
-            Ok(view) if ready(&view, config) => return Ok(view),
+            Ok(view) if ready(&view, config) => return Ok(Started::Ready(Box::new(view))),
             Ok(_) | Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
             Err(other) => return Err(other.into()),
         }

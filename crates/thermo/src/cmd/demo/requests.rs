@@ -63,7 +63,7 @@ pub fn not_offline(node: &mut Connection, dir: &[u8], found: &mut (u64, Vec<Stri
                 files += not_offline(node, &path, found)?;
             } else if view.residency.is_some() && view.attr.size > 0 {
                 files += 1;
-                if view.residency != Some(Residency::Offline) || view.attr.disk_bytes > 0 {
+                if view.residency != Some(Residency::Offline) || view.attr.disk_bytes > 512 {
                     found.0 += 1;
                     if found.1.len() < 5 {
                         found.1.push(client::escape(&path));

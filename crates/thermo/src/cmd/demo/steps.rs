@@ -16,12 +16,14 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{CheckReport, RequestView, StatusView, VolumeView};
 use wire::{Call, Selection};
 
 /// Seed of the big file.
 const SEED: u64 = 20_260_101;
+/// What `stat` shows of an offline file: not 0, because archivers take a file without blocks for one hole (of 512 bytes).
+const OFFLINE_BLOCKS: u64 = 1;
 
 /// The demonstration.
 pub struct Show {
@@ -71,7 +73,7 @@ pub fn make_room(ui: &Ui, host: &Host, mount: Option<&Path>) -> Result<()> {
         "   Its files are removed; {} cartridges hold nothing else and get new labels.",
         unused.len()
     ))?;
-    let call = Call::Label { volumes: unused, pool: None, force: false };
+    let call = Call::Label { volumes: unused, pool: None, force: true };
     requests::follow(&host.socket, &call, &Progress::hidden()).map(drop)
 }
 
@@ -331,7 +333,7 @@ fn watched(socket: &Path, progress: &Progress, work: impl FnOnce() -> Result<()>
     })
 }
 
-/// Every file with content must have no block on disk and be reported as offline.
+/// Every file with content must have no data on disk and be reported as offline.
 fn prove_offline(socket: &Path, way: &Way, original: &Manifest) -> Result<u64> {
     let (mut found, mut files) = ((0, Vec::new()), 0);
     match way {
@@ -343,20 +345,12 @@ fn prove_offline(socket: &Path, way: &Way, original: &Manifest) -> Result<u64> {
             let home = mount.join(HOME);
             let big = PathBuf::from(BIG);
             let names = manifest::files(original).filter(|(_, e)| e.size > 0).map(|(name, _)| name);
-            let mut value = [0; 64];
             for name in names.chain([&big]) {
                 let path = home.join(name);
-                let blocks = path.symlink_metadata().with_context(|| path.display().to_string())?.blocks();
-                let length = rustix::fs::lgetxattr(&path, "user.thermo.residency", &mut value[..])
-                    .with_context(|| format!("residency of {}", path.display()))?;
                 files += 1;
-                if blocks > 0 || &value[..length] != b"offline" {
+                if let Some(why) = on_disk(&path)? {
                     found.0 += 1;
-                    found.1.push(format!(
-                        "{} ({blocks} blocks, {})",
-                        path.display(),
-                        String::from_utf8_lossy(&value[..length])
-                    ));
+                    found.1.push(format!("{} ({why})", client::escape(path.as_os_str().as_encoded_bytes())));
                 }
             }
         }
@@ -366,6 +360,23 @@ fn prove_offline(socket: &Path, way: &Way, original: &Manifest) -> Result<u64> {
         bail!("{} of {files} files are still on disk, the first: {}", found.0, found.1.join(", "));
     }
     Ok(files)
+}
+
+/// What shows that a file still has bytes on disk. The kernel is told after the node that a file has become smaller on
+/// disk, so old figures are asked for again for a moment.
+fn on_disk(path: &Path) -> Result<Option<String>> {
+    let mut value = [0; 64];
+    let end = Instant::now() + Duration::from_secs(2);
+    loop {
+        let blocks = path.symlink_metadata().with_context(|| path.display().to_string())?.blocks();
+        let length = rustix::fs::lgetxattr(path, "user.thermo.residency", &mut value[..])
+            .with_context(|| format!("residency of {}", path.display()))?;
+        match &value[..length] {
+            b"offline" if blocks <= OFFLINE_BLOCKS => return Ok(None),
+            b"offline" if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            other => return Ok(Some(format!("{blocks} blocks, {}", String::from_utf8_lossy(other)))),
+        }
+    }
 }
 
 /// Cuts the files into parts of at most `most` bytes (one file at least).
