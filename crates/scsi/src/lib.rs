@@ -34,7 +34,10 @@ pub use mam::Attribute;
 pub use position::Position;
 pub use sense::{Sense, SenseKey};
 pub use smc::Smc;
-pub use ssc::{FormatKind, ReadOutcome, Ssc, WriteOutcome};
+pub use ssc::{
+    BlockLimits, Density, FormatKind, ReadOutcome, SpaceOutcome, Ssc, WriteOutcome, decode_block_limits,
+    decode_densities,
+};
 
 /// Which way data moves, seen from the initiator.
 #[derive(Debug)]

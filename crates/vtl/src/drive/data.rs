@@ -21,9 +21,7 @@ impl State {
     pub(super) fn read(&mut self, cdb: &[u8], mut data: Data<'_>) -> Outcome {
         self.ready()?;
         let (fixed, sili, length) = (cdb[1] & 1 != 0, cdb[1] & 2 != 0, field(cdb, 2, 3));
-        if (fixed && (sili || self.settings.block_length == 0))
-            || (!fixed && self.settings.block_length != 0 && sili)
-        {
+        if fixed && (sili || self.settings.block_length == 0) {
             return Err(BAD_FIELD);
         }
         if length == 0 {
@@ -79,7 +77,7 @@ impl State {
         let read = m.cartridge.read_record(m.partition, m.block, &mut buf[..room]);
         let n = read.map_err(|e| self.host_failure(&e))?;
         self.count_read(length);
-        if length == wanted || (sili && self.settings.block_length == 0) {
+        if length == wanted || (sili && (length < wanted || self.settings.block_length == 0)) {
             return Ok(Done { transferred: n, sense: None });
         }
         let ili = Sense { ili: true, ..Sense::new(SenseKey::NoSense, 0, 0) };
