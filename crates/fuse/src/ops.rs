@@ -275,14 +275,14 @@ impl Core {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return reply.error(Errno::EINVAL),
         };
-        if is_acl(name) {
+        if is_unenforced(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
         reply_empty(self.api.setxattr(&cx(req), ino(node), name.as_bytes(), value, mode), reply);
     }
 
     pub(crate) fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if is_acl(name) {
+        if is_unenforced(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
         match self.api.getxattr(&cx(req), ino(node), name.as_bytes()) {
@@ -294,7 +294,7 @@ impl Core {
     pub(crate) fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         match self.api.listxattr(&cx(req), ino(node)) {
             Ok(mut names) => {
-                names.retain(|name| !is_acl(OsStr::from_bytes(name)));
+                names.retain(|name| !is_unenforced(OsStr::from_bytes(name)));
                 names.iter_mut().for_each(|name| name.push(0));
                 reply_sized(&names.concat(), size, reply);
             }
@@ -303,16 +303,17 @@ impl Core {
     }
 
     pub(crate) fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        if is_acl(name) {
+        if is_unenforced(name) {
             return reply.error(Errno::EOPNOTSUPP);
         }
         reply_empty(self.api.removexattr(&cx(req), ino(node), name.as_bytes()), reply);
     }
 }
 
-/// POSIX ACLs are refused: an ACL that is stored but not enforced would deceive its owner.
-fn is_acl(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(b"system.posix_acl_")
+/// POSIX ACLs and SELinux labels are refused as not supported: stored but not enforced they would deceive their owner.
+/// It also spares `ls -l` a request per file: it asks no more once it has been told so.
+fn is_unenforced(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"system.posix_acl_") || name.as_bytes() == b"security.selinux"
 }
 
 pub(crate) fn reply_empty(result: FsResult<()>, reply: ReplyEmpty) {

@@ -249,6 +249,7 @@ fn extended_attributes() {
     assert_eq!(&list[..n], b"user.a\0");
     rfs::removexattr(&path, "user.a").unwrap();
     assert_eq!(rfs::removexattr(&path, "user.a"), Err(rustix::io::Errno::NODATA));
+    assert_eq!(get("security.selinux", 10), Err(rustix::io::Errno::OPNOTSUPP));
     let acl = [2, 0, 0, 0];
     assert_eq!(
         rfs::setxattr(&path, "system.posix_acl_access", &acl, XattrFlags::empty()),
