@@ -5,7 +5,7 @@ use super::tree::{Item, Open, Seed, Sink, Source, Xattrs, aim, split};
 use crate::{ClientError, Connection};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use types::{Attr, DirEntry, ErrorClass, FileKind, FsError, Ino, SetAttr};
+use types::{Attr, DirEntry, ErrorClass, FileKind, FsError, Handle, Ino, SetAttr};
 use wire::{Call, FileCall, Reply};
 
 type Done<T> = Result<T, ClientError>;
@@ -17,6 +17,8 @@ const PAGE: u32 = 2000;
 #[derive(Debug)]
 pub struct NodeTree {
     connection: Connection,
+    /// The last object written directly: says which file system `sync` has to make durable.
+    written: Option<File>,
 }
 
 impl NodeTree {
@@ -25,7 +27,7 @@ impl NodeTree {
     /// # Errors
     /// As [`Connection::open`].
     pub fn open(socket: &Path) -> Done<Self> {
-        Ok(Self { connection: Connection::open(socket)? })
+        Ok(Self { connection: Connection::open(socket)?, written: None })
     }
 
     pub(super) fn resolve(&mut self, path: &[u8]) -> Done<Option<Item<Ino>>> {
@@ -41,10 +43,9 @@ impl NodeTree {
         }
     }
 
-    fn release(&mut self, open: Open) -> Done<()> {
-        drop(open.file);
-        match open.handle {
-            Some(handle) => self.connection.file(FileCall::Release { handle, sync: false }),
+    fn release(&mut self, handle: Option<Handle>, sync: bool) -> Done<()> {
+        match handle {
+            Some(handle) => self.connection.file(FileCall::Release { handle, sync }),
             None => Ok(()),
         }
     }
@@ -128,7 +129,8 @@ impl Source for NodeTree {
     }
 
     fn close(&mut self, open: Open) -> Done<()> {
-        self.release(open)
+        drop(open.file);
+        self.release(open.handle, false)
     }
 }
 
@@ -192,7 +194,12 @@ impl Sink for NodeTree {
     }
 
     fn close(&mut self, open: Open) -> Done<()> {
-        self.release(open)
+        // What went through the node is made durable by it, one file at a time; the rest by one sync for many files.
+        let served = open.file.is_none();
+        if open.file.is_some() {
+            self.written = open.file;
+        }
+        self.release(open.handle, served)
     }
 
     fn set_xattr(&mut self, place: &Ino, name: &[u8], value: &[u8]) -> Done<()> {
@@ -216,6 +223,10 @@ impl Sink for NodeTree {
     }
 
     fn sync(&mut self) -> Done<()> {
+        if let Some(file) = self.written.take() {
+            rustix::fs::syncfs(&file)
+                .map_err(|e| ClientError::local("cannot sync the disk of", self.connection.socket(), e))?;
+        }
         self.connection.file(FileCall::Sync)
     }
 }
