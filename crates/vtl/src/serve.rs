@@ -26,7 +26,14 @@ const SOCKET_HOST: u32 = 1;
 
 /// Running servers; dropping it closes sockets and connections and removes the socket files.
 pub struct Server {
-    listeners: Vec<(PathBuf, Arc<Shared>, Option<JoinHandle<()>>)>,
+    listeners: Vec<Listening>,
+}
+
+struct Listening {
+    path: PathBuf,
+    listener: UnixListener,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -62,28 +69,29 @@ impl Server {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(io(&path, "set permissions"))?;
         let shared = Arc::new(Shared::default());
         let accepting = shared.clone();
+        let accepted = listener.try_clone().map_err(io(&path, "listen"))?;
         let thread = std::thread::Builder::new()
             .name("vtl-accept".into())
-            .spawn(move || accept(&listener, &accepting, device))
+            .spawn(move || accept(&accepted, &accepting, device))
             .map_err(io(&path, "start a thread"))?;
-        self.listeners.push((path, shared, Some(thread)));
+        self.listeners.push(Listening { path, listener, shared, thread: Some(thread) });
         Ok(())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for (path, shared, thread) in &mut self.listeners {
-            shared.stop.store(true, Ordering::SeqCst);
-            // Wakes the accepting thread; if that fails it has ended already.
-            let _ = UnixStream::connect(&*path);
-            for connection in shared.connections.lock().values() {
+        for l in &mut self.listeners {
+            l.shared.stop.store(true, Ordering::SeqCst);
+            // Ends the accepting thread's wait, whether or not the socket file still exists.
+            let stopped = rustix::net::shutdown(&l.listener, rustix::net::Shutdown::Both);
+            for connection in l.shared.connections.lock().values() {
                 let _ = connection.shutdown(Shutdown::Both);
             }
-            if let Some(thread) = thread.take() {
+            if let (Ok(()), Some(thread)) = (stopped, l.thread.take()) {
                 let _ = thread.join();
             }
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(&l.path);
         }
     }
 }

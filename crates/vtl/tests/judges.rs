@@ -126,7 +126,7 @@ fn sg3_utils_understand_the_devices() {
     has(&court.ok("sg_inq", &["/dev/sg0"]), &["3573-TL", "PDT=8"]);
     has(&court.ok("sg_vpd", &["-p", "sn", "/dev/sg2"]), &["TCVTL001D01"]);
     has(&court.ok("sg_vpd", &["-p", "di", "/dev/sg1"]), &["vendor id: IBM", "designator type: NAA"]);
-    has(&court.ok("sg_vpd", &["/dev/sg1"]), &["Unit serial number", "Device Identification"]);
+    has(&court.ok("sg_vpd", &["/dev/sg1"]), &["Unit serial number", "Device identification"]);
     has(&court.ok("sg_luns", &["/dev/sg1"]), &["1 lun entry"]);
     has(
         &court.ok("sg_modes", &["-a", "/dev/sg1"]),
@@ -165,7 +165,9 @@ fn tools_read_a_loaded_cartridge() {
         court.ok("sg_raw", &write);
     }
     court.ok("sg_raw", &["/dev/sg1", "10", "00", "00", "00", "01", "00"]);
-    has(&court.ok("tapeinfo", &["-f", "/dev/sg1"]), &["Block Position: 3", "BOP: no"]);
+    let info = court.ok("tapeinfo", &["-f", "/dev/sg1"]);
+    has(&info, &["Block Position: 3"]);
+    assert!(!info.contains("BOP: yes"), "{info}");
     court.ok("sg_raw", &["/dev/sg1", "01", "00", "00", "00", "00", "00"]);
     let back = court.dir.path().join("back");
     let read =
