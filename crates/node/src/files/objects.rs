@@ -4,7 +4,7 @@
 //! becomes unowned again when content is replaced, purged or deleted. The sweep removes unowned objects from disk, but
 //! only after the catalogue's change is durable: a crash may then leave an object too many, never one too few.
 
-use crate::error::fs_error;
+use crate::error::{disk_error, fs_error};
 use catalog::Catalog;
 use disk::DiskTarget;
 use parking_lot::Mutex;
@@ -17,15 +17,24 @@ const STOCK: usize = 1024;
 /// The stock.
 pub struct ObjectPool {
     stock: Mutex<VecDeque<(ObjectId, OwnedFd)>>,
-    /// Unowned objects that are in use (stock, recalls in flight): the sweep leaves them alone.
-    reserved: Mutex<HashSet<ObjectId>>,
+    reserved: Mutex<Reserved>,
     refilling: Mutex<()>,
+}
+
+/// Unowned objects that the sweep must leave alone.
+#[derive(Clone)]
+struct Reserved {
+    /// Stock, and recalls in flight.
+    objects: HashSet<ObjectId>,
+    /// Objects above this may be allocated but not yet be in `objects`.
+    known_to: ObjectId,
 }
 
 impl ObjectPool {
     /// An empty stock.
     pub fn new() -> Self {
-        Self { stock: Mutex::default(), reserved: Mutex::default(), refilling: Mutex::new(()) }
+        let reserved = Reserved { objects: HashSet::new(), known_to: ObjectId(u64::MAX) };
+        Self { stock: Mutex::default(), reserved: Mutex::new(reserved), refilling: Mutex::new(()) }
     }
 
     /// An empty object, open for reading and writing. Stays reserved until [`ObjectPool::settle`].
@@ -40,7 +49,7 @@ impl ObjectPool {
 
     /// The object now belongs to an inode, or is to be swept.
     pub fn settle(&self, object: ObjectId) {
-        self.reserved.lock().remove(&object);
+        self.reserved.lock().objects.remove(&object);
     }
 
     /// Puts an unused object back.
@@ -63,41 +72,103 @@ impl ObjectPool {
 
     fn refill(&self, catalog: &Catalog, disk: &DiskTarget, count: u64) -> Result<(), FsError> {
         let _one_at_a_time = self.refilling.lock();
+        {
+            let mut reserved = self.reserved.lock();
+            if reserved.known_to == ObjectId(u64::MAX) {
+                reserved.known_to = ObjectId(0);
+            }
+        }
         let ids = catalog.alloc_objects(count).map_err(|e| fs_error("allocate disk objects", &e))?;
-        self.reserved.lock().extend(ids.clone().map(ObjectId));
-        disk.precreate(ids.clone()).map_err(|e| crate::error::disk_error("create disk objects", &e))?;
+        {
+            let mut reserved = self.reserved.lock();
+            reserved.objects.extend(ids.clone().map(ObjectId));
+            reserved.known_to = ObjectId(ids.end.saturating_sub(1));
+        }
+        disk.precreate(ids.clone()).map_err(|e| disk_error("create disk objects", &e))?;
         for id in ids.map(ObjectId) {
-            let fd =
-                disk.open_object(id, true).map_err(|e| crate::error::disk_error("open disk object", &e))?;
+            let fd = disk.open_object(id, true).map_err(|e| disk_error("open disk object", &e))?;
             self.stock.lock().push_back((id, fd));
         }
         Ok(())
     }
 
     /// Removes unowned objects that nobody reserved; returns how many.
+    ///
+    /// What is reserved is noted *before* the catalogue is asked: an object noted as free can only have been given up,
+    /// and one given to a file meanwhile is among those noted (see `an_object_given_away_during_a_sweep_is_kept`).
     pub fn sweep(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<usize, FsError> {
-        let fail = |e: &catalog::CatalogError| fs_error("sweep disk objects", e);
         let mut after = ObjectId(0);
         let mut removed = 0;
         loop {
-            let page = catalog.unowned_objects(after, 1000).map_err(|e| fail(&e))?;
+            let reserved = self.reserved.lock().clone();
+            let page =
+                catalog.unowned_objects(after, 1000).map_err(|e| fs_error("sweep disk objects", &e))?;
             let Some(&last) = page.last() else { return Ok(removed) };
-            let doomed: Vec<ObjectId> = {
-                let reserved = self.reserved.lock();
-                page.into_iter().filter(|id| !reserved.contains(id)).collect()
-            };
-            if !doomed.is_empty() {
-                catalog.sync().map_err(|e| fail(&e))?;
-                for &id in &doomed {
-                    match disk.remove(id) {
-                        Ok(_) | Err(disk::DiskError::Missing { .. }) => {}
-                        Err(e) => return Err(crate::error::disk_error("remove disk object", &e)),
-                    }
-                }
-                removed += doomed.len();
-                catalog.forget_objects(&doomed).map_err(|e| fail(&e))?;
-            }
+            removed += self.remove_page(catalog, disk, page, &reserved)?;
             after = last;
+        }
+    }
+
+    fn remove_page(
+        &self,
+        catalog: &Catalog,
+        disk: &DiskTarget,
+        page: Vec<ObjectId>,
+        reserved: &Reserved,
+    ) -> Result<usize, FsError> {
+        let free = |id: &ObjectId| *id <= reserved.known_to && !reserved.objects.contains(id);
+        let doomed: Vec<ObjectId> = page.into_iter().filter(free).collect();
+        if doomed.is_empty() {
+            return Ok(0);
+        }
+        catalog.sync().map_err(|e| fs_error("sweep disk objects", &e))?;
+        for &id in &doomed {
+            match disk.remove(id) {
+                Ok(_) | Err(disk::DiskError::Missing { .. }) => {}
+                Err(e) => return Err(disk_error("remove disk object", &e)),
+            }
+        }
+        catalog.forget_objects(&doomed).map_err(|e| fs_error("sweep disk objects", &e))?;
+        Ok(doomed.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catalog::New;
+    use std::sync::Arc;
+    use types::{Cx, Ino, Time};
+
+    #[test]
+    fn an_object_given_away_during_a_sweep_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DiskTarget::open(dir.path()).unwrap();
+        let now = Time::new(1_000, 0);
+        let catalog = Catalog::open(Arc::new(kv::MemoryEngine::new()), now).unwrap();
+        let pool = ObjectPool::new();
+        std::thread::scope(|scope| {
+            let users: Vec<_> = (0..2)
+                .map(|user| {
+                    let (pool, catalog, disk) = (&pool, &catalog, &disk);
+                    scope.spawn(move || {
+                        for i in 0..300 {
+                            let (object, _fd) = pool.take(catalog, disk).unwrap();
+                            let name = format!("{user}-{i}");
+                            let new = New::file(0o600, object);
+                            catalog.create(&Cx::admin(now), Ino::ROOT, name.as_bytes(), &new).unwrap();
+                            pool.settle(object);
+                        }
+                    })
+                })
+                .collect();
+            while users.iter().any(|u| !u.is_finished()) {
+                pool.sweep(&catalog, &disk).unwrap();
+            }
+        });
+        for (_, inode) in catalog.readdir_plus(Ino::ROOT, 0, 1_000).unwrap() {
+            let object = inode.file.unwrap().object.unwrap();
+            assert!(disk.exists(object).unwrap(), "object {object} of inode {} is gone", inode.attr.ino);
         }
     }
 }

@@ -83,7 +83,11 @@ impl Node {
         if let Outcome::Failed(why) = &outcome {
             tracing::error!("recall of inode {ino} version {} failed: {why}", staging.version);
         }
+        let given_up = staging.object().filter(|_| outcome != Outcome::Whole);
         self.finish_reads(self.staging.end(staging, outcome));
+        if let Some((object, _)) = given_up {
+            self.objects.settle(object);
+        }
         self.finish_item(ino, RequestKind::Stage, &item, bytes);
     }
 

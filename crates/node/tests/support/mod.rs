@@ -71,7 +71,12 @@ impl Bed {
         let mut out = Vec::new();
         let result = loop {
             let (done, got) = std::sync::mpsc::channel();
-            self.node.read(opened.handle, out.len() as u64, 1 << 20, Box::new(move |r| done.send(r).unwrap()));
+            self.node.read(
+                opened.handle,
+                out.len() as u64,
+                1 << 20,
+                Box::new(move |r| done.send(r).unwrap()),
+            );
             match got.recv_timeout(Duration::from_secs(60)).expect("a read ends") {
                 Ok(bytes) if bytes.is_empty() => break Ok(out),
                 Ok(bytes) => out.extend(bytes),
@@ -110,7 +115,11 @@ impl Bed {
             if !matches!(view.request.state, RequestState::Queued | RequestState::Active) {
                 return view.request;
             }
-            assert!(Instant::now() < deadline, "request does not end: {view:?}, status {:?}", self.call(Call::Status));
+            assert!(
+                Instant::now() < deadline,
+                "request does not end: {view:?}, status {:?}",
+                self.call(Call::Status)
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -124,7 +133,9 @@ impl Bed {
 
     /// Waits until no request is open: readers have their bytes before a recall is settled.
     pub fn settle(&self) {
-        let Reply::Requests(open) = self.call(Call::Requests { all: false, limit: 1000 }) else { panic!("no list") };
+        let Reply::Requests(open) = self.call(Call::Requests { all: false, limit: 1000 }) else {
+            panic!("no list")
+        };
         open.iter().for_each(|r| drop(self.wait(r.request.id)));
     }
 
