@@ -1,0 +1,62 @@
+//! Decoders survive any bytes, and what is encoded comes back.
+
+use proptest::prelude::*;
+use scsi::socket::{REPLY_BYTES, REQUEST_BYTES, ReplyHead, RequestHead};
+use scsi::{Attribute, Sense, SenseKey, element, inquiry, log, mam, mode, position};
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_decoder_panic(raw in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Sense::decode(&raw);
+        let _ = element::decode(&raw);
+        let _ = inquiry::decode(&raw);
+        let _ = inquiry::decode_page(&raw, 0x80);
+        let _ = inquiry::decode_designators(&raw);
+        let _ = log::decode(&raw, 0x2E, 0);
+        let _ = mam::decode_list(&raw);
+        let _ = mam::decode_prefix(&raw);
+        let _ = mode::decode(&raw);
+        let _ = mode::PartitionPage::decode(&raw);
+        let _ = position::decode_long(&raw);
+        let _ = position::decode_short(&raw);
+        let _ = scsi::ElementAssignment::decode(&raw);
+        let _ = scsi::decode_densities(&raw);
+        let _ = scsi::decode_block_limits(&raw);
+    }
+
+    #[test]
+    fn attributes_come_back(id in any::<u16>(), value in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let a = Attribute::binary(id, value);
+        prop_assert_eq!(mam::decode_list(&mam::encode_list(&[a.clone(), a.clone()])).unwrap(), vec![a.clone(), a]);
+    }
+
+    #[test]
+    fn frames_come_back(cdb in proptest::collection::vec(any::<u8>(), 1..17), out in 0usize..1 << 25, room in 0usize..1 << 25) {
+        let head = RequestHead::new(&cdb, out, room).unwrap();
+        let again = RequestHead::decode(&head.encode()).unwrap();
+        prop_assert_eq!(again.cdb(), &cdb[..]);
+        prop_assert_eq!(again, head);
+    }
+
+    #[test]
+    fn wild_frames_are_refused_or_understood(raw in any::<[u8; REQUEST_BYTES]>(), bytes in proptest::collection::vec(any::<u8>(), REPLY_BYTES)) {
+        let _ = RequestHead::decode(&raw);
+        let _ = ReplyHead::decode(&bytes.try_into().unwrap());
+    }
+}
+
+#[test]
+fn sense_in_both_formats() {
+    let mut sense = Sense::new(SenseKey::NoSense, 0x00, 0x01);
+    (sense.filemark, sense.information) = (true, Some(-5));
+    assert_eq!(Sense::decode(&sense.encode()), Some(sense));
+    let raw = [0x73, 0x03, 0x0C, 0x00, 0, 0, 0, 4, 0x04, 0x02, 0, 0x60];
+    let s = Sense::decode(&raw).unwrap();
+    assert!(s.deferred && s.eom && s.ili && !s.filemark && s.is(SenseKey::MediumError, 0x0C, 0));
+    assert_eq!(
+        Sense::new(SenseKey::UnitAttention, 0x28, 0).to_string(),
+        "unit attention 6/28/00 (not ready to ready change, medium may have changed)"
+    );
+    assert_eq!(Sense::decode(&[0x70]), None);
+    assert!(RequestHead::new(&[0; 17], 0, 0).is_err() && RequestHead::new(&[], 0, 0).is_err());
+}
