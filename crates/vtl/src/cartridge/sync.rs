@@ -1,7 +1,7 @@
 //! From the host's page cache to its stable storage.
 
 use super::{Cartridge, end_name};
-use rustix::fs::{Advice, fadvise, renameat};
+use rustix::fs::renameat;
 use std::fs::File;
 use std::io;
 
@@ -17,10 +17,8 @@ pub(super) struct Unsynced {
 }
 
 impl Unsynced {
-    /// Notes a written record and lets the kernel start writing it out, so that the flush has little left to do.
+    /// Notes a written record.
     pub(super) fn add(&mut self, file: File) {
-        // Only a hint: what it fails to start, the flush does.
-        let _ = fadvise(&file, 0, None, Advice::DontNeed);
         if self.files.len() < ONE_BY_ONE && !self.overflow {
             self.files.push(file);
         } else {
