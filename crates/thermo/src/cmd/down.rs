@@ -32,7 +32,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         other => other?,
     };
     let pid = node.ask::<StatusView>(&Call::Status)?.pid;
-    node.ask::<()>(&Call::Down { graceful: !args.now })?;
+    match node.ask::<()>(&Call::Down { graceful: !args.now }) {
+        // It may be gone before its answer is sent; whether it stops is seen below.
+        Ok(()) | Err(ClientError::Lost { .. }) => {}
+        Err(refused) => return Err(refused.into()),
+    }
     drop(node);
     let end = Instant::now() + Duration::from_secs(args.timeout);
     while alive(pid)? {
