@@ -22,6 +22,8 @@ const INDEX_BYTES_MIN: u64 = 2 << 20;
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
 /// A file is split over two volumes only if it is larger than this share of a volume.
 const SPLIT_SHARE: u64 = 4;
+/// Why a volume is full.
+const END_REACHED: &str = "its end was reached";
 /// Directories of the tape's tree get LTFS uids above this, files below.
 const DIRECTORY_UIDS: u64 = 1 << 48;
 
@@ -117,7 +119,7 @@ impl Turn<'_> {
             match self.append(&mut appender, item) {
                 Ok(Room::Ok) => {}
                 Ok(Room::EarlyWarning | Room::Full) => {
-                    self.full = Some("its end was reached");
+                    self.full = Some(END_REACHED);
                     break false;
                 }
                 Err(Skip::Later(why)) => {
@@ -223,6 +225,7 @@ impl Turn<'_> {
         begun: u64,
         mut extents: Vec<Extent>,
     ) -> Result<Room, TapeError> {
+        self.full = Some(END_REACHED); // commit flushes then even if this file is the first of its batch
         self.commit(appender)?;
         let mut safe = self.safe_bytes.saturating_sub(begun);
         let large = inode.attr.size > self.volume.capacity / SPLIT_SHARE;

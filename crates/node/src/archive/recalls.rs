@@ -25,29 +25,31 @@ impl Archive {
 
     /// Nobody wants this file any more, or it is back.
     pub fn forget_recall(&self, ino: Ino) {
-        let mut state = self.state.lock();
-        state.files.remove(&ino);
-        state.unqueue(ino);
+        self.state.lock().unqueue(ino);
     }
 }
 
 impl State {
-    /// Takes all segments of a file out of the queues.
-    fn unqueue(&mut self, ino: Ino) {
-        let ids: Vec<u64> = self.segments.iter().filter(|(_, s)| s.ino == ino).map(|(id, _)| *id).collect();
-        for id in ids {
-            if let Some(s) = self.segments.remove(&id)
+    /// Forgets a recall and takes its segments out of the queues.
+    fn unqueue(&mut self, ino: Ino) -> Option<Recall> {
+        let recall = self.files.remove(&ino)?;
+        for id in &recall.queued {
+            if let Some(s) = self.segments.remove(id)
                 && let Some(queue) = self.recalls.get_mut(&s.segment.volume)
             {
-                queue.remove(id);
+                queue.remove(*id);
             }
         }
+        Some(recall)
     }
 
-    fn queue_segments(&mut self, task: &RecallTask, copy: CopyNo, segments: Vec<Segment>) {
+    /// Puts segments into the queues of their volumes; returns the ids of the queue items.
+    fn queue_segments(&mut self, task: &RecallTask, copy: CopyNo, segments: Vec<Segment>) -> Vec<u64> {
         let priority = if task.staging.has_waiters() { PRIORITY_READER } else { PRIORITY_BULK };
+        let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
             let id = self.id();
+            ids.push(id);
             let item = RecallItem {
                 id,
                 block: segment.extents.first().map_or(0, |e| e.start_block),
@@ -58,6 +60,7 @@ impl State {
             self.recalls.entry(segment.volume.clone()).or_default().insert(item);
             self.segments.insert(id, QueuedSegment { ino: task.staging.ino, copy, segment });
         }
+        ids
     }
 }
 
@@ -73,9 +76,8 @@ pub fn failed(node: &Node, wanted: Wanted, error: &TapeError) {
     let ino = wanted.queued.ino;
     let recall = {
         let mut state = node.archive.state.lock();
-        state.unqueue(ino);
         state.avoid.insert(wanted.queued.segment.volume.clone());
-        state.files.remove(&ino)
+        state.unqueue(ino)
     };
     let (since, mut reasons) = recall.map_or((crate::now(), Vec::new()), |r| (r.task.since, r.failed));
     reasons.push((wanted.queued.copy, error.to_string()));
@@ -88,7 +90,10 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
     for one in wanted {
         let Some(recall) = state.files.get(&one.queued.ino) else { continue };
         let task = recall.task.clone();
-        state.queue_segments(&task, one.queued.copy, vec![one.queued.segment]);
+        let ids = state.queue_segments(&task, one.queued.copy, vec![one.queued.segment]);
+        if let Some(recall) = state.files.get_mut(&one.queued.ino) {
+            recall.queued.extend(ids);
+        }
     }
 }
 
@@ -123,9 +128,9 @@ fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {
     let chosen = &untried[choice.index];
     tracing::debug!("inode {ino}: copy {} is read: {}", chosen.copy, choice.why);
     let mut state = node.archive.state.lock();
-    state.queue_segments(&task, chosen.copy, chosen.segments.clone());
-    let left = chosen.segments.len();
-    state.files.insert(ino, Recall { task, failed, left });
+    let queued = state.queue_segments(&task, chosen.copy, chosen.segments.clone());
+    let left = queued.len();
+    state.files.insert(ino, Recall { task, failed, left, queued });
 }
 
 fn covers(copy: &CopyRecord, size: u64) -> bool {

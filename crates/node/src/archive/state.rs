@@ -53,6 +53,8 @@ pub struct Recall {
     pub failed: Vec<(CopyNo, String)>,
     /// Segments of the chosen copy not yet read.
     pub left: usize,
+    /// Queue items of those not yet given to a drive (some may have been since).
+    pub queued: Vec<u64>,
 }
 
 /// A segment in a queue or in a drive.
