@@ -25,6 +25,7 @@ const KEEP_REQUESTS: std::time::Duration = std::time::Duration::from_secs(30 * 2
 
 pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
+    raise_descriptor_limit();
     let state = config.state_dir.clone();
     let (lock, fresh) = prepare(&state)?;
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
@@ -74,6 +75,16 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     debug_assert!(thread.is_none());
     resume(&node)?;
     Ok(node)
+}
+
+/// Every open resident file holds a descriptor: take as many as the system allows.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit of open files stays as it is: {e}");
+    }
 }
 
 /// Starts a named thread; with a node it is joined when the node stops.

@@ -241,6 +241,41 @@ impl Node {
         }
     }
 
+    /// Calls `done` once a change of the content need not wait for tape.
+    pub(crate) fn prepare(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
+        let staging =
+            self.catalog.inode(ino).map_err(|e| fs_error("change", &e)).and_then(|inode| {
+                match inode.file.as_ref().is_some_and(|f| f.object.is_none()) {
+                    true => self.recall(&inode, inode.attr.uid, "change of").map(Some),
+                    false => Ok(None),
+                }
+            });
+        let staging = match staging {
+            Ok(Some(staging)) => staging,
+            Ok(None) => {
+                done(Ok(()));
+                return None;
+            }
+            Err(e) => {
+                done(Err(e));
+                return None;
+            }
+        };
+        let wait = self.staging.new_wait(ino);
+        let table = self.staging.clone();
+        let done: ReadDone = Box::new(move |result| {
+            table.end_wait(wait);
+            done(result.map(drop));
+        });
+        match staging.when_ended(wait, nonblock, done) {
+            Ok(()) => Some(wait),
+            Err(ready) => {
+                ready.finish();
+                None
+            }
+        }
+    }
+
     /// The running recall of an open file (started if need be); None if it is resident now.
     fn recall_open(&self, file: &OpenFile, why: &str) -> FsResult<Option<Arc<super::Staging>>> {
         let ino = file.inode.ino;

@@ -139,6 +139,10 @@ impl FileApi for Node {
         self.read_file(handle, offset, len, done)
     }
 
+    fn prepare_change(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
+        self.prepare(ino, nonblock, done)
+    }
+
     fn cancel_wait(&self, wait: WaitId) {
         self.finish_reads(self.staging.cancel(wait));
     }

@@ -25,6 +25,8 @@ struct Waiter {
     id: WaitId,
     offset: u64,
     len: u32,
+    /// Waits for the end of the recall, not for bytes.
+    for_end: bool,
     done: ReadDone,
 }
 
@@ -130,7 +132,7 @@ impl Staging {
         let mut i = 0;
         while i < waiters.len() {
             let w = &waiters[i];
-            if arrived.covers(w.offset, (w.offset + u64::from(w.len)).min(size)) {
+            if !w.for_end && arrived.covers(w.offset, (w.offset + u64::from(w.len)).min(size)) {
                 let w = waiters.swap_remove(i);
                 ready.push(Ready {
                     source: Ok(Some(fd.clone())),
@@ -185,7 +187,25 @@ impl Staging {
         match at_once {
             Some(source) => Err(Ready { source, offset, len, done }),
             None => {
-                s.waiters.push(Waiter { id, offset, len, done });
+                s.waiters.push(Waiter { id, offset, len, for_end: false, done });
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls `done` when the recall has ended, with no bytes; at once if it has.
+    pub fn when_ended(&self, id: WaitId, nonblock: bool, done: ReadDone) -> Result<(), Ready> {
+        let mut s = self.state.lock();
+        let at_once = match &s.outcome {
+            Some(Outcome::Failed(_)) => Some(Err(FsError::Io)),
+            Some(_) => Some(Ok(None)),
+            None if nonblock => Some(Err(FsError::WouldBlock)),
+            None => None,
+        };
+        match at_once {
+            Some(source) => Err(Ready { source, offset: 0, len: 0, done }),
+            None => {
+                s.waiters.push(Waiter { id, offset: 0, len: 0, for_end: true, done });
                 Ok(())
             }
         }
