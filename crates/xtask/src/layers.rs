@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("bench", 5),
     ("thermo", 6),
     ("sim", 7),
+    ("e2e", 7),
     ("xtask", 7),
 ];
 

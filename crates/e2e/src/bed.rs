@@ -1,0 +1,181 @@
+//! A node of its own in a temporary directory.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest time that one command may take (seconds, for timeout(1)).
+const COMMAND_TIMEOUT: &str = "240";
+
+/// The program, built with the profile of these tests.
+pub fn thermo() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let own = std::env::current_exe().expect("path of this test");
+        let profile = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+        let target = profile.parent().expect("target/<profile>");
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "-p", "thermo", "--target-dir"]).arg(target);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.file_name() == Some(OsStr::new("release")) {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo starts").success(), "the program cannot be built");
+        profile.join("thermo")
+    })
+}
+
+/// Whether this machine lets us mount; if not, says which test is left out.
+pub fn can_mount(test: &str) -> bool {
+    let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
+    if !can {
+        eprintln!("LEFT OUT {test}: it needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A state directory, a mount point, room for trees.
+pub struct Bed {
+    /// Everything is below this.
+    pub dir: TempDir,
+}
+
+impl Bed {
+    /// A node to be, with this configuration (TOML).
+    pub fn new(config: &str) -> Self {
+        let bed = Self { dir: tempfile::tempdir().expect("a temporary directory") };
+        std::fs::create_dir(bed.state()).unwrap();
+        std::fs::create_dir(bed.mount()).unwrap();
+        std::fs::write(bed.state().join("config.toml"), config).unwrap();
+        bed
+    }
+
+    /// State directory.
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Mount point.
+    pub fn mount(&self) -> PathBuf {
+        self.dir.path().join("mount")
+    }
+
+    /// Any other path below the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts the node.
+    pub fn up(&self) {
+        self.ok(["up"]);
+    }
+
+    /// Starts the node and mounts it.
+    pub fn up_mounted(&self) {
+        self.up();
+        self.ok([OsStr::new("mount"), self.mount().as_os_str()]);
+    }
+
+    /// The command, ready to be started.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", COMMAND_TIMEOUT]).arg(thermo()).arg("--state-dir").arg(self.state());
+        command.args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        self.command(arguments).output().expect("timeout(1) starts")
+    }
+
+    /// Runs a command that must succeed; gives its output.
+    pub fn ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
+        let mut command = self.command(arguments);
+        let output = command.output().expect("timeout(1) starts");
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{command:?}: {}\n{out}\n{err}\nlog:\n{}",
+            output.status,
+            self.log()
+        );
+        out
+    }
+
+    /// Runs a command that must fail; gives its exit code and its message.
+    pub fn fails<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> (i32, String) {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "succeeded: {}", text(&output.stdout));
+        (output.status.code().unwrap_or(-1), text(&output.stderr))
+    }
+
+    /// Runs a command that prints one JSON document.
+    pub fn json<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Value {
+        let mut all = vec![OsStr::new("--json").to_owned()];
+        all.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        let out = self.ok(&all);
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{all:?}: {e}\n{out}"))
+    }
+
+    /// End of the node's log.
+    pub fn log(&self) -> String {
+        let log = std::fs::read(self.state().join("thermo.log")).unwrap_or_default();
+        text(&log[log.len().saturating_sub(6000)..])
+    }
+
+    /// Process id of the node.
+    pub fn pid(&self) -> i32 {
+        self.json(["status"])["pid"].as_i64().expect("status gives a pid") as i32
+    }
+
+    /// Ends the node as a power failure would end its process.
+    pub fn kill(&self) {
+        let pid = rustix::process::Pid::from_raw(self.pid()).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let gone = || !Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("exe").exists();
+        self.wait("the end of the killed node", gone);
+    }
+
+    /// Waits for something, at most a minute.
+    pub fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !done() {
+            assert!(Instant::now() < end, "waited a minute for {what}; log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// `thermo check` with the cartridges finds nothing that puts data at risk.
+    pub fn check(&self) {
+        let report = self.json(["check", "--tapes"]);
+        let findings = report["findings"].as_array().expect("a list of findings");
+        assert!(findings.iter().all(|f| f["serious"] == false), "{findings:#?}");
+    }
+
+    /// Directories of all cartridges.
+    pub fn cartridges(&self) -> Vec<PathBuf> {
+        let list = std::fs::read_dir(self.state().join("library/cartridges")).unwrap();
+        let mut list: Vec<PathBuf> = list.map(|e| e.unwrap().path()).filter(|p| p.is_dir()).collect();
+        list.sort();
+        list
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of the node:\n{}", self.log());
+        }
+        self.run(["down", "--now", "--timeout", "20"]);
+        let _ = Command::new("umount").arg("-l").arg(self.mount()).stderr(Stdio::null()).status();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,74 @@
+//! The demonstration itself, small: on a mount and without one, and twice on the same node.
+
+use e2e::{Bed, can_mount};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A real tree: the sources of this repository, copied so that nobody changes them meanwhile.
+fn tree(bed: &Bed) -> PathBuf {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let tree = bed.path("sources");
+    assert!(
+        Command::new("cp").arg("-a").args([sources.as_ref(), tree.as_os_str()]).status().unwrap().success()
+    );
+    tree
+}
+
+fn demo(bed: &Bed, extra: &[&str]) -> serde_json::Value {
+    let mut arguments: Vec<OsString> = ["demo", "--big-file", "64MiB", "--tree"].map(OsString::from).to_vec();
+    arguments.push(bed.path("sources").into());
+    arguments.extend(extra.iter().map(OsString::from));
+    bed.json(arguments)
+}
+
+fn steps(report: &serde_json::Value) -> Vec<&str> {
+    report["steps"].as_array().unwrap().iter().map(|s| s["step"].as_str().unwrap()).collect()
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new("");
+    std::fs::remove_dir_all(bed.state()).unwrap();
+    tree(&bed);
+    bed
+}
+
+#[test]
+fn on_a_mount_and_again() {
+    if !can_mount("demo on a mount") {
+        return;
+    }
+    let bed = bed();
+    let mount = bed.mount().display().to_string();
+    for round in 0..2 {
+        let report = demo(&bed, &["--mount", &mount]);
+        assert_eq!(report["differences"], serde_json::json!([]), "round {round}");
+        assert!(report["entries"].as_u64().unwrap() > 200, "{report}");
+        for step in ["copy tree in", "migrate the rest", "stat all, offline", "recall big file", "check"] {
+            assert!(steps(&report).contains(&step), "{step} is missing in {report}");
+        }
+    }
+    // The node stays up and the files are there.
+    assert!(bed.mount().join("demo/sources/e2e/tests/demo.rs").exists());
+    bed.ok(["check", "--deep"]);
+}
+
+#[test]
+fn with_a_disk_tier_smaller_than_the_tree() {
+    if !can_mount("demo with a small disk tier") {
+        return;
+    }
+    let bed = bed();
+    e2e::make_files(&bed.path("sources/more"), 60, 2 << 20);
+    let report = demo(&bed, &["--mount", &bed.mount().display().to_string(), "--disk-pool", "48MiB"]);
+    assert_eq!(report["differences"], serde_json::json!([]));
+    assert!(steps(&report).contains(&"stage and read tree"), "{report}");
+}
+
+#[test]
+fn without_a_mount() {
+    let bed = bed();
+    let report = demo(&bed, &["--no-mount"]);
+    assert_eq!(report["differences"], serde_json::json!([]));
+    assert!(steps(&report).contains(&"recall big file"), "{report}");
+}
