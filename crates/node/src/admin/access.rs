@@ -101,6 +101,7 @@ impl Node {
                 Reply::Done
             }
             FileCall::Sync => {
+                self.disk.sync_fs().map_err(|e| crate::error::disk_error("sync", &e))?;
                 self.sync_names()?;
                 Reply::Done
             }

@@ -149,7 +149,6 @@ impl Node {
         let mut view = self.file_view(shown.clone(), inode);
         match kind {
             FileKind::File => view.versions = self.catalog.versions(ino).map_err(fail)?,
-            FileKind::Directory => view.directory_class = Some(self.catalog.class_of(ino).map_err(fail)?),
             FileKind::Symlink => {
                 let target = self.readlink(cx, ino).map_err(|e| fs_failure(&shown, e))?;
                 view.link_target = Some(String::from_utf8_lossy(&target).into_owned());

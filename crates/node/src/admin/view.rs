@@ -15,6 +15,8 @@ impl Node {
         let ino = inode.attr.ino;
         let is_file = inode.attr.kind == FileKind::File;
         let staging = self.staging.get(ino);
+        let is_dir = inode.attr.kind == FileKind::Directory;
+        let directory_class = is_dir.then(|| self.catalog.class_of(ino).ok()).flatten();
         FileView {
             path,
             residency: is_file.then(|| self.residency(&inode)),
@@ -26,7 +28,7 @@ impl Node {
             request: is_file.then(|| self.catalog.requests_for(ino).ok()?.first().copied()).flatten(),
             percent: staging.as_ref().map(|s| percent(s.arrived_bytes(), s.size)),
             eta_s: staging.and_then(|_| self.archive.eta_s(ino)),
-            directory_class: None,
+            directory_class,
         }
     }
 
