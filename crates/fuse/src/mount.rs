@@ -60,8 +60,9 @@ pub fn mount(api: Arc<dyn FileApi>, mountpoint: &Path, options: MountOptions) ->
 fn remove_stale(mountpoint: &Path) -> Result<(), MountError> {
     const MOST: usize = 16; // restarts may have stacked several
     for _ in 0..MOST {
-        match fs::metadata(mountpoint) {
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
+        // The kernel may remember the attributes of a dead mount's root: it must ask.
+        match statx(CWD, mountpoint, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS) {
+            Err(Sys::NOTCONN | Sys::CONNABORTED) => {
                 tracing::warn!(mountpoint = %mountpoint.display(), "removing the dead mount of an earlier daemon");
                 unmount(mountpoint, UnmountFlags::DETACH).map_err(|source| match source {
                     Sys::PERM => MountError::NotPrivileged { mountpoint: mountpoint.into() },

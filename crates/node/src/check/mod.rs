@@ -6,8 +6,10 @@ use crate::Node;
 use crate::archive::{CheckAsk, Event};
 use crate::error::{failure, refused};
 use disk::Found;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use types::*;
 use wire::Failure;
 
@@ -15,6 +17,10 @@ pub(crate) use tape_side::check_volume;
 
 /// Inodes read at a time.
 const PAGE: usize = 1_000;
+/// A disagreement counts when this many looks at the catalogue find it ...
+const LOOKS: u32 = 4;
+/// ... with this much time between them.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 
 fn serious(subject: impl Into<String>, problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { serious: true, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
@@ -25,7 +31,7 @@ impl Node {
     pub(crate) fn check(&self, tapes: bool, deep: bool) -> Result<CheckReport, Failure> {
         let mut report = CheckReport::default();
         self.catalog.sync().map_err(|e| refused("check", &e))?;
-        let wrong = catalog::check::verify(&self.catalog);
+        let wrong = self.lasting_findings();
         let remedy = "restore the catalogue from a backup, or report a defect with this text";
         report.findings.extend(wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
         self.check_objects(&mut report)?;
@@ -34,6 +40,21 @@ impl Node {
             self.check_volumes(&mut report, deep)?;
         }
         Ok(report)
+    }
+
+    /// What the catalogue says against itself. It reads in many transactions: while files are in use only what several
+    /// looks find in the same words is wrong.
+    fn lasting_findings(&self) -> Vec<String> {
+        let mut wrong = catalog::check::verify(&self.catalog);
+        for _ in 1..LOOKS {
+            if wrong.is_empty() {
+                break;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+            let again: HashSet<String> = catalog::check::verify(&self.catalog).into_iter().collect();
+            wrong.retain(|finding| again.contains(finding));
+        }
+        wrong
     }
 
     /// Objects on disk that the catalogue does not know.
