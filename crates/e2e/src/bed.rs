@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -137,7 +138,9 @@ impl Bed {
     pub fn kill(&self) {
         let pid = rustix::process::Pid::from_raw(self.pid()).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        let gone = || !Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("exe").exists();
+        let socket = self.state().join("control.sock");
+        let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+        let gone = || UnixStream::connect(&socket).is_err_and(refused);
         self.wait("the end of the killed node", gone);
     }
 

@@ -36,7 +36,7 @@ fn judged(bed: &Bed, cartridge: &PathBuf) -> Vec<(Value, Vec<u8>)> {
 fn every_copy_of_every_file_is_what_was_put() {
     let bed = Bed::new(CONFIG);
     make_files(&bed.path("tree"), 300, 9000);
-    make_files(&bed.path("tree/large"), 3, 24 << 20);
+    make_files(&bed.path("tree/large"), 4, 40 << 20);
     std::fs::write(bed.path("tree/\u{e9}<&>\"'\n%"), "odd name").unwrap();
     bed.up();
     let tree = bed.path("tree");
