@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, Event, WriteQueue};
 use crate::error::{failure, fs_failure, refused};
-use crate::files::{ObjectPool, OpenTable, Ready, Space, StagingTable};
+use crate::files::{Joined, ObjectPool, OpenTable, Ready, Space, StagingTable};
 use crate::governor::Governor;
 use crate::{Config, Node};
 use catalog::Catalog;
@@ -243,14 +243,11 @@ fn resume_stage(node: &Node, id: RequestId) -> Result<(), Failure> {
             if state != ItemState::Pending {
                 continue;
             }
-            let offline =
-                node.catalog.inode(ino).ok().filter(|i| i.file.as_ref().is_some_and(|f| f.object.is_none()));
-            match offline.map(|inode| node.join_recall(&inode)) {
-                Some(Ok((_, task))) => tasks.extend(task),
-                Some(Err(e)) => {
-                    node.finish_item(ino, RequestKind::Stage, &ItemState::Failed(e.to_string()), 0)
-                }
-                None => node.finish_item(ino, RequestKind::Stage, &ItemState::Done, bytes),
+            match node.join_recall(ino, false) {
+                Ok(Joined::Begun(task, _)) => tasks.push(task),
+                Ok(Joined::Running(_)) => {}
+                Ok(Joined::Resident) => node.finish_item(ino, RequestKind::Stage, &ItemState::Done, bytes),
+                Err(e) => node.finish_item(ino, RequestKind::Stage, &ItemState::Failed(e.to_string()), 0),
             }
         }
         node.archive.send(Event::Recall(tasks));

@@ -3,7 +3,7 @@
 use crate::Node;
 use crate::archive::Event;
 use crate::error::{failure, fs_failure, refused};
-use crate::files::new_request;
+use crate::files::{Joined, Outcome, new_request};
 use types::*;
 use wire::{Failure, Selection};
 
@@ -132,11 +132,16 @@ impl Node {
         let request = self.enter(cx, RequestKind::Stage, subject(selection), note, &items)?;
         let mut tasks = Vec::new();
         for inode in &offline {
-            match self.join_recall(inode) {
-                Ok((_, task)) => tasks.extend(task),
+            let ino = inode.attr.ino;
+            match self.join_recall(ino, false) {
+                Ok(Joined::Begun(task, _)) => tasks.push(task),
+                Ok(Joined::Running(_)) => {}
+                Ok(Joined::Resident) => {
+                    self.finish_item(ino, RequestKind::Stage, &ItemState::Done, inode.attr.size);
+                }
                 Err(e) => {
                     let state = ItemState::Failed(format!("cannot be recalled: {e}; run `thermo check`"));
-                    self.finish_item(inode.attr.ino, RequestKind::Stage, &state, 0);
+                    self.finish_item(ino, RequestKind::Stage, &state, 0);
                 }
             }
         }
@@ -230,8 +235,8 @@ impl Node {
                 after = last;
                 for (ino, ..) in page.iter().filter(|(_, s, _)| *s == ItemState::Pending) {
                     let wanted = !self.catalog.requests_for(*ino).map_err(fail)?.is_empty();
-                    if !wanted && self.staging.get(*ino).is_some_and(|s| !s.has_waiters()) {
-                        self.drop_recall(*ino);
+                    if !wanted && let Some(staging) = self.staging.get(*ino).filter(|s| s.withdraw()) {
+                        self.end_recall(&staging, Outcome::Dropped);
                     }
                 }
             }

@@ -41,6 +41,8 @@ pub struct RecallTask {
     pub staging: Arc<Staging>,
     /// Since when somebody waits.
     pub since: Time,
+    /// Somebody has the file open and waits for its bytes.
+    pub for_reader: bool,
 }
 
 /// Everything that can happen to the archive service.
@@ -102,6 +104,11 @@ impl Archive {
     /// Whether running jobs should end at the next file.
     pub fn halted(&self) -> bool {
         self.halt.load(Ordering::Acquire)
+    }
+
+    /// Whether any drive is in use at all.
+    pub fn has_drives(&self) -> bool {
+        self.state.lock().drives.values().any(state::DriveSlot::usable)
     }
 
     /// Stops the service and waits until it has.

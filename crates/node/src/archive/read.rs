@@ -15,6 +15,8 @@ const GIVE_UP_AFTER: usize = 3;
 /// Recalled files are made resident together: one sync of the file system serves all of them.
 const SETTLE_FILES: usize = 500;
 const SETTLE_BYTES: u64 = 1 << 30;
+/// Why a recall finds no room.
+const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
 
 /// What became of a batch.
 pub struct Read {
@@ -49,14 +51,14 @@ pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wan
             Ok(digest) => {
                 errors = 0;
                 position = one.queued.segment.extents.last().map_or(position, |e| e.start_block + 1);
-                if worker.node.archive.segment_read(one.queued.ino) {
+                if worker.node.archive.segment_read(&one) {
                     arrived_bytes += one.staging.size;
                     arrived.push((one, digest));
                 }
             }
-            Err(Trouble::Dropped) => worker.node.archive.forget_recall(one.queued.ino),
+            Err(Trouble::Dropped) => worker.node.archive.forget_recall(&one.staging),
             Err(Trouble::Disk(why)) => {
-                worker.node.archive.forget_recall(one.queued.ino);
+                worker.node.archive.forget_recall(&one.staging);
                 worker.node.end_recall(&one.staging, Outcome::Failed(why));
             }
             Err(Trouble::Tape(e)) => {
@@ -90,7 +92,7 @@ fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Resu
     if staging.outcome().is_some() {
         return Err(Trouble::Dropped);
     }
-    let fd = object_of(worker, staging).map_err(Trouble::Disk)?;
+    let fd = object_of(worker, staging)?;
     let end = segment.file_offset + segment.length;
     let mut hash = FileHash::new();
     let mut at = segment.file_offset;
@@ -134,19 +136,29 @@ fn store(
 }
 
 /// The object that a recall fills; taken from the stock at its first segment, with space reserved.
-fn object_of(worker: &Worker, staging: &Arc<Staging>) -> Result<Arc<OwnedFd>, String> {
-    if let Some((_, fd)) = staging.object() {
-        return Ok(fd);
-    }
+fn object_of(worker: &Worker, staging: &Arc<Staging>) -> Result<Arc<OwnedFd>, Trouble> {
     let node = &worker.node;
-    node.space.reserve(node, staging.size).map_err(|_| {
-        "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again".to_owned()
+    let begun = staging.begin(|| {
+        node.space.reserve(node, staging.size).map_err(|_| match node.archive.halted() {
+            true => Trouble::Dropped,
+            false => Trouble::Disk(FULL.to_owned()),
+        })?;
+        let taken = node.objects.take(&node.catalog, &node.disk);
+        let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;
+        if let Err(e) = node.disk.set_len(&fd, staging.size) {
+            node.objects.settle(object);
+            return Err(Trouble::Disk(e.to_string()));
+        }
+        Ok((object, Arc::new(fd)))
     })?;
-    let (object, fd) = node.objects.take(&node.catalog, &node.disk).map_err(|e| e.to_string())?;
-    node.disk.set_len(&fd, staging.size).map_err(|e| e.to_string())?;
-    let fd = Arc::new(fd);
-    staging.begin(object, fd.clone());
-    Ok(fd)
+    if staging.outcome().is_some()
+        && let Some((object, _)) = staging.object()
+    {
+        // It ended while it waited for space: nobody else gives the object up.
+        node.objects.settle(object);
+        return Err(Trouble::Dropped);
+    }
+    Ok(begun)
 }
 
 /// Checks digests, syncs once, and makes the files resident.
@@ -161,7 +173,7 @@ fn settle(
     let node = &worker.node;
     if let Err(e) = node.disk.sync_fs() {
         for (one, _) in arrived.drain(..) {
-            node.archive.forget_recall(one.queued.ino);
+            node.archive.forget_recall(&one.staging);
             node.end_recall(&one.staging, Outcome::Failed(e.to_string()));
         }
         return;
@@ -169,10 +181,13 @@ fn settle(
     for (one, digest) in arrived.drain(..) {
         match digest_matches(worker, &one, digest) {
             Ok(()) => {
-                node.archive.forget_recall(one.queued.ino);
+                node.archive.forget_recall(&one.staging);
                 node.recall_arrived(&one.staging);
             }
-            Err(e) => failed.push((one, e)),
+            Err(e) => {
+                one.staging.distrust();
+                failed.push((one, e));
+            }
         }
     }
 }

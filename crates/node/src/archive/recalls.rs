@@ -4,10 +4,11 @@ use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
 use super::{Archive, RecallTask, events};
 use crate::Node;
-use crate::files::Outcome;
+use crate::files::{Outcome, Staging};
 use sched::{CopyPlace, RecallItem};
 use std::collections::BTreeSet;
-use tape::TapeError;
+use std::sync::Arc;
+use tape::{Blame, TapeError};
 use types::*;
 
 /// An open file goes before a bulk request.
@@ -16,20 +17,30 @@ const PRIORITY_BULK: u8 = 5;
 
 impl Archive {
     /// A segment has arrived; true if the file has all of them.
-    pub fn segment_read(&self, ino: Ino) -> bool {
+    pub fn segment_read(&self, wanted: &Wanted) -> bool {
         let mut state = self.state.lock();
-        let Some(recall) = state.files.get_mut(&ino) else { return false };
+        let Some(recall) = state.recall_of(wanted) else { return false };
         recall.left = recall.left.saturating_sub(1);
         recall.left == 0
     }
 
-    /// Nobody wants this file any more, or it is back.
-    pub fn forget_recall(&self, ino: Ino) {
-        self.state.lock().unqueue(ino);
+    /// Nobody wants this recall any more, or its file is back. A later recall of the same file is not touched.
+    pub fn forget_recall(&self, staging: &Arc<Staging>) {
+        let mut state = self.state.lock();
+        if state.files.get(&staging.ino).is_some_and(|r| Arc::ptr_eq(&r.task.staging, staging)) {
+            state.unqueue(staging.ino);
+        }
     }
 }
 
 impl State {
+    /// The recall that this segment is read for, unless it has been withdrawn or reads another copy by now.
+    fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
+        let recall = self.files.get_mut(&wanted.queued.ino)?;
+        let same = Arc::ptr_eq(&recall.task.staging, &wanted.staging) && recall.copy == wanted.queued.copy;
+        same.then_some(recall)
+    }
+
     /// Forgets a recall and takes its segments out of the queues.
     fn unqueue(&mut self, ino: Ino) -> Option<Recall> {
         let recall = self.files.remove(&ino)?;
@@ -45,7 +56,7 @@ impl State {
 
     /// Puts segments into the queues of their volumes; returns the ids of the queue items.
     fn queue_segments(&mut self, task: &RecallTask, copy: CopyNo, segments: Vec<Segment>) -> Vec<u64> {
-        let priority = if task.staging.has_waiters() { PRIORITY_READER } else { PRIORITY_BULK };
+        let priority = if task.for_reader { PRIORITY_READER } else { PRIORITY_BULK };
         let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
             let id = self.id();
@@ -73,22 +84,41 @@ pub fn add(node: &Node, tasks: Vec<RecallTask>) {
 
 /// A segment could not be read: the file is tried from another copy, or fails with every reason named.
 pub fn failed(node: &Node, wanted: Wanted, error: &TapeError) {
-    let ino = wanted.queued.ino;
     let recall = {
         let mut state = node.archive.state.lock();
         state.avoid.insert(wanted.queued.segment.volume.clone());
-        state.unqueue(ino)
+        if state.recall_of(&wanted).is_none() {
+            return;
+        }
+        state.unqueue(wanted.queued.ino)
     };
-    let (since, mut reasons) = recall.map_or((crate::now(), Vec::new()), |r| (r.task.since, r.failed));
-    reasons.push((wanted.queued.copy, error.to_string()));
-    place(node, RecallTask { staging: wanted.staging, since }, reasons);
+    let Some(Recall { task, failed: mut reasons, .. }) = recall else { return };
+    // A drive that fails is taken out of use, so this ends when the last one is; the copy itself may be good.
+    if !matches!(error.blame, Blame::Drive | Blame::Path) || !node.archive.has_drives() {
+        reasons.push((wanted.queued.copy, error.to_string()));
+    }
+    place(node, task, reasons);
+}
+
+/// A volume cannot be mounted: the files wanted from it are read from their other copies.
+pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
+    let waiting: Vec<Wanted> = {
+        let state = node.archive.state.lock();
+        let of_volume = state.segments.values().filter(|s| s.segment.volume == *volume);
+        let with_staging = |queued: &QueuedSegment| {
+            let staging = state.files.get(&queued.ino)?.task.staging.clone();
+            Some(Wanted { queued: queued.clone(), staging })
+        };
+        of_volume.filter_map(with_staging).collect()
+    };
+    waiting.into_iter().for_each(|wanted| failed(node, wanted, error));
 }
 
 /// Segments that a drive gave back unread.
 pub fn unread(node: &Node, wanted: Vec<Wanted>) {
     let mut state = node.archive.state.lock();
     for one in wanted {
-        let Some(recall) = state.files.get(&one.queued.ino) else { continue };
+        let Some(recall) = state.recall_of(&one) else { continue };
         let task = recall.task.clone();
         let ids = state.queue_segments(&task, one.queued.copy, vec![one.queued.segment]);
         if let Some(recall) = state.files.get_mut(&one.queued.ino) {
@@ -128,9 +158,10 @@ fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {
     let chosen = &untried[choice.index];
     tracing::debug!("inode {ino}: copy {} is read: {}", chosen.copy, choice.why);
     let mut state = node.archive.state.lock();
+    state.unqueue(ino); // of a recall that was withdrawn
     let queued = state.queue_segments(&task, chosen.copy, chosen.segments.clone());
     let left = queued.len();
-    state.files.insert(ino, Recall { task, failed, left, queued });
+    state.files.insert(ino, Recall { task, failed, copy: chosen.copy, left, queued });
 }
 
 fn covers(copy: &CopyRecord, size: u64) -> bool {
@@ -148,7 +179,8 @@ fn covers(copy: &CopyRecord, size: u64) -> bool {
 fn recall_empty(node: &Node, task: &RecallTask) {
     match node.objects.take(&node.catalog, &node.disk) {
         Ok((object, fd)) => {
-            task.staging.begin(object, std::sync::Arc::new(fd));
+            let fd = Arc::new(fd);
+            let _fd = task.staging.begin(|| Ok::<_, std::convert::Infallible>((object, fd)));
             node.recall_arrived(&task.staging);
         }
         Err(e) => node.end_recall(&task.staging, Outcome::Failed(e.to_string())),

@@ -51,7 +51,9 @@ pub struct Recall {
     pub task: RecallTask,
     /// Copies that failed, with the reasons.
     pub failed: Vec<(CopyNo, String)>,
-    /// Segments of the chosen copy not yet read.
+    /// The copy chosen.
+    pub copy: CopyNo,
+    /// Segments of it not yet read.
     pub left: usize,
     /// Queue items of those not yet given to a drive (some may have been since).
     pub queued: Vec<u64>,

@@ -1,7 +1,7 @@
 //! Opening, reading, writing, truncating and closing files.
 
 use super::open::{Backing, OpenFile, OpenInode, OpenState};
-use super::staging::{Outcome, Ready, read_at};
+use super::staging::{Outcome, Ready, Wish, read_at};
 use crate::Node;
 use crate::error::{disk_error, fs_error};
 use catalog::New;
@@ -138,25 +138,18 @@ impl Node {
             return Err(FsError::FileTooLarge);
         }
         loop {
-            let inode = match self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state))? {
-                None => return Ok(()),
-                Some(offline) => offline,
-            };
-            let staging = self.recall(&inode, cx.uid, "truncate")?;
-            if let Some(Outcome::Failed(_)) = staging.wait(RECALL_LOOK) {
+            if self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state))? {
+                return Ok(());
+            }
+            let staging = self.recall(ino, Some(cx.uid), "truncate")?;
+            if let Some(Outcome::Failed(_)) = staging.and_then(|s| s.wait(RECALL_LOOK)) {
                 return Err(FsError::Io);
             }
         }
     }
 
-    /// Truncates; returns the inode if it must be recalled first.
-    fn truncate_locked(
-        &self,
-        cx: &Cx,
-        ino: Ino,
-        size: u64,
-        state: &mut OpenState,
-    ) -> FsResult<Option<Inode>> {
+    /// Truncates; false if the file must be recalled first.
+    fn truncate_locked(&self, cx: &Cx, ino: Ino, size: u64, state: &mut OpenState) -> FsResult<bool> {
         let inode = self.catalog.inode(ino).map_err(|e| fs_error("truncate", &e))?;
         let Some(file) = &inode.file else {
             return Err(if inode.attr.kind == FileKind::Directory {
@@ -181,9 +174,9 @@ impl Node {
             }
             None if size == 0 => self.replace_with_empty(cx, ino, state)?,
             None if size == inode.attr.size => {}
-            None => return Ok(Some(inode)),
+            None => return Ok(false),
         }
-        Ok(None)
+        Ok(true)
     }
 
     /// Truncating an offline file to nothing needs no tape: it gets a new, empty object.
@@ -205,7 +198,13 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn read_file(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
+    pub(crate) fn read_file(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: u32,
+        mut done: ReadDone,
+    ) -> Option<WaitId> {
         let Some(file) = self.open.handle(handle).filter(|f| f.flags.read) else {
             done(Err(FsError::BadHandle));
             return None;
@@ -227,29 +226,28 @@ impl Node {
             };
             let wait = self.staging.new_wait(ino);
             let table = self.staging.clone();
-            let done: ReadDone = Box::new(move |result| {
+            let counted: ReadDone = Box::new(move |result| {
                 table.end_wait(wait);
                 done(result);
             });
-            return match staging.read(wait, offset, len, file.flags.nonblock, done) {
-                Ok(()) => Some(wait),
-                Err(ready) => {
+            match staging.read(wait, offset, len, file.flags.nonblock, counted) {
+                Wish::Waits => return Some(wait),
+                Wish::Now(ready) => {
                     ready.finish();
-                    None
+                    return None;
                 }
-            };
+                Wish::Again(given_back) => done = given_back,
+            }
         }
     }
 
     /// Calls `done` once a change of the content need not wait for tape.
     pub(crate) fn prepare(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
-        let staging =
-            self.catalog.inode(ino).map_err(|e| fs_error("change", &e)).and_then(|inode| {
-                match inode.file.as_ref().is_some_and(|f| f.object.is_none()) {
-                    true => self.recall(&inode, inode.attr.uid, "change of").map(Some),
-                    false => Ok(None),
-                }
-            });
+        let known = self.catalog.inode(ino).map_err(|e| fs_error("change", &e));
+        let staging = known.and_then(|inode| match inode.file {
+            Some(_) => self.recall(ino, None, "change of"),
+            None => Ok(None),
+        });
         let staging = match staging {
             Ok(Some(staging)) => staging,
             Ok(None) => {
@@ -295,7 +293,7 @@ impl Node {
             return Ok(None);
         }
         drop(state);
-        self.recall(&inode, inode.attr.uid, why).map(Some)
+        self.recall(ino, None, why)
     }
 
     /// The object's descriptor of a file served by the node, recalled whole if need be.

@@ -12,7 +12,7 @@ mod vattr;
 
 pub use objects::ObjectPool;
 pub use open::OpenTable;
-pub(crate) use recall::new_request;
+pub(crate) use recall::{Joined, new_request};
 pub use space::Space;
 pub use staging::{Outcome, Ready, Staging, StagingTable};
 pub use vattr::percent;

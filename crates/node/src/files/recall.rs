@@ -28,29 +28,52 @@ pub(crate) fn new_request(kind: RequestKind, owner: u32, subject: String, now: T
     }
 }
 
+/// How a wish for a file's bytes stands.
+pub(crate) enum Joined {
+    /// They are on disk.
+    Resident,
+    /// They are on their way already.
+    Running(Arc<Staging>),
+    /// A new recall: its task must be sent to the archive.
+    Begun(RecallTask, Attr),
+}
+
 impl Node {
-    /// Joins the recall of an offline file, or starts one with a request of its own.
-    pub(crate) fn recall(&self, inode: &Inode, owner: u32, why: &str) -> FsResult<Arc<Staging>> {
-        let ino = inode.attr.ino;
-        let (staging, task) = self.join_recall(inode)?;
-        if let Some(task) = task {
-            let path = self.catalog.path_of(ino).unwrap_or_default();
-            let subject = format!("{why} {}", String::from_utf8_lossy(&path));
-            let request = new_request(RequestKind::Stage, owner, subject, crate::now());
-            let made = self.catalog.create_request(&request, &[(ino, inode.attr.size)]);
-            if let Err(e) = made {
-                self.finish_reads(self.staging.end(&staging, Outcome::Failed(e.to_string())));
-                return Err(fs_error("record a recall request", &e));
+    /// Joins the recall of an offline file, or starts one with a request of its own; None if it is resident.
+    pub(crate) fn recall(&self, ino: Ino, owner: Option<u32>, why: &str) -> FsResult<Option<Arc<Staging>>> {
+        let staging = match self.join_recall(ino, true)? {
+            Joined::Resident => return Ok(None),
+            Joined::Running(staging) => return Ok(Some(staging)),
+            Joined::Begun(task, attr) => {
+                let staging = task.staging.clone();
+                let owner = owner.unwrap_or(attr.uid);
+                let path = self.catalog.path_of(ino).unwrap_or_default();
+                let subject = format!("{why} {}", String::from_utf8_lossy(&path));
+                let request = new_request(RequestKind::Stage, owner, subject, crate::now());
+                let made = self.catalog.create_request(&request, &[(ino, attr.size)]);
+                if let Err(e) = made {
+                    self.finish_reads(self.staging.end(&staging, Outcome::Failed(e.to_string())));
+                    return Err(fs_error("record a recall request", &e));
+                }
+                self.archive.send(Event::Recall(vec![task]));
+                staging
             }
-            self.archive.send(Event::Recall(vec![task]));
-        }
-        Ok(staging)
+        };
+        Ok(Some(staging))
     }
 
-    /// The running recall of a file's current version; with a task for the archive when it is new.
-    pub(crate) fn join_recall(&self, inode: &Inode) -> FsResult<(Arc<Staging>, Option<RecallTask>)> {
-        let ino = inode.attr.ino;
+    /// The recall of a file's current version. Decided under the lock of its entry, where recalls become resident: so
+    /// nobody starts a recall of a file that has just come back. A new recall's task is for the caller to send.
+    pub(crate) fn join_recall(&self, ino: Ino, for_reader: bool) -> FsResult<Joined> {
+        self.open.with(ino, |_, _| self.join_locked(ino, for_reader))
+    }
+
+    fn join_locked(&self, ino: Ino, for_reader: bool) -> FsResult<Joined> {
+        let inode = self.catalog.inode(ino).map_err(|e| fs_error("recall", &e))?;
         let file = inode.file.as_ref().ok_or(FsError::Invalid)?;
+        if file.object.is_some() {
+            return Ok(Joined::Resident);
+        }
         if file.copies.is_empty() {
             tracing::error!(
                 "inode {ino} version {} is neither on disk nor on tape: it cannot be read; run `thermo check`",
@@ -59,8 +82,10 @@ impl Node {
             return Err(FsError::Io);
         }
         let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
-        let task = fresh.then(|| RecallTask { staging: staging.clone(), since: crate::now() });
-        Ok((staging, task))
+        Ok(match fresh {
+            true => Joined::Begun(RecallTask { staging, since: crate::now(), for_reader }, inode.attr),
+            false => Joined::Running(staging),
+        })
     }
 
     /// The version being recalled is no longer wanted.

@@ -40,6 +40,8 @@ pub struct Space {
     changed: Condvar,
     /// Bytes promised since the last look.
     promised: AtomicU64,
+    /// Bytes that somebody waits for right now: the policy makes room for them too.
+    wanted: AtomicU64,
     /// Nothing can be released and nothing is on its way to tape.
     stuck: AtomicBool,
 }
@@ -56,6 +58,7 @@ impl Space {
             mode: Mutex::default(),
             changed: Condvar::new(),
             promised: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             stuck: AtomicBool::new(false),
         }
     }
@@ -72,24 +75,41 @@ impl Space {
 
     /// Promises `bytes` to a writer or a recall; waits for a purge if they are not there.
     pub fn reserve(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
+        if self.promise(&self.view(), bytes) {
+            return Ok(());
+        }
+        self.wanted.fetch_add(bytes, Ordering::Relaxed);
+        let waited = self.wait_for(node, bytes);
+        self.wanted.fetch_sub(bytes, Ordering::Relaxed);
+        waited
+    }
+
+    fn wait_for(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
         let deadline = Instant::now() + self.wait;
         let mut view = self.view.lock();
         loop {
-            let promised = self.promised.load(Ordering::Relaxed);
-            let room =
-                view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
-            if bytes <= room {
-                self.promised.fetch_add(bytes, Ordering::Relaxed);
-                return Ok(());
-            }
-            if bytes > view.capacity || self.stuck.load(Ordering::Relaxed) {
+            if bytes > view.capacity {
                 return Err(FsError::NoSpace);
             }
             node.governor.wake();
-            if self.changed.wait_until(&mut view, deadline).timed_out() {
+            let timed_out = self.changed.wait_until(&mut view, deadline).timed_out();
+            if self.promise(&view, bytes) {
+                return Ok(());
+            }
+            if timed_out || self.stuck.load(Ordering::Relaxed) {
                 return Err(FsError::NoSpace);
             }
         }
+    }
+
+    fn promise(&self, view: &SpaceView, bytes: u64) -> bool {
+        let promised = self.promised.load(Ordering::Relaxed);
+        let room = view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
+        let fits = bytes <= room;
+        if fits {
+            self.promised.fetch_add(bytes, Ordering::Relaxed);
+        }
+        fits
     }
 }
 
@@ -107,13 +127,14 @@ impl Node {
             let stamp = state.backing.as_ref().and_then(|b| self.disk.stamp(&b.fd).ok());
             growing += stamp.map_or(0, |s| s.allocated.saturating_sub(state.recorded_allocated));
         }
+        let wanted = self.space.wanted.load(Ordering::Relaxed);
         growing += self.staging.all().iter().map(|s| s.arrived_bytes()).sum::<u64>();
         let space = &self.space;
         let capacity =
             space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
         let mut usage = DiskUse::with_percent(capacity, space.low_percent, space.high_percent);
         usage.used = totals.disk_bytes;
-        usage.growing = growing;
+        usage.growing = growing + wanted;
         usage.last = *space.mode.lock();
         let mut view = space.view.lock();
         *view = SpaceView {
@@ -126,7 +147,6 @@ impl Node {
             pressure: view.pressure,
         };
         space.promised.store(0, Ordering::Relaxed);
-        space.changed.notify_all();
         Ok(usage)
     }
 

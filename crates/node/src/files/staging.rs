@@ -48,6 +48,18 @@ pub struct Staging {
     pub size: u64,
     state: Mutex<State>,
     ended: Condvar,
+    /// Held while the object is chosen: segments of one file may come from two drives at once.
+    beginning: Mutex<()>,
+}
+
+/// What becomes of a wish to read.
+pub enum Wish {
+    /// It waits.
+    Waits,
+    /// It can be answered now.
+    Now(Ready),
+    /// This recall was withdrawn: look at the file again.
+    Again(ReadDone),
 }
 
 /// A read whose bytes are there (or will never be): finished by the completion threads.
@@ -91,14 +103,43 @@ pub fn read_at(fd: &OwnedFd, offset: u64, len: u32) -> Result<Vec<u8>, FsError> 
 
 impl Staging {
     fn new(ino: Ino, version: Version, size: u64) -> Self {
-        Self { ino, version, size, state: Mutex::default(), ended: Condvar::new() }
+        Self {
+            ino,
+            version,
+            size,
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            beginning: Mutex::default(),
+        }
     }
 
-    /// Gives it the object that the bytes go to; `holes` need no data.
-    pub fn begin(&self, object: ObjectId, fd: Arc<OwnedFd>) {
+    /// The object that the bytes go to, chosen by `choose` when it is asked for first.
+    pub fn begin<E>(
+        &self,
+        choose: impl FnOnce() -> Result<(ObjectId, Arc<OwnedFd>), E>,
+    ) -> Result<Arc<OwnedFd>, E> {
+        let _one_at_a_time = self.beginning.lock();
+        if let Some((_, fd)) = self.object() {
+            return Ok(fd);
+        }
+        let (object, fd) = choose()?;
+        self.state.lock().object = Some((object, fd.clone()));
+        Ok(fd)
+    }
+
+    /// What arrived so far is not to be trusted: readers wait for it again.
+    pub fn distrust(&self) {
+        self.state.lock().arrived = Ranges::default();
+    }
+
+    /// Ends it as dropped if nobody waits for its bytes; true if so.
+    pub fn withdraw(&self) -> bool {
         let mut s = self.state.lock();
-        s.object = Some((object, fd));
-        s.arrived = Ranges::default();
+        let idle = s.waiters.is_empty() && s.outcome.is_none();
+        if idle {
+            s.outcome = Some(Outcome::Dropped);
+        }
+        idle
     }
 
     /// The object, once begun.
@@ -109,11 +150,6 @@ impl Staging {
     /// Whether it ended, and how.
     pub fn outcome(&self) -> Option<Outcome> {
         self.state.lock().outcome.clone()
-    }
-
-    /// Whether anybody waits for bytes right now.
-    pub fn has_waiters(&self) -> bool {
-        !self.state.lock().waiters.is_empty()
     }
 
     /// Bytes that have arrived.
@@ -132,7 +168,7 @@ impl Staging {
         let mut i = 0;
         while i < waiters.len() {
             let w = &waiters[i];
-            if !w.for_end && arrived.covers(w.offset, (w.offset + u64::from(w.len)).min(size)) {
+            if !w.for_end && arrived.covers(w.offset, w.offset.saturating_add(u64::from(w.len)).min(size)) {
                 let w = waiters.swap_remove(i);
                 ready.push(Ready {
                     source: Ok(Some(fd.clone())),
@@ -163,32 +199,25 @@ impl Staging {
         waiters.into_iter().map(ready).collect()
     }
 
-    /// Reads when the bytes are there; returns the id of the wait, or what can be finished at once.
-    pub fn read(
-        &self,
-        id: WaitId,
-        offset: u64,
-        len: u32,
-        nonblock: bool,
-        done: ReadDone,
-    ) -> Result<(), Ready> {
+    /// Reads when the bytes are there.
+    pub fn read(&self, id: WaitId, offset: u64, len: u32, nonblock: bool, done: ReadDone) -> Wish {
         let mut s = self.state.lock();
-        let end = (offset + u64::from(len)).min(self.size);
+        let end = offset.saturating_add(u64::from(len)).min(self.size);
         let fd = s.object.as_ref().map(|(_, fd)| fd.clone());
         let at_once = match &s.outcome {
             Some(Outcome::Whole) => Some(Ok(fd)),
             Some(Outcome::Failed(_)) => Some(Err(FsError::Io)),
-            Some(Outcome::Dropped) => Some(Ok(None)),
+            Some(Outcome::Dropped) => return Wish::Again(done),
             None if offset >= end => Some(Ok(None)),
             None if fd.is_some() && s.arrived.covers(offset, end) => Some(Ok(fd)),
             None if nonblock => Some(Err(FsError::WouldBlock)),
             None => None,
         };
         match at_once {
-            Some(source) => Err(Ready { source, offset, len, done }),
+            Some(source) => Wish::Now(Ready { source, offset, len, done }),
             None => {
                 s.waiters.push(Waiter { id, offset, len, for_end: false, done });
-                Ok(())
+                Wish::Waits
             }
         }
     }
@@ -243,6 +272,7 @@ impl StagingTable {
         let mut files = self.files.lock();
         if let Some(s) = files.get(&ino)
             && s.version == version
+            && s.outcome().is_none()
         {
             return (s.clone(), false);
         }

@@ -89,7 +89,8 @@ impl Node {
             && purged == 0
             && queued == 0
             && decision.purge.bytes == 0
-            && !self.writes.makes_progress();
+            && !self.writes.makes_progress()
+            && !self.staging.all().iter().any(|s| s.object().is_some());
         self.set_disk_mode(decision.mode, stuck);
         self.objects.sweep(&self.catalog, &self.disk)?;
         if purged > 0 {
