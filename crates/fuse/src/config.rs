@@ -39,7 +39,10 @@ impl MountOptions {
     /// The number of session threads to start.
     pub(crate) fn session_threads(&self) -> usize {
         match self.threads {
-            0 => std::thread::available_parallelism().map_or(4, usize::from).clamp(4, 16),
+            // Waiting threads are woken in turn, each on another processor: for one client that costs more than the work
+            // itself (create+write+close with 1, 2 and 4 threads on 2 processors: about 8,600, 1,900 and 4,000 per second),
+            // so more than one only where there are processors to spare.
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).clamp(1, 16),
             n => n.min(256),
         }
     }

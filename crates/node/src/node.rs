@@ -105,6 +105,8 @@ impl Node {
     /// acknowledged is durable when this returns. Gateways must be gone before.
     pub fn stop(&self, graceful: bool) {
         self.governor.stop();
+        self.archive.halt();
+        self.end_waits();
         self.archive.stop(graceful);
         for staging in self.staging.all() {
             self.finish_reads(

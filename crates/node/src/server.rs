@@ -13,6 +13,8 @@ use wire::Failure;
 
 /// Most connections at once; a further one is closed at once.
 const MAX_CONNECTIONS: usize = 256;
+/// Before the next attempt to take a connection after a failed one.
+const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A listening control socket.
 pub struct Server {
@@ -61,8 +63,16 @@ fn accept(
         if stop.load(Ordering::Acquire) {
             return;
         }
-        let Ok(stream) = stream else { continue };
-        let Ok(clone) = stream.try_clone() else { continue };
+        let taken = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+        let (clone, stream) = match taken {
+            Ok(taken) => taken,
+            Err(e) => {
+                // Out of descriptors, for one: the connection stays in the queue and would fail again at once.
+                tracing::warn!("a connection cannot be taken: {e}");
+                std::thread::sleep(RETRY_PAUSE);
+                continue;
+            }
+        };
         let id = next.fetch_add(1, Ordering::Relaxed);
         {
             let mut open = open.lock();

@@ -7,9 +7,10 @@ use types::*;
 
 impl Catalog {
     /// Enters a request; `request.id` and its sums of files and bytes are given by the catalogue. A request without items
-    /// stays queued: add items, or end it with `update_request`.
+    /// stays queued: add items, or end it with `update_request`. Relaxed: whoever promises it to a user calls
+    /// [`Catalog::sync`] first; a reader that waits ends with the node anyway.
     pub fn create_request(&self, request: &Request, items: &[(Ino, u64)]) -> Result<Request> {
-        self.durable(|tx| request::create(tx, request, items))
+        self.relaxed(|tx| request::create(tx, request, items))
     }
 
     /// Adds files (with their bytes) to an open request; files it has already are left alone.

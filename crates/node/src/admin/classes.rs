@@ -100,6 +100,7 @@ impl Node {
             request.message = "no blank volume is in the library".into();
         }
         let request = self.catalog.create_request(&request, &[]).map_err(|e| refused("label", &e))?;
+        self.catalog.sync().map_err(|e| refused("label", &e))?;
         self.archive.send(Event::Label { request: request.id, volumes, pool, force });
         Ok(request)
     }

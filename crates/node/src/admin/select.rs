@@ -115,6 +115,7 @@ impl Node {
         for page in rest.chunks(PAGE) {
             request = self.catalog.add_items(request.id, page).map_err(fail)?;
         }
+        self.catalog.sync().map_err(fail)?;
         Ok(request)
     }
 

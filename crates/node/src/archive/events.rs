@@ -3,12 +3,12 @@
 use super::library::Workers;
 use super::state::{CheckAsk, DriveSlot, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, recalls};
+use super::{Event, blocked, recalls};
 use crate::Node;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{
-    Backlog, BlockedWhy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place,
-    SchedView, Tape, Want, Work,
+    Backlog, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place, SchedView, Tape,
+    Work,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,13 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Runs until stopped and every drive is at rest.
 pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
-    put_away_leftovers(node, &workers);
+    serve(node, queue, &workers);
+    // Whoever waits for an answer learns that none will come.
+    node.archive.state.lock().errands.clear();
+}
+
+fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
+    put_away_leftovers(node, workers);
     index_what_a_crash_left(node);
     loop {
         match queue.recv_timeout(TICK) {
@@ -32,9 +38,9 @@ pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
         queue.try_iter().for_each(|event| handle(node, event));
         let stopping = node.archive.state.lock().stopping;
         match stopping {
-            None => dispatch(node, &workers),
+            None => dispatch(node, workers),
             Some(graceful) => {
-                if wind_down(node, &workers, graceful) {
+                if wind_down(node, workers, graceful) {
                     return;
                 }
             }
@@ -59,7 +65,11 @@ fn handle(node: &Arc<Node>, event: Event) {
             }
         }
         Event::Ended(ended) => finished(node, *ended),
-        Event::Stop { graceful } => node.archive.state.lock().stopping = Some(graceful),
+        Event::Stop { graceful } => {
+            let mut state = node.archive.state.lock();
+            state.stopping = Some(graceful);
+            state.troubled.clear();
+        }
     }
 }
 
@@ -131,32 +141,10 @@ fn tape(node: &Node, state: &State, v: &Volume) -> Tape {
 
 fn dispatch(node: &Arc<Node>, workers: &Workers) {
     let plan = with_view(node, |view, _| sched::plan(view));
-    note_blocked(node, &plan.blocked);
+    blocked::note(node, plan.blocked);
     for action in plan.actions {
         start(node, workers, &action);
     }
-}
-
-/// Pools that cannot take data are named to operators, and writers waiting for space need not wait for them.
-fn note_blocked(node: &Node, blocked: &[sched::Blocked]) {
-    let mut pools: BTreeMap<PoolName, Option<String>> = node
-        .writes
-        .blocked()
-        .into_keys()
-        .chain(node.writes.backlog().into_keys())
-        .map(|p| (p, None))
-        .collect();
-    for b in blocked {
-        if let (Want::Write(pool), BlockedWhy::NoVolume(_) | BlockedWhy::PoolFull(_) | BlockedWhy::NoDrive) =
-            (&b.want, &b.why)
-        {
-            pools.insert(pool.clone(), Some(b.why.to_string()));
-        }
-    }
-    for (pool, why) in pools {
-        node.writes.set_blocked(&pool, why);
-    }
-    node.archive.state.lock().blocked = blocked.to_vec();
 }
 
 fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
@@ -262,6 +250,8 @@ fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
 fn finished(node: &Arc<Node>, ended: Ended) {
     let Ended { drive: no, volume, moved, result, unread, failed } = ended;
     let now = crate::now();
+    // It came into the drive, but could not be mounted.
+    let mounting = moved.is_some() && result.is_err();
     let dirty = node.catalog.volume(&volume).ok().flatten().is_some_and(|v| v.indexed_to < v.append_block);
     {
         let mut state = node.archive.state.lock();
@@ -277,7 +267,7 @@ fn finished(node: &Arc<Node>, ended: Ended) {
         }
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
-            Err(e) => blame(&mut state, no, &volume, moved, moving, e, dirty, now),
+            Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
         if moving && result.is_ok() {
             state.avoid.remove(&volume);
@@ -287,6 +277,12 @@ fn finished(node: &Arc<Node>, ended: Ended) {
     recalls::unread(node, unread);
     for (wanted, error) in failed {
         recalls::failed(node, wanted, &error);
+    }
+    if let Err(e) = &result
+        && mounting
+        && !matches!(e.blame, Blame::Drive | Blame::Path)
+    {
+        blocked::out_of_reach(node, &volume, e);
     }
 }
 
@@ -329,17 +325,16 @@ fn blame(
     no: DriveNo,
     volume: &Barcode,
     moved: Option<(u16, u16)>,
-    moving: bool,
     e: &TapeError,
     dirty: bool,
     now: Time,
 ) {
     state.warn(e.to_string());
+    state.troubled.insert(no);
     let Some(drive) = state.drives.get_mut(&no) else { return };
+    let in_drive = state.elements.iter().any(|e| e.address == drive.element && e.full);
     drive.errors += 1;
     drive.activity.clear();
-    let in_drive =
-        if moving { moved.is_some_and(|(_, to)| to == drive.element) || drive.home.is_some() } else { true };
     if let Some((from, to)) = moved
         && to == drive.element
     {
@@ -425,7 +420,13 @@ fn put_away_leftovers(node: &Node, workers: &Workers) {
                 state.robot_busy = true;
                 let _ = worker.try_send((volume, Job::Unmount { to }));
             }
-            _ => state.warn(format!("volume {volume} was left in drive {no} and no slot is empty for it")),
+            _ => {
+                let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
+                if let Some(drive) = state.drives.get_mut(&no) {
+                    drive.status = DriveStatus::Suspect(why.clone());
+                }
+                state.warn(why);
+            }
         }
     }
     state.reserved.clear();
@@ -458,7 +459,7 @@ fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
         let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
             .drives
             .values()
-            .filter(|d| d.usable())
+            .filter(|d| d.usable() && !state.troubled.contains(&d.no))
             .filter_map(|d| match &d.state {
                 DriveState::Loaded(l) => Some((d.no, l.clone(), d.home)),
                 _ => None,

@@ -138,7 +138,7 @@ fn report(
 
 impl crate::Node {
     /// Tells a label request about one of its volumes.
-    fn volume_labelled(&self, id: RequestId, barcode: &Barcode, failed: Option<String>) {
+    pub(super) fn volume_labelled(&self, id: RequestId, barcode: &Barcode, failed: Option<String>) {
         let now = crate::now();
         let told = self.catalog.update_request(id, &mut |r| {
             r.started.get_or_insert(now);

@@ -1,6 +1,7 @@
 //! The archive service: one thread that owns the state of drives, queues and volumes and lets `sched` decide; one worker
 //! thread per drive that does one job at a time and answers with an event.
 
+mod blocked;
 mod bytes;
 mod events;
 mod label;
@@ -111,9 +112,14 @@ impl Archive {
         self.state.lock().drives.values().any(state::DriveSlot::usable)
     }
 
+    /// Running jobs are to end at the next occasion.
+    pub fn halt(&self) {
+        self.halt.store(true, Ordering::Release);
+    }
+
     /// Stops the service and waits until it has.
     pub fn stop(&self, graceful: bool) {
-        self.halt.store(true, Ordering::Release);
+        self.halt();
         self.send(Event::Stop { graceful });
         if let Some(stopped) = self.stopped.lock().take() {
             // The other end is dropped when the thread ends, however it does.

@@ -145,6 +145,8 @@ pub struct State {
     pub next_id: u64,
     /// Set when the service ends: true writes indexes first.
     pub stopping: Option<bool>,
+    /// Drives that had an error since start, or since the order to stop.
+    pub troubled: BTreeSet<DriveNo>,
     /// When each demand was found blocked, as the scheduler said it last.
     pub blocked: Vec<sched::Blocked>,
 }

@@ -29,6 +29,12 @@ pub fn damaged(volume: &Barcode, what: String) -> TapeError {
     error(Blame::Medium, Fault::BadRecord, volume, "comparing digests", what, advice)
 }
 
+/// Nobody can get at a volume.
+pub fn unreachable(volume: &Barcode, why: String) -> TapeError {
+    let advice = "see `thermo drive ls` and `thermo library show`";
+    error(Blame::Library, Fault::NotReady, volume, "fetching it", why, advice)
+}
+
 /// Catalogue or disk failed while a volume was in use: the volume is not at fault.
 pub fn ours(volume: &Barcode, doing: &str, what: impl ToString) -> TapeError {
     let advice =

@@ -2,16 +2,19 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, label, migrate, read};
+use super::{Event, blocked, label, migrate, read};
 use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
-use tape::{Changer, Drive, Mounted, TapeError};
+use std::time::{Duration, Instant};
+use tape::{Blame, Changer, Drive, Mounted, TapeError};
 use types::*;
+
+/// Before work is tried again that failed through no fault of volume or drive.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Bytes that a drive has moved since its volume was mounted, and since when the present job runs.
 #[derive(Default)]
@@ -136,32 +139,40 @@ impl Worker {
     pub fn run(&self, mut drive: Drive, orders: &Receiver<Order>) {
         while let Ok((volume, job)) = orders.recv() {
             match job {
-                Job::Mount { from } => self.session(&mut drive, volume, from, orders),
+                Job::Mount { from } => self.fetch(&mut drive, volume, from, orders),
                 Job::Unmount { to } => {
                     let unloaded = drive.unload();
                     self.put_away(volume, to, unloaded);
                 }
-                _ => {
-                    let e = ours(&volume, "starting a job", "the drive is empty");
-                    self.ended(volume, None, Err(e));
-                }
+                // The cartridge is still here after an error that ended its session.
+                job => match drive.mount(Some(&volume)) {
+                    Ok(mounted) => self.session(mounted, Some((volume, job)), orders),
+                    Err(e) => self.not_started(volume, job, e),
+                },
             }
         }
     }
 
-    /// From mount to unmount.
-    fn session(&self, drive: &mut Drive, volume: Barcode, from: u16, orders: &Receiver<Order>) {
-        if let Err(e) = self.robot.lock().move_medium(from, self.element) {
+    fn fetch(&self, drive: &mut Drive, volume: Barcode, from: u16, orders: &Receiver<Order>) {
+        let taken = self.robot.lock().move_medium(from, self.element);
+        if let Err(e) = taken {
             return self.ended(volume, None, Err(e));
         }
         let moved = Some((from, self.element));
         self.progress.bytes.store(0, Ordering::Relaxed);
-        let mut mounted = match drive.mount(Some(&volume)) {
-            Ok(mounted) => mounted,
-            Err(e) => return self.ended(volume, moved, Err(e)),
-        };
-        self.ended(volume.clone(), moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
-        while let Ok((volume, job)) = orders.recv() {
+        match drive.mount(Some(&volume)) {
+            Ok(mounted) => {
+                self.ended(volume, moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
+                self.session(mounted, None, orders);
+            }
+            Err(e) => self.ended(volume, moved, Err(e)),
+        }
+    }
+
+    /// From mount to unmount.
+    fn session(&self, mut mounted: Mounted<'_>, first: Option<Order>, orders: &Receiver<Order>) {
+        let mut first = first;
+        while let Some((volume, job)) = first.take().or_else(|| orders.recv().ok()) {
             if let Job::Unmount { to } = job {
                 let unloaded = mounted.unload().map(drop);
                 return self.put_away(volume, to, unloaded);
@@ -190,6 +201,27 @@ impl Worker {
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
     }
 
+    /// The volume could not be mounted again: whoever waits for the job is told.
+    fn not_started(&self, volume: Barcode, job: Job, e: TapeError) {
+        let mut failed = Vec::new();
+        match job {
+            Job::Recall(wanted) => failed.extend(wanted.into_iter().map(|one| (one, e.clone()))),
+            Job::Label { errand: Some(errand), .. } => blocked::refuse(&self.node, &volume, errand, &e),
+            Job::Check { deep, answer } => {
+                blocked::refuse(&self.node, &volume, Errand::Check { deep, answer }, &e);
+            }
+            _ => {}
+        }
+        self.report(Ended {
+            drive: self.no,
+            volume,
+            moved: None,
+            result: Err(e),
+            unread: Vec::new(),
+            failed,
+        });
+    }
+
     fn put_away(&self, volume: Barcode, to: u16, unloaded: Result<(), TapeError>) {
         if let Err(e) = unloaded {
             return self.ended(volume, None, Err(e));
@@ -199,11 +231,23 @@ impl Worker {
         self.ended(volume, put, moved.map(|()| Done::Unmounted));
     }
 
+    fn pause(&self) {
+        let until = Instant::now() + RETRY_PAUSE;
+        while Instant::now() < until && !self.node.archive.halted() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn ended(&self, volume: Barcode, moved: Option<(u16, u16)>, result: Result<Done, TapeError>) {
         self.report(Ended { drive: self.no, volume, moved, result, unread: Vec::new(), failed: Vec::new() });
     }
 
     fn report(&self, ended: Ended) {
+        // Errors of the robot, the disk or the catalogue touch neither volume nor drive: the same work would be
+        // tried again at once, and fail again.
+        if ended.result.as_ref().is_err_and(|e| matches!(e.blame, Blame::Us | Blame::Library)) {
+            self.pause();
+        }
         self.node.archive.send(Event::Ended(Box::new(ended)));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use types::*;
 use wire::Failure;
 
-pub(crate) use tape_side::check_volume;
+pub(crate) use tape_side::{answer_failed, check_volume};
 
 /// Inodes read at a time.
 const PAGE: usize = 1_000;

@@ -34,6 +34,13 @@ impl Expected<'_> {
     }
 }
 
+/// Answers for a volume that could not be looked at.
+pub fn answer_failed(answer: &Sender<Checked>, barcode: &Barcode, error: &TapeError) {
+    let finding = serious(format!("volume {barcode}"), error.to_string(), "see `thermo volume show`");
+    // Whoever asked may have gone.
+    let _ = answer.send(Checked { files: 0, bytes: 0, findings: vec![finding] });
+}
+
 /// Compares a mounted volume with the catalogue and answers; returns the tape's position.
 pub fn check_volume(
     worker: &Worker,

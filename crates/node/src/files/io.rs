@@ -16,6 +16,16 @@ use types::*;
 /// How long a blocked write or truncate sleeps between looks at its recall.
 const RECALL_LOOK: Duration = Duration::from_secs(3600);
 
+/// Writes at `offset`, or at the end wherever that is by then.
+fn put(fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> rustix::io::Result<usize> {
+    if append {
+        let data = [std::io::IoSlice::new(data)];
+        rustix::io::pwritev2(fd, &data, u64::MAX, rustix::io::ReadWriteFlags::APPEND)
+    } else {
+        rustix::io::pwrite(fd, data, offset)
+    }
+}
+
 impl Node {
     pub(crate) fn create_file(
         &self,
@@ -31,8 +41,10 @@ impl Node {
                 self.objects.settle(object);
                 let backing = Backing { object, fd: Arc::new(fd) };
                 Ok(self.open.with(inode.attr.ino, |entry, state| {
-                    state.direct = self.space.allows_direct_writes();
-                    state.backing = Some(backing);
+                    if state.handles == 0 {
+                        state.direct = self.space.allows_direct_writes();
+                        state.backing = Some(backing);
+                    }
                     self.opened(entry, state, inode.attr, OpenFlags { write: true, ..flags })
                 }))
             }
@@ -319,10 +331,9 @@ impl Node {
         let backing = self.whole(&file, "write")?;
         self.space.reserve(self, data.len() as u64)?;
         file.inode.growth.fetch_add(data.len() as u64, Ordering::Relaxed);
-        let offset = if file.flags.append { self.stamp(&backing.fd)?.size } else { offset };
         let mut written = 0;
         while written < data.len() {
-            match rustix::io::pwrite(&backing.fd, &data[written..], offset + written as u64) {
+            match put(&backing.fd, &data[written..], offset + written as u64, file.flags.append) {
                 Ok(n) => written += n,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) if written > 0 => break,

@@ -87,11 +87,12 @@ impl Space {
     fn wait_for(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
         let deadline = Instant::now() + self.wait;
         let mut view = self.view.lock();
+        // Once: every look wakes all who wait, and each of them must not ask for the next one at once.
+        node.governor.wake();
         loop {
-            if bytes > view.capacity {
+            if bytes > view.capacity || node.archive.halted() {
                 return Err(FsError::NoSpace);
             }
-            node.governor.wake();
             let timed_out = self.changed.wait_until(&mut view, deadline).timed_out();
             if self.promise(&view, bytes) {
                 return Ok(());
@@ -104,7 +105,8 @@ impl Space {
 
     fn promise(&self, view: &SpaceView, bytes: u64) -> bool {
         let promised = self.promised.load(Ordering::Relaxed);
-        let room = view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
+        let room =
+            view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
         let fits = bytes <= room;
         if fits {
             self.promised.fetch_add(bytes, Ordering::Relaxed);
@@ -128,7 +130,8 @@ impl Node {
             growing += stamp.map_or(0, |s| s.allocated.saturating_sub(state.recorded_allocated));
         }
         let wanted = self.space.wanted.load(Ordering::Relaxed);
-        growing += self.staging.all().iter().map(|s| s.arrived_bytes()).sum::<u64>();
+        // A recall that has begun was promised its whole size.
+        growing += self.staging.all().iter().filter(|s| s.object().is_some()).map(|s| s.size).sum::<u64>();
         let space = &self.space;
         let capacity =
             space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
@@ -148,6 +151,12 @@ impl Node {
         };
         space.promised.store(0, Ordering::Relaxed);
         Ok(usage)
+    }
+
+    /// Wakes everybody who waits for space: the node stops.
+    pub(crate) fn end_waits(&self) {
+        let _view = self.space.view.lock();
+        self.space.changed.notify_all();
     }
 
     /// Takes note of the policy's view of the tier.

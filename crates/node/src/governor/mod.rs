@@ -70,9 +70,8 @@ impl Node {
     }
 
     fn govern_once(&self) -> Result<(), FsError> {
-        if self.objects.is_low() {
-            self.objects.top_up(&self.catalog, &self.disk)?;
-        }
+        // Before the look: a copy that is recorded after it may make room that the decision does not know of.
+        let progress = self.writes.makes_progress();
         let classes = self.class_map()?;
         let now = crate::now();
         let decision = self.decide(&classes, now)?;
@@ -89,12 +88,17 @@ impl Node {
             && purged == 0
             && queued == 0
             && decision.purge.bytes == 0
+            && !progress
             && !self.writes.makes_progress()
             && !self.staging.all().iter().any(|s| s.object().is_some());
         self.set_disk_mode(decision.mode, stuck);
         self.objects.sweep(&self.catalog, &self.disk)?;
         if purged > 0 {
             self.governor.wake();
+        }
+        // Last: on a full file system it fails, and what makes room must have been done by then.
+        if self.objects.is_low() {
+            self.objects.top_up(&self.catalog, &self.disk)?;
         }
         Ok(())
     }
