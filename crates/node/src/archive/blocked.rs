@@ -1,0 +1,81 @@
+//! Demands that cannot be met: named to operators, and given up where waiting would not help.
+
+use super::state::{Errand, State};
+use super::{recalls, trouble};
+use crate::Node;
+use sched::{Blocked, BlockedWhy, Want};
+use std::collections::BTreeMap;
+use tape::TapeError;
+use types::*;
+
+/// Takes note of what the plan could not serve.
+pub fn note(node: &Node, blocked: Vec<Blocked>) {
+    note_pools(node, &blocked);
+    let unreachable: Vec<(Barcode, TapeError)> = {
+        let state = node.archive.state.lock();
+        blocked.iter().filter(|b| is_final(&b.why)).filter_map(|b| lost(&state, b)).collect()
+    };
+    node.archive.state.lock().blocked = blocked;
+    for (volume, error) in unreachable {
+        out_of_reach(node, &volume, &error);
+    }
+}
+
+/// Pools that cannot take data are named to operators, and writers waiting for space need not wait for them.
+fn note_pools(node: &Node, blocked: &[Blocked]) {
+    let mut pools: BTreeMap<PoolName, Option<String>> = node
+        .writes
+        .blocked()
+        .into_keys()
+        .chain(node.writes.backlog().into_keys())
+        .map(|p| (p, None))
+        .collect();
+    for b in blocked {
+        if let (Want::Write(pool), BlockedWhy::NoVolume(_) | BlockedWhy::PoolFull(_) | BlockedWhy::NoDrive) =
+            (&b.want, &b.why)
+        {
+            pools.insert(pool.clone(), Some(b.why.to_string()));
+        }
+    }
+    for (pool, why) in pools {
+        node.writes.set_blocked(&pool, why);
+    }
+}
+
+/// Whether only an operator can change that.
+fn is_final(why: &BlockedWhy) -> bool {
+    use BlockedWhy as W;
+    matches!(why, W::NoDrive | W::StuckInDrive(_) | W::Absent(_) | W::Unreadable(_))
+}
+
+fn lost(state: &State, blocked: &Blocked) -> Option<(Barcode, TapeError)> {
+    let volume = match &blocked.want {
+        Want::Recall(volume) => volume.clone(),
+        Want::Maintain(id) => state.maintenance.iter().find(|m| m.id == *id)?.volume.clone(),
+        Want::Write(_) => return None,
+    };
+    let error = trouble::unreachable(&volume, blocked.why.to_string());
+    Some((volume, error))
+}
+
+/// A volume cannot be had: its files are read from other copies, and whoever asked for work on it is told.
+pub fn out_of_reach(node: &Node, volume: &Barcode, error: &TapeError) {
+    recalls::unmountable(node, volume, error);
+    let errands: Vec<Errand> = {
+        let mut state = node.archive.state.lock();
+        let ids: Vec<u64> = state.maintenance.iter().filter(|m| m.volume == *volume).map(|m| m.id).collect();
+        state.maintenance.retain(|m| m.volume != *volume);
+        ids.iter().filter_map(|id| state.errands.remove(id)).collect()
+    };
+    errands.into_iter().for_each(|errand| refuse(node, volume, errand, error));
+}
+
+/// Tells whoever gave an order that it cannot be carried out.
+pub fn refuse(node: &Node, volume: &Barcode, errand: Errand, error: &TapeError) {
+    match errand {
+        Errand::Label { request, .. } => node.volume_labelled(request, volume, Some(error.to_string())),
+        Errand::Check { answer, .. } => crate::check::answer_failed(&answer, volume, error),
+        // The next start or unload writes it.
+        Errand::Index => {}
+    }
+}
