@@ -3,10 +3,18 @@
 
 use node::{Config, Node, Session, Size};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
-use types::api::{FileApi, OpenFlags};
+use types::api::{FileApi, OpenFlags, Opened, WaitId};
 use types::*;
 use wire::{Call, Reply, Selection};
+
+/// Longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const READ: OpenFlags =
+    OpenFlags { read: true, write: false, append: false, truncate: false, exclusive: false, nonblock: false };
+pub const WRITE: OpenFlags =
+    OpenFlags { read: true, write: true, append: false, truncate: false, exclusive: false, nonblock: false };
 
 pub struct Bed {
     pub dir: tempfile::TempDir,
@@ -85,6 +93,102 @@ impl Bed {
         };
         self.node.release(opened.handle);
         result
+    }
+
+    pub fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
+        self.node.open(&cx(), ino, flags).unwrap()
+    }
+
+    /// Starts a read; its end comes through the channel.
+    pub fn begin_read(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: u32,
+    ) -> (Option<WaitId>, mpsc::Receiver<Result<Vec<u8>, FsError>>) {
+        let (done, got) = mpsc::channel();
+        let wait = self.node.read(handle, offset, len, Box::new(move |r| drop(done.send(r))));
+        (wait, got)
+    }
+
+    pub fn read_at(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
+        self.begin_read(handle, offset, len).1.recv_timeout(PATIENCE).expect("a read ends")
+    }
+
+    /// Opens for reading, reads the first byte, closes: an error of the recall shows here.
+    pub fn probe(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
+        let opened = self.open(ino, READ);
+        let result = self.read_at(opened.handle, 0, 1);
+        self.node.release(opened.handle);
+        result
+    }
+
+    /// Volumes of each copy of the newest version.
+    pub fn volumes_of(&self, path: &str) -> Vec<Barcode> {
+        let view = self.stat(path);
+        let version = view.file.unwrap().version;
+        let newest = view.versions.iter().find(|v| v.version == version).unwrap();
+        newest.copies.iter().flat_map(|c| c.segments.iter().map(|s| s.volume.clone())).collect()
+    }
+
+    pub fn status(&self) -> StatusView {
+        match self.call(Call::Status) {
+            Reply::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn volume(&self, barcode: &Barcode) -> Volume {
+        match self.call(Call::Volume(barcode.clone())) {
+            Reply::Volume(view) => view.volume.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn drives(&self) -> Vec<DriveView> {
+        match self.call(Call::Drives) {
+            Reply::Drives(drives) => drives,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// States of a request's files.
+    pub fn items(&self, id: RequestId) -> Vec<ItemState> {
+        match self.call(Call::RequestItems { id, after: Ino(0), limit: 1000 }) {
+            Reply::RequestItems(items) => items.into_iter().map(|i| i.state).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn one(&self, path: &str) -> Selection {
+        Selection { paths: vec![path.as_bytes().to_vec()], recursive: false }
+    }
+
+    /// Starts an act without waiting for it.
+    pub fn begin(&self, call: Call) -> RequestView {
+        match self.call(call) {
+            Reply::Request(view) => *view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn request(&self, id: RequestId) -> RequestView {
+        self.begin(Call::Request(id))
+    }
+
+    /// Purges one file, which must be possible once readers have let go of it.
+    pub fn purge(&self, path: &str) {
+        let request = self.act(Call::Purge(self.one(path)));
+        assert_eq!(request.state, RequestState::Done, "{:?}", self.items(request.id));
+    }
+
+    /// Waits until something is true.
+    pub fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never: {what}; status {:#?}", self.status());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     pub fn read(&self, ino: Ino) -> Vec<u8> {

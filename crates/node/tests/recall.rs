@@ -1,0 +1,188 @@
+//! Offline files: bytes as they arrive, waits that end, changes that need no tape.
+
+mod support;
+
+use node::Size;
+use std::time::{Duration, Instant};
+use support::{Bed, PATIENCE, READ, WRITE, cx, pattern};
+use types::api::{FileApi, OpenFlags};
+use types::*;
+use wire::Call;
+
+const MB: usize = 1 << 20;
+
+/// Drives of 6 MB/s: a file of 6 MB takes about a second.
+fn slow() -> Bed {
+    Bed::with(|c| {
+        c.library.drive_rate = Size(6 << 20);
+        c.tape.block_size = Size(64 << 10);
+    })
+}
+
+fn offline(bed: &Bed, name: &str, size: usize) -> (Ino, Vec<u8>) {
+    let data = pattern(size, 7);
+    let ino = bed.write(name, &data);
+    bed.migrate_and_purge();
+    (ino, data)
+}
+
+#[test]
+fn bytes_are_served_as_they_arrive_to_every_reader() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", 6 * MB);
+    let opened = bed.open(ino, READ);
+    assert!(opened.backing.is_none());
+    let begun = Instant::now();
+    let (_, last) = bed.begin_read(opened.handle, 6 * MB as u64 - 1000, 4096);
+    let (_, middle) = bed.begin_read(opened.handle, 3 * MB as u64, 4096);
+    let first = bed.read_at(opened.handle, 0, 4096).unwrap();
+    let first_after = begun.elapsed();
+    let middle = middle.recv_timeout(PATIENCE).unwrap().unwrap();
+    let middle_after = begun.elapsed();
+    let last = last.recv_timeout(PATIENCE).unwrap().unwrap();
+    let last_after = begun.elapsed();
+    assert_eq!(first, data[..4096]);
+    assert_eq!(middle, data[3 * MB..3 * MB + 4096]);
+    assert_eq!(last, data[6 * MB - 1000..]);
+    assert!(
+        first_after < middle_after && middle_after + Duration::from_millis(200) < last_after,
+        "{first_after:?} {middle_after:?} {last_after:?}"
+    );
+    bed.node.release(opened.handle);
+    bed.settle();
+    assert_eq!(bed.stat("/f").residency, Some(Residency::Dual));
+}
+
+#[test]
+fn a_read_that_must_not_wait_starts_the_recall() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", MB);
+    let opened = bed.open(ino, OpenFlags { nonblock: true, ..READ });
+    assert_eq!(bed.read_at(opened.handle, 0, 10), Err(FsError::WouldBlock));
+    bed.until("the recall ends", |b| b.stat("/f").residency == Some(Residency::Dual));
+    assert_eq!(bed.read_at(opened.handle, 0, 10).unwrap(), data[..10]);
+    bed.node.release(opened.handle);
+}
+
+#[test]
+fn an_interrupted_wait_ends_and_the_recall_goes_on() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", 3 * MB);
+    let opened = bed.open(ino, READ);
+    let (wait, got) = bed.begin_read(opened.handle, 3 * MB as u64 - 10, 10);
+    bed.node.cancel_wait(wait.unwrap());
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap(), Err(FsError::Interrupted));
+    let view = bed.stat("/f");
+    assert_eq!(view.residency, Some(Residency::Staging));
+    assert!(view.request.is_some());
+    bed.until("the recall ends", |b| b.stat("/f").residency == Some(Residency::Dual));
+    bed.node.release(opened.handle);
+    assert_eq!(bed.read(ino), data);
+}
+
+#[test]
+fn truncating_to_nothing_needs_no_tape() {
+    let bed = Bed::new();
+    let (ino, _) = offline(&bed, "f", MB);
+    let mounts: u64 = bed.drives().iter().map(|d| d.mounts).sum();
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert_eq!(bed.node.setattr(&cx(), ino, &set).unwrap().size, 0);
+    assert_eq!(bed.stat("/f").residency, Some(Residency::Resident));
+    assert_eq!(bed.read(ino), b"");
+    assert_eq!(bed.drives().iter().map(|d| d.mounts).sum::<u64>(), mounts);
+    assert!(bed.stat("/f").request.is_none());
+}
+
+#[test]
+fn shortening_keeps_the_rest_and_truncation_ends_a_recall() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", 2 * MB);
+    let set = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+    assert_eq!(bed.node.setattr(&cx(), ino, &set(1000)).unwrap().size, 1000);
+    assert_eq!(bed.read(ino), data[..1000]);
+    let (other, _) = offline(&bed, "g", 4 * MB);
+    let opened = bed.open(other, READ);
+    let (_, got) = bed.begin_read(opened.handle, 4 * MB as u64 - 10, 10);
+    bed.until("the recall runs", |b| b.stat("/g").percent.is_some_and(|p| p > 0));
+    bed.node.setattr(&cx(), other, &set(0)).unwrap();
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap(), Ok(Vec::new()));
+    bed.node.release(opened.handle);
+    assert_eq!(bed.stat("/g").residency, Some(Residency::Resident));
+    bed.until("the drive is at rest", |b| b.drives().iter().all(|d| d.status != DriveStatus::Recalling));
+    assert_eq!(bed.read(other), b"");
+}
+
+#[test]
+fn writing_to_an_offline_file_keeps_the_old_bytes_around_it() {
+    let bed = Bed::new();
+    let (ino, mut data) = offline(&bed, "f", MB);
+    let before = bed.stat("/f").file.unwrap().version;
+    let opened = bed.open(ino, WRITE);
+    assert_eq!(bed.node.write(opened.handle, 5000, b"new").unwrap(), 3);
+    bed.node.release(opened.handle);
+    data[5000..5003].copy_from_slice(b"new");
+    assert_eq!(bed.read(ino), data);
+    assert!(bed.stat("/f").file.unwrap().version > before);
+    bed.migrate_and_purge();
+    assert_eq!(bed.read(ino), data);
+    bed.settle();
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn unlinked_and_replaced_files_keep_their_data_until_closed() {
+    let bed = slow();
+    let (a, a_data) = offline(&bed, "a", 2 * MB);
+    let (b, _) = offline(&bed, "b", MB);
+    let held = bed.open(a, READ);
+    let (_, got) = bed.begin_read(held.handle, 2 * MB as u64 - 10, 10);
+    bed.node.rename(&cx(), (Ino::ROOT, b"b"), (Ino::ROOT, b"a"), RenameMode::Replace).unwrap();
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap().unwrap(), a_data[2 * MB - 10..]);
+    assert_eq!(bed.read_at(held.handle, 0, 10).unwrap(), a_data[..10]);
+    bed.node.release(held.handle);
+    assert_eq!(bed.node.getattr(&cx(), a), Err(FsError::NotFound));
+    let running = bed.open(b, READ);
+    let (_, got) = bed.begin_read(running.handle, 0, 10);
+    bed.node.unlink(&cx(), Ino::ROOT, b"a").unwrap();
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap().unwrap().len(), 10);
+    bed.node.release(running.handle);
+    assert_eq!(bed.node.getattr(&cx(), b), Err(FsError::NotFound));
+    bed.settle();
+    bed.until("the objects are swept", |b| b.check(false).objects <= 1024 && b.status().disk.used == 0);
+    assert_eq!(bed.check(false).findings, []);
+}
+
+#[test]
+fn a_recall_that_is_withdrawn_and_asked_for_again_ends() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", 3 * MB);
+    for _ in 0..3 {
+        let request = bed.begin(Call::Stage(bed.one("/f"))).request;
+        bed.until("it runs", |b| b.stat("/f").percent.is_some_and(|p| p > 0));
+        bed.call(Call::Cancel(request.id));
+        assert_eq!(bed.request(request.id).request.state, RequestState::Cancelled);
+    }
+    let request = bed.act(Call::Stage(bed.one("/f")));
+    assert_eq!(request.state, RequestState::Done, "{request:?}");
+    assert_eq!(bed.read(ino), data);
+}
+
+#[test]
+fn readers_of_many_small_files_never_meet_an_early_end() {
+    let bed = Bed::new();
+    let files: Vec<Ino> = (0..40).map(|i| bed.write(&format!("f{i}"), &pattern(100 + i, i as u64))).collect();
+    for _ in 0..2 {
+        bed.settle();
+        bed.migrate_and_purge();
+        std::thread::scope(|scope| {
+            for reader in 0..4 {
+                let (bed, files) = (&bed, &files);
+                scope.spawn(move || {
+                    for (i, ino) in files.iter().enumerate() {
+                        assert_eq!(bed.read(*ino), pattern(100 + i, i as u64), "reader {reader}, file {i}");
+                    }
+                });
+            }
+        });
+    }
+}
