@@ -12,6 +12,7 @@ use std::path::Path;
 mod buffer;
 pub mod conformance;
 mod error;
+mod key;
 mod limits;
 mod lmdb;
 mod memory;

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffer::{Buffer, Changes, MapSource};
+use crate::key::Key;
 use crate::limits::{check_key, counter};
 use crate::merge::{Direction, merge};
 use crate::{Durability, Engine, KvError, Reader, Result, Stats, Visit, Writer};
 
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+type Map = BTreeMap<Key, Vec<u8>>;
 
 /// Ordered map behind a lock; writers run one after another, readers hold the lock for the length of their closure.
 #[derive(Default)]
@@ -68,7 +69,7 @@ impl Engine for MemoryEngine {
 
     fn stats(&self) -> Stats {
         let map = self.map.read();
-        let bytes = map.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum();
+        let bytes = map.iter().map(|(k, v)| (k.bytes().len() + v.len()) as u64).sum();
         Stats { keys: map.len() as u64, bytes, writes: self.writes.load(Ordering::Relaxed), flushes: 0 }
     }
 }
@@ -84,7 +85,7 @@ impl Txn<'_> {
             return Ok(());
         }
         let mut buffer = self.buffer.source(from, to, direction);
-        let range = self.map.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+        let range = self.map.range((Bound::Included(Key::new(from)), Bound::Excluded(Key::new(to))));
         let mut map = MapSource::new(range, |v| Some(v.as_slice()), direction);
         merge(&mut [&mut buffer, &mut map], direction, visit)
     }
@@ -93,7 +94,8 @@ impl Txn<'_> {
 impl Reader for Txn<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
-        let found = self.buffer.get(key).unwrap_or_else(|| self.map.get(key).map(Vec::as_slice));
+        let key = Key::new(key);
+        let found = self.buffer.get(&key).unwrap_or_else(|| self.map.get(&key).map(Vec::as_slice));
         Ok(found.map(<[u8]>::to_vec))
     }
 

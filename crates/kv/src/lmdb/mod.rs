@@ -77,9 +77,11 @@ impl Engine for LmdbEngine {
         core.make_room()?;
         let seq = {
             let _writer = core.writer.lock();
-            let mut txn = WriteTxn { view: core.writer_view(), buffer: Buffer::default() };
-            f(&mut txn)?;
-            let changes = txn.buffer.into_changes();
+            let changes = {
+                let mut txn = WriteTxn { view: core.writer_view(), buffer: Buffer::default() };
+                f(&mut txn)?;
+                txn.buffer.into_changes()
+            };
             if changes.is_empty() { core.visible() } else { core.commit(changes) }
         };
         match durability {

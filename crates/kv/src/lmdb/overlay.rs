@@ -1,101 +1,100 @@
-//! Committed changes that are not yet in LMDB: a skip list of versions, so that readers keep their point in time
-//! without locking anybody out.
+//! Committed changes that are not yet in LMDB, with older versions as long as a reader may need them. A reader locks
+//! the map only for a step (one key, or a few entries of a scan), so no reader keeps writers waiting.
 
-use std::borrow::Borrow;
-use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crossbeam_skiplist::SkipMap;
-use crossbeam_skiplist::map::Entry as Node;
+use parking_lot::RwLock;
 
 use crate::Result;
 use crate::buffer::Changes;
+use crate::key::Key;
 use crate::merge::{Direction, Entry, Source};
 
-/// Memory of one version besides its key and value: node, tower, two allocations (estimate, bytes).
-const OVERHEAD: usize = 128;
+/// Memory of one key besides its value: its place in a tree three quarters full, the allocation of the value
+/// (estimate, bytes).
+const OVERHEAD: usize = 176;
+/// Changes entered, and entries copied for a scan, at a time under the lock.
+const STEP: usize = 64;
+/// Entries that a scan copies first: many scans end at once.
+const FIRST_STEP: usize = 4;
 
-/// A key at a transaction; the newest version of a key comes first.
-#[derive(PartialEq, Eq)]
-struct VersionedKey {
-    key: Vec<u8>,
+type Value = Option<Vec<u8>>;
+
+/// What is known of a key; `None` is a deletion.
+struct Versions {
     seq: u64,
+    value: Value,
+    /// Older versions, the oldest first.
+    older: Vec<(u64, Value)>,
 }
 
-/// What versions are ordered by; lets a search borrow its key.
-trait Probe {
-    fn parts(&self) -> (&[u8], Reverse<u64>);
-}
-
-impl Probe for VersionedKey {
-    fn parts(&self) -> (&[u8], Reverse<u64>) {
-        (&self.key, Reverse(self.seq))
+impl Versions {
+    /// What transaction `seq` sees.
+    fn at(&self, seq: u64) -> Option<&Value> {
+        if self.seq <= seq {
+            return Some(&self.value);
+        }
+        self.older.iter().rev().find(|(s, _)| *s <= seq).map(|(_, v)| v)
     }
 }
 
-impl Probe for (&[u8], u64) {
-    fn parts(&self) -> (&[u8], Reverse<u64>) {
-        (self.0, Reverse(self.1))
-    }
+/// What becomes of the version before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Older {
+    /// A reader may see it.
+    Keep,
+    /// There is no reader, and none begins before the change is visible.
+    Drop,
 }
 
-impl PartialEq for dyn Probe + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
-    }
-}
-
-impl Eq for dyn Probe + '_ {}
-
-impl PartialOrd for dyn Probe + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for dyn Probe + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
-    }
-}
-
-impl PartialOrd for VersionedKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for VersionedKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
-    }
-}
-
-impl<'a> Borrow<dyn Probe + 'a> for VersionedKey {
-    fn borrow(&self) -> &(dyn Probe + 'a) {
-        self
-    }
-}
-
-type Found<'a> = Option<Node<'a, VersionedKey, Option<Vec<u8>>>>;
-
-/// Versions by key; `None` is a deletion.
+/// Versions by key.
 #[derive(Default)]
 pub(super) struct Overlay {
-    versions: SkipMap<VersionedKey, Option<Vec<u8>>>,
+    map: RwLock<BTreeMap<Key, Versions>>,
     bytes: AtomicUsize,
 }
 
+fn size(value: &Value) -> usize {
+    value.as_ref().map_or(0, Vec::len)
+}
+
 impl Overlay {
-    /// Enters the changes of transaction `seq`; readers of earlier transactions do not see them.
-    pub(super) fn insert(&self, changes: Changes, seq: u64) {
-        let mut bytes = 0;
-        for (key, value) in changes {
-            bytes += OVERHEAD + key.len() + value.as_ref().map_or(0, Vec::len);
-            self.versions.insert(VersionedKey { key, seq }, value);
+    /// Enters the changes of transaction `seq`; with [`Older::Keep`] readers of earlier transactions do not see them.
+    pub(super) fn insert(&self, changes: Changes, seq: u64, older: Older) {
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            let mut map = self.map.write();
+            for (key, value) in changes.by_ref().take(STEP) {
+                self.enter(&mut map, key, Versions { seq, value, older: Vec::new() }, older);
+            }
         }
-        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn enter(&self, map: &mut BTreeMap<Key, Versions>, key: Key, new: Versions, older: Older) {
+        use std::collections::btree_map::Entry::{Occupied, Vacant};
+        let added = size(&new.value);
+        match map.entry(key) {
+            Vacant(slot) => {
+                self.bytes.fetch_add(OVERHEAD + added, Relaxed);
+                slot.insert(new);
+            }
+            Occupied(mut slot) => {
+                let old = mem::replace(slot.get_mut(), new);
+                if older == Older::Keep {
+                    self.bytes.fetch_add(mem::size_of::<(u64, Value)>() + added, Relaxed);
+                    let versions = slot.get_mut();
+                    versions.older = old.older;
+                    versions.older.push((old.seq, old.value));
+                } else {
+                    let freed = size(&old.value) + old.older.iter().map(|(_, v)| kept(v)).sum::<usize>();
+                    self.bytes.fetch_add(added, Relaxed);
+                    self.bytes.fetch_sub(freed, Relaxed);
+                }
+            }
+        }
     }
 
     /// Memory held (bytes, estimate).
@@ -103,119 +102,98 @@ impl Overlay {
         self.bytes.load(Relaxed)
     }
 
-    /// Number of versions.
+    /// Number of keys.
     pub(super) fn len(&self) -> usize {
-        self.versions.len()
+        self.map.read().len()
     }
 
     /// What transaction `seq` sees at `key`: nothing of it here, a deletion, or a value.
-    pub(super) fn get(&self, key: &[u8], seq: u64) -> Option<Option<Vec<u8>>> {
-        let node = self.at_or_after(key, seq)?;
-        (node.key().key == key).then(|| node.value().clone())
+    pub(super) fn get(&self, key: &Key, seq: u64) -> Option<Value> {
+        self.map.read().get(key)?.at(seq).cloned()
     }
 
-    /// Calls `f` with the newest version of each key, in order.
+    /// Calls `f` with the newest version of each key, in order. For an overlay that does not change any more.
     pub(super) fn newest<E>(
         &self,
         mut f: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last: Found<'_> = None;
-        for node in self.versions.iter() {
-            if last.as_ref().is_none_or(|l| l.key().key != node.key().key) {
-                f(&node.key().key, node.value().as_deref())?;
-                last = Some(node);
-            }
-        }
-        Ok(())
-    }
-
-    fn at_or_after(&self, key: &[u8], seq: u64) -> Found<'_> {
-        self.versions.lower_bound(Bound::Included(&(key, seq) as &dyn Probe))
-    }
-
-    /// The oldest version of the last key before `key`.
-    fn before(&self, key: &[u8]) -> Found<'_> {
-        self.versions.upper_bound(Bound::Excluded(&(key, u64::MAX) as &dyn Probe))
+        self.map.read().iter().try_for_each(|(key, versions)| f(key.bytes(), versions.value.as_deref()))
     }
 }
 
-/// What transaction `seq` sees of an overlay in a range.
+/// Memory of an older version besides its key (bytes).
+fn kept(value: &Value) -> usize {
+    mem::size_of::<(u64, Value)>() + size(value)
+}
+
+/// What transaction `seq` sees of an overlay in a range, copied a few entries at a time.
 pub(super) struct OverlaySource<'a> {
     overlay: &'a Overlay,
     seq: u64,
-    from: &'a [u8],
-    to: &'a [u8],
+    /// What is still to be looked at.
+    range: (Bound<Key>, Bound<Key>),
     direction: Direction,
-    here: Found<'a>,
+    /// The next entries, the foremost last.
+    ahead: Vec<(Key, Value)>,
+    step: usize,
 }
 
 impl<'a> OverlaySource<'a> {
+    /// The part of `overlay` with `from <= key < to`; `from` is below `to`.
     pub(super) fn new(
         overlay: &'a Overlay,
         seq: u64,
-        (from, to): (&'a [u8], &'a [u8]),
+        (from, to): (&[u8], &[u8]),
         direction: Direction,
     ) -> Self {
-        let mut source = Self { overlay, seq, from, to, direction, here: None };
-        source.here = match direction {
-            Direction::Up => source.settle_up(overlay.at_or_after(from, u64::MAX)),
-            Direction::Down => source.settle_down(overlay.before(to)),
-        };
+        let range = (Bound::Included(Key::new(from)), Bound::Excluded(Key::new(to)));
+        let mut source = Self { overlay, seq, range, direction, ahead: Vec::new(), step: FIRST_STEP };
+        source.fill();
         source
     }
 
-    /// The first visible version at or after `node`.
-    fn settle_up(&self, mut node: Found<'a>) -> Found<'a> {
-        while let Some(n) = &node {
-            let k = n.key();
-            if k.key.as_slice() >= self.to {
-                return None;
-            }
-            if k.seq <= self.seq {
-                break;
-            }
-            node = self.overlay.at_or_after(&k.key, self.seq);
+    /// Copies the next entries; none are left if it copies none.
+    fn fill(&mut self) {
+        let (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to)) =
+            (&self.range.0, &self.range.1)
+        else {
+            return;
+        };
+        if from >= to {
+            return; // nothing lies between, and a map refuses such ranges
         }
-        node
-    }
-
-    /// The visible version of the key of `node`, or of the next key before it that has one.
-    fn settle_down(&self, mut node: Found<'a>) -> Found<'a> {
-        while let Some(n) = &node {
-            let key = &n.key().key;
-            if key.as_slice() < self.from {
-                return None;
+        let seq = self.seq;
+        let visible =
+            |(key, versions): (&Key, &Versions)| versions.at(seq).map(|value| (key.clone(), value.clone()));
+        {
+            let map = self.overlay.map.read();
+            let range = map.range(self.range.clone());
+            match self.direction {
+                Direction::Up => self.ahead.extend(range.filter_map(visible).take(self.step)),
+                Direction::Down => self.ahead.extend(range.rev().filter_map(visible).take(self.step)),
             }
-            let visible = self.overlay.at_or_after(key, self.seq).filter(|v| v.key().key == *key);
-            if visible.is_some() {
-                return visible;
+        }
+        if let Some((last, _)) = self.ahead.last() {
+            let last = Bound::Excluded(last.clone());
+            match self.direction {
+                Direction::Up => self.range.0 = last,
+                Direction::Down => self.range.1 = last,
             }
-            node = self.overlay.before(key);
         }
-        node
-    }
-
-    /// The newest version of the key after `node`: mostly its neighbour, else behind all older versions.
-    fn after(&self, node: &Node<'a, VersionedKey, Option<Vec<u8>>>) -> Found<'a> {
-        let next = node.next()?;
-        if next.key().key != node.key().key {
-            return Some(next);
-        }
-        self.overlay.versions.lower_bound(Bound::Excluded(&(node.key().key.as_slice(), 0u64) as &dyn Probe))
+        self.ahead.reverse();
+        self.step = STEP;
     }
 }
 
 impl Source for OverlaySource<'_> {
     fn peek(&self) -> Option<Entry<'_>> {
-        self.here.as_ref().map(|n| (n.key().key.as_slice(), n.value().as_deref()))
+        self.ahead.last().map(|(key, value)| (key.bytes(), value.as_deref()))
     }
 
     fn advance(&mut self) -> Result<()> {
-        if let Some(node) = self.here.take() {
-            self.here = match self.direction {
-                Direction::Up => self.settle_up(self.after(&node)),
-                Direction::Down => self.settle_down(self.overlay.before(&node.key().key)),
-            };
+        self.ahead.pop();
+        if self.ahead.is_empty() {
+            self.fill();
         }
         Ok(())
     }

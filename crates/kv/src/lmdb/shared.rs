@@ -8,12 +8,14 @@ use std::thread::{self, Thread};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::LmdbOptions;
-use super::overlay::Overlay;
+use super::overlay::{Older, Overlay};
 use super::store::Store;
 use super::view::View;
 use crate::buffer::Changes;
 use crate::{KvError, Result};
 
+/// Changes that are entered while readers may not begin.
+const SMALL: usize = 64;
 /// The most yields before a flush.
 const GATHER_ROUNDS: u32 = 64;
 
@@ -48,7 +50,7 @@ pub(super) struct Core {
     pub(super) layers: RwLock<Layers>,
     /// Held by the one running writing closure.
     pub(super) writer: Mutex<()>,
-    /// The last transaction that new readers see. Written under `writer` and a read lock of `layers`.
+    /// The last transaction that new readers see. Written under `writer` and a lock of `layers`.
     visible: AtomicU64,
     /// Everything up to this transaction survives power loss. Written under `room`.
     flushed: AtomicU64,
@@ -101,11 +103,22 @@ impl Core {
         View::new(self, &self.layers.read(), self.visible(), None)
     }
 
-    /// Makes the changes of the one writer visible and returns their transaction.
+    /// Makes the changes of the one writer visible and returns their transaction. While few changes are entered no
+    /// reader begins; if none runs either (nobody else holds the overlay), they take the place of what was there, so a
+    /// counter that changes a million times between two flushes is one entry. Many changes are entered beside readers.
     pub(super) fn commit(&self, changes: Changes) -> u64 {
-        let layers = self.layers.read();
+        if changes.len() > SMALL {
+            let layers = self.layers.read();
+            return self.enter(&layers, changes, Older::Keep);
+        }
+        let layers = self.layers.write();
+        let unseen = Arc::strong_count(&layers.active) == 1;
+        self.enter(&layers, changes, if unseen { Older::Drop } else { Older::Keep })
+    }
+
+    fn enter(&self, layers: &Layers, changes: Changes, older: Older) -> u64 {
         let seq = self.visible() + 1;
-        layers.active.insert(changes, seq);
+        layers.active.insert(changes, seq, older);
         self.visible.store(seq, Ordering::Release);
         seq
     }

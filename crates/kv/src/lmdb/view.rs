@@ -8,6 +8,7 @@ use heed::{RoTxn, WithoutTls};
 use super::overlay::{Overlay, OverlaySource};
 use super::shared::{Core, Layers};
 use crate::buffer::{Buffer, MapSource};
+use crate::key::Key;
 use crate::limits::{check_key, counter};
 use crate::merge::{Direction, Source, merge};
 use crate::{Reader, Result, Visit, Writer};
@@ -35,6 +36,16 @@ impl<'e> View<'e> {
         Ok(self.txn.get_or_init(|| txn))
     }
 
+    fn lookup(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        if let Some(found) = self.active.get(key, self.seq) {
+            return Ok(found);
+        }
+        if let Some(found) = self.frozen.as_ref().and_then(|f| f.get(key, self.seq)) {
+            return Ok(found);
+        }
+        self.core.store.get(self.txn()?, key.bytes())
+    }
+
     fn walk(
         &self,
         mut upper: Option<MapSource<'_>>,
@@ -57,13 +68,7 @@ impl<'e> View<'e> {
 impl Reader for View<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
-        if let Some(found) = self.active.get(key, self.seq) {
-            return Ok(found);
-        }
-        if let Some(found) = self.frozen.as_ref().and_then(|f| f.get(key, self.seq)) {
-            return Ok(found);
-        }
-        self.core.store.get(self.txn()?, key)
+        self.lookup(&Key::new(key))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()> {
@@ -93,9 +98,11 @@ impl WriteTxn<'_> {
 
 impl Reader for WriteTxn<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.buffer.get(key) {
+        check_key(key)?;
+        let key = Key::new(key);
+        match self.buffer.get(&key) {
             Some(own) => Ok(own.map(<[u8]>::to_vec)),
-            None => self.view.get(key),
+            None => self.view.lookup(&key),
         }
     }
 
