@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 
 /// Floor of each crate, ground floor first. A crate that is not listed fails the check, so that a new room is placed
 /// on purpose. `xtask` and `sim` stand above everything, and nothing may depend on them.
@@ -46,14 +45,7 @@ struct Edge<'a> {
 
 /// Asks cargo for the workspace and gives one line per forbidden edge.
 pub fn check(root: &Path) -> Result<Vec<String>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version", "1"])
-        .current_dir(root)
-        .output()
-        .context("cargo metadata could not be started")?;
-    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    problems(&serde_json::from_slice(&output.stdout).context("output of cargo metadata")?)
+    problems(&crate::metadata(root, &["--no-deps"])?)
 }
 
 fn problems(metadata: &Value) -> Result<Vec<String>> {

@@ -1,17 +1,19 @@
-//! Checks of the repository itself: `cargo xtask layers` and `cargo xtask tidy`.
+//! Checks of the repository itself: `cargo xtask layers`, `licences` and `tidy`.
 #![forbid(unsafe_code)]
 
 mod functions;
 mod layers;
+mod licences;
 mod links;
 mod tidy;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 
-const HELP: &str = "usage: cargo xtask <layers | tidy>
+const HELP: &str = "usage: cargo xtask <layers | licences | tidy>
   layers  dependencies between the crates of the workspace go from higher floors to lower ones
+  licences  every dependency may be used under a licence that deny.toml allows, and comes from the registry
   tidy    lengths of files and functions, leftovers, links in the documentation
 Prints one line per problem; exit code 1 if there is any, 2 if the check itself could not run.";
 
@@ -31,10 +33,24 @@ fn main() -> ExitCode {
     }
 }
 
+/// What cargo knows of the workspace.
+fn metadata(root: &Path, options: &[&str]) -> Result<serde_json::Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = std::process::Command::new(cargo)
+        .args(["metadata", "--format-version", "1"])
+        .args(options)
+        .current_dir(root)
+        .output()
+        .context("cargo metadata could not be started")?;
+    anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("output of cargo metadata")
+}
+
 fn run(words: &[&str]) -> Result<Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     match words {
         ["layers"] => layers::check(&root),
+        ["licences"] => licences::check(&root),
         ["tidy"] => tidy::check(&root),
         _ => bail!(HELP),
     }
