@@ -3,7 +3,7 @@
 use super::library::Workers;
 use super::state::{CheckAsk, DriveSlot, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, recalls};
+use super::{Event, blocked, library, recalls};
 use crate::Node;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{
@@ -63,6 +63,12 @@ fn handle(node: &Arc<Node>, event: Event) {
                 let errand = Errand::Check { deep, answer: answer.clone() };
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
             }
+        }
+        Event::Inventory(elements) => {
+            if let Err(e) = library::enter_volumes(node, &elements) {
+                tracing::error!("new cartridges cannot be entered: {}", e.message);
+            }
+            node.archive.state.lock().elements = elements;
         }
         Event::Ended(ended) => finished(node, *ended),
         Event::Stop { graceful } => {

@@ -134,7 +134,7 @@ fn slot(no: DriveNo, element: &ElementView, drive: &Drive, progress: Arc<Progres
 }
 
 /// Cartridges that the catalogue has never seen are entered as unknown.
-fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
+pub fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
     for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()) {
         let fail = |e| refused(&format!("volume {barcode}"), &e);
         if node.catalog.volume(barcode).map_err(fail)?.is_none() {

@@ -65,6 +65,8 @@ pub enum Event {
     },
     /// Compare volumes with the catalogue.
     Check(CheckAsk),
+    /// The library was looked at anew.
+    Inventory(Vec<ElementView>),
     /// A drive finished its job.
     Ended(Box<Ended>),
     /// Stop: graceful finishes batches and writes indexes.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tape::{Blame, Changer, Drive, Mounted, TapeError};
+use tape::{Blame, Changer, Drive, Fault, Mounted, TapeError};
 use types::*;
 
 /// Before work is tried again that failed through no fault of volume or drive.
@@ -154,8 +154,7 @@ impl Worker {
     }
 
     fn fetch(&self, drive: &mut Drive, volume: Barcode, from: u16, orders: &Receiver<Order>) {
-        let taken = self.robot.lock().move_medium(from, self.element);
-        if let Err(e) = taken {
+        if let Err(e) = self.carry(from, self.element) {
             return self.ended(volume, None, Err(e));
         }
         let moved = Some((from, self.element));
@@ -201,6 +200,23 @@ impl Worker {
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
     }
 
+    /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the
+    /// robot; when cartridges are not where they were thought to be, everybody learns where they are.
+    fn carry(&self, from: u16, to: u16) -> Result<(), TapeError> {
+        let mut robot = self.robot.lock();
+        let Err(mut e) = robot.move_medium(from, to) else { return Ok(()) };
+        match e.fault {
+            Fault::Prevented => e.blame = Blame::Drive,
+            Fault::SourceEmpty | Fault::DestinationFull => {
+                if let Ok(elements) = robot.inventory() {
+                    self.node.archive.send(Event::Inventory(elements));
+                }
+            }
+            _ => {}
+        }
+        Err(e)
+    }
+
     /// The volume could not be mounted again: whoever waits for the job is told.
     fn not_started(&self, volume: Barcode, job: Job, e: TapeError) {
         let mut failed = Vec::new();
@@ -226,7 +242,7 @@ impl Worker {
         if let Err(e) = unloaded {
             return self.ended(volume, None, Err(e));
         }
-        let moved = self.robot.lock().move_medium(self.element, to);
+        let moved = self.carry(self.element, to);
         let put = moved.is_ok().then_some((self.element, to));
         self.ended(volume, put, moved.map(|()| Done::Unmounted));
     }

@@ -112,7 +112,8 @@ impl Bed {
     }
 
     pub fn read_at(&self, handle: Handle, offset: u64, len: u32) -> Result<Vec<u8>, FsError> {
-        self.begin_read(handle, offset, len).1.recv_timeout(PATIENCE).expect("a read ends")
+        let (_, got) = self.begin_read(handle, offset, len);
+        got.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("a read ends: {e}; status {:#?}", self.status()))
     }
 
     /// Opens for reading, reads the first byte, closes: an error of the recall shows here.

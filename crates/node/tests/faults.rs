@@ -1,0 +1,197 @@
+//! Cartridges, drives and the robot fail: another copy or drive serves, the failing part is named, nothing is lost.
+
+mod support;
+
+use node::Size;
+use support::{Bed, pattern};
+use types::*;
+use vtl::Fault;
+use wire::Call;
+
+/// Where copy `n` of a file lies: volume and first block.
+fn place(bed: &Bed, path: &str, n: usize) -> (Barcode, u64) {
+    let view = bed.stat(path);
+    let version = view.file.unwrap().version;
+    let newest = view.versions.iter().find(|v| v.version == version).unwrap();
+    let segment = &newest.copies[n].segments[0];
+    (segment.volume.clone(), segment.extents[0].start_block)
+}
+
+fn unreadable(bed: &Bed, path: &str, copy: usize) -> Barcode {
+    let (volume, block) = place(bed, path, copy);
+    let barcode = volume.to_string();
+    bed.node.virtual_library().inject(Fault::ReadError { barcode, partition: 1, block });
+    volume
+}
+
+#[test]
+fn a_bad_spot_on_one_copy_is_read_from_the_other() {
+    let bed = Bed::new();
+    let data = pattern(900_000, 1);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    let bad: Vec<Barcode> = (0..2).map(|copy| unreadable(&bed, "/f", copy)).collect();
+    // Whichever copy is chosen first: heal the other one.
+    bed.node.virtual_library().clear_faults();
+    unreadable(&bed, "/f", 0);
+    assert_eq!(bed.read(ino), data);
+    bed.settle();
+    bed.purge("/f");
+    bed.node.virtual_library().clear_faults();
+    unreadable(&bed, "/f", 1);
+    assert_eq!(bed.read(ino), data);
+    let suspect = |v: &&Barcode| bed.volume(v).state == VolumeState::Suspect;
+    let suspects: Vec<&Barcode> = bad.iter().filter(suspect).collect();
+    assert!(!suspects.is_empty());
+    for volume in suspects {
+        assert!(bed.volume(volume).reason.contains(volume.as_str()), "{}", bed.volume(volume).reason);
+    }
+}
+
+#[test]
+fn when_both_copies_are_bad_the_read_fails_and_both_reasons_are_named() {
+    let bed = Bed::new();
+    let data = pattern(100_000, 2);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    let bad: Vec<Barcode> = (0..2).map(|copy| unreadable(&bed, "/f", copy)).collect();
+    assert_eq!(bed.probe(ino), Err(FsError::Io));
+    let request = bed.act(Call::Stage(bed.one("/f")));
+    assert_eq!(request.state, RequestState::Failed);
+    let [ItemState::Failed(why)] = &bed.items(request.id)[..] else { panic!("no reason") };
+    for volume in &bad {
+        assert!(why.contains(volume.as_str()), "{why}");
+    }
+    bed.node.virtual_library().clear_faults();
+    assert_eq!(bed.read(ino), data, "nothing was lost");
+}
+
+#[test]
+fn another_drive_serves_when_one_dies() {
+    for answers in [true, false] {
+        let bed = Bed::new();
+        let data = pattern(300_000, 3);
+        let ino = bed.write("f", &data);
+        bed.migrate_and_purge();
+        bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+        bed.node.virtual_library().inject(Fault::DriveDead { drive: 0, answers });
+        assert_eq!(bed.read(ino), data);
+        bed.settle();
+        bed.write("g", &data);
+        let request = bed.begin(Call::Migrate(bed.one("/g"))).request;
+        assert_eq!(bed.wait(request.id).state, RequestState::Done);
+        let drives = bed.drives();
+        let DriveStatus::Suspect(why) = &drives[0].status else { panic!("{drives:?}") };
+        assert!(!why.is_empty() && !matches!(drives[1].status, DriveStatus::Suspect(_)), "{drives:?}");
+        assert!(!bed.status().warnings.is_empty());
+    }
+}
+
+#[test]
+fn a_file_of_one_copy_is_read_in_the_other_drive() {
+    let bed = Bed::with(|c| {
+        c.classes[0].copies.truncate(1);
+        c.tape.idle_unmount_s = 0;
+    });
+    let data = pattern(300_000, 3);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    // Dead while it is empty: the cartridge never gets stuck in it.
+    bed.node.virtual_library().inject(Fault::DriveDead { drive: 0, answers: true });
+    let result = bed.probe(ino);
+    if result.is_err() {
+        // It was caught in the dead drive: said, not waited for.
+        assert_eq!(result, Err(FsError::Io));
+        let volume = bed.volumes_of("/f").remove(0);
+        assert!(bed.status().warnings.iter().any(|w| w.contains(volume.as_str())));
+        return;
+    }
+    assert_eq!(bed.read(ino), data);
+}
+
+#[test]
+fn no_drive_left_is_an_error_not_a_wait() {
+    let bed = Bed::new();
+    let ino = bed.write("f", &pattern(1000, 3));
+    bed.migrate_and_purge();
+    for drive in 0..2 {
+        bed.node.virtual_library().inject(Fault::DriveDead { drive, answers: true });
+    }
+    assert_eq!(bed.probe(ino), Err(FsError::Io));
+    let request = bed.act(Call::Stage(bed.one("/f")));
+    assert_eq!(request.state, RequestState::Failed);
+    let report = bed.check(true);
+    assert!(report.findings.iter().any(|f| f.serious), "{report:?}");
+    bed.node.stop(true);
+}
+
+#[test]
+fn a_stuck_robot_is_named_and_work_goes_on_when_it_moves_again() {
+    let bed = Bed::new();
+    let data = pattern(1000, 4);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    bed.node.virtual_library().inject(Fault::RobotStuck);
+    let opened = bed.open(ino, support::READ);
+    let (_, got) = bed.begin_read(opened.handle, 0, 1000);
+    bed.until("the robot is named", |b| b.status().warnings.iter().any(|w| w.contains("moving")));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let errors: u64 = bed.drives().iter().map(|d| d.errors).sum();
+    assert!(errors < 5, "{errors} attempts within a moment");
+    use types::api::FileApi;
+    bed.node.virtual_library().clear_faults();
+    assert_eq!(got.recv_timeout(support::PATIENCE).unwrap().unwrap(), data);
+    bed.node.release(opened.handle);
+    bed.settle();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+}
+
+#[test]
+fn a_robot_that_stays_stuck_does_not_keep_the_node_from_stopping() {
+    let bed = Bed::new();
+    bed.write("f", &pattern(1000, 4));
+    let request = bed.act(Call::Migrate(bed.all()));
+    assert_eq!(request.state, RequestState::Done);
+    bed.node.virtual_library().inject(Fault::RobotStuck);
+    let begun = std::time::Instant::now();
+    bed.node.stop(true);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_volume_that_ends_early_is_continued_on_the_next() {
+    let bed = Bed::with(|c| c.library.cartridge_capacity = Size::mib(32));
+    for barcode in bed.node.virtual_library().contents().into_iter().map(|(_, b)| b) {
+        bed.node.virtual_library().inject(Fault::EarlyEnd { barcode, bytes: 6 << 20 });
+    }
+    let files: Vec<(Ino, Vec<u8>)> = (0..4)
+        .map(|i| (bed.write(&format!("f{i}"), &pattern(2_500_000, i)), pattern(2_500_000, i)))
+        .collect();
+    bed.migrate_and_purge();
+    bed.node.virtual_library().clear_faults();
+    for (ino, data) in &files {
+        assert!(bed.read(*ino) == *data);
+    }
+    bed.settle();
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn a_write_error_makes_the_volume_suspect_and_the_copy_goes_elsewhere() {
+    let bed = Bed::new();
+    bed.write("first", &pattern(1000, 1));
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let (volume, block) = place(&bed, "/first", 0);
+    for block in block..block + 60 {
+        let barcode = volume.to_string();
+        bed.node.virtual_library().inject(Fault::WriteError { barcode, partition: 1, block });
+    }
+    let data = pattern(2_000_000, 9);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    assert_eq!(bed.volume(&volume).state, VolumeState::Suspect);
+    assert!(!bed.volumes_of("/f").contains(&volume));
+    assert!(bed.read(ino) == data);
+}
