@@ -92,7 +92,7 @@ fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Resu
     if staging.outcome().is_some() {
         return Err(Trouble::Dropped);
     }
-    let fd = object_of(worker, staging)?;
+    let fd = object_of(worker, staging, segment)?;
     let end = segment.file_offset + segment.length;
     let mut hash = FileHash::new();
     let mut at = segment.file_offset;
@@ -136,7 +136,7 @@ fn store(
 }
 
 /// The object that a recall fills; taken from the stock at its first segment, with space reserved.
-fn object_of(worker: &Worker, staging: &Arc<Staging>) -> Result<Arc<OwnedFd>, Trouble> {
+fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Result<Arc<OwnedFd>, Trouble> {
     let node = &worker.node;
     let begun = staging.begin(|| {
         node.space.reserve(node, staging.size).map_err(|_| match node.archive.halted() {
@@ -145,7 +145,13 @@ fn object_of(worker: &Worker, staging: &Arc<Staging>) -> Result<Arc<OwnedFd>, Tr
         })?;
         let taken = node.objects.take(&node.catalog, &node.disk);
         let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;
-        if let Err(e) = node.disk.set_len(&fd, staging.size) {
+        // Dense files get their blocks in one piece, and a full disk shows before the first byte is read.
+        let data: u64 = segment.extents.iter().map(|e| e.byte_count).sum();
+        let dense = data == staging.size && data > 0;
+        let sized = node.disk.set_len(&fd, staging.size).and_then(|()| {
+            if dense { node.disk.preallocate(&fd, 0, staging.size).map(drop) } else { Ok(()) }
+        });
+        if let Err(e) = sized {
             node.objects.settle(object);
             return Err(Trouble::Disk(e.to_string()));
         }
