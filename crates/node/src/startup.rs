@@ -35,6 +35,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
     if fresh {
         first_settings(&catalog, &config)?;
+        give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
     let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
@@ -160,6 +161,13 @@ fn check_format(state: &Path, text: &str) -> Result<(), Failure> {
         _ => format!("has a marker file `format` that is not ours ({:?}); nothing was changed", text.trim()),
     };
     Err(failure(ErrorClass::Invalid, format!("state directory {} {problem}", state.display())))
+}
+
+/// A node that an ordinary user starts is his: so is the root of its namespace.
+fn give_root(catalog: &Catalog, uid: u32) -> Result<(), Failure> {
+    let owner = SetAttr { uid: Some(uid), ..SetAttr::default() };
+    let given = catalog.setattr(&Cx::admin(crate::now()), Ino::ROOT, &owner);
+    given.map(drop).map_err(|e| refused("the root directory", &e))
 }
 
 /// Pools and classes of the configuration; afterwards operators change them by command.

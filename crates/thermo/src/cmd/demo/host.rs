@@ -106,7 +106,7 @@ impl Host {
         match tried {
             Ok(path) => Ok(Way::Mount(path.into())),
             Err(why) => {
-                ui.say(format!("   No mount: {why}"))?;
+                ui.say(format!("   No mount: {why}. Mounting needs root and /dev/fuse."))?;
                 ui.say("   Going on without it: files go in and out through `thermo put` and `thermo get`.")?;
                 Ok(self.by_socket())
             }
@@ -116,6 +116,11 @@ impl Host {
     fn by_socket(&self) -> Way {
         Way::Socket { socket: self.socket.clone(), scratch: self.dir.join("scratch") }
     }
+}
+
+/// Whether a mount is likely to be allowed.
+pub fn may_mount() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists()
 }
 
 fn configuration(plan: &Plan) -> String {

@@ -21,6 +21,7 @@ use plan::{Plan, Wish};
 use std::path::{Path, PathBuf};
 use steps::Show;
 use ui::{Amount, Ui};
+use way::Way;
 
 /// Show the main job on real files: copy in, migrate to two copies, purge, read back, compare
 #[derive(Debug, clap::Args)]
@@ -65,7 +66,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let host = Host::new(state_dir(context))?;
     let mount = args.mount.clone().unwrap_or_else(|| "/mnt/thermo-demo".into());
     let mount = (!args.no_mount).then_some(mount);
-    if args.fresh {
+    if args.fresh && host.exists() {
         ui.say("Removing the node of the earlier demonstration.")?;
         host.remove()?;
     }
@@ -77,22 +78,27 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let chosen = source::choose(&args.tree, &forbidden)?;
     ui.say(format!("Tree to copy: {}, and a directory of odd names made on the spot.", chosen.note))?;
     let mut roots = chosen.roots;
-    let work = tempfile_dir()?;
-    roots.push(odd_files(&ui, &work)?);
+    let work = Work::new()?;
+    roots.push(odd_files(&ui, &work.0)?);
     let original = originals(&mut ui, &roots)?;
-    let status = if again { Some(host.up()?) } else { None };
-    if again {
-        ui.say(format!("The node of the earlier demonstration in {} is used again.", host.dir.display()))?;
-        steps::make_room(&ui, &host, mount.as_deref())?;
-    }
-    let plan = sizes(&ui, &args, &host, &original, status.as_ref(), mount.is_none())?;
+    let way = if again { Some(reuse(&ui, &host, mount.as_deref())?) } else { None };
+    let plan = sizes(&ui, &args, &host, &original, way.as_ref())?;
     if !again {
         host.prepare(&plan)?;
     }
     let mut show = Show { ui, host, roots, original, plan, mount };
-    let differences = show.run();
-    let _ = std::fs::remove_dir_all(&work);
-    show.finish(context, differences?, args.down)
+    let outcome = show.run(way)?;
+    drop(work);
+    show.finish(context, outcome, args.down)
+}
+
+/// The node of an earlier demonstration, emptied.
+fn reuse(ui: &Ui, host: &Host, mount: Option<&Path>) -> Result<Way> {
+    let status = host.up()?;
+    ui.say(format!("The node of the earlier demonstration in {} is used again.", host.dir.display()))?;
+    let way = host.way(ui, mount, &status)?;
+    steps::make_room(ui, host, &way)?;
+    Ok(way)
 }
 
 fn state_dir(context: &Context) -> PathBuf {
@@ -104,11 +110,21 @@ fn state_dir(context: &Context) -> PathBuf {
     dir.into()
 }
 
-/// A new directory for what is made on the spot.
-fn tempfile_dir() -> Result<PathBuf> {
-    let dir = std::env::temp_dir().join(format!("thermo-demo-{}", std::process::id()));
-    std::fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
-    Ok(dir)
+/// A directory for what is made on the spot, removed at the end.
+struct Work(PathBuf);
+
+impl Work {
+    fn new() -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("thermo-demo-{}", std::process::id()));
+        std::fs::create_dir(&dir).with_context(|| format!("making {}", dir.display()))?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 fn odd_files(ui: &Ui, work: &Path) -> Result<PathBuf> {
@@ -137,14 +153,12 @@ fn originals(ui: &mut Ui, roots: &[PathBuf]) -> Result<Manifest> {
     })
 }
 
-fn sizes(
-    ui: &Ui,
-    args: &Args,
-    host: &Host,
-    original: &Manifest,
-    status: Option<&types::StatusView>,
-    scratch: bool,
-) -> Result<Plan> {
+fn sizes(ui: &Ui, args: &Args, host: &Host, original: &Manifest, way: Option<&Way>) -> Result<Plan> {
+    let scratch = match way {
+        Some(way) => matches!(way, Way::Socket { .. }),
+        None => args.no_mount || !host::may_mount(),
+    };
+    let existing = way.map(|_| steps::existing(host)).transpose()?;
     let count = |kind| original.values().filter(|e| e.kind == kind).count();
     let links = original.values().filter(|e| e.same_as.is_some()).count();
     let empty = manifest::files(original).filter(|(_, e)| e.size == 0).count();
@@ -153,8 +167,8 @@ fn sizes(
         tree_bytes: manifest::files(original).map(|(_, e)| e.size).sum(),
         tree_files: original.len() as u64,
         free: host.free()?,
-        disk_pool: args.disk_pool.or(status.map(|s| s.disk.capacity)),
-        cartridge: args.cartridge.or(steps::cartridge(host, status)?),
+        disk_pool: args.disk_pool.or(existing.map(|(pool, _)| pool)),
+        cartridge: args.cartridge.or(existing.and_then(|(_, cartridge)| cartridge)),
         scratch,
     };
     ui.say(format!(

@@ -50,19 +50,18 @@ pub fn place(roots: &[PathBuf], name: &Path) -> PathBuf {
     parent.join(name)
 }
 
-/// Capacity of the cartridges of a node that runs already.
-pub fn cartridge(host: &Host, status: Option<&StatusView>) -> Result<Option<u64>> {
-    if status.is_none() {
-        return Ok(None);
-    }
-    let volumes: Vec<VolumeView> = Connection::open(&host.socket)?.ask(&Call::Volumes)?;
-    Ok(volumes.iter().map(|v| v.volume.capacity).filter(|&c| c > 0).min())
+/// Capacity of the disk tier and of the cartridges of a node that runs already (bytes).
+pub fn existing(host: &Host) -> Result<(u64, Option<u64>)> {
+    let mut node = Connection::open(&host.socket)?;
+    let status: StatusView = node.ask(&Call::Status)?;
+    let volumes: Vec<VolumeView> = node.ask(&Call::Volumes)?;
+    let cartridge = volumes.iter().map(|v| v.volume.capacity).filter(|&c| c > 0).min();
+    Ok((status.disk.capacity, cartridge))
 }
 
 /// Removes what an earlier demonstration copied in, and blanks cartridges on which nothing else is.
-pub fn make_room(ui: &Ui, host: &Host, mount: Option<&Path>) -> Result<()> {
-    let status: StatusView = Connection::open(&host.socket)?.ask(&Call::Status)?;
-    host.way(ui, mount, &status)?.clean()?;
+pub fn make_room(ui: &Ui, host: &Host, way: &Way) -> Result<()> {
+    way.clean()?;
     let volumes: Vec<VolumeView> = Connection::open(&host.socket)?.ask(&Call::Volumes)?;
     let unused = |v: &&VolumeView| v.volume.files > 0 && v.volume.live_files == 0;
     let unused: Vec<_> = volumes.iter().filter(unused).map(|v| v.volume.barcode.clone()).collect();
@@ -79,9 +78,12 @@ pub fn make_room(ui: &Ui, host: &Host, mount: Option<&Path>) -> Result<()> {
 
 impl Show {
     /// All steps.
-    pub fn run(&mut self) -> Result<Outcome> {
+    pub fn run(&mut self, way: Option<Way>) -> Result<Outcome> {
         let status = self.host.up()?;
-        let way = self.host.way(&self.ui, self.mount.as_deref(), &status)?;
+        let way = match way {
+            Some(way) => way,
+            None => self.host.way(&self.ui, self.mount.as_deref(), &status)?,
+        };
         way.clean()?;
         if let Way::Mount(mount) = &way {
             self.ui.say(format!(
