@@ -146,6 +146,13 @@ impl Bed {
         }
     }
 
+    pub fn volumes(&self) -> Vec<Volume> {
+        match self.call(Call::Volumes) {
+            Reply::Volumes(views) => views.into_iter().map(|v| v.volume).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn drives(&self) -> Vec<DriveView> {
         match self.call(Call::Drives) {
             Reply::Drives(drives) => drives,
