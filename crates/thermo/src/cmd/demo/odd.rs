@@ -68,7 +68,7 @@ pub fn make(dir: &Path) -> Result<Vec<&'static str>> {
 
 fn modes_and_times(dir: &Path) -> Result<()> {
     // Only root can read back what nobody may read.
-    let closed = if rustix::process::geteuid().is_root() { 0o000 } else { 0o400 };
+    let closed = if rustix::process::geteuid().is_root() { 0o000 } else { 0o600 };
     for (name, mode) in [("setuid", 0o4755), ("setgid", 0o2755), ("no permissions", closed), ("sub", 0o1777)]
     {
         let path = dir.join(name);
