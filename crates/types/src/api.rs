@@ -1,9 +1,9 @@
 //! What every gateway sees: names and bytes, whether the node is in this process or elsewhere. The node implements it;
 //! the `client` room offers it to gateways.
 
+use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, RenameMode, SetAttr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, RenameMode, SetAttr};
 
 /// Result of a file operation.
 pub type FsResult<T> = Result<T, FsError>;

@@ -118,9 +118,13 @@ impl FsError {
         match self {
             E::NotFound | E::NoAttribute | E::NoData | E::Stale | E::BadHandle => ErrorClass::NotFound,
             E::Exists => ErrorClass::Exists,
-            E::NotADirectory | E::IsADirectory | E::NotEmpty | E::TooManyLinks | E::Loop => ErrorClass::Namespace,
+            E::NotADirectory | E::IsADirectory | E::NotEmpty | E::TooManyLinks | E::Loop => {
+                ErrorClass::Namespace
+            }
             E::AccessDenied | E::NotPermitted | E::ReadOnly => ErrorClass::Denied,
-            E::Invalid | E::NameTooLong | E::TooBig | E::FileTooLarge | E::NotSupported => ErrorClass::Invalid,
+            E::Invalid | E::NameTooLong | E::TooBig | E::FileTooLarge | E::NotSupported => {
+                ErrorClass::Invalid
+            }
             E::NoSpace => ErrorClass::NoSpace,
             E::Busy => ErrorClass::Busy,
             E::WouldBlock | E::Interrupted => ErrorClass::Retry,
