@@ -104,7 +104,9 @@ fn signals_end_the_wait() {
     let Some(f) = fixture() else { return };
     let (path, ino) = f.offline_file("tape", b"never");
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
-        let mut cat = Command::new("cat").arg(&path).stdout(Stdio::null()).spawn().unwrap();
+        // Whoever runs the tests in the background may have SIGINT ignored, and children inherit that.
+        let mut cat = Command::new("env");
+        let mut cat = cat.args(["--default-signal", "cat"]).arg(&path).stdout(Stdio::null()).spawn().unwrap();
         eventually("cat waits", || f.api.waiting(ino) == 1);
         let start = Instant::now();
         kill(&cat, signal);
