@@ -39,7 +39,7 @@ fn victim() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let bed = Bed { node: Node::start(small(dir.as_ref())).unwrap(), dir: tempfile::tempdir().unwrap() };
     match std::env::var(WORK).unwrap().as_str() {
-        "write" => (0..).for_each(|i| write_synced(&bed.node, i)),
+        "write" => (0..1_000_000).for_each(|i| write_synced(&bed.node, i)),
         "migrate" => {
             (0..30).for_each(|i| write_synced(&bed.node, i));
             bed.begin(Call::Migrate(bed.all()));

@@ -90,6 +90,8 @@ pub fn finish_item(
     if item.state != ItemState::Pending || state == ItemState::Pending || !is_open(&request) {
         return Ok(request);
     }
+    request.state = RequestState::Active;
+    request.started.get_or_insert(now);
     request.files_done += 1;
     request.bytes_done = request.bytes_done.saturating_add(bytes);
     if let ItemState::Failed(why) = &state {

@@ -99,7 +99,11 @@ impl Node {
             (request.state, request.finished) = (RequestState::Done, Some(crate::now()));
             request.message = "no blank volume is in the library".into();
         }
-        let request = self.catalog.create_request(&request, &[]).map_err(|e| refused("label", &e))?;
+        // The catalogue counts items, and volumes are not items.
+        let total = request.files_total;
+        let made = self.catalog.create_request(&request, &[]);
+        let counted = made.and_then(|r| self.catalog.update_request(r.id, &mut |r| r.files_total = total));
+        let request = counted.map_err(|e| refused("label", &e))?;
         self.catalog.sync().map_err(|e| refused("label", &e))?;
         self.archive.send(Event::Label { request: request.id, volumes, pool, force });
         Ok(request)

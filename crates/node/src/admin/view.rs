@@ -32,11 +32,14 @@ impl Node {
         }
     }
 
-    pub(super) fn request_view(&self, request: Request) -> RequestView {
+    pub(super) fn request_view(&self, mut request: Request) -> RequestView {
         let open = matches!(request.state, RequestState::Queued | RequestState::Active);
         let moving = if open { self.moving(&request) } else { Moving::default() };
         let bytes_moved =
             (request.bytes_done + moving.bytes).min(request.bytes_total.max(request.bytes_done));
+        if request.state == RequestState::Queued && bytes_moved > 0 {
+            request.state = RequestState::Active;
+        }
         let percent = match request.state {
             RequestState::Done => 100,
             _ if request.bytes_total > 0 => percent(bytes_moved, request.bytes_total).min(99),

@@ -142,6 +142,9 @@ impl crate::Node {
         let now = crate::now();
         let told = self.catalog.update_request(id, &mut |r| {
             r.started.get_or_insert(now);
+            if r.state == RequestState::Queued {
+                r.state = RequestState::Active;
+            }
             r.files_done += 1;
             r.files_failed += u64::from(failed.is_some());
             if let Some(why) = &failed {

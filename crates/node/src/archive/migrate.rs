@@ -126,6 +126,7 @@ impl Turn<'_> {
                     tracing::debug!("inode {} is not migrated now: {why}", item.ino);
                     self.worker.node.writes.finish(&item, false, crate::now());
                     self.worker.node.finish_migrated(item.ino);
+                    self.worker.node.migrate_again(item.ino);
                 }
                 Err(Skip::Tape(e)) => {
                     self.worker.node.writes.put_back(self.pool, item);

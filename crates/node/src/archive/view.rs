@@ -1,6 +1,7 @@
 //! What others may see of the archive service: drives, library, progress, estimates.
 
-use super::{Archive, state::State};
+use super::Archive;
+use super::state::{QueuedSegment, State};
 use sched::{Limits, Mechanics, SchedView};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -86,9 +87,7 @@ impl State {
 
     fn doing(&self, files: &[Ino]) -> String {
         let Some(ino) = files.iter().find(|ino| self.files.contains_key(ino)) else { return String::new() };
-        let Some(queued) = self.segments.values().find(|s| s.ino == *ino) else {
-            return "being read".into();
-        };
+        let Some((_, queued)) = self.queued(*ino).next() else { return "being read".into() };
         let volume = &queued.segment.volume;
         let want = sched::Want::Recall(volume.clone());
         match self.blocked.iter().find(|b| b.want == want) {
@@ -100,8 +99,31 @@ impl State {
         }
     }
 
+    /// A file's segments that wait for a drive.
+    fn queued(&self, ino: Ino) -> impl Iterator<Item = (u64, &QueuedSegment)> {
+        let ids = self.files.get(&ino).map_or(&[][..], |r| &r.queued[..]);
+        ids.iter().filter_map(|id| Some((*id, self.segments.get(id)?)))
+    }
+
     /// Seconds until the last of these files is whole, and the queue position of the first.
     fn eta(&self, files: &[Ino]) -> Option<(u64, u64)> {
+        let left: u64 = files
+            .iter()
+            .filter(|ino| self.queued(**ino).next().is_none())
+            .filter_map(|ino| self.files.get(ino))
+            .map(|r| r.task.staging.size - r.task.staging.arrived_bytes())
+            .sum();
+        let reading = self.drives.values().filter(|d| d.status == DriveStatus::Recalling);
+        let rate: u64 = reading.map(|d| d.progress.rate()).sum();
+        let in_drives = (left > 0 && rate > 0).then(|| left.div_ceil(rate));
+        match (in_drives, self.eta_of_queued(files)) {
+            (Some(first), Some((then, position))) => Some((first + then, position)),
+            (Some(first), None) => Some((first, 0)),
+            (None, queued) => queued,
+        }
+    }
+
+    fn eta_of_queued(&self, files: &[Ino]) -> Option<(u64, u64)> {
         let drives: Vec<sched::Drive> = self.drives.values().map(super::events::sched_drive).collect();
         let (writes, volumes) = (BTreeMap::new(), BTreeMap::new());
         let (limits, mechanics) = (Limits::default(), Mechanics::default());
@@ -117,8 +139,15 @@ impl State {
             limits: &limits,
             mechanics: &mechanics,
         };
-        let wanted = self.segments.iter().filter(|(_, s)| files.contains(&s.ino));
-        let estimates = wanted.filter_map(|(id, s)| sched::estimate(&view, &s.segment.volume, *id));
+        // A pass goes forward: the first and the last segment on a volume tell of all between them.
+        let mut ends: BTreeMap<&Barcode, [(u64, u64); 2]> = BTreeMap::new();
+        for (id, s) in files.iter().flat_map(|ino| self.queued(*ino)) {
+            let at = (s.segment.extents.first().map_or(0, |e| e.start_block), id);
+            let [first, last] = ends.entry(&s.segment.volume).or_insert([at, at]);
+            (*first, *last) = ((*first).min(at), (*last).max(at));
+        }
+        let wanted = ends.iter().flat_map(|(volume, ends)| ends.iter().map(move |(_, id)| (*volume, *id)));
+        let estimates = wanted.filter_map(|(volume, id)| sched::estimate(&view, volume, id));
         let best = estimates.fold(None, |acc: Option<(f64, u64)>, e| {
             let (finish, position) = acc.unwrap_or((0.0, u64::MAX));
             Some((finish.max(e.finish_s), position.min(e.position + e.volumes_ahead)))

@@ -110,7 +110,7 @@ fn compare(
         if worker.node.archive.halted() {
             break;
         }
-        read_back(worker, mounted, &file, checked)?;
+        read_back(worker, mounted, barcode, &file, checked)?;
     }
     Ok(0)
 }
@@ -144,6 +144,7 @@ fn compare_entry(
 fn read_back(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
     file: &TapeFile,
     checked: &mut Checked,
 ) -> Result<(), TapeError> {
@@ -161,6 +162,7 @@ fn read_back(
     if whole && file.digest.is_some() && found != file.digest {
         let path = String::from_utf8_lossy(&file.path).into_owned();
         let problem = format!("inode {} copy {}: the bytes on tape have another digest", file.ino, file.copy);
+        distrust(worker, barcode, &problem);
         checked.findings.push(serious(
             path,
             problem,
@@ -168,4 +170,19 @@ fn read_back(
         ));
     }
     Ok(())
+}
+
+/// Readers get bytes before a digest can be compared: from now on the other copies are preferred.
+fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
+    let now = crate::now();
+    let noted = worker.node.catalog.update_volume(barcode, &mut |v| {
+        v.errors += 1;
+        if matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::ReadOnly) {
+            (v.state, v.since) = (VolumeState::Suspect, now);
+            v.reason = format!("volume {barcode}: {problem}; replace it");
+        }
+    });
+    if let Err(e) = noted {
+        tracing::error!("volume {barcode}: {problem}; this cannot be recorded: {e}");
+    }
 }

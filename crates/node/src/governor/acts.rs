@@ -5,10 +5,13 @@ use crate::Node;
 use crate::error::fs_error;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use types::{FsError, Ino, ItemState, PoolName, RequestId, RequestKind, Time};
 
 /// Files of a request looked at in one go.
 const PAGE: usize = 2_000;
+/// Longer than what the write queue refuses to take a file again that could not be copied.
+const AGAIN_AFTER: Duration = Duration::from_millis(2_500);
 
 impl Node {
     /// Puts files of open migrate requests into the write queues, as far as there is room; returns how many copies.
@@ -18,7 +21,7 @@ impl Node {
         let open: Vec<RequestId> =
             open.into_iter().filter(|r| r.kind == RequestKind::Migrate).map(|r| r.id).collect();
         self.governor.cursors.lock().retain(|id, _| open.contains(id));
-        let mut queued = 0;
+        let mut queued = self.push_again(&open, now)?;
         for id in open {
             while self.writes.len() < QUEUE_LIMIT {
                 let after = self.governor.cursors.lock().get(&id).copied().unwrap_or(Ino(0));
@@ -30,6 +33,29 @@ impl Node {
             }
         }
         Ok(queued)
+    }
+
+    /// A file was not copied when its turn came: requests that wait for it try again later.
+    pub(crate) fn migrate_again(&self, ino: Ino) {
+        self.governor.again.lock().insert(ino, crate::now().plus(AGAIN_AFTER));
+    }
+
+    fn push_again(&self, open: &[RequestId], now: Time) -> Result<usize, FsError> {
+        let due: Vec<Ino> = {
+            let mut again = self.governor.again.lock();
+            let due = again.iter().filter(|(_, at)| **at <= now).map(|(ino, _)| *ino).collect();
+            again.retain(|_, at| *at > now);
+            due
+        };
+        let mut wanted = Vec::new();
+        for ino in due {
+            let ids =
+                self.catalog.requests_for(ino).map_err(|e| fs_error("continue a migrate request", &e))?;
+            if ids.iter().any(|id| open.contains(id)) {
+                wanted.push(ino);
+            }
+        }
+        self.push_files(wanted.into_iter(), now)
     }
 
     fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<usize, FsError> {

@@ -28,6 +28,8 @@ pub struct Governor {
     stop: AtomicBool,
     /// How far each migrate request has been put into the write queues.
     cursors: Mutex<HashMap<RequestId, Ino>>,
+    /// Files that could not be copied when their turn came, and when they are looked at again.
+    again: Mutex<HashMap<Ino, Time>>,
 }
 
 impl Governor {

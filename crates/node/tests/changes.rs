@@ -1,0 +1,122 @@
+//! Files that change while they are copied, and requests about them.
+
+mod support;
+
+use node::Size;
+use std::os::fd::AsFd;
+use support::{Bed, WRITE, pattern};
+use types::api::FileApi;
+use types::*;
+use wire::Call;
+
+const MB: usize = 1 << 20;
+
+fn slow() -> Bed {
+    Bed::with(|c| {
+        c.library.drive_rate = Size(4 << 20);
+        c.tape.block_size = Size(64 << 10);
+    })
+}
+
+#[test]
+fn a_file_that_keeps_changing_is_copied_in_its_last_state() {
+    let bed = Bed::new();
+    let ino = bed.write("f", &pattern(2 * MB, 1));
+    let request = bed.begin(Call::Migrate(bed.one("/f"))).request;
+    let mut data = Vec::new();
+    for round in 2..60 {
+        data = pattern(2 * MB, round);
+        let opened = bed.open(ino, WRITE);
+        let fd = opened.backing.as_ref().expect("direct");
+        rustix::io::pwrite(fd.as_fd(), &data, 0).unwrap();
+        bed.node.release(opened.handle);
+        std::thread::sleep(std::time::Duration::from_millis(round));
+    }
+    let ended = bed.wait(request.id);
+    assert_eq!(ended.state, RequestState::Done, "{ended:?}");
+    bed.act(Call::Migrate(bed.one("/f")));
+    bed.purge("/f");
+    assert!(bed.read(ino) == data);
+    bed.settle();
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn a_file_open_for_writing_is_not_copied_until_it_is_closed() {
+    let bed = Bed::new();
+    let ino = bed.write("f", &pattern(1000, 1));
+    let opened = bed.open(ino, WRITE);
+    let request = bed.begin(Call::Migrate(bed.all())).request;
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    assert_eq!(bed.stat("/f").file.unwrap().copies, []);
+    bed.node.release(opened.handle);
+    assert_eq!(bed.wait(request.id).state, RequestState::Done);
+    assert_eq!(bed.stat("/f").residency, Some(Residency::Dual));
+}
+
+#[test]
+fn a_request_shows_what_it_does_and_two_of_them_share_a_recall() {
+    let bed = slow();
+    for i in 0..4 {
+        bed.write(&format!("f{i}"), &pattern(2 * MB, i));
+    }
+    bed.migrate_and_purge();
+    let first = bed.begin(Call::Stage(bed.all())).request;
+    let second = bed.begin(Call::Stage(bed.one("/f3"))).request;
+    assert_eq!((first.files_total, first.bytes_total), (4, 8 * MB as u64));
+    let mut shown = Vec::new();
+    bed.until("it is under way", |b| {
+        let view = b.request(first.id);
+        shown.push((view.percent, view.eta_s, view.doing.clone()));
+        view.percent >= 50
+    });
+    assert!(shown.iter().any(|(_, eta, _)| eta.is_some()), "{shown:?}");
+    assert!(shown.iter().any(|(.., doing)| doing.contains("volume") || doing.contains("read")), "{shown:?}");
+    assert!(shown.windows(2).all(|w| w[0].0 <= w[1].0), "{shown:?}");
+    let view = bed.request(first.id);
+    assert!(view.request.state == RequestState::Active && view.percent < 100, "{view:?}");
+    for id in [first.id, second.id] {
+        let ended = bed.wait(id);
+        assert_eq!((ended.state, ended.files_failed), (RequestState::Done, 0));
+        assert!(ended.started.is_some() && ended.finished.is_some());
+    }
+}
+
+#[test]
+fn what_has_nothing_to_do_is_done_at_once() {
+    let bed = Bed::new();
+    bed.write("f", b"data");
+    for call in [Call::Stage(bed.all()), Call::Purge(bed.one("/f"))] {
+        let stage = matches!(call, Call::Stage(_));
+        let request = bed.begin(call).request;
+        let ended = if stage { RequestState::Done } else { RequestState::Failed };
+        assert_eq!(request.state, ended, "{request:?}");
+    }
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    assert_eq!(bed.begin(Call::Migrate(bed.all())).request.state, RequestState::Done);
+}
+
+#[test]
+fn virtual_attributes_tell_where_a_file_is() {
+    let bed = slow();
+    let ino = bed.write("f", &pattern(2 * MB, 1));
+    let get = |name: &str| {
+        let value = bed.node.getxattr(&support::cx(), ino, format!("user.thermo.{name}").as_bytes());
+        value.map(|v| String::from_utf8(v).unwrap())
+    };
+    assert_eq!((get("residency"), get("copies")), (Ok("resident".into()), Ok("0/2".into())));
+    assert_eq!(get("percent"), Err(FsError::NoAttribute));
+    assert_eq!(get("nonsense"), Err(FsError::NoAttribute));
+    bed.migrate_and_purge();
+    assert_eq!((get("residency"), get("copies")), (Ok("offline".into()), Ok("2/2".into())));
+    assert!(get("digest").unwrap().starts_with("sha256:"));
+    assert_eq!(get("volumes").unwrap().split(',').count(), 2);
+    let request = bed.begin(Call::Stage(bed.all())).request;
+    assert_eq!(get("residency"), Ok("staging".into()));
+    assert_eq!(get("request"), Ok(request.id.to_string()));
+    assert!(get("percent").unwrap().parse::<u8>().unwrap() <= 100);
+    bed.wait(request.id);
+    assert_eq!(get("residency"), Ok("dual".into()));
+    let set = bed.node.setxattr(&support::cx(), ino, b"user.thermo.copies", b"9", types::api::XattrMode::Any);
+    assert_eq!(set, Err(FsError::NotPermitted));
+}

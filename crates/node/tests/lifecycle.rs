@@ -1,0 +1,148 @@
+//! Starting, stopping, and what stands in the way; what a check finds.
+
+mod support;
+
+use node::{Config, Node, Size};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::{Bed, READ, config, pattern};
+use types::*;
+use wire::Call;
+
+const MB: usize = 1 << 20;
+
+fn refused(config: Config) -> wire::Failure {
+    Node::start(config).err().expect("the node must not start")
+}
+
+#[test]
+fn a_second_node_on_the_directory_and_a_newer_format_are_refused_by_name() {
+    let bed = Bed::new();
+    let busy = refused(bed.node.config().clone());
+    assert_eq!(busy.class, ErrorClass::Busy);
+    let dir = bed.dir.path().display().to_string();
+    assert!(busy.message.contains(&dir), "{}", busy.message);
+    bed.node.stop(true);
+    let Bed { dir: kept, node } = bed;
+    drop(node);
+    for (marker, word) in [("thermocline-state 99\n", "newer"), ("something else\n", "not ours")] {
+        std::fs::write(kept.path().join("format"), marker).unwrap();
+        let failure = refused(config(kept.path()));
+        assert!(failure.message.contains(word) && failure.message.contains(&dir), "{}", failure.message);
+    }
+    std::fs::write(kept.path().join("format"), "thermocline-state 1\n").unwrap();
+    Node::start(config(kept.path())).unwrap().stop(false);
+}
+
+/// Threads of this process with one of our names.
+fn stop_in_time(bed: Bed, graceful: bool) {
+    let begun = Instant::now();
+    bed.node.stop(graceful);
+    assert!(begun.elapsed() < Duration::from_secs(10), "graceful {graceful}: {:?}", begun.elapsed());
+    let node = std::sync::Arc::downgrade(&bed.node);
+    drop(bed);
+    assert_eq!(node.strong_count(), 0, "a thread holds the node");
+}
+
+#[test]
+fn stopping_ends_soon_whatever_is_under_way() {
+    for graceful in [true, false] {
+        let bed = Bed::with(|c| {
+            c.library.drive_rate = Size(4 << 20);
+            c.tape.block_size = Size(64 << 10);
+        });
+        for i in 0..3 {
+            bed.write(&format!("f{i}"), &pattern(2 * MB, i));
+        }
+        bed.migrate_and_purge();
+        let opened = bed.open(bed.stat("/f0").attr.ino, READ);
+        let (_, got) = bed.begin_read(opened.handle, 2 * MB as u64 - 10, 10);
+        bed.begin(Call::Stage(bed.all()));
+        bed.until("a drive reads", |b| b.drives().iter().any(|d| d.status == DriveStatus::Recalling));
+        bed.write("new", &pattern(4 * MB, 9));
+        bed.begin(Call::Migrate(bed.all()));
+        use types::api::FileApi;
+        bed.node.release(opened.handle);
+        stop_in_time(bed, graceful);
+        assert!(got.recv_timeout(Duration::from_secs(5)).unwrap().is_err());
+    }
+    stop_in_time(Bed::new(), true);
+    stop_in_time(Bed::new(), false);
+}
+
+#[test]
+fn a_stage_request_goes_on_after_a_restart() {
+    let bed = Bed::with(|c| {
+        c.library.drive_rate = Size(2 << 20);
+        c.tape.block_size = Size(64 << 10);
+    });
+    let files: Vec<Ino> = (0..4).map(|i| bed.write(&format!("f{i}"), &pattern(MB, i))).collect();
+    bed.migrate_and_purge();
+    let request = bed.begin(Call::Stage(bed.all())).request;
+    bed.until("it runs", |b| b.request(request.id).percent > 0);
+    let bed = bed.restart();
+    let ended = bed.wait(request.id);
+    assert_eq!((ended.state, ended.files_done), (RequestState::Done, 4), "{ended:?}");
+    for (i, ino) in files.iter().enumerate() {
+        assert!(bed.read(*ino) == pattern(MB, i as u64));
+    }
+}
+
+/// Files below `dir`, largest first.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => todo.push(entry.path()),
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found.sort_by_key(|p| std::cmp::Reverse(p.metadata().unwrap().len()));
+    found
+}
+
+#[test]
+fn a_check_finds_a_missing_object() {
+    let bed = Bed::new();
+    bed.write("kept", &pattern(1000, 1));
+    bed.write("lost", &pattern(50_000, 2));
+    let object = files_below(&bed.dir.path().join("disk")).remove(0);
+    std::fs::remove_file(object).unwrap();
+    let report = bed.check(false);
+    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.serious).collect();
+    assert_eq!(serious.len(), 1, "{report:?}");
+    assert!(serious[0].subject.contains("lost"), "{report:?}");
+}
+
+#[test]
+fn a_deep_check_finds_damaged_bytes_on_a_cartridge() {
+    let bed = Bed::new();
+    let data = pattern(3_000_000, 1);
+    let ino = bed.write("precious", &data);
+    bed.migrate_and_purge();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    assert_eq!(bed.check(true).findings, []);
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    let volume = bed.volumes_of("/precious").remove(0);
+    let needle = &data[1_000_000..1_000_064];
+    let library = bed.node.config().library_path();
+    let mut damaged = 0;
+    for path in files_below(&library).into_iter().filter(|p| p.to_string_lossy().contains(volume.as_str())) {
+        let mut bytes = std::fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(needle.len()).position(|w| w == needle) {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1);
+    let report = bed.check(true);
+    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.serious).collect();
+    assert!(!serious.is_empty());
+    let text = format!("{serious:?}");
+    assert!(text.contains("precious") || text.contains(volume.as_str()), "{text}");
+    assert!(bed.read(ino) == data, "the other copy serves");
+}

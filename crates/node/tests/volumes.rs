@@ -1,0 +1,142 @@
+//! Volumes: full, foreign, protected, labelled; files larger than one of them.
+
+mod support;
+
+use node::Size;
+use support::{Bed, pattern};
+use types::*;
+use wire::Call;
+
+const MB: usize = 1 << 20;
+
+fn barcode(text: &str) -> Barcode {
+    Barcode(text.into())
+}
+
+/// All cartridges behind the first few.
+fn behind(bed: &Bed, keep: usize) -> Vec<Barcode> {
+    let all: Vec<Barcode> = bed.volumes().into_iter().map(|v| v.barcode).collect();
+    all.into_iter().skip(keep).collect()
+}
+
+#[test]
+fn a_file_larger_than_a_cartridge_comes_back_whole() {
+    let bed = Bed::with(|c| c.library.cartridge_capacity = Size::mib(24));
+    let data = pattern(30 * MB, 5);
+    let ino = bed.write("big", &data);
+    bed.migrate_and_purge();
+    assert!(bed.volumes_of("/big").len() >= 4, "{:?}", bed.volumes_of("/big"));
+    assert!(bed.read(ino) == data);
+    bed.settle();
+    let report = bed.check(true);
+    assert_eq!(report.findings, [], "{report:?}");
+    let full = bed.volumes().into_iter().filter(|v| v.state == VolumeState::Full).count();
+    assert!(full >= 2);
+}
+
+#[test]
+fn when_all_cartridges_are_full_the_pool_is_named_and_data_stays_on_disk() {
+    let bed = Bed::with(|c| {
+        c.library.cartridge_capacity = Size::mib(16);
+        c.library.cartridges = 2;
+    });
+    let files: Vec<Ino> = (0..8).map(|i| bed.write(&format!("f{i}"), &pattern(3 * MB, i))).collect();
+    let request = bed.begin(Call::Migrate(bed.all())).request;
+    bed.until("both pools are named", |b| {
+        let warnings = b.status().warnings;
+        ["primary", "second"].iter().all(|p| warnings.iter().any(|w| w.contains(p) && w.contains("full")))
+    });
+    assert_eq!(bed.request(request.id).request.state, RequestState::Active, "{:?}", bed.request(request.id));
+    bed.act(Call::Purge(bed.all()));
+    let offline = files
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| bed.stat(&format!("/f{i}")).residency == Some(Residency::Offline));
+    let offline = offline.count();
+    assert!((1..8).contains(&offline), "{offline}");
+    for (i, ino) in files.iter().enumerate() {
+        assert!(bed.read(*ino) == pattern(3 * MB, i as u64), "file {i}");
+    }
+    bed.call(Call::Cancel(request.id));
+    bed.settle();
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn a_label_of_somebody_else_is_never_overwritten_without_force() {
+    // One node labels the cartridges, another one (with an empty catalogue) finds them.
+    let first = Bed::new();
+    first.write("theirs", b"precious");
+    assert_eq!(first.act(Call::Migrate(first.all())).state, RequestState::Done);
+    let used: Vec<Barcode> = first.volumes_of("/theirs");
+    first.node.stop(true);
+    let library = first.node.config().library_path();
+    let Bed { dir, node } = first;
+    drop(node);
+    let bed = Bed::with(|c| {
+        c.library.path = Some(library);
+        c.library.cartridges = 2;
+    });
+    for volume in &used {
+        let request = bed.act(Call::Label { volumes: vec![volume.clone()], pool: None, force: false });
+        assert_eq!(request.state, RequestState::Failed, "{request:?}");
+        assert!(
+            request.message.contains(volume.as_str()) && request.message.contains("--force"),
+            "{request:?}"
+        );
+        assert_eq!(bed.volume(volume).state, VolumeState::Foreign);
+    }
+    let ino = bed.write("ours", b"elsewhere");
+    bed.migrate_and_purge();
+    assert_eq!(bed.read(ino), b"elsewhere");
+    assert!(bed.volumes_of("/ours").iter().all(|v| !used.contains(v)));
+    let forced = Call::Label { volumes: used.clone(), pool: Some(PoolName("primary".into())), force: true };
+    assert_eq!(bed.act(forced).state, RequestState::Done);
+    for volume in &used {
+        let labelled = bed.volume(volume);
+        assert_eq!((labelled.state, labelled.pool), (VolumeState::Filling, Some(PoolName("primary".into()))));
+    }
+    drop(dir);
+}
+
+#[test]
+fn a_volume_in_use_is_not_labelled_and_nonsense_is_refused() {
+    let bed = Bed::new();
+    bed.write("f", b"data");
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let volume = bed.volumes_of("/f").remove(0);
+    for force in [false, true] {
+        let refused = bed.try_call(Call::Label { volumes: vec![volume.clone()], pool: None, force });
+        assert!(refused.unwrap_err().message.contains(volume.as_str()));
+    }
+    let unknown = Call::Label { volumes: vec![barcode("XX9999L9")], pool: None, force: false };
+    assert!(bed.try_call(unknown).unwrap_err().message.contains("XX9999L9"));
+    let no_pool = Call::Label { volumes: Vec::new(), pool: Some(PoolName("nowhere".into())), force: false };
+    assert!(bed.try_call(no_pool).unwrap_err().message.contains("nowhere"));
+    let blank = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    assert_eq!((blank.state, blank.files_total), (RequestState::Done, 6), "{blank:?}");
+}
+
+#[test]
+fn protected_cartridges_are_read_but_not_written() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"data");
+    bed.migrate_and_purge();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    let used = bed.volumes_of("/f");
+    for volume in &used {
+        bed.node.virtual_library().set_write_protect(volume.as_str(), true).unwrap();
+    }
+    let blank = behind(&bed, used.len() + 1).remove(0);
+    bed.node.virtual_library().set_write_protect(blank.as_str(), true).unwrap();
+    let request = bed.act(Call::Label { volumes: vec![blank.clone()], pool: None, force: false });
+    assert_eq!(request.state, RequestState::Failed);
+    assert!(request.message.contains("write protected"), "{request:?}");
+    let other = bed.write("g", b"more");
+    bed.migrate_and_purge();
+    assert_eq!((bed.read(ino), bed.read(other)), (b"data".to_vec(), b"more".to_vec()));
+    assert!(bed.volumes_of("/g").iter().all(|v| !used.contains(v)), "{:?}", bed.volumes_of("/g"));
+    for volume in &used {
+        assert_eq!(bed.volume(volume).state, VolumeState::ReadOnly);
+    }
+}
