@@ -1,6 +1,7 @@
 //! `thermo demo`: the main job on real files, from copying in to comparing what came back.
 
 mod bulk;
+mod crash;
 mod host;
 mod manifest;
 mod odd;
@@ -52,6 +53,9 @@ pub struct Args {
     /// Throw away the node of an earlier demonstration and begin with a new one
     #[arg(long)]
     fresh: bool,
+    /// Kill the node (-9) in the middle of the copy and start it again
+    #[arg(long)]
+    crash: bool,
     /// Stop the node at the end
     #[arg(long)]
     down: bool,
@@ -86,7 +90,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     if !again {
         host.prepare(&plan)?;
     }
-    let mut show = Show { ui, host, roots, original, plan, mount };
+    let mut show = Show { ui, host, roots, original, plan, mount, crash: args.crash };
     let outcome = show.run(way)?;
     drop(work);
     show.finish(context, outcome, args.down)

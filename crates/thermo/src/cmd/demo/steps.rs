@@ -33,6 +33,8 @@ pub struct Show {
     pub original: Manifest,
     pub plan: Plan,
     pub mount: Option<PathBuf>,
+    /// Kill the node in the middle of the copy.
+    pub crash: bool,
 }
 
 /// What the end shows.
@@ -111,22 +113,52 @@ impl Show {
 
     fn copy_in(&mut self, way: &Way) -> Result<()> {
         let amount = self.tree_amount();
-        let (roots, socket) = (&self.roots, &self.host.socket);
         let what = match way {
             Way::Mount(mount) => {
                 format!("Copying the tree in with plain `cp -a ... {}`", mount.join(HOME).display())
             }
             Way::Socket { .. } => format!("Copying the tree in as `thermo put ... tc:/{HOME}` does"),
         };
-        self.ui.step("copy tree in", what, |progress| {
+        let (roots, host) = (&self.roots, &self.host);
+        let crash_after = self.crash.then_some(self.original.len() as u64 / 2);
+        let crashed = self.ui.step("copy tree in", what, |progress| {
             progress.total(amount.bytes);
             let watch = |event: Event<'_>| watch_copy(progress, &event);
-            match way {
-                Way::Socket { .. } => way.copy_in(roots, &watch)?,
-                Way::Mount(_) => watched(socket, progress, || way.copy_in(roots, &watch))?,
-            }
-            Ok((amount, ()))
-        })
+            let ended = AtomicBool::new(false);
+            let crashed = std::thread::scope(|scope| {
+                let crash = crash_after.map(|n| {
+                    scope.spawn({
+                        let ended = &ended;
+                        move || super::crash::crash(host, way, n, ended)
+                    })
+                });
+                let copied = match way {
+                    Way::Socket { .. } => way.copy_in(roots, false, &watch),
+                    Way::Mount(_) => {
+                        let quiet = self.crash; // each file would be complained about
+                        watched(&host.socket, progress, || way.copy_in(roots, quiet, &watch))
+                    }
+                };
+                ended.store(true, Ordering::Relaxed);
+                let crashed =
+                    crash.map(|thread| thread.join().unwrap_or_else(|_| bail!("the crash panicked")));
+                match crashed.transpose()? {
+                    Some(false) => {
+                        bail!("the copy was over before the node could be killed; give a larger --tree")
+                    }
+                    // cp cannot go on without its mount: it is run again. `put` has waited.
+                    Some(true) if copied.is_err() => way.copy_in(roots, false, &watch).map(|()| true),
+                    crashed => copied.map(|()| crashed.is_some()),
+                }
+            })?;
+            Ok((amount, crashed))
+        })?;
+        if crashed {
+            self.ui.say(
+                "   In the middle the node was killed (-9) and started again; the copy was completed.",
+            )?;
+        }
+        Ok(())
     }
 
     fn big_file(&mut self, way: &Way) -> Result<[u8; 32]> {
@@ -316,7 +348,7 @@ fn watch_copy(progress: &Progress, event: &Event<'_>) {
 /// While `work` runs, progress is what the node counts.
 fn watched(socket: &Path, progress: &Progress, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let ended = AtomicBool::new(false);
-    let mut node = Connection::open(socket)?;
+    let mut node = Connection::open_patient(socket, Duration::from_secs(60))?;
     let before: StatusView = node.ask(&Call::Status)?;
     std::thread::scope(|scope| {
         scope.spawn(|| {

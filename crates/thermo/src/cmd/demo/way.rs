@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use types::{Attr, DirEntry, FileKind, Ino};
 use wire::FileCall;
 
@@ -79,13 +79,16 @@ impl Way {
         }
     }
 
-    /// Copies trees in. Gives the command, for people.
-    pub fn copy_in(&self, roots: &[PathBuf], watch: client::copy::Watch<'_>) -> Result<()> {
+    /// Copies trees in; `quiet` hides what cp complains about.
+    pub fn copy_in(&self, roots: &[PathBuf], quiet: bool, watch: client::copy::Watch<'_>) -> Result<()> {
         match self {
             Way::Mount(mount) => {
-                let status =
-                    Command::new("cp").arg("-a").arg("--").args(roots).arg(mount.join(HOME)).status();
-                let status = status.context("starting cp")?;
+                let mut cp = Command::new("cp");
+                cp.args(["-a", "--"]).args(roots).arg(mount.join(HOME));
+                if quiet {
+                    cp.stderr(Stdio::null());
+                }
+                let status = cp.status().context("starting cp")?;
                 anyhow::ensure!(status.success(), "cp -a ended with {status}");
                 rustix::fs::syncfs(File::open(mount)?).context("syncfs")
             }
