@@ -66,9 +66,48 @@ fn with_a_disk_tier_smaller_than_the_tree() {
 }
 
 #[test]
+fn with_a_kill_in_the_middle_of_the_copy() {
+    if !can_mount("demo with a kill -9") {
+        return;
+    }
+    let bed = bed();
+    e2e::make_files(&bed.path("sources/more"), 1000, 3000);
+    let report = demo(&bed, &["--mount", &bed.mount().display().to_string(), "--crash"]);
+    assert_eq!(report["differences"], serde_json::json!([]));
+}
+
+/// Without root and FUSE everything but the mount is shown.
+#[test]
+fn as_an_ordinary_user() {
+    const NOBODY: &str = "65534";
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("LEFT OUT demo as an ordinary user: it needs root to become one");
+        return;
+    }
+    let bed = bed();
+    let program = bed.path("thermo");
+    std::fs::copy(e2e::thermo(), &program).unwrap();
+    assert!(Command::new("chown").args(["-R", NOBODY]).arg(bed.dir.path()).status().unwrap().success());
+    let output = Command::new("setpriv")
+        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "timeout", "240"])
+        .arg(program)
+        .args(["--json".as_ref(), "--state-dir".as_ref(), bed.state().as_os_str()])
+        .args(["demo", "--big-file", "32MiB", "--mount"])
+        .args([bed.mount().as_os_str(), "--tree".as_ref(), bed.path("sources").as_os_str()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("No mount") && told.contains("root and /dev/fuse"), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["differences"], serde_json::json!([]));
+    bed.ok(["check", "--deep"]);
+}
+
+#[test]
 fn without_a_mount() {
     let bed = bed();
-    let report = demo(&bed, &["--no-mount"]);
+    let report = demo(&bed, &["--no-mount", "--crash"]);
     assert_eq!(report["differences"], serde_json::json!([]));
     assert!(steps(&report).contains(&"recall big file"), "{report}");
 }
