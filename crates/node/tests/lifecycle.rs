@@ -34,7 +34,7 @@ fn a_second_node_on_the_directory_and_a_newer_format_are_refused_by_name() {
     Node::start(config(kept.path())).unwrap().stop(false);
 }
 
-/// Threads of this process with one of our names.
+/// Stops within seconds, and no thread keeps the node.
 fn stop_in_time(bed: Bed, graceful: bool) {
     let begun = Instant::now();
     bed.node.stop(graceful);
@@ -86,6 +86,36 @@ fn a_stage_request_goes_on_after_a_restart() {
     for (i, ino) in files.iter().enumerate() {
         assert!(bed.read(*ino) == pattern(MB, i as u64));
     }
+}
+
+#[test]
+fn a_check_of_a_busy_node_raises_no_false_alarm() {
+    let bed = Bed::new();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for user in 0..2 {
+            let (bed, over) = (&bed, &over);
+            scope.spawn(move || {
+                use types::api::FileApi;
+                for i in 0.. {
+                    if over.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let name = format!("{user}-{}", i % 50);
+                    if i >= 50 {
+                        bed.node.unlink(&support::cx(), Ino::ROOT, name.as_bytes()).unwrap();
+                    }
+                    bed.write(&name, &pattern(i % 5000, i as u64));
+                }
+            });
+        }
+        for _ in 0..10 {
+            let report = bed.check(false);
+            over.store(!report.findings.is_empty(), std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(report.findings, []);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
 }
 
 /// Files below `dir`, largest first.

@@ -10,7 +10,7 @@ use types::*;
 
 /// Sums of a volume against its tree, and live files against the copies that need them.
 pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
-    for v in c.catalog.volumes()? {
+    for v in c.read(volume::volumes)? {
         let stored = c.read(|view| volume::load(view.r, &v.barcode))?;
         let tree = stored.ok_or_else(|| CatalogError::missing("volume", &v.barcode))?.tree;
         let (mut sums, mut uids) = ([0u64; 4], Vec::new());

@@ -1,5 +1,5 @@
-//! Compares the catalogue with itself: every index, sum and reverse link with the records that it follows from. Reads in
-//! many short transactions, so it is exact only while nothing changes; findings of a busy catalogue need a second look.
+//! Compares the catalogue with itself: every index, sum and reverse link with the records that it follows from. Reads
+//! one snapshot, so it is exact however busy the catalogue is.
 
 mod archive;
 mod names;
@@ -10,13 +10,18 @@ use crate::{Catalog, Result, keys};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// Pairs read in one transaction.
+/// Pairs held in memory at a time.
 const BATCH: usize = 2000;
 
 /// Everything that disagrees, as text for people; empty when all is well. Memory grows with users, pools and classes,
 /// not with files (but for 8 bytes per file of one volume at a time).
 pub fn verify(catalog: &Catalog) -> Vec<String> {
-    let mut check = Check { catalog, findings: Vec::new(), sums: BTreeMap::new(), counts: BTreeMap::new() };
+    let findings = catalog.read(|view| Ok(verify_snapshot(view)));
+    findings.unwrap_or_else(|e| vec![e.to_string()])
+}
+
+fn verify_snapshot(view: View<'_>) -> Vec<String> {
+    let mut check = Check { view, findings: Vec::new(), sums: BTreeMap::new(), counts: BTreeMap::new() };
     let parts: [fn(&mut Check<'_>) -> Result<()>; 7] = [
         names::inodes,
         names::entries,
@@ -36,7 +41,7 @@ pub fn verify(catalog: &Catalog) -> Vec<String> {
 
 /// A check under way.
 struct Check<'a> {
-    catalog: &'a Catalog,
+    view: View<'a>,
     findings: Vec<String>,
     /// What the sums must be.
     sums: BTreeMap<Vec<u8>, i64>,
@@ -58,7 +63,7 @@ impl Check<'_> {
     }
 
     fn read<T>(&self, f: impl Fn(View<'_>) -> Result<T>) -> Result<T> {
-        self.catalog.read(f)
+        f(self.view)
     }
 
     fn has(&self, key: &[u8]) -> Result<bool> {
@@ -69,7 +74,7 @@ impl Check<'_> {
         *self.sums.entry(key).or_default() += n;
     }
 
-    /// Calls `each` for every pair below `prefix`, outside any transaction.
+    /// Calls `each` for every pair below `prefix`.
     fn table(&mut self, prefix: &[u8], mut each: impl FnMut(&mut Self, Pair) -> Result<()>) -> Result<()> {
         let to = keys::end(prefix);
         let mut from = prefix.to_vec();

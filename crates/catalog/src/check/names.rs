@@ -4,7 +4,7 @@ use super::Check;
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys::{self, part, sum};
-use crate::ops::{names, version, xattr};
+use crate::ops::{lookup, names, version, xattr};
 use crate::rec::InodeRec;
 use crate::store::Derived;
 use crate::{CatalogError, Result};
@@ -64,7 +64,7 @@ fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
         c.expect(there, || format!("inode {} is not in index {:#04x}", rec.ino, key[0]));
     }
     if let Some(object) = d.object {
-        let owner = c.catalog.object_owner(object)?;
+        let owner = c.read(|v| lookup::object_owner(v, object))?;
         c.expect(owner == Some(rec.ino), || {
             format!("object {object} of inode {} has owner {owner:?}", rec.ino)
         });
@@ -183,7 +183,7 @@ pub(super) fn entries(c: &mut Check<'_>) -> Result<()> {
 pub(super) fn marks(c: &mut Check<'_>) -> Result<()> {
     c.table(&[keys::UNOWNED], |c, (key, _)| {
         let object = ObjectId(keys::number_at(&key, 1).unwrap_or(0));
-        let owner = c.catalog.object_owner(object)?;
+        let owner = c.read(|v| lookup::object_owner(v, object))?;
         c.expect(owner.is_none(), || {
             format!("object {object} counts as unowned, but inode {owner:?} has it")
         });

@@ -6,10 +6,8 @@ use crate::Node;
 use crate::archive::{CheckAsk, Event};
 use crate::error::{failure, refused};
 use disk::Found;
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 use types::*;
 use wire::Failure;
 
@@ -17,10 +15,6 @@ pub(crate) use tape_side::{answer_failed, check_volume};
 
 /// Inodes read at a time.
 const PAGE: usize = 1_000;
-/// A disagreement counts when this many looks at the catalogue find it ...
-const LOOKS: u32 = 4;
-/// ... with this much time between them.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(300);
 
 fn serious(subject: impl Into<String>, problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { serious: true, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
@@ -31,7 +25,7 @@ impl Node {
     pub(crate) fn check(&self, tapes: bool, deep: bool) -> Result<CheckReport, Failure> {
         let mut report = CheckReport::default();
         self.catalog.sync().map_err(|e| refused("check", &e))?;
-        let wrong = self.lasting_findings();
+        let wrong = catalog::check::verify(&self.catalog);
         let remedy = "restore the catalogue from a backup, or report a defect with this text";
         report.findings.extend(wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
         self.check_objects(&mut report)?;
@@ -40,21 +34,6 @@ impl Node {
             self.check_volumes(&mut report, deep)?;
         }
         Ok(report)
-    }
-
-    /// What the catalogue says against itself. It reads in many transactions: while files are in use only what several
-    /// looks find in the same words is wrong.
-    fn lasting_findings(&self) -> Vec<String> {
-        let mut wrong = catalog::check::verify(&self.catalog);
-        for _ in 1..LOOKS {
-            if wrong.is_empty() {
-                break;
-            }
-            std::thread::sleep(BETWEEN_LOOKS);
-            let again: HashSet<String> = catalog::check::verify(&self.catalog).into_iter().collect();
-            wrong.retain(|finding| again.contains(finding));
-        }
-        wrong
     }
 
     /// Objects on disk that the catalogue does not know.
@@ -86,7 +65,7 @@ impl Node {
         }
         for id in stray {
             let owner = self.catalog.object_owner(id).map_err(|e| refused("check", &e))?;
-            if owner.is_none() && !unowned.contains(&id) {
+            if owner.is_none() && !unowned.contains(&id) && self.is_stray(id)? {
                 report.findings.push(Finding {
                     serious: false,
                     subject: self.disk.path(id).display().to_string(),
@@ -96,6 +75,19 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// An object without owner, looked at again: its file may have been made or deleted since the lists were read. Objects
+    /// leave the catalogue only after they left the disk.
+    fn is_stray(&self, id: ObjectId) -> Result<bool, Failure> {
+        let fail = |e| refused("check", &e);
+        let unowned = || {
+            let next = self.catalog.unowned_objects(ObjectId(id.0.saturating_sub(1)), 1);
+            next.map(|page| page.first() == Some(&id)).map_err(fail)
+        };
+        // In the order in which an object is stock, owned, and given up.
+        let known = unowned()? || self.catalog.object_owner(id).map_err(fail)?.is_some() || unowned()?;
+        Ok(!known && self.disk.exists(id).map_err(|e| failure(e.class(), e.to_string()))?)
     }
 
     /// Files whose object is missing or not what was recorded, and files without any copy.
@@ -128,6 +120,8 @@ impl Node {
         };
         let fd = match self.disk.open_object(object, false) {
             Ok(fd) => fd,
+            // Purged, replaced or deleted since it was listed.
+            Err(_) if !self.has_object(ino, object) => return None,
             Err(e) if file.copies.is_empty() => {
                 return Some(serious(subject(), e.to_string(), "restore it from elsewhere"));
             }
@@ -155,6 +149,11 @@ impl Node {
                 "the bytes on disk are not those that went to tape: purge the file and stage it again";
             serious(subject(), "has not the digest recorded at migration", remedy)
         })
+    }
+
+    fn has_object(&self, ino: Ino, object: ObjectId) -> bool {
+        let inode = self.catalog.inode(ino);
+        inode.is_ok_and(|inode| inode.file.is_some_and(|f| f.object == Some(object)))
     }
 
     /// SHA-256 of an object, holes included.
