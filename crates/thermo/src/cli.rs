@@ -47,6 +47,7 @@ enum Command {
     Pool(pool::Args),
     Check(check::Args),
     Demo(demo::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
 }
 
@@ -89,6 +90,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
         Command::Pool(args) => pool::run(context, args),
         Command::Check(args) => check::run(context, args),
         Command::Demo(args) => demo::run(context, args),
+        Command::Bench(args) => bench::run(context, args),
         Command::Completions(args) => completions::run(context, args),
     }
 }

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -16,8 +17,10 @@ use crate::{KvError, Result};
 
 /// Changes that are entered while readers may not begin.
 const SMALL: usize = 64;
-/// The most yields before a flush.
-const GATHER_ROUNDS: u32 = 64;
+/// The part of the last flush's time that the next one may wait for company.
+const GATHER_SHARE: u32 = 8;
+/// The longest such wait.
+const GATHER_MOST: Duration = Duration::from_millis(1);
 
 /// The overlays above the store, uppermost first.
 #[derive(Default)]
@@ -42,6 +45,10 @@ struct Room {
     busy: bool,
     stop: bool,
     poison: Option<Poison>,
+    /// Threads that the last flush concerned: woken by it, or waiting for the next.
+    company: u64,
+    /// How long the last flush took.
+    took: Duration,
 }
 
 pub(super) struct Core {
@@ -165,7 +172,9 @@ impl Core {
     /// Flushes as the only thread that does, then wakes those who waited for it and one to lead the next flush.
     fn lead(&self) {
         self.gather();
+        let begin = Instant::now();
         let result = self.flush();
+        let took = begin.elapsed();
         let mut room = self.room.lock();
         room.busy = false;
         match result {
@@ -177,23 +186,25 @@ impl Core {
         let flushed = self.flushed.load(Ordering::Relaxed);
         let (done, mut waiting): (Vec<_>, Vec<_>) =
             mem::take(&mut room.waiting).into_iter().partition(|(seq, _)| failed || *seq <= flushed);
+        (room.company, room.took) = ((done.len() + waiting.len()) as u64 + 1, took);
         let next = waiting.pop();
         room.waiting = waiting;
         drop(room);
         next.into_iter().chain(done).for_each(|(_, thread)| thread.unpark());
     }
 
-    /// Lets others enter their changes while they come one after another: without this the threads that a flush has
-    /// woken always just miss the next one, and batches have half their size. A lone client loses one yield.
+    /// Lets others enter their changes first: the threads that the last flush has woken would else just miss this one,
+    /// and batches have half their size. Ends when as many came as then, or after a small part of a flush's time. A lone
+    /// client waits for nobody.
     fn gather(&self) {
-        let mut seen = self.visible();
-        for _ in 0..GATHER_ROUNDS {
+        let (company, took) = {
+            let room = self.room.lock();
+            (room.company, room.took)
+        };
+        let all = self.flushed.load(Ordering::Acquire) + company;
+        let (begin, patience) = (Instant::now(), (took / GATHER_SHARE).min(GATHER_MOST));
+        while self.visible() < all && begin.elapsed() < patience {
             thread::yield_now();
-            let now = self.visible();
-            if now == seen {
-                return;
-            }
-            seen = now;
         }
     }
 

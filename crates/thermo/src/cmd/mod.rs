@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod act;
+pub mod bench;
 pub mod check;
 pub mod class;
 pub mod completions;

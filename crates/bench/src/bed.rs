@@ -1,0 +1,110 @@
+//! A private node in a directory of its own.
+
+use anyhow::{Result, bail, ensure};
+use node::{Config, Node, Size};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use types::api::{FileApi, OpenFlags};
+use types::*;
+use wire::{Call, Reply, Selection};
+
+/// How often a request is asked for its state.
+const POLL: Duration = Duration::from_millis(2);
+/// Bytes of one write.
+const WRITE: usize = 1 << 20;
+
+/// A running node; stopped when dropped.
+pub struct Bed {
+    /// The node.
+    pub node: Arc<Node>,
+}
+
+/// A configuration in which nothing is copied to tape unless asked for.
+pub fn config(state: &Path, copies: &[&str]) -> Config {
+    let mut config = Config { state_dir: state.to_owned(), ..Config::default() };
+    config.disk.capacity = Some(Size::gib(1 << 10));
+    config.library.cartridge_capacity = Size::gib(64);
+    config.tape.idle_unmount_s = 600;
+    let class = &mut config.classes[0];
+    class.copies = copies.iter().map(ToString::to_string).collect();
+    (class.migrate_after_s, class.migrate_bytes) = (1_000_000, Size(0));
+    config
+}
+
+/// The administrator, now.
+pub fn cx() -> Cx {
+    Cx::admin(SystemTime::now().into())
+}
+
+impl Bed {
+    /// Starts it.
+    pub fn start(config: Config) -> Result<Self> {
+        Ok(Self { node: Node::start(config)? })
+    }
+
+    /// Makes `name` in the root with `bytes` bytes.
+    pub fn put(&self, name: &str, bytes: u64) -> Result<()> {
+        let opened = self.node.create(&cx(), Ino::ROOT, name.as_bytes(), 0o644, flags(true))?;
+        let block: Vec<u8> = (0..WRITE.min(bytes as usize)).map(|n| (n / 7 * 31) as u8).collect();
+        let mut offset = 0;
+        while offset < bytes {
+            let len = block.len().min((bytes - offset) as usize);
+            offset += self.node.write(opened.handle, offset, &block[..len])? as u64;
+        }
+        self.node.fsync(opened.handle, false)?;
+        self.node.release(opened.handle);
+        Ok(())
+    }
+
+    /// Opens a file of the root for reading.
+    pub fn open(&self, name: &str) -> Result<Handle> {
+        let ino = self.node.lookup(&cx(), Ino::ROOT, name.as_bytes())?.ino;
+        Ok(self.node.open(&cx(), ino, flags(false))?.handle)
+    }
+
+    /// Asks for something to be done with files and returns when it is done.
+    pub fn act(&self, call: impl FnOnce(Selection) -> Call, names: &[String]) -> Result<()> {
+        let paths = names.iter().map(|n| format!("/{n}").into_bytes()).collect();
+        let mut view = self.request(call(Selection { paths, recursive: false }))?;
+        while matches!(view.state, RequestState::Queued | RequestState::Active) {
+            std::thread::sleep(POLL);
+            view = self.request(Call::Request(view.id))?;
+        }
+        ensure!(
+            view.state == RequestState::Done,
+            "{:?} ended as {:?}: {}",
+            view.kind,
+            view.state,
+            view.message
+        );
+        Ok(())
+    }
+
+    fn request(&self, call: Call) -> Result<Request> {
+        match self.node.call(&cx(), &mut node::Session::default(), call)?.reply {
+            Reply::Request(view) => Ok(view.request),
+            other => bail!("the node answered {other:?} where a request was expected"),
+        }
+    }
+
+    /// Counters of a drive.
+    pub fn stats(&self, drive: u16) -> vtl::DriveStats {
+        self.node.virtual_library().stats(drive).unwrap_or_default()
+    }
+
+    /// Drives.
+    pub fn drives(&self) -> u16 {
+        self.node.virtual_library().drives()
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.node.stop(true);
+    }
+}
+
+fn flags(write: bool) -> OpenFlags {
+    OpenFlags { read: !write, write, ..OpenFlags::default() }
+}
