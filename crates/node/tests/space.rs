@@ -153,6 +153,21 @@ fn a_recall_makes_its_own_room() {
 }
 
 #[test]
+fn a_sparse_file_needs_room_for_its_data_only() {
+    let bed = Bed::with(|c| c.disk.capacity = Some(Size::mib(12)));
+    let ino = bed.write("sparse", &pattern(MB, 1));
+    let set = SetAttr { size: Some(100 << 20), ..SetAttr::default() };
+    bed.node.setattr(&cx(), ino, &set).unwrap();
+    bed.migrate_and_purge();
+    assert_eq!(bed.act(Call::Stage(bed.all())).state, RequestState::Done);
+    let opened = bed.open(ino, READ);
+    assert!(bed.read_at(opened.handle, 0, MB as u32).unwrap() == pattern(MB, 1));
+    assert!(bed.read_at(opened.handle, 99 << 20, MB as u32).unwrap() == vec![0; MB]);
+    bed.node.release(opened.handle);
+    assert!(bed.status().disk.used < 4 << 20, "{:?}", bed.status().disk);
+}
+
+#[test]
 fn appends_of_several_writers_do_not_overlap() {
     let bed = Bed::new();
     let ino = bed.write("log", b"");

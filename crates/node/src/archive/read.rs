@@ -139,7 +139,7 @@ fn store(
 fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Result<Arc<OwnedFd>, Trouble> {
     let node = &worker.node;
     let begun = staging.begin(|| {
-        node.space.reserve(node, staging.size).map_err(|_| match node.archive.halted() {
+        node.space.reserve(node, staging.data_bytes()).map_err(|_| match node.archive.halted() {
             true => Trouble::Dropped,
             false => Trouble::Disk(FULL.to_owned()),
         })?;

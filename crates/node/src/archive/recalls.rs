@@ -157,6 +157,8 @@ fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {
     };
     let chosen = &untried[choice.index];
     tracing::debug!("inode {ino}: copy {} is read: {}", chosen.copy, choice.why);
+    let extents = chosen.segments.iter().flat_map(|s| &s.extents);
+    task.staging.set_data_bytes(extents.map(|e| e.byte_count).sum());
     let mut state = node.archive.state.lock();
     state.unqueue(ino); // of a recall that was withdrawn
     let queued = state.queue_segments(&task, chosen.copy, chosen.segments.clone());

@@ -130,8 +130,9 @@ impl Node {
             growing += stamp.map_or(0, |s| s.allocated.saturating_sub(state.recorded_allocated));
         }
         let wanted = self.space.wanted.load(Ordering::Relaxed);
-        // A recall that has begun was promised its whole size.
-        growing += self.staging.all().iter().filter(|s| s.object().is_some()).map(|s| s.size).sum::<u64>();
+        // A recall that has begun was promised all its bytes.
+        growing +=
+            self.staging.all().iter().filter(|s| s.object().is_some()).map(|s| s.data_bytes()).sum::<u64>();
         let space = &self.space;
         let capacity =
             space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);

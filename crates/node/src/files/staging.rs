@@ -46,6 +46,7 @@ pub struct Staging {
     pub version: Version,
     /// Its length (bytes).
     pub size: u64,
+    data: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
     /// Held while the object is chosen: segments of one file may come from two drives at once.
@@ -107,6 +108,7 @@ impl Staging {
             ino,
             version,
             size,
+            data: AtomicU64::new(size),
             state: Mutex::default(),
             ended: Condvar::new(),
             beginning: Mutex::default(),
@@ -145,6 +147,16 @@ impl Staging {
     /// The object, once begun.
     pub fn object(&self) -> Option<(ObjectId, Arc<OwnedFd>)> {
         self.state.lock().object.clone()
+    }
+
+    /// Bytes that come from tape; the rest are holes and take no space.
+    pub fn data_bytes(&self) -> u64 {
+        self.data.load(Ordering::Relaxed)
+    }
+
+    /// Told by whoever knows the extents.
+    pub fn set_data_bytes(&self, bytes: u64) {
+        self.data.store(bytes, Ordering::Relaxed);
     }
 
     /// Whether it ended, and how.
