@@ -16,7 +16,7 @@
 //!    over [`DiskTarget::list`] removes it again.
 //!
 //! This room keeps no accounts of space and knows no path of the namespace: the catalogue does.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod content;
 mod error;
@@ -24,6 +24,7 @@ mod listing;
 mod marker;
 mod space;
 mod target;
+mod writer;
 
 pub use content::DataRanges;
 pub use error::{DiskError, Result};

@@ -196,9 +196,7 @@ impl Turn<'_> {
         let fd = node.disk.open_object(object, false).map_err(|e| Skip::Later(e.to_string()))?;
         let stamp = node.disk.stamp(&fd).map_err(|e| Skip::Later(e.to_string()))?;
         if crate::Node::changed(file.stamp.as_ref(), &stamp) {
-            let cx = Cx::admin(crate::now());
-            // What happens to the copy is decided when it comes up again.
-            let _ = node.catalog.observe(&cx, item.ino, object, &stamp, true, kv::Durability::Relaxed);
+            node.observe_closed(item.ino, object);
             return Err(later("its content changed without the catalogue knowing"));
         }
         let now = crate::now();
@@ -207,6 +205,15 @@ impl Turn<'_> {
             std::thread::sleep(SETTLED_AFTER);
             if node.disk.stamp(&fd).ok() != Some(stamp) {
                 return Err(later("it changed a moment ago"));
+            }
+        }
+        // Somebody has it open for reading (the descriptor can write), or has it mapped for writing. Storing into a page
+        // that is dirty already changes no time; after this sync every store does.
+        let writer = node.disk.has_writer(&fd).map_err(|e| Skip::Later(e.to_string()))?;
+        if writer {
+            node.disk.sync(&fd).map_err(|e| Skip::Later(e.to_string()))?;
+            if node.disk.stamp(&fd).ok() != Some(stamp) {
+                return Err(later("it changes right now"));
             }
         }
         Ok((fd, stamp))

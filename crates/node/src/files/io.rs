@@ -100,11 +100,18 @@ impl Node {
             }
             if flags.write && state.writers == 0 {
                 self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
+                if inode.file.as_ref().is_some_and(|f| !f.copies.is_empty()) {
+                    // The mark must be there before the first write can be: it tells after a power failure that the
+                    // object may not be what is on tape, whatever its times say.
+                    self.catalog.sync().map_err(|e| fs_error("open for writing", &e))?;
+                }
             }
             Ok(self.opened(entry, state, inode.attr, flags))
         })?;
         if !flags.truncate {
-            self.catalog.touch_access(ino, cx.now).map_err(|e| fs_error("record access", &e))?;
+            if let Err(e) = self.catalog.touch_access(ino, cx.now) {
+                tracing::warn!("the access to inode {ino} is not recorded: {e}");
+            }
         }
         Ok(opened)
     }
@@ -143,6 +150,22 @@ impl Node {
         let Some(backing) = state.backing.as_ref().filter(|_| state.writers > 0) else { return Ok(()) };
         let stamp = self.stamp(&backing.fd)?;
         self.observe(cx, ino, backing.object, stamp, false, Durability::Relaxed).map(drop)
+    }
+
+    /// Takes note of content that changed without a writer being open (through a mapping).
+    pub(crate) fn observe_closed(&self, ino: Ino, object: ObjectId) {
+        let observed = self.open.with(ino, |_, state| {
+            if state.writers > 0 {
+                return Ok(());
+            }
+            let fd =
+                self.disk.open_object(object, false).map_err(|e| disk_error("look at a changed file", &e))?;
+            let stamp = self.stamp(&fd)?;
+            self.observe(&Cx::admin(crate::now()), ino, object, stamp, true, Durability::Relaxed).map(drop)
+        });
+        if let Err(e) = observed {
+            tracing::debug!("inode {ino} has changed, and that cannot be recorded now: {e}");
+        }
     }
 
     pub(crate) fn truncate(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<()> {
@@ -201,6 +224,10 @@ impl Node {
                 self.objects.give_back(object, fd);
                 return Err(fs_error("truncate", &e));
             }
+        }
+        if state.writers == 0 {
+            // Nobody will close it: it is what it is, and goes to tape like that.
+            self.observe(cx, ino, object, stamp, true, Durability::Relaxed)?;
         }
         if state.handles > 0 {
             state.backing = Some(Backing { object, fd: Arc::new(fd) });

@@ -122,14 +122,16 @@ impl ObjectPool {
             return Ok(0);
         }
         catalog.sync().map_err(|e| fs_error("sweep disk objects", &e))?;
-        for &id in &doomed {
+        let mut gone = Vec::with_capacity(doomed.len());
+        for id in doomed {
             match disk.remove(id) {
-                Ok(_) | Err(disk::DiskError::Missing { .. }) => {}
-                Err(e) => return Err(disk_error("remove disk object", &e)),
+                Ok(_) | Err(disk::DiskError::Missing { .. }) => gone.push(id),
+                // One bad object must not keep the others; it is tried again with the next sweep.
+                Err(e) => drop(disk_error("remove disk object", &e)),
             }
         }
-        catalog.forget_objects(&doomed).map_err(|e| fs_error("sweep disk objects", &e))?;
-        Ok(doomed.len())
+        catalog.forget_objects(&gone).map_err(|e| fs_error("sweep disk objects", &e))?;
+        Ok(gone.len())
     }
 }
 

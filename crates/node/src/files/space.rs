@@ -175,7 +175,19 @@ impl Node {
                 return Err("somebody has it open".to_owned());
             }
             let fd = self.disk.open_object(object, false).map_err(|e| e.to_string())?;
+            // Closed files can still be mapped. Once there is no writer the stamp tells of every change.
+            if self.disk.has_writer(&fd).map_err(|e| e.to_string())? {
+                return Err("a program has it mapped for writing".to_owned());
+            }
             let stamp = self.disk.stamp(&fd).map_err(|e| e.to_string())?;
+            let inode = self.catalog.inode(ino).map_err(|e| e.to_string())?;
+            let recorded = inode.file.as_ref().filter(|f| f.object == Some(object)).and_then(|f| f.stamp);
+            if recorded.is_some_and(|r| Self::changed(Some(&r), &stamp)) {
+                let cx = types::Cx::admin(crate::now());
+                self.observe(&cx, ino, object, stamp, true, kv::Durability::Relaxed)
+                    .map_err(|e| e.to_string())?;
+                return Err("its content changed; it is copied to tape anew first".to_owned());
+            }
             self.catalog.release_object(ino, version, object, &stamp).map_err(|e| e.to_string())
         })?;
         self.attributes_changed(ino);
