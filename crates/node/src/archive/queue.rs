@@ -9,6 +9,9 @@ use types::{CopyNo, Ino, PoolName, Time};
 /// A file that could not be copied (it is being written, or could not be read) is looked at again after this long.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// Copies held for a pool that takes no data; the rest stays in the catalogue's index.
+const BLOCKED_LIMIT: usize = 5_000;
+
 /// What waits for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolBacklog {
@@ -48,11 +51,18 @@ impl WriteQueue {
     /// Adds what is not queued, in flight, or to be left alone for a while; returns how many were new.
     pub fn push(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> usize {
         let mut inner = self.inner.lock();
-        let Inner { pools, taken, retry, .. } = &mut *inner;
+        let Inner { pools, taken, retry, blocked, .. } = &mut *inner;
         retry.retain(|_, at| *at > now);
         let queue = pools.entry(batch.pool.clone()).or_default();
+        let room = match blocked.contains_key(&batch.pool) {
+            true => BLOCKED_LIMIT.saturating_sub(queue.items.len()),
+            false => usize::MAX,
+        };
         let mut added = 0;
         for item in &batch.items {
+            if added >= room {
+                break;
+            }
             let key = (item.ino, item.copy);
             if !retry.contains_key(&key) && taken.insert(key) {
                 queue.bytes += item.size;
@@ -99,6 +109,13 @@ impl WriteQueue {
         self.inner.lock().taken.len()
     }
 
+    /// Those of them that do not wait for a pool that takes no data: the others must not keep new ones out.
+    pub fn movable(&self) -> usize {
+        let inner = self.inner.lock();
+        let stuck = inner.blocked.keys().filter_map(|pool| inner.pools.get(pool)).map(|q| q.items.len());
+        inner.taken.len().saturating_sub(stuck.sum())
+    }
+
     /// What waits, per pool.
     pub fn backlog(&self) -> BTreeMap<PoolName, PoolBacklog> {
         let inner = self.inner.lock();
@@ -134,5 +151,43 @@ impl WriteQueue {
         let inner = self.inner.lock();
         inner.in_flight > 0
             || inner.pools.iter().any(|(n, q)| !q.items.is_empty() && !inner.blocked.contains_key(n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::MigrateWhy;
+    use types::{ClassName, Version};
+
+    fn batch(pool: &str, from: u64, count: u64) -> MigrateBatch {
+        let item = |n| MigrateItem {
+            ino: Ino(n),
+            version: Version(1),
+            copy: CopyNo(1),
+            size: 10,
+            due: Time::default(),
+        };
+        let (class, pool) = (ClassName("default".into()), PoolName(pool.into()));
+        MigrateBatch {
+            class,
+            pool,
+            items: (from..from + count).map(item).collect(),
+            bytes: 0,
+            why: MigrateWhy::Age,
+        }
+    }
+
+    #[test]
+    fn a_pool_that_takes_no_data_leaves_room_for_the_others() {
+        let queue = WriteQueue::default();
+        let now = Time::new(1, 0);
+        queue.set_blocked(&PoolName("full".into()), Some("no volume".into()));
+        let count = BLOCKED_LIMIT as u64 + 100;
+        assert_eq!(queue.push(&batch("full", 0, count), false, now), BLOCKED_LIMIT);
+        assert_eq!(queue.push(&batch("full", 0, count), false, now), 0);
+        assert_eq!((queue.movable(), queue.makes_progress()), (0, false));
+        assert_eq!(queue.push(&batch("good", count, 7), false, now), 7);
+        assert_eq!((queue.movable(), queue.makes_progress()), (7, true));
     }
 }

@@ -5,6 +5,7 @@ use crate::Node;
 use crate::error::fs_error;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::{FsError, Ino, ItemState, PoolName, RequestId, RequestKind, Time};
 
@@ -21,9 +22,14 @@ impl Node {
         let open: Vec<RequestId> =
             open.into_iter().filter(|r| r.kind == RequestKind::Migrate).map(|r| r.id).collect();
         self.governor.cursors.lock().retain(|id, _| open.contains(id));
+        let blocked = !self.writes.blocked().is_empty();
+        if self.governor.was_blocked.swap(blocked, Ordering::Relaxed) && !blocked {
+            // The queue of a pool that took no data did not take everything: from the beginning.
+            self.governor.cursors.lock().clear();
+        }
         let mut queued = self.push_again(&open, now)?;
         for id in open {
-            while self.writes.len() < QUEUE_LIMIT {
+            while self.writes.movable() < QUEUE_LIMIT {
                 let after = self.governor.cursors.lock().get(&id).copied().unwrap_or(Ino(0));
                 let page = self.catalog.items(id, after, PAGE).map_err(fail)?;
                 let Some(&(last, ..)) = page.last() else { break };

@@ -6,6 +6,7 @@ mod acts;
 use crate::Node;
 use crate::archive::Event;
 use crate::error::fs_error;
+use catalog::CandidateKey;
 use parking_lot::{Condvar, Mutex};
 use policy::{Decision, PolicyView, Pressure};
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,10 @@ pub struct Governor {
     stop: AtomicBool,
     /// How far each migrate request has been put into the write queues.
     cursors: Mutex<HashMap<RequestId, Ino>>,
+    /// Some pool took no data at the last look.
+    was_blocked: AtomicBool,
+    /// How far the migration index has been walked while some pool takes no data.
+    walked: Mutex<Option<CandidateKey>>,
     /// Files that could not be copied when their turn came, and when they are looked at again.
     again: Mutex<HashMap<Ino, Time>>,
 }
@@ -113,11 +118,9 @@ impl Node {
     fn decide(&self, classes: &BTreeMap<ClassName, Class>, now: Time) -> Result<Decision, FsError> {
         let disk = self.look_at_space()?;
         let fail = |e| fs_error("look for files to migrate or purge", &e);
-        let queued = self.writes.len();
         let mut candidates = Vec::new();
-        if queued < QUEUE_LIMIT / 2 {
-            let far = Time::new(i64::MAX / 2_000_000_000, 0);
-            let page = self.catalog.candidates(far, None, queued + QUEUE_LIMIT / 2).map_err(fail)?;
+        if self.writes.movable() < QUEUE_LIMIT / 2 {
+            let page = self.next_candidates().map_err(fail)?;
             candidates = page.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
         }
         let mut waiting = BTreeMap::new();
@@ -131,8 +134,13 @@ impl Node {
         let purgeable_complete = page.len() < PURGE_PAGE;
         let mut purgeable = Vec::with_capacity(page.len());
         for c in &page {
-            let inode = self.catalog.inode(c.ino).map_err(fail)?;
-            let Some(file) = inode.file else { continue };
+            let file = match self.catalog.inode(c.ino) {
+                Ok(inode) => inode.file,
+                // Deleted since the page was read.
+                Err(e) if e.fs() == FsError::NotFound => None,
+                Err(e) => return Err(fail(e)),
+            };
+            let Some(file) = file else { continue };
             purgeable.push(policy::PurgeCandidate {
                 ino: c.ino,
                 version: c.version,
@@ -154,6 +162,20 @@ impl Node {
             purgeable_complete,
         };
         Ok(policy::decide(&view, now))
+    }
+
+    /// The files that are due first. Files of a pool that takes no data stay at the front of the index: then it is walked
+    /// page by page, so that those behind them have their turn.
+    fn next_candidates(&self) -> Result<Vec<catalog::Candidate>, catalog::CatalogError> {
+        let far = Time::new(i64::MAX / 2_000_000_000, 0);
+        let mut walked = self.governor.walked.lock();
+        if self.writes.blocked().is_empty() {
+            *walked = None;
+            return self.catalog.candidates(far, None, self.writes.len() + QUEUE_LIMIT / 2);
+        }
+        let page = self.catalog.candidates(far, walked.take(), QUEUE_LIMIT / 2)?;
+        *walked = page.last().filter(|_| page.len() >= QUEUE_LIMIT / 2).map(|c| c.key);
+        Ok(page)
     }
 
     fn purge_decided(&self, decision: &Decision) -> usize {
