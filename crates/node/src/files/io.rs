@@ -108,10 +108,10 @@ impl Node {
             }
             Ok(self.opened(entry, state, inode.attr, flags))
         })?;
-        if !flags.truncate {
-            if let Err(e) = self.catalog.touch_access(ino, cx.now) {
-                tracing::warn!("the access to inode {ino} is not recorded: {e}");
-            }
+        if !flags.truncate
+            && let Err(e) = self.catalog.touch_access(ino, cx.now)
+        {
+            tracing::warn!("the access to inode {ino} is not recorded: {e}");
         }
         Ok(opened)
     }
