@@ -52,15 +52,15 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         return serve::run(config);
     }
-    match Connection::open(&config.socket_path()) {
-        Ok(mut node) => {
-            let view: StatusView = node.ask(&Call::Status)?;
+    match Connection::open(&config.socket_path()).and_then(|mut node| node.ask::<StatusView>(&Call::Status)) {
+        Ok(view) => {
             if !context.global.json {
                 context.out.line("the node is already up")?;
             }
             return report(context, &view);
         }
-        Err(ClientError::Unreachable { .. }) => {}
+        // A node that was killed a moment ago may still seem to listen.
+        Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
         Err(other) => return Err(other.into()),
     }
     match start(&config, &args)? {
