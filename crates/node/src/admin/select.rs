@@ -86,9 +86,7 @@ impl Node {
                 for (_, inode) in page {
                     match inode.attr.kind {
                         FileKind::Directory => directories.push(inode),
-                        FileKind::File if self.catalog.access(cx, &inode.attr, need as u32).is_ok() => {
-                            f(inode)
-                        }
+                        FileKind::File if self.may(cx, &inode.attr, need).is_ok() => f(inode),
                         _ => {}
                     }
                 }
