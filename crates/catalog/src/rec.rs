@@ -48,7 +48,8 @@ pub struct FileRec {
     /// Bit n-1: copy n is whole.
     pub copies: u32,
     pub digest: Option<Digest>,
-    /// Second at which it is due for migration; Some exactly while it is in the candidate index.
+    /// Second at which it is due for migration; Some exactly while it is in the candidate index: closed, on disk, and
+    /// lacking a copy.
     pub due: Option<i64>,
     /// Second of last use, to the minute.
     pub used: i64,
@@ -76,11 +77,12 @@ impl InodeRec {
         self.kind == FileKind::Directory
     }
 
-    /// Second at which a file closed now is due.
+    /// Second at which a file closed now is due. What lies on tape only has nothing to copy from: it is due once it is
+    /// back.
     pub fn settle(&mut self, class: &Class, now: Time) {
         let linked = self.nlink > 0;
         if let Some(f) = &mut self.file {
-            let waits = f.sealed && linked && f.missing(class).next().is_some();
+            let waits = f.sealed && linked && f.object.is_some() && f.missing(class).next().is_some();
             let due = now.secs.saturating_add(i64::from(class.migrate_after_s));
             f.due = waits.then(|| f.due.unwrap_or(due));
         }

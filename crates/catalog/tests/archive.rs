@@ -408,6 +408,25 @@ fn copies_follow_a_file_into_another_class() {
 }
 
 #[test]
+fn an_offline_file_that_lacks_a_copy_is_due_once_it_is_back() {
+    let f = memory();
+    f.catalog.set_class(Ino::ROOT, &"single".into(), t(50)).expect("class of new files");
+    let x = file(&f, "x", 1, 5000, 100);
+    record(&f.catalog, "VB0001L9", 120, vec![segment(x, Version(1), 1, 5000, (0, 5000), 0)]);
+    f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(5000, 100)).expect("release");
+    f.catalog.set_class(x, &"default".into(), t(200)).expect("another class");
+    f.check();
+    assert_eq!(state(&f, x).copies, [CopyNo(2)]);
+    assert_eq!(candidates(&f, 1000), [], "nothing can be copied from");
+    assert_eq!(f.catalog.candidate(x).expect("read"), None);
+    assert_eq!(f.catalog.totals().expect("totals").backlog_files, 0);
+    assert!(f.catalog.set_resident(x, Version(1), ObjectId(2), &stamp(5000, 300), t(300)).expect("back"));
+    f.check();
+    assert_eq!(candidates(&f, 1000), [x]);
+    assert_eq!(f.catalog.pool_backlog(&"pool-a".into()).expect("backlog").files, 1);
+}
+
+#[test]
 fn classes_and_pools_in_use_stay() {
     let f = memory();
     let d =

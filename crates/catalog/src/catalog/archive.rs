@@ -156,12 +156,12 @@ impl Catalog {
         self.durable(|tx| pool::delete(tx, name))
     }
 
-    /// Closed files that lack their copy in this pool.
+    /// Closed files on disk that lack their copy in this pool.
     pub fn pool_backlog(&self, pool: &PoolName) -> Result<Backlog> {
         self.read(|v| sums::pool_backlog(v, pool))
     }
 
-    /// Closed files of this class that lack a copy.
+    /// Closed files on disk of this class that lack a copy.
     pub fn class_backlog(&self, class: &ClassName) -> Result<Backlog> {
         self.read(|v| sums::class_backlog(v, class))
     }

@@ -131,7 +131,7 @@ impl Catalog {
         self.read(|v| Ok(v.class(v.load(ino)?.class)?.name.clone()))
     }
 
-    /// Closed files that lack copies and are due before `due_before`, earliest first, at most `limit`.
+    /// Closed files on disk that lack copies and are due before `due_before`, earliest first, at most `limit`.
     pub fn candidates(
         &self,
         due_before: Time,
@@ -141,7 +141,7 @@ impl Catalog {
         self.read(|v| candidates::candidates(v, due_before, after, limit))
     }
 
-    /// The same for one file, due or not; None if it lacks nothing or is not closed.
+    /// The same for one file, due or not; None if it lacks nothing, is not closed or not on disk.
     pub fn candidate(&self, ino: Ino) -> Result<Option<Candidate>> {
         self.read(|v| candidates::of(v, &v.load(ino)?))
     }

@@ -94,7 +94,7 @@ fn archive(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
         });
     }
     let class = c.read(|v| v.class(rec.class))?;
-    let waits = f.sealed && rec.nlink > 0 && f.missing(&class).next().is_some();
+    let waits = f.sealed && f.object.is_some() && rec.nlink > 0 && f.missing(&class).next().is_some();
     c.expect(waits == f.due.is_some(), || format!("inode {ino} lacks copies: {waits}, due {:?}", f.due));
     let lost = f.object.is_none() && f.sealed && f.copies == 0;
     c.expect(!lost, || format!("inode {ino} is neither on disk nor on tape"));

@@ -41,7 +41,7 @@ pub fn scan(view: View<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<
     Ok(found)
 }
 
-/// What one file lacks; None if nothing, or if it is being written.
+/// What one file lacks; None if nothing, or if it is being written or offline.
 pub fn of(view: View<'_>, rec: &InodeRec) -> Result<Option<Candidate>> {
     let Some((f, due)) = rec.file.as_ref().and_then(|f| f.due.map(|d| (f, d))) else { return Ok(None) };
     let class = view.class(rec.class)?;

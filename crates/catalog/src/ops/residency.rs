@@ -37,6 +37,8 @@ pub fn set_resident(
     f.object = Some(object);
     f.stamp = Some(*stamp);
     f.used = f.used.max(now.secs);
+    let class = tx.class(rec.class)?;
+    rec.settle(&class, now);
     tx.replace(Some(&old), Some(&rec))?;
     Ok(true)
 }
