@@ -5,6 +5,8 @@ use rustix::fs::{self, AtFlags, SeekFrom, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use types::{ObjectStamp, Time};
 
 impl DiskTarget {
@@ -87,8 +89,22 @@ impl DiskTarget {
 
     /// Makes everything written to this target so far durable, times and names included: one syncfs serves any number
     /// of objects.
+    ///
+    /// The kernel tells a lost write to one caller only. Whoever was writing while another one got the error learns of
+    /// it by [`DiskTarget::failed_syncs`]: note it before the first write, and compare after the sync.
+    ///
+    /// # Errors
+    /// As [`DiskTarget::sync`], for anything written to the file system.
     pub fn sync_fs(&self) -> Result<()> {
-        fs::syncfs(&self.root).map_err(|e| DiskError::at("syncing", self.dir(), e))
+        let _one_at_a_time = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced = fs::syncfs(&self.root).map_err(|e| DiskError::at("syncing", self.dir(), e));
+        self.failed_syncs.fetch_add(u64::from(synced.is_err()), Ordering::AcqRel);
+        synced
+    }
+
+    /// How many calls of [`DiskTarget::sync_fs`] have failed. Does not wait for one that runs.
+    pub fn failed_syncs(&self) -> u64 {
+        self.failed_syncs.load(Ordering::Acquire)
     }
 
     /// The ranges of `0..size` that hold data, in order, found step by step (SEEK_DATA, SEEK_HOLE). What lies between

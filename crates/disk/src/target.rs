@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 use types::ObjectId;
 
 const OBJECTS: &str = "objects";
@@ -22,6 +24,9 @@ pub struct DiskTarget {
     objects: OwnedFd,
     /// Holds the lock, and since the start sees every error of writing back.
     pub(crate) root: OwnedFd,
+    /// Held during a sync of the whole, so that nobody passes while another caller is told of a lost write.
+    pub(crate) syncing: Mutex<()>,
+    pub(crate) failed_syncs: AtomicU64,
 }
 
 impl DiskTarget {
@@ -45,7 +50,14 @@ impl DiskTarget {
         }
         let uuid = marker::read_or_make(dir, &root)?;
         let objects = open_objects(dir, &root)?;
-        Ok(Self { dir: dir.to_path_buf(), uuid, objects, root })
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            uuid,
+            objects,
+            root,
+            syncing: Mutex::default(),
+            failed_syncs: AtomicU64::default(),
+        })
     }
 
     /// Directory of the target.

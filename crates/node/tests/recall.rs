@@ -186,3 +186,24 @@ fn readers_of_many_small_files_never_meet_an_early_end() {
         });
     }
 }
+
+#[test]
+fn a_file_cancelled_between_reading_and_recording_is_offline_again() {
+    let bed = slow();
+    let first = pattern(1000, 1);
+    let (a, b) = (bed.write("a", &first), bed.write("b", &pattern(12 * MB, 2)));
+    bed.migrate_and_purge();
+    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    let both = bed.begin(Call::Stage(bed.all())).request;
+    let second = bed.begin(Call::Stage(bed.one("/b"))).request;
+    // The small file has been read and waits for the sync that it shares with the other one.
+    bed.until("the second file is read", |b| b.stat("/b").percent.is_some_and(|p| p > 10));
+    assert_eq!(bed.stat("/a").residency, Some(Residency::Staging));
+    bed.call(Call::Cancel(both.id));
+    assert_eq!(bed.wait(second.id).state, RequestState::Done);
+    bed.until("the sweep comes by", |b| b.check(false).objects <= 1025);
+    assert_eq!(bed.check(false).findings, []);
+    assert_eq!(bed.read(a), first);
+    assert_eq!(bed.stat("/b").residency, Some(Residency::Dual));
+    let _ = b;
+}

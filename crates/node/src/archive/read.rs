@@ -3,10 +3,12 @@
 use super::bytes::FileHash;
 use super::worker::{Done, Wanted, Worker};
 use crate::files::{Outcome, Staging};
+use disk::DiskError;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tape::{Blame, Mounted, TapeError};
 use types::*;
 
@@ -15,8 +17,12 @@ const GIVE_UP_AFTER: usize = 3;
 /// Recalled files are made resident together: one sync of the file system serves all of them.
 const SETTLE_FILES: usize = 500;
 const SETTLE_BYTES: u64 = 1 << 30;
+/// Kernels before 6.13 may give a change this soon after the last the same time.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
 /// Why a recall finds no room.
 const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
+
+const LOST: &str = "the disk tier lost writes while it was recalled; look at the kernel log and at the disk, then stage again";
 
 /// What became of a batch.
 pub struct Read {
@@ -89,6 +95,7 @@ pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wan
 /// Reads one segment; the digest of the whole file if this segment is all of it.
 fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Result<Option<Digest>, Trouble> {
     let (staging, segment) = (&wanted.staging, &wanted.queued.segment);
+    let attempt = wanted.queued.attempt;
     if staging.outcome().is_some() {
         return Err(Trouble::Dropped);
     }
@@ -97,12 +104,11 @@ fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Resu
     let mut hash = FileHash::new();
     let mut at = segment.file_offset;
     for extent in &segment.extents {
-        // What no extent covers is a hole and is there already.
-        worker.node.finish_reads(staging.arrive(at, extent.file_offset));
+        hole(worker, wanted, &fd, at, extent.file_offset)?;
         let mut trouble = None;
         let read = mounted.read(extent, &mut |offset, bytes| {
             hash.add(offset, bytes);
-            if let Err(why) = store(worker, staging, &fd, offset, bytes) {
+            if let Err(why) = store(worker, staging, attempt, &fd, offset, bytes) {
                 trouble = Some(why);
                 return ControlFlow::Break(());
             }
@@ -114,7 +120,7 @@ fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Resu
         let _whole = read.map_err(Trouble::Tape)?;
         at = extent.file_offset + extent.byte_count;
     }
-    worker.node.finish_reads(staging.arrive(at, end));
+    hole(worker, wanted, &fd, at, end)?;
     let whole = segment.file_offset == 0 && segment.length == staging.size;
     Ok(if whole { hash.finish(staging.size) } else { None })
 }
@@ -122,17 +128,38 @@ fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Resu
 fn store(
     worker: &Worker,
     staging: &Arc<Staging>,
+    attempt: u32,
     fd: &OwnedFd,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), Trouble> {
-    if staging.outcome().is_some() || worker.node.archive.halted() {
+    if worker.node.archive.halted() {
         return Err(Trouble::Dropped);
     }
-    worker.node.disk.write_at(fd, bytes, offset).map_err(|e| Trouble::Disk(e.to_string()))?;
+    let stored = staging.store(attempt, || {
+        worker.node.disk.write_at(fd, bytes, offset)?;
+        worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
+        Ok::<_, DiskError>(())
+    });
+    stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))?;
     worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
     Ok(())
+}
+
+/// What no extent covers is a hole. It is there already in a new object; a copy tried before may have left bytes in it.
+fn hole(worker: &Worker, wanted: &Wanted, fd: &OwnedFd, start: u64, end: u64) -> Result<(), Trouble> {
+    let (staging, attempt) = (&wanted.staging, wanted.queued.attempt);
+    if start >= end {
+        return Ok(());
+    }
+    let stored = staging.store(attempt, || {
+        if attempt > 1 {
+            worker.node.disk.punch_hole(fd, start, end - start)?;
+        }
+        worker.node.finish_reads(staging.arrive(start, end));
+        Ok::<_, DiskError>(())
+    });
+    stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))
 }
 
 /// The object that a recall fills; taken from the stock at its first segment, with space reserved.
@@ -143,6 +170,7 @@ fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Resu
             true => Trouble::Dropped,
             false => Trouble::Disk(FULL.to_owned()),
         })?;
+        staging.set_failed_syncs(node.disk.failed_syncs());
         let taken = node.objects.take(&node.catalog, &node.disk);
         let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;
         // Dense files get their blocks in one piece, and a full disk shows before the first byte is read.
@@ -177,14 +205,17 @@ fn settle(
         return;
     }
     let node = &worker.node;
-    if let Err(e) = node.disk.sync_fs() {
-        for (one, _) in arrived.drain(..) {
-            node.archive.forget_recall(&one.staging);
-            node.end_recall(&one.staging, Outcome::Failed(e.to_string()));
-        }
-        return;
-    }
+    let synced = node.disk.sync_fs().map_err(|e| e.to_string());
+    // The stamps taken below tell of every change that follows them.
+    std::thread::sleep(SETTLED_AFTER);
     for (one, digest) in arrived.drain(..) {
+        let lost = node.disk.failed_syncs() != one.staging.failed_syncs();
+        let stored = if lost { synced.clone().and(Err(LOST.to_owned())) } else { synced.clone() };
+        if let Err(why) = stored {
+            node.archive.forget_recall(&one.staging);
+            node.end_recall(&one.staging, Outcome::Failed(why));
+            continue;
+        }
         match digest_matches(worker, &one, digest) {
             Ok(()) => {
                 node.archive.forget_recall(&one.staging);
@@ -198,10 +229,12 @@ fn settle(
     }
 }
 
+/// Versions that are not wanted any more have nothing to be compared with: recording them will be refused.
 fn digest_matches(worker: &Worker, one: &Wanted, digest: Option<Digest>) -> Result<(), TapeError> {
     let node = &worker.node;
-    let expected =
-        node.catalog.inode(one.queued.ino).ok().and_then(|inode| inode.file).and_then(|f| f.digest);
+    let file = node.catalog.inode(one.queued.ino).ok().and_then(|inode| inode.file);
+    let current = file.filter(|f| f.version == one.staging.version && one.staging.outcome().is_none());
+    let expected = current.and_then(|f| f.digest);
     let Some(expected) = expected else { return Ok(()) };
     let found = match digest {
         Some(digest) => Some(digest),

@@ -34,10 +34,11 @@ impl Archive {
 }
 
 impl State {
-    /// The recall that this segment is read for, unless it has been withdrawn or reads another copy by now.
+    /// The recall that this segment is read for, unless it has been withdrawn or begun anew.
     fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
         let recall = self.files.get_mut(&wanted.queued.ino)?;
-        let same = Arc::ptr_eq(&recall.task.staging, &wanted.staging) && recall.copy == wanted.queued.copy;
+        let same =
+            Arc::ptr_eq(&recall.task.staging, &wanted.staging) && recall.attempt == wanted.queued.attempt;
         same.then_some(recall)
     }
 
@@ -55,7 +56,13 @@ impl State {
     }
 
     /// Puts segments into the queues of their volumes; returns the ids of the queue items.
-    fn queue_segments(&mut self, task: &RecallTask, copy: CopyNo, segments: Vec<Segment>) -> Vec<u64> {
+    fn queue_segments(
+        &mut self,
+        task: &RecallTask,
+        attempt: u32,
+        copy: CopyNo,
+        segments: Vec<Segment>,
+    ) -> Vec<u64> {
         let priority = if task.for_reader { PRIORITY_READER } else { PRIORITY_BULK };
         let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
@@ -69,7 +76,7 @@ impl State {
                 since: task.since,
             };
             self.recalls.entry(segment.volume.clone()).or_default().insert(item);
-            self.segments.insert(id, QueuedSegment { ino: task.staging.ino, copy, segment });
+            self.segments.insert(id, QueuedSegment { ino: task.staging.ino, copy, attempt, segment });
         }
         ids
     }
@@ -120,8 +127,9 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
     for one in wanted {
         let Some(recall) = state.recall_of(&one) else { continue };
         let task = recall.task.clone();
-        let ids = state.queue_segments(&task, one.queued.copy, vec![one.queued.segment]);
-        if let Some(recall) = state.files.get_mut(&one.queued.ino) {
+        let QueuedSegment { attempt, copy, segment, .. } = one.queued;
+        let ids = state.queue_segments(&task, attempt, copy, vec![segment]);
+        if let Some(recall) = state.files.get_mut(&task.staging.ino) {
             recall.queued.extend(ids);
         }
     }
@@ -159,11 +167,12 @@ fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {
     tracing::debug!("inode {ino}: copy {} is read: {}", chosen.copy, choice.why);
     let extents = chosen.segments.iter().flat_map(|s| &s.extents);
     task.staging.set_data_bytes(extents.map(|e| e.byte_count).sum());
+    let attempt = task.staging.next_attempt();
     let mut state = node.archive.state.lock();
     state.unqueue(ino); // of a recall that was withdrawn
-    let queued = state.queue_segments(&task, chosen.copy, chosen.segments.clone());
+    let queued = state.queue_segments(&task, attempt, chosen.copy, chosen.segments.clone());
     let left = queued.len();
-    state.files.insert(ino, Recall { task, failed, copy: chosen.copy, left, queued });
+    state.files.insert(ino, Recall { task, failed, attempt, left, queued });
 }
 
 fn covers(copy: &CopyRecord, size: u64) -> bool {

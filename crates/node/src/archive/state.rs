@@ -51,8 +51,8 @@ pub struct Recall {
     pub task: RecallTask,
     /// Copies that failed, with the reasons.
     pub failed: Vec<(CopyNo, String)>,
-    /// The copy chosen.
-    pub copy: CopyNo,
+    /// Which attempt this is: segments of earlier ones may still be in a drive.
+    pub attempt: u32,
     /// Segments of it not yet read.
     pub left: usize,
     /// Queue items of those not yet given to a drive (some may have been since).
@@ -66,6 +66,8 @@ pub struct QueuedSegment {
     pub ino: Ino,
     /// Copy.
     pub copy: CopyNo,
+    /// Attempt of the recall that it belongs to.
+    pub attempt: u32,
     /// Where it lies.
     pub segment: Segment,
 }
@@ -185,11 +187,12 @@ impl State {
     /// Notes that a cartridge moved.
     pub fn moved(&mut self, from: u16, to: u16) {
         let Some(source) = self.elements.iter_mut().find(|e| e.address == from) else { return };
-        let barcode = source.barcode.take();
+        // An inventory taken meanwhile shows the move already.
+        let Some(barcode) = source.barcode.take() else { return };
         source.full = false;
         let slot = source.kind == ElementKind::Slot;
         if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
-            target.barcode = barcode;
+            target.barcode = Some(barcode);
             target.full = true;
             target.source = slot.then_some(from);
         }

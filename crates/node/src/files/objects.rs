@@ -84,10 +84,23 @@ impl ObjectPool {
             reserved.objects.extend(ids.clone().map(ObjectId));
             reserved.known_to = ObjectId(ids.end.saturating_sub(1));
         }
+        let mut left = ids.clone();
+        let stocked = self.stock_up(disk, &mut left);
+        if stocked.is_err() {
+            // What was not made or not opened goes with the next sweep.
+            left.map(ObjectId).for_each(|id| self.settle(id));
+        }
+        stocked
+    }
+
+    /// Makes objects and puts them into the stock; leaves in `ids` those that are not in it.
+    fn stock_up(&self, disk: &DiskTarget, ids: &mut std::ops::Range<u64>) -> Result<(), FsError> {
         disk.precreate(ids.clone()).map_err(|e| disk_error("create disk objects", &e))?;
-        for id in ids.map(ObjectId) {
+        while !ids.is_empty() {
+            let id = ObjectId(ids.start);
             let fd = disk.open_object(id, true).map_err(|e| disk_error("open disk object", &e))?;
             self.stock.lock().push_back((id, fd));
+            ids.start += 1;
         }
         Ok(())
     }
@@ -141,6 +154,25 @@ mod tests {
     use catalog::New;
     use std::sync::Arc;
     use types::{Cx, Ino, Time};
+
+    #[test]
+    fn objects_that_could_not_be_made_are_not_reserved_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DiskTarget::open(dir.path()).unwrap();
+        let now = Time::new(1_000, 0);
+        let catalog = Catalog::open(Arc::new(kv::MemoryEngine::new()), now).unwrap();
+        let pool = ObjectPool::new();
+        let next = catalog.alloc_objects(1).unwrap();
+        // Something lies where an object of the next batch would be.
+        let in_the_way = ObjectId(next.end + 10);
+        drop(disk.create(in_the_way).unwrap());
+        assert!(pool.take(&catalog, &disk).is_err());
+        assert_eq!(pool.reserved.lock().objects.len(), 0);
+        assert!(pool.sweep(&catalog, &disk).unwrap() >= 64);
+        assert_eq!(catalog.unowned_objects(ObjectId(0), 1_000).unwrap(), []);
+        let (object, _fd) = pool.take(&catalog, &disk).unwrap();
+        assert!(object > in_the_way);
+    }
 
     #[test]
     fn an_object_given_away_during_a_sweep_is_kept() {

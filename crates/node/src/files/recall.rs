@@ -108,9 +108,10 @@ impl Node {
         if let Outcome::Failed(why) = &outcome {
             tracing::error!("recall of inode {ino} version {} failed: {why}", staging.version);
         }
-        let given_up = staging.object().filter(|_| outcome != Outcome::Whole);
+        let whole = outcome == Outcome::Whole;
         self.finish_reads(self.staging.end(staging, outcome));
-        if let Some((object, _)) = given_up {
+        // An object begun from here on is given up by whoever begins it: he looks at the outcome afterwards.
+        if let Some((object, _)) = staging.object().filter(|_| !whole) {
             self.objects.settle(object);
         }
         self.finish_item(ino, RequestKind::Stage, &item, bytes);
@@ -131,13 +132,17 @@ impl Node {
         }
     }
 
-    /// Recalled bytes are on stable storage: the file is resident from here on.
+    /// Recalled bytes are on stable storage: the file is resident from here on, unless the recall ended before: then its
+    /// object has been given up and may be gone.
     pub(crate) fn recall_arrived(&self, staging: &Arc<Staging>) {
         let Some((object, fd)) = staging.object() else {
             return self.end_recall(staging, Outcome::Failed("no disk object was given".into()));
         };
         let ino = staging.ino;
         let outcome = self.open.with(ino, |_, state| {
+            if !staging.claim() {
+                return Ok(None);
+            }
             let stamp = self.stamp(&fd).map_err(|e| e.to_string())?;
             let current = self
                 .catalog
@@ -146,10 +151,11 @@ impl Node {
             if current && state.handles > 0 {
                 state.backing = Some(super::open::Backing { object, fd: fd.clone() });
             }
-            Ok::<_, String>(if current { Outcome::Whole } else { Outcome::Dropped })
+            Ok::<_, String>(Some(if current { Outcome::Whole } else { Outcome::Dropped }))
         });
+        let Some(outcome) = outcome.unwrap_or_else(|why| Some(Outcome::Failed(why))) else { return };
         self.objects.settle(object);
-        self.end_recall(staging, outcome.unwrap_or_else(Outcome::Failed));
+        self.end_recall(staging, outcome);
         self.attributes_changed(ino);
     }
 }

@@ -1,7 +1,7 @@
 //! Files on their way back from tape: what has arrived, and who waits for which bytes.
 
 use super::ranges::Ranges;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -36,6 +36,8 @@ struct State {
     arrived: Ranges,
     waiters: Vec<Waiter>,
     outcome: Option<Outcome>,
+    /// It is being made resident: too late to withdraw it.
+    settling: bool,
 }
 
 /// One file being recalled.
@@ -47,6 +49,10 @@ pub struct Staging {
     /// Its length (bytes).
     pub size: u64,
     data: AtomicU64,
+    /// Syncs of the disk tier that had failed when its object was begun.
+    failed_syncs: AtomicU64,
+    /// Number of the attempt whose bytes count: every choice of a copy is one. Held for reading while bytes are stored.
+    attempt: RwLock<u32>,
     state: Mutex<State>,
     ended: Condvar,
     /// Held while the object is chosen: segments of one file may come from two drives at once.
@@ -109,6 +115,8 @@ impl Staging {
             version,
             size,
             data: AtomicU64::new(size),
+            failed_syncs: AtomicU64::default(),
+            attempt: RwLock::default(),
             state: Mutex::default(),
             ended: Condvar::new(),
             beginning: Mutex::default(),
@@ -134,10 +142,38 @@ impl Staging {
         self.state.lock().arrived = Ranges::default();
     }
 
-    /// Ends it as dropped if nobody waits for its bytes; true if so.
+    /// A copy has been chosen: bytes of earlier attempts, from a drive that is late, are not taken any more.
+    pub fn next_attempt(&self) -> u32 {
+        let mut attempt = self.attempt.write();
+        *attempt += 1;
+        *attempt
+    }
+
+    /// Calls `store`, which changes the object or what has arrived, if this attempt is still wanted. Nobody can begin
+    /// another one or make the file resident meanwhile.
+    pub fn store<T>(&self, attempt: u32, store: impl FnOnce() -> T) -> Option<T> {
+        let current = self.attempt.read();
+        let wanted = *current == attempt && {
+            let s = self.state.lock();
+            s.outcome.is_none() && !s.settling
+        };
+        wanted.then(store)
+    }
+
+    /// Whoever makes the file resident asks first: false if the recall ended before. From here on nothing is stored, and
+    /// the recall cannot be withdrawn.
+    pub fn claim(&self) -> bool {
+        let _nobody_stores = self.attempt.write();
+        let mut s = self.state.lock();
+        let free = s.outcome.is_none() && !s.settling;
+        s.settling |= free;
+        free
+    }
+
+    /// Ends it as dropped if nobody waits for its bytes and it is not being made resident; true if so.
     pub fn withdraw(&self) -> bool {
         let mut s = self.state.lock();
-        let idle = s.waiters.is_empty() && s.outcome.is_none();
+        let idle = s.waiters.is_empty() && s.outcome.is_none() && !s.settling;
         if idle {
             s.outcome = Some(Outcome::Dropped);
         }
@@ -157,6 +193,16 @@ impl Staging {
     /// Told by whoever knows the extents.
     pub fn set_data_bytes(&self, bytes: u64) {
         self.data.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Syncs of the disk tier that had failed when its object was begun: if there are more now, bytes may be lost.
+    pub fn failed_syncs(&self) -> u64 {
+        self.failed_syncs.load(Ordering::Relaxed)
+    }
+
+    /// Told before the object is given to it.
+    pub fn set_failed_syncs(&self, count: u64) {
+        self.failed_syncs.store(count, Ordering::Relaxed);
     }
 
     /// Whether it ended, and how.
