@@ -92,7 +92,7 @@ impl Mounted<'_> {
 
     /// Verifies that the volume is the one meant, that nobody else wrote to it, and that what was recorded as safe is
     /// there; leaves the verified end in `self.tail` and the head anywhere. Within a session only the first call
-    /// looks at the medium.
+    /// looks at the medium, and any that comes from another point than the last ended at.
     pub(crate) fn verify_tail(&mut self, point: &AppendPoint) -> Result<()> {
         self.writable(DOING)?;
         let uuid = self.ltfs(DOING)?.uuid.clone();
@@ -106,9 +106,8 @@ impl Mounted<'_> {
             if tail.block == point.block || tail.asked == *point {
                 return Ok(());
             }
-            let what = format!("block {} is not where this session ended ({})", point.block, tail.block);
-            let advice = "nothing was written; report this";
-            return Err(self.drive.head.error(Fault::Misuse, Blame::Us, DOING, what, advice));
+            // What this session wrote last was not recorded: it does not count, and the medium says what is there.
+            self.distrust();
         }
         let memory = self.read_memory()?;
         self.check_writer(point, &memory)?;

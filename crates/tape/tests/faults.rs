@@ -387,3 +387,17 @@ fn the_wrong_cartridge_is_noticed_by_its_label() {
     let mounted = drive.mount(Some(&types::Barcode::from("TC0002L9"))).unwrap();
     assert!(matches!(mounted.label(), LabelState::Foreign { what } if what.contains("TC0001")));
 }
+
+#[test]
+fn a_result_that_was_not_recorded_does_not_block_the_session() {
+    on_volume(16 * MIB, |_, mounted, catalogue| {
+        catalogue.append(mounted, &[vec![1; 5000]]).unwrap();
+        let (point, files) = (catalogue.point.clone(), catalogue.files.len());
+        catalogue.append(mounted, &[vec![2; 50_000]]).unwrap();
+        catalogue.point = point;
+        catalogue.files.truncate(files);
+        catalogue.append(mounted, &[vec![3; 9000]]).unwrap();
+        catalogue.verify(mounted);
+        catalogue.index(mounted).unwrap();
+    });
+}
