@@ -98,8 +98,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
         let slot = slot(no, element, &drive, progress.clone());
         node.archive.state.lock().drives.insert(no, slot);
         let (orders, queue) = crossbeam_channel::bounded(4);
-        let worker =
-            Worker { node: node.clone(), no, element: element.address, robot: robot.clone(), progress };
+        let worker = Worker::new(node.clone(), no, element.address, robot.clone(), progress);
         crate::startup::spawn(Some(node), &format!("drive-{no}"), move || worker.run(drive, &queue))?;
         workers.insert(no, orders);
     }

@@ -35,6 +35,13 @@ pub fn unreachable(volume: &Barcode, why: String) -> TapeError {
     error(Blame::Library, Fault::NotReady, volume, "fetching it", why, advice)
 }
 
+/// A defect of ours ended a drive's thread.
+pub fn defect(volume: &Barcode, why: &str) -> TapeError {
+    let advice = "the drive is out of use until the node is restarted; report this with the log";
+    let what = format!("a defect ended the drive's thread: {why}");
+    error(Blame::Drive, Fault::Misuse, volume, "working", what, advice)
+}
+
 /// Catalogue or disk failed while a volume was in use: the volume is not at fault.
 pub fn ours(volume: &Barcode, doing: &str, what: impl ToString) -> TapeError {
     let advice =

@@ -7,6 +7,7 @@ use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,6 +45,7 @@ impl Progress {
 }
 
 /// A segment to be read, and the recall it belongs to.
+#[derive(Clone)]
 pub struct Wanted {
     /// Where it lies.
     pub queued: QueuedSegment,
@@ -129,17 +131,74 @@ pub struct Worker {
     pub robot: Arc<Mutex<Changer>>,
     /// Counters shown to operators.
     pub progress: Arc<Progress>,
+    /// The order that runs.
+    current: Mutex<Option<Current>>,
+}
+
+/// What must be told to whom if an order does not come to its end.
+struct Current {
+    volume: Barcode,
+    wanted: Vec<Wanted>,
+    label: Option<RequestId>,
 }
 
 /// A job and the volume that it is about.
 pub type Order = (Barcode, Job);
 
 impl Worker {
-    /// The thread: ends when the archive service drops the channel.
+    /// A worker that has nothing to do yet.
+    pub fn new(
+        node: Arc<Node>,
+        no: DriveNo,
+        element: u16,
+        robot: Arc<Mutex<Changer>>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self { node, no, element, robot, progress, current: Mutex::default() }
+    }
+
+    /// The thread: ends when the archive service drops the channel. After a defect the drive is out of use, and what it
+    /// had to do is done elsewhere: nobody waits for it, and the node stops when it is told to.
     pub fn run(&self, mut drive: Drive, orders: &Receiver<Order>) {
-        while let Ok((volume, job)) = orders.recv() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut drive, orders))) {
+            self.broke_off(&panic_text(panic.as_ref()));
+        }
+    }
+
+    fn broke_off(&self, why: &str) {
+        self.progress.end();
+        let Some(Current { volume, wanted, label }) = self.current.lock().take() else { return };
+        let e = super::trouble::defect(&volume, why);
+        if let Some(request) = label {
+            self.node.volume_labelled(request, &volume, Some(e.to_string()));
+        }
+        let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
+        self.report(Ended {
+            drive: self.no,
+            volume,
+            moved: None,
+            result: Err(e),
+            unread: Vec::new(),
+            failed,
+        });
+    }
+
+    /// The next order, noted in case that it does not come to its end.
+    fn next(&self, orders: &Receiver<Order>) -> Option<Order> {
+        let (volume, job) = orders.recv().ok()?;
+        let wanted = if let Job::Recall(wanted) = &job { wanted.clone() } else { Vec::new() };
+        let label = match &job {
+            Job::Label { errand: Some(Errand::Label { request, .. }), .. } => Some(*request),
+            _ => None,
+        };
+        *self.current.lock() = Some(Current { volume: volume.clone(), wanted, label });
+        Some((volume, job))
+    }
+
+    fn serve(&self, drive: &mut Drive, orders: &Receiver<Order>) {
+        while let Some((volume, job)) = self.next(orders) {
             match job {
-                Job::Mount { from } => self.fetch(&mut drive, volume, from, orders),
+                Job::Mount { from } => self.fetch(drive, volume, from, orders),
                 Job::Unmount { to } => {
                     let unloaded = drive.unload();
                     self.put_away(volume, to, unloaded);
@@ -171,7 +230,7 @@ impl Worker {
     /// From mount to unmount.
     fn session(&self, mut mounted: Mounted<'_>, first: Option<Order>, orders: &Receiver<Order>) {
         let mut first = first;
-        while let Some((volume, job)) = first.take().or_else(|| orders.recv().ok()) {
+        while let Some((volume, job)) = first.take().or_else(|| self.next(orders)) {
             if let Job::Unmount { to } = job {
                 let unloaded = mounted.unload().map(drop);
                 return self.put_away(volume, to, unloaded);
@@ -264,6 +323,12 @@ impl Worker {
         if ended.result.as_ref().is_err_and(|e| matches!(e.blame, Blame::Us | Blame::Library)) {
             self.pause();
         }
+        *self.current.lock() = None;
         self.node.archive.send(Event::Ended(Box::new(ended)));
     }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
