@@ -120,3 +120,29 @@ fn virtual_attributes_tell_where_a_file_is() {
     let set = bed.node.setxattr(&support::cx(), ino, b"user.thermo.copies", b"9", types::api::XattrMode::Any);
     assert_eq!(set, Err(FsError::NotPermitted));
 }
+
+#[test]
+fn a_migrate_request_ends_when_its_open_file_is_closed_deleted_or_was_truncated() {
+    let bed = Bed::new();
+    bed.write("cut", &pattern(1000, 1));
+    bed.migrate_and_purge();
+    let cut = bed.stat("/cut").attr.ino;
+    bed.node.setattr(&support::cx(), cut, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    let cut = bed.begin(Call::Migrate(bed.one("/cut"))).request;
+    let flags = types::api::OpenFlags { truncate: true, ..WRITE };
+    let [closed, deleted] = ["closed", "deleted"].map(|name| {
+        let opened = bed.node.create(&support::cx(), Ino::ROOT, name.as_bytes(), 0o644, flags).unwrap();
+        rustix::io::pwrite(opened.backing.as_ref().expect("direct").as_fd(), b"data", 0).unwrap();
+        let path = format!("/{name}");
+        (opened.handle, bed.begin(Call::Migrate(bed.one(&path))).request)
+    });
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert!(matches!(bed.request(closed.1.id).request.state, RequestState::Queued | RequestState::Active));
+    bed.node.release(closed.0);
+    bed.node.unlink(&support::cx(), Ino::ROOT, b"deleted").unwrap();
+    bed.node.release(deleted.0);
+    assert_eq!(bed.wait(cut.id).state, RequestState::Done);
+    assert_eq!(bed.wait(closed.1.id).state, RequestState::Done);
+    assert_eq!(bed.wait(deleted.1.id).state, RequestState::Failed);
+    assert_eq!(bed.stat("/closed").residency, Some(Residency::Dual));
+}

@@ -116,6 +116,7 @@ impl Turn<'_> {
                 break false;
             }
             let Some(item) = self.worker.node.writes.pop(self.pool) else { break false };
+            let begun = appender.taken();
             match self.append(&mut appender, item) {
                 Ok(Room::Ok) => {}
                 Ok(Room::EarlyWarning | Room::Full) => {
@@ -124,7 +125,7 @@ impl Turn<'_> {
                 }
                 Err(Skip::Later(why)) => {
                     tracing::debug!("inode {} is not migrated now: {why}", item.ino);
-                    self.worker.node.writes.finish(&item, false, crate::now());
+                    self.worker.node.writes.hold(&item, appender.taken() > begun, crate::now());
                     self.worker.node.finish_migrated(item.ino);
                     self.worker.node.migrate_again(item.ino);
                 }
@@ -150,6 +151,12 @@ impl Turn<'_> {
         let inode = node.catalog.inode(item.ino).map_err(|e| Skip::Later(e.to_string()))?;
         let (fd, stamp) = self.source(&inode, &item)?;
         let from = self.continues_at(&item)?;
+        let known = inode.file.as_ref().and_then(|f| f.digest);
+        if node.writes.was_wasteful(&item) {
+            // Read it through before it costs more space in vain.
+            let digest = digest_on_disk(self.worker, &fd, stamp.size)?;
+            expect_digest(item.ino, known, digest)?;
+        }
         let begun = appender.taken();
         let mut file = FileCopy { hash: FileHash::new(), extents: Vec::new(), room: Room::Ok };
         for range in node.disk.data_ranges(&fd, stamp.size) {
@@ -167,16 +174,7 @@ impl Turn<'_> {
             return self.split(appender, item, &inode, from, begun, extents).map_err(Skip::Tape);
         }
         let digest = hash.finish(stamp.size);
-        let known = inode.file.as_ref().and_then(|f| f.digest);
-        if known.is_some() && known != digest {
-            let text = format!(
-                "inode {}: the disk object does not have the digest recorded for this version; it is not copied to tape \
-                 and not purged: run `thermo check --deep`",
-                item.ino
-            );
-            tracing::error!("{text}");
-            return Err(Skip::Later(text));
-        }
+        expect_digest(item.ino, known, digest)?;
         self.keep(item, &stamp, from, stamp.size - from, extents, digest, appender.taken());
         Ok(room)
     }
@@ -321,7 +319,7 @@ impl Turn<'_> {
             match outcome {
                 RecordOutcome::Partial => node.writes.put_back(self.pool, written.item),
                 RecordOutcome::Counted => {
-                    node.writes.finish(&written.item, true, now);
+                    node.writes.finish(&written.item);
                     node.finish_migrated(written.item.ino);
                 }
                 RecordOutcome::Stale { why } => {
@@ -329,8 +327,9 @@ impl Turn<'_> {
                         "volume {name}: the copy of inode {} is dead already: {why}",
                         written.item.ino
                     );
-                    node.writes.finish(&written.item, true, now);
+                    node.writes.hold(&written.item, true, now);
                     node.finish_migrated(written.item.ino);
+                    node.migrate_again(written.item.ino);
                 }
             }
         }
@@ -360,6 +359,43 @@ impl Turn<'_> {
             self.worker.node.writes.put_back(self.pool, written.item);
         }
     }
+}
+
+/// Refuses bytes that are not those of the version.
+fn expect_digest(ino: Ino, known: Option<Digest>, found: Option<Digest>) -> Result<(), Skip> {
+    if known.is_none() || known == found {
+        return Ok(());
+    }
+    let text = format!(
+        "inode {ino}: the disk object does not have the digest recorded for this version; it is not copied to tape and \
+         not purged: run `thermo check --deep`"
+    );
+    tracing::error!("{text}");
+    Err(Skip::Later(text))
+}
+
+/// Reads a disk object through.
+fn digest_on_disk(worker: &Worker, fd: &OwnedFd, size: u64) -> Result<Option<Digest>, Skip> {
+    let disk = &worker.node.disk;
+    let mut hash = FileHash::new();
+    let mut buf = vec![0; CHUNK];
+    for range in disk.data_ranges(fd, size) {
+        let range = range.map_err(|e| Skip::Later(e.to_string()))?;
+        let mut at = range.start;
+        while at < range.end {
+            if worker.node.archive.halted() {
+                return Err(Skip::Later("the node stops".into()));
+            }
+            let want = buf.len().min((range.end - at) as usize);
+            let got = disk.read_at(fd, &mut buf[..want], at).map_err(|e| Skip::Later(e.to_string()))?;
+            if got == 0 {
+                return Err(Skip::Later("it became shorter while it was read".into()));
+            }
+            hash.add(at, &buf[..got]);
+            at += got as u64;
+        }
+    }
+    Ok(hash.finish(size))
 }
 
 /// One file on its way to tape.

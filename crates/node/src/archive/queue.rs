@@ -4,10 +4,15 @@ use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
-use types::{CopyNo, Ino, PoolName, Time};
+use types::{CopyNo, Ino, PoolName, Time, Version};
 
-/// A file that could not be copied (it is being written, or could not be read) is looked at again after this long.
+/// A file that could not be copied (it is being written, or could not be read) is left alone for this long, and twice as
+/// long each further time.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Longest pause of a file that was in use.
+const RETRY_IN_USE: Duration = Duration::from_secs(60);
+/// Longest pause of a file that failed after some of it had been written: each attempt is lost space on a volume.
+const RETRY_WASTEFUL: Duration = Duration::from_secs(3600);
 
 /// Copies held for a pool that takes no data; the rest stays in the catalogue's index.
 const BLOCKED_LIMIT: usize = 5_000;
@@ -32,11 +37,29 @@ struct PoolQueue {
     urgent: bool,
 }
 
+/// A copy that could not be written.
+struct Held {
+    /// Left alone until then.
+    until: Time,
+    version: Version,
+    /// Attempts before the last.
+    tries: u32,
+    /// Some attempt cost space on a volume.
+    wasteful: bool,
+}
+
+impl Held {
+    /// A new version is another matter, unless it is the file that keeps changing.
+    fn keeps_out(&self, item: &MigrateItem, now: Time) -> bool {
+        self.until > now && (self.version == item.version || self.tries == 0)
+    }
+}
+
 #[derive(Default)]
 struct Inner {
     pools: BTreeMap<PoolName, PoolQueue>,
     taken: HashSet<(Ino, CopyNo)>,
-    retry: HashMap<(Ino, CopyNo), Time>,
+    retry: HashMap<(Ino, CopyNo), Held>,
     blocked: BTreeMap<PoolName, String>,
     in_flight: u64,
 }
@@ -52,7 +75,7 @@ impl WriteQueue {
     pub fn push(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> usize {
         let mut inner = self.inner.lock();
         let Inner { pools, taken, retry, blocked, .. } = &mut *inner;
-        retry.retain(|_, at| *at > now);
+        retry.retain(|_, held| held.until.plus(RETRY_WASTEFUL) > now);
         let queue = pools.entry(batch.pool.clone()).or_default();
         let room = match blocked.contains_key(&batch.pool) {
             true => BLOCKED_LIMIT.saturating_sub(queue.items.len()),
@@ -64,7 +87,7 @@ impl WriteQueue {
                 break;
             }
             let key = (item.ino, item.copy);
-            if !retry.contains_key(&key) && taken.insert(key) {
+            if !retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) && taken.insert(key) {
                 queue.bytes += item.size;
                 queue.items.push_back(*item);
                 added += 1;
@@ -94,19 +117,40 @@ impl WriteQueue {
         queue.items.push_front(item);
     }
 
-    /// A popped copy is recorded, or will be looked at again later.
-    pub fn finish(&self, item: &MigrateItem, written: bool, now: Time) {
+    /// A popped copy is recorded.
+    pub fn finish(&self, item: &MigrateItem) {
         let mut inner = self.inner.lock();
         inner.in_flight -= 1;
         inner.taken.remove(&(item.ino, item.copy));
-        if !written {
-            inner.retry.insert((item.ino, item.copy), now.plus(RETRY_AFTER));
-        }
+        inner.retry.remove(&(item.ino, item.copy));
     }
 
-    /// Copies queued or in flight.
+    /// A popped copy could not be written; `wasteful`: some of it was, which is lost space now. It is left alone for a
+    /// while, each time longer.
+    pub fn hold(&self, item: &MigrateItem, wasteful: bool, now: Time) {
+        let key = (item.ino, item.copy);
+        let mut inner = self.inner.lock();
+        inner.in_flight -= 1;
+        inner.taken.remove(&key);
+        let before = inner.retry.get(&key).filter(|held| held.version == item.version);
+        let tries = before.map_or(0, |held| held.tries.saturating_add(1));
+        let wasteful = wasteful || before.is_some_and(|held| held.wasteful);
+        let longest = if wasteful { RETRY_WASTEFUL } else { RETRY_IN_USE };
+        let pause = RETRY_AFTER.saturating_mul(1 << tries.min(16)).min(longest);
+        inner.retry.insert(key, Held { until: now.plus(pause), version: item.version, tries, wasteful });
+    }
+
+    /// Whether an attempt to write this copy cost space on a volume in vain.
+    pub fn was_wasteful(&self, item: &MigrateItem) -> bool {
+        let inner = self.inner.lock();
+        let held = inner.retry.get(&(item.ino, item.copy));
+        held.is_some_and(|held| held.wasteful && held.version == item.version)
+    }
+
+    /// Copies queued, in flight, or left alone for a while.
     pub fn len(&self) -> usize {
-        self.inner.lock().taken.len()
+        let inner = self.inner.lock();
+        inner.taken.len() + inner.retry.len()
     }
 
     /// Those of them that do not wait for a pool that takes no data: the others must not keep new ones out.
@@ -158,7 +202,7 @@ impl WriteQueue {
 mod tests {
     use super::*;
     use policy::MigrateWhy;
-    use types::{ClassName, Version};
+    use types::ClassName;
 
     fn batch(pool: &str, from: u64, count: u64) -> MigrateBatch {
         let item = |n| MigrateItem {
@@ -189,5 +233,36 @@ mod tests {
         assert_eq!((queue.movable(), queue.makes_progress()), (0, false));
         assert_eq!(queue.push(&batch("good", count, 7), false, now), 7);
         assert_eq!((queue.movable(), queue.makes_progress()), (7, true));
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_left_alone_longer_each_time() {
+        let queue = WriteQueue::default();
+        let one = batch("p", 1, 1);
+        let pool = one.pool.clone();
+        let mut now = Time::new(1000, 0);
+        let mut pauses = Vec::new();
+        for _ in 0..14 {
+            let item = queue.pop(&pool).or_else(|| {
+                assert_eq!(queue.push(&one, true, now), 1);
+                queue.pop(&pool)
+            });
+            queue.hold(&item.unwrap(), pauses.len() == 6, now);
+            assert_eq!(queue.was_wasteful(&one.items[0]), pauses.len() >= 6);
+            let failed = now;
+            while queue.push(&one, true, now) == 0 {
+                now = now.plus(Duration::from_secs(1));
+            }
+            pauses.push(now.secs - failed.secs);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 128, 256, 512, 1024, 2048, 3600, 3600, 3600]);
+        queue.finish(&queue.pop(&pool).unwrap());
+        assert_eq!((queue.push(&one, true, now), queue.was_wasteful(&one.items[0])), (1, false));
+        queue.hold(&queue.pop(&pool).unwrap(), true, now);
+        queue.push(&one, true, now.plus(RETRY_AFTER));
+        queue.hold(&queue.pop(&pool).unwrap(), true, now.plus(RETRY_AFTER));
+        let mut next = batch("p", 1, 1);
+        next.items[0].version = Version(2);
+        assert_eq!(queue.push(&next, true, now.plus(RETRY_AFTER)), 1, "a new version does not wait");
     }
 }

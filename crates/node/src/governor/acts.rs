@@ -11,7 +11,7 @@ use types::{FsError, Ino, ItemState, PoolName, RequestId, RequestKind, Time};
 
 /// Files of a request looked at in one go.
 const PAGE: usize = 2_000;
-/// Longer than what the write queue refuses to take a file again that could not be copied.
+/// A file of a request that could not be copied is offered to the write queue again this often until it ends.
 const AGAIN_AFTER: Duration = Duration::from_millis(2_500);
 
 impl Node {
@@ -59,6 +59,8 @@ impl Node {
                 self.catalog.requests_for(ino).map_err(|e| fs_error("continue a migrate request", &e))?;
             if ids.iter().any(|id| open.contains(id)) {
                 wanted.push(ino);
+                // Until it ends: the queue may still leave it alone, or have no room.
+                self.migrate_again(ino);
             }
         }
         self.push_files(wanted.into_iter(), now)
@@ -67,7 +69,12 @@ impl Node {
     fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<usize, FsError> {
         let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
         for ino in files {
-            match self.catalog.candidate(ino).map_err(|e| fs_error("continue a migrate request", &e))? {
+            let candidate = match self.catalog.candidate(ino) {
+                // It was deleted, which ends its part of the request.
+                Err(e) if e.fs() == FsError::NotFound => None,
+                found => found.map_err(|e| fs_error("continue a migrate request", &e))?,
+            };
+            match candidate {
                 Some(c) if c.object.is_some() => {
                     for (copy, pool) in &c.missing {
                         let batch = batches.entry(pool.clone()).or_insert_with(|| MigrateBatch {
@@ -87,7 +94,11 @@ impl Node {
                         });
                     }
                 }
-                _ => self.finish_migrated(ino),
+                _ => {
+                    self.finish_migrated(ino);
+                    // Unless that was its end: it is being written, or waits to be removed.
+                    self.migrate_again(ino);
+                }
             }
         }
         Ok(batches.values().map(|batch| self.writes.push(batch, true, now)).sum())
