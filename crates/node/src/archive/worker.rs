@@ -332,3 +332,57 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scsi::{Data, Reply, Transport, TransportError};
+    use std::sync::atomic::AtomicBool;
+
+    /// A drive whose driver has a defect that shows once.
+    struct Defect<T>(T, Arc<AtomicBool>);
+
+    impl<T: Transport> Transport for Defect<T> {
+        fn execute(
+            &mut self,
+            cdb: &[u8],
+            data: Data<'_>,
+            timeout: Duration,
+        ) -> Result<Reply, TransportError> {
+            assert!(!self.1.swap(false, Ordering::Relaxed), "cannot be");
+            self.0.execute(cdb, data, timeout)
+        }
+
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+    }
+
+    #[test]
+    fn a_defect_takes_the_drive_out_of_use_and_the_node_still_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = crate::Config { state_dir: dir.path().to_owned(), ..crate::Config::default() };
+        let node = Node::start(config).unwrap();
+        let sleeper = || -> tape::Sleeper { Box::new(std::thread::sleep) };
+        let robot = Changer::open(Box::new(node.library.changer()), sleeper()).unwrap();
+        let due = Arc::new(AtomicBool::new(false));
+        let drive = Drive::open(Box::new(Defect(node.library.drive(0), due.clone())), sleeper()).unwrap();
+        let no = DriveNo(0);
+        let worker =
+            Worker::new(node.clone(), no, 0, Arc::new(Mutex::new(robot)), Arc::new(Progress::default()));
+        let (orders, queue) = crossbeam_channel::bounded(1);
+        due.store(true, Ordering::Relaxed);
+        orders.send((Barcode::from("TC0001L9"), Job::Unmount { to: 0 })).unwrap();
+        worker.run(drive, &queue);
+        let begun = Instant::now();
+        let suspect = || match &node.archive.state.lock().drives[&no].status {
+            DriveStatus::Suspect(why) => Some(why.clone()),
+            _ => None,
+        };
+        while suspect().is_none() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(suspect().unwrap().contains("cannot be"), "{:?}", suspect());
+        node.stop(true);
+    }
+}
