@@ -81,6 +81,8 @@ pub mod vol {
     pub const RECORD: u8 = 0;
     pub const LIVE: u8 = 1;
     pub const LIVE_FILES: u8 = 2;
+    /// UUID of a label that is about to be written.
+    pub const INTENDED: u8 = 3;
 }
 
 /// Fields of `CLASS`.

@@ -323,6 +323,21 @@ fn a_copy_of_a_file_deleted_meanwhile_is_recorded_as_dead() {
 }
 
 #[test]
+fn an_intended_label_is_known_until_it_is_recorded() {
+    let f = lmdb();
+    let barcode = Barcode::from("VA0001L9");
+    assert_eq!(f.catalog.intended_label(&barcode).expect("read"), None);
+    f.catalog.intend_label(&barcode, "new").expect("noted");
+    f.catalog.intend_label(&barcode, "newer").expect("noted");
+    assert_eq!(f.catalog.intended_label(&barcode).expect("read").as_deref(), Some("newer"));
+    f.check();
+    f.catalog.label_volume(&barcode, &volume("VA0001L9", "pool-a")).expect("labelled");
+    assert_eq!(f.catalog.intended_label(&barcode).expect("read"), None);
+    f.catalog.intend_label(&"nowhere".into(), "x").expect_err("no such volume");
+    f.check();
+}
+
+#[test]
 fn an_append_never_goes_back() {
     let f = memory();
     let x = file(&f, "x", 1, 500, 100);

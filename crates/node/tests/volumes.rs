@@ -140,3 +140,35 @@ fn protected_cartridges_are_read_but_not_written() {
         assert_eq!(bed.volume(volume).state, VolumeState::ReadOnly);
     }
 }
+
+#[test]
+fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
+    let bed = Bed::with(|c| c.library.cartridges = 2);
+    let all = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    assert_eq!((all.state, all.files_total), (RequestState::Done, 2));
+    let config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    {
+        // As it is after a crash between the writing of a label and its record.
+        let engine = kv::LmdbEngine::open(&dir.path().join("catalog"), kv::LmdbOptions::default()).unwrap();
+        let catalog = catalog::Catalog::open(std::sync::Arc::new(engine), support::cx().now).unwrap();
+        for labelled in catalog.volumes().unwrap() {
+            let blank = Volume {
+                state: VolumeState::Unknown,
+                uuid: String::new(),
+                labelled: None,
+                append_block: 0,
+                indexed_to: 0,
+                ..labelled.clone()
+            };
+            catalog.put_volume(&blank).unwrap();
+            catalog.intend_label(&labelled.barcode, &labelled.uuid).unwrap();
+        }
+    }
+    let bed = Bed { node: node::Node::start(config).unwrap(), dir };
+    let ino = bed.write("f", b"data");
+    bed.migrate_and_purge();
+    assert_eq!(bed.read(ino), b"data");
+}

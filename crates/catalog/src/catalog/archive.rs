@@ -64,6 +64,17 @@ impl Catalog {
         self.durable(|tx| volume::update(tx, barcode, change))
     }
 
+    /// The volume is about to get a label with this UUID: should the node die between the writing and `label_volume`, the
+    /// label is known as ours.
+    pub fn intend_label(&self, barcode: &Barcode, uuid: &str) -> Result<()> {
+        self.durable(|tx| volume::intend_label(tx, barcode, uuid))
+    }
+
+    /// UUID of a label that was perhaps written, but not recorded.
+    pub fn intended_label(&self, barcode: &Barcode) -> Result<Option<String>> {
+        self.read(|v| volume::intended_label(v, barcode))
+    }
+
     /// The volume got a new label: `fresh` is its record from now on, and its old tree is dropped (in several
     /// transactions; `open` ends an interrupted one). Refused while a current version needs it.
     pub fn label_volume(&self, barcode: &Barcode, fresh: &Volume) -> Result<()> {

@@ -100,6 +100,19 @@ pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Vo
     Ok(shown)
 }
 
+/// Notes the label that is about to be written.
+pub fn intend_label(tx: &mut Tx<'_>, barcode: &Barcode, uuid: &str) -> Result<()> {
+    load_for_update(tx, barcode)?;
+    Ok(tx.w.put(&keys::volume(vol::INTENDED, barcode), uuid.as_bytes())?)
+}
+
+/// The label that was about to be written.
+pub fn intended_label(view: View<'_>, barcode: &Barcode) -> Result<Option<String>> {
+    let value = view.r.get(&keys::volume(vol::INTENDED, barcode))?;
+    let text = value.map(|v| String::from_utf8(v.to_vec()));
+    text.transpose().map_err(|e| CatalogError::corrupt("intended label", barcode, e))
+}
+
 /// First step of a new label: a new, empty tree; the old one waits to be dropped.
 pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()> {
     let old = load_for_update(tx, barcode)?;
@@ -111,6 +124,7 @@ pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()>
         return Err(CatalogError::refused(format!("volume {barcode}"), why));
     }
     tx.w.put(&keys::drop_tree(old.tree), barcode.0.as_bytes())?;
+    tx.w.delete(&keys::volume(vol::INTENDED, barcode))?;
     let volume = Volume { barcode: barcode.clone(), ..fresh.clone() };
     let tree = new_tree(tx)?;
     store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir })
@@ -123,7 +137,7 @@ pub fn forget(tx: &mut Tx<'_>, barcode: &Barcode) -> Result<()> {
         let why = "its files are in the catalogue; label it anew first";
         return Err(CatalogError::refused(format!("volume {barcode}"), why));
     }
-    for what in [vol::RECORD, vol::LIVE, vol::LIVE_FILES] {
+    for what in [vol::RECORD, vol::LIVE, vol::LIVE_FILES, vol::INTENDED] {
         tx.w.delete(&keys::volume(what, barcode))?;
     }
     Ok(())

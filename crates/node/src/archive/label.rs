@@ -45,19 +45,25 @@ fn try_label(
     {
         return Ok(Err(format!("volume {barcode} holds {} files that are still needed", volume.live_files)));
     }
+    // Deletions that made it free of files may not be on stable storage yet: after a power failure those files would be
+    // back, and their bytes must be too.
+    catalog.sync().map_err(|e| ours(barcode, "making sure that nothing on it is needed", e))?;
     if mounted.write_protected() {
         let why = format!("volume {barcode} is write protected; move its tab");
         set_state(worker, barcode, VolumeState::ReadOnly, &why)?;
         return Ok(Err(why));
     }
-    let our_uuid = known.as_ref().map(|v| v.uuid.clone()).filter(|u| !u.is_empty());
-    let overwrite = match mounted.label() {
-        LabelState::Blank => Overwrite::OnlyBlank,
+    let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
+    let recorded = known.as_ref().map(|v| v.uuid.clone()).filter(|u| !u.is_empty());
+    let ours_on_it = match mounted.label() {
+        LabelState::Ltfs(found) => [&intended, &recorded].into_iter().flatten().find(|u| **u == found.uuid),
+        _ => None,
+    };
+    let overwrite = match (mounted.label(), ours_on_it) {
+        (LabelState::Blank, _) => Overwrite::OnlyBlank,
         _ if force => Overwrite::Anything,
-        LabelState::Ltfs(found) if our_uuid.as_deref() == Some(found.uuid.as_str()) => {
-            Overwrite::Volume(our_uuid.as_deref().unwrap_or_default())
-        }
-        other => {
+        (_, Some(uuid)) => Overwrite::Volume(uuid),
+        (other, None) => {
             let what = match other {
                 LabelState::Ltfs(found) => format!("it is LTFS volume {} of somebody else", found.uuid),
                 LabelState::Foreign { what } => format!("it carries something else: {what}"),
@@ -82,6 +88,9 @@ fn write_label(
     let uuid = uuid::Uuid::new_v4().to_string();
     let now = crate::now();
     let block_size = worker.node.config.tape.block_size.0 as u32;
+    // A label that was written, but could not be recorded, must not look like somebody else's.
+    let catalog = &worker.node.catalog;
+    catalog.intend_label(barcode, &uuid).map_err(|e| ours(barcode, "preparing its label", e))?;
     let formatted = mounted.format(&LabelSpec {
         barcode,
         uuid: &uuid,
@@ -108,7 +117,7 @@ fn write_label(
         mounts: 1,
         ..super::library::unknown_volume(barcode, now)
     };
-    worker.node.catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
+    catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
     Ok(formatted.append_block)
 }
 

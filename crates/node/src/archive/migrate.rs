@@ -84,7 +84,8 @@ pub fn migrate(
             write_index(worker, mounted, barcode)?;
             turn.volume = self::volume(worker, barcode)?;
         }
-        if !more || turn.full.is_some() {
+        let takes_data = turn.full.is_none() && turn.volume.state == VolumeState::Filling;
+        if !more || !takes_data {
             return Ok(turn.volume.append_block);
         }
     }
@@ -344,11 +345,7 @@ impl Turn<'_> {
     fn close(&mut self, why: &'static str) -> Result<(), TapeError> {
         let barcode = &self.volume.barcode;
         let now = crate::now();
-        let closed = self.worker.node.catalog.update_volume(barcode, &mut |v| {
-            v.state = VolumeState::Full;
-            v.reason = why.into();
-            v.since = now;
-        });
+        let closed = self.worker.node.catalog.update_volume(barcode, &mut |v| fill(v, why, now));
         self.volume = closed.map_err(|e| ours(barcode, "closing it", e))?;
         Ok(())
     }
@@ -396,6 +393,13 @@ fn digest_on_disk(worker: &Worker, fd: &OwnedFd, size: u64) -> Result<Option<Dig
         }
     }
     Ok(hash.finish(size))
+}
+
+/// A volume that takes data takes no more; one that an operator or an error took out of use stays so.
+fn fill(v: &mut Volume, why: &str, now: Time) {
+    if matches!(v.state, VolumeState::Filling | VolumeState::Scratch) {
+        (v.state, v.reason, v.since) = (VolumeState::Full, why.into(), now);
+    }
 }
 
 /// One file on its way to tape.
@@ -499,6 +503,9 @@ pub fn write_index(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode
         v.append_block = indexed.append_block;
         v.indexed_to = indexed.append_block;
         v.vcr = indexed.vcr;
+        if indexed.data_partition_full {
+            fill(v, "its end was reached by an index", now);
+        }
     });
     recorded.map_err(|e| ours(barcode, "recording an index", e))?;
     Ok(indexed.append_block)
