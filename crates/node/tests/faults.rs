@@ -195,3 +195,30 @@ fn a_write_error_makes_the_volume_suspect_and_the_copy_goes_elsewhere() {
     assert!(!bed.volumes_of("/f").contains(&volume));
     assert!(bed.read(ino) == data);
 }
+
+#[test]
+fn a_file_whose_object_is_gone_is_purged_and_comes_back_from_tape() {
+    let bed = Bed::new();
+    let data = pattern(5000, 5);
+    let ino = bed.write("f", &data);
+    let other = bed.write("not on tape", &data);
+    assert_eq!(bed.act(Call::Migrate(bed.one("/f"))).state, RequestState::Done);
+    for path in ["/f", "/not on tape"] {
+        let object = bed.stat(path).file.unwrap().object.unwrap();
+        let name = format!("{:016x}", object.0);
+        let found = walk(&bed.node.config().disk_path()).into_iter().find(|p| p.ends_with(&name));
+        std::fs::remove_file(found.unwrap()).unwrap();
+    }
+    assert_eq!(bed.check(false).findings.len(), 2);
+    bed.purge("/f");
+    assert_eq!(bed.act(Call::Purge(bed.one("/not on tape"))).state, RequestState::Failed);
+    assert_eq!(bed.read(ino), data);
+    bed.settle();
+    let findings = bed.check(false).findings;
+    assert!(findings.len() == 1 && findings[0].subject.contains(&other.to_string()), "{findings:?}");
+}
+
+fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
+}

@@ -187,3 +187,27 @@ fn appends_of_several_writers_do_not_overlap() {
     assert_eq!(log.len(), 4000);
     assert!(log.chunks(10).all(|line| line.iter().all(|b| *b == line[0])));
 }
+
+#[test]
+fn a_recall_without_room_leaves_the_only_drive_to_the_files_that_must_go_first() {
+    let bed = Bed::with(|c| {
+        c.disk.capacity = Some(Size::mib(12));
+        c.library.drives = 1;
+    });
+    let big = served(&bed, "big", &pattern(7 * MB, 1)).unwrap();
+    bed.migrate_and_purge();
+    let fresh: Vec<Ino> =
+        (0..4).map(|i| served(&bed, &format!("f{i}"), &pattern(2 * MB, i)).unwrap()).collect();
+    let begun = Instant::now();
+    let opened = bed.open(big, READ);
+    let (_, got) = bed.begin_read(opened.handle, 0, 1000);
+    assert_eq!(got.recv_timeout(PATIENCE).unwrap().unwrap(), pattern(7 * MB, 1)[..1000]);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    bed.node.release(opened.handle);
+    bed.settle();
+    for (i, ino) in fresh.iter().enumerate() {
+        assert!(bed.read(*ino) == pattern(2 * MB, i as u64), "file {i}");
+    }
+    bed.settle();
+    assert_eq!(bed.check(true).findings, []);
+}

@@ -36,6 +36,7 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
             Err(RecvTimeoutError::Disconnected) => return,
         }
         queue.try_iter().for_each(|event| handle(node, event));
+        recalls::unpark(node);
         let stopping = node.archive.state.lock().stopping;
         match stopping {
             None => dispatch(node, workers),

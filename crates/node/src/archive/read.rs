@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tape::{Blame, Mounted, TapeError};
 use types::*;
 
@@ -19,6 +19,8 @@ const SETTLE_FILES: usize = 500;
 const SETTLE_BYTES: u64 = 1 << 30;
 /// Kernels before 6.13 may give a change this soon after the last the same time.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
+/// Room for a recall is waited for this long before others may need the drive more.
+const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// Why a recall finds no room.
 const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
 
@@ -39,6 +41,8 @@ enum Trouble {
     Tape(TapeError),
     /// Nobody wants it any more.
     Dropped,
+    /// There will be room once waiting files are on tape, for which this drive may be needed.
+    NoRoomYet,
     /// The disk side failed; another copy would not help.
     Disk(String),
 }
@@ -48,7 +52,7 @@ pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wan
     let mut read = Read { result: Ok(Done::Worked { position: 0 }), unread: Vec::new(), failed: Vec::new() };
     let (mut arrived, mut arrived_bytes, mut errors, mut position) = (Vec::new(), 0, 0, 0);
     let mut queue = wanted.into_iter();
-    for one in queue.by_ref() {
+    while let Some(one) = queue.next() {
         if worker.node.archive.halted() {
             read.unread.push(one);
             break;
@@ -61,6 +65,10 @@ pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wan
                     arrived_bytes += one.staging.size;
                     arrived.push((one, digest));
                 }
+            }
+            Err(Trouble::NoRoomYet) => {
+                worker.node.archive.park(std::iter::once(one).chain(queue.by_ref()).collect());
+                break;
             }
             Err(Trouble::Dropped) => worker.node.archive.forget_recall(&one.staging),
             Err(Trouble::Disk(why)) => {
@@ -162,14 +170,33 @@ fn hole(worker: &Worker, wanted: &Wanted, fd: &OwnedFd, start: u64, end: u64) ->
     stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))
 }
 
+/// Room in the disk tier. While files wait to be written to tape, this drive may be the one that has to make it.
+fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
+    let node = &worker.node;
+    let deadline = Instant::now() + node.space.patience();
+    loop {
+        let begun = Instant::now();
+        if node.space.reserve_within(node, bytes, ROOM_WAIT).is_ok() {
+            return Ok(());
+        }
+        if node.archive.halted() {
+            return Err(Trouble::Dropped);
+        }
+        if bytes <= node.space.view().capacity && node.writes.makes_progress() {
+            return Err(Trouble::NoRoomYet);
+        }
+        // It is said before its time when nothing can make room.
+        if begun.elapsed() < ROOM_WAIT || Instant::now() >= deadline {
+            return Err(Trouble::Disk(FULL.to_owned()));
+        }
+    }
+}
+
 /// The object that a recall fills; taken from the stock at its first segment, with space reserved.
 fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Result<Arc<OwnedFd>, Trouble> {
     let node = &worker.node;
     let begun = staging.begin(|| {
-        node.space.reserve(node, staging.data_bytes()).map_err(|_| match node.archive.halted() {
-            true => Trouble::Dropped,
-            false => Trouble::Disk(FULL.to_owned()),
-        })?;
+        reserve(worker, staging.data_bytes())?;
         staging.set_failed_syncs(node.disk.failed_syncs());
         let taken = node.objects.take(&node.catalog, &node.disk);
         let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;

@@ -8,12 +8,15 @@ use crate::files::{Outcome, Staging};
 use sched::{CopyPlace, RecallItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tape::{Blame, TapeError};
 use types::*;
 
 /// An open file goes before a bulk request.
 const PRIORITY_READER: u8 = 10;
 const PRIORITY_BULK: u8 = 5;
+/// How long recalls without room leave the drives to writers.
+const PARKED_FOR: Duration = Duration::from_secs(2);
 
 impl Archive {
     /// A segment has arrived; true if the file has all of them.
@@ -22,6 +25,12 @@ impl Archive {
         let Some(recall) = state.recall_of(wanted) else { return false };
         recall.left = recall.left.saturating_sub(1);
         recall.left == 0
+    }
+
+    /// Segments for which there is no room now: they go back to the queues after a while, and until then the drives
+    /// write what waits for them.
+    pub fn park(&self, wanted: Vec<Wanted>) {
+        self.state.lock().parked.push((Instant::now() + PARKED_FOR, wanted));
     }
 
     /// Nobody wants this recall any more, or its file is back. A later recall of the same file is not touched.
@@ -133,6 +142,16 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
             recall.queued.extend(ids);
         }
     }
+}
+
+/// Puts segments back into the queues whose time without room is over.
+pub fn unpark(node: &Node) {
+    let now = Instant::now();
+    let due: Vec<Wanted> = {
+        let mut state = node.archive.state.lock();
+        state.parked.extract_if(.., |(until, _)| *until <= now).flat_map(|(_, wanted)| wanted).collect()
+    };
+    unread(node, due);
 }
 
 fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {

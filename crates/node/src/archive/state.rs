@@ -1,11 +1,12 @@
 //! What the archive service knows: drives, library, queues. Locked only for short steps that do no IO.
 
 use super::RecallTask;
-use crate::archive::worker::Progress;
+use crate::archive::worker::{Progress, Wanted};
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 use types::*;
 
 /// A drive and what it does.
@@ -133,6 +134,8 @@ pub struct State {
     pub segments: HashMap<u64, QueuedSegment>,
     /// Recalls by inode.
     pub files: HashMap<Ino, Recall>,
+    /// Segments that wait for room in the disk tier, and until when.
+    pub parked: Vec<(Instant, Vec<Wanted>)>,
     /// Labels, indexes and checks that wait.
     pub maintenance: Vec<Maintenance>,
     /// What they are about.
@@ -196,5 +199,31 @@ impl State {
             target.full = true;
             target.source = slot.then_some(from);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(address: u16, barcode: Option<&str>) -> ElementView {
+        ElementView {
+            address,
+            kind: if address < 10 { ElementKind::Drive } else { ElementKind::Slot },
+            full: barcode.is_some(),
+            barcode: barcode.map(Barcode::from),
+            source: None,
+            exception: None,
+        }
+    }
+
+    #[test]
+    fn a_move_that_the_inventory_shows_already_changes_nothing() {
+        let elements = vec![element(1, None), element(20, Some("TC0001L9"))];
+        let mut state = State { elements, ..State::default() };
+        state.moved(20, 1);
+        assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
+        state.moved(20, 1);
+        assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
     }
 }

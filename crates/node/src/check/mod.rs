@@ -129,7 +129,7 @@ impl Node {
                 return Some(serious(
                     subject(),
                     e.to_string(),
-                    "its tape copies are good; restore the object or recall it",
+                    "its copies on tape are not concerned: `thermo purge` it, then it is read from tape",
                 ));
             }
         };

@@ -75,17 +75,27 @@ impl Space {
 
     /// Promises `bytes` to a writer or a recall; waits for a purge if they are not there.
     pub fn reserve(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
+        self.reserve_within(node, bytes, self.wait)
+    }
+
+    /// How long anybody waits for room.
+    pub fn patience(&self) -> Duration {
+        self.wait
+    }
+
+    /// The same as [`Space::reserve`], waiting no longer than `limit`.
+    pub fn reserve_within(&self, node: &Node, bytes: u64, limit: Duration) -> Result<(), FsError> {
         if self.promise(&self.view(), bytes) {
             return Ok(());
         }
         self.wanted.fetch_add(bytes, Ordering::Relaxed);
-        let waited = self.wait_for(node, bytes);
+        let waited = self.wait_for(node, bytes, limit.min(self.wait));
         self.wanted.fetch_sub(bytes, Ordering::Relaxed);
         waited
     }
 
-    fn wait_for(&self, node: &Node, bytes: u64) -> Result<(), FsError> {
-        let deadline = Instant::now() + self.wait;
+    fn wait_for(&self, node: &Node, bytes: u64, limit: Duration) -> Result<(), FsError> {
+        let deadline = Instant::now() + limit;
         let mut view = self.view.lock();
         // Once: every look wakes all who wait, and each of them must not ask for the next one at once.
         node.governor.wake();
@@ -174,7 +184,11 @@ impl Node {
             if state.handles > 0 {
                 return Err("somebody has it open".to_owned());
             }
-            let fd = self.disk.open_object(object, false).map_err(|e| e.to_string())?;
+            let fd = match self.disk.open_object(object, false) {
+                Ok(fd) => fd,
+                Err(disk::DiskError::Missing { .. }) => return self.release_missing(ino, version, object),
+                Err(e) => return Err(e.to_string()),
+            };
             // Closed files can still be mapped. Once there is no writer the stamp tells of every change.
             if self.disk.has_writer(&fd).map_err(|e| e.to_string())? {
                 return Err("a program has it mapped for writing".to_owned());
@@ -192,6 +206,14 @@ impl Node {
         })?;
         self.attributes_changed(ino);
         Ok(())
+    }
+
+    /// The object is gone from the disk; if the copies on tape are all there, the file is offline from here on.
+    fn release_missing(&self, ino: Ino, version: Version, object: ObjectId) -> Result<(), String> {
+        let inode = self.catalog.inode(ino).map_err(|e| e.to_string())?;
+        let recorded = inode.file.filter(|f| f.object == Some(object)).and_then(|f| f.stamp);
+        let stamp = recorded.ok_or("its object is missing; run `thermo check`")?;
+        self.catalog.release_object(ino, version, object, &stamp).map_err(|e| e.to_string())
     }
 
     /// Whether somebody has the file open.

@@ -378,3 +378,25 @@ impl StagingTable {
         self.files.lock().values().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_withdrawn_is_not_made_resident_and_the_other_way_round() {
+        let withdrawn = Staging::new(Ino(1), Version(1), 10);
+        assert!(withdrawn.withdraw() && !withdrawn.claim());
+        let claimed = Staging::new(Ino(1), Version(1), 10);
+        assert!(claimed.claim() && !claimed.withdraw() && !claimed.claim());
+    }
+
+    #[test]
+    fn only_the_present_attempt_stores_and_nobody_once_it_is_claimed() {
+        let staging = Staging::new(Ino(1), Version(1), 10);
+        let (first, second) = (staging.next_attempt(), staging.next_attempt());
+        assert_eq!((staging.store(first, || ()), staging.store(second, || ())), (None, Some(())));
+        assert!(staging.claim());
+        assert_eq!(staging.store(second, || ()), None);
+    }
+}
