@@ -146,3 +146,24 @@ fn a_migrate_request_ends_when_its_open_file_is_closed_deleted_or_was_truncated(
     assert_eq!(bed.wait(deleted.1.id).state, RequestState::Failed);
     assert_eq!(bed.stat("/closed").residency, Some(Residency::Dual));
 }
+
+#[test]
+fn a_migrate_request_shows_its_place_and_when_it_ends() {
+    let bed = slow();
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    for i in 0..4 {
+        bed.write(&format!("f{i}"), &pattern(2 * MB, i));
+    }
+    let first = bed.begin(Call::Migrate(bed.one("/f0")));
+    let second = bed.begin(Call::Migrate(bed.all()));
+    assert_eq!((first.queue_position, second.queue_position), (1, 2));
+    assert!(second.eta_s.is_some_and(|s| s > 20), "with the mount of a volume: {second:?}");
+    bed.node.virtual_library().clear_faults();
+    bed.until("it writes", |b| {
+        let view = b.request(second.request.id);
+        view.queue_position == 0 && view.eta_s.is_some_and(|s| s < 20) && view.doing.contains("drive")
+    });
+    assert_eq!(bed.wait(second.request.id).state, RequestState::Done);
+    let over = bed.request(second.request.id);
+    assert_eq!((over.queue_position, over.eta_s), (0, None));
+}

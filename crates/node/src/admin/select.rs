@@ -7,7 +7,7 @@ use crate::files::{Joined, Outcome, new_request};
 use types::*;
 use wire::{Failure, Selection};
 
-/// Directory entries read at a time, and items entered into a request at a time.
+/// Directory entries, or files of a request, read at a time.
 const PAGE: usize = 5_000;
 
 /// What a user wants to do with the chosen files; decides the permission needed.
@@ -65,7 +65,11 @@ impl Node {
 
     /// Owners may decide where their file lies even if they have made it read-only.
     fn may(&self, cx: &Cx, attr: &Attr, need: Need) -> Result<(), catalog::CatalogError> {
-        if need == Need::Write && cx.uid == attr.uid { Ok(()) } else { self.catalog.access(cx, attr, need as u32) }
+        if need == Need::Write && cx.uid == attr.uid {
+            Ok(())
+        } else {
+            self.catalog.access(cx, attr, need as u32)
+        }
     }
 
     /// Everything below a directory; what the caller may not read or change is left out, as `find` would.
@@ -111,11 +115,8 @@ impl Node {
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(now));
         }
-        let (first, rest) = items.split_at(items.len().min(PAGE));
-        let mut request = self.catalog.create_request(&request, first).map_err(fail)?;
-        for page in rest.chunks(PAGE) {
-            request = self.catalog.add_items(request.id, page).map_err(fail)?;
-        }
+        // All at once: a request with a part of its files could end before it has the rest.
+        let request = self.catalog.create_request(&request, items).map_err(fail)?;
         self.catalog.sync().map_err(fail)?;
         Ok(request)
     }

@@ -64,11 +64,27 @@ impl Node {
                 let recalls = self.staging.all().into_iter().map(|s| s.ino);
                 self.archive.progress_of(&recalls.filter(mine).take(FILES_ESTIMATED).collect::<Vec<_>>())
             }
-            RequestKind::Migrate | RequestKind::Label => {
-                Moving { doing: self.archive.writing_now(), ..Moving::default() }
+            RequestKind::Migrate => {
+                let queued: u64 = self.writes.backlog().values().map(|pool| pool.bytes).sum();
+                // What a drive has taken, or nobody has queued yet, is in neither.
+                let own = request.bytes_total.saturating_sub(request.bytes_done);
+                let left = self.writes.blocked().is_empty().then(|| queued.max(own));
+                self.archive.writing_now(left, self.ahead_of(request))
+            }
+            RequestKind::Label => {
+                let Moving { doing, .. } = self.archive.writing_now(None, 0);
+                let queue_position =
+                    if request.state == RequestState::Queued { self.ahead_of(request) + 1 } else { 0 };
+                Moving { doing, queue_position, ..Moving::default() }
             }
             RequestKind::Purge => Moving::default(),
         }
+    }
+
+    /// Open requests of the same kind that came before.
+    fn ahead_of(&self, request: &Request) -> u64 {
+        let open = self.catalog.open_requests().unwrap_or_default();
+        open.iter().filter(|r| r.kind == request.kind && r.id < request.id).count() as u64
     }
 
     pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>, Failure> {

@@ -67,17 +67,33 @@ impl Archive {
         }
     }
 
-    /// What keeps writes to tape waiting, or what they do.
-    pub fn writing_now(&self) -> String {
+    /// Where writing to tape stands, for a request that is done when `left` bytes are written: at least its own, with
+    /// what waits before them; None if some of it waits for an operator. `ahead` is the number of requests before it.
+    pub fn writing_now(&self, left: Option<u64>, ahead: u64) -> Moving {
         let state = self.state.lock();
-        let busy = state.drives.values().filter(|d| d.status == DriveStatus::Migrating);
-        let busy: Vec<String> = busy.map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
+        let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
         if !busy.is_empty() {
-            return busy.join("; ");
+            let rates: Vec<u64> = busy.iter().map(|d| d.progress.rate()).collect();
+            let doing: Vec<String> = busy.iter().map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
+            let eta_s = left.map(|bytes| seconds_to_write(bytes, &rates));
+            return Moving { eta_s, doing: doing.join("; "), ..Moving::default() };
         }
         let blocked = state.blocked.iter().find(|b| matches!(b.want, sched::Want::Write(_)));
-        blocked.map_or_else(String::new, |b| format!("waits: {}", b.why))
+        let mount_s = Mechanics::default().mount_s().ceil() as u64;
+        Moving {
+            queue_position: ahead + 1,
+            eta_s: left.map(|bytes| mount_s + seconds_to_write(bytes, &[])),
+            doing: blocked.map_or_else(String::new, |b| format!("waits: {}", b.why)),
+            ..Moving::default()
+        }
     }
+}
+
+/// Drives that have just begun, or none: as fast as a drive is by its data sheet.
+fn seconds_to_write(bytes: u64, rates: &[u64]) -> u64 {
+    let measured: u64 = rates.iter().sum();
+    let rate = if measured > 0 { measured } else { Mechanics::default().rate as u64 };
+    bytes.div_ceil(rate.max(1))
 }
 
 impl State {
