@@ -26,8 +26,10 @@ fn a_file_larger_than_a_cartridge_comes_back_whole() {
     let ino = bed.write("big", &data);
     bed.migrate_and_purge();
     assert!(bed.volumes_of("/big").len() >= 4, "{:?}", bed.volumes_of("/big"));
+    assert!(bed.volumes().iter().all(|v| v.last_read.is_none()));
     assert!(bed.read(ino) == data);
     bed.settle();
+    bed.until("the reading is noted", |b| b.volumes().iter().any(|v| v.last_read.is_some()));
     let report = bed.check(true);
     assert_eq!(report.findings, [], "{report:?}");
     let full = bed.volumes().into_iter().filter(|v| v.state == VolumeState::Full).count();

@@ -19,6 +19,9 @@ use types::*;
 /// The scheduler is asked at least this often (idle volumes are put away by the clock).
 const TICK: Duration = Duration::from_millis(500);
 
+/// When a volume was last read is kept as exactly as this: each note is a write to stable storage.
+const READ_NOTED: Duration = Duration::from_secs(60);
+
 /// Runs until stopped and every drive is at rest.
 pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
     serve(node, queue, &workers);
@@ -259,16 +262,18 @@ fn finished(node: &Arc<Node>, ended: Ended) {
     let now = crate::now();
     // It came into the drive, but could not be mounted.
     let mounting = moved.is_some() && result.is_err();
-    let dirty = node.catalog.volume(&volume).ok().flatten().is_some_and(|v| v.indexed_to < v.append_block);
-    {
+    let known = node.catalog.volume(&volume).ok().flatten();
+    let dirty = known.as_ref().is_some_and(|v| v.indexed_to < v.append_block);
+    let work = {
         let mut state = node.archive.state.lock();
         if let Some((from, to)) = moved {
             state.moved(from, to);
         }
-        let moving = state.drives.get(&no).is_some_and(|d| match &d.state {
-            DriveState::Busy(b) => matches!(b.work, Work::Mount | Work::Unmount),
-            _ => false,
+        let work = state.drives.get(&no).and_then(|d| match &d.state {
+            DriveState::Busy(b) => Some(b.work),
+            _ => None,
         });
+        let moving = matches!(work, Some(Work::Mount | Work::Unmount));
         if moving {
             state.robot_busy = false;
         }
@@ -279,8 +284,13 @@ fn finished(node: &Arc<Node>, ended: Ended) {
         if moving && result.is_ok() {
             state.avoid.remove(&volume);
         }
-    }
-    note_volume(node, &volume, &result, &failed, now);
+        work
+    };
+    let read_before = known.and_then(|v| v.last_read);
+    let read = work == Some(Work::Recall)
+        && result.is_ok()
+        && read_before.is_none_or(|before| now.since(before) >= READ_NOTED);
+    note_volume(node, &volume, &result, &failed, read, now);
     recalls::unread(node, unread);
     for (wanted, error) in failed {
         recalls::failed(node, wanted, &error);
@@ -374,15 +384,19 @@ fn note_volume(
     volume: &Barcode,
     result: &Result<Done, TapeError>,
     failed: &[(Wanted, TapeError)],
+    read: bool,
     now: Time,
 ) {
     let mounted = matches!(result, Ok(Done::Mounted { .. }));
     let medium = |e: &&TapeError| e.blame == Blame::Medium;
     let error = result.as_ref().err().filter(medium).or_else(|| failed.iter().map(|(_, e)| e).find(medium));
-    if !mounted && error.is_none() {
+    if !mounted && !read && error.is_none() {
         return;
     }
     let noted = node.catalog.update_volume(volume, &mut |v| {
+        if read {
+            v.last_read = Some(now);
+        }
         v.mounts += u64::from(mounted);
         let Some(e) = error else { return };
         v.errors += 1;
