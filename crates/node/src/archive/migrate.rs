@@ -72,11 +72,7 @@ pub fn migrate(
     let mut turn =
         Turn { worker, pool, volume, batch: Vec::new(), batch_bytes: 0, safe_bytes: 0, full: None };
     loop {
-        let more = turn.write_some(mounted);
-        if more.is_err() {
-            turn.abandon();
-        }
-        let more = more?;
+        let more = turn.write_some(mounted)?;
         if let Some(why) = turn.full {
             turn.close(why)?;
         }
@@ -349,9 +345,11 @@ impl Turn<'_> {
         self.volume = closed.map_err(|e| ours(barcode, "closing it", e))?;
         Ok(())
     }
+}
 
-    /// The session failed: nothing since the last commit counts.
-    fn abandon(&mut self) {
+/// However a turn ends, nothing since its last commit counts.
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
         for written in self.batch.drain(..) {
             self.worker.node.writes.put_back(self.pool, written.item);
         }
