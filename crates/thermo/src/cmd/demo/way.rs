@@ -55,7 +55,7 @@ impl Way {
         path
     }
 
-    /// Removes what an earlier demonstration left, and makes the directory.
+    /// Removes what an earlier demonstration left, and makes the directory; durably, since a kill may follow.
     pub fn clean(&self) -> Result<()> {
         match self {
             Way::Mount(mount) => {
@@ -63,18 +63,20 @@ impl Way {
                 if home.symlink_metadata().is_ok() {
                     std::fs::remove_dir_all(&home).with_context(|| format!("removing {}", home.display()))?;
                 }
-                std::fs::create_dir(&home).with_context(|| format!("making {}", home.display()))
+                std::fs::create_dir(&home)
+                    .and_then(|()| File::open(&home)?.sync_all())
+                    .with_context(|| format!("making {}", home.display()))
             }
             Way::Socket { socket, .. } => {
                 let (mut node, mut tree) = (Connection::open(socket)?, NodeTree::open(socket)?);
                 match tree.lookup(&Ino(1), HOME.as_bytes())? {
-                    Some(home) => empty(&mut node, home.place),
+                    Some(home) => empty(&mut node, home.place)?,
                     None => {
                         let (parent, name) = (Ino(1), HOME.as_bytes().to_vec());
                         node.file::<Attr>(FileCall::Mkdir { parent, name, mode: 0o755 })?;
-                        Ok(())
                     }
                 }
+                Ok(node.file::<()>(FileCall::Sync)?)
             }
         }
     }
