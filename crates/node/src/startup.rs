@@ -20,6 +20,8 @@ use wire::Failure;
 const STATE_FORMAT: u32 = 1;
 /// Threads that finish reads whose bytes have arrived.
 const FINISHERS: usize = 2;
+/// How long a lock held by somebody else is tried again.
+const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Ended requests are forgotten after this long.
 const KEEP_REQUESTS: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
@@ -27,10 +29,14 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     raise_descriptor_limit();
     let state = config.state_dir.clone();
-    let (lock, fresh) = prepare(&state)?;
+    let (lock, fresh) = patiently(|| prepare(&state))?;
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
-    let engine = LmdbEngine::open(&state.join("catalog"), LmdbOptions::default())
-        .map_err(|e| failure(ErrorClass::Corrupt, e.to_string()))?;
+    let engine = patiently(|| {
+        LmdbEngine::open(&state.join("catalog"), LmdbOptions::default()).map_err(|e| {
+            let busy = matches!(e, kv::KvError::Locked { .. });
+            failure(if busy { ErrorClass::Busy } else { ErrorClass::Corrupt }, e.to_string())
+        })
+    })?;
     let now = crate::now();
     let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
     if fresh {
@@ -38,8 +44,9 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
         give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
-    let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
-    let library = crate::archive::open_library(&config)?;
+    let disk =
+        patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
+    let library = patiently(|| crate::archive::open_library(&config))?;
     let (archive, archive_events) = Archive::new();
     let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
     let node = Arc::new(Node {
@@ -112,6 +119,19 @@ fn io(path: &Path, e: &std::io::Error) -> Failure {
         ErrorClass::Denied,
         format!("state directory {}: {e}; check its owner, mode and free space", path.display()),
     )
+}
+
+/// A node that was killed a moment ago may still hold its locks while the kernel takes it apart.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let end = std::time::Instant::now() + LOCK_PATIENCE;
+    loop {
+        match open() {
+            Err(e) if e.class == ErrorClass::Busy && std::time::Instant::now() < end => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Makes the state directory and takes it for this process; true if it is new.

@@ -39,7 +39,10 @@ pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
         mechanics,
         ..vtl::VtlConfig::new(config.library_path())
     };
-    vtl::Library::open(wanted).map_err(|e| failure(ErrorClass::Library, e.to_string()))
+    vtl::Library::open(wanted).map_err(|e| {
+        let busy = matches!(e, vtl::VtlError::InUse { .. });
+        failure(if busy { ErrorClass::Busy } else { ErrorClass::Library }, e.to_string())
+    })
 }
 
 /// A volume about which nothing is known but its barcode.
