@@ -57,6 +57,8 @@ pub struct Node {
     pub(crate) stop_asked: Condvar,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) library: Arc<vtl::Library>,
+    /// Serves drives and changer to other programs, where configured.
+    pub(crate) _library_sockets: Option<vtl::Server>,
     pub(crate) _lock: std::fs::File,
 }
 

@@ -47,6 +47,8 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     let disk =
         patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
     let library = patiently(|| crate::archive::open_library(&config))?;
+    let sockets = config.library.sockets.as_deref().map(|dir| vtl::serve(library.clone(), dir)).transpose();
+    let sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
     let (archive, archive_events) = Archive::new();
     let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
     let node = Arc::new(Node {
@@ -70,6 +72,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
         stop_asked: Default::default(),
         threads: Default::default(),
         library,
+        _library_sockets: sockets,
         _lock: lock,
     });
     recover(&node)?;

@@ -174,3 +174,14 @@ fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
     bed.migrate_and_purge();
     assert_eq!(bed.read(ino), b"data");
 }
+
+#[test]
+fn empty_volumes_left_in_the_drives_give_way_to_those_of_the_pools() {
+    let bed = Bed::with(|c| c.tape.idle_unmount_s = 3600);
+    bed.write("first", b"one");
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let labelled = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    assert_eq!(labelled.state, RequestState::Done, "{labelled:?}");
+    bed.write("second", b"two");
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+}

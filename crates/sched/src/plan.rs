@@ -7,7 +7,7 @@ use crate::{
     SchedView, Want, Why,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Barcode, DriveNo, VolumeState};
+use types::{Barcode, DriveNo, PoolName, VolumeState};
 
 /// Plans the next jobs. Start them all, then ask again at the next event (a job ended, work came, time passed).
 pub fn plan(view: &SchedView<'_>) -> Plan {
@@ -236,9 +236,22 @@ fn serves(view: &SchedView<'_>, volume: &Barcode, want: &Want) -> bool {
         Want::Recall(wanted) => {
             wanted == volume && view.volumes.get(volume).is_some_and(|tape| tape.readable())
         }
-        Want::Write(pool) => view.volumes.get(volume).is_some_and(|tape| tape.could_take_data_of(pool)),
+        Want::Write(pool) => view.volumes.get(volume).is_some_and(|tape| {
+            tape.takes_data_of(pool) || (tape.could_take_data_of(pool) && !has_volume_at_rest(view, pool))
+        }),
         Want::Maintain(id) => view.maintenance.iter().any(|job| job.id == *id && job.volume == *volume),
     }
+}
+
+/// Whether the pool has a volume of its own that takes data and is not in use: it is written before the pool grows, so
+/// an empty volume that happens to be mounted must not keep its drive from it.
+fn has_volume_at_rest(view: &SchedView<'_>, pool: &PoolName) -> bool {
+    let busy = |volume: &Barcode| {
+        view.drive_of(volume).is_some_and(|drive| !drive.usable || matches!(drive.state, DriveState::Busy(_)))
+    };
+    view.volumes.iter().any(|(volume, tape)| {
+        tape.place == crate::Place::Library && tape.takes_data_of(pool) && !busy(volume)
+    })
 }
 
 /// The next forward batch of the mounted volume.

@@ -99,10 +99,17 @@ fn act(context: &mut Context, files: Files, wait: Wait, call: fn(Selection) -> C
             context.out.json(view)?;
         } else {
             context.out.line(request_line(view))?;
+            if view.request.files_failed > 0 {
+                let (id, why) = (view.request.id, &view.request.message);
+                context.out.line(format!("  {why}\n  every reason: thermo request show {id} --failed"))?;
+            }
         }
     }
     if !context.global.json && views.iter().any(|v| v.request.finished.is_none()) {
         context.out.line("watch with: thermo request watch")?;
+    }
+    if views.iter().any(|v| v.request.files_failed > 0) {
+        return Ok(Exit::SOME_FAILED);
     }
     Ok(Exit::OK)
 }
