@@ -3,9 +3,8 @@
 mod support;
 
 use node::{Config, Node, Size};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Bed, READ, config, pattern};
+use support::{Bed, READ, config, files_below, pattern};
 use types::*;
 use wire::Call;
 
@@ -118,22 +117,6 @@ fn a_check_of_a_busy_node_raises_no_false_alarm() {
     });
 }
 
-/// Files below `dir`, largest first.
-fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut todo = vec![dir.to_owned()];
-    while let Some(dir) = todo.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-            match entry.file_type().unwrap().is_dir() {
-                true => todo.push(entry.path()),
-                false => found.push(entry.path()),
-            }
-        }
-    }
-    found.sort_by_key(|p| std::cmp::Reverse(p.metadata().unwrap().len()));
-    found
-}
-
 #[test]
 fn a_check_finds_a_missing_object() {
     let bed = Bed::new();
@@ -153,22 +136,11 @@ fn a_deep_check_finds_damaged_bytes_on_a_cartridge() {
     let data = pattern(3_000_000, 1);
     let ino = bed.write("precious", &data);
     bed.migrate_and_purge();
-    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    bed.until_dismounted();
     assert_eq!(bed.check(true).findings, []);
-    bed.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    bed.until_dismounted();
     let volume = bed.volumes_of("/precious").remove(0);
-    let needle = &data[1_000_000..1_000_064];
-    let library = bed.node.config().library_path();
-    let mut damaged = 0;
-    for path in files_below(&library).into_iter().filter(|p| p.to_string_lossy().contains(volume.as_str())) {
-        let mut bytes = std::fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(needle.len()).position(|w| w == needle) {
-            bytes[at] ^= 1;
-            std::fs::write(&path, bytes).unwrap();
-            damaged += 1;
-        }
-    }
-    assert_eq!(damaged, 1);
+    bed.flip_a_bit_on(&volume, &data[1_000_000..1_000_064]);
     let report = bed.check(true);
     let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.serious).collect();
     assert!(!serious.is_empty());

@@ -207,3 +207,33 @@ fn a_file_cancelled_between_reading_and_recording_is_offline_again() {
     assert_eq!(bed.stat("/b").residency, Some(Residency::Dual));
     let _ = b;
 }
+
+#[test]
+fn bytes_damaged_on_tape_without_an_error_come_from_the_other_copy() {
+    let bed = Bed::new();
+    let (ino, data) = offline(&bed, "f", 3 * MB);
+    bed.until_dismounted();
+    let volumes = bed.volumes_of("/f");
+    bed.flip_a_bit_on(&volumes[0], &data[MB..MB + 64]);
+    let request = bed.act(Call::Stage(bed.one("/f")));
+    assert_eq!((request.state, request.files_failed), (RequestState::Done, 0), "{request:?}");
+    assert!(bed.read(ino) == data);
+    assert_eq!(bed.volume(&volumes[0]).state, VolumeState::Suspect);
+    assert_ne!(bed.volume(&volumes[1]).state, VolumeState::Suspect);
+}
+
+#[test]
+fn access_times_follow_relatime() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"content");
+    let at = |seconds: u64| Cx::admin(cx().now.plus(Duration::from_secs(seconds)));
+    let atime_after_opening = |cx: &Cx| {
+        bed.node.release(bed.node.open(cx, ino, READ).unwrap().handle);
+        bed.stat("/f").attr.atime
+    };
+    // The first access after a change counts, a second one only a day later.
+    let (soon, later, next_day) = (at(100), at(5_000), at(100 + 86_400));
+    assert_eq!(atime_after_opening(&soon), soon.now);
+    assert_eq!(atime_after_opening(&later), soon.now);
+    assert_eq!(atime_after_opening(&next_day), next_day.now);
+}

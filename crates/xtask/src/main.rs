@@ -5,6 +5,7 @@ mod functions;
 mod layers;
 mod licences;
 mod links;
+mod proofs;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 const HELP: &str = "usage: cargo xtask <layers | licences | tidy>
   layers  dependencies between the crates of the workspace go from higher floors to lower ones
   licences  every dependency may be used under a licence that deny.toml allows, and comes from the registry
-  tidy    lengths of files and functions, leftovers, links in the documentation
+  tidy    lengths of files and functions, leftovers, links in the documentation, tests that it names as proof
 Prints one line per problem; exit code 1 if there is any, 2 if the check itself could not run.";
 
 fn main() -> ExitCode {

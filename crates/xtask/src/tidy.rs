@@ -1,5 +1,6 @@
 //! Style as a test: short files and functions, no leftovers, working links.
 
+use crate::proofs::{self, Tests};
 use crate::{functions, links};
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -33,7 +34,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         .context("git ls-files could not be started")?;
     anyhow::ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
     let list = String::from_utf8(output.stdout).context("a file name that is not UTF-8")?;
-    let mut problems = Vec::new();
+    let mut texts = Vec::new();
     for file in list.split('\0').filter(|file| !file.is_empty()) {
         let ending = Path::new(file).extension().and_then(|e| e.to_str()).unwrap_or_default();
         let path = root.join(file);
@@ -42,8 +43,14 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         }
         let text =
             std::fs::read_to_string(&path).with_context(|| format!("{file} could not be read as text"))?;
-        problems.extend(one_file(root, file, &text));
+        texts.push((file, text));
     }
+    let mut tests = Tests::default();
+    texts.iter().filter(|(file, _)| file.ends_with(".rs")).for_each(|(file, text)| tests.add(file, text));
+    let mut problems: Vec<String> = texts
+        .iter()
+        .flat_map(|(file, text)| [one_file(root, file, text), proofs::problems(file, text, &tests)].concat())
+        .collect();
     problems.extend(stale_exceptions(root));
     Ok(problems)
 }

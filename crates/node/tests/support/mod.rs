@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test binary uses a part
 
 use node::{Config, Node, Session, Size};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
@@ -190,6 +191,26 @@ impl Bed {
         assert_eq!(request.state, RequestState::Done, "{:?}", self.items(request.id));
     }
 
+    /// Flips one bit of `needle` where it lies on the cartridge of `volume`: silent damage, which no drive reports.
+    pub fn flip_a_bit_on(&self, volume: &Barcode, needle: &[u8]) {
+        let of_volume = |p: &PathBuf| p.to_string_lossy().contains(volume.as_str());
+        let mut damaged = 0;
+        for path in files_below(&self.node.config().library_path()).into_iter().filter(of_volume) {
+            let mut bytes = std::fs::read(&path).unwrap();
+            if let Some(at) = bytes.windows(needle.len()).position(|w| w == needle) {
+                bytes[at] ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+                damaged += 1;
+            }
+        }
+        assert_eq!(damaged, 1, "{volume} holds these bytes once");
+    }
+
+    /// Waits until no cartridge is in a drive.
+    pub fn until_dismounted(&self) {
+        self.until("the drives are empty", |b| b.drives().iter().all(|d| d.status == DriveStatus::Free));
+    }
+
     /// Waits until something is true.
     pub fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -257,6 +278,23 @@ impl Bed {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Regular files below a directory, the largest first.
+pub fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => found.push(path),
+            }
+        }
+    }
+    found.sort_by_key(|p| std::cmp::Reverse(p.metadata().unwrap().len()));
+    found
 }
 
 pub type FsResultVec = Result<Vec<u8>, FsError>;
