@@ -53,7 +53,9 @@ impl CatalogError {
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
             Self::Kv(KvError::Locked { .. }) => ErrorClass::Busy,
             Self::Kv(KvError::Conflict) => ErrorClass::Retry,
-            Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. }) => ErrorClass::Corrupt,
+            Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. } | KvError::BadValue { .. }) => {
+                ErrorClass::Corrupt
+            }
             Self::Kv(KvError::Format { .. } | KvError::TargetExists { .. }) => ErrorClass::Invalid,
             Self::Kv(_) => ErrorClass::Bug,
             Self::Corrupt { .. } => ErrorClass::Corrupt,

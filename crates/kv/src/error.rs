@@ -7,9 +7,10 @@ use crate::{MAX_KEY, MAX_VALUE};
 /// What can go wrong in an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum KvError {
-    /// The storage below failed; the engine accepts no more changes until it is opened again.
+    /// The storage below failed. A running engine accepts no changes until a flush succeeds again; it tries every second.
     #[error(
-        "metadata engine at {path}: {detail}; the engine takes no more changes, see the log and restart the node"
+        "metadata engine at {path}: {detail}; it takes no changes until its disk can be written again (tried every \
+         second, nothing accepted is lost while the node runs): check that disk, restart the node if this goes on"
     )]
     Io {
         /// Engine directory or address.
@@ -17,8 +18,11 @@ pub enum KvError {
         /// What the storage said.
         detail: String,
     },
-    /// The storage is full.
-    #[error("metadata engine at {path} is full; free space there, then restart the node")]
+    /// The storage is full. A running engine accepts no changes until a flush succeeds again; it tries every second.
+    #[error(
+        "metadata engine at {path} has no space; it takes no changes until there is some (nothing accepted is lost \
+         while the node runs): free space there"
+    )]
     Full {
         /// Engine directory.
         path: PathBuf,
@@ -29,16 +33,32 @@ pub enum KvError {
         /// Engine directory.
         path: PathBuf,
     },
-    /// Stored data cannot be read.
-    #[error("metadata engine at {path} is damaged: {detail}; restore a backup")]
+    /// Stored data is not what was written.
+    #[error(
+        "metadata engine at {path} is damaged: {detail}; do not change the directory, copy it elsewhere, check the disk \
+         below it, then put a backup of it in its place"
+    )]
     Corrupt {
         /// Engine directory.
         path: PathBuf,
         /// What is wrong.
         detail: String,
     },
+    /// A stored value is not the one that was written; others are not concerned.
+    #[error(
+        "metadata engine at {path}: the value of key {} (table {:02x}) is damaged; run `thermo check`, check the disk \
+         below, and put a backup in place", hex(key), key.first().copied().unwrap_or_default()
+    )]
+    BadValue {
+        /// Engine directory.
+        path: PathBuf,
+        /// Whose value it is.
+        key: Vec<u8>,
+    },
     /// The directory holds a format that this build does not know.
-    #[error("metadata engine at {path} has format {found:?}, this build knows {known:?}; use a newer thermo")]
+    #[error(
+        "metadata engine at {path} has format {found:?}, this build knows only {known:?}; use the thermo that wrote it"
+    )]
     Format {
         /// Engine directory.
         path: PathBuf,
@@ -82,3 +102,8 @@ pub enum KvError {
 
 /// Result of an engine.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
+
+/// Bytes for people.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

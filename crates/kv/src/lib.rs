@@ -90,6 +90,11 @@ pub trait Engine: Send + Sync {
     ) -> Result<()>;
     /// Returns when everything acknowledged so far survives power loss.
     fn sync(&self) -> Result<()>;
+    /// Reads everything that is on stable storage and compares it with what was written there.
+    ///
+    /// # Errors
+    /// `Corrupt` says what is wrong where; `Io` if it cannot be read.
+    fn verify(&self) -> Result<()>;
     /// Writes a consistent copy, openable as an engine, into the new directory `to` while running.
     fn backup(&self, to: &Path) -> Result<()>;
     /// Figures.

@@ -63,6 +63,10 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
+    fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn backup(&self, to: &Path) -> Result<()> {
         Err(KvError::Io { path: to.into(), detail: "an engine in memory has no backup".into() })
     }

@@ -25,6 +25,9 @@ impl Engine for InDir {
     fn sync(&self) -> Result<()> {
         self.engine.sync()
     }
+    fn verify(&self) -> Result<()> {
+        self.engine.verify()
+    }
     fn backup(&self, to: &std::path::Path) -> Result<()> {
         self.engine.backup(to)
     }

@@ -139,10 +139,10 @@ fn marker_decides_whose_directory_it_is() {
     filled(dir.path());
     let marker = dir.path().join("engine");
     let ours = fs::read(&marker).unwrap();
-    fs::write(&marker, "thermocline engine lmdb 2\n").unwrap();
+    fs::write(&marker, "thermocline engine lmdb 3\n").unwrap();
     let newer = refused(dir.path());
     assert!(
-        matches!(&newer, KvError::Format { found, .. } if found == "thermocline engine lmdb 2"),
+        matches!(&newer, KvError::Format { found, .. } if found == "thermocline engine lmdb 3"),
         "{newer}"
     );
     fs::remove_file(&marker).unwrap();
@@ -166,7 +166,7 @@ fn half_made_engines_are_made_again() {
 
 /// Runs out of map: the write that needed the space is refused, reads go on, nothing acknowledged as durable is lost.
 #[test]
-fn full_store_poisons_writes_only() {
+fn full_store_refuses_writes_only() {
     let dir = tempfile::tempdir().unwrap();
     let small = LmdbOptions { map_bytes: 2 << 20, ..Default::default() };
     let engine = LmdbEngine::open(dir.path(), small).unwrap();

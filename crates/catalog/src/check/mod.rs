@@ -1,5 +1,5 @@
-//! Compares the catalogue with itself: every index, sum and reverse link with the records that it follows from. Reads
-//! one snapshot, so it is exact however busy the catalogue is.
+//! Compares the catalogue with itself: what the engine has stored with what was written, then every index, sum and
+//! reverse link with the records that it follows from. Reads one snapshot, so it is exact however busy the catalogue is.
 
 mod archive;
 mod names;
@@ -16,8 +16,9 @@ const BATCH: usize = 2000;
 /// Everything that disagrees, as text for people; empty when all is well. Memory grows with users, pools and classes,
 /// not with files (but for 8 bytes per file of one volume at a time).
 pub fn verify(catalog: &Catalog) -> Vec<String> {
+    let stored = catalog.engine().verify().err().map(|e| e.to_string());
     let findings = catalog.read(|view| Ok(verify_snapshot(view)));
-    findings.unwrap_or_else(|e| vec![e.to_string()])
+    stored.into_iter().chain(findings.unwrap_or_else(|e| vec![e.to_string()])).collect()
 }
 
 fn verify_snapshot(view: View<'_>) -> Vec<String> {

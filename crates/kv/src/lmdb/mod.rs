@@ -12,10 +12,13 @@ use self::view::WriteTxn;
 use crate::buffer::Buffer;
 use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
+mod file;
 mod overlay;
 mod place;
+mod sealed;
 mod shared;
 mod store;
+mod tables;
 mod view;
 
 /// How to open an [`LmdbEngine`].
@@ -49,8 +52,8 @@ impl LmdbEngine {
     /// Opens the engine in `dir`, or makes one if `dir` is missing or empty.
     ///
     /// # Errors
-    /// `Locked` if anybody has it open, `Format` if a newer build made it, `Corrupt` if its data file is missing, cut
-    /// or foreign, `Full` and `Io` as the file system says.
+    /// `Locked` if anybody has it open, `Format` if a build of another format made it, `Corrupt` if its data file, which
+    /// is read from end to end, is not what was written, `Full` and `Io` as the file system says.
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<Self> {
         let store = Store::open(dir, &options)?;
         let core = Arc::new(Core::new(store, options));
@@ -95,6 +98,10 @@ impl Engine for LmdbEngine {
         self.core.wait_flushed(self.core.visible())
     }
 
+    fn verify(&self) -> Result<()> {
+        self.core.store.verify()
+    }
+
     fn backup(&self, to: &Path) -> Result<()> {
         self.sync()?;
         self.core.store.copy(to)
@@ -112,6 +119,6 @@ impl Drop for LmdbEngine {
         if let Some(flusher) = self.flusher.take() {
             let _ = flusher.join(); // it holds nothing that a panic could have left half done
         }
-        let _ = self.sync(); // a failure was or will be seen by whoever asked for durability
+        let _ = self.core.flush_at_last(); // a failure was or will be seen by whoever asked for durability
     }
 }

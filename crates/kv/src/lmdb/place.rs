@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::{KvError, Result};
 
 /// Content of the marker file: which format the directory has.
-pub(super) const MARKER: &str = "thermocline engine lmdb 1\n";
+pub(super) const MARKER: &str = "thermocline engine lmdb 2\n";
 const MARKER_FILE: &str = "engine";
 const LOCK_FILE: &str = "lock";
 pub(super) const DATA_FILE: &str = "data.mdb";

@@ -21,17 +21,21 @@ const SMALL: usize = 64;
 const GATHER_SHARE: u32 = 8;
 /// The longest such wait.
 const GATHER_MOST: Duration = Duration::from_millis(1);
+/// Time between two tries of a flush that fails.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The overlays above the store, uppermost first.
 #[derive(Default)]
 pub(super) struct Layers {
     pub(super) active: Arc<Overlay>,
-    /// Being written to the store; the same data may already be there.
+    /// Being written to the store; the same data may already be there. Kept until that has succeeded.
     pub(super) frozen: Option<Arc<Overlay>>,
+    /// The last transaction in `frozen`.
+    through: u64,
 }
 
-/// Why the engine takes no more changes.
-enum Poison {
+/// Why the engine takes no changes for now: the last flush failed.
+enum Trouble {
     Full,
     Failed(String),
 }
@@ -44,7 +48,7 @@ struct Room {
     /// A thread is flushing.
     busy: bool,
     stop: bool,
-    poison: Option<Poison>,
+    trouble: Option<Trouble>,
     /// Threads that the last flush concerned: woken by it, or waiting for the next.
     company: u64,
     /// How long the last flush took.
@@ -137,14 +141,14 @@ impl Core {
     }
 
     fn check(&self) -> Result<()> {
-        self.room.lock().poison.as_ref().map_or(Ok(()), |p| Err(self.poison_error(p)))
+        self.room.lock().trouble.as_ref().map_or(Ok(()), |trouble| Err(self.refusal(trouble)))
     }
 
-    fn poison_error(&self, poison: &Poison) -> KvError {
+    fn refusal(&self, trouble: &Trouble) -> KvError {
         let path = self.store.place.dir.clone();
-        match poison {
-            Poison::Full => KvError::Full { path },
-            Poison::Failed(detail) => KvError::Io { path, detail: detail.clone() },
+        match trouble {
+            Trouble::Full => KvError::Full { path },
+            Trouble::Failed(detail) => KvError::Io { path, detail: detail.clone() },
         }
     }
 
@@ -156,8 +160,8 @@ impl Core {
             if self.flushed.load(Ordering::Acquire) >= seq {
                 break;
             }
-            if let Some(poison) = &room.poison {
-                return Err(self.poison_error(poison));
+            if let Some(trouble) = &room.trouble {
+                return Err(self.refusal(trouble));
             }
             let lead = !mem::replace(&mut room.busy, true);
             if !lead {
@@ -178,11 +182,15 @@ impl Core {
         let mut room = self.room.lock();
         room.busy = false;
         match result {
-            Ok(through) => self.flushed.store(through, Ordering::Release),
-            Err(KvError::Full { .. }) => room.poison = Some(Poison::Full),
-            Err(e) => room.poison = Some(Poison::Failed(format!("a flush failed: {e}"))),
+            Ok(through) => {
+                self.flushed.store(through, Ordering::Release);
+                room.trouble = None;
+            }
+            Err(KvError::Full { .. }) => room.trouble = Some(Trouble::Full),
+            Err(KvError::Io { detail, .. }) => room.trouble = Some(Trouble::Failed(detail)),
+            Err(e) => room.trouble = Some(Trouble::Failed(e.to_string())),
         }
-        let failed = room.poison.is_some();
+        let failed = room.trouble.is_some();
         let flushed = self.flushed.load(Ordering::Relaxed);
         let (done, mut waiting): (Vec<_>, Vec<_>) =
             mem::take(&mut room.waiting).into_iter().partition(|(seq, _)| failed || *seq <= flushed);
@@ -190,6 +198,9 @@ impl Core {
         let next = waiting.pop();
         room.waiting = waiting;
         drop(room);
+        if failed {
+            self.flusher_work.notify_one(); // it tries again
+        }
         next.into_iter().chain(done).for_each(|(_, thread)| thread.unpark());
     }
 
@@ -208,21 +219,42 @@ impl Core {
         }
     }
 
-    /// Moves the active overlay into the store. If that fails, it stays readable as frozen, and must not be tried
-    /// again: after a failed sync nobody knows what is on the medium.
+    /// Moves the active overlay into the store and returns its last transaction. If that fails, it stays readable as
+    /// frozen, and the next flush tries it again before anything newer: the order of transactions is kept. A new try
+    /// writes every page of it anew, so it does not matter what became of those of the failed one.
     fn flush(&self) -> Result<u64> {
-        let (frozen, through) = {
-            let mut layers = self.layers.write();
-            let active = mem::take(&mut layers.active);
-            layers.frozen = Some(active.clone());
-            (active, self.visible())
-        };
+        let (frozen, through) = self.freeze();
         if frozen.len() > 0 {
             self.store.apply(&frozen)?;
             self.flushes.fetch_add(1, Ordering::Relaxed);
         }
         self.layers.write().frozen = None;
         Ok(through)
+    }
+
+    fn freeze(&self) -> (Arc<Overlay>, u64) {
+        let layers = &mut *self.layers.write();
+        let frozen = layers.frozen.get_or_insert_with(|| {
+            layers.through = self.visible();
+            mem::take(&mut layers.active)
+        });
+        (frozen.clone(), layers.through)
+    }
+
+    /// Tries once more what has failed, unless somebody is just doing so.
+    fn retry(&self) {
+        if !mem::replace(&mut self.room.lock().busy, true) {
+            self.lead();
+            self.dirty.store(true, Ordering::Release); // for what came after the failed flush
+        }
+    }
+
+    /// Flushes everything, also if the last flush failed.
+    pub(super) fn flush_at_last(&self) -> Result<()> {
+        if self.check().is_err() {
+            self.retry();
+        }
+        self.wait_flushed(self.visible())
     }
 
     /// Tells the flusher of a relaxed change.
@@ -237,15 +269,21 @@ impl Core {
         }
     }
 
-    /// The flusher's thread: writes relaxed changes to the store after the interval.
+    /// The flusher's thread: writes relaxed changes to the store after the interval, and again what could not be written.
     pub(super) fn run_flusher(&self) {
         loop {
             let mut room = self.room.lock();
-            while !room.stop && !self.dirty.load(Ordering::Acquire) {
+            while !room.stop && !self.dirty.load(Ordering::Acquire) && room.trouble.is_none() {
                 self.flusher_work.wait(&mut room);
             }
             if room.stop {
                 return;
+            }
+            if room.trouble.is_some() {
+                self.flusher_work.wait_for(&mut room, RETRY);
+                drop(room);
+                self.retry();
+                continue;
             }
             if !self.urgent.load(Ordering::Acquire) {
                 self.flusher_work.wait_for(&mut room, self.options.flush_interval);
@@ -253,9 +291,7 @@ impl Core {
             drop(room);
             self.dirty.store(false, Ordering::Release);
             self.urgent.store(false, Ordering::Release);
-            if self.wait_flushed(self.visible()).is_err() {
-                return; // poisoned: every later write reports it
-            }
+            let _ = self.wait_flushed(self.visible()); // a failure is noted as trouble, and looked at above
         }
     }
 

@@ -6,11 +6,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use heed::types::Bytes;
-use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
+use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
+use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::LmdbOptions;
 use super::overlay::Overlay;
 use super::place::{self, DATA_FILE, Place, io_error};
+use super::tables::{RECORD_KEY, Tables};
+use super::{file, sealed};
 use crate::merge::{Direction, Entry, Source};
 use crate::{KvError, MAX_KEY, Result};
 
@@ -18,6 +22,8 @@ use crate::{KvError, MAX_KEY, Result};
 const MAX_READERS: u32 = 8192;
 /// The data file grows in steps of this (bytes); what is not written takes no space.
 const GROW_STEP: u64 = 16 << 20;
+/// How often a check looks for the meta page of its state, which two flushes may overtake.
+const META_TRIES: usize = 100;
 
 type Db = Database<Bytes, Bytes>;
 
@@ -29,6 +35,8 @@ pub(super) struct Store {
     /// The data file is known to be at least this long (bytes).
     len: AtomicU64,
     page: u64,
+    /// What the store holds.
+    tables: Mutex<Tables>,
     pub(super) place: Place,
 }
 
@@ -41,14 +49,13 @@ impl Store {
             (true, None) => return Err(place.corrupt("data.mdb is missing")),
             (_, Some(0)) => return Err(place.corrupt("data.mdb is empty")),
             (false, None) => {
-                place
-                    .create_data(|new| open_env(new, options).map(drop).map_err(|e| error(&place.dir, &e)))?;
+                place.create_data(|new| make(new, options).map_err(|e| error(&place.dir, &e)))?
             }
             (_, Some(_)) => {}
         }
         let store = Self::open_existing(place, options)?;
         if !marked {
-            if store.env.stat().entries > 0 {
+            if store.size().0 > 0 {
                 return Err(store.place.corrupt("data.mdb holds data, but the file 'engine' is missing"));
             }
             store.place.mark()?;
@@ -58,20 +65,24 @@ impl Store {
 
     fn open_existing(place: Place, options: &LmdbOptions) -> Result<Self> {
         let fail = |e: heed::Error| error(&place.dir, &e);
+        let file = OpenOptions::new().read(true).write(true).open(place.data());
+        let file = file.map_err(|e| io_error(&place.dir, "opening data.mdb", &e))?;
+        let verified = file::verify_closed(&file).map_err(|damage| damage.error(&place.dir))?;
         let env = open_env(&place.dir, options).map_err(fail)?;
-        let page = u64::from(env.stat().page_size);
-        let len = place.data_len()?.unwrap_or(0);
-        let needed = (env.info().last_page_number as u64).saturating_add(1).saturating_mul(page);
-        if len < needed {
-            return Err(place.corrupt(format!("data.mdb has {len} bytes of {needed}: its end is missing")));
-        }
         let txn = env.read_txn().map_err(fail)?;
         let db = env.open_database(&txn, None).map_err(fail)?;
         let db = db.ok_or_else(|| place.corrupt("data.mdb has no main table"))?;
         txn.commit().map_err(fail)?;
-        let file = OpenOptions::new().write(true).open(place.data());
-        let file = file.map_err(|e| io_error(&place.dir, "opening data.mdb", &e))?;
-        Ok(Self { env, db, file, len: AtomicU64::new(len), page, place })
+        let page = verified.page_size;
+        Ok(Self {
+            env,
+            db,
+            file,
+            len: AtomicU64::new(verified.pages * page),
+            page,
+            tables: Mutex::new(verified.tables),
+            place,
+        })
     }
 
     pub(super) fn error(&self, e: &heed::Error) -> KvError {
@@ -84,7 +95,12 @@ impl Store {
 
     pub(super) fn get(&self, txn: &RoTxn<'_, WithoutTls>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let found = self.db.get(txn, key).map_err(|e| self.error(&e))?;
-        Ok(found.map(<[u8]>::to_vec))
+        found.map(|sealed| self.unseal(key, sealed).map(<[u8]>::to_vec)).transpose()
+    }
+
+    fn unseal<'t>(&self, key: &[u8], sealed: &'t [u8]) -> Result<&'t [u8]> {
+        let bad = || KvError::BadValue { path: self.place.dir.clone(), key: key.to_vec() };
+        sealed::open(key, sealed).ok_or_else(bad)
     }
 
     pub(super) fn source<'t>(
@@ -103,19 +119,34 @@ impl Store {
         Ok(source)
     }
 
-    /// Writes the newest versions of `overlay` as one transaction; they survive power loss when this returns.
+    /// Writes the newest versions of `overlay` as one transaction; they survive power loss when this returns. May be
+    /// tried again after an error: then all of it is written anew.
     pub(super) fn apply(&self, overlay: &Overlay) -> Result<()> {
-        let fail = |e: heed::Error| self.error(&e);
         self.extend(self.end() + self.growth(overlay))?;
-        let mut txn = self.env.write_txn().map_err(fail)?;
-        overlay
-            .newest(|key, value| match value {
-                Some(value) => self.db.put(&mut txn, key, value),
-                None => self.db.delete(&mut txn, key).map(drop),
-            })
-            .map_err(fail)?;
-        txn.commit().map_err(fail)?;
+        let mut tables = self.tables.lock();
+        let mut changed = tables.clone();
+        let mut change = || {
+            let mut txn = Change { db: self.db, txn: self.env.write_txn()?, sealed: Vec::new() };
+            overlay.newest(|key, value| match value {
+                Some(value) => txn.put(&mut changed, key, value),
+                None => txn.delete(&mut changed, key),
+            })?;
+            txn.commit(&changed)
+        };
+        change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
+        *tables = changed;
         self.extend(self.end())
+    }
+
+    /// Whether `overlay` could not be written for want of space. LMDB says EIO if only a part of a write had room.
+    fn is_full(&self, e: &heed::Error, overlay: &Overlay) -> bool {
+        let short = matches!(e, heed::Error::Io(e) if e.raw_os_error() == Some(Errno::IO.raw_os_error()));
+        let needed = overlay.bytes() as u64 + overlay.len() as u64 * self.page;
+        short && rustix::fs::fstatvfs(&self.file).is_ok_and(|fs| fs.f_bavail * fs.f_frsize < needed)
+    }
+
+    fn full(&self) -> KvError {
+        KvError::Full { path: self.place.dir.clone() }
     }
 
     /// Where the last page ends (bytes).
@@ -152,13 +183,86 @@ impl Store {
         place::make_empty_dir(to)?;
         let copied = self.env.copy_to_path(to.join(DATA_FILE), CompactionOption::Enabled);
         copied.map_err(|e| error(to, &e))?.sync_all().map_err(fail)?;
+        renumber(to).map_err(|e| error(to, &e))?;
         place::mark(to).and_then(|()| place::sync_parent(to)).map_err(fail)
+    }
+
+    /// Reads the newest state from end to end and compares it with what it must be.
+    pub(super) fn verify(&self) -> Result<()> {
+        let mut outcome = Err(self.place.corrupt("its meta pages change faster than they can be read"));
+        for _ in 0..META_TRIES {
+            let txn = self.read_txn()?;
+            match file::verify_open(&self.file, txn.id() as u64) {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(damage) => outcome = Err(damage.error(&self.place.dir)),
+            }
+        }
+        outcome
     }
 
     /// Keys and bytes in use.
     pub(super) fn size(&self) -> (u64, u64) {
-        (self.env.stat().entries as u64, self.end())
+        (self.tables.lock().keys(), self.end())
     }
+}
+
+/// A transaction of LMDB under way.
+struct Change<'e> {
+    db: Db,
+    txn: RwTxn<'e>,
+    /// The value last sealed.
+    sealed: Vec<u8>,
+}
+
+impl Change<'_> {
+    fn put(&mut self, tables: &mut Tables, key: &[u8], value: &[u8]) -> heed::Result<()> {
+        let sum = sealed::seal(key, value, &mut self.sealed);
+        if let Some(old) = self.db.get_or_put(&mut self.txn, key, &self.sealed)? {
+            tables.remove(key, sealed::stored_sum(old).unwrap_or_default());
+            self.db.put(&mut self.txn, key, &self.sealed)?;
+        }
+        tables.add(key, sum);
+        Ok(())
+    }
+
+    fn delete(&mut self, tables: &mut Tables, key: &[u8]) -> heed::Result<()> {
+        if let Some(old) = self.db.get(&self.txn, key)? {
+            tables.remove(key, sealed::stored_sum(old).unwrap_or_default());
+            self.db.delete(&mut self.txn, key)?;
+        }
+        Ok(())
+    }
+
+    fn commit(mut self, tables: &Tables) -> heed::Result<()> {
+        sealed::seal(&RECORD_KEY, &tables.encode(self.txn.id() as u64), &mut self.sealed);
+        self.db.put(&mut self.txn, &RECORD_KEY, &self.sealed)?;
+        self.txn.commit()
+    }
+}
+
+/// Makes an empty store in `dir`.
+fn make(dir: &Path, options: &LmdbOptions) -> heed::Result<()> {
+    let env = open_env(dir, options)?;
+    let mut txn = env.write_txn()?;
+    let db = env.create_database(&mut txn, None)?;
+    Change { db, txn, sealed: Vec::new() }.commit(&Tables::default())
+}
+
+/// A copy made by LMDB counts its transactions anew: its record follows, in both of its states.
+fn renumber(dir: &Path) -> heed::Result<()> {
+    let env = open_env(dir, &LmdbOptions::default())?;
+    for _ in 0..2 {
+        let txn = env.write_txn()?;
+        let db: Option<Db> = env.open_database(&txn, None)?;
+        let db = db.ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
+        let (_, tables) = db
+            .get(&txn, &RECORD_KEY)?
+            .and_then(Tables::decode)
+            .ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
+        Change { db, txn, sealed: Vec::new() }.commit(&tables)?;
+    }
+    Ok(())
 }
 
 /// Opens or makes an environment. Flags: every commit syncs its data, then its meta page (no NOSYNC, NOMETASYNC or
@@ -226,7 +330,11 @@ impl Source for StoreSource<'_> {
             Cursor::Up(c) => c.next(),
             Cursor::Down(c) => c.next(),
         };
-        self.here = next.transpose().map_err(|e| self.store.error(&e))?;
+        let next = next.transpose().map_err(|e| self.store.error(&e))?;
+        self.here = match next {
+            Some((key, sealed)) => Some((key, self.store.unseal(key, sealed)?)),
+            None => None,
+        };
         Ok(())
     }
 }

@@ -1,0 +1,88 @@
+//! The disk below the engine fills up and gets space again. Needs root to mount a small file system; without it the test
+//! says so and passes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kv::{Durability, Engine, KvError, LmdbEngine, LmdbOptions, read, write};
+
+struct Mounted(tempfile::TempDir);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(self.0.path()).status().is_ok_and(|s| s.success());
+        assert!(done || std::thread::panicking(), "{} stays mounted", self.0.path().display());
+    }
+}
+
+fn small_disk() -> Option<Mounted> {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3m", "none"]).arg(dir.path()).output();
+    mount.is_ok_and(|m| m.status.success()).then(|| Mounted(dir))
+}
+
+fn open(dir: &Path) -> LmdbEngine {
+    LmdbEngine::open(&dir.join("engine"), LmdbOptions::default()).unwrap()
+}
+
+fn put(engine: &LmdbEngine, durability: Durability, n: u32) -> Result<(), KvError> {
+    write(engine, durability, |w| w.put(&n.to_be_bytes(), &[n as u8; 10_000]))
+}
+
+fn kept(engine: &LmdbEngine, n: u32) -> bool {
+    read::<_, KvError>(engine, |r| r.get(&n.to_be_bytes())).unwrap() == Some(vec![n as u8; 10_000])
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_is_left_without_a_restart() {
+    let Some(disk) = small_disk() else {
+        return eprintln!("skipped: needs root and mount");
+    };
+    let dir = disk.0.path();
+    let filler = dir.join("filler");
+    fs::write(&filler, vec![1; 1 << 20]).unwrap();
+    let engine = open(dir);
+    // every third is durable, the others are acknowledged at once
+    let durability = |n: u32| if n.is_multiple_of(3) { Durability::Durable } else { Durability::Relaxed };
+    let (refused, error) = (1..1000)
+        .find_map(|n| put(&engine, durability(n), n).err().map(|e| (n, e)))
+        .expect("2 MiB cannot hold 10 MB");
+    assert!(refused > 30 && matches!(error, KvError::Full { .. }), "{refused}: {error}");
+    assert!(
+        matches!(put(&engine, Durability::Relaxed, 5000), Err(KvError::Full { .. })),
+        "later ones are refused"
+    );
+    assert!(matches!(engine.sync(), Err(KvError::Full { .. })));
+    assert!((1..refused).all(|n| kept(&engine, n)), "reads go on");
+    fs::remove_file(filler).unwrap();
+    let begin = Instant::now();
+    while let Err(e) = put(&engine, Durability::Durable, 6000) {
+        assert!(matches!(e, KvError::Full { .. }) && begin.elapsed() < Duration::from_secs(60), "{e}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    engine.verify().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    engine.backup(&elsewhere.path().join("engine")).unwrap();
+    let copy = open(elsewhere.path());
+    assert!((1..refused).chain([6000]).all(|n| kept(&copy, n)), "what was acknowledged is on the disk");
+    assert!(!kept(&copy, 5000));
+    drop(engine);
+    assert!((1..refused).chain([6000]).all(|n| kept(&open(dir), n)));
+}
+
+/// The node stops while the disk is full: what was acknowledged as durable is there at the next start.
+#[test]
+fn a_stop_with_a_full_disk_keeps_what_is_durable() {
+    let Some(disk) = small_disk() else {
+        return eprintln!("skipped: needs root and mount");
+    };
+    let dir = disk.0.path();
+    let engine = open(dir);
+    let refused = (1..1000).find(|n| put(&engine, Durability::Durable, *n).is_err()).expect("fills");
+    drop(engine);
+    let engine = open(dir);
+    assert!((1..refused).all(|n| kept(&engine, n)));
+    engine.verify().unwrap();
+}
