@@ -217,3 +217,51 @@ fn a_meta_page_that_was_not_finished_is_completed() {
     (20..30).for_each(put);
     open(dir.path()).unwrap().verify().unwrap();
 }
+
+/// Replaces `old` by `new` of the same length wherever it stands in `file`.
+fn forge(file: &fs::File, bytes: &[u8], old: &[u8], new: &[u8]) {
+    let mut hits = bytes.windows(old.len()).enumerate().filter(|(_, w)| *w == old).peekable();
+    assert!(hits.peek().is_some() && old.len() == new.len());
+    hits.for_each(|(at, _)| file.write_all_at(new, at as u64).unwrap());
+}
+
+/// The disk has lost a write: a value is a former one, with the right sum. Only the record of the tables tells.
+#[test]
+fn a_former_value_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.mdb");
+    let put = |value: &[u8]| {
+        let engine = open(dir.path()).unwrap();
+        write::<_, KvError>(&engine, Durability::Durable, |w| w.put(b"key", value)).unwrap();
+        drop(engine);
+        let bytes = fs::read(&data).unwrap();
+        let at = bytes.windows(value.len()).position(|w| w == value).unwrap();
+        bytes[at..at + value.len() + 4].to_vec()
+    };
+    let (former, present) = (put(b"former value"), put(b"newest value"));
+    let file = OpenOptions::new().write(true).open(&data).unwrap();
+    forge(&file, &fs::read(&data).unwrap(), &present, &former);
+    let error = open(dir.path()).err().expect("refused");
+    assert!(matches!(&error, KvError::Corrupt { detail, .. } if detail.contains("table 6b")), "{error}");
+}
+
+/// A list of free pages names one that is in use: LMDB would overwrite it.
+#[test]
+fn a_used_page_in_the_list_of_free_ones_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), &mut Random(7));
+    let file = OpenOptions::new().read(true).write(true).open(dir.path().join("data.mdb")).unwrap();
+    let number = |at: usize| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at as u64).unwrap();
+        u64::from_ne_bytes(bytes) as usize
+    };
+    let meta = if number(144) > number(PAGE + 144) { 0 } else { PAGE };
+    let (free, main) = (number(meta + 80) * PAGE, number(meta + 128));
+    let node = free + (number(free + 16) & 0xffff);
+    let (listed, first) = (number(node + 16), node + 24);
+    assert!((1..500).contains(&listed), "the lowest list lies in the page");
+    file.write_all_at(&main.to_ne_bytes(), first as u64).unwrap();
+    let error = open(dir.path()).err().expect("refused");
+    assert!(matches!(&error, KvError::Corrupt { .. }), "{error}");
+}

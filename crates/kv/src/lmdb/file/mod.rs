@@ -82,7 +82,7 @@ impl Pairs for Free {
     /// A list of pages: how many, then their numbers.
     fn pair(&mut self, key: &[u8], data: &[u8]) -> Result<(), Fault> {
         let words = data.len() / 8;
-        if key.len() != 8 || words == 0 || data.len() % 8 != 0 || u64_at(data, 0) >= words as u64 {
+        if key.len() != 8 || words == 0 || !data.len().is_multiple_of(8) || u64_at(data, 0) >= words as u64 {
             return Err("a list of free pages is damaged".into());
         }
         let listed = u64_at(data, 0) as usize;

@@ -58,7 +58,7 @@ impl<'a> TreePage<'a> {
             return Err(format!("its flags are {flags:#x}, those of a {kind:?} are {want:#x}"));
         }
         let (lower, upper) = (usize::from(u16_at(bytes, 12)), usize::from(u16_at(bytes, 14)));
-        if lower < HEADER || lower % 2 != 0 || lower > upper || upper > bytes.len() {
+        if lower < HEADER || !lower.is_multiple_of(2) || lower > upper || upper > bytes.len() {
             return Err(format!("its bounds {lower} and {upper} are impossible"));
         }
         let page = Self { bytes, kind, len: (lower - HEADER) / 2 };
