@@ -1,5 +1,6 @@
 //! Plain data that callers give to the catalogue and get from it, where `types` has no room for it.
 
+use crate::CatalogError;
 use types::*;
 
 /// A node to be made by `create`.
@@ -191,6 +192,20 @@ pub enum RecordOutcome {
         /// Why, for the log.
         why: String,
     },
+    /// A record of this file is damaged: nothing of the segment was recorded, its bytes are dead.
+    Damaged {
+        /// Which record, and what to do.
+        why: String,
+    },
+}
+
+/// A page of an index. A damaged record keeps out its own file only.
+#[derive(Debug)]
+pub struct Listed<T> {
+    /// What could be read, in order.
+    pub found: Vec<T>,
+    /// Files whose records are damaged.
+    pub damaged: Vec<(Ino, CatalogError)>,
 }
 
 /// One step of a walk over the tree of a volume, depth first, names in byte order.

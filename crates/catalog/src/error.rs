@@ -77,6 +77,11 @@ impl CatalogError {
         }
     }
 
+    /// Whether stored records are at fault: no other attempt will go better.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+
     pub(crate) fn corrupt(what: &'static str, id: impl ToString, detail: impl ToString) -> Self {
         Self::Corrupt { what, id: id.to_string(), detail: detail.to_string() }
     }

@@ -40,7 +40,7 @@ fn state(f: &Fixture, ino: Ino) -> FileState {
 }
 
 fn candidates(f: &Fixture, before: i64) -> Vec<Ino> {
-    f.catalog.candidates(t(before), None, 100).expect("list").into_iter().map(|c| c.ino).collect()
+    f.catalog.candidates(t(before), None, 100).expect("list").found.into_iter().map(|c| c.ino).collect()
 }
 
 fn refused<T: std::fmt::Debug>(r: Result<T, CatalogError>) -> String {
@@ -67,7 +67,7 @@ fn a_file_goes_to_tape_leaves_the_disk_and_comes_back() {
     assert_eq!(candidates(&f, 1000), []);
     assert_eq!(state(&f, x).copies, [CopyNo(1), CopyNo(2)]);
     assert_eq!(f.catalog.totals().expect("totals").purgeable, 8192);
-    let p = f.catalog.purge_candidates(None, 10).expect("list");
+    let p = f.catalog.purge_candidates(None, 10).expect("list").found;
     assert_eq!((p[0].ino, p[0].object, p[0].allocated), (x, ObjectId(1), 8192));
     assert!(
         refused(f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(5001, 100))).contains("changed")
@@ -356,7 +356,7 @@ fn pins_and_classes_keep_files_on_disk() {
     migrate(&f, x, 1, 500, 110);
     assert!(f.catalog.pin(x, true).expect("pin"));
     assert!(!f.catalog.pin(x, true).expect("again"));
-    assert!(f.catalog.purge_candidates(None, 10).expect("list").is_empty());
+    assert!(f.catalog.purge_candidates(None, 10).expect("list").found.is_empty());
     assert!(
         refused(f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(500, 100))).contains("pinned")
     );
@@ -364,7 +364,7 @@ fn pins_and_classes_keep_files_on_disk() {
     let keep = Class { keep_on_disk: true, ..class("default", &POOLS) };
     f.catalog.put_class(&keep).expect("class");
     while f.catalog.refresh_classes(1, t(120)).expect("refresh") {}
-    assert!(f.catalog.purge_candidates(None, 10).expect("list").is_empty());
+    assert!(f.catalog.purge_candidates(None, 10).expect("list").found.is_empty());
     assert!(
         refused(f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(500, 100))).contains("keeps")
     );
@@ -464,14 +464,21 @@ fn purge_order_follows_use_to_the_minute() {
     let (x, y) = (file(&f, "x", 1, 500, 100), file(&f, "y", 2, 500, 110));
     migrate(&f, x, 1, 500, 120);
     migrate(&f, y, 1, 500, 120);
-    let order =
-        || f.catalog.purge_candidates(None, 10).expect("list").into_iter().map(|p| p.ino).collect::<Vec<_>>();
+    let order = || {
+        f.catalog
+            .purge_candidates(None, 10)
+            .expect("list")
+            .found
+            .into_iter()
+            .map(|p| p.ino)
+            .collect::<Vec<_>>()
+    };
     f.catalog.touch_access(x, t(130)).expect("touch");
     assert_eq!(order(), [x, y], "within a minute nothing moves");
     f.catalog.touch_access(x, t(200)).expect("touch");
     assert_eq!(order(), [y, x]);
-    let key = f.catalog.purge_candidates(None, 1).expect("list")[0].key;
-    assert_eq!(f.catalog.purge_candidates(Some(key), 10).expect("list")[0].ino, x);
+    let key = f.catalog.purge_candidates(None, 1).expect("list").found[0].key;
+    assert_eq!(f.catalog.purge_candidates(Some(key), 10).expect("list").found[0].ino, x);
     f.check();
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use catalog::{Catalog, CatalogError, New, check};
+use catalog::{Catalog, CatalogError, New, RecordOutcome, check};
 use common::*;
 use kv::{Durability, Engine, KvError, LmdbEngine, LmdbOptions, MemoryEngine};
 use proptest::prelude::*;
@@ -54,6 +54,57 @@ fn a_damaged_inode_is_named() {
         other => panic!("{other}"),
     }
     assert!(!check::verify(&c).is_empty());
+}
+
+#[test]
+fn a_damaged_record_keeps_out_its_own_file_only() {
+    let (engine, c) = filled();
+    c.put_pool(&Pool { name: "q".into(), max_volumes: 0 }).expect("pool");
+    c.put_class(&class("default", &["p", "q"])).expect("class");
+    while c.refresh_classes(10, t(1)).expect("refresh") {}
+    c.put_volume(&volume("V2", "q")).expect("volume");
+    let mut files = vec![c.lookup(Ino::ROOT, b"x").expect("there").attr.ino];
+    for n in 2..9u8 {
+        let object = ObjectId(u64::from(n));
+        let made = c.create(&root(2), Ino::ROOT, &[b'x', n], &New::file(0o644, object)).expect("create");
+        c.observe(&root(3), made.attr.ino, object, &stamp(10, 3), true, Durability::Relaxed)
+            .expect("observe");
+        files.push(made.attr.ino);
+    }
+    let bad = files[3];
+    let mut key = vec![0x10];
+    key.extend_from_slice(&bad.0.to_be_bytes());
+    key.push(0);
+    put(&*engine, &key, &[1, 0]);
+    let waiting = c.candidates(t(99), None, 100).expect("list");
+    assert_eq!((waiting.found.len(), waiting.damaged.len(), waiting.damaged[0].0), (7, 1, bad));
+    // copy 2 of "x", copy 1 of the others
+    for (barcode, copy, of) in [("V2", 2, &files[..1]), ("V1", 1, &files[1..])] {
+        let segments = of.iter().map(|f| segment(*f, Version(1), copy, 10, (0, 10), 0)).collect();
+        for (file, outcome) in of.iter().zip(record(&c, barcode, 9, segments)) {
+            match outcome {
+                RecordOutcome::Damaged { why } => {
+                    assert!(*file == bad && why.contains(&bad.to_string()), "{why}")
+                }
+                other => assert!(*file != bad && other == RecordOutcome::Counted, "{file}: {other:?}"),
+            }
+        }
+    }
+    let purgeable = c.purge_candidates(None, 100).expect("list");
+    assert_eq!(purgeable.found.iter().map(|p| p.ino).collect::<Vec<_>>(), files[..1]);
+    assert_eq!(c.volume_files(&"V1".into(), 0, 100).expect("walk").len(), 7);
+    // A damaged volume is no file's fault.
+    put(&*engine, b"\x30\x00V1", &[1, 0]);
+    let v2 = c.volume(&"V2".into()).expect("read").expect("there");
+    let append = catalog::VolumeAppend {
+        volume: "V1".into(),
+        append_block: 1000,
+        next_uid: v2.next_uid,
+        vcr: 9,
+        now: t(9),
+    };
+    let part = segment(files[1], Version(1), 1, 10, (0, 10), 99);
+    assert!(c.record_copies(&append, &[part]).expect_err("damaged").is_damage());
 }
 
 #[test]

@@ -82,6 +82,9 @@ pub struct TapeConfig {
     pub max_files_per_volume: u64,
     /// An unused mounted volume stays in its drive this long (seconds).
     pub idle_unmount_s: u32,
+    /// A drive that failed is tried again after this long (seconds), twice as long each further time, at most an hour;
+    /// 0: only when an operator says so.
+    pub drive_retry_s: u32,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
 }
@@ -243,6 +246,7 @@ impl Default for TapeConfig {
             flush_files: 5000,
             max_files_per_volume: 2_000_000,
             idle_unmount_s: 30,
+            drive_retry_s: 30,
             auto_label: true,
         }
     }

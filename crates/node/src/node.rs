@@ -68,7 +68,23 @@ impl Node {
     /// # Errors
     /// What is in the way, ready for the user: another node on this directory, a newer format, damage, no space.
     pub fn start(config: Config) -> Result<Arc<Self>, Failure> {
-        startup::start(config)
+        startup::start(config, None)
+    }
+
+    /// The same with a library that [`Node::open_library`] opened: tests break it before the node takes stock of it.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_with(config: Config, library: Arc<vtl::Library>) -> Result<Arc<Self>, Failure> {
+        startup::start(config, Some(library))
+    }
+
+    /// Opens (or makes) the virtual library of a configuration.
+    ///
+    /// # Errors
+    /// Its directory cannot be used.
+    pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
+        crate::archive::open_library(config)
     }
 
     /// The configuration in force.

@@ -25,7 +25,7 @@ const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Ended requests are forgotten after this long.
 const KEEP_REQUESTS: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
-pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
+pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Result<Arc<Node>, Failure> {
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     raise_descriptor_limit();
     let state = config.state_dir.clone();
@@ -46,7 +46,7 @@ pub(crate) fn start(config: Config) -> Result<Arc<Node>, Failure> {
     }
     let disk =
         patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
-    let library = patiently(|| crate::archive::open_library(&config))?;
+    let library = library.map_or_else(|| patiently(|| crate::archive::open_library(&config)), Ok)?;
     let sockets = config.library.sockets.as_deref().map(|dir| vtl::serve(library.clone(), dir)).transpose();
     let sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
     let (archive, archive_events) = Archive::new();

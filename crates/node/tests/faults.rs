@@ -197,7 +197,7 @@ fn a_write_error_makes_the_volume_suspect_and_the_copy_goes_elsewhere() {
 }
 
 #[test]
-fn a_file_whose_object_is_gone_is_purged_and_comes_back_from_tape() {
+fn a_file_whose_object_is_gone_is_read_from_tape_again() {
     let bed = Bed::new();
     let data = pattern(5000, 5);
     let ino = bed.write("f", &data);
@@ -210,9 +210,18 @@ fn a_file_whose_object_is_gone_is_purged_and_comes_back_from_tape() {
         std::fs::remove_file(found.unwrap()).unwrap();
     }
     assert_eq!(bed.check(false).findings.len(), 2);
-    bed.purge("/f");
+    assert_eq!(bed.probe_open(other), Err(FsError::Io), "nothing else is said of a file that is lost");
     assert_eq!(bed.act(Call::Purge(bed.one("/not on tape"))).state, RequestState::Failed);
     assert_eq!(bed.read(ino), data);
+    let warnings = bed.status().warnings;
+    assert!(
+        warnings.iter().any(|w| w.starts_with("/f (inode") && w.contains("is read from tape again")),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings.iter().any(|w| w.starts_with("/not on tape") && w.contains("no copy on tape")),
+        "{warnings:?}"
+    );
     bed.settle();
     let findings = bed.check(false).findings;
     assert!(findings.len() == 1 && findings[0].subject.contains(&other.to_string()), "{findings:?}");

@@ -117,6 +117,34 @@ impl Drive {
         }
     }
 
+    /// Whether the drive answers sensibly, with or without a cartridge in it.
+    ///
+    /// # Errors
+    /// It does not answer, or reports that it is broken.
+    pub fn probe(&mut self) -> Result<()> {
+        self.head.begin(None);
+        for _ in 0..MAX_ATTENTIONS {
+            let error = match self.head.ssc.test_unit_ready() {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            };
+            match error.sense().map(|s| s.key) {
+                Some(SenseKey::UnitAttention) => {}
+                Some(SenseKey::NotReady) => return Ok(()),
+                _ => return Err(self.head.failed("asking whether the drive is in order", error)),
+            }
+        }
+        let (what, advice) =
+            ("it reports one event after the other", "see whether another program uses the drive");
+        Err(self.head.error(
+            Fault::NotReady,
+            Blame::Drive,
+            "asking whether the drive is in order",
+            what,
+            advice,
+        ))
+    }
+
     /// LOAD; when the drive says that there is nothing to load, the error is the one seen before.
     fn load(&mut self, before: ScsiError) -> Result<()> {
         match self.head.ssc.load() {

@@ -173,6 +173,13 @@ pub enum Call {
     },
     /// File access.
     File(FileCall),
+    /// Take a drive into use (it must work) or out of use (after its present job) -> `Done`.
+    SetDrive {
+        /// Drive.
+        drive: DriveNo,
+        /// Into use.
+        up: bool,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

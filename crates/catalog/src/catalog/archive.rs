@@ -35,12 +35,28 @@ impl Page {
 
 impl Catalog {
     /// Records what a flushed append left on a volume: copies, the volume's tree and its sums. One outcome per segment.
+    /// All in one transaction, unless records of some file are damaged: then the others are recorded without it.
     pub fn record_copies(
         &self,
         append: &VolumeAppend,
         segments: &[NewSegment],
     ) -> Result<Vec<RecordOutcome>> {
-        self.durable(|tx| record_copies::record_copies(tx, append, segments))
+        match self.durable(|tx| record_copies::record_copies(tx, append, segments)) {
+            Err(e) if e.is_damage() && !segments.is_empty() => {
+                // If the volume's own records are damaged, this fails.
+                self.durable(|tx| record_copies::record_copies(tx, append, &[]))?;
+                match segments {
+                    [_] => Ok(vec![RecordOutcome::Damaged { why: e.to_string() }]),
+                    _ => {
+                        let (front, back) = segments.split_at(segments.len() / 2);
+                        let mut outcomes = self.record_copies(append, front)?;
+                        outcomes.extend(self.record_copies(append, back)?);
+                        Ok(outcomes)
+                    }
+                }
+            }
+            done => done,
+        }
     }
 
     /// A volume by barcode.

@@ -6,7 +6,7 @@ use crate::ops::{
     candidates, class, lookup, new_content, observe, open, purge, remove, residency, set_class, unowned,
     version,
 };
-use crate::{Candidate, CandidateKey, PurgeCandidate, PurgeKey, Result};
+use crate::{Candidate, CandidateKey, Listed, PurgeCandidate, PurgeKey, Result};
 use kv::Durability;
 use std::ops::Range;
 use types::*;
@@ -107,6 +107,12 @@ impl Catalog {
         self.relaxed(|tx| residency::release_object(tx, ino, version, object, expect))
     }
 
+    /// The object of a file is gone from the disk. If its content was sealed and any copy of it counts, the file is offline
+    /// from here on; returns the version that its copies hold. Refused otherwise: the file then stays as it is recorded.
+    pub fn lose_object(&self, ino: Ino, object: ObjectId, now: Time) -> Result<Version> {
+        self.relaxed(|tx| residency::lose_object(tx, ino, object, now))
+    }
+
     /// Access time as with `relatime`, and the place in the purge order if the last access is a minute old.
     pub fn touch_access(&self, ino: Ino, now: Time) -> Result<()> {
         if !self.read(|v| residency::touches(v, ino, now))? {
@@ -137,7 +143,7 @@ impl Catalog {
         due_before: Time,
         after: Option<CandidateKey>,
         limit: usize,
-    ) -> Result<Vec<Candidate>> {
+    ) -> Result<Listed<Candidate>> {
         self.read(|v| candidates::candidates(v, due_before, after, limit))
     }
 
@@ -147,7 +153,7 @@ impl Catalog {
     }
 
     /// Files whose disk space may be released, least recently used first, at most `limit`.
-    pub fn purge_candidates(&self, after: Option<PurgeKey>, limit: usize) -> Result<Vec<PurgeCandidate>> {
+    pub fn purge_candidates(&self, after: Option<PurgeKey>, limit: usize) -> Result<Listed<PurgeCandidate>> {
         self.read(|v| purge::purge_candidates(v, after, limit))
     }
 

@@ -3,7 +3,7 @@
 use crate::keys;
 use crate::rec::InodeRec;
 use crate::store::View;
-use crate::{Candidate, CandidateKey, CatalogError, Result};
+use crate::{Candidate, CandidateKey, CatalogError, Listed, Result};
 use std::ops::ControlFlow;
 use types::*;
 
@@ -13,19 +13,29 @@ pub fn candidates(
     due_before: Time,
     after: Option<CandidateKey>,
     limit: usize,
-) -> Result<Vec<Candidate>> {
+) -> Result<Listed<Candidate>> {
     let from =
         after.map_or_else(|| vec![keys::CANDIDATE], |k| keys::after(&keys::candidate(k.due_secs, k.ino)));
     let last = due_before.secs.saturating_add(i64::from(due_before.nanos > 0));
-    scan(view, &from, &keys::candidate(last, Ino(0)), limit)?
-        .into_iter()
-        .map(|(due, ino)| {
-            let rec = view.try_load(ino)?;
-            rec.map(|r| of(view, &r)).transpose()?.flatten().ok_or_else(|| {
-                CatalogError::corrupt("candidate index", ino, format!("no such file is due at {due}"))
-            })
+    list(scan(view, &from, &keys::candidate(last, Ino(0)), limit)?, |due, ino| {
+        let rec = view.try_load(ino)?;
+        rec.map(|r| of(view, &r)).transpose()?.flatten().ok_or_else(|| {
+            CatalogError::corrupt("candidate index", ino, format!("no such file is due at {due}"))
         })
-        .collect()
+    })
+}
+
+/// Loads what an index names; damaged records are set aside.
+pub fn list<T>(keys: Vec<(i64, Ino)>, mut load: impl FnMut(i64, Ino) -> Result<T>) -> Result<Listed<T>> {
+    let mut listed = Listed { found: Vec::with_capacity(keys.len()), damaged: Vec::new() };
+    for (secs, ino) in keys {
+        match load(secs, ino) {
+            Ok(one) => listed.found.push(one),
+            Err(e) if e.is_damage() => listed.damaged.push((ino, e)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(listed)
 }
 
 /// Seconds and inodes of index keys.

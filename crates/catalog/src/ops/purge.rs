@@ -1,10 +1,10 @@
 //! What could leave the disk, least recently used first.
 
-use super::candidates::scan;
+use super::candidates::{list, scan};
 use crate::keys;
 use crate::rec::InodeRec;
 use crate::store::View;
-use crate::{CatalogError, PurgeCandidate, PurgeKey, Result};
+use crate::{CatalogError, Listed, PurgeCandidate, PurgeKey, Result};
 use types::*;
 
 /// See [`Catalog::purge_candidates`](crate::Catalog::purge_candidates).
@@ -12,15 +12,14 @@ pub fn purge_candidates(
     view: View<'_>,
     after: Option<PurgeKey>,
     limit: usize,
-) -> Result<Vec<PurgeCandidate>> {
+) -> Result<Listed<PurgeCandidate>> {
     let from = after.map_or_else(|| vec![keys::PURGE], |k| keys::after(&keys::purge(k.access_secs, k.ino)));
-    let load = |(used, ino)| {
+    list(scan(view, &from, &[keys::PURGE + 1], limit)?, |used, ino| {
         let rec = view.try_load(ino)?.and_then(|r| of(&r));
         rec.ok_or_else(|| {
             CatalogError::corrupt("purge index", ino, format!("no such file on disk, used at {used}"))
         })
-    };
-    scan(view, &from, &[keys::PURGE + 1], limit)?.into_iter().map(load).collect()
+    })
 }
 
 fn of(rec: &InodeRec) -> Option<PurgeCandidate> {

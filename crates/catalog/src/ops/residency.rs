@@ -2,6 +2,7 @@
 
 use super::observe::same_content;
 use crate::classes;
+use crate::keys;
 use crate::rec::InodeRec;
 use crate::store::{Tx, View};
 use crate::{CatalogError, Result};
@@ -74,6 +75,29 @@ pub fn release_object(
     } else {
         (f.object, f.stamp) = (None, None);
         return tx.replace(Some(&old), Some(&rec));
+    };
+    Err(CatalogError::refused(format!("inode {ino}"), why))
+}
+
+/// See [`Catalog::lose_object`](crate::Catalog::lose_object).
+pub fn lose_object(tx: &mut Tx<'_>, ino: Ino, object: ObjectId, now: Time) -> Result<Version> {
+    let old = tx.load_file(ino)?;
+    let class = tx.class(old.class)?;
+    let written = tx.w.get(&keys::writing(ino))?.is_some();
+    let mut rec = old.clone();
+    let Some(f) = &mut rec.file else { return Err(FsError::Invalid.into()) };
+    let why = if f.object != Some(object) {
+        "it has other content by now"
+    } else if !f.sealed || written {
+        "it was being written, so that its copies on tape may be older"
+    } else if f.copies == 0 {
+        "there is no copy on tape"
+    } else {
+        let version = f.version;
+        (f.object, f.stamp) = (None, None);
+        rec.settle(&class, now);
+        tx.replace(Some(&old), Some(&rec))?;
+        return Ok(version);
     };
     Err(CatalogError::refused(format!("inode {ino}"), why))
 }

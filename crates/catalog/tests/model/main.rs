@@ -442,8 +442,11 @@ impl Run {
             .count();
         let totals = self.c().totals().expect("totals");
         assert_eq!((totals.inodes, totals.backlog_files), (self.world.nodes.len() as u64, waits));
-        assert_eq!(self.c().candidates(t(1 << 40), None, usize::MAX).expect("list").len() as u64, waits);
-        assert_eq!(self.c().purge_candidates(None, usize::MAX).expect("list").len(), purgeable);
+        assert_eq!(
+            self.c().candidates(t(1 << 40), None, usize::MAX).expect("list").found.len() as u64,
+            waits
+        );
+        assert_eq!(self.c().purge_candidates(None, usize::MAX).expect("list").found.len(), purgeable);
         for uid in USERS {
             let mine: Vec<_> = self.world.nodes.values().filter(|n| n.uid == uid).collect();
             let bytes: u64 = mine.iter().filter(|n| n.content.is_some()).map(|n| n.size).sum();

@@ -74,6 +74,10 @@ impl Node {
                 self.admin_only(cx, "checking the whole system")?;
                 return Ok(Reply::Check(self.check(tapes, deep)?));
             }
+            Call::SetDrive { drive, up } => {
+                self.admin_only(cx, "taking drives in or out of use")?;
+                self.set_drive(drive, up)?;
+            }
             Call::Down { graceful } => {
                 self.admin_only(cx, "stopping the node")?;
                 self.request_stop(graceful);

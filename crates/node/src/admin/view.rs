@@ -126,15 +126,35 @@ impl Node {
         pools.into_iter().map(view).collect()
     }
 
+    /// What is wrong now, whenever it began.
+    fn standing_warnings(&self, drives: &[DriveView], backlog: u64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let out = |d: &DriveView| matches!(d.status, DriveStatus::Suspect(_) | DriveStatus::Down);
+        if drives.iter().all(out) {
+            warnings.push(format!(
+                "no drive is in use: nothing is read from tape and {backlog} files wait to be written to it; see `thermo \
+                 drive ls`, repair a drive, then `thermo drive up`"
+            ));
+        }
+        for drive in drives {
+            if let DriveStatus::Suspect(why) = &drive.status {
+                warnings.push(format!("drive {} is out of use: {why}", drive.drive));
+            }
+        }
+        warnings
+    }
+
     pub(super) fn status(&self) -> Result<StatusView, Failure> {
         let fail = |e| refused("status", &e);
         let totals = self.catalog.totals().map_err(fail)?;
         let space = self.space.view();
         let archive = self.archive.view();
-        let mut warnings = archive.warnings;
+        let mut warnings = self.standing_warnings(&archive.drives, totals.backlog_files);
+        warnings.extend(archive.warnings);
         warnings.extend(
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),
         );
+        warnings.extend(self.refused());
         Ok(StatusView {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),

@@ -3,12 +3,12 @@
 use super::library::Workers;
 use super::state::{CheckAsk, DriveSlot, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, library, recalls};
+use super::{Event, blocked, library, recalls, revive};
 use crate::Node;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{
-    Backlog, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place, SchedView, Tape,
-    Work,
+    Backlog, Busy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place, SchedView,
+    Tape, Work,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ use types::*;
 /// The scheduler is asked at least this often (idle volumes are put away by the clock).
 const TICK: Duration = Duration::from_millis(500);
 
+/// Resets in a row, without a job done well in between, after which a drive counts as failed.
+const RESETS_EXCUSED: u32 = 3;
+
 /// When a volume was last read is kept as exactly as this: each note is a write to stable storage.
 const READ_NOTED: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,9 @@ const READ_NOTED: Duration = Duration::from_secs(60);
 pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
     serve(node, queue, &workers);
     // Whoever waits for an answer learns that none will come.
-    node.archive.state.lock().errands.clear();
+    let mut state = node.archive.state.lock();
+    state.errands.clear();
+    state.drives.values_mut().for_each(|d| d.comeback.gone("the node stops"));
 }
 
 fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
@@ -42,7 +47,10 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
         recalls::unpark(node);
         let stopping = node.archive.state.lock().stopping;
         match stopping {
-            None => dispatch(node, workers),
+            None => {
+                revive::dispatch(node, workers);
+                dispatch(node, workers);
+            }
             Some(graceful) => {
                 if wind_down(node, workers, graceful) {
                     return;
@@ -75,6 +83,8 @@ fn handle(node: &Arc<Node>, event: Event) {
             node.archive.state.lock().elements = elements;
         }
         Event::Ended(ended) => finished(node, *ended),
+        Event::Drive(wish) => revive::ask(node, wish),
+        Event::Revived(revived) => revive::tried(node, *revived),
         Event::Stop { graceful } => {
             let mut state = node.archive.state.lock();
             state.stopping = Some(graceful);
@@ -91,7 +101,15 @@ fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, errand:
 
 /// What the scheduler sees of a drive.
 pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
-    sched::Drive { id: d.no, usable: d.usable(), state: d.state.clone() }
+    let mut state = d.state.clone();
+    if d.comeback.down
+        && let DriveState::Loaded(l) = &d.state
+    {
+        // It is about to be put away.
+        state =
+            DriveState::Busy(Busy { volume: l.volume.clone(), work: Work::Unmount, want: None, until: None });
+    }
+    sched::Drive { id: d.no, usable: d.usable(), state }
 }
 
 /// Builds the scheduler's view and calls `f` with it.
@@ -175,8 +193,9 @@ fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
             action.drive
         );
         if let Some(drive) = node.archive.state.lock().drives.get_mut(&action.drive) {
-            drive.status =
-                DriveStatus::Suspect("its thread has ended; see the log and restart the node".into());
+            let why = "its thread has ended; see the log and restart the node";
+            drive.status = DriveStatus::Suspect(why.into());
+            drive.comeback.gone(why);
         }
     }
 }
@@ -273,13 +292,15 @@ fn finished(node: &Arc<Node>, ended: Ended) {
             DriveState::Busy(b) => Some(b.work),
             _ => None,
         });
+        // A defect ended the trial of a drive.
+        let tried = state.drives.get_mut(&no).is_some_and(|d| std::mem::take(&mut d.comeback.trying));
         let moving = matches!(work, Some(Work::Mount | Work::Unmount));
-        if moving {
+        if moving || tried {
             state.robot_busy = false;
         }
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
-            Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
+            Err(e) => blame(&mut state, no, &volume, moved, e, dirty, revive::first_pause(node), now),
         }
         if moving && result.is_ok() {
             state.avoid.remove(&volume);
@@ -331,6 +352,8 @@ fn settle_drive(
         }
         Done::Worked { position } => {
             (drive.state, drive.status) = (loaded(drive.mounted, *position), DriveStatus::Idle);
+            drive.resets = 0;
+            drive.comeback.worked();
         }
     }
 }
@@ -344,6 +367,7 @@ fn blame(
     moved: Option<(u16, u16)>,
     e: &TapeError,
     dirty: bool,
+    pause: Duration,
     now: Time,
 ) {
     state.warn(e.to_string());
@@ -357,11 +381,13 @@ fn blame(
     {
         drive.home = Some(from);
     }
-    drive.status = match e.blame {
-        Blame::Drive | Blame::Path => DriveStatus::Suspect(e.to_string()),
-        _ if in_drive => DriveStatus::Idle,
-        _ => DriveStatus::Free,
-    };
+    drive.status = if in_drive { DriveStatus::Idle } else { DriveStatus::Free };
+    // A reset that somebody else made is no fault of the drive: the work is done again from the last flush.
+    drive.resets += u32::from(e.fault == Fault::PositionLost);
+    let excused = e.fault == Fault::PositionLost && drive.resets <= RESETS_EXCUSED;
+    if matches!(e.blame, Blame::Drive | Blame::Path) && !excused {
+        drive.suspect(e.to_string(), pause);
+    }
     drive.state = match in_drive {
         true => DriveState::Loaded(Loaded {
             volume: volume.clone(),

@@ -1,7 +1,8 @@
 //! The library at start: which cartridges are where, which drives answer.
 
+use super::revive::{self, Comeback};
 use super::state::DriveSlot;
-use super::worker::{Order, Progress, Worker};
+use super::worker::{OpenDrive, Order, Progress, Worker};
 use crate::Node;
 use crate::config::Config;
 use crate::error::{failure, refused};
@@ -95,14 +96,26 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
         elements.iter().filter(|e| e.kind == ElementKind::Drive).cloned().collect();
     for (n, element) in drives.iter().enumerate() {
         let no = DriveNo(n as u16);
-        let drive =
-            Drive::open(Box::new(node.library.drive(no.0)), sleeper()).map_err(|e| tape_failure(&e))?;
+        let devices = node.library.clone();
+        let open: OpenDrive = Box::new(move || Drive::open(Box::new(devices.drive(no.0)), sleeper()));
         let progress = Arc::new(Progress::default());
-        let slot = slot(no, element, &drive, progress.clone());
+        let drive = open();
+        let mut slot = slot(no, element, &drive, progress.clone());
+        let drive = match drive {
+            Ok(drive) => Some(drive),
+            Err(e) => {
+                slot.errors = 1;
+                slot.suspect(e.to_string(), revive::first_pause(node));
+                node.archive.warn(e.to_string());
+                None
+            }
+        };
         node.archive.state.lock().drives.insert(no, slot);
         let (orders, queue) = crossbeam_channel::bounded(4);
         let worker = Worker::new(node.clone(), no, element.address, robot.clone(), progress);
-        crate::startup::spawn(Some(node), &format!("drive-{no}"), move || worker.run(drive, &queue))?;
+        crate::startup::spawn(Some(node), &format!("drive-{no}"), move || {
+            worker.run(drive, &open, &queue);
+        })?;
         workers.insert(no, orders);
     }
     let mut state = node.archive.state.lock();
@@ -112,19 +125,35 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
 }
 
 /// A cartridge left in a drive by the last run is put away before the drive is used.
-fn slot(no: DriveNo, element: &ElementView, drive: &Drive, progress: Arc<Progress>) -> DriveSlot {
+fn slot(
+    no: DriveNo,
+    element: &ElementView,
+    drive: &Result<Drive, TapeError>,
+    progress: Arc<Progress>,
+) -> DriveSlot {
     let left = element.barcode.clone().filter(|_| element.full);
     let state = match left {
         Some(volume) => DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None }),
         None => DriveState::Empty,
     };
+    let (product, serial) = drive
+        .as_ref()
+        .map_or_else(|_| Default::default(), |d| (d.product().to_owned(), d.serial().to_owned()));
+    let mut comeback = Comeback::default();
+    let mut status = DriveStatus::Free;
+    if element.full && element.barcode.is_none() {
+        // Nobody knows which: it goes into a slot before the drive is used.
+        status = DriveStatus::Suspect("a cartridge without a readable barcode is in it".into());
+        comeback.now();
+    }
     DriveSlot {
         no,
         element: element.address,
-        product: drive.product().to_owned(),
-        serial: drive.serial().to_owned(),
+        product,
+        serial,
+        comeback,
         state,
-        status: DriveStatus::Free,
+        status,
         activity: String::new(),
         progress,
         home: element.source,
@@ -132,6 +161,7 @@ fn slot(no: DriveNo, element: &ElementView, drive: &Drive, progress: Arc<Progres
         mounts: 0,
         errors: 0,
         alerts: Vec::new(),
+        resets: 0,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Writing a pool's backlog to a volume. A copy counts only after its bytes are flushed on tape *and* recorded.
 
 use super::bytes::FileHash;
+use super::room;
 use super::trouble::ours;
 use super::worker::Worker;
 use catalog::{NewSegment, RecordOutcome, TapeNode, VolumeAppend};
@@ -15,9 +16,6 @@ use types::*;
 
 /// Read from disk in pieces of this size (bytes).
 const CHUNK: usize = 1 << 20;
-/// Space kept for the two indexes that follow the data, per file on the volume and at least (bytes).
-const INDEX_BYTES_PER_FILE: u64 = 4096;
-const INDEX_BYTES_MIN: u64 = 2 << 20;
 /// A file this young could change again within the resolution of its times.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
 /// A file is split over two volumes only if it is larger than this share of a volume.
@@ -39,7 +37,15 @@ struct Written {
 enum Skip {
     /// It is being written, changed, or gone: look again later.
     Later(String),
+    /// It cannot be copied until somebody has mended something.
+    Never(String),
     Tape(TapeError),
+}
+
+impl From<catalog::CatalogError> for Skip {
+    fn from(e: catalog::CatalogError) -> Self {
+        if e.is_damage() { Self::Never(e.to_string()) } else { Self::Later(e.to_string()) }
+    }
 }
 
 impl From<TapeError> for Skip {
@@ -100,8 +106,7 @@ fn index_is_due(worker: &Worker, volume: &Volume) -> bool {
 impl Turn<'_> {
     /// Writes batches until there is reason to pause; true if the backlog may have more for this volume.
     fn write_some(&mut self, mounted: &mut Mounted<'_>) -> Result<bool, TapeError> {
-        let reserve =
-            INDEX_BYTES_MIN.min(self.volume.capacity / 8) + self.volume.files * INDEX_BYTES_PER_FILE;
+        let reserve = room::index_reserve(&self.volume);
         let mut appender = mounted.appender(&AppendPoint::from(&self.volume), reserve)?;
         let limits = &self.worker.node.config.tape;
         let more = loop {
@@ -126,6 +131,10 @@ impl Turn<'_> {
                     self.worker.node.finish_migrated(item.ino);
                     self.worker.node.migrate_again(item.ino);
                 }
+                Err(Skip::Never(why)) => {
+                    self.worker.node.writes.hold(&item, appender.taken() > begun, crate::now());
+                    self.worker.node.cannot_migrate(item.ino, why);
+                }
                 Err(Skip::Tape(e)) => {
                     self.worker.node.writes.put_back(self.pool, item);
                     return Err(e);
@@ -145,12 +154,18 @@ impl Turn<'_> {
     /// Appends one file, or what of it is missing on this copy.
     fn append(&mut self, appender: &mut Appender<'_, '_>, item: MigrateItem) -> Result<Room, Skip> {
         let node = &self.worker.node;
-        let inode = node.catalog.inode(item.ino).map_err(|e| Skip::Later(e.to_string()))?;
+        let inode = node.catalog.inode(item.ino)?;
         let (fd, stamp) = self.source(&inode, &item)?;
         let from = self.continues_at(&item)?;
+        if stamp.size.saturating_sub(from) > room::free_on(&self.volume).saturating_sub(self.batch_bytes)
+            && let Some(why) = node.does_not_fit(self.pool, &item)
+        {
+            return Err(Skip::Never(why));
+        }
         let known = inode.file.as_ref().and_then(|f| f.digest);
         if node.writes.was_wasteful(&item) {
-            // Read it through before it costs more space in vain.
+            // Look at all that is needed before it costs more space in vain.
+            node.catalog.path_of(item.ino)?;
             let digest = digest_on_disk(self.worker, &fd, stamp.size)?;
             expect_digest(item.ino, known, digest)?;
         }
@@ -188,7 +203,12 @@ impl Turn<'_> {
         if node.is_being_written(item.ino) {
             return Err(later("it is open for writing"));
         }
-        let fd = node.disk.open_object(object, false).map_err(|e| Skip::Later(e.to_string()))?;
+        let fd = node.disk.open_object(object, false).map_err(|e| match &e {
+            disk::DiskError::Missing { .. } if node.object_lost(item.ino, object, &e).is_err() => {
+                Skip::Never(e.to_string())
+            }
+            _ => Skip::Later(e.to_string()),
+        })?;
         let stamp = node.disk.stamp(&fd).map_err(|e| Skip::Later(e.to_string()))?;
         if crate::Node::changed(file.stamp.as_ref(), &stamp) {
             node.observe_closed(item.ino, object);
@@ -216,8 +236,7 @@ impl Turn<'_> {
 
     /// Where a copy continues whose first segments lie on other volumes already.
     fn continues_at(&self, item: &MigrateItem) -> Result<u64, Skip> {
-        let known = self.worker.node.catalog.version_copies(item.ino, item.version);
-        let known = known.map_err(|e| Skip::Later(e.to_string()))?;
+        let known = self.worker.node.catalog.version_copies(item.ino, item.version)?;
         let copy = known.iter().find(|c| c.copy == item.copy);
         Ok(copy.and_then(|c| c.segments.last()).map_or(0, |s| s.file_offset + s.length))
     }
@@ -327,6 +346,10 @@ impl Turn<'_> {
                     node.writes.hold(&written.item, true, now);
                     node.finish_migrated(written.item.ino);
                     node.migrate_again(written.item.ino);
+                }
+                RecordOutcome::Damaged { why } => {
+                    node.writes.hold(&written.item, true, now);
+                    node.cannot_migrate(written.item.ino, why);
                 }
             }
         }

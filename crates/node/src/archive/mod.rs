@@ -10,6 +10,8 @@ mod migrate;
 mod queue;
 mod read;
 mod recalls;
+mod revive;
+mod room;
 mod state;
 mod trouble;
 mod view;
@@ -69,6 +71,10 @@ pub enum Event {
     Inventory(Vec<ElementView>),
     /// A drive finished its job.
     Ended(Box<Ended>),
+    /// An operator wants a drive in or out of use.
+    Drive(revive::DriveAsk),
+    /// A drive that had failed was tried again.
+    Revived(Box<worker::Revived>),
     /// Stop: graceful finishes batches and writes indexes.
     Stop {
         /// Finish batches and write indexes.
@@ -107,6 +113,11 @@ impl Archive {
     /// Whether running jobs should end at the next file.
     pub fn halted(&self) -> bool {
         self.halt.load(Ordering::Acquire)
+    }
+
+    /// Tells operators, in the log and in the status.
+    pub fn warn(&self, text: String) {
+        self.state.lock().warn(text);
     }
 
     /// Whether any drive is in use at all.

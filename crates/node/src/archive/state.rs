@@ -1,6 +1,7 @@
 //! What the archive service knows: drives, library, queues. Locked only for short steps that do no IO.
 
 use super::RecallTask;
+use super::revive::Comeback;
 use crate::archive::worker::{Progress, Wanted};
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
@@ -37,6 +38,10 @@ pub struct DriveSlot {
     pub errors: u64,
     /// TapeAlert flags seen last.
     pub alerts: Vec<u8>,
+    /// Its way back into use after a failure.
+    pub comeback: Comeback,
+    /// Resets in a row that cost it its position.
+    pub resets: u32,
 }
 
 impl DriveSlot {

@@ -35,6 +35,12 @@ pub fn unreachable(volume: &Barcode, why: String) -> TapeError {
     error(Blame::Library, Fault::NotReady, volume, "fetching it", why, advice)
 }
 
+/// A drive cannot be used.
+pub fn no_drive(volume: &Barcode, what: &str) -> TapeError {
+    let advice = "look at the drive, its power and its cable, then `thermo drive up`";
+    error(Blame::Path, Fault::NoAnswer, volume, "opening the drive", what.to_owned(), advice)
+}
+
 /// A defect of ours ended a drive's thread.
 pub fn defect(volume: &Barcode, why: &str) -> TapeError {
     let advice = "the drive is out of use until the node is restarted; report this with the log";

@@ -78,6 +78,11 @@ pub enum Job {
     },
     /// Write an index.
     Index,
+    /// See whether a drive that failed works again, and empty it.
+    Revive {
+        /// Slot for the cartridge in it, if there is one.
+        to: Option<u16>,
+    },
     /// Compare with the catalogue.
     Check {
         /// Read every byte.
@@ -102,6 +107,21 @@ pub struct Ended {
     /// Segments that could not be read.
     pub failed: Vec<(Wanted, TapeError)>,
 }
+
+/// How the trial of a drive ended.
+pub struct Revived {
+    /// Drive.
+    pub drive: DriveNo,
+    /// Cartridge move that happened.
+    pub moved: Option<(u16, u16)>,
+    /// The robot was needed.
+    pub robot: bool,
+    /// Product and serial number, or why it is still not in order.
+    pub result: Result<(String, String), TapeError>,
+}
+
+/// Opens a drive's device.
+pub type OpenDrive = Box<dyn Fn() -> Result<Drive, TapeError> + Send>;
 
 /// What a job achieved.
 pub enum Done {
@@ -158,9 +178,10 @@ impl Worker {
     }
 
     /// The thread: ends when the archive service drops the channel. After a defect the drive is out of use, and what it
-    /// had to do is done elsewhere: nobody waits for it, and the node stops when it is told to.
-    pub fn run(&self, mut drive: Drive, orders: &Receiver<Order>) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut drive, orders))) {
+    /// had to do is done elsewhere: nobody waits for it, and the node stops when it is told to. `drive` is None if it did
+    /// not answer when the node started; `open` opens it anew.
+    pub fn run(&self, drive: Option<Drive>, open: &OpenDrive, orders: &Receiver<Order>) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(drive, open, orders))) {
             self.broke_off(&panic_text(panic.as_ref()));
         }
     }
@@ -195,68 +216,131 @@ impl Worker {
         Some((volume, job))
     }
 
-    fn serve(&self, drive: &mut Drive, orders: &Receiver<Order>) {
-        while let Some((volume, job)) = self.next(orders) {
-            match job {
-                Job::Mount { from } => self.fetch(drive, volume, from, orders),
-                Job::Unmount { to } => {
+    fn serve(&self, mut drive: Option<Drive>, open: &OpenDrive, orders: &Receiver<Order>) {
+        let mut left = None;
+        while let Some((volume, job)) = left.take().or_else(|| self.next(orders)) {
+            left = match (job, &mut drive) {
+                (Job::Revive { to }, drive) => {
+                    self.revive(drive, open, to);
+                    None
+                }
+                (job, None) => {
+                    let what = "the drive did not answer when it was opened";
+                    self.not_started(volume.clone(), job, super::trouble::no_drive(&volume, what));
+                    None
+                }
+                (Job::Mount { from }, Some(drive)) => self.fetch(drive, volume, from, orders),
+                (Job::Unmount { to }, Some(drive)) => {
                     let unloaded = drive.unload();
                     self.put_away(volume, to, unloaded);
+                    None
                 }
                 // The cartridge is still here after an error that ended its session.
-                job => match drive.mount(Some(&volume)) {
+                (job, Some(drive)) => match drive.mount(Some(&volume)) {
                     Ok(mounted) => self.session(mounted, Some((volume, job)), orders),
-                    Err(e) => self.not_started(volume, job, e),
+                    Err(e) => {
+                        self.not_started(volume, job, e);
+                        None
+                    }
                 },
-            }
+            };
         }
     }
 
-    fn fetch(&self, drive: &mut Drive, volume: Barcode, from: u16, orders: &Receiver<Order>) {
+    /// Opens the device anew, and takes the cartridge out of the drive: both must work.
+    fn revive(&self, drive: &mut Option<Drive>, open: &OpenDrive, to: Option<u16>) {
+        let mut moved = None;
+        let result = open().and_then(|mut fresh| {
+            fresh.probe()?;
+            if let Some(to) = to {
+                fresh.unload()?;
+                self.carry(self.element, to)?;
+                moved = Some((self.element, to));
+            }
+            let identity = (fresh.product().to_owned(), fresh.serial().to_owned());
+            *drive = Some(fresh);
+            Ok(identity)
+        });
+        *self.current.lock() = None;
+        let revived = Revived { drive: self.no, moved, robot: to.is_some(), result };
+        self.node.archive.send(Event::Revived(Box::new(revived)));
+    }
+
+    fn fetch(
+        &self,
+        drive: &mut Drive,
+        volume: Barcode,
+        from: u16,
+        orders: &Receiver<Order>,
+    ) -> Option<Order> {
         if let Err(e) = self.carry(from, self.element) {
-            return self.ended(volume, None, Err(e));
+            self.ended(volume, None, Err(e));
+            return None;
         }
         let moved = Some((from, self.element));
         self.progress.bytes.store(0, Ordering::Relaxed);
         match drive.mount(Some(&volume)) {
             Ok(mounted) => {
                 self.ended(volume, moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
-                self.session(mounted, None, orders);
+                self.session(mounted, None, orders)
             }
-            Err(e) => self.ended(volume, moved, Err(e)),
+            Err(e) => {
+                self.ended(volume, moved, Err(e));
+                None
+            }
         }
     }
 
-    /// From mount to unmount.
-    fn session(&self, mut mounted: Mounted<'_>, first: Option<Order>, orders: &Receiver<Order>) {
+    /// From mount to unmount, or to an error: the next job begins with mounting anew then, and looks at the medium
+    /// again. Returns an order that is not for this session.
+    fn session(
+        &self,
+        mut mounted: Mounted<'_>,
+        first: Option<Order>,
+        orders: &Receiver<Order>,
+    ) -> Option<Order> {
         let mut first = first;
         while let Some((volume, job)) = first.take().or_else(|| self.next(orders)) {
-            if let Job::Unmount { to } = job {
-                let unloaded = mounted.unload().map(drop);
-                return self.put_away(volume, to, unloaded);
+            match job {
+                Job::Unmount { to } => {
+                    let unloaded = mounted.unload().map(drop);
+                    self.put_away(volume, to, unloaded);
+                    return None;
+                }
+                Job::Revive { .. } => return Some((volume, job)),
+                _ => {}
             }
             self.progress.begin();
-            self.work(&mut mounted, volume, job);
+            let goes_on = self.work(&mut mounted, volume, job);
             self.progress.end();
+            if !goes_on {
+                return None;
+            }
         }
+        None
     }
 
-    fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) {
+    /// Does a job; false if it ended with an error.
+    fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) -> bool {
         let result = match job {
             Job::Recall(wanted) => {
                 let read = read::read_segments(self, mounted, wanted);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
-                return self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
+                let good = result.is_ok();
+                self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
+                return good;
             }
             Job::Migrate(pool) => migrate::migrate(self, mounted, &volume, &pool),
             Job::Index => migrate::write_index(self, mounted, &volume),
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
-            Job::Mount { .. } | Job::Unmount { .. } => {
+            Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } => {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
         };
+        let good = result.is_ok();
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
+        good
     }
 
     /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the
@@ -366,14 +450,20 @@ mod tests {
         let sleeper = || -> tape::Sleeper { Box::new(std::thread::sleep) };
         let robot = Changer::open(Box::new(node.library.changer()), sleeper()).unwrap();
         let due = Arc::new(AtomicBool::new(false));
-        let drive = Drive::open(Box::new(Defect(node.library.drive(0), due.clone())), sleeper()).unwrap();
+        let library = node.library.clone();
+        let switch = due.clone();
+        let open: OpenDrive = Box::new(move || {
+            let sleeper: tape::Sleeper = Box::new(std::thread::sleep);
+            Drive::open(Box::new(Defect(library.drive(0), switch.clone())), sleeper)
+        });
+        let drive = open().unwrap();
         let no = DriveNo(0);
         let worker =
             Worker::new(node.clone(), no, 0, Arc::new(Mutex::new(robot)), Arc::new(Progress::default()));
         let (orders, queue) = crossbeam_channel::bounded(1);
         due.store(true, Ordering::Relaxed);
         orders.send((Barcode::from("TC0001L9"), Job::Unmount { to: 0 })).unwrap();
-        worker.run(drive, &queue);
+        worker.run(Some(drive), &open, &queue);
         let begun = Instant::now();
         let suspect = || match &node.archive.state.lock().drives[&no].status {
             DriveStatus::Suspect(why) => Some(why.clone()),

@@ -129,7 +129,7 @@ impl Node {
                 return Some(serious(
                     subject(),
                     e.to_string(),
-                    "its copies on tape are not concerned: `thermo purge` it, then it is read from tape",
+                    "its copies on tape are not concerned: it is read from tape when it is opened next",
                 ));
             }
         };

@@ -118,11 +118,34 @@ impl Node {
 
     fn open_object(&self, ino: Ino, object: Option<ObjectId>) -> FsResult<Option<Backing>> {
         let Some(object) = object else { return Ok(None) };
-        let fd = self
-            .disk
-            .open_object(object, true)
-            .map_err(|e| disk_error(&format!("open the disk object of inode {ino}"), &e))?;
-        Ok(Some(Backing { object, fd: Arc::new(fd) }))
+        match self.disk.open_object(object, true) {
+            Ok(fd) => Ok(Some(Backing { object, fd: Arc::new(fd) })),
+            Err(e @ disk::DiskError::Missing { .. }) => self.object_lost(ino, object, &e).map(|()| None),
+            Err(e) => Err(disk_error(&format!("open the disk object of inode {ino}"), &e)),
+        }
+    }
+
+    /// A file's object has vanished: from here on the file is read from its copies on tape, if there are any.
+    pub(crate) fn object_lost(&self, ino: Ino, object: ObjectId, e: &disk::DiskError) -> FsResult<()> {
+        let path = self.catalog.path_of(ino).unwrap_or_default();
+        let path = String::from_utf8_lossy(&path);
+        let (text, result) = match self.catalog.lose_object(ino, object, crate::now()) {
+            Ok(version) => (
+                format!(
+                    "{path} (inode {ino}): {e}; version {version} is read from tape again: look at the disk, at the \
+                     kernel's log, and run `thermo check`"
+                ),
+                Ok(()),
+            ),
+            Err(why) => (
+                format!(
+                    "{path} (inode {ino}): {e}, and it cannot be read from tape: {why}; restore it from elsewhere"
+                ),
+                Err(FsError::Io),
+            ),
+        };
+        self.archive.warn(text);
+        result
     }
 
     pub(crate) fn stamp(&self, fd: &OwnedFd) -> FsResult<ObjectStamp> {

@@ -72,6 +72,11 @@ impl Node {
             let candidate = match self.catalog.candidate(ino) {
                 // It was deleted, which ends its part of the request.
                 Err(e) if e.fs() == FsError::NotFound => None,
+                Err(e) if e.is_damage() => {
+                    self.note_damage(ino, &e);
+                    self.finish_item(ino, RequestKind::Migrate, &ItemState::Failed(e.to_string()), 0);
+                    continue;
+                }
                 found => found.map_err(|e| fs_error("continue a migrate request", &e))?,
             };
             match candidate {
@@ -101,7 +106,20 @@ impl Node {
                 }
             }
         }
-        Ok(batches.values().map(|batch| self.writes.push(batch, true, now)).sum())
+        let mut queued = 0;
+        for mut batch in batches.into_values() {
+            self.leave_out_too_large(&mut batch);
+            queued += self.writes.push(&batch, true, now);
+        }
+        Ok(queued)
+    }
+
+    /// Tells operators and migrate requests about a file that cannot be copied until somebody has mended something.
+    pub(crate) fn cannot_migrate(&self, ino: Ino, why: String) {
+        let path = self.catalog.path_of(ino).unwrap_or_default();
+        let text = format!("inode {ino} ({}) is not copied to tape: {why}", String::from_utf8_lossy(&path));
+        self.note_refused(ino, text);
+        self.finish_item(ino, RequestKind::Migrate, &ItemState::Failed(why), 0);
     }
 
     /// Tells migrate requests about a file that lacks no copy any more, or cannot be copied.

@@ -18,6 +18,8 @@ use types::{Class, ClassName, FsError, Ino, RequestId, Time};
 const TICK: Duration = Duration::from_millis(250);
 /// Copies that the write queues hold at most.
 const QUEUE_LIMIT: usize = 20_000;
+/// Files that cannot be moved, named in the status at most.
+const REFUSED_NOTED: usize = 100;
 /// Files released between two looks.
 const PURGE_PAGE: usize = 2_000;
 
@@ -33,6 +35,8 @@ pub struct Governor {
     was_blocked: AtomicBool,
     /// How far the migration index has been walked while some pool takes no data.
     walked: Mutex<Option<CandidateKey>>,
+    /// Files that cannot be moved until somebody has mended something, and what was said of them.
+    refused: Mutex<BTreeMap<Ino, String>>,
     /// Files that could not be copied when their turn came, and when they are looked at again.
     again: Mutex<HashMap<Ino, Time>>,
 }
@@ -84,8 +88,9 @@ impl Node {
         let decision = self.decide(&classes, now)?;
         let purged = self.purge_decided(&decision);
         let mut queued = 0;
-        for batch in &decision.migrate {
-            queued += self.writes.push(batch, decision.mode.pressure == Pressure::Hard, now);
+        for mut batch in decision.migrate.iter().cloned() {
+            self.leave_out_too_large(&mut batch);
+            queued += self.writes.push(&batch, decision.mode.pressure == Pressure::Hard, now);
         }
         queued += self.push_requested(now)?;
         if queued > 0 {
@@ -121,7 +126,8 @@ impl Node {
         let mut candidates = Vec::new();
         if self.writes.movable() < QUEUE_LIMIT / 2 {
             let page = self.next_candidates().map_err(fail)?;
-            candidates = page.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
+            candidates = page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
+            page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
         }
         let mut waiting = BTreeMap::new();
         for name in classes.keys() {
@@ -129,15 +135,16 @@ impl Node {
         }
         let page = match disk.load() >= disk.low {
             true => self.catalog.purge_candidates(None, PURGE_PAGE).map_err(fail)?,
-            false => Vec::new(),
+            false => catalog::Listed { found: Vec::new(), damaged: Vec::new() },
         };
-        let purgeable_complete = page.len() < PURGE_PAGE;
-        let mut purgeable = Vec::with_capacity(page.len());
-        for c in &page {
+        page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
+        let purgeable_complete = page.found.len() + page.damaged.len() < PURGE_PAGE;
+        let mut purgeable = Vec::with_capacity(page.found.len());
+        for c in &page.found {
             let file = match self.catalog.inode(c.ino) {
                 Ok(inode) => inode.file,
-                // Deleted since the page was read.
-                Err(e) if e.fs() == FsError::NotFound => None,
+                // Deleted since the page was read, or damaged.
+                Err(e) if e.fs() == FsError::NotFound || e.is_damage() => None,
                 Err(e) => return Err(fail(e)),
             };
             let Some(file) = file else { continue };
@@ -166,7 +173,7 @@ impl Node {
 
     /// The files that are due first. Files of a pool that takes no data stay at the front of the index: then it is walked
     /// page by page, so that those behind them have their turn.
-    fn next_candidates(&self) -> Result<Vec<catalog::Candidate>, catalog::CatalogError> {
+    fn next_candidates(&self) -> Result<catalog::Listed<catalog::Candidate>, catalog::CatalogError> {
         let far = Time::new(i64::MAX / 2_000_000_000, 0);
         let mut walked = self.governor.walked.lock();
         if self.writes.blocked().is_empty() {
@@ -174,8 +181,33 @@ impl Node {
             return self.catalog.candidates(far, None, self.writes.len() + QUEUE_LIMIT / 2);
         }
         let page = self.catalog.candidates(far, walked.take(), QUEUE_LIMIT / 2)?;
-        *walked = page.last().filter(|_| page.len() >= QUEUE_LIMIT / 2).map(|c| c.key);
+        let full = page.found.len() + page.damaged.len() >= QUEUE_LIMIT / 2;
+        *walked = page.found.last().filter(|_| full).map(|c| c.key);
         Ok(page)
+    }
+
+    /// A file whose records are damaged is left out of all work.
+    pub(crate) fn note_damage(&self, ino: Ino, e: &catalog::CatalogError) {
+        self.note_refused(ino, format!("inode {ino} is neither migrated nor purged: {e}"));
+    }
+
+    /// A file that cannot be moved until somebody has mended something: operators see it until then, the log says it once.
+    pub(crate) fn note_refused(&self, ino: Ino, text: String) {
+        let mut refused = self.governor.refused.lock();
+        if refused.get(&ino) != Some(&text) && (refused.len() < REFUSED_NOTED || refused.contains_key(&ino)) {
+            tracing::error!("{text}");
+            refused.insert(ino, text);
+        }
+    }
+
+    /// Those files that are still there and still lack what they lacked.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        let mut refused = self.governor.refused.lock();
+        refused.retain(|ino, _| match self.catalog.candidate(*ino) {
+            Ok(candidate) => candidate.is_some(),
+            Err(e) => e.is_damage(),
+        });
+        refused.values().cloned().collect()
     }
 
     fn purge_decided(&self, decision: &Decision) -> usize {

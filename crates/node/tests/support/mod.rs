@@ -117,6 +117,11 @@ impl Bed {
         got.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("a read ends: {e}; status {:#?}", self.status()))
     }
 
+    /// Whether it can be opened for reading.
+    pub fn probe_open(&self, ino: Ino) -> Result<(), FsError> {
+        self.node.open(&cx(), ino, READ).map(|opened| self.node.release(opened.handle))
+    }
+
     /// Opens for reading, reads the first byte, closes: an error of the recall shows here.
     pub fn probe(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         let opened = self.open(ino, READ);

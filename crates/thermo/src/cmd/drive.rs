@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::render::{drive_status, or_dash, rate_or_dash};
 use crate::units::size;
 use anyhow::Result;
-use types::DriveView;
+use types::{DriveNo, DriveView};
 use wire::Call;
 
 /// Tape drives
@@ -21,11 +21,42 @@ enum Command {
     /// List drives and what they do
     #[command(after_help = "Example:\n  thermo drive ls")]
     Ls,
+    /// Take a drive into use again after a repair; it must answer and give up the cartridge in it
+    #[command(
+        after_help = "Drives that failed are also tried again by themselves (tape.drive_retry_s).\n\nExample:\n  thermo drive up 1"
+    )]
+    Up {
+        /// Number of the drive
+        drive: u16,
+    },
+    /// Take a drive out of use: it finishes its present job and gives up its cartridge
+    #[command(
+        after_help = "Lasts until `thermo drive up` or a restart of the node.\n\nExample:\n  thermo drive down 1"
+    )]
+    Down {
+        /// Number of the drive
+        drive: u16,
+    },
 }
 
 /// Runs `thermo drive`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let Command::Ls = args.command;
+    match args.command {
+        Command::Ls => ls(context),
+        Command::Up { drive } => set(context, drive, true, "is in use"),
+        Command::Down { drive } => {
+            set(context, drive, false, "is out of use as soon as its present job has ended")
+        }
+    }
+}
+
+fn set(context: &mut Context, drive: u16, up: bool, what: &str) -> Result<Exit> {
+    context.connect()?.ask::<()>(&Call::SetDrive { drive: DriveNo(drive), up })?;
+    context.out.line(format!("drive {drive} {what}"))?;
+    Ok(Exit::OK)
+}
+
+fn ls(context: &mut Context) -> Result<Exit> {
     let drives: Vec<DriveView> = context.connect()?.ask(&Call::Drives)?;
     if context.global.json {
         context.out.json(&drives)?;

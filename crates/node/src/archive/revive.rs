@@ -1,0 +1,265 @@
+//! Drives that leave and come back: taken out of use by an operator, tried again after they failed.
+//!
+//! A drive that failed is tried again by itself, each time after a longer pause: it must say who it is, answer, and give
+//! up the cartridge that is in it. Then it is in use again; what failed may have been the cartridge, a cable or a power
+//! cut. Downside: a drive that fails only under load comes back again and again; an operator takes it out of use.
+
+use super::Event;
+use super::library::Workers;
+use super::state::{DriveSlot, State};
+use super::worker::{Job, Revived};
+use crate::Node;
+use crossbeam_channel::Sender;
+use sched::{DriveState, Work};
+use std::time::{Duration, Instant};
+use types::*;
+
+/// Longest pause before a failed drive is tried again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What an operator wants of a drive.
+pub struct DriveAsk {
+    /// Drive.
+    pub drive: DriveNo,
+    /// Into use; otherwise out of it.
+    pub up: bool,
+    /// Gets the outcome, in words if it did not work.
+    pub answer: Sender<Result<(), String>>,
+}
+
+/// A drive's way back into use.
+#[derive(Default)]
+pub struct Comeback {
+    /// Failures since it last did a job well.
+    strikes: u32,
+    /// When it is tried again; None: never by itself.
+    at: Option<Instant>,
+    /// It is being tried.
+    pub trying: bool,
+    /// An operator wants it out of use.
+    pub down: bool,
+    /// Operators who wait for it.
+    asked: Vec<Sender<Result<(), String>>>,
+}
+
+impl Comeback {
+    /// The drive failed; it is tried again after `first`, twice as long each further time. Zero: never by itself.
+    pub fn failed(&mut self, first: Duration) {
+        let pause = first.saturating_mul(1 << self.strikes.min(16)).min(LONGEST.max(first));
+        self.strikes += 1;
+        self.at = (!first.is_zero()).then(|| Instant::now() + pause);
+    }
+
+    /// It did a job well.
+    pub fn worked(&mut self) {
+        (self.strikes, self.at) = (0, None);
+    }
+
+    /// Its thread has ended: it cannot come back before the node restarts.
+    pub fn gone(&mut self, why: &str) {
+        (self.at, self.trying) = (None, false);
+        self.answer(&Err(why.to_owned()));
+    }
+
+    /// It is to be tried at the next occasion.
+    pub fn now(&mut self) {
+        self.at = Some(Instant::now());
+    }
+
+    fn is_due(&self) -> bool {
+        !self.trying
+            && (!self.asked.is_empty() || (!self.down && self.at.is_some_and(|at| at <= Instant::now())))
+    }
+
+    fn answer(&mut self, outcome: &Result<(), String>) {
+        for one in self.asked.drain(..) {
+            // Whoever asked may have gone away.
+            let _ = one.send(outcome.clone());
+        }
+    }
+}
+
+/// Takes note of what an operator wants.
+pub fn ask(node: &Node, ask: DriveAsk) {
+    let mut state = node.archive.state.lock();
+    let Some(drive) = state.drives.get_mut(&ask.drive) else {
+        let _ = ask.answer.send(Err(format!("there is no drive {}; see `thermo drive ls`", ask.drive)));
+        return;
+    };
+    match ask.up {
+        true if drive.usable() => {
+            drive.comeback.down = false;
+            let _ = ask.answer.send(Ok(()));
+        }
+        true => drive.comeback.asked.push(ask.answer),
+        false => {
+            drive.comeback.down = true;
+            let _ = ask.answer.send(Ok(()));
+        }
+    }
+}
+
+/// Orders trials that are due, and puts away what is in drives that are to leave.
+pub fn dispatch(node: &Node, workers: &Workers) {
+    let mut state = node.archive.state.lock();
+    let due: Vec<DriveNo> =
+        state.drives.values().filter(|d| !d.usable() && d.comeback.is_due()).map(|d| d.no).collect();
+    for no in due {
+        try_again(&mut state, workers, no);
+    }
+    let leaving: Vec<DriveNo> = state
+        .drives
+        .values()
+        .filter(|d| d.comeback.down && d.status != DriveStatus::Down)
+        .map(|d| d.no)
+        .collect();
+    for no in leaving {
+        leave(&mut state, workers, no);
+    }
+}
+
+fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
+    let Some(drive) = state.drives.get(&no) else { return };
+    let full = state.elements.iter().any(|e| e.address == drive.element && e.full);
+    let volume = drive.volume().cloned().unwrap_or_default();
+    let mut to = None;
+    if full {
+        if state.robot_busy {
+            return;
+        }
+        to = state.free_slot(drive.home);
+        if to.is_none() {
+            let why = format!("drive {no} cannot be emptied: no slot is empty; export a cartridge");
+            state.warn(why.clone());
+            if let Some(drive) = state.drives.get_mut(&no) {
+                drive.comeback.answer(&Err(why));
+                drive.comeback.at = Some(Instant::now() + LONGEST);
+            }
+            return;
+        }
+    }
+    let sent = workers.get(&no).is_some_and(|w| w.try_send((volume, Job::Revive { to })).is_ok());
+    state.robot_busy |= sent && to.is_some();
+    if let Some(drive) = state.drives.get_mut(&no) {
+        match sent {
+            true => (drive.comeback.trying, drive.activity) = (true, "is tried again".into()),
+            false => drive.comeback.gone("the drive's thread has ended; see the log and restart the node"),
+        }
+    }
+}
+
+/// A drive that an operator wants out of use: index, unload, put away, down.
+fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
+    let Some(drive) = state.drives.get(&no) else { return };
+    let (job, work) = match &drive.state {
+        _ if !drive.usable() && !drive.comeback.trying => return set_down(state, no),
+        DriveState::Empty => return set_down(state, no),
+        DriveState::Loaded(_) if state.robot_busy => return,
+        DriveState::Loaded(l) if l.dirty => (Job::Index, Work::Maintain),
+        DriveState::Loaded(_) => match state.free_slot(drive.home) {
+            Some(to) => (Job::Unmount { to }, Work::Unmount),
+            None => return,
+        },
+        DriveState::Busy(_) => return,
+    };
+    let Some(volume) = drive.volume().cloned() else { return };
+    if workers.get(&no).is_some_and(|w| w.try_send((volume.clone(), job)).is_ok()) {
+        state.robot_busy |= work == Work::Unmount;
+        if let Some(drive) = state.drives.get_mut(&no) {
+            drive.state = DriveState::Busy(sched::Busy { volume, work, want: None, until: None });
+            drive.status = DriveStatus::Mounting;
+            drive.activity = "an operator takes the drive out of use".into();
+        }
+    }
+}
+
+fn set_down(state: &mut State, no: DriveNo) {
+    if let Some(drive) = state.drives.get_mut(&no) {
+        drive.status = DriveStatus::Down;
+        tracing::info!("drive {no} is out of use, as an operator asked");
+    }
+}
+
+/// A trial ended.
+pub fn tried(node: &Node, revived: Revived) {
+    let Revived { drive: no, moved, robot, result } = revived;
+    let first = first_pause(node);
+    let mut state = node.archive.state.lock();
+    if let Some((from, to)) = moved {
+        state.moved(from, to);
+    }
+    state.robot_busy &= !robot;
+    let Some(drive) = state.drives.get_mut(&no) else { return };
+    drive.comeback.trying = false;
+    drive.activity.clear();
+    match result {
+        Ok(identity) => {
+            (drive.product, drive.serial) = identity;
+            drive.comeback.at = None;
+            drive.comeback.down &= drive.comeback.asked.is_empty();
+            (drive.state, drive.status, drive.home) = (DriveState::Empty, DriveStatus::Free, None);
+            drive.comeback.answer(&Ok(()));
+            tracing::warn!("drive {no} is in use again");
+        }
+        Err(e) => {
+            let text = e.to_string();
+            drive.comeback.failed(first);
+            drive.errors += 1;
+            drive.status = DriveStatus::Suspect(text.clone());
+            drive.comeback.answer(&Err(format!("drive {no} still fails: {text}")));
+            state.warn(text);
+        }
+    }
+}
+
+/// The pause after a drive's first failure.
+pub fn first_pause(node: &Node) -> Duration {
+    Duration::from_secs(u64::from(node.config.tape.drive_retry_s))
+}
+
+impl DriveSlot {
+    /// The drive failed: out of use until it is tried again.
+    pub fn suspect(&mut self, why: String, first: Duration) {
+        self.status = DriveStatus::Suspect(why);
+        self.comeback.failed(first);
+    }
+}
+
+impl Node {
+    /// Takes a drive into or out of use; into use only if it works.
+    ///
+    /// # Errors
+    /// There is no such drive, or it still fails.
+    pub(crate) fn set_drive(&self, drive: DriveNo, up: bool) -> Result<(), wire::Failure> {
+        let (answer, answers) = crossbeam_channel::bounded(1);
+        self.archive.send(Event::Drive(DriveAsk { drive, up, answer }));
+        let outcome = answers.recv().unwrap_or_else(|_| Err("the node stops".into()));
+        outcome.map_err(|why| crate::error::failure(ErrorClass::Drive, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_keeps_failing_is_tried_ever_more_rarely() {
+        let mut c = Comeback::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            c.failed(Duration::from_secs(30));
+            pauses.push(c.at.unwrap().duration_since(Instant::now()).as_secs_f64().round() as u64);
+        }
+        assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        c.worked();
+        c.failed(Duration::from_secs(30));
+        assert!(!c.is_due());
+        c.failed(Duration::ZERO);
+        assert!(c.at.is_none(), "never by itself");
+        let (answer, answers) = crossbeam_channel::bounded(1);
+        c.asked.push(answer);
+        assert!(c.is_due());
+        c.gone("gone");
+        assert_eq!(answers.recv().unwrap(), Err("gone".into()));
+    }
+}

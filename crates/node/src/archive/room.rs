@@ -1,0 +1,152 @@
+//! Whether a file fits into a pool at all: one that does not is refused before anything of it is written.
+
+use super::state::State;
+use crate::Node;
+use policy::{MigrateBatch, MigrateItem};
+use std::cmp::Reverse;
+use types::*;
+
+/// Space kept for the two indexes that follow the data, per file on the volume and at least (bytes).
+const INDEX_BYTES_PER_FILE: u64 = 4096;
+const INDEX_BYTES_MIN: u64 = 2 << 20;
+
+/// Bytes of a volume that are kept free for its indexes.
+pub fn index_reserve(volume: &Volume) -> u64 {
+    INDEX_BYTES_MIN.min(volume.capacity / 8) + volume.files * INDEX_BYTES_PER_FILE
+}
+
+/// Bytes of data that a labelled volume still takes.
+pub fn free_on(volume: &Volume) -> u64 {
+    volume.capacity.saturating_sub(volume.written).saturating_sub(index_reserve(volume))
+}
+
+/// What the volumes of a pool, and those that may still join it, can take (bytes). None: a cartridge may join whose
+/// capacity nobody knows yet.
+fn pool_room(
+    pool: &Pool,
+    volumes: &[Volume],
+    auto_label: bool,
+    here: impl Fn(&Barcode) -> bool,
+) -> Option<u64> {
+    let largest = volumes.iter().map(|v| v.capacity).max().filter(|bytes| *bytes > 0);
+    let (mut room, mut members, mut blank_unknown) = (0u64, 0u32, false);
+    let mut joining = Vec::new();
+    for v in volumes {
+        if v.pool.as_ref() == Some(&pool.name) {
+            members += 1;
+        }
+        if !here(&v.barcode) {
+            continue;
+        }
+        let unlabelled = auto_label && matches!(v.state, VolumeState::Blank | VolumeState::Unknown);
+        let free = if unlabelled { largest } else { Some(free_on(v)) };
+        let takes = unlabelled || matches!(v.state, VolumeState::Filling | VolumeState::Scratch);
+        match (&v.pool, free) {
+            (Some(owner), _) if *owner != pool.name => {}
+            _ if !takes => {}
+            (Some(_), Some(free)) => room = room.saturating_add(free),
+            (None, Some(free)) => joining.push(Reverse(free)),
+            (_, None) => blank_unknown = true,
+        }
+    }
+    let may_join = if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes.saturating_sub(members) };
+    if blank_unknown && may_join > 0 {
+        return None;
+    }
+    joining.sort();
+    let joined =
+        joining.iter().take(may_join as usize).fold(0u64, |sum, Reverse(free)| sum.saturating_add(*free));
+    Some(room.saturating_add(joined))
+}
+
+impl Node {
+    /// What a pool can still take (bytes); None if that is not known.
+    fn room_of(&self, pool: &PoolName) -> Option<u64> {
+        let pools = self.catalog.pools().ok()?;
+        let pool = pools.iter().find(|p| p.name == *pool)?;
+        let volumes = self.catalog.volumes().ok()?;
+        let state = self.archive.state.lock();
+        let here = |barcode: &Barcode| State::find(&state, barcode).is_some();
+        pool_room(pool, &volumes, self.config.tape.auto_label, here)
+    }
+
+    /// Takes the files out of a batch that their pool cannot hold, and tells whoever should know.
+    pub(crate) fn leave_out_too_large(&self, batch: &mut MigrateBatch) {
+        let largest = batch.items.iter().map(|i| i.size).max().unwrap_or(0);
+        let Some(room) = self.room_of(&batch.pool).filter(|room| *room < largest) else { return };
+        let pool = batch.pool.clone();
+        batch.items.retain(|item| match self.too_large(&pool, item, room) {
+            Some(why) => {
+                self.cannot_migrate(item.ino, why);
+                false
+            }
+            None => true,
+        });
+    }
+
+    /// Why a file, or what of it is not on tape yet, cannot be written to a pool; None if it can.
+    pub(super) fn does_not_fit(&self, pool: &PoolName, item: &MigrateItem) -> Option<String> {
+        self.room_of(pool).and_then(|room| self.too_large(pool, item, room))
+    }
+
+    fn too_large(&self, pool: &PoolName, item: &MigrateItem, room: u64) -> Option<String> {
+        // Whatever cannot be looked at now shows when it is read.
+        let left = if item.size > room { self.left_to_write(item)? } else { return None };
+        (left > room).then(|| {
+            format!(
+                "copy {} needs {left} bytes, but the volumes of pool {pool} take only {room} more; nothing was written: \
+                 import cartridges, or give the file a class with a larger pool",
+                item.copy
+            )
+        })
+    }
+
+    /// Bytes of data of a file behind those that lie on volumes already.
+    fn left_to_write(&self, item: &MigrateItem) -> Option<u64> {
+        let copies = self.catalog.version_copies(item.ino, item.version).ok()?;
+        let written = copies.iter().find(|c| c.copy == item.copy).and_then(|c| c.segments.last());
+        let from = written.map_or(0, |s| s.file_offset + s.length);
+        let object = self.catalog.inode(item.ino).ok()?.file?.object?;
+        let fd = self.disk.open_object(object, false).ok()?;
+        let mut left = 0;
+        for range in self.disk.data_ranges(&fd, item.size) {
+            let range = range.ok()?;
+            left += range.end.saturating_sub(range.start.max(from));
+        }
+        Some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::library::unknown_volume;
+
+    fn volume(barcode: &str, pool: Option<&str>, state: VolumeState, capacity: u64, written: u64) -> Volume {
+        let pool = pool.map(PoolName::from);
+        Volume { pool, state, capacity, written, ..unknown_volume(&Barcode::from(barcode), Time::default()) }
+    }
+
+    #[test]
+    fn a_pools_room_is_what_its_volumes_and_those_that_may_join_can_take() {
+        const GIB: u64 = 1 << 30;
+        let volumes = [
+            volume("A", Some("p"), VolumeState::Filling, 6 * GIB, 2 * GIB),
+            volume("B", Some("p"), VolumeState::Full, 6 * GIB, GIB),
+            volume("C", Some("q"), VolumeState::Filling, 6 * GIB, 0),
+            volume("D", None, VolumeState::Scratch, 3 * GIB, 0),
+            volume("E", None, VolumeState::Blank, 0, 0),
+            volume("F", None, VolumeState::Blank, 0, 0),
+        ];
+        let room = |max_volumes, auto_label, volumes: &[Volume]| {
+            let pool = Pool { name: "p".into(), max_volumes };
+            pool_room(&pool, volumes, auto_label, |b| b.as_str() != "F").map(|bytes| bytes.div_ceil(GIB))
+        };
+        assert_eq!(room(0, true, &volumes), Some(4 + 3 + 6), "an absent cartridge does not count");
+        assert_eq!(room(0, false, &volumes), Some(4 + 3));
+        assert_eq!(room(3, true, &volumes), Some(4 + 6), "one more may join: the largest");
+        assert_eq!(room(2, true, &volumes), Some(4));
+        assert_eq!(room(0, true, &volumes[4..]), None, "nobody knows the capacity of any");
+        assert_eq!(room(0, true, &[]), Some(0));
+    }
+}
