@@ -3,9 +3,66 @@
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// A device of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// Drive, from 0.
+    Drive(u16),
+    /// The robot.
+    Changer,
+}
+
+/// Something that the library does with the files of a cartridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostOp {
+    /// Write a record (half of it gets there).
+    Write,
+    /// Bring records to stable storage.
+    Sync,
+    /// Bring the directory with its names to stable storage.
+    SyncNames,
+    /// Read a record.
+    Read,
+    /// Write to the cartridge's chip.
+    Chip,
+}
+
 /// Something that goes wrong until [`crate::Library::clear_faults`] is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// `then` begins just before this device gets its `nth` command (from 1, from now on) with this operation code.
+    At {
+        /// Device.
+        device: Device,
+        /// Operation code.
+        opcode: u8,
+        /// Which of them.
+        nth: u32,
+        /// What begins then.
+        then: Box<Fault>,
+    },
+    /// Once: the drive is reset. What it had in its buffer reaches the medium; its position is lost (6/29/00).
+    Reset {
+        /// Drive, from 0.
+        drive: u16,
+    },
+    /// Once: the drive loses power and gets it back. What was in its buffer is lost (6/29/01).
+    PowerLoss {
+        /// Drive, from 0.
+        drive: u16,
+    },
+    /// Once: the whole library loses power and gets it back, all drives included.
+    PowerCut,
+    /// The host's file system fails for a cartridge's files: 4/03/00 when writing (deferred if it was only in the
+    /// buffer), 3/11/00 when reading.
+    HostError {
+        /// Cartridge.
+        barcode: String,
+        /// What fails.
+        op: HostOp,
+        /// Error number of the host (`errno`).
+        errno: i32,
+    },
     /// Reading this object of a cartridge gives a medium error (3/11/00).
     ReadError {
         /// Cartridge.
@@ -66,6 +123,36 @@ impl Faults {
     pub(crate) fn add(&self, fault: Fault) {
         self.list.lock().push(fault);
         self.any.store(true, Ordering::Release);
+    }
+
+    /// A device gets a command: faults that wait for it begin. Returns those that happen once, at this moment.
+    pub(crate) fn arrive(&self, to: Device, op: u8) -> Vec<Fault> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut list = self.list.lock();
+        let mut begun = Vec::new();
+        list.retain_mut(|fault| match fault {
+            Fault::At { device, opcode, nth, then } if *device == to && *opcode == op => {
+                *nth = nth.saturating_sub(1);
+                if *nth == 0 {
+                    begun.push(*then.clone());
+                }
+                *nth > 0
+            }
+            _ => true,
+        });
+        list.extend(begun);
+        list.extract_if(.., |f| matches!(f, Fault::Reset { .. } | Fault::PowerLoss { .. } | Fault::PowerCut))
+            .collect()
+    }
+
+    /// Error number that the host gives for this, if any.
+    pub(crate) fn host_error(&self, on: &str, what: HostOp) -> Option<i32> {
+        self.find(|f| match f {
+            Fault::HostError { barcode, op, errno } if barcode == on && *op == what => Some(*errno),
+            _ => None,
+        })
     }
 
     pub(crate) fn clear(&self) {

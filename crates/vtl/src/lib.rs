@@ -25,7 +25,7 @@ mod unit;
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use config::{Mechanics, VtlConfig};
 pub use error::{Result, VtlError};
-pub use fault::Fault;
+pub use fault::{Device, Fault, HostOp};
 pub use library::Library;
 pub use serve::{Server, serve};
 pub use stats::DriveStats;

@@ -7,10 +7,10 @@ use crate::config::VtlConfig;
 use crate::drive::Drive;
 use crate::elements::{Elements, Occupant, check_barcode};
 use crate::error::{Result, VtlError, io};
-use crate::fault::{Fault, Faults};
+use crate::fault::{Device, Fault, Faults};
 use crate::identity::Identity;
 use crate::stats::DriveStats;
-use crate::transport::{LibraryTransport, Unit};
+use crate::transport::LibraryTransport;
 use crate::unit::{Host, Hosts};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
@@ -74,7 +74,7 @@ impl Library {
 
     pub(crate) fn open_cartridge(&self, barcode: &str) -> Result<Cartridge> {
         let actual = self.faults.actual(barcode).unwrap_or_else(|| barcode.to_string());
-        Cartridge::open(&Elements::cartridge_dir(&self.config.dir, &actual), &actual)
+        Cartridge::open(&Elements::cartridge_dir(&self.config.dir, &actual), &actual, self.faults.clone())
     }
 
     // ---- access ----
@@ -93,7 +93,7 @@ impl Library {
     /// If there is no such drive.
     pub fn drive_as(self: &Arc<Self>, n: u16, host: Host) -> LibraryTransport {
         assert!(usize::from(n) < self.drives.len(), "the virtual library has no drive {n}");
-        LibraryTransport::new(self.clone(), Unit::Drive(n), host)
+        LibraryTransport::new(self.clone(), Device::Drive(n), host)
     }
 
     /// A way to the changer for the process that owns the library.
@@ -103,7 +103,7 @@ impl Library {
 
     /// The same for another host.
     pub fn changer_as(self: &Arc<Self>, host: Host) -> LibraryTransport {
-        LibraryTransport::new(self.clone(), Unit::Changer, host)
+        LibraryTransport::new(self.clone(), Device::Changer, host)
     }
 
     /// Number of drives.
@@ -153,6 +153,35 @@ impl Library {
             drive.power_cycle(None);
         }
         self.restore(&robot)
+    }
+
+    /// Power off and on again of one drive: what it had not flushed is lost, all its hosts get a unit attention.
+    pub fn power_cycle_drive(&self, n: u16) -> Result<()> {
+        let robot = self.robot.lock();
+        let Some(drive) = self.drives.get(usize::from(n)) else { return Ok(()) };
+        drive.drop_medium();
+        let inside =
+            robot.elements.full.iter().find(|(a, _)| robot.elements.drive(**a) == Some(usize::from(n)));
+        let cartridge = inside.map(|(_, o)| self.open_cartridge(&o.barcode)).transpose()?;
+        drive.power_cycle(cartridge);
+        Ok(())
+    }
+
+    /// Faults that were to begin with this command; those that happen at once do so.
+    pub(crate) fn begin_faults(&self, device: Device, opcode: u8) {
+        for fault in self.faults.arrive(device, opcode) {
+            let done = match fault {
+                Fault::Reset { drive } => {
+                    self.reset_drive(drive);
+                    Ok(())
+                }
+                Fault::PowerLoss { drive } => self.power_cycle_drive(drive),
+                _ => self.power_cycle(),
+            };
+            if let Err(e) = done {
+                self.robot.lock().host_error = Some(e.to_string());
+            }
+        }
     }
 
     /// Resets drive `n`: it stands at the beginning of partition 0 and every host gets unit attention 29/00.

@@ -5,7 +5,7 @@ use scsi::{Attribute, ElementType, FormatKind, ReadOutcome, ScsiError, Sense, Se
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use vtl::{Clock, Fault, Library, Mechanics, VirtualClock, VtlConfig, VtlError};
+use vtl::{Clock, Device, Fault, HostOp, Library, Mechanics, VirtualClock, VtlConfig, VtlError};
 
 const MIB: usize = 1 << 20;
 
@@ -224,6 +224,109 @@ fn a_reset_loses_the_position_but_not_the_data() {
     let p = r.drive.read_position().unwrap();
     assert!(p.bop && p.block == 0);
     assert_eq!(r.drive.read(&mut [0; 9]).unwrap(), ReadOutcome::Record { bytes: 3 });
+}
+
+#[test]
+fn faults_begin_at_the_command_that_they_wait_for() {
+    let mut r = rig();
+    let at = |device, opcode, nth, then| Fault::At { device, opcode, nth, then: Box::new(then) };
+    let write = scsi::opcode::WRITE_6;
+    r.library.inject(at(Device::Drive(1), write, 1, Fault::PowerLoss { drive: 0 }));
+    r.library.inject(at(Device::Drive(0), write, 3, Fault::Reset { drive: 0 }));
+    r.drive.write(b"one").unwrap();
+    r.drive.write(b"two").unwrap();
+    refused(r.drive.write(b"three"), SenseKey::UnitAttention, 0x29, 0x00);
+    assert!(r.drive.read_position().unwrap().bop, "the position is lost");
+    r.drive.locate(0, 2).unwrap();
+    r.drive.write_filemarks(0, false).unwrap();
+    r.library.inject(at(Device::Drive(0), write, 2, Fault::PowerLoss { drive: 0 }));
+    r.drive.write(b"three").unwrap();
+    refused(r.drive.write(b"four"), SenseKey::UnitAttention, 0x29, 0x01);
+    settle(&mut r.drive);
+    let mut buf = [0u8; 9];
+    for expected in [&b"one"[..], b"two"] {
+        assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: 3 });
+        assert_eq!(&buf[..3], expected);
+    }
+    assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::EndOfData, "what was in the buffer is lost");
+    let moving = scsi::opcode::MOVE_MEDIUM;
+    r.library.inject(at(Device::Changer, moving, 2, Fault::RobotStuck));
+    r.changer.move_medium(1002, 1004).unwrap();
+    refused(r.changer.move_medium(1004, 1002), SenseKey::HardwareError, 0x15, 0x01);
+    r.library.clear_faults();
+    r.library.inject(at(Device::Changer, moving, 1, Fault::PowerCut));
+    refused(r.changer.move_medium(1004, 1002), SenseKey::UnitAttention, 0x29, 0x01);
+    refused(r.drive.test_unit_ready(), SenseKey::UnitAttention, 0x29, 0x01);
+    assert!(r.library.contents().contains(&(1004, "TC0002L9".into())), "nothing was moved");
+}
+
+/// Names and lengths of the files of a cartridge: what would be there after a power failure.
+fn on_medium(r: &Rig) -> Vec<(String, u64)> {
+    let dir = std::fs::read_dir(r.library.config().dir.join("cartridges/TC0001L9")).unwrap();
+    let mut all: Vec<_> = dir
+        .map(|e| e.unwrap())
+        .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().len()))
+        .filter(|(name, _)| !name.starts_with("attr"))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn failures_of_the_hosts_file_system_are_never_success() {
+    const ENOSPC: i32 = 28;
+    const EIO: i32 = 5;
+    for (op, errno) in
+        [(HostOp::Write, ENOSPC), (HostOp::Write, EIO), (HostOp::Sync, EIO), (HostOp::SyncNames, EIO)]
+    {
+        let mut r = rig();
+        r.drive.write(b"kept").unwrap();
+        r.drive.write_filemarks(0, false).unwrap();
+        let before = on_medium(&r);
+        r.drive.write(b"in the buffer").unwrap();
+        r.library.inject(Fault::HostError { barcode: "TC0001L9".into(), op, errno });
+        let wrote = r.drive.write(b"lost").and_then(|_| r.drive.write_filemarks(0, false));
+        let s = sense(wrote);
+        assert!(s.is(SenseKey::HardwareError, 0x03, 0x00), "{op:?}: {s}");
+        assert_eq!(s.deferred, op != HostOp::Write);
+        assert!(r.library.stats(0).unwrap().host_error.unwrap().contains("TC0001L9"));
+        assert_eq!(r.drive.tape_alerts().unwrap(), [30]);
+        r.library.clear_faults();
+        if op == HostOp::Write {
+            // The record is not there, those before it still are.
+            assert_eq!(r.drive.read_position().unwrap().block, 2);
+            r.drive.write_filemarks(0, false).unwrap();
+        } else {
+            assert_eq!(on_medium(&r), before, "{op:?}: nothing since the last flush may count");
+            assert_eq!(r.drive.read_position().unwrap().block, 1);
+        }
+        r.drive.write(b"again").unwrap();
+        r.drive.write_filemarks(0, false).unwrap();
+        r.drive.locate(0, if op == HostOp::Write { 2 } else { 1 }).unwrap();
+        let mut buf = [0u8; 20];
+        assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: 5 });
+    }
+}
+
+#[test]
+fn a_record_that_the_host_cannot_read_is_a_bad_spot_of_the_medium() {
+    let mut r = rig();
+    for n in 0..3u8 {
+        r.drive.write(&[n; 50]).unwrap();
+    }
+    r.drive.rewind().unwrap();
+    let mut buf = [0u8; 50];
+    r.library.inject(Fault::HostError { barcode: "TC0001L9".into(), op: HostOp::Read, errno: 5 });
+    refused(r.drive.read(&mut buf), SenseKey::MediumError, 0x11, 0x00);
+    assert_eq!(r.drive.read_position().unwrap().block, 0);
+    r.library.clear_faults();
+    r.drive.read(&mut buf).unwrap();
+    // A file that really is too short.
+    std::fs::write(r.library.config().dir.join("cartridges/TC0001L9/0_1_R"), [1; 20]).unwrap();
+    refused(r.drive.read(&mut buf), SenseKey::MediumError, 0x11, 0x00);
+    r.drive.locate(0, 2).unwrap();
+    r.drive.read(&mut buf).unwrap();
+    assert_eq!((buf, r.drive.tape_alerts().unwrap()), ([2; 50], vec![3, 4, 5]));
 }
 
 #[test]

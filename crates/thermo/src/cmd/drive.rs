@@ -31,7 +31,7 @@ enum Command {
     },
     /// Take a drive out of use: it finishes its present job and gives up its cartridge
     #[command(
-        after_help = "Lasts until `thermo drive up` or a restart of the node.\n\nExample:\n  thermo drive down 1"
+        after_help = "Lasts until the drive is taken into use again, or until the node restarts.\n\nExample:\n  thermo drive down 1"
     )]
     Down {
         /// Number of the drive

@@ -3,6 +3,7 @@
 use super::Cartridge;
 use crate::durable;
 use crate::error::{Result, io};
+use crate::fault::HostOp;
 use scsi::Attribute;
 use scsi::mam::{Format, id};
 use std::io::ErrorKind;
@@ -39,6 +40,7 @@ impl Cartridge {
     pub(crate) fn store_attribute(&mut self, partition: u8, attribute: Attribute) -> Result<()> {
         let path = self.dir.join(file_name(partition, attribute.id));
         let key = (partition, attribute.id);
+        self.host(HostOp::Chip).map_err(io(&path, "write"))?;
         if attribute.value.is_empty() {
             match std::fs::remove_file(&path) {
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(io(path, "remove")(e)),

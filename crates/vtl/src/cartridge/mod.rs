@@ -13,6 +13,7 @@ mod sync;
 pub(crate) use mam::Moved;
 pub(crate) use meta::Meta;
 
+use crate::fault::{Faults, HostOp};
 use index::Index;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use scsi::Attribute;
@@ -21,6 +22,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use sync::Unsynced;
 
 /// A cartridge that is in use by a drive.
@@ -32,6 +34,7 @@ pub(crate) struct Cartridge {
     partitions: Vec<Partition>,
     attributes: BTreeMap<(u8, u16), Attribute>,
     unsynced: Unsynced,
+    faults: Arc<Faults>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,6 +77,19 @@ impl Cartridge {
         self.meta.partitions.get(usize::from(partition)).copied().unwrap_or(0)
     }
 
+    /// Fails if a fault is injected for this.
+    fn host(&self, op: HostOp) -> io::Result<()> {
+        self.faults
+            .host_error(&self.barcode, op)
+            .map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Makes the names of the cartridge's files durable.
+    fn sync_names(&self) -> io::Result<()> {
+        self.host(HostOp::SyncNames)?;
+        Ok(rustix::fs::fsync(&self.fd)?)
+    }
+
     /// True when something is written that a power failure would take.
     pub(crate) fn dirty(&self) -> bool {
         self.partitions.iter().any(|p| p.flushed != p.index.end())
@@ -85,7 +101,11 @@ impl Cartridge {
         let name = record_name(partition, at);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.fd, &name, flags, Mode::from_raw_mode(0o644))?);
-        if let Err(e) = file.write_all(record) {
+        let written = match self.host(HostOp::Write) {
+            Ok(()) => file.write_all(record),
+            Err(e) => file.write_all(&record[..record.len() / 2]).and(Err(e)),
+        };
+        if let Err(e) = written {
             drop(file);
             unlinkat(&self.fd, &name, AtFlags::empty())?;
             return Err(e);
@@ -113,8 +133,9 @@ impl Cartridge {
         if at < p.flushed {
             renameat(&self.fd, end_name(partition, p.flushed), &self.fd, end_name(partition, at))?;
             p.flushed = at;
-            rustix::fs::fsync(&self.fd)?;
+            self.sync_names()?;
         }
+        let p = &mut self.partitions[usize::from(partition)];
         while p.index.end() > at {
             let last = p.index.end() - 1;
             let name = match p.index.length(last) {
@@ -131,6 +152,7 @@ impl Cartridge {
 
     /// Reads the record at `at` into `buf` (as much as fits); returns the bytes read.
     pub(crate) fn read_record(&self, partition: u8, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.host(HostOp::Read)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.fd, record_name(partition, at), flags, Mode::empty())?);
         let want = buf.len().min(self.index(partition).length(at).unwrap_or(0) as usize);
@@ -151,7 +173,7 @@ impl Cartridge {
         }
         self.partitions = vec![Partition::default(); capacities.len()];
         self.meta.partitions = capacities;
-        rustix::fs::fsync(&self.fd)?;
+        self.sync_names()?;
         self.meta.store(&self.dir).map_err(io::Error::other)
     }
 }

@@ -3,12 +3,14 @@
 use super::{Cartridge, Index, Meta, Partition, Unsynced, end_name};
 use crate::durable;
 use crate::error::{Result, damaged, io};
+use crate::fault::Faults;
 use rustix::fs::{AtFlags, Mode, OFlags, open, statat, unlinkat};
 use scsi::Attribute;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 /// One file of a cartridge directory by its name.
 enum Name {
@@ -89,7 +91,7 @@ impl Cartridge {
     }
 
     /// Opens the cartridge in `dir`: one reading of the directory; objects behind the end of data are removed.
-    pub(crate) fn open(dir: &Path, barcode: &str) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, barcode: &str, faults: Arc<Faults>) -> Result<Self> {
         let mut meta = Meta::load(dir)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(dir, flags, Mode::empty()).map_err(|e| io(dir, "open")(e.into()))?;
@@ -108,7 +110,7 @@ impl Cartridge {
             attributes.insert((p, id), attribute(&dir.join(super::mam::file_name(p, id)))?);
         }
         let (barcode, dir) = (barcode.to_string(), dir.to_path_buf());
-        Ok(Self { barcode, meta, dir, fd, partitions, attributes, unsynced: Unsynced::default() })
+        Ok(Self { barcode, meta, dir, fd, partitions, attributes, unsynced: Unsynced::default(), faults })
     }
 }
 

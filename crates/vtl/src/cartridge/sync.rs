@@ -1,6 +1,7 @@
 //! From the host's page cache to its stable storage.
 
 use super::{Cartridge, end_name};
+use crate::fault::HostOp;
 use rustix::fs::renameat;
 use std::fs::File;
 use std::io;
@@ -63,14 +64,29 @@ impl Cartridge {
     }
 
     fn try_flush(&mut self) -> io::Result<()> {
+        self.host(HostOp::Sync)?;
         self.unsynced.sync(&self.fd)?;
-        for (number, p) in self.partitions.iter_mut().enumerate() {
-            let (number, end) = (number as u8, p.index.end());
-            if p.flushed != end {
-                renameat(&self.fd, end_name(number, p.flushed), &self.fd, end_name(number, end))?;
-                p.flushed = end;
+        let before: Vec<u64> = self.partitions.iter().map(|p| p.flushed).collect();
+        for number in 0..self.partitions() {
+            self.move_end(number, self.index(number).end())?;
+        }
+        let synced = self.sync_names();
+        if synced.is_err() {
+            // Nobody may take for flushed what perhaps is not: not the next flush, and nobody who opens the cartridge.
+            for (number, end) in before.into_iter().enumerate() {
+                self.move_end(number as u8, end)?;
             }
         }
-        Ok(rustix::fs::fsync(&self.fd)?)
+        synced
+    }
+
+    /// Moves the end-of-data mark of a partition.
+    fn move_end(&mut self, partition: u8, end: u64) -> io::Result<()> {
+        let p = &mut self.partitions[usize::from(partition)];
+        if p.flushed != end {
+            renameat(&self.fd, end_name(partition, p.flushed), &self.fd, end_name(partition, end))?;
+            p.flushed = end;
+        }
+        Ok(())
     }
 }

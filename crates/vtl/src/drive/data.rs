@@ -75,7 +75,7 @@ impl State {
         }
         let room = buf.len().min(wanted as usize);
         let read = m.cartridge.read_record(m.partition, m.block, &mut buf[..room]);
-        let n = read.map_err(|e| self.host_failure(&e))?;
+        let n = read.map_err(|e| residual(self.unreadable(&e), left))?;
         self.count_read(length);
         if length == wanted || (sili && (length < wanted || self.settings.block_length == 0)) {
             return Ok(Done { transferred: n, sense: None });
@@ -83,6 +83,17 @@ impl State {
         let ili = Sense { ili: true, ..Sense::new(SenseKey::NoSense, 0, 0) };
         let information = Some(wanted as i64 - length as i64);
         Ok(Done { transferred: n, sense: Some(Sense { information, ..ili }) })
+    }
+
+    /// A record's file that the host cannot read is a spot of the medium that the drive cannot read.
+    fn unreadable(&mut self, e: &std::io::Error) -> Sense {
+        self.note_host_error(e);
+        if let Some(m) = &mut self.medium {
+            m.read_errors += 1;
+        }
+        self.alerts |=
+            alert_bit(alert::READ_FAILURE) | alert_bit(alert::MEDIA) | alert_bit(alert::HARD_ERROR);
+        Sense::new(SenseKey::MediumError, 0x11, 0x00)
     }
 
     fn count_read(&mut self, bytes: u64) {

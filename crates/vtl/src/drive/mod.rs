@@ -276,12 +276,16 @@ impl State {
 
     /// A failure of the host's file system, as a drive would say it.
     fn host_failure(&mut self, e: &std::io::Error) -> Sense {
+        self.note_host_error(e);
+        self.alerts |= alert_bit(alert::HARDWARE_A);
+        Sense::new(SenseKey::HardwareError, 0x03, 0x00)
+    }
+
+    fn note_host_error(&mut self, e: &std::io::Error) {
         self.stats.host_error = Some(match &self.medium {
             Some(m) => format!("{}: {e}", m.cartridge.dir().display()),
             None => e.to_string(),
         });
-        self.alerts |= alert_bit(alert::HARDWARE_A);
-        Sense::new(SenseKey::HardwareError, 0x03, 0x00)
     }
 
     fn report_density(&mut self, cdb: &[u8], data: Data<'_>) -> Outcome {
