@@ -163,6 +163,7 @@ impl Node {
         let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };
         let items: Vec<_> = files.iter().map(|i| (i.attr.ino, i.attr.size)).collect();
         let request = self.enter(cx, RequestKind::Migrate, subject(selection), note, &items)?;
+        self.writes.let_in(items.iter().map(|(ino, _)| *ino), crate::now());
         self.governor.wake();
         Ok(request)
     }

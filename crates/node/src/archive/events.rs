@@ -63,6 +63,7 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
 fn handle(node: &Arc<Node>, event: Event) {
     match event {
         Event::Recall(tasks) => recalls::add(node, tasks),
+        Event::Hurry(staging) => recalls::hurry(node, &staging),
         Event::Backlog => {}
         Event::Label { request, volumes, pool, force } => {
             for volume in volumes {
@@ -300,7 +301,7 @@ fn finished(node: &Arc<Node>, ended: Ended) {
         }
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
-            Err(e) => blame(&mut state, no, &volume, moved, e, dirty, revive::first_pause(node), now),
+            Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
         if moving && result.is_ok() {
             state.avoid.remove(&volume);
@@ -367,7 +368,6 @@ fn blame(
     moved: Option<(u16, u16)>,
     e: &TapeError,
     dirty: bool,
-    pause: Duration,
     now: Time,
 ) {
     state.warn(e.to_string());
@@ -386,7 +386,7 @@ fn blame(
     drive.resets += u32::from(e.fault == Fault::PositionLost);
     let excused = e.fault == Fault::PositionLost && drive.resets <= RESETS_EXCUSED;
     if matches!(e.blame, Blame::Drive | Blame::Path) && !excused {
-        drive.suspect(e.to_string(), pause);
+        drive.suspect(e.to_string());
     }
     drive.state = match in_drive {
         true => DriveState::Loaded(Loaded {

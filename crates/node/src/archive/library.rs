@@ -1,6 +1,6 @@
 //! The library at start: which cartridges are where, which drives answer.
 
-use super::revive::{self, Comeback};
+use super::revive::Comeback;
 use super::state::DriveSlot;
 use super::worker::{OpenDrive, Order, Progress, Worker};
 use crate::Node;
@@ -105,7 +105,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
             Ok(drive) => Some(drive),
             Err(e) => {
                 slot.errors = 1;
-                slot.suspect(e.to_string(), revive::first_pause(node));
+                slot.suspect(e.to_string());
                 node.archive.warn(e.to_string());
                 None
             }
@@ -144,7 +144,7 @@ fn slot(
     if element.full && element.barcode.is_none() {
         // Nobody knows which: it goes into a slot before the drive is used.
         status = DriveStatus::Suspect("a cartridge without a readable barcode is in it".into());
-        comeback.now();
+        comeback.failed();
     }
     DriveSlot {
         no,

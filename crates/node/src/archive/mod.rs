@@ -44,14 +44,14 @@ pub struct RecallTask {
     pub staging: Arc<Staging>,
     /// Since when somebody waits.
     pub since: Time,
-    /// Somebody has the file open and waits for its bytes.
-    pub for_reader: bool,
 }
 
 /// Everything that can happen to the archive service.
 pub enum Event {
     /// Files are wanted back.
     Recall(Vec<RecallTask>),
+    /// Somebody opened a file whose recall waits.
+    Hurry(Arc<Staging>),
     /// The write queues have more.
     Backlog,
     /// An operator wants labels.

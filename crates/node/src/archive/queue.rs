@@ -140,6 +140,17 @@ impl WriteQueue {
         inner.retry.insert(key, Held { until: now.plus(pause), version: item.version, tries, wasteful });
     }
 
+    /// Somebody asks for these files now: whatever kept them out may be mended.
+    pub fn let_in(&self, files: impl Iterator<Item = Ino>, now: Time) {
+        let files: HashSet<Ino> = files.collect();
+        let mut inner = self.inner.lock();
+        inner
+            .retry
+            .iter_mut()
+            .filter(|((ino, _), _)| files.contains(ino))
+            .for_each(|(_, held)| held.until = now);
+    }
+
     /// Whether an attempt to write this copy cost space on a volume in vain.
     pub fn was_wasteful(&self, item: &MigrateItem) -> bool {
         let inner = self.inner.lock();
@@ -264,5 +275,10 @@ mod tests {
         let mut next = batch("p", 1, 1);
         next.items[0].version = Version(2);
         assert_eq!(queue.push(&next, true, now.plus(RETRY_AFTER)), 1, "a new version does not wait");
+        queue.hold(&queue.pop(&pool).unwrap(), true, now);
+        assert_eq!(queue.push(&next, true, now), 0);
+        queue.let_in([Ino(1)].into_iter(), now);
+        assert_eq!(queue.push(&next, true, now), 1, "nor does what a user asks for");
+        assert!(!queue.was_wasteful(&one.items[0]) && queue.was_wasteful(&next.items[0]));
     }
 }

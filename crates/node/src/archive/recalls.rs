@@ -64,6 +64,21 @@ impl State {
         Some(recall)
     }
 
+    /// A reader waits for what a bulk request asked for: what of it is not in a drive yet goes before bulk requests.
+    fn hurry(&mut self, staging: &Arc<Staging>) {
+        let Some(recall) = self.files.get(&staging.ino).filter(|r| Arc::ptr_eq(&r.task.staging, staging))
+        else {
+            return;
+        };
+        for id in &recall.queued {
+            let Some(s) = self.segments.get(id) else { continue };
+            let queue = self.recalls.get_mut(&s.segment.volume);
+            if let Some((queue, item)) = queue.and_then(|q| q.get(*id).copied().map(|item| (q, item))) {
+                queue.insert(RecallItem { priority: PRIORITY_READER, ..item });
+            }
+        }
+    }
+
     /// Puts segments into the queues of their volumes; returns the ids of the queue items.
     fn queue_segments(
         &mut self,
@@ -72,7 +87,7 @@ impl State {
         copy: CopyNo,
         segments: Vec<Segment>,
     ) -> Vec<u64> {
-        let priority = if task.for_reader { PRIORITY_READER } else { PRIORITY_BULK };
+        let priority = if task.staging.has_reader() { PRIORITY_READER } else { PRIORITY_BULK };
         let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
             let id = self.id();
@@ -89,6 +104,11 @@ impl State {
         }
         ids
     }
+}
+
+/// A reader joined this recall.
+pub fn hurry(node: &Node, staging: &Arc<Staging>) {
+    node.archive.state.lock().hurry(staging);
 }
 
 /// Queues files for the drives.
@@ -228,4 +248,33 @@ fn reasons(failed: &[(CopyNo, String)], left: &[CopyPlace]) -> String {
         ));
     }
     if text.is_empty() { "no copy on tape is known".into() } else { text.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::StagingTable;
+
+    #[test]
+    fn a_reader_that_joins_a_bulk_recall_goes_first() {
+        let mut state = State::default();
+        let table = StagingTable::default();
+        let volume = |n: u64| Barcode::from(format!("TC{n:04}L9").as_str());
+        for n in [1, 2] {
+            let (staging, _) = table.join(Ino(n), Version(1), 10);
+            let task = RecallTask { staging, since: Time::default() };
+            let extents = vec![Extent { file_offset: 0, start_block: 7, byte_offset: 0, byte_count: 10 }];
+            let (tape_dir, tape_name) = (TapeDir(0), String::new());
+            let segment =
+                Segment { volume: volume(n), file_offset: 0, length: 10, extents, tape_dir, tape_name };
+            let queued = state.queue_segments(&task, 1, CopyNo(1), vec![segment]);
+            state.files.insert(Ino(n), Recall { task, failed: Vec::new(), attempt: 1, left: 1, queued });
+        }
+        let reader = table.join(Ino(2), Version(1), 10).0;
+        assert!(reader.add_reader() && !reader.add_reader(), "told once");
+        state.hurry(&reader);
+        let priority = |n| state.recalls[&volume(n)].priority();
+        assert_eq!((priority(1), priority(2)), (PRIORITY_BULK, PRIORITY_READER));
+        assert_eq!(state.recalls[&volume(2)].len(), 1);
+    }
 }

@@ -32,8 +32,8 @@ pub struct DriveAsk {
 pub struct Comeback {
     /// Failures since it last did a job well.
     strikes: u32,
-    /// When it is tried again; None: never by itself.
-    at: Option<Instant>,
+    /// When it failed last; None: it is not tried by itself.
+    since: Option<Instant>,
     /// It is being tried.
     pub trying: bool,
     /// An operator wants it out of use.
@@ -43,32 +43,34 @@ pub struct Comeback {
 }
 
 impl Comeback {
-    /// The drive failed; it is tried again after `first`, twice as long each further time. Zero: never by itself.
-    pub fn failed(&mut self, first: Duration) {
-        let pause = first.saturating_mul(1 << self.strikes.min(16)).min(LONGEST.max(first));
+    /// The drive failed.
+    pub fn failed(&mut self) {
         self.strikes += 1;
-        self.at = (!first.is_zero()).then(|| Instant::now() + pause);
+        self.since = Some(Instant::now());
+    }
+
+    /// Time from its last failure until it is tried again: `first`, twice as long each further time. While no other
+    /// drive works it is never longer than `first`, since everybody waits for it.
+    fn pause(&self, first: Duration, alone: bool) -> Duration {
+        let times = if alone { 1 } else { 1 << self.strikes.saturating_sub(1).min(16) };
+        first.saturating_mul(times).min(LONGEST.max(first))
     }
 
     /// It did a job well.
     pub fn worked(&mut self) {
-        (self.strikes, self.at) = (0, None);
+        (self.strikes, self.since) = (0, None);
     }
 
     /// Its thread has ended: it cannot come back before the node restarts.
     pub fn gone(&mut self, why: &str) {
-        (self.at, self.trying) = (None, false);
+        (self.since, self.trying) = (None, false);
         self.answer(&Err(why.to_owned()));
     }
 
-    /// It is to be tried at the next occasion.
-    pub fn now(&mut self) {
-        self.at = Some(Instant::now());
-    }
-
-    fn is_due(&self) -> bool {
-        !self.trying
-            && (!self.asked.is_empty() || (!self.down && self.at.is_some_and(|at| at <= Instant::now())))
+    /// `first` zero: never by itself.
+    fn is_due(&self, first: Duration, alone: bool) -> bool {
+        let elapsed = self.since.is_some_and(|since| since.elapsed() >= self.pause(first, alone));
+        !self.trying && (!self.asked.is_empty() || (elapsed && !self.down && !first.is_zero()))
     }
 
     fn answer(&mut self, outcome: &Result<(), String>) {
@@ -102,8 +104,14 @@ pub fn ask(node: &Node, ask: DriveAsk) {
 /// Orders trials that are due, and puts away what is in drives that are to leave.
 pub fn dispatch(node: &Node, workers: &Workers) {
     let mut state = node.archive.state.lock();
-    let due: Vec<DriveNo> =
-        state.drives.values().filter(|d| !d.usable() && d.comeback.is_due()).map(|d| d.no).collect();
+    let first = Duration::from_secs(u64::from(node.config.tape.drive_retry_s));
+    let alone = !state.drives.values().any(DriveSlot::usable);
+    let due: Vec<DriveNo> = state
+        .drives
+        .values()
+        .filter(|d| !d.usable() && d.comeback.is_due(first, alone))
+        .map(|d| d.no)
+        .collect();
     for no in due {
         try_again(&mut state, workers, no);
     }
@@ -133,7 +141,7 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
             state.warn(why.clone());
             if let Some(drive) = state.drives.get_mut(&no) {
                 drive.comeback.answer(&Err(why));
-                drive.comeback.at = Some(Instant::now() + LONGEST);
+                drive.comeback.failed();
             }
             return;
         }
@@ -183,7 +191,6 @@ fn set_down(state: &mut State, no: DriveNo) {
 /// A trial ended.
 pub fn tried(node: &Node, revived: Revived) {
     let Revived { drive: no, moved, robot, result } = revived;
-    let first = first_pause(node);
     let mut state = node.archive.state.lock();
     if let Some((from, to)) = moved {
         state.moved(from, to);
@@ -195,7 +202,7 @@ pub fn tried(node: &Node, revived: Revived) {
     match result {
         Ok(identity) => {
             (drive.product, drive.serial) = identity;
-            drive.comeback.at = None;
+            drive.comeback.since = None;
             drive.comeback.down &= drive.comeback.asked.is_empty();
             (drive.state, drive.status, drive.home) = (DriveState::Empty, DriveStatus::Free, None);
             drive.comeback.answer(&Ok(()));
@@ -203,7 +210,7 @@ pub fn tried(node: &Node, revived: Revived) {
         }
         Err(e) => {
             let text = e.to_string();
-            drive.comeback.failed(first);
+            drive.comeback.failed();
             drive.errors += 1;
             drive.status = DriveStatus::Suspect(text.clone());
             drive.comeback.answer(&Err(format!("drive {no} still fails: {text}")));
@@ -212,16 +219,11 @@ pub fn tried(node: &Node, revived: Revived) {
     }
 }
 
-/// The pause after a drive's first failure.
-pub fn first_pause(node: &Node) -> Duration {
-    Duration::from_secs(u64::from(node.config.tape.drive_retry_s))
-}
-
 impl DriveSlot {
     /// The drive failed: out of use until it is tried again.
-    pub fn suspect(&mut self, why: String, first: Duration) {
+    pub fn suspect(&mut self, why: String) {
         self.status = DriveStatus::Suspect(why);
-        self.comeback.failed(first);
+        self.comeback.failed();
     }
 }
 
@@ -245,20 +247,23 @@ mod tests {
     #[test]
     fn a_drive_that_keeps_failing_is_tried_ever_more_rarely() {
         let mut c = Comeback::default();
+        let first = Duration::from_secs(30);
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            c.failed(Duration::from_secs(30));
-            pauses.push(c.at.unwrap().duration_since(Instant::now()).as_secs_f64().round() as u64);
+            c.failed();
+            pauses.push(c.pause(first, false).as_secs());
+            assert_eq!(c.pause(first, true), first, "everybody waits for it");
         }
         assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
         c.worked();
-        c.failed(Duration::from_secs(30));
-        assert!(!c.is_due());
-        c.failed(Duration::ZERO);
-        assert!(c.at.is_none(), "never by itself");
+        c.failed();
+        assert_eq!(c.pause(first, false), first);
+        assert!(!c.is_due(first, true));
+        assert!(c.is_due(Duration::from_nanos(1), true));
+        assert!(!c.is_due(Duration::ZERO, true), "never by itself");
         let (answer, answers) = crossbeam_channel::bounded(1);
         c.asked.push(answer);
-        assert!(c.is_due());
+        assert!(c.is_due(Duration::ZERO, false));
         c.gone("gone");
         assert_eq!(answers.recv().unwrap(), Err("gone".into()));
     }

@@ -342,6 +342,9 @@ impl Node {
         if let Some(staging) = self.staging.get(ino)
             && staging.outcome().is_none()
         {
+            if staging.add_reader() {
+                self.archive.send(crate::archive::Event::Hurry(staging.clone()));
+            }
             return Ok(Some(staging));
         }
         let inode = self.catalog.inode(ino).map_err(|e| fs_error("read", &e))?;

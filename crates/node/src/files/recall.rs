@@ -82,9 +82,15 @@ impl Node {
             return Err(FsError::Io);
         }
         let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
+        let first_reader = for_reader && staging.add_reader();
         Ok(match fresh {
-            true => Joined::Begun(RecallTask { staging, since: crate::now(), for_reader }, inode.attr),
-            false => Joined::Running(staging),
+            true => Joined::Begun(RecallTask { staging, since: crate::now() }, inode.attr),
+            false => {
+                if first_reader {
+                    self.archive.send(Event::Hurry(staging.clone()));
+                }
+                Joined::Running(staging)
+            }
         })
     }
 

@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use types::api::{ReadDone, WaitId};
 use types::{FsError, Ino, ObjectId, Version};
@@ -49,6 +49,8 @@ pub struct Staging {
     /// Its length (bytes).
     pub size: u64,
     data: AtomicU64,
+    /// Somebody has the file open and waits for its bytes.
+    reader: AtomicBool,
     /// Syncs of the disk tier that had failed when its object was begun.
     failed_syncs: AtomicU64,
     /// Number of the attempt whose bytes count: every choice of a copy is one. Held for reading while bytes are stored.
@@ -115,12 +117,23 @@ impl Staging {
             version,
             size,
             data: AtomicU64::new(size),
+            reader: AtomicBool::default(),
             failed_syncs: AtomicU64::default(),
             attempt: RwLock::default(),
             state: Mutex::default(),
             ended: Condvar::new(),
             beginning: Mutex::default(),
         }
+    }
+
+    /// Somebody who has the file open waits; true if nobody did before.
+    pub fn add_reader(&self) -> bool {
+        !self.reader.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether somebody who has the file open waits.
+    pub fn has_reader(&self) -> bool {
+        self.reader.load(Ordering::Acquire)
     }
 
     /// The object that the bytes go to, chosen by `choose` when it is asked for first.

@@ -1,6 +1,8 @@
 //! A node in a temporary directory, and a user of it.
 #![allow(dead_code)] // each test binary uses a part
 
+pub mod medium;
+
 use node::{Config, Node, Session, Size};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
