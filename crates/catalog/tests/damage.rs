@@ -108,6 +108,19 @@ fn a_damaged_record_keeps_out_its_own_file_only() {
 }
 
 #[test]
+fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
+    for damaged in [&[0x32, 0, 0, 0][..], &[0x32, 0, 0, 0, 0, 0, 0, 0, 7, 1]] {
+        let (engine, c) = filled();
+        drop(c);
+        put(&*engine, damaged, b"V9");
+        match Catalog::open(engine, t(9)).err().expect("refused") {
+            CatalogError::Corrupt { what: "tree to be dropped", id, .. } => assert_eq!(id, "V9"),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
 fn a_newer_catalogue_is_refused() {
     let (engine, c) = filled();
     drop(c);

@@ -161,14 +161,14 @@ impl std::str::FromStr for Size {
                 ));
             }
         };
+        let too_large = || format!("`{text}` is too large");
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(Self).ok_or_else(too_large);
+        }
         let n: f64 =
             number.parse().map_err(|_| format!("`{text}` is not a size; write for example \"6 GiB\""))?;
         let bytes = n * factor as f64;
-        if bytes.is_finite() && bytes < u64::MAX as f64 {
-            Ok(Self(bytes as u64))
-        } else {
-            Err(format!("`{text}` is too large"))
-        }
+        if bytes < u64::MAX as f64 { Ok(Self(bytes as u64)) } else { Err(too_large()) }
     }
 }
 
@@ -393,6 +393,8 @@ mod tests {
             Config::parse("[library]\ncartridge_capacity = \"1.5 GiB\"\n[disk]\ncapacity = 1000\n").unwrap();
         assert_eq!(c.library.cartridge_capacity, Size(3 << 29));
         assert_eq!(c.disk.capacity, Some(Size(1000)));
+        assert_eq!("18014398509481985".parse(), Ok(Size((1 << 54) + 1)), "no byte is lost");
+        assert!("16777216 TiB".parse::<Size>().is_err());
         assert!(Config::parse("[disk]\ncapacity = \"3 parsec\"\n").unwrap_err().contains("parsec"));
     }
 

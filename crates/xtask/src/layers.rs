@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("thermo", 6),
     ("sim", 7),
     ("e2e", 7),
+    ("fuzz", 7),
     ("xtask", 7),
 ];
 

@@ -158,10 +158,13 @@ fn tree_part(r: &dyn Reader, tree: u64, limit: usize) -> Result<Vec<(Vec<u8>, Ve
 pub fn drop_some(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
     let mut waiting = None;
     tx.w.scan(&[keys::DROP], &[keys::DROP + 1], &mut |k, v| {
-        waiting = keys::number_at(k, 1).map(|tree| (tree, Barcode(String::from_utf8_lossy(v).into_owned())));
+        waiting = Some((k.to_vec(), Barcode(String::from_utf8_lossy(v).into_owned())));
         ControlFlow::Break(())
     })?;
-    let Some((tree, barcode)) = waiting else { return Ok(false) };
+    let Some((key, barcode)) = waiting else { return Ok(false) };
+    // another key could never be deleted below, and this would go on for ever
+    let tree = keys::number_at(&key, 1).filter(|tree| keys::drop_tree(*tree) == key[..]);
+    let tree = tree.ok_or_else(|| CatalogError::corrupt("tree to be dropped", &barcode, "bad key"))?;
     let part = tree_part(&*tx.w, tree, limit)?;
     for (key, value) in &part {
         let dir = keys::number_at(key, 9).map(TapeDir);

@@ -1,0 +1,55 @@
+//! The targets, in the order of the rooms they try.
+
+use crate::Target;
+
+mod bench;
+mod cartridge;
+mod catalogue;
+mod config;
+mod disk;
+mod engine;
+mod index;
+mod index_names;
+mod label;
+mod memory;
+mod record;
+mod scsi_device;
+mod scsi_frame;
+mod scsi_reply;
+mod vtl_command;
+mod vtl_files;
+mod wire_channel;
+mod wire_frame;
+
+macro_rules! targets {
+    ($($name:literal = $module:ident, $longest:literal bytes, $rounds:literal rounds;)+) => {
+        /// All targets.
+        pub const TARGETS: &[Target] = &[$(Target {
+            name: $name,
+            run: $module::run,
+            seeds: $module::seeds,
+            longest: $longest,
+            rounds: $rounds,
+        }),+];
+    };
+}
+
+targets! {
+    "label" = label, 4096 bytes, 300 rounds;
+    "index" = index, 16384 bytes, 150 rounds;
+    "index_names" = index_names, 1024 bytes, 150 rounds;
+    "cartridge_memory" = memory, 1024 bytes, 1000 rounds;
+    "record" = record, 2048 bytes, 1000 rounds;
+    "scsi_reply" = scsi_reply, 2048 bytes, 1000 rounds;
+    "scsi_device" = scsi_device, 4096 bytes, 300 rounds;
+    "scsi_frame" = scsi_frame, 256 bytes, 1000 rounds;
+    "wire_frame" = wire_frame, 4096 bytes, 1000 rounds;
+    "wire_channel" = wire_channel, 4096 bytes, 100 rounds;
+    "vtl_command" = vtl_command, 4096 bytes, 20 rounds;
+    "vtl_files" = vtl_files, 2048 bytes, 30 rounds;
+    "cartridge" = cartridge, 16384 bytes, 20 rounds;
+    "engine" = engine, 1024 bytes, 20 rounds;
+    "catalogue" = catalogue, 2048 bytes, 100 rounds;
+    "disk" = disk, 512 bytes, 20 rounds;
+    "config" = config, 4096 bytes, 150 rounds;
+}

@@ -1,0 +1,60 @@
+//! Every target over its corpus, its seeds, and seeded changes of both. A failure names the input and how to try it
+//! again; the input that shows a defect belongs into the corpus as `regression-<what>`.
+
+use fuzz::mutate::{Random, mutate};
+use fuzz::{TARGETS, Target, corpus};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+fn attempt(target: &Target, what: &str, input: &[u8]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target.check(input))) {
+        let kept = std::env::temp_dir().join(format!("fuzz-{}-{}", target.name, std::process::id()));
+        let place = match std::fs::write(&kept, input) {
+            Ok(()) => kept.display().to_string(),
+            Err(error) => format!("nowhere ({error})"),
+        };
+        eprintln!(
+            "{}: {what} broke a promise; the input of {} bytes is kept in {place}",
+            target.name,
+            input.len()
+        );
+        resume_unwind(panic);
+    }
+}
+
+fn replay(name: &str) {
+    let target = Target::named(name).expect("a target of this name");
+    let inputs = corpus::inputs(target).expect("a corpus that can be read");
+    for (what, input) in &inputs {
+        attempt(target, what, input);
+    }
+    let seed = std::env::var("FUZZ_SEED").map_or(1, |text| text.parse().expect("FUZZ_SEED is a number"));
+    let mut random = Random::new(seed);
+    for round in 0..target.rounds {
+        let input = &inputs[random.below(inputs.len())].1;
+        let other = &inputs[random.below(inputs.len())].1;
+        let changed = mutate(&mut random, input, other, target.longest);
+        attempt(target, &format!("round {round} of FUZZ_SEED={seed}"), &changed);
+    }
+}
+
+macro_rules! replays {
+    ($($name:ident)+) => {
+        $(#[test]
+        fn $name() {
+            replay(stringify!($name));
+        })+
+
+        #[test]
+        fn every_target_is_replayed() {
+            let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(names, [$(stringify!($name)),+]);
+        }
+    };
+}
+
+replays! {
+    label index index_names cartridge_memory record
+    scsi_reply scsi_device scsi_frame
+    wire_frame wire_channel
+    vtl_command vtl_files cartridge engine catalogue disk config
+}
