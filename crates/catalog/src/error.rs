@@ -79,7 +79,7 @@ impl CatalogError {
 
     /// Whether stored records are at fault: no other attempt will go better.
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::Corrupt { .. })
+        matches!(self, Self::Corrupt { .. } | Self::Kv(KvError::BadValue { .. }))
     }
 
     pub(crate) fn corrupt(what: &'static str, id: impl ToString, detail: impl ToString) -> Self {

@@ -17,6 +17,7 @@ mod limits;
 mod lmdb;
 mod memory;
 mod merge;
+mod txn;
 
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions};

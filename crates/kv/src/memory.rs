@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::buffer::{Buffer, Changes, MapSource};
+use crate::buffer::{Changes, MapSource};
 use crate::key::Key;
-use crate::limits::{check_key, counter};
 use crate::merge::{Direction, merge};
+use crate::txn::{Base, Txn};
 use crate::{Durability, Engine, KvError, Reader, Result, Stats, Visit, Writer};
 
 type Map = BTreeMap<Key, Vec<u8>>;
@@ -44,16 +44,16 @@ impl MemoryEngine {
 
 impl Engine for MemoryEngine {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
-        f(&Txn { map: &self.map.read(), buffer: Buffer::default() })
+        f(&Txn::new(&*self.map.read()))
     }
 
     fn write_dyn(&self, _: Durability, f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>) -> Result<()> {
         let _writer = self.writer.lock();
         let changes = {
             let map = self.map.read();
-            let mut txn = Txn { map: &map, buffer: Buffer::default() };
+            let mut txn = Txn::new(&*map);
             f(&mut txn)?;
-            txn.buffer.into_changes()
+            txn.into_changes()
         };
         self.commit(changes);
         Ok(())
@@ -78,60 +78,20 @@ impl Engine for MemoryEngine {
     }
 }
 
-struct Txn<'a> {
-    map: &'a Map,
-    buffer: Buffer,
-}
+impl Base for &Map {
+    fn lookup(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        Ok(self.get(key).cloned())
+    }
 
-impl Txn<'_> {
-    fn walk(&self, from: &[u8], to: &[u8], direction: Direction, visit: Visit<'_>) -> Result<()> {
-        if from >= to {
-            return Ok(());
-        }
-        let mut buffer = self.buffer.source(from, to, direction);
-        let range = self.map.range((Bound::Included(Key::new(from)), Bound::Excluded(Key::new(to))));
+    fn walk(
+        &self,
+        mut upper: MapSource<'_>,
+        (from, to): (&[u8], &[u8]),
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        let range = self.range((Bound::Included(Key::new(from)), Bound::Excluded(Key::new(to))));
         let mut map = MapSource::new(range, |v| Some(v.as_slice()), direction);
-        merge(&mut [&mut buffer, &mut map], direction, visit)
-    }
-}
-
-impl Reader for Txn<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        check_key(key)?;
-        let key = Key::new(key);
-        let found = self.buffer.get(&key).unwrap_or_else(|| self.map.get(&key).map(Vec::as_slice));
-        Ok(found.map(<[u8]>::to_vec))
-    }
-
-    fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()> {
-        self.walk(from, to, Direction::Up, visit)
-    }
-
-    fn scan_back(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()> {
-        self.walk(from, to, Direction::Down, visit)
-    }
-}
-
-impl Writer for Txn<'_> {
-    fn get_for_update(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get(key)
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.buffer.put(key, value)
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.buffer.delete(key)
-    }
-
-    fn add(&mut self, key: &[u8], delta: i64) -> Result<()> {
-        let now = counter(self.get(key)?.as_deref(), 0)?;
-        self.put(key, &now.wrapping_add(delta).to_le_bytes())
-    }
-
-    fn raise(&mut self, key: &[u8], value: i64) -> Result<()> {
-        let now = counter(self.get(key)?.as_deref(), i64::MIN)?;
-        self.put(key, &now.max(value).to_le_bytes())
+        merge(&mut [&mut upper, &mut map], direction, visit)
     }
 }

@@ -86,3 +86,42 @@ fn a_stop_with_a_full_disk_keeps_what_is_durable() {
     assert!((1..refused).all(|n| kept(&engine, n)));
     engine.verify().unwrap();
 }
+
+const LIMITED: &str = "KV_LIMITED_DIR";
+
+/// The process whose writes fail; does nothing when run as an ordinary test.
+#[test]
+fn limited_process() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let Some(dir) = std::env::var_os(LIMITED) else { return };
+    let engine = open(Path::new(&dir));
+    let durability = |n: u32| if n.is_multiple_of(100) { Durability::Durable } else { Durability::Relaxed };
+    let (refused, error) =
+        (1..10_000).find_map(|n| put(&engine, durability(n), n).err().map(|e| (n, e))).unwrap();
+    assert!(matches!(&error, KvError::Io { detail, .. } if detail.contains("too large")), "{error}");
+    assert!(matches!(put(&engine, Durability::Relaxed, 50_000), Err(KvError::Io { .. })));
+    assert!((1..refused).all(|n| kept(&engine, n)), "reads go on");
+    let mut limit = getrlimit(Resource::Fsize);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let begin = Instant::now();
+    while let Err(e) = put(&engine, Durability::Durable, 60_000) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{e}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(engine);
+    assert!((1..refused).chain([60_000]).all(|n| kept(&open(Path::new(&dir)), n)));
+    println!("went on after {refused}");
+}
+
+/// Writes fail with another error than a full disk, and succeed again later: a limit on the size of files, lifted.
+#[test]
+fn a_failing_disk_loses_nothing_and_is_left_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap '' XFSZ; ulimit -S -f 40000; exec \"$0\" --exact limited_process --nocapture";
+    let mut sh = Command::new("sh");
+    sh.args(["-c", script]).arg(std::env::current_exe().unwrap()).env(LIMITED, dir.path());
+    let ran = sh.output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("went on after"), "{said}");
+}

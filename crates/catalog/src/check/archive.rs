@@ -6,6 +6,7 @@ use crate::ops::tape_tree::{self, data_bytes};
 use crate::ops::{version, volume};
 use crate::rec::{self, TapeEntry};
 use crate::{CatalogError, Result};
+use std::collections::BTreeMap;
 use types::*;
 
 /// Sums of a volume against its tree, and live files against the copies that need them.
@@ -13,7 +14,7 @@ pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
     for v in c.read(volume::volumes)? {
         let stored = c.read(|view| volume::load(view.r, &v.barcode))?;
         let tree = stored.ok_or_else(|| CatalogError::missing("volume", &v.barcode))?.tree;
-        let (mut sums, mut uids) = ([0u64; 4], Vec::new());
+        let (mut sums, mut uids) = ([0u64; 4], Numbers::default());
         c.table(&keys::tape_tree(tree), |c, (key, value)| {
             let dir = TapeDir(keys::number_at(&key, 9).unwrap_or(0));
             let name = String::from_utf8_lossy(key.get(17..).unwrap_or_default()).into_owned();
@@ -23,7 +24,7 @@ pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
             for (sum, n) in sums.iter_mut().zip([bytes, 1, bytes * live, live]) {
                 *sum += n;
             }
-            uids.push(file.uid);
+            uids.insert(file.uid);
             file_of(c, &v.barcode, (dir, &name), &file)
         })?;
         let is = [v.written, v.files, v.live, v.live_files];
@@ -33,15 +34,29 @@ pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
                 v.barcode
             )
         });
-        uids.sort_unstable();
-        let count = uids.len();
-        uids.dedup();
-        c.expect(uids.len() == count, || format!("volume {} has file uids twice", v.barcode));
-        c.expect(uids.last().is_none_or(|u| *u < v.next_uid), || {
+        c.expect(!uids.twice, || format!("volume {} has file uids twice", v.barcode));
+        c.expect(uids.highest < v.next_uid.max(1), || {
             format!("volume {} has uids from its future", v.barcode)
         });
     }
     Ok(())
+}
+
+/// A set of numbers most of which follow each other: a bit for each.
+#[derive(Default)]
+struct Numbers {
+    words: BTreeMap<u64, u64>,
+    highest: u64,
+    twice: bool,
+}
+
+impl Numbers {
+    fn insert(&mut self, n: u64) {
+        let (word, bit) = (self.words.entry(n / 64).or_default(), 1 << (n % 64));
+        self.twice |= *word & bit != 0;
+        *word |= bit;
+        self.highest = self.highest.max(n);
+    }
 }
 
 fn file_of(c: &mut Check<'_>, barcode: &Barcode, place: (TapeDir, &str), file: &TapeFile) -> Result<()> {

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use self::shared::Core;
 use self::store::Store;
-use self::view::WriteTxn;
-use crate::buffer::Buffer;
+use crate::txn::Txn;
 use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod file;
@@ -68,7 +67,7 @@ impl LmdbEngine {
 
 impl Engine for LmdbEngine {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
-        f(&self.core.view()?)
+        f(&Txn::new(self.core.view()?))
     }
 
     fn write_dyn(
@@ -81,9 +80,9 @@ impl Engine for LmdbEngine {
         let seq = {
             let _writer = core.writer.lock();
             let changes = {
-                let mut txn = WriteTxn { view: core.writer_view(), buffer: Buffer::default() };
+                let mut txn = Txn::new(core.writer_view());
                 f(&mut txn)?;
-                txn.buffer.into_changes()
+                txn.into_changes()
             };
             if changes.is_empty() { core.visible() } else { core.commit(changes) }
         };

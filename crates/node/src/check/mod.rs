@@ -16,6 +16,24 @@ pub(crate) use tape_side::{answer_failed, check_volume};
 /// Inodes read at a time.
 const PAGE: usize = 1_000;
 
+/// Findings that one report tells.
+const MOST_FINDINGS: usize = 10_000;
+
+/// Enters `findings`, as long as there is room.
+fn tell(report: &mut CheckReport, findings: impl IntoIterator<Item = Finding>) {
+    for finding in findings {
+        match report.findings.len() {
+            ..MOST_FINDINGS => report.findings.push(finding),
+            MOST_FINDINGS => report.findings.push(serious(
+                "check",
+                "there are more findings than one report tells",
+                "mend these, then check again",
+            )),
+            _ => return,
+        }
+    }
+}
+
 fn serious(subject: impl Into<String>, problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { serious: true, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
 }
@@ -27,7 +45,7 @@ impl Node {
         self.catalog.sync().map_err(|e| refused("check", &e))?;
         let wrong = catalog::check::verify(&self.catalog);
         let remedy = "restore the catalogue from a backup, or report a defect with this text";
-        report.findings.extend(wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
+        tell(&mut report, wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
         self.check_objects(&mut report)?;
         self.check_files(&mut report, deep)?;
         if tapes || deep {
@@ -36,48 +54,44 @@ impl Node {
         Ok(report)
     }
 
-    /// Objects on disk that the catalogue does not know.
+    /// Objects on disk that the catalogue does not know. One at a time: there may be millions.
     fn check_objects(&self, report: &mut CheckReport) -> Result<(), Failure> {
-        let mut stray = Vec::new();
+        let mut failed = None;
         let listed = self.disk.list(&mut |found| {
-            match found {
+            let finding = match found {
                 Found::Object(id) => {
                     report.objects += 1;
-                    stray.push(id);
+                    self.check_object(id)
                 }
-                Found::Stray(path) => report.findings.push(Finding {
+                Found::Stray(path) => Ok(Some(Finding {
                     serious: false,
                     subject: path.display().to_string(),
                     problem: "is no object of ours".into(),
                     remedy: "move it out of the disk tier".into(),
-                }),
+                })),
+            };
+            match finding {
+                Ok(finding) => tell(report, finding),
+                Err(e) => failed = Some(e),
             }
-            ControlFlow::Continue(())
+            if failed.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         listed.map_err(|e| failure(e.class(), e.to_string()))?;
-        let mut unowned = std::collections::BTreeSet::new();
-        let mut after = ObjectId(0);
-        loop {
-            let page = self.catalog.unowned_objects(after, PAGE).map_err(|e| refused("check", &e))?;
-            let Some(&last) = page.last() else { break };
-            unowned.extend(page);
-            after = last;
-        }
-        for id in stray {
-            let owner = self.catalog.object_owner(id).map_err(|e| refused("check", &e))?;
-            if owner.is_none() && !unowned.contains(&id) && self.is_stray(id)? {
-                report.findings.push(Finding {
-                    serious: false,
-                    subject: self.disk.path(id).display().to_string(),
-                    problem: "belongs to no file".into(),
-                    remedy: "it may be removed".into(),
-                });
-            }
-        }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
-    /// An object without owner, looked at again: its file may have been made or deleted since the lists were read. Objects
+    fn check_object(&self, id: ObjectId) -> Result<Option<Finding>, Failure> {
+        let owner = self.catalog.object_owner(id).map_err(|e| refused("check", &e))?;
+        let stray = owner.is_none() && self.is_stray(id)?;
+        Ok(stray.then(|| Finding {
+            serious: false,
+            subject: self.disk.path(id).display().to_string(),
+            problem: "belongs to no file".into(),
+            remedy: "it may be removed".into(),
+        }))
+    }
+
+    /// An object without owner, looked at again: its file may have been made or deleted since it was listed. Objects
     /// leave the catalogue only after they left the disk.
     fn is_stray(&self, id: ObjectId) -> Result<bool, Failure> {
         let fail = |e| refused("check", &e);
@@ -100,7 +114,7 @@ impl Node {
             for inode in page {
                 report.inodes += 1;
                 if let Some(finding) = self.check_file(&inode, deep, &mut report.bytes_verified) {
-                    report.findings.push(finding);
+                    tell(report, [finding]);
                 }
             }
         }
