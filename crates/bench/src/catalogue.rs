@@ -147,7 +147,7 @@ fn list(c: &Catalog, dir: Ino) -> Result<u64> {
 }
 
 /// RssAnon of this process (bytes), as proc(5) gives it in kB.
-fn anonymous() -> Result<f64> {
+pub fn anonymous() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
     let line =
         status.lines().find_map(|l| l.strip_prefix("RssAnon:")).context("no RssAnon in /proc/self/status")?;

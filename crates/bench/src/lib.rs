@@ -6,6 +6,7 @@
 mod bed;
 mod catalogue;
 mod figure;
+mod memory;
 mod mount;
 mod place;
 mod tape;
@@ -24,6 +25,8 @@ pub enum Group {
     Mount,
     /// The catalogue in process.
     Catalogue,
+    /// The whole node with a large catalogue.
+    Memory,
     /// Migration and recall with virtual drives.
     Tape,
 }
@@ -66,6 +69,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Vec<F
         figures.extend(match group {
             Group::Mount => mount::measure(plan, mount, told)?,
             Group::Catalogue => catalogue::measure(plan, told)?,
+            Group::Memory => memory::measure(plan, told)?,
             Group::Tape => tape::measure(plan, told)?,
         });
     }

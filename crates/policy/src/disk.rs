@@ -67,6 +67,11 @@ impl DiskUse {
         self.used.saturating_add(self.growing)
     }
 
+    /// Whether files are to be purged now, so that [`crate::PolicyView::purgeable`] is looked at.
+    pub fn purges(&self) -> bool {
+        purging(self)
+    }
+
     /// The watermarks in order (low, high, hard), whatever was configured.
     pub fn marks(&self) -> (u64, u64, u64) {
         let hard = self.hard.min(self.capacity);

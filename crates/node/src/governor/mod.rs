@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_millis(250);
 const QUEUE_LIMIT: usize = 20_000;
 /// Files that cannot be moved, named in the status at most.
 const REFUSED_NOTED: usize = 100;
+/// Candidates looked at while nothing is to be migrated: the first ones tell whether any is due.
+const FIRST_LOOK: usize = 200;
 /// Files released between two looks.
 const PURGE_PAGE: usize = 2_000;
 
@@ -31,6 +33,8 @@ pub struct Governor {
     stop: AtomicBool,
     /// How far each migrate request has been put into the write queues.
     cursors: Mutex<HashMap<RequestId, Ino>>,
+    /// There was something to migrate at the last look.
+    busy: AtomicBool,
     /// Some pool took no data at the last look.
     was_blocked: AtomicBool,
     /// How far the migration index has been walked while some pool takes no data.
@@ -86,6 +90,10 @@ impl Node {
         let classes = self.class_map()?;
         let now = crate::now();
         let decision = self.decide(&classes, now)?;
+        let busy = !decision.migrate.is_empty();
+        if !self.governor.busy.swap(busy, Ordering::Relaxed) && busy {
+            self.governor.wake(); // for the candidates behind the first
+        }
         let purged = self.purge_decided(&decision);
         let mut queued = 0;
         for mut batch in decision.migrate.iter().cloned() {
@@ -123,17 +131,26 @@ impl Node {
     fn decide(&self, classes: &BTreeMap<ClassName, Class>, now: Time) -> Result<Decision, FsError> {
         let disk = self.look_at_space()?;
         let fail = |e| fs_error("look for files to migrate or purge", &e);
-        let mut candidates = Vec::new();
-        if self.writes.movable() < QUEUE_LIMIT / 2 {
-            let page = self.next_candidates().map_err(fail)?;
-            candidates = page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
-            page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
-        }
         let mut waiting = BTreeMap::new();
         for name in classes.keys() {
             waiting.insert(name.clone(), self.catalog.class_backlog(name).map_err(fail)?.bytes);
         }
-        let page = match disk.load() >= disk.low {
+        let enough = |c: &Class| c.migrate_bytes > 0 && waiting.get(&c.name) >= Some(&c.migrate_bytes);
+        let all = self.governor.busy.load(Ordering::Relaxed)
+            || disk.load() >= disk.high
+            || disk.purges()
+            || classes.values().any(enough);
+        let mut candidates = Vec::new();
+        if self.writes.movable() < QUEUE_LIMIT / 2 {
+            let mut page =
+                self.next_candidates(if all { QUEUE_LIMIT / 2 } else { FIRST_LOOK }).map_err(fail)?;
+            if !all && !page.damaged.is_empty() {
+                page = self.next_candidates(QUEUE_LIMIT / 2).map_err(fail)?; // they must not hide those behind them
+            }
+            candidates = page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
+            page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
+        }
+        let page = match disk.purges() {
             true => self.catalog.purge_candidates(None, PURGE_PAGE).map_err(fail)?,
             false => catalog::Listed { found: Vec::new(), damaged: Vec::new() },
         };
@@ -173,12 +190,15 @@ impl Node {
 
     /// The files that are due first. Files of a pool that takes no data stay at the front of the index: then it is walked
     /// page by page, so that those behind them have their turn.
-    fn next_candidates(&self) -> Result<catalog::Listed<catalog::Candidate>, catalog::CatalogError> {
+    fn next_candidates(
+        &self,
+        most: usize,
+    ) -> Result<catalog::Listed<catalog::Candidate>, catalog::CatalogError> {
         let far = Time::new(i64::MAX / 2_000_000_000, 0);
         let mut walked = self.governor.walked.lock();
         if self.writes.blocked().is_empty() {
             *walked = None;
-            return self.catalog.candidates(far, None, self.writes.len() + QUEUE_LIMIT / 2);
+            return self.catalog.candidates(far, None, self.writes.len() + most);
         }
         let page = self.catalog.candidates(far, walked.take(), QUEUE_LIMIT / 2)?;
         let full = page.found.len() + page.damaged.len() >= QUEUE_LIMIT / 2;

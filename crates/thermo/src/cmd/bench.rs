@@ -36,7 +36,7 @@ pub struct Args {
 
 /// Runs `thermo bench`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let all = vec![Group::Mount, Group::Catalogue, Group::Tape];
+    let all = vec![Group::Mount, Group::Catalogue, Group::Memory, Group::Tape];
     let plan = Plan {
         groups: if args.only.is_empty() { all } else { args.only },
         dir: std::path::absolute(args.dir)?,

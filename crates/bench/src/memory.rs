@@ -1,0 +1,250 @@
+//! The whole node with a large catalogue: its memory, its start, and what its periodic passes cost.
+
+use crate::bed::{self, Bed};
+use crate::catalogue::anonymous;
+use crate::place::{self, timed};
+use crate::{Figure, Plan, Target};
+use anyhow::{Context, Result, bail, ensure};
+use catalog::{Catalog, New, NewSegment, VolumeAppend};
+use kv::{Durability, LmdbEngine, LmdbOptions};
+use rustix::time::{ClockId, clock_gettime};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use types::api::{FileApi, OpenFlags};
+use types::*;
+use wire::{Call, Reply};
+
+/// Bytes of store per archived file, generously.
+const PER_FILE: u64 = 1500;
+/// Files of a directory.
+const PER_DIR: u64 = 10_000;
+/// Files recorded on tape in one transaction.
+const BATCH: u64 = 1_000;
+/// Bytes of a file.
+const SIZE: u64 = 1_000;
+/// Files made through the node, which stay on disk and wait for migration.
+const RESIDENT: u64 = 20_000;
+/// How long the node is watched doing nothing.
+const IDLE: Duration = Duration::from_secs(10);
+/// Time between two looks at the memory.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Measures the group.
+pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
+    let place = place::make(&plan.dir, plan.files * PER_FILE + (256 << 20))?;
+    let state = place.path().join("state");
+    let config = || bed::config(&state, &["primary"]);
+    drop(Bed::start(config())?);
+    told(&format!("node: cataloguing {} archived files", plan.files));
+    fill(&state.join("catalog"), plan.files)?;
+    let peak = Peak::start()?;
+    let mut rows = Rows::new(plan.files);
+    told("node: starting");
+    let (secs, bed) = timed(|| Bed::start(config()))?;
+    rows.add("start, its catalogue verified", "s", Target::None, secs);
+    told("node: making files");
+    resident(&bed)?;
+    let before = cpu();
+    std::thread::sleep(IDLE);
+    let share = (cpu() - before).as_secs_f64() / IDLE.as_secs_f64();
+    rows.add("processor time of its periodic passes, idle", "%", Target::AtMost(5.0), share * 100.0);
+    told("node: listing everything");
+    let (secs, seen) = timed(|| list_all(&*bed.node))?;
+    ensure!(seen > plan.files, "the listing gave {seen} files");
+    rows.add("ls -lR, without a mount", "files/s", Target::None, seen as f64 / secs);
+    told("node: checking everything");
+    let (secs, ()) = timed(|| check(&bed))?;
+    rows.add("thermo check", "s", Target::None, secs);
+    let most = peak.stop();
+    rows.add(
+        "anonymous memory, at its highest",
+        "MiB",
+        Target::AtMost(300.0),
+        most as f64 / f64::from(1 << 20),
+    );
+    Ok(rows.figures)
+}
+
+/// Makes files through the node.
+fn resident(bed: &Bed) -> Result<()> {
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    for n in 0..RESIDENT {
+        let opened =
+            bed.node.create(&bed::cx(), Ino::ROOT, format!("resident-{n}").as_bytes(), 0o644, flags)?;
+        bed.node.write(opened.handle, 0, b"resident")?;
+        bed.node.release(opened.handle);
+    }
+    Ok(bed.node.sync_names()?)
+}
+
+struct Rows {
+    files: u64,
+    figures: Vec<Figure>,
+}
+
+impl Rows {
+    fn new(files: u64) -> Self {
+        Self { files, figures: Vec::new() }
+    }
+
+    fn add(&mut self, what: &str, unit: &'static str, target: Target, value: f64) {
+        let mut figure = Figure::new(format!("node with {} files: {what}", self.files), unit, target);
+        figure.values.push(value);
+        self.figures.push(figure);
+    }
+}
+
+/// Processor time of this process.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Writes `files` files into the catalogue in `dir` that are on tape and not on disk.
+fn fill(dir: &Path, files: u64) -> Result<()> {
+    let now = Time::new(1_700_000_000, 0);
+    let c = Catalog::open(Arc::new(LmdbEngine::open(dir, LmdbOptions::default())?), now)?;
+    let barcode = Barcode::from("BENCH1L9");
+    c.put_volume(&volume(&barcode, now))?;
+    let mut parent = Ino::ROOT;
+    for first in (0..files).step_by(BATCH as usize) {
+        if first.is_multiple_of(PER_DIR) {
+            let new = New::node(FileKind::Directory, 0o755);
+            parent = c.create(&Cx::admin(now), Ino::ROOT, format!("d{first}").as_bytes(), &new)?.attr.ino;
+        }
+        archive(&c, &barcode, parent, first..(first + BATCH).min(files), now)?;
+    }
+    Ok(c.sync()?)
+}
+
+/// Makes, seals, records and releases files, as clients, the archive and the governor do.
+fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, now: Time) -> Result<()> {
+    let cx = Cx::admin(now);
+    let stamp = ObjectStamp { size: SIZE, allocated: 4096, mtime: now, ctime: now };
+    let objects = c.alloc_objects(files.end - files.start)?;
+    let volume = c.volume(on)?.context("the volume has vanished")?;
+    let mut segments = Vec::new();
+    let mut inos = Vec::new();
+    for ((n, object), uid) in files.zip(objects.clone()).zip(volume.next_uid..) {
+        let object = ObjectId(object);
+        let new = New { object: Some(object), ..New::node(FileKind::File, 0o644) };
+        let ino = c.create(&cx, parent, format!("file-{n:08}.dat").as_bytes(), &new)?.attr.ino;
+        let sealed = c.observe(&cx, ino, object, &stamp, true, Durability::Relaxed)?;
+        let version = sealed.file.context("it is a file")?.version;
+        let extent = Extent {
+            file_offset: 0,
+            start_block: volume.append_block + uid,
+            byte_offset: 0,
+            byte_count: SIZE,
+        };
+        segments.push(NewSegment {
+            ino,
+            version,
+            copy: CopyNo(1),
+            file_offset: 0,
+            length: SIZE,
+            extents: vec![extent],
+            size: SIZE,
+            digest: Some(Digest([n as u8; 32])),
+            uid,
+        });
+        inos.push((ino, version, object));
+    }
+    let append = VolumeAppend {
+        volume: on.clone(),
+        append_block: volume.append_block + 10,
+        next_uid: volume.next_uid + segments.len() as u64,
+        vcr: volume.vcr + 1,
+        now,
+    };
+    c.record_copies(&append, &segments)?;
+    for (ino, version, object) in inos {
+        c.release_object(ino, version, object, &stamp)?;
+    }
+    Ok(c.forget_objects(&objects.map(ObjectId).collect::<Vec<_>>())?)
+}
+
+fn volume(barcode: &Barcode, now: Time) -> Volume {
+    Volume {
+        barcode: barcode.clone(),
+        pool: Some("primary".into()),
+        state: VolumeState::Full,
+        reason: String::new(),
+        since: now,
+        uuid: "bench".into(),
+        labelled: Some(now),
+        block_size: 524_288,
+        capacity: 1 << 44,
+        written: 0,
+        live: 0,
+        files: 0,
+        live_files: 0,
+        append_block: 6,
+        next_uid: 2,
+        generation: 1,
+        index_block: 5,
+        indexed_to: 6,
+        vcr: 1,
+        mounts: 0,
+        errors: 0,
+        last_written: None,
+        last_read: None,
+    }
+}
+
+/// Lists the tree with attributes, as ls -lR does through a mount.
+fn list_all(api: &dyn FileApi) -> Result<u64> {
+    let (mut seen, mut dirs) = (0, vec![Ino::ROOT]);
+    while let Some(dir) = dirs.pop() {
+        let mut cookie = 0;
+        loop {
+            let page = api.readdir_plus(&bed::cx(), dir, cookie, 1_000)?;
+            let Some((last, _)) = page.last() else { break };
+            cookie = last.cookie;
+            seen += page.len() as u64;
+            dirs.extend(page.iter().filter(|(_, a)| a.kind == FileKind::Directory).map(|(_, a)| a.ino));
+        }
+    }
+    Ok(seen)
+}
+
+fn check(bed: &Bed) -> Result<()> {
+    let call = Call::Check { tapes: false, deep: false };
+    match bed.node.call(&bed::cx(), &mut node::Session::default(), call)?.reply {
+        Reply::Check(report) => {
+            let serious = report.findings.iter().find(|f| f.serious);
+            ensure!(serious.is_none(), "thermo check found {serious:?}");
+            Ok(())
+        }
+        other => bail!("the node answered {other:?} where a report was expected"),
+    }
+}
+
+/// The highest anonymous memory of this process while it runs.
+struct Peak {
+    most: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Peak {
+    fn start() -> Result<Self> {
+        let (most, stop) = (Arc::new(AtomicU64::new(anonymous()? as u64)), Arc::new(AtomicBool::new(false)));
+        let (seen, ended) = (most.clone(), stop.clone());
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                seen.fetch_max(anonymous().unwrap_or(0.0) as u64, Ordering::Relaxed);
+                std::thread::sleep(LOOK);
+            }
+        })?;
+        Ok(Self { most, stop, thread })
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.join(); // it cannot panic
+        self.most.load(Ordering::Relaxed)
+    }
+}
