@@ -123,6 +123,7 @@ impl Node {
     /// acknowledged is durable when this returns. Gateways must be gone before.
     pub fn stop(&self, graceful: bool) {
         self.governor.stop();
+        self.objects.stop();
         self.archive.halt();
         self.end_waits();
         self.archive.stop(graceful);

@@ -84,6 +84,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let governed = node.clone();
     let thread = spawn(Some(&node), "governor", move || governed.govern())?;
     debug_assert!(thread.is_none());
+    let stocked = node.clone();
+    spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
     resume(&node)?;
     Ok(node)
 }

@@ -7,18 +7,28 @@
 use crate::error::{disk_error, fs_error};
 use catalog::Catalog;
 use disk::DiskTarget;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use types::{FsError, ObjectId};
 
+/// Objects in a full stock; it is filled up again when half of them are gone.
 const STOCK: usize = 1024;
+/// Objects made at once: as many as share a directory, which is synced once for all of them.
+const BATCH: u64 = 256;
+/// Pause before objects are made again after that failed (a full disk, most likely).
+const RETRY: Duration = Duration::from_millis(250);
 
 /// The stock.
 pub struct ObjectPool {
     stock: Mutex<VecDeque<(ObjectId, OwnedFd)>>,
     reserved: Mutex<Reserved>,
     refilling: Mutex<()>,
+    /// The stock is low, or the end has come.
+    low: Condvar,
+    stopped: AtomicBool,
 }
 
 /// Unowned objects that the sweep must leave alone.
@@ -34,16 +44,29 @@ impl ObjectPool {
     /// An empty stock.
     pub fn new() -> Self {
         let reserved = Reserved { objects: HashSet::new(), known_to: ObjectId(u64::MAX) };
-        Self { stock: Mutex::default(), reserved: Mutex::new(reserved), refilling: Mutex::new(()) }
+        Self {
+            stock: Mutex::default(),
+            reserved: Mutex::new(reserved),
+            refilling: Mutex::new(()),
+            low: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }
     }
 
     /// An empty object, open for reading and writing. Stays reserved until [`ObjectPool::settle`].
     pub fn take(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<(ObjectId, OwnedFd), FsError> {
         loop {
-            if let Some(one) = self.stock.lock().pop_front() {
-                return Ok(one);
+            {
+                let mut stock = self.stock.lock();
+                let one = stock.pop_front();
+                if stock.len() < STOCK / 2 {
+                    self.low.notify_one();
+                }
+                if let Some(one) = one {
+                    return Ok(one);
+                }
             }
-            self.refill(catalog, disk, 64)?;
+            self.refill(catalog, disk, 1)?;
         }
     }
 
@@ -57,28 +80,61 @@ impl ObjectPool {
         self.stock.lock().push_back((object, fd));
     }
 
-    /// Whether the stock is low.
-    pub fn is_low(&self) -> bool {
-        self.stock.lock().len() < STOCK / 2
-    }
-
-    /// Fills the stock up (called in the background).
+    /// Fills the stock up.
     pub fn top_up(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<(), FsError> {
         while self.stock.lock().len() < STOCK {
-            self.refill(catalog, disk, 256)?;
+            self.refill(catalog, disk, STOCK)?;
         }
         Ok(())
     }
 
-    fn refill(&self, catalog: &Catalog, disk: &DiskTarget, count: u64) -> Result<(), FsError> {
+    /// The thread that fills the stock up whenever it is low, until [`ObjectPool::stop`]: a sync of a directory costs
+    /// more than a hundred creates, so no create should wait for one.
+    pub fn keep_stocked(&self, catalog: &Catalog, disk: &DiskTarget) {
+        let mut failed = None;
+        while self.wait_until_low(failed.is_some()) {
+            match self.top_up(catalog, disk) {
+                Ok(()) => failed = None,
+                Err(e) if failed == Some(e) => {}
+                Err(e) => {
+                    tracing::error!("no new disk objects, creating files will fail: {e}");
+                    failed = Some(e);
+                }
+            }
+        }
+    }
+
+    fn wait_until_low(&self, failed: bool) -> bool {
+        let mut stock = self.stock.lock();
+        if failed && !self.stopped.load(Ordering::Acquire) {
+            self.low.wait_for(&mut stock, RETRY);
+        }
+        while stock.len() >= STOCK / 2 && !self.stopped.load(Ordering::Acquire) {
+            self.low.wait(&mut stock);
+        }
+        !self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Ends the thread that fills the stock up.
+    pub fn stop(&self) {
+        let _stock = self.stock.lock();
+        self.stopped.store(true, Ordering::Release);
+        self.low.notify_all();
+    }
+
+    /// Makes one batch, unless somebody else has just brought the stock to `wanted`.
+    fn refill(&self, catalog: &Catalog, disk: &DiskTarget, wanted: usize) -> Result<(), FsError> {
         let _one_at_a_time = self.refilling.lock();
+        if self.stock.lock().len() >= wanted {
+            return Ok(());
+        }
         {
             let mut reserved = self.reserved.lock();
             if reserved.known_to == ObjectId(u64::MAX) {
                 reserved.known_to = ObjectId(0);
             }
         }
-        let ids = catalog.alloc_objects(count).map_err(|e| fs_error("allocate disk objects", &e))?;
+        let ids = catalog.alloc_objects(BATCH).map_err(|e| fs_error("allocate disk objects", &e))?;
         {
             let mut reserved = self.reserved.lock();
             reserved.objects.extend(ids.clone().map(ObjectId));
@@ -172,6 +228,27 @@ mod tests {
         assert_eq!(catalog.unowned_objects(ObjectId(0), 1_000).unwrap(), []);
         let (object, _fd) = pool.take(&catalog, &disk).unwrap();
         assert!(object > in_the_way);
+    }
+
+    #[test]
+    fn the_stock_is_filled_up_behind_its_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DiskTarget::open(dir.path()).unwrap();
+        let catalog = Catalog::open(Arc::new(kv::MemoryEngine::new()), Time::new(1_000, 0)).unwrap();
+        let pool = ObjectPool::new();
+        pool.top_up(&catalog, &disk).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pool.keep_stocked(&catalog, &disk));
+            for _ in 0..=STOCK / 2 {
+                pool.take(&catalog, &disk).unwrap();
+            }
+            let end = std::time::Instant::now() + Duration::from_secs(20);
+            while pool.stock.lock().len() < STOCK {
+                assert!(std::time::Instant::now() < end, "nobody fills the stock up");
+                std::thread::yield_now();
+            }
+            pool.stop();
+        });
     }
 
     #[test]

@@ -116,10 +116,6 @@ impl Node {
         if purged > 0 {
             self.governor.wake();
         }
-        // Last: on a full file system it fails, and what makes room must have been done by then.
-        if self.objects.is_low() {
-            self.objects.top_up(&self.catalog, &self.disk)?;
-        }
         Ok(())
     }
 
