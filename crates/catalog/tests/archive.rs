@@ -338,6 +338,24 @@ fn an_intended_label_is_known_until_it_is_recorded() {
 }
 
 #[test]
+fn an_index_does_not_list_empty_files_recorded_after_it() {
+    let f = memory();
+    let name = "VA0001L9".into();
+    let indexed = f.catalog.volume(&name).expect("volume").expect("there");
+    assert_eq!(indexed.indexed_to, indexed.append_block);
+    let x = file(&f, "empty", 1, 0, 100);
+    let (append_block, next_uid, vcr) = (indexed.append_block, indexed.next_uid + 1, indexed.vcr);
+    let append = catalog::VolumeAppend { volume: name.clone(), append_block, next_uid, vcr, now: t(5) };
+    f.catalog.record_copies(&append, &[]).expect("nothing");
+    assert_eq!(f.catalog.volume(&name).expect("volume").expect("there").indexed_to, append_block);
+    let s = segment(x, Version(1), 1, 0, (0, 0), indexed.next_uid);
+    assert_eq!(f.catalog.record_copies(&append, &[s]).expect("recorded"), [RecordOutcome::Counted]);
+    let after = f.catalog.volume(&name).expect("volume").expect("there");
+    assert!(after.indexed_to < after.append_block, "{after:?}");
+    f.check();
+}
+
+#[test]
 fn an_append_never_goes_back() {
     let f = memory();
     let x = file(&f, "x", 1, 500, 100);

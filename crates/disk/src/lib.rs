@@ -12,8 +12,8 @@
 //!    second before a stamp is recorded durably, or the stamp may look changed after a power failure.
 //! 3. The reverse can happen too: a crash may keep overwritten bytes but not the newer times. An object that was open
 //!    for writing at a crash must therefore count as changed, whatever its stamp says.
-//! 4. [`DiskTarget::remove`] is not synced: after a crash the object may be back. Nobody refers to it then; the sweep
-//!    over [`DiskTarget::list`] removes it again.
+//! 4. [`DiskTarget::remove`] is not synced: after a power failure the object may be back. Who keeps a record of what is
+//!    to be removed drops it only after [`DiskTarget::sync_entries`].
 //!
 //! This room keeps no accounts of space and knows no path of the namespace: the catalogue does.
 #![deny(unsafe_code)]

@@ -142,7 +142,7 @@ impl DiskTarget {
     }
 
     /// Removes an object and says how many bytes it occupied; they are free once its last descriptor is closed.
-    /// Not synced: see point 4 of the crash discipline.
+    /// Not synced: see point 4 of the crash discipline, and [`DiskTarget::sync_entries`].
     ///
     /// # Errors
     /// `Missing`, `Io`.
@@ -152,6 +152,15 @@ impl DiskTarget {
             .map_err(|e| self.error("looking at", id, e))?;
         fs::unlinkat(&self.objects, &name, AtFlags::empty()).map_err(|e| self.error("removing", id, e))?;
         Ok(stat.st_blocks.unsigned_abs() * 512)
+    }
+
+    /// Makes the presence or absence of these objects durable: syncs each directory that they fall into once.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn sync_entries(&self, ids: &[ObjectId]) -> Result<()> {
+        let touched: BTreeSet<u8> = ids.iter().map(|id| fan_out(*id)).collect();
+        touched.into_iter().try_for_each(|number| self.sync_directory(number))
     }
 
     fn make(&self, id: ObjectId) -> Result<OwnedFd> {

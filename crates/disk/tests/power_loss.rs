@@ -112,6 +112,23 @@ fn precreated_and_synced_objects_survive_others_need_not() {
 }
 
 #[test]
+fn objects_whose_removal_was_synced_do_not_come_back() {
+    let _alone = ALONE.lock();
+    let machine = or_skip!(machine());
+    let target = &machine.target;
+    target.precreate(0xf0..0x110).unwrap();
+    let (synced, loose) = ([ObjectId(0xf0), ObjectId(0x10f)], ObjectId(0xf1));
+    synced.iter().for_each(|id| _ = target.remove(*id).unwrap());
+    target.sync_entries(&synced).unwrap();
+    target.remove(loose).unwrap();
+    after_power_loss(&machine, |target| {
+        synced.iter().for_each(|id| assert!(!target.exists(*id).unwrap(), "{id} is back"));
+        // Proves that the test can fail: without the sync it is back.
+        assert!(target.exists(loose).unwrap());
+    });
+}
+
+#[test]
 fn a_full_file_system_is_reported_before_and_while_writing() {
     let _alone = ALONE.lock();
     let dir = tempdir().unwrap();

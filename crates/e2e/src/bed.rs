@@ -12,12 +12,17 @@ use tempfile::TempDir;
 /// Longest time that one command may take (seconds, for timeout(1)).
 const COMMAND_TIMEOUT: &str = "240";
 
-/// The program, built with the profile of these tests.
+/// The program: the one that the environment names in `THERMO_PROGRAM`, else built with the profile of these tests.
 pub fn thermo() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
+        if let Some(given) = std::env::var_os("THERMO_PROGRAM") {
+            return given.into();
+        }
         let own = std::env::current_exe().expect("path of this test");
-        let profile = own.ancestors().nth(2).expect("target/<profile>/deps/<test>");
+        // target/<profile>/deps/<test>, or target/<profile>/<program>
+        let place = own.parent().expect("a directory with this program");
+        let profile = if place.ends_with("deps") { place.parent().expect("target/<profile>") } else { place };
         let target = profile.parent().expect("target/<profile>");
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--quiet", "-p", "thermo", "--target-dir"]).arg(target);

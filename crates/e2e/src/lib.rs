@@ -1,9 +1,10 @@
 //! End-to-end tests run the real program as a user does: commands, mounts, signals, cartridges. This library only starts and
 //! ends nodes and makes trees; the tests are in `tests/`. It uses nothing of the program's own code.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bed;
+pub mod torture;
 mod trees;
 
 pub use bed::{Bed, can_mount, thermo};
-pub use trees::{digest, digests, make_files, noise, write_synced};
+pub use trees::{digest, digests, make_files, noise};

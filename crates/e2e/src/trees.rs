@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Bytes that do not compress and differ for each seed (SplitMix64).
@@ -26,13 +26,6 @@ pub fn make_files(dir: &Path, count: usize, length: usize) {
         let length = length / 2 + (n * 7919) % length.max(1);
         fs::write(parent.join(format!("file {n}")), noise(n as u64, length)).unwrap();
     }
-}
-
-/// Writes a file and waits until it is on stable storage.
-pub fn write_synced(path: &Path, data: &[u8]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(data)?;
-    file.sync_all()
 }
 
 /// SHA-256 in hexadecimal.

@@ -12,7 +12,6 @@ mod attr;
 mod config;
 mod errno;
 mod error;
-mod follow;
 mod gateway;
 mod io;
 mod mount;

@@ -49,6 +49,18 @@ fn everything_is_there_after_a_restart() {
     assert_eq!(bed.check(true).findings, []);
 }
 
+/// Empty files take no block of a tape, but its index lists them.
+#[test]
+fn empty_files_that_follow_an_index_get_another() {
+    let bed = Bed::new();
+    bed.write("data", b"data");
+    bed.act(Call::Migrate(bed.all()));
+    assert_eq!(bed.check(true).findings, []); // writes the index
+    bed.write("empty", b"");
+    bed.act(Call::Migrate(bed.all()));
+    assert_eq!(bed.check(true).findings, []);
+}
+
 #[test]
 fn writing_to_a_migrated_file_makes_a_new_version() {
     let bed = Bed::new();

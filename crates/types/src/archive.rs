@@ -165,7 +165,7 @@ pub struct Volume {
     pub generation: u64,
     /// Block of the newest index on the data partition.
     pub index_block: u64,
-    /// Value of `append_block` when the newest index was written: behind it everything is indexed.
+    /// The newest index lists everything recorded before this block; it lists all when this equals `append_block`.
     pub indexed_to: u64,
     /// Volume change reference after our last write; another value on the medium means somebody else wrote.
     pub vcr: u64,

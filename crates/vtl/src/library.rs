@@ -5,6 +5,7 @@ use crate::changer::Robot;
 use crate::clock::{Clock, RealClock};
 use crate::config::VtlConfig;
 use crate::drive::Drive;
+use crate::durable;
 use crate::elements::{Elements, Occupant, check_barcode};
 use crate::error::{Result, VtlError, io};
 use crate::fault::{Device, Fault, Faults};
@@ -47,6 +48,8 @@ impl Library {
             .map_err(|_| VtlError::InUse { path: config.dir.clone() })?;
         let (mut elements, new) = Elements::load(&config)?;
         if new {
+            durable::sync_parent(&cartridges)?;
+            durable::sync_parent(&config.dir)?;
             populate(&config, &mut elements)?;
         }
         let faults = Arc::new(Faults::default());

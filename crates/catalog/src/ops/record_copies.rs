@@ -35,6 +35,10 @@ pub fn record_copies(
         return Err(CatalogError::refused(format!("volume {}", append.volume), why));
     }
     (v.append_block, v.next_uid, v.vcr) = (append.append_block, append.next_uid, append.vcr);
+    if !segments.is_empty() {
+        // Empty files move nothing, but the newest index does not list them.
+        v.indexed_to = v.indexed_to.min(append.append_block.saturating_sub(1));
+    }
     v.last_written = Some(append.now);
     let pool = v.pool.clone();
     let mut planter = Planter::new(&mut volume, append.now);

@@ -199,6 +199,8 @@ impl ObjectPool {
                 Err(e) => drop(disk_error("remove disk object", &e)),
             }
         }
+        // The catalogue knows them until they are gone for good: the power may fail, and they be there again.
+        disk.sync_entries(&gone).map_err(|e| disk_error("sweep disk objects", &e))?;
         catalog.forget_objects(&gone).map_err(|e| fs_error("sweep disk objects", &e))?;
         Ok(gone.len())
     }
