@@ -10,7 +10,7 @@ use types::*;
 use wire::{Call, Reply, Selection};
 
 /// How often a request is asked for its state.
-const POLL: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(10);
 /// Bytes of one write.
 const WRITE: usize = 1 << 20;
 

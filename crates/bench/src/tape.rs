@@ -4,11 +4,12 @@ use crate::bed::{self, Bed};
 use crate::place::{self, Scatter, timed};
 use crate::{Figure, Plan, Target};
 use anyhow::{Context, Result};
-use node::Size;
+use node::{Config, Size};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use types::Ino;
 use types::api::FileApi;
 use vtl::DriveStats;
@@ -16,6 +17,8 @@ use wire::Call;
 
 /// Rate of a drive (bytes per second).
 const RATE: u64 = 400_000_000;
+/// File system in memory.
+const MEMORY: &str = "/dev/shm";
 /// How often the drives are looked at.
 const LOOK: Duration = Duration::from_millis(1);
 /// Size of a small file (bytes).
@@ -38,43 +41,79 @@ fn recall_bytes(plan: &Plan) -> Result<u64> {
     Ok(wanted.min(place::free(&plan.dir)? / 8))
 }
 
-/// Two copies of large files, so that both drives have as much to do; then one of them comes back.
+/// A directory for cartridges on something faster than the drives, so that these are what is measured: memory if there is
+/// enough, else the directory of everything.
+fn cartridges(plan: &Plan, need: u64) -> Result<TempDir> {
+    place::make(Path::new(MEMORY), need).or_else(|_| place::make(&plan.dir, need))
+}
+
+/// What the bytes of both drives together could be written at: the fastest that the measured share can be real for.
+fn below(dir: &TempDir, bytes: u64) -> Result<f64> {
+    Ok(place::write_rate(&dir.path().join("written"), bytes)? / 1e6)
+}
+
+/// Large files: two copies at once, then one file comes back.
 fn large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let (files, size) = (plan.amount(6, 16), 128 << 20);
-    let first = recall_bytes(plan)?;
-    let place = place::make(&plan.dir, 3 * files * size * plan.rounds as u64 / 2 + SPARE)?;
-    let mut config = bed::config(&place.path().join("state"), &["primary", "second"]);
-    config.library.drive_rate = Size(RATE);
-    let bed = Bed::start(config)?;
-    warm_up(&bed)?;
-    let mut busy =
-        Figure::new("tape: share of time each drive streams, files of 128 MiB", "", Target::AtLeast(0.95));
-    let mut disk =
-        Figure::new("  this disk: sequential write + fsync (both drives want 800)", "MB/s", Target::None);
+    let mut figures = write_large(plan, told)?;
+    figures.extend(recall_large(plan, told)?);
+    Ok(figures)
+}
+
+fn write_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
+    let (files, size) = (plan.amount(6, 10), 128 << 20);
+    let name = "tape: share of time each drive streams, two copies of files of 128 MiB";
+    let mut busy = Figure::new(name, "", Target::AtLeast(0.95));
+    let mut drives = Figure::new("  what is below the drives: writing (both want 800)", "MB/s", Target::None);
+    let mut disk = Figure::new("  the disk of the files: write + fsync", "MB/s", Target::None);
     for round in 0..plan.rounds {
-        disk.values.push(place::write_rate(&place.path().join("written"), size * 4)? / 1e6);
         told(&format!("tape: migrating {files} files of 128 MiB twice, round {}", round + 1));
-        let names: Vec<String> = (0..files).map(|n| format!("large-{round}-{n}")).collect();
+        let place = place::make(&plan.dir, files * size + SPARE)?;
+        let library = cartridges(plan, 2 * files * size + SPARE)?;
+        drives.values.push(below(&library, size)?);
+        disk.values.push(below(&place, 4 * size)?);
+        let mut config = bed::config(&place.path().join("state"), &["primary", "second"]);
+        config.library.drive_rate = Size(RATE);
+        config.library.path = Some(library.path().to_owned());
+        config.tape.flush_every = Size(4 * size);
+        let bed = Bed::start(config)?;
+        warm_up(&bed)?;
+        let names: Vec<String> = (0..files).map(|n| format!("large-{n}")).collect();
         names.iter().try_for_each(|n| bed.put(n, size))?;
         let shares = watch(&bed, || bed.act(Call::Migrate, &names))?;
         busy.values.push(shares.into_iter().fold(f64::INFINITY, f64::min));
-        bed.act(Call::Purge, &names)?;
     }
-    busy.note =
-        "of the drive that streams less, from its first record to its last; limited to 400 MB/s each".into();
-    let name = format!("tape: first byte of a recall of {} MiB after the drive starts", first >> 20);
+    busy.note = "of the drive that streams less, from its first record to its last, flushed every 512 MiB; drives limited \
+                 to 400 MB/s each, cartridges in memory: the disk here does not carry 800 MB/s besides its own work"
+        .into();
+    Ok(vec![busy, drives, disk])
+}
+
+fn recall_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
+    let bytes = recall_bytes(plan)?;
+    let place = place::make(&plan.dir, 2 * bytes + SPARE)?;
+    let mut config = bed::config(&place.path().join("state"), &["primary"]);
+    config.library.drive_rate = Size(RATE);
+    let bed = Bed::start(config)?;
+    warm_up(&bed)?;
+    let mib = bytes >> 20;
+    let name = format!("tape: first byte of a recall of {mib} MiB after the drive starts");
     let mut latency = Figure::new(name, "s", Target::AtMost(0.5));
+    let mut busy = Figure::new("  share of time the drive streams during this recall", "", Target::None);
     let names = ["first".to_owned()];
-    bed.put(&names[0], first)?;
+    bed.put(&names[0], bytes)?;
     bed.act(Call::Migrate, &names)?;
     for round in 0..plan.rounds {
-        told(&format!("tape: recalling {} MiB, round {}", first >> 20, round + 1));
+        told(&format!("tape: recalling {mib} MiB, round {}", round + 1));
         bed.act(Call::Purge, &names)?;
-        latency.values.push(first_byte(&bed, &names[0])?);
-        bed.act(Call::Stage, &names)?;
+        let shares = watch(&bed, || {
+            latency.values.push(first_byte(&bed, &names[0])?);
+            bed.act(Call::Stage, &names)
+        })?;
+        busy.values.push(shares.into_iter().fold(f64::INFINITY, f64::min));
     }
     latency.note = "looked at every millisecond: 0 is below that".into();
-    Ok(vec![busy, disk, latency])
+    busy.note = "limited to 400 MB/s; the file goes to the disk that the cartridge is read from".into();
+    Ok(vec![latency, busy])
 }
 
 /// Labels and mounts: afterwards nothing but files moves.
@@ -83,42 +122,39 @@ fn warm_up(bed: &Bed) -> Result<()> {
     bed.act(Call::Migrate, &["warm".to_owned()])
 }
 
-/// Streaming share of every drive that moved data while `work` ran.
+/// Streaming share of every drive that moved data while `work` ran, from the first byte that it moved.
 fn watch(bed: &Bed, work: impl FnOnce() -> Result<()>) -> Result<Vec<f64>> {
     let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| shares(bed, &done));
+    let drives = || (0..bed.drives()).map(|n| bed.stats(n));
+    let before: Vec<DriveStats> = drives().collect();
+    let begun = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut begun: Vec<Option<DriveStats>> = before.iter().map(|_| None).collect();
+            while !done.load(Ordering::Acquire) {
+                for ((begun, before), now) in begun.iter_mut().zip(&before).zip(drives()) {
+                    let moved =
+                        (now.bytes_written, now.bytes_read) != (before.bytes_written, before.bytes_read);
+                    if begun.is_none() && moved {
+                        *begun = Some(now);
+                    }
+                }
+                std::thread::sleep(LOOK);
+            }
+            begun
+        });
         let result = work();
         done.store(true, Ordering::Release);
-        let shares =
+        let begun =
             watcher.join().map_err(|_| anyhow::anyhow!("the thread that watches the drives panicked"))?;
-        result.map(|()| shares)
-    })
-}
-
-fn shares(bed: &Bed, done: &AtomicBool) -> Vec<f64> {
-    /// First and last look at which a drive had moved.
-    type Span = Option<(Instant, DriveStats, Instant, DriveStats)>;
-    let mut last: Vec<DriveStats> = (0..bed.drives()).map(|n| bed.stats(n)).collect();
-    let mut spans: Vec<Span> = last.iter().map(|_| None).collect();
-    while !done.load(Ordering::Acquire) {
-        for (n, span) in spans.iter_mut().enumerate() {
-            let now = bed.stats(n as u16);
-            if now.bytes_written != last[n].bytes_written {
-                let at = Instant::now();
-                let (begin, first) =
-                    span.take().map_or((at, now.clone()), |(begin, first, ..)| (begin, first));
-                *span = Some((begin, first, at, now.clone()));
-                last[n] = now;
-            }
-        }
-        std::thread::sleep(LOOK);
-    }
-    let share = |(begin, first, end, last): (Instant, DriveStats, Instant, DriveStats)| {
-        let wall = (end - begin).as_secs_f64().max(1e-9);
-        (last.streaming.saturating_sub(first.streaming).as_secs_f64() / wall).min(1.0)
+        result.map(|()| begun)
+    })?;
+    let share = |(begun, end): (Option<DriveStats>, DriveStats)| {
+        let begun = begun?;
+        let streamed = end.streaming.saturating_sub(begun.streaming).as_secs_f64();
+        let stood = end.standing.saturating_sub(begun.standing).as_secs_f64();
+        Some(streamed / (streamed + stood).max(1e-9))
     };
-    spans.into_iter().flatten().map(share).collect()
+    Ok(begun.into_iter().zip(drives()).filter_map(share).collect())
 }
 
 /// Seconds from the drive's first record until a reader of the beginning has it.
@@ -147,31 +183,51 @@ fn first_byte(bed: &Bed, name: &str) -> Result<f64> {
     Ok(streams.map_or(0.0, |begin| at.saturating_duration_since(begin).as_secs_f64()))
 }
 
-/// One copy of many small files; then some of them come back in scattered order.
+/// Many small files, with one and with two copies; then some of them come back in scattered order.
 fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let (files, wanted) = (plan.amount(5_000, 20_000), plan.amount(1_000, 5_000));
     let place = place::make(&plan.dir, 3 * files * (SMALL + 8192) + SPARE)?;
-    let name = format!("tape: migrating {files} files of 20 KB");
-    let mut rate = Figure::new(name, "files/s", Target::AtLeast(5_000.0));
-    for round in 0..plan.rounds {
-        told(&format!("tape: migrating {files} small files, round {}", round + 1));
-        let state = place.path().join("state");
-        if round > 0 {
-            std::fs::remove_dir_all(&state)?; // the last round's stays for the recall
+    let library = cartridges(plan, 3 * files * SMALL + SPARE)?;
+    let state = place.path().join("state");
+    let mut figures = Vec::new();
+    // One copy last: that cartridge is read from afterwards.
+    for copies in [&["primary", "second"][..], &["primary"]] {
+        let name = format!("tape: migrating {files} files of 20 KB, copies: {}", copies.len());
+        let mut rate = Figure::new(name, "files/s", Target::AtLeast(5_000.0));
+        rate.note = "until the last copy counts; cartridges in memory, files on the disk".into();
+        for round in 0..plan.rounds {
+            told(&format!(
+                "tape: migrating {files} small files, copies: {}, round {}",
+                copies.len(),
+                round + 1
+            ));
+            for dir in [&state, &library.path().join("library")] {
+                if dir.exists() {
+                    std::fs::remove_dir_all(dir)?;
+                }
+            }
+            rate.values.push(files as f64 / migrate_small(small_config(&state, &library, copies), files)?);
         }
-        rate.values.push(files as f64 / migrate_small(&state, files)?);
+        figures.push(rate);
     }
     told(&format!("tape: recalling {wanted} of {files} small files in scattered order"));
     let name = format!("tape: backward moves, {wanted} scattered files of one cartridge");
     let mut backward = Figure::new(name, "", Target::AtMost(0.0));
     backward.note =
         "LTO-9 mechanics, a thousand times faster; the head stands at the first file before".into();
-    backward.values.push(recall_small(&place.path().join("state"), files, wanted)?);
-    Ok(vec![rate, backward])
+    backward.values.push(recall_small(small_config(&state, &library, &["primary"]), files, wanted)?);
+    figures.push(backward);
+    Ok(figures)
 }
 
-fn migrate_small(state: &Path, files: u64) -> Result<f64> {
-    let bed = Bed::start(bed::config(state, &["primary"]))?;
+fn small_config(state: &Path, library: &TempDir, copies: &[&str]) -> Config {
+    let mut config = bed::config(state, copies);
+    config.library.path = Some(library.path().join("library"));
+    config
+}
+
+fn migrate_small(config: Config, files: u64) -> Result<f64> {
+    let bed = Bed::start(config)?;
     warm_up(&bed)?;
     let names: Vec<String> = (0..files).map(|n| format!("small-{n:06}")).collect();
     names.iter().try_for_each(|n| put_small(&bed, n))?;
@@ -189,8 +245,7 @@ fn put_small(bed: &Bed, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn recall_small(state: &Path, files: u64, wanted: u64) -> Result<f64> {
-    let mut config = bed::config(state, &["primary"]);
+fn recall_small(mut config: Config, files: u64, wanted: u64) -> Result<f64> {
     (config.library.mechanics, config.library.speed) = ("lto9".into(), 1000.0);
     let bed = Bed::start(config)?;
     let mut scatter = Scatter(1);

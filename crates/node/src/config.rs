@@ -78,6 +78,8 @@ pub struct TapeConfig {
     pub flush_every: Size,
     /// ... or this many files.
     pub flush_files: u32,
+    /// Memory for bytes between disk and tape, in equal shares for all drives.
+    pub buffers: Size,
     /// Most file segments on one volume.
     pub max_files_per_volume: u64,
     /// An unused mounted volume stays in its drive this long (seconds).
@@ -244,6 +246,7 @@ impl Default for TapeConfig {
             index_every: Size::gib(64),
             flush_every: Size::gib(2),
             flush_files: 5000,
+            buffers: Size::mib(128),
             max_files_per_volume: 2_000_000,
             idle_unmount_s: 30,
             drive_retry_s: 30,

@@ -47,7 +47,7 @@ fn stop_in_time(bed: Bed, graceful: bool) {
 fn stopping_ends_soon_whatever_is_under_way() {
     for graceful in [true, false] {
         let bed = Bed::with(|c| {
-            c.library.drive_rate = Size(4 << 20);
+            c.library.drive_rate = Size(1 << 20);
             c.tape.block_size = Size(64 << 10);
         });
         for i in 0..3 {

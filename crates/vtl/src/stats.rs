@@ -19,12 +19,15 @@ pub struct DriveStats {
     pub flushes: u64,
     /// Time spent in flushes by the host's file system and the mechanics.
     pub flush_time: Duration,
-    /// Time during which the tape streamed.
+    /// Time during which the tape has streamed; what is in the buffer is yet to come.
     pub streaming: Duration,
     /// Time during which the tape stood still between two transfers because the host was not fast enough.
     pub idle: Duration,
     /// Times that happened.
     pub gaps: u64,
+    /// Time between two transfers of one cartridge during which no data moved, for whatever reason: `idle`, and locates
+    /// with the pauses around them.
+    pub standing: Duration,
     /// Locates, spaces and rewinds that moved the tape.
     pub repositions: u64,
     /// Of these, how many went backwards.

@@ -447,6 +447,8 @@ fn lto9_mechanics_take_their_time_on_the_injected_clock() {
     for _ in 0..32 {
         r.drive.write(&vec![0; MIB]).unwrap();
     }
+    let streamed = r.library.stats(0).unwrap().streaming;
+    assert_eq!(streamed, Mechanics::LTO9.stream(24 << 20), "the rest is in the buffer");
     r.drive.write_filemarks(0, false).unwrap();
     let wrote = clock.now() - ready;
     let expected = Mechanics::LTO9.stream(32 << 20);
@@ -456,6 +458,10 @@ fn lto9_mechanics_take_their_time_on_the_injected_clock() {
     let before = clock.now();
     r.drive.locate(0, 1).unwrap();
     assert!(clock.now() - before > Duration::from_secs(9), "wrap change and turn");
+    clock.advance(Duration::from_secs(3));
+    r.drive.read(&mut vec![0; MIB]).unwrap();
+    let (stood, stats) = (clock.now() - before, r.library.stats(0).unwrap());
+    assert_eq!(stats.standing, stood - Mechanics::LTO9.stream(1 << 20), "the locate and the pause behind it");
     r.drive.unload().unwrap();
     assert_eq!(r.library.stats(0).unwrap().backward, 1);
 }

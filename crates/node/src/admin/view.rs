@@ -58,12 +58,7 @@ impl Node {
     /// Progress of an open request beyond what is recorded.
     fn moving(&self, request: &Request) -> Moving {
         match request.kind {
-            RequestKind::Stage => {
-                let mine =
-                    |ino: &Ino| self.catalog.requests_for(*ino).is_ok_and(|ids| ids.contains(&request.id));
-                let recalls = self.staging.all().into_iter().map(|s| s.ino);
-                self.archive.progress_of(&recalls.filter(mine).take(FILES_ESTIMATED).collect::<Vec<_>>())
-            }
+            RequestKind::Stage => self.archive.progress_of(&self.recalls_of(request.id)),
             RequestKind::Migrate => {
                 let queued: u64 = self.writes.backlog().values().map(|pool| pool.bytes).sum();
                 // What a drive has taken, or nobody has queued yet, is in neither.
@@ -79,6 +74,26 @@ impl Node {
             }
             RequestKind::Purge => Moving::default(),
         }
+    }
+
+    /// Files of a request that are being recalled, as many as an estimate looks at. When many recalls run most may be of
+    /// other requests: then the request's own list is the shorter way.
+    fn recalls_of(&self, request: RequestId) -> Vec<Ino> {
+        if self.staging.len() <= FILES_ESTIMATED {
+            let mine = |ino: &Ino| self.catalog.requests_for(*ino).is_ok_and(|ids| ids.contains(&request));
+            return self.staging.all().into_iter().map(|s| s.ino).filter(mine).collect();
+        }
+        let (mut found, mut after) = (Vec::new(), Ino(0));
+        while let Ok(page) = self.catalog.items(request, after, FILES_ESTIMATED)
+            && let Some(&(last, ..)) = page.last()
+            && found.len() < FILES_ESTIMATED
+        {
+            let pending = page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
+            found.extend(pending.map(|(ino, ..)| ino).filter(|ino| self.staging.get(*ino).is_some()));
+            after = last;
+        }
+        found.truncate(FILES_ESTIMATED);
+        found
     }
 
     /// Open requests of the same kind that came before.

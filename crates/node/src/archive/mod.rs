@@ -2,8 +2,13 @@
 //! thread per drive that does one job at a time and answers with an event.
 
 mod blocked;
+mod buffers;
 mod bytes;
+mod commit;
 mod events;
+mod feed;
+mod hand;
+mod index;
 mod label;
 mod library;
 mod migrate;
@@ -12,7 +17,13 @@ mod read;
 mod recalls;
 mod revive;
 mod room;
+mod settle;
+mod source;
 mod state;
+mod store;
+mod stream;
+#[cfg(test)]
+mod testing;
 mod trouble;
 mod view;
 mod worker;
@@ -27,9 +38,9 @@ use types::*;
 use wire::Failure;
 
 pub use bytes::FileHash;
+pub use index::write_index;
 pub use library::open_library;
-pub use migrate::write_index;
-pub use queue::WriteQueue;
+pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use state::{CheckAsk, Checked};
 pub use view::Moving;
 pub use worker::Worker;

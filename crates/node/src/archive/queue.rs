@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 use types::{CopyNo, Ino, PoolName, Time, Version};
 
@@ -14,8 +14,22 @@ const RETRY_IN_USE: Duration = Duration::from_secs(60);
 /// Longest pause of a file that failed after some of it had been written: each attempt is lost space on a volume.
 const RETRY_WASTEFUL: Duration = Duration::from_secs(3600);
 
-/// Copies held for a pool that takes no data; the rest stays in the catalogue's index.
+/// Copies held for one pool, so that one with slow drives does not keep the others' out; the rest stays in the
+/// catalogue's index.
+pub const POOL_LIMIT: usize = 20_000;
+/// A pool with as many has enough for now.
+pub const POOL_ENOUGH: usize = POOL_LIMIT / 2;
+/// Copies held for a pool that takes no data.
 const BLOCKED_LIMIT: usize = 5_000;
+
+/// What became of a batch that was to be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pushed {
+    /// Copies that are new.
+    pub added: usize,
+    /// Some found no room in the queue of a pool that takes data.
+    pub full: bool,
+}
 
 /// What waits for one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,8 +38,6 @@ pub struct PoolBacklog {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// When the oldest became due.
-    pub oldest_due: Option<Time>,
     /// The disk tier needs the space, or a user asked.
     pub urgent: bool,
 }
@@ -71,30 +83,31 @@ pub struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Adds what is not queued, in flight, or to be left alone for a while; returns how many were new.
-    pub fn push(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> usize {
+    /// Adds what is not queued, in flight, or to be left alone for a while, as far as there is room.
+    pub fn push(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> Pushed {
         let mut inner = self.inner.lock();
         let Inner { pools, taken, retry, blocked, .. } = &mut *inner;
         retry.retain(|_, held| held.until.plus(RETRY_WASTEFUL) > now);
         let queue = pools.entry(batch.pool.clone()).or_default();
-        let room = match blocked.contains_key(&batch.pool) {
-            true => BLOCKED_LIMIT.saturating_sub(queue.items.len()),
-            false => usize::MAX,
-        };
-        let mut added = 0;
+        let blocked = blocked.contains_key(&batch.pool);
+        let limit = if blocked { BLOCKED_LIMIT } else { POOL_LIMIT };
+        let (mut added, mut full) = (0, false);
         for item in &batch.items {
-            if added >= room {
+            let key = (item.ino, item.copy);
+            if taken.contains(&key) || retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) {
+                continue;
+            }
+            if queue.items.len() >= limit {
+                full = !blocked;
                 break;
             }
-            let key = (item.ino, item.copy);
-            if !retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) && taken.insert(key) {
-                queue.bytes += item.size;
-                queue.items.push_back(*item);
-                added += 1;
-            }
+            taken.insert(key);
+            queue.bytes += item.size;
+            queue.items.push_back(*item);
+            added += 1;
         }
         queue.urgent |= urgent && added > 0;
-        added
+        Pushed { added, full }
     }
 
     /// The next copy to write to this pool.
@@ -164,22 +177,23 @@ impl WriteQueue {
         inner.taken.len() + inner.retry.len()
     }
 
-    /// Those of them that do not wait for a pool that takes no data: the others must not keep new ones out.
-    pub fn movable(&self) -> usize {
+    /// Copies queued for a pool.
+    pub fn queued(&self, pool: &PoolName) -> usize {
+        self.inner.lock().pools.get(pool).map_or(0, |queue| queue.items.len())
+    }
+
+    /// Pools for which no more need be looked for now: they have enough, or take no data.
+    pub fn sated(&self) -> BTreeSet<PoolName> {
         let inner = self.inner.lock();
-        let stuck = inner.blocked.keys().filter_map(|pool| inner.pools.get(pool)).map(|q| q.items.len());
-        inner.taken.len().saturating_sub(stuck.sum())
+        let enough = inner.pools.iter().filter(|(_, queue)| queue.items.len() >= POOL_ENOUGH);
+        enough.map(|(pool, _)| pool).chain(inner.blocked.keys()).cloned().collect()
     }
 
     /// What waits, per pool.
     pub fn backlog(&self) -> BTreeMap<PoolName, PoolBacklog> {
         let inner = self.inner.lock();
-        let view = |q: &PoolQueue| PoolBacklog {
-            files: q.items.len() as u64,
-            bytes: q.bytes,
-            oldest_due: q.items.iter().map(|i| i.due).min(),
-            urgent: q.urgent,
-        };
+        let view =
+            |q: &PoolQueue| PoolBacklog { files: q.items.len() as u64, bytes: q.bytes, urgent: q.urgent };
         inner.pools.iter().filter(|(_, q)| !q.items.is_empty()).map(|(n, q)| (n.clone(), view(q))).collect()
     }
 
@@ -234,16 +248,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_takes_no_data_leaves_room_for_the_others() {
+    fn a_pool_that_takes_no_data_or_is_slow_leaves_room_for_the_others() {
         let queue = WriteQueue::default();
         let now = Time::new(1, 0);
-        queue.set_blocked(&PoolName("full".into()), Some("no volume".into()));
-        let count = BLOCKED_LIMIT as u64 + 100;
-        assert_eq!(queue.push(&batch("full", 0, count), false, now), BLOCKED_LIMIT);
-        assert_eq!(queue.push(&batch("full", 0, count), false, now), 0);
-        assert_eq!((queue.movable(), queue.makes_progress()), (0, false));
-        assert_eq!(queue.push(&batch("good", count, 7), false, now), 7);
-        assert_eq!((queue.movable(), queue.makes_progress()), (7, true));
+        let [blocked, slow, good] = ["blocked", "slow", "good"].map(|n| PoolName(n.into()));
+        queue.set_blocked(&blocked, Some("no volume".into()));
+        let count = POOL_LIMIT as u64 + 100;
+        let some = |added, full| Pushed { added, full };
+        assert_eq!(queue.push(&batch("blocked", 0, count), false, now), some(BLOCKED_LIMIT, false));
+        assert_eq!(queue.push(&batch("blocked", 0, count), false, now), some(0, false));
+        assert!(!queue.makes_progress());
+        assert_eq!(queue.push(&batch("slow", count, count), false, now), some(POOL_LIMIT, true));
+        assert_eq!(
+            queue.push(&batch("slow", count, POOL_LIMIT as u64), false, now),
+            some(0, false),
+            "all are in"
+        );
+        assert_eq!(queue.push(&batch("good", 2 * count, 7), false, now), some(7, false));
+        assert_eq!(queue.sated(), BTreeSet::from([blocked, slow.clone()]));
+        while queue.queued(&slow) >= POOL_ENOUGH {
+            queue.pop(&slow);
+        }
+        assert!(!queue.sated().contains(&slow));
+        assert_eq!(queue.queued(&good), 7);
     }
 
     #[test]
@@ -255,30 +282,30 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..14 {
             let item = queue.pop(&pool).or_else(|| {
-                assert_eq!(queue.push(&one, true, now), 1);
+                assert_eq!(queue.push(&one, true, now).added, 1);
                 queue.pop(&pool)
             });
             queue.hold(&item.unwrap(), pauses.len() == 6, now);
             assert_eq!(queue.was_wasteful(&one.items[0]), pauses.len() >= 6);
             let failed = now;
-            while queue.push(&one, true, now) == 0 {
+            while queue.push(&one, true, now).added == 0 {
                 now = now.plus(Duration::from_secs(1));
             }
             pauses.push(now.secs - failed.secs);
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 128, 256, 512, 1024, 2048, 3600, 3600, 3600]);
         queue.finish(&queue.pop(&pool).unwrap());
-        assert_eq!((queue.push(&one, true, now), queue.was_wasteful(&one.items[0])), (1, false));
+        assert_eq!((queue.push(&one, true, now).added, queue.was_wasteful(&one.items[0])), (1, false));
         queue.hold(&queue.pop(&pool).unwrap(), true, now);
         queue.push(&one, true, now.plus(RETRY_AFTER));
         queue.hold(&queue.pop(&pool).unwrap(), true, now.plus(RETRY_AFTER));
         let mut next = batch("p", 1, 1);
         next.items[0].version = Version(2);
-        assert_eq!(queue.push(&next, true, now.plus(RETRY_AFTER)), 1, "a new version does not wait");
+        assert_eq!(queue.push(&next, true, now.plus(RETRY_AFTER)).added, 1, "a new version does not wait");
         queue.hold(&queue.pop(&pool).unwrap(), true, now);
-        assert_eq!(queue.push(&next, true, now), 0);
+        assert_eq!(queue.push(&next, true, now).added, 0);
         queue.let_in([Ino(1)].into_iter(), now);
-        assert_eq!(queue.push(&next, true, now), 1, "nor does what a user asks for");
+        assert_eq!(queue.push(&next, true, now).added, 1, "nor does what a user asks for");
         assert!(!queue.was_wasteful(&one.items[0]) && queue.was_wasteful(&next.items[0]));
     }
 }

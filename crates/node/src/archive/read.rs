@@ -1,30 +1,29 @@
-//! Reading segments from a volume into disk objects; readers get bytes as they come off the tape.
+//! Reading segments from a volume into disk objects, by three threads: this one gives the drive nothing to wait for, one
+//! stores and hashes ([`super::store`]), one makes whole files resident ([`super::settle`]). Readers get bytes as they come
+//! off the tape.
 
-use super::bytes::FileHash;
+use super::buffers::Buffers;
+use super::settle::Settler;
+use super::store::{Piece, Storer, Taking};
+use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::files::{Outcome, Staging};
-use disk::DiskError;
+use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::{Blame, Mounted, TapeError};
 use types::*;
 
 /// Errors in a row after which the rest of a batch goes back to the queues.
 const GIVE_UP_AFTER: usize = 3;
-/// Recalled files are made resident together: one sync of the file system serves all of them.
-const SETTLE_FILES: usize = 500;
-const SETTLE_BYTES: u64 = 1 << 30;
-/// Kernels before 6.13 may give a change this soon after the last the same time.
-const SETTLED_AFTER: Duration = Duration::from_millis(20);
 /// Room for a recall is waited for this long before others may need the drive more.
 const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// Why a recall finds no room.
 const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
-
-const LOST: &str = "the disk tier lost writes while it was recalled; look at the kernel log and at the disk, then stage again";
 
 /// What became of a batch.
 pub struct Read {
@@ -45,129 +44,133 @@ enum Trouble {
     NoRoomYet,
     /// The disk side failed; another copy would not help.
     Disk(String),
+    /// The thread that stores has ended, which it does by a defect only.
+    Closed,
 }
 
 /// Reads the segments in the order given.
-pub fn read_segments(worker: &Worker, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> Read {
-    let mut read = Read { result: Ok(Done::Worked { position: 0 }), unread: Vec::new(), failed: Vec::new() };
-    let (mut arrived, mut arrived_bytes, mut errors, mut position) = (Vec::new(), 0, 0, 0);
-    let mut queue = wanted.into_iter();
-    while let Some(one) = queue.next() {
-        if worker.node.archive.halted() {
-            read.unread.push(one);
-            break;
-        }
-        match read_one(worker, mounted, &one) {
-            Ok(digest) => {
-                errors = 0;
-                position = one.queued.segment.extents.last().map_or(position, |e| e.start_block + 1);
-                if worker.node.archive.segment_read(&one) {
-                    arrived_bytes += one.staging.size;
-                    arrived.push((one, digest));
-                }
-            }
-            Err(Trouble::NoRoomYet) => {
-                worker.node.archive.park(std::iter::once(one).chain(queue.by_ref()).collect());
+pub fn read_segments(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    volume: &Barcode,
+    wanted: Vec<Wanted>,
+) -> Read {
+    let failed = Mutex::new(Vec::new());
+    let config = &worker.node.config;
+    let buffers = Buffers::of_drive(config, config.tape.block_size.0 as usize);
+    let (result, unread) = std::thread::scope(|scope| {
+        let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
+        let (whole, settles) = bounded(1);
+        let (storer, settler) = (Storer::new(worker, whole), Settler::new(worker, &failed));
+        let reading = Reading { worker, buffers: &buffers, out, failed: &failed };
+        let threads = worker
+            .helper(scope, "store", move || storer.run(&pieces))
+            .and_then(|first| Ok([first, worker.helper(scope, "settle", move || settler.run(&settles))?]));
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(e) => return (Err(ours(volume, "starting threads", e)), wanted),
+        };
+        let ended = reading.run(mounted, wanted);
+        threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended
+    });
+    Read { result, unread, failed: failed.into_inner() }
+}
+
+/// The drive's side.
+struct Reading<'t> {
+    worker: &'t Worker,
+    buffers: &'t Buffers,
+    out: Sender<Piece>,
+    failed: &'t Mutex<Vec<(Wanted, TapeError)>>,
+}
+
+impl Reading<'_> {
+    fn run(self, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> (Result<Done, TapeError>, Vec<Wanted>) {
+        let (node, mut queue) = (&self.worker.node, wanted.into_iter());
+        let (mut errors, mut position, mut unread) = (0, 0, Vec::new());
+        let mut ended = None;
+        while let Some(one) = queue.next() {
+            if node.archive.halted() {
+                unread.push(one);
                 break;
             }
-            Err(Trouble::Dropped) => worker.node.archive.forget_recall(&one.staging),
-            Err(Trouble::Disk(why)) => {
-                worker.node.archive.forget_recall(&one.staging);
-                worker.node.end_recall(&one.staging, Outcome::Failed(why));
-            }
-            Err(Trouble::Tape(e)) => {
-                errors += 1;
-                let hopeless = e.blame != Blame::Medium || errors >= GIVE_UP_AFTER;
-                if hopeless {
-                    read.result = Err(e.clone());
+            match self.read_one(mounted, &one) {
+                Ok(()) => {
+                    errors = 0;
+                    position = one.queued.segment.extents.last().map_or(position, |e| e.start_block + 1);
                 }
-                read.failed.push((one, e));
-                if hopeless {
-                    break;
+                Err(Trouble::NoRoomYet) => {
+                    node.archive.park(std::iter::once(one).chain(queue.by_ref()).collect());
                 }
+                Err(Trouble::Dropped) => node.archive.forget_recall(&one),
+                Err(Trouble::Disk(why)) => {
+                    node.archive.forget_recall(&one);
+                    node.end_recall(&one.staging, Outcome::Failed(why));
+                }
+                Err(Trouble::Tape(e)) => {
+                    errors += 1;
+                    let hopeless = e.blame != Blame::Medium || errors >= GIVE_UP_AFTER;
+                    ended = hopeless.then(|| e.clone());
+                    self.failed.lock().push((one, e));
+                    if hopeless {
+                        break;
+                    }
+                }
+                Err(Trouble::Closed) => break,
             }
         }
-        if arrived.len() >= SETTLE_FILES || arrived_bytes >= SETTLE_BYTES {
-            settle(worker, &mut arrived, &mut read.failed);
-            arrived_bytes = 0;
-        }
+        unread.extend(queue);
+        (ended.map_or(Ok(Done::Worked { position }), Err), unread)
     }
-    settle(worker, &mut arrived, &mut read.failed);
-    read.unread.extend(queue);
-    if let Ok(Done::Worked { position: at }) = &mut read.result {
-        *at = position;
-    }
-    read
-}
 
-/// Reads one segment; the digest of the whole file if this segment is all of it.
-fn read_one(worker: &Worker, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Result<Option<Digest>, Trouble> {
-    let (staging, segment) = (&wanted.staging, &wanted.queued.segment);
-    let attempt = wanted.queued.attempt;
-    if staging.outcome().is_some() {
-        return Err(Trouble::Dropped);
-    }
-    let fd = object_of(worker, staging, segment)?;
-    let end = segment.file_offset + segment.length;
-    let mut hash = FileHash::new();
-    let mut at = segment.file_offset;
-    for extent in &segment.extents {
-        hole(worker, wanted, &fd, at, extent.file_offset)?;
-        let mut trouble = None;
-        let read = mounted.read(extent, &mut |offset, bytes| {
-            hash.add(offset, bytes);
-            if let Err(why) = store(worker, staging, attempt, &fd, offset, bytes) {
-                trouble = Some(why);
-                return ControlFlow::Break(());
+    /// Reads one segment and hands its bytes over.
+    fn read_one(&self, mounted: &mut Mounted<'_>, wanted: &Wanted) -> Result<(), Trouble> {
+        let (staging, segment) = (&wanted.staging, &wanted.queued.segment);
+        if staging.outcome().is_some() {
+            return Err(Trouble::Dropped);
+        }
+        let fd = object_of(self.worker, staging, segment)?;
+        let taking = Arc::new(Taking::new(wanted.clone(), fd));
+        self.put(Piece::Begin(taking.clone()))?;
+        for extent in &segment.extents {
+            let mut closed = false;
+            let read = mounted.read(extent, &mut |offset, bytes| {
+                closed = self.hand_over(offset, bytes).is_err();
+                if closed || taking.given_up() || self.worker.node.archive.halted() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            match read {
+                Ok(ControlFlow::Continue(())) => {}
+                _ if closed => return Err(Trouble::Closed),
+                // Whoever gave it up has told everybody.
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(e) => return Err(Trouble::Tape(e)),
             }
-            ControlFlow::Continue(())
-        });
-        if let Some(trouble) = trouble {
-            return Err(trouble);
         }
-        let _whole = read.map_err(Trouble::Tape)?;
-        at = extent.file_offset + extent.byte_count;
+        self.put(Piece::End)
     }
-    hole(worker, wanted, &fd, at, end)?;
-    let whole = segment.file_offset == 0 && segment.length == staging.size;
-    Ok(if whole { hash.finish(staging.size) } else { None })
-}
 
-fn store(
-    worker: &Worker,
-    staging: &Arc<Staging>,
-    attempt: u32,
-    fd: &OwnedFd,
-    offset: u64,
-    bytes: &[u8],
-) -> Result<(), Trouble> {
-    if worker.node.archive.halted() {
-        return Err(Trouble::Dropped);
-    }
-    let stored = staging.store(attempt, || {
-        worker.node.disk.write_at(fd, bytes, offset)?;
-        worker.node.finish_reads(staging.arrive(offset, offset + bytes.len() as u64));
-        Ok::<_, DiskError>(())
-    });
-    stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))?;
-    worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    Ok(())
-}
-
-/// What no extent covers is a hole. It is there already in a new object; a copy tried before may have left bytes in it.
-fn hole(worker: &Worker, wanted: &Wanted, fd: &OwnedFd, start: u64, end: u64) -> Result<(), Trouble> {
-    let (staging, attempt) = (&wanted.staging, wanted.queued.attempt);
-    if start >= end {
-        return Ok(());
-    }
-    let stored = staging.store(attempt, || {
-        if attempt > 1 {
-            worker.node.disk.punch_hole(fd, start, end - start)?;
+    fn hand_over(&self, offset: u64, bytes: &[u8]) -> Result<(), Trouble> {
+        let (mut offset, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let mut buffer = self.buffers.take();
+            let room = buffer.room();
+            let n = room.len().min(rest.len());
+            room[..n].copy_from_slice(&rest[..n]);
+            buffer.fill(n);
+            self.put(Piece::Bytes(offset, buffer))?;
+            (offset, rest) = (offset + n as u64, &rest[n..]);
         }
-        worker.node.finish_reads(staging.arrive(start, end));
-        Ok::<_, DiskError>(())
-    });
-    stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))
+        Ok(())
+    }
+
+    fn put(&self, piece: Piece) -> Result<(), Trouble> {
+        self.out.send(piece).map_err(|_| Trouble::Closed)
+    }
 }
 
 /// Room in the disk tier. While files wait to be written to tape, this drive may be the one that has to make it.
@@ -220,58 +223,4 @@ fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Resu
         return Err(Trouble::Dropped);
     }
     Ok(begun)
-}
-
-/// Checks digests, syncs once, and makes the files resident.
-fn settle(
-    worker: &Worker,
-    arrived: &mut Vec<(Wanted, Option<Digest>)>,
-    failed: &mut Vec<(Wanted, TapeError)>,
-) {
-    if arrived.is_empty() {
-        return;
-    }
-    let node = &worker.node;
-    let synced = node.disk.sync_fs().map_err(|e| e.to_string());
-    // The stamps taken below tell of every change that follows them.
-    std::thread::sleep(SETTLED_AFTER);
-    for (one, digest) in arrived.drain(..) {
-        let lost = node.disk.failed_syncs() != one.staging.failed_syncs();
-        let stored = if lost { synced.clone().and(Err(LOST.to_owned())) } else { synced.clone() };
-        if let Err(why) = stored {
-            node.archive.forget_recall(&one.staging);
-            node.end_recall(&one.staging, Outcome::Failed(why));
-            continue;
-        }
-        match digest_matches(worker, &one, digest) {
-            Ok(()) => {
-                node.archive.forget_recall(&one.staging);
-                node.recall_arrived(&one.staging);
-            }
-            Err(e) => {
-                one.staging.distrust();
-                failed.push((one, e));
-            }
-        }
-    }
-}
-
-/// Versions that are not wanted any more have nothing to be compared with: recording them will be refused.
-fn digest_matches(worker: &Worker, one: &Wanted, digest: Option<Digest>) -> Result<(), TapeError> {
-    let node = &worker.node;
-    let file = node.catalog.inode(one.queued.ino).ok().and_then(|inode| inode.file);
-    let current = file.filter(|f| f.version == one.staging.version && one.staging.outcome().is_none());
-    let expected = current.and_then(|f| f.digest);
-    let Some(expected) = expected else { return Ok(()) };
-    let found = match digest {
-        Some(digest) => Some(digest),
-        None => one.staging.object().and_then(|(_, fd)| node.digest_of_object(&fd, one.staging.size)),
-    };
-    if found == Some(expected) {
-        return Ok(());
-    }
-    let (ino, copy) = (one.queued.ino, one.queued.copy);
-    let what =
-        format!("inode {ino} copy {copy}: the bytes read do not have the digest recorded at migration");
-    Err(super::trouble::damaged(&one.queued.segment.volume, what))
 }

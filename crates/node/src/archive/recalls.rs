@@ -5,7 +5,7 @@ use super::worker::Wanted;
 use super::{Archive, RecallTask, events};
 use crate::Node;
 use crate::files::{Outcome, Staging};
-use sched::{CopyPlace, RecallItem};
+use sched::{CopyChoice, CopyPlace, RecallItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use types::*;
 /// An open file goes before a bulk request.
 const PRIORITY_READER: u8 = 10;
 const PRIORITY_BULK: u8 = 5;
+/// Files for which copies are chosen in one look at drives, volumes and queues.
+const PLACED_TOGETHER: usize = 500;
 /// How long recalls without room leave the drives to writers.
 const PARKED_FOR: Duration = Duration::from_secs(2);
 
@@ -33,11 +35,12 @@ impl Archive {
         self.state.lock().parked.push((Instant::now() + PARKED_FOR, wanted));
     }
 
-    /// Nobody wants this recall any more, or its file is back. A later recall of the same file is not touched.
-    pub fn forget_recall(&self, staging: &Arc<Staging>) {
+    /// Nobody wants this recall any more, or its file is back. A later recall of the same file, or a later attempt of
+    /// this one, is not touched.
+    pub fn forget_recall(&self, wanted: &Wanted) {
         let mut state = self.state.lock();
-        if state.files.get(&staging.ino).is_some_and(|r| Arc::ptr_eq(&r.task.staging, staging)) {
-            state.unqueue(staging.ino);
+        if state.recall_of(wanted).is_some() {
+            state.unqueue(wanted.queued.ino);
         }
     }
 }
@@ -113,27 +116,29 @@ pub fn hurry(node: &Node, staging: &Arc<Staging>) {
 
 /// Queues files for the drives.
 pub fn add(node: &Node, tasks: Vec<RecallTask>) {
-    for task in tasks {
-        place(node, task, Vec::new());
+    let mut tasks = tasks.into_iter().map(|task| Unplaced { task, failed: Vec::new() }).peekable();
+    while tasks.peek().is_some() {
+        place(node, tasks.by_ref().take(PLACED_TOGETHER).collect());
     }
 }
 
 /// A segment could not be read: the file is tried from another copy, or fails with every reason named.
 pub fn failed(node: &Node, wanted: Wanted, error: &TapeError) {
-    let recall = {
-        let mut state = node.archive.state.lock();
-        state.avoid.insert(wanted.queued.segment.volume.clone());
-        if state.recall_of(&wanted).is_none() {
-            return;
-        }
-        state.unqueue(wanted.queued.ino)
-    };
-    let Some(Recall { task, failed: mut reasons, .. }) = recall else { return };
+    place(node, failed_copy(node, &wanted, error).into_iter().collect());
+}
+
+/// The file of a segment that could not be read, if it is still wanted.
+fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError) -> Option<Unplaced> {
+    let mut state = node.archive.state.lock();
+    state.avoid.insert(wanted.queued.segment.volume.clone());
+    state.recall_of(wanted)?;
+    let Recall { task, mut failed, .. } = state.unqueue(wanted.queued.ino)?;
+    drop(state);
     // A drive that fails is taken out of use, so this ends when the last one is; the copy itself may be good.
     if !matches!(error.blame, Blame::Drive | Blame::Path) || !node.archive.has_drives() {
-        reasons.push((wanted.queued.copy, error.to_string()));
+        failed.push((wanted.queued.copy, error.to_string()));
     }
-    place(node, task, reasons);
+    Some(Unplaced { task, failed })
 }
 
 /// A volume cannot be mounted: the files wanted from it are read from their other copies.
@@ -147,7 +152,9 @@ pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
         };
         of_volume.filter_map(with_staging).collect()
     };
-    waiting.into_iter().for_each(|wanted| failed(node, wanted, error));
+    for some in waiting.chunks(PLACED_TOGETHER) {
+        place(node, some.iter().filter_map(|wanted| failed_copy(node, wanted, error)).collect());
+    }
 }
 
 /// Segments that a drive gave back unread.
@@ -174,42 +181,83 @@ pub fn unpark(node: &Node) {
     unread(node, due);
 }
 
-fn place(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>) {
-    let (ino, version) = (task.staging.ino, task.staging.version);
-    if task.staging.outcome().is_some() {
+/// A file for which a copy is to be chosen, and the copies that failed.
+struct Unplaced {
+    task: RecallTask,
+    failed: Vec<(CopyNo, String)>,
+}
+
+/// It and the copies left to choose from.
+struct Placing {
+    file: Unplaced,
+    untried: Vec<CopyRecord>,
+    places: Vec<CopyPlace>,
+}
+
+/// Chooses a copy for each file and queues its segments. What the scheduler sees is gathered once for all of them.
+fn place(node: &Node, files: Vec<Unplaced>) {
+    let placing: Vec<Placing> = files.into_iter().filter_map(|file| with_copies(node, file)).collect();
+    if placing.is_empty() {
         return;
     }
-    let copies = match node.catalog.version_copies(ino, version) {
+    let choices: Vec<Option<CopyChoice>> = events::with_view(node, |view, state| {
+        let choose = |p: &Placing| {
+            sched::choose_copy(view, &p.places, &state.avoid)
+                .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()))
+        };
+        placing.iter().map(choose).collect()
+    });
+    for (Placing { file: Unplaced { task, failed }, mut untried, places }, choice) in
+        placing.into_iter().zip(choices)
+    {
+        match choice {
+            Some(choice) => {
+                let chosen = untried.swap_remove(choice.index);
+                tracing::debug!("inode {}: copy {} is read: {}", task.staging.ino, chosen.copy, choice.why);
+                queue(node, task, failed, chosen);
+            }
+            None => node.end_recall(&task.staging, Outcome::Failed(reasons(&failed, &places))),
+        }
+    }
+}
+
+/// The copies of a file that can be chosen from; None if there is nothing to choose, which is told.
+fn with_copies(node: &Node, file: Unplaced) -> Option<Placing> {
+    let staging = &file.task.staging;
+    if staging.outcome().is_some() {
+        return None;
+    }
+    let copies = match node.catalog.version_copies(staging.ino, staging.version) {
         Ok(copies) => copies,
-        Err(e) => return node.end_recall(&task.staging, Outcome::Failed(e.to_string())),
+        Err(e) => {
+            node.end_recall(staging, Outcome::Failed(e.to_string()));
+            return None;
+        }
     };
     let untried: Vec<CopyRecord> = copies
         .into_iter()
-        .filter(|c| !failed.iter().any(|(no, _)| *no == c.copy) && covers(c, task.staging.size))
+        .filter(|c| !file.failed.iter().any(|(no, _)| *no == c.copy) && covers(c, staging.size))
         .collect();
-    if task.staging.size == 0 && !untried.is_empty() {
-        return recall_empty(node, &task);
+    if staging.size == 0 && !untried.is_empty() {
+        recall_empty(node, &file.task);
+        return None;
     }
-    let places: Vec<CopyPlace> = untried
-        .iter()
-        .map(|c| CopyPlace { copy: c.copy, volumes: c.segments.iter().map(|s| s.volume.clone()).collect() })
-        .collect();
-    let choice = events::with_view(node, |view, state| {
-        sched::choose_copy(view, &places, &state.avoid)
-            .or_else(|| sched::choose_copy(view, &places, &BTreeSet::new()))
-    });
-    let Some(choice) = choice else {
-        let why = reasons(&failed, &places);
-        return node.end_recall(&task.staging, Outcome::Failed(why));
+    let place = |c: &CopyRecord| CopyPlace {
+        copy: c.copy,
+        volumes: c.segments.iter().map(|s| s.volume.clone()).collect(),
     };
-    let chosen = &untried[choice.index];
-    tracing::debug!("inode {ino}: copy {} is read: {}", chosen.copy, choice.why);
+    let places = untried.iter().map(place).collect();
+    Some(Placing { file, untried, places })
+}
+
+fn queue(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>, chosen: CopyRecord) {
+    let ino = task.staging.ino;
     let extents = chosen.segments.iter().flat_map(|s| &s.extents);
     task.staging.set_data_bytes(extents.map(|e| e.byte_count).sum());
     let attempt = task.staging.next_attempt();
     let mut state = node.archive.state.lock();
     state.unqueue(ino); // of a recall that was withdrawn
-    let queued = state.queue_segments(&task, attempt, chosen.copy, chosen.segments.clone());
+    let queued = state.queue_segments(&task, attempt, chosen.copy, chosen.segments);
     let left = queued.len();
     state.files.insert(ino, Recall { task, failed, attempt, left, queued });
 }
@@ -276,5 +324,30 @@ mod tests {
         let priority = |n| state.recalls[&volume(n)].priority();
         assert_eq!((priority(1), priority(2)), (PRIORITY_BULK, PRIORITY_READER));
         assert_eq!(state.recalls[&volume(2)].len(), 1);
+    }
+
+    #[test]
+    fn what_is_late_of_an_earlier_attempt_does_not_end_the_present_one() {
+        let (archive, _queue) = Archive::new();
+        let (staging, _) = StagingTable::default().join(Ino(1), Version(1), 10);
+        let task = RecallTask { staging: staging.clone(), since: Time::default() };
+        let recall = Recall { task, failed: Vec::new(), attempt: 2, left: 1, queued: Vec::new() };
+        archive.state.lock().files.insert(Ino(1), recall);
+        let of_attempt = |attempt| {
+            let segment = Segment {
+                volume: Barcode::from("TC0001L9"),
+                file_offset: 0,
+                length: 10,
+                extents: Vec::new(),
+                tape_dir: TapeDir(0),
+                tape_name: String::new(),
+            };
+            let queued = QueuedSegment { ino: Ino(1), copy: CopyNo(1), attempt, segment };
+            Wanted { queued, staging: staging.clone() }
+        };
+        archive.forget_recall(&of_attempt(1));
+        assert!(!archive.segment_read(&of_attempt(1)) && archive.segment_read(&of_attempt(2)));
+        archive.forget_recall(&of_attempt(2));
+        assert!(archive.state.lock().files.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, blocked, label, migrate, read};
+use super::{Event, blocked, index, label, migrate, read};
 use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use tape::{Blame, Changer, Drive, Fault, Mounted, TapeError};
 use types::*;
@@ -324,14 +325,14 @@ impl Worker {
     fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) -> bool {
         let result = match job {
             Job::Recall(wanted) => {
-                let read = read::read_segments(self, mounted, wanted);
+                let read = read::read_segments(self, mounted, &volume, wanted);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
                 self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
                 return good;
             }
             Job::Migrate(pool) => migrate::migrate(self, mounted, &volume, &pool),
-            Job::Index => migrate::write_index(self, mounted, &volume),
+            Job::Index => index::write_index(self, mounted, &volume),
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
             Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } => {
@@ -388,6 +389,19 @@ impl Worker {
         let moved = self.carry(self.element, to);
         let put = moved.is_ok().then_some((self.element, to));
         self.ended(volume, put, moved.map(|()| Done::Unmounted));
+    }
+
+    /// A thread that helps with a job.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn helper<'s, 'e: 's>(
+        &self,
+        scope: &'s Scope<'s, 'e>,
+        does: &str,
+        work: impl FnOnce() + Send + 's,
+    ) -> std::io::Result<ScopedJoinHandle<'s, ()>> {
+        Builder::new().name(format!("drive-{}-{does}", self.no)).spawn_scoped(scope, work)
     }
 
     fn pause(&self) {

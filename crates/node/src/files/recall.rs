@@ -161,6 +161,7 @@ impl Node {
         });
         let Some(outcome) = outcome.unwrap_or_else(|why| Some(Outcome::Failed(why))) else { return };
         self.objects.settle(object);
+        drop(fd);
         self.end_recall(staging, outcome);
         self.attributes_changed(ino);
     }

@@ -67,7 +67,7 @@ pub enum Wish {
     Waits,
     /// It can be answered now.
     Now(Ready),
-    /// This recall was withdrawn: look at the file again.
+    /// This recall has ended, or was withdrawn: look at the file again.
     Again(ReadDone),
 }
 
@@ -263,6 +263,10 @@ impl Staging {
             Outcome::Failed(_) => Err(FsError::Io),
             Outcome::Dropped => Ok(None),
         };
+        if outcome == Outcome::Whole {
+            // The catalogue knows it now. A descriptor that can write would keep the file from being purged.
+            s.object = None;
+        }
         s.outcome = Some(outcome);
         self.ended.notify_all();
         let waiters = std::mem::take(&mut s.waiters);
@@ -276,9 +280,8 @@ impl Staging {
         let end = offset.saturating_add(u64::from(len)).min(self.size);
         let fd = s.object.as_ref().map(|(_, fd)| fd.clone());
         let at_once = match &s.outcome {
-            Some(Outcome::Whole) => Some(Ok(fd)),
             Some(Outcome::Failed(_)) => Some(Err(FsError::Io)),
-            Some(Outcome::Dropped) => return Wish::Again(done),
+            Some(Outcome::Whole | Outcome::Dropped) => return Wish::Again(done),
             None if offset >= end => Some(Ok(None)),
             None if fd.is_some() && s.arrived.covers(offset, end) => Some(Ok(fd)),
             None if nonblock => Some(Err(FsError::WouldBlock)),
@@ -384,6 +387,11 @@ impl StagingTable {
         let at = s.waiters.iter().position(|w| w.id == id)?;
         let w = s.waiters.swap_remove(at);
         Some(Ready { source: Err(FsError::Interrupted), offset: w.offset, len: w.len, done: w.done })
+    }
+
+    /// How many recalls run.
+    pub fn len(&self) -> usize {
+        self.files.lock().len()
     }
 
     /// Every recall that runs.

@@ -1,7 +1,7 @@
 //! Migrations that users asked for: their files go into the write queues whatever their age.
 
-use super::QUEUE_LIMIT;
 use crate::Node;
+use crate::archive::Pushed;
 use crate::error::fs_error;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
 use std::collections::BTreeMap;
@@ -27,14 +27,18 @@ impl Node {
             // The queue of a pool that took no data did not take everything: from the beginning.
             self.governor.cursors.lock().clear();
         }
-        let mut queued = self.push_again(&open, now)?;
+        let mut queued = self.push_again(&open, now)?.added;
         for id in open {
-            while self.writes.movable() < QUEUE_LIMIT {
+            loop {
                 let after = self.governor.cursors.lock().get(&id).copied().unwrap_or(Ino(0));
                 let page = self.catalog.items(id, after, PAGE).map_err(fail)?;
                 let Some(&(last, ..)) = page.last() else { break };
                 let pending = page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
-                queued += self.push_files(pending.map(|(ino, ..)| ino), now)?;
+                let Pushed { added, full } = self.push_files(pending.map(|(ino, ..)| ino), now)?;
+                queued += added;
+                if full {
+                    break; // this page again when there is room
+                }
                 self.governor.cursors.lock().insert(id, last);
             }
         }
@@ -46,7 +50,7 @@ impl Node {
         self.governor.again.lock().insert(ino, crate::now().plus(AGAIN_AFTER));
     }
 
-    fn push_again(&self, open: &[RequestId], now: Time) -> Result<usize, FsError> {
+    fn push_again(&self, open: &[RequestId], now: Time) -> Result<Pushed, FsError> {
         let due: Vec<Ino> = {
             let mut again = self.governor.again.lock();
             let due = again.iter().filter(|(_, at)| **at <= now).map(|(ino, _)| *ino).collect();
@@ -66,7 +70,7 @@ impl Node {
         self.push_files(wanted.into_iter(), now)
     }
 
-    fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<usize, FsError> {
+    fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<Pushed, FsError> {
         let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
         for ino in files {
             let candidate = match self.catalog.candidate(ino) {
@@ -106,12 +110,13 @@ impl Node {
                 }
             }
         }
-        let mut queued = 0;
+        let mut all = Pushed { added: 0, full: false };
         for mut batch in batches.into_values() {
             self.leave_out_too_large(&mut batch);
-            queued += self.writes.push(&batch, true, now);
+            let Pushed { added, full } = self.writes.push(&batch, true, now);
+            (all.added, all.full) = (all.added + added, all.full | full);
         }
-        Ok(queued)
+        Ok(all)
     }
 
     /// Tells operators and migrate requests about a file that cannot be copied until somebody has mended something.

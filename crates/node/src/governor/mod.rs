@@ -4,7 +4,7 @@
 mod acts;
 
 use crate::Node;
-use crate::archive::Event;
+use crate::archive::{Event, POOL_ENOUGH};
 use crate::error::fs_error;
 use catalog::CandidateKey;
 use parking_lot::{Condvar, Mutex};
@@ -16,8 +16,6 @@ use types::{Class, ClassName, FsError, Ino, RequestId, Time};
 
 /// Looks at least this often.
 const TICK: Duration = Duration::from_millis(250);
-/// Copies that the write queues hold at most.
-const QUEUE_LIMIT: usize = 20_000;
 /// Files that cannot be moved, named in the status at most.
 const REFUSED_NOTED: usize = 100;
 /// Candidates looked at while nothing is to be migrated: the first ones tell whether any is due.
@@ -37,7 +35,7 @@ pub struct Governor {
     busy: AtomicBool,
     /// Some pool took no data at the last look.
     was_blocked: AtomicBool,
-    /// How far the migration index has been walked while some pool takes no data.
+    /// How far the migration index has been walked while some pool has enough or takes no data.
     walked: Mutex<Option<CandidateKey>>,
     /// Files that cannot be moved until somebody has mended something, and what was said of them.
     refused: Mutex<BTreeMap<Ino, String>>,
@@ -98,7 +96,7 @@ impl Node {
         let mut queued = 0;
         for mut batch in decision.migrate.iter().cloned() {
             self.leave_out_too_large(&mut batch);
-            queued += self.writes.push(&batch, decision.mode.pressure == Pressure::Hard, now);
+            queued += self.writes.push(&batch, decision.mode.pressure == Pressure::Hard, now).added;
         }
         queued += self.push_requested(now)?;
         if queued > 0 {
@@ -136,16 +134,13 @@ impl Node {
             || disk.load() >= disk.high
             || disk.purges()
             || classes.values().any(enough);
-        let mut candidates = Vec::new();
-        if self.writes.movable() < QUEUE_LIMIT / 2 {
-            let mut page =
-                self.next_candidates(if all { QUEUE_LIMIT / 2 } else { FIRST_LOOK }).map_err(fail)?;
-            if !all && !page.damaged.is_empty() {
-                page = self.next_candidates(QUEUE_LIMIT / 2).map_err(fail)?; // they must not hide those behind them
-            }
-            candidates = page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
-            page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
+        let mut page = self.next_candidates(if all { POOL_ENOUGH } else { FIRST_LOOK }).map_err(fail)?;
+        if !all && !page.damaged.is_empty() {
+            page = self.next_candidates(POOL_ENOUGH).map_err(fail)?; // they must not hide those behind them
         }
+        page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
+        let candidates: Vec<_> =
+            page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
         let page = match disk.purges() {
             true => self.catalog.purge_candidates(None, PURGE_PAGE).map_err(fail)?,
             false => catalog::Listed { found: Vec::new(), damaged: Vec::new() },
@@ -184,20 +179,29 @@ impl Node {
         Ok(policy::decide(&view, now))
     }
 
-    /// The files that are due first. Files of a pool that takes no data stay at the front of the index: then it is walked
-    /// page by page, so that those behind them have their turn.
+    /// The files that are due first, about `most` that nobody has queued, if some pool wants them. Files of a pool that has
+    /// enough or takes no data stay at the front of the index: then it is walked page by page, so that those behind them
+    /// have their turn.
     fn next_candidates(
         &self,
         most: usize,
     ) -> Result<catalog::Listed<catalog::Candidate>, catalog::CatalogError> {
         let far = Time::new(i64::MAX / 2_000_000_000, 0);
+        let sated = self.writes.sated();
         let mut walked = self.governor.walked.lock();
-        if self.writes.blocked().is_empty() {
+        if sated.is_empty() {
             *walked = None;
             return self.catalog.candidates(far, None, self.writes.len() + most);
         }
-        let page = self.catalog.candidates(far, walked.take(), QUEUE_LIMIT / 2)?;
-        let full = page.found.len() + page.damaged.len() >= QUEUE_LIMIT / 2;
+        let mut wanted = false;
+        for pool in self.catalog.pools()?.into_iter().filter(|pool| !sated.contains(&pool.name)) {
+            wanted |= self.catalog.pool_backlog(&pool.name)?.files > self.writes.queued(&pool.name) as u64;
+        }
+        if !wanted {
+            return self.catalog.candidates(far, None, 0);
+        }
+        let page = self.catalog.candidates(far, walked.take(), POOL_ENOUGH)?;
+        let full = page.found.len() + page.damaged.len() >= POOL_ENOUGH;
         *walked = page.found.last().filter(|_| full).map(|c| c.key);
         Ok(page)
     }

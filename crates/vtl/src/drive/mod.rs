@@ -90,6 +90,7 @@ impl Drive {
         let mut s = self.state.lock();
         let until = s.clock.now() + s.config.mechanics.load;
         s.medium = Some(Medium::new(cartridge, until));
+        s.pace.forget();
         self.ejected.store(false, Ordering::Release);
     }
 
@@ -155,7 +156,9 @@ impl Drive {
     /// Counters since the library was opened.
     pub(crate) fn stats(&self) -> DriveStats {
         let s = self.state.lock();
-        s.stats.clone()
+        let mut stats = s.stats.clone();
+        stats.streaming = stats.streaming.saturating_sub(s.pace.pending(s.clock.now()));
+        stats
     }
 
     /// Carries out one command.

@@ -12,11 +12,19 @@ pub(super) struct Pace {
     buffer: Duration,
     free_at: Duration,
     streaming: bool,
+    /// Something of this cartridge has been transferred.
+    begun: bool,
 }
 
 impl Pace {
     pub(super) fn new(mechanics: Mechanics, buffer_bytes: u64) -> Self {
-        Self { mechanics, buffer: mechanics.stream(buffer_bytes), free_at: Duration::ZERO, streaming: false }
+        Self {
+            mechanics,
+            buffer: mechanics.stream(buffer_bytes),
+            free_at: Duration::ZERO,
+            streaming: false,
+            begun: false,
+        }
     }
 
     fn limited(&self) -> bool {
@@ -51,6 +59,10 @@ impl Pace {
 
     /// The tape begins at `earliest` at the soonest; it stood still since it was done, if it was streaming.
     fn start(&mut self, now: Duration, earliest: Duration, stats: &mut DriveStats) {
+        let from = if self.streaming { earliest } else { now };
+        if self.begun {
+            stats.standing += from.saturating_sub(self.free_at);
+        }
         if !self.streaming {
             self.free_at = now;
         } else if self.free_at < earliest {
@@ -58,7 +70,17 @@ impl Pace {
             stats.gaps += 1;
             self.free_at = earliest;
         }
-        self.streaming = true;
+        (self.streaming, self.begun) = (true, true);
+    }
+
+    /// How long the tape has still to do with what is in the buffer.
+    pub(super) fn pending(&self, now: Duration) -> Duration {
+        if self.streaming { self.free_at.saturating_sub(now) } else { Duration::ZERO }
+    }
+
+    /// Another cartridge.
+    pub(super) fn forget(&mut self) {
+        (self.streaming, self.begun) = (false, false);
     }
 
     /// Waits until the buffer is empty.

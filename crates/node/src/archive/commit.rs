@@ -1,0 +1,148 @@
+//! Records what lies flushed on tape, on a thread of its own: meanwhile the drive streams on. Nothing that a drive wrote
+//! may be relied on before that.
+
+use super::hand::{InHand, Ticket};
+use super::trouble::ours;
+use super::worker::Worker;
+use catalog::{NewSegment, RecordOutcome, VolumeAppend};
+use crossbeam_channel::{Receiver, Sender};
+use tape::TapeError;
+use types::*;
+
+/// What the recorder is told. Each batch is announced by `Sync` when its last byte has been read from disk; the disk
+/// objects reach stable storage while the tape is being flushed.
+pub enum Order {
+    /// Sync the disk objects read so far.
+    Sync,
+    /// Record a flushed batch.
+    Record(VolumeAppend, Vec<(Ticket, NewSegment)>),
+}
+
+/// The thread of a turn that records.
+pub struct Recorder<'t> {
+    worker: &'t Worker,
+    volume: &'t Barcode,
+    hand: &'t InHand<'t>,
+    /// Syncs of the disk tier that had failed when the turn began: if there are more now, bytes may be lost that were
+    /// read in this turn, whoever was told of it.
+    failed_syncs: u64,
+}
+
+impl<'t> Recorder<'t> {
+    /// Before the first file is read.
+    pub fn new(worker: &'t Worker, volume: &'t Barcode, hand: &'t InHand<'t>) -> Self {
+        Self { worker, volume, hand, failed_syncs: worker.node.disk.failed_syncs() }
+    }
+
+    /// Records batches in order and says after each how the volume stands. After a failure nothing is recorded any more:
+    /// what follows would stand on records that the catalogue does not know.
+    pub fn run(&self, orders: &Receiver<Order>, done: &Sender<Result<Volume, TapeError>>) {
+        let mut synced = Ok(());
+        for order in orders {
+            match order {
+                Order::Sync => synced = self.sync(),
+                Order::Record(append, files) => {
+                    let recorded = synced.clone().and_then(|()| self.record(&append, files));
+                    let failed = recorded.is_err();
+                    let _ = done.send(recorded);
+                    if failed {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A copy of bytes that a power failure takes from the disk would make the file look changed.
+    fn sync(&self) -> Result<(), TapeError> {
+        let disk = &self.worker.node.disk;
+        disk.sync_fs().map_err(|e| ours(self.volume, "syncing the disk tier", e))?;
+        if disk.failed_syncs() == self.failed_syncs {
+            return Ok(());
+        }
+        let what = "a sync failed while these files were copied; look at the kernel log and at the disk";
+        Err(ours(self.volume, "syncing the disk tier", what))
+    }
+
+    fn record(&self, append: &VolumeAppend, files: Vec<(Ticket, NewSegment)>) -> Result<Volume, TapeError> {
+        let (node, name) = (&self.worker.node, self.volume);
+        let (tickets, segments): (Vec<Ticket>, Vec<NewSegment>) = files.into_iter().unzip();
+        let outcomes = node.catalog.record_copies(append, &segments);
+        let outcomes = outcomes.map_err(|e| ours(name, "recording copies", e))?;
+        for ((ticket, segment), outcome) in tickets.into_iter().zip(&segments).zip(outcomes) {
+            match outcome {
+                // Stays in hand until the turn ends: the rest goes to another volume.
+                RecordOutcome::Partial => {}
+                RecordOutcome::Counted => {
+                    self.hand.finish(ticket);
+                    node.finish_migrated(segment.ino);
+                }
+                RecordOutcome::Damaged { why } => {
+                    self.hand.hold(ticket, true, append.now);
+                    node.cannot_migrate(segment.ino, why);
+                }
+                RecordOutcome::Stale { why } => {
+                    tracing::info!("volume {name}: the copy of inode {} is dead already: {why}", segment.ino);
+                    self.hand.hold(ticket, true, append.now);
+                    node.finish_migrated(segment.ino);
+                    node.migrate_again(segment.ino);
+                }
+            }
+        }
+        node.governor.wake();
+        super::migrate::volume(self.worker, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WriteQueue;
+    use super::super::testing::Rig;
+    use super::*;
+    use crossbeam_channel::unbounded;
+
+    #[test]
+    fn after_a_failure_nothing_is_recorded_and_everything_goes_back() {
+        let (rig, queue, pool) = (Rig::new(), WriteQueue::default(), PoolName("p".into()));
+        let items = [rig.put("a", 10), rig.put("b", 10)];
+        queue.push(&Rig::batch(&pool, &items), false, crate::now());
+        let volume = Barcode::from("NOSUCHL9");
+        let hand = InHand::new(&queue, &pool);
+        let (orders, given) = unbounded();
+        for block in [10, 20] {
+            let (ticket, item) = hand.pop().unwrap();
+            let append = VolumeAppend {
+                volume: volume.clone(),
+                append_block: block,
+                next_uid: 2,
+                vcr: 1,
+                now: crate::now(),
+            };
+            let segment = NewSegment {
+                ino: item.ino,
+                version: item.version,
+                copy: item.copy,
+                file_offset: 0,
+                length: 10,
+                extents: Vec::new(),
+                size: 10,
+                digest: None,
+                uid: 1,
+            };
+            orders.send(Order::Sync).unwrap();
+            orders.send(Order::Record(append, vec![(ticket, segment)])).unwrap();
+        }
+        drop(orders);
+        let (done, answers) = unbounded();
+        Recorder::new(&rig.worker, &volume, &hand).run(&given, &done);
+        drop(done);
+        let answers: Vec<_> = answers.iter().collect();
+        assert!(
+            matches!(&answers[..], [Err(e)] if e.to_string().contains("recording copies")),
+            "{answers:?}"
+        );
+        drop(hand);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(&pool)).collect();
+        assert_eq!(order, items);
+    }
+}

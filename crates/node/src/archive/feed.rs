@@ -1,0 +1,396 @@
+//! Reads the files of a pool's backlog ahead of the drive, as one stream of bytes and of what they are. Files follow each
+//! other without gaps, as they lie on tape; after a flush the stream goes on in a fresh buffer, because a record begins
+//! there.
+
+use super::buffers::{Buffer, Buffers};
+use super::bytes::FileHash;
+use super::hand::{InHand, Ticket};
+use super::source::{Origin, Skip, Source};
+use super::worker::Worker;
+use crossbeam_channel::Sender;
+use policy::MigrateItem;
+use std::ops::Range;
+use types::{Digest, Ino};
+
+/// Next in the stream.
+pub enum Fed {
+    /// Bytes, and what begins and ends in them.
+    Chunk(Chunk),
+    /// Flush and record everything so far.
+    Commit,
+    /// Nothing follows; the reason if it is that the volume takes no more.
+    End(Option<&'static str>),
+}
+
+/// A piece of the stream.
+pub struct Chunk {
+    /// Position of its first byte in the stream.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: Buffer,
+    /// What they are, with positions in the stream, in order.
+    pub parts: Vec<(u64, Part)>,
+}
+
+/// What is at a position of the stream.
+pub enum Part {
+    /// A file begins.
+    Begin(Box<NewFile>),
+    /// Bytes of it, which may go on in later chunks.
+    Bytes {
+        /// Offset of the first in the file.
+        file_offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// It is whole and was not changed meanwhile.
+    End(Option<Digest>),
+    /// It cannot be used: its bytes are lost space.
+    Lost,
+}
+
+/// A file in the stream.
+pub struct NewFile {
+    /// To settle it by.
+    pub ticket: Ticket,
+    /// Which copy of what.
+    pub item: MigrateItem,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Where in the file this segment begins.
+    pub from: u64,
+}
+
+/// How much goes into one volume and between two flushes.
+pub struct Limits {
+    /// Files that the volume still takes ...
+    pub files: u64,
+    /// ... and bytes of data.
+    pub bytes: u64,
+    /// Bytes of a batch.
+    pub flush_bytes: u64,
+    /// Files of a batch.
+    pub flush_files: u32,
+}
+
+/// Why reading ends.
+enum Stop {
+    /// This file only.
+    Skip(Skip),
+    /// The drive takes no more.
+    Closed,
+}
+
+impl From<Skip> for Stop {
+    fn from(why: Skip) -> Self {
+        Self::Skip(why)
+    }
+}
+
+/// Reads files until the backlog is empty, a limit is reached, or nobody listens any more.
+pub struct Feeder<'t> {
+    worker: &'t Worker,
+    hand: &'t InHand<'t>,
+    buffers: &'t Buffers,
+    out: Sender<Fed>,
+    limits: Limits,
+    /// What is not yet sent, and where in the stream it begins.
+    buffer: Buffer,
+    base: u64,
+    parts: Vec<(u64, Part)>,
+    /// Chunks sent.
+    sent: u64,
+    batch_files: u32,
+    batch_begun: u64,
+}
+
+/// A place in the stream to which it can be taken back until the next chunk is sent.
+struct Mark {
+    at: u64,
+    parts: usize,
+    sent: u64,
+}
+
+impl<'t> Feeder<'t> {
+    /// At the beginning of a stream.
+    pub fn new(
+        worker: &'t Worker,
+        hand: &'t InHand<'t>,
+        buffers: &'t Buffers,
+        out: Sender<Fed>,
+        limits: Limits,
+    ) -> Self {
+        let buffer = buffers.take();
+        Self {
+            worker,
+            hand,
+            buffers,
+            out,
+            limits,
+            buffer,
+            base: 0,
+            parts: Vec::new(),
+            sent: 0,
+            batch_files: 0,
+            batch_begun: 0,
+        }
+    }
+
+    /// Does it all.
+    pub fn run(mut self) {
+        // Closed: the drive has ended its turn and says why itself.
+        let _ = self.feed();
+    }
+
+    fn feed(&mut self) -> Result<(), Stop> {
+        let why = loop {
+            if self.worker.node.archive.halted() {
+                break None;
+            }
+            if self.limits.files == 0 {
+                break Some("it holds as many files as tape.max_files_per_volume allows");
+            }
+            let Some((ticket, item)) = self.hand.pop() else { break None };
+            let begun = Mark { at: self.at(), parts: self.parts.len(), sent: self.sent };
+            match self.file(ticket, item) {
+                Ok(()) => {
+                    self.limits.files -= 1;
+                    self.batch_files += 1;
+                }
+                Err(Stop::Skip(why)) => {
+                    let wasteful = self.take_back(&begun);
+                    self.hand.hold(ticket, wasteful, crate::now());
+                    self.skipped(item.ino, why);
+                }
+                Err(Stop::Closed) => return Err(Stop::Closed),
+            }
+            if self.at() - self.batch_begun >= self.limits.flush_bytes
+                || self.batch_files >= self.limits.flush_files
+            {
+                self.put_chunk()?;
+                self.put(Fed::Commit)?;
+                (self.batch_files, self.batch_begun) = (0, self.at());
+            }
+        };
+        self.put_chunk()?;
+        self.put(Fed::Commit)?;
+        self.put(Fed::End(why))
+    }
+
+    fn skipped(&self, ino: Ino, why: Skip) {
+        let node = &self.worker.node;
+        match why {
+            Skip::Later(why) => {
+                tracing::debug!("inode {ino} is not migrated now: {why}");
+                node.finish_migrated(ino);
+                node.migrate_again(ino);
+            }
+            Skip::Never(why) => node.cannot_migrate(ino, why),
+        }
+    }
+
+    /// Length of the stream so far.
+    fn at(&self) -> u64 {
+        self.base + self.buffer.filled().len() as u64
+    }
+
+    /// Forgets a file that failed; true if some of it is on its way to the drive, where it takes space in vain.
+    fn take_back(&mut self, begun: &Mark) -> bool {
+        if self.sent == begun.sent {
+            self.buffer.truncate((begun.at - self.base) as usize);
+            self.parts.truncate(begun.parts);
+            return false;
+        }
+        self.parts.push((self.at(), Part::Lost));
+        self.at() > begun.at
+    }
+
+    fn file(&mut self, ticket: Ticket, item: MigrateItem) -> Result<(), Stop> {
+        let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
+        if source.size().saturating_sub(source.from) > self.limits.bytes.saturating_sub(self.at())
+            && let Some(why) = node.does_not_fit(self.hand.pool(), &item)
+        {
+            return Err(Skip::Never(why).into());
+        }
+        if node.writes.was_wasteful(&item) {
+            // Look at all that is needed before it costs more space in vain.
+            node.catalog.path_of(item.ino).map_err(Skip::from)?;
+            source.verify(self.worker, item.ino)?;
+        }
+        let file = NewFile { ticket, item, origin: source.origin, from: source.from };
+        self.parts.push((self.at(), Part::Begin(Box::new(file))));
+        let mut hash = FileHash::new();
+        for range in self.worker.node.disk.data_ranges(&source.fd, source.size()) {
+            self.range(&source, &mut hash, range.map_err(Skip::from)?)?;
+        }
+        source.unchanged(self.worker, item.ino)?;
+        let digest = hash.finish(source.size());
+        source.expect(item.ino, digest)?;
+        self.parts.push((self.at(), Part::End(digest)));
+        Ok(())
+    }
+
+    /// Hashes a range of data and puts what lies behind `source.from` into the stream.
+    fn range(&mut self, source: &Source, hash: &mut FileHash, range: Range<u64>) -> Result<(), Stop> {
+        let wanted = range.start.max(source.from)..range.end;
+        if !wanted.is_empty() {
+            let (file_offset, length) = (wanted.start, wanted.end - wanted.start);
+            self.parts.push((self.at(), Part::Bytes { file_offset, length }));
+        }
+        let mut offset = range.start;
+        while offset < range.end {
+            let skips = offset < source.from;
+            let end = if skips { range.end.min(source.from) } else { range.end };
+            if self.buffer.room().is_empty() {
+                self.put_chunk()?;
+            }
+            let room = self.buffer.room();
+            let want = room.len().min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            let got = source.read(self.worker, hash, &mut room[..want], offset)?;
+            if !skips {
+                self.buffer.fill(got);
+            }
+            offset += got as u64;
+        }
+        Ok(())
+    }
+
+    fn put_chunk(&mut self) -> Result<(), Stop> {
+        if self.buffer.filled().is_empty() && self.parts.is_empty() {
+            return Ok(());
+        }
+        let at = self.base;
+        self.base = self.at();
+        self.sent += 1;
+        let parts = std::mem::take(&mut self.parts);
+        let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());
+        self.put(Fed::Chunk(Chunk { at, bytes, parts }))
+    }
+
+    fn put(&self, fed: Fed) -> Result<(), Stop> {
+        self.out.send(fed).map_err(|_| Stop::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WriteQueue;
+    use super::super::testing::Rig;
+    use super::*;
+    use crossbeam_channel::{Receiver, unbounded};
+    use types::PoolName;
+
+    const MIB: u64 = 1 << 20;
+
+    fn words(fed: &Fed) -> Vec<&'static str> {
+        let word = |(_, part): &(u64, Part)| match part {
+            Part::Begin(_) => "begin",
+            Part::Bytes { .. } => "bytes",
+            Part::End(_) => "end",
+            Part::Lost => "lost",
+        };
+        match fed {
+            Fed::Chunk(chunk) => chunk.parts.iter().map(word).collect(),
+            Fed::Commit => vec!["commit"],
+            Fed::End(_) => vec!["stop"],
+        }
+    }
+
+    /// Feeds a file of 8 MiB and a small one through three buffers of 1 MiB, and calls `meanwhile` when the first of them
+    /// is full; returns what was fed.
+    fn feed(rig: &Rig, queue: &WriteQueue, meanwhile: impl FnOnce(&Rig, MigrateItem)) -> Vec<&'static str> {
+        let pool = PoolName("p".into());
+        let items = [rig.put("large", 8 * MIB), rig.put("small", 1000)];
+        queue.push(&Rig::batch(&pool, &items), false, crate::now());
+        let hand = InHand::new(queue, &pool);
+        let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
+        let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
+        let (out, fed): (_, Receiver<Fed>) = unbounded();
+        std::thread::scope(|scope| {
+            let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
+            scope.spawn(move || feeder.run());
+            let first = fed.recv().unwrap();
+            meanwhile(rig, items[0]);
+            let mut all = words(&first);
+            drop(first);
+            fed.iter().for_each(|fed| all.extend(words(&fed)));
+            all
+        })
+    }
+
+    #[test]
+    fn files_follow_each_other() {
+        let (rig, queue) = (Rig::new(), WriteQueue::default());
+        let all = feed(&rig, &queue, |_, _| {});
+        assert_eq!(all, ["begin", "bytes", "end", "begin", "bytes", "end", "commit", "stop"]);
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_lost_and_left_alone_and_the_next_is_fed() {
+        let changes: [fn(&Rig, MigrateItem); 2] =
+            [|rig, item| rig.overwrite(item.ino, 5), |rig, item| rig.cut(item.ino, 100)];
+        for change in changes {
+            let (rig, queue) = (Rig::new(), WriteQueue::default());
+            let mut large = None;
+            let all = feed(&rig, &queue, |rig, item| {
+                change(rig, item);
+                large = Some(item);
+            });
+            assert_eq!(all, ["begin", "bytes", "lost", "begin", "bytes", "end", "commit", "stop"]);
+            assert!(queue.was_wasteful(&large.unwrap()));
+        }
+    }
+
+    #[test]
+    fn when_the_node_stops_nothing_more_is_read() {
+        let (rig, queue) = (Rig::new(), WriteQueue::default());
+        let all = feed(&rig, &queue, |rig, _| rig.worker.node.archive.halt());
+        assert_eq!(all, ["begin", "bytes", "lost", "commit", "stop"]);
+        let left = queue.pop(&PoolName("p".into())).unwrap();
+        assert_eq!(left.size, 1000, "it was in hand or in the queue");
+    }
+
+    #[test]
+    fn when_the_drive_ends_its_turn_everything_read_ahead_goes_back_in_order() {
+        let (rig, queue, pool) = (Rig::new(), WriteQueue::default(), PoolName("p".into()));
+        let items = [rig.put("a", 1000), rig.put("b", 8 * MIB), rig.put("c", 10)];
+        queue.push(&Rig::batch(&pool, &items), false, crate::now());
+        {
+            let hand = InHand::new(&queue, &pool);
+            let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
+            let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
+            let (out, fed) = unbounded();
+            std::thread::scope(|scope| {
+                let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
+                let thread = scope.spawn(move || feeder.run());
+                let first = fed.recv().unwrap();
+                assert_eq!(words(&first), ["begin", "bytes", "end", "begin", "bytes"]);
+                drop((first, fed));
+                thread.join().unwrap();
+            });
+            assert!(queue.makes_progress(), "they are in flight");
+        }
+        let order: Vec<MigrateItem> = std::iter::from_fn(|| queue.pop(&pool)).collect();
+        assert_eq!(order, items);
+    }
+
+    #[test]
+    fn a_file_that_fails_before_its_bytes_are_sent_takes_no_place() {
+        let (rig, queue, pool) = (Rig::new(), WriteQueue::default(), PoolName("p".into()));
+        let hand = InHand::new(&queue, &pool);
+        let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
+        let (out, _fed) = unbounded();
+        let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
+        let mut feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
+        feeder.buffer.fill(10);
+        let begun = Mark { at: feeder.at(), parts: 0, sent: feeder.sent };
+        feeder.parts.push((10, Part::Bytes { file_offset: 0, length: 20 }));
+        feeder.buffer.fill(20);
+        assert!(!feeder.take_back(&begun));
+        assert_eq!((feeder.at(), feeder.parts.len()), (10, 0));
+        feeder.buffer.fill(20);
+        assert!(feeder.put_chunk().is_ok());
+        assert!(feeder.take_back(&begun), "sent: it is lost space");
+        assert!(matches!(feeder.parts[..], [(30, Part::Lost)]));
+    }
+}

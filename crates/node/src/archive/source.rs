@@ -1,0 +1,216 @@
+//! A disk object that is to be copied to tape: unchanged since it was sealed, and read by nobody who might change it.
+
+use super::bytes::FileHash;
+use super::worker::Worker;
+use policy::MigrateItem;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use types::*;
+
+/// Read from disk and hashed in pieces of this size (bytes): small enough to be in the processor's cache still when hashed.
+pub const PIECE: usize = 256 << 10;
+/// A file this young could change again within the resolution of its times.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
+
+/// Why a file is not copied now.
+pub enum Skip {
+    /// It is being written, changed, or gone: look again later.
+    Later(String),
+    /// It cannot be copied until somebody has mended something.
+    Never(String),
+}
+
+impl From<disk::DiskError> for Skip {
+    fn from(e: disk::DiskError) -> Self {
+        Self::Later(e.to_string())
+    }
+}
+
+impl From<catalog::CatalogError> for Skip {
+    fn from(e: catalog::CatalogError) -> Self {
+        if e.is_damage() { Self::Never(e.to_string()) } else { Self::Later(e.to_string()) }
+    }
+}
+
+fn later<T>(why: &str) -> Result<T, Skip> {
+    Err(Skip::Later(why.to_owned()))
+}
+
+/// The node stops: nothing more is read.
+pub fn halted(worker: &Worker) -> Result<(), Skip> {
+    if worker.node.archive.halted() { later("the node stops") } else { Ok(()) }
+}
+
+/// An open object.
+pub struct Source {
+    /// To read from.
+    pub fd: OwnedFd,
+    /// What was open when reading began.
+    pub origin: Origin,
+    /// Where this copy continues whose first segments lie on other volumes already.
+    pub from: u64,
+    /// Digest recorded for this version.
+    known: Option<Digest>,
+}
+
+/// Which object in which state.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// Object.
+    pub object: ObjectId,
+    /// Its stamp.
+    pub stamp: ObjectStamp,
+}
+
+impl Source {
+    /// Opens what is to be copied.
+    pub fn open(worker: &Worker, item: &MigrateItem) -> Result<Self, Skip> {
+        let node = &worker.node;
+        let inode = node.catalog.inode(item.ino)?;
+        let Some(file) = inode.file.as_ref() else { return later("it is not a regular file") };
+        if file.version != item.version || file.copies.contains(&item.copy) {
+            return later("it has another version by now, or this copy already");
+        }
+        let Some(object) = file.object else { return later("it is offline") };
+        if node.is_being_written(item.ino) {
+            return later("it is open for writing");
+        }
+        let fd = node.disk.open_object(object, false).map_err(|e| match &e {
+            disk::DiskError::Missing { .. } if node.object_lost(item.ino, object, &e).is_err() => {
+                Skip::Never(e.to_string())
+            }
+            _ => e.into(),
+        })?;
+        let stamp = node.disk.stamp(&fd)?;
+        if crate::Node::changed(file.stamp.as_ref(), &stamp) {
+            node.observe_closed(item.ino, object);
+            return later("its content changed without the catalogue knowing");
+        }
+        let source = Self { fd, origin: Origin { object, stamp }, from: 0, known: file.digest };
+        source.settled(worker)?;
+        Ok(Self { from: continues_at(worker, item)?, ..source })
+    }
+
+    fn settled(&self, worker: &Worker) -> Result<(), Skip> {
+        let (disk, stamp, now) = (&worker.node.disk, self.origin.stamp, crate::now());
+        // A change time ahead of the clock was set before somebody turned the clock back.
+        if stamp.ctime <= now && now.since(stamp.ctime) < SETTLED_AFTER {
+            std::thread::sleep(SETTLED_AFTER);
+            if disk.stamp(&self.fd)? != stamp {
+                return later("it changed a moment ago");
+            }
+        }
+        // Somebody has it open for reading (the descriptor can write), or has it mapped for writing. Storing into a page
+        // that is dirty already changes no time; after this sync every store does.
+        if disk.has_writer(&self.fd)? {
+            disk.sync(&self.fd)?;
+            if disk.stamp(&self.fd)? != stamp {
+                return later("it changes right now");
+            }
+        }
+        Ok(())
+    }
+
+    /// Its length (bytes).
+    pub fn size(&self) -> u64 {
+        self.origin.stamp.size
+    }
+
+    /// Fails if anything may have changed since it was opened: what was read then is not a copy of anything.
+    pub fn unchanged(&self, worker: &Worker, ino: Ino) -> Result<(), Skip> {
+        let same = worker.node.disk.stamp(&self.fd)? == self.origin.stamp;
+        if same && !worker.node.is_being_written(ino) {
+            return Ok(());
+        }
+        later("it changed while it was read; that copy does not count")
+    }
+
+    /// Reads a piece and hashes it while it is in the cache; says how many bytes, never 0.
+    pub fn read(
+        &self,
+        worker: &Worker,
+        hash: &mut FileHash,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Skip> {
+        halted(worker)?;
+        let want = buf.len().min(PIECE);
+        let got = worker.node.disk.read_at(&self.fd, &mut buf[..want], offset)?;
+        if got == 0 {
+            return later("it became shorter while it was read");
+        }
+        hash.add(offset, &buf[..got]);
+        Ok(got)
+    }
+
+    /// Refuses bytes that are not those of the version.
+    pub fn expect(&self, ino: Ino, found: Option<Digest>) -> Result<(), Skip> {
+        if self.known.is_none() || self.known == found {
+            return Ok(());
+        }
+        let text = format!(
+            "inode {ino}: the disk object does not have the digest recorded for this version; it is not copied to tape \
+             and not purged: run `thermo check --deep`"
+        );
+        tracing::error!("{text}");
+        Err(Skip::Later(text))
+    }
+
+    /// Reads all of it through and compares it with the recorded digest.
+    pub fn verify(&self, worker: &Worker, ino: Ino) -> Result<(), Skip> {
+        let mut hash = FileHash::new();
+        let mut buf = vec![0; PIECE];
+        for range in worker.node.disk.data_ranges(&self.fd, self.size()) {
+            let range = range?;
+            let mut at = range.start;
+            while at < range.end {
+                let want = buf.len().min((range.end - at) as usize);
+                at += self.read(worker, &mut hash, &mut buf[..want], at)? as u64;
+            }
+        }
+        self.expect(ino, hash.finish(self.size()))
+    }
+}
+
+impl Origin {
+    /// Whether the object is still what was read.
+    pub fn unchanged(&self, worker: &Worker, ino: Ino) -> bool {
+        let disk = &worker.node.disk;
+        let now = disk.open_object(self.object, false).and_then(|fd| disk.stamp(&fd));
+        now.is_ok_and(|stamp| stamp == self.stamp) && !worker.node.is_being_written(ino)
+    }
+}
+
+fn continues_at(worker: &Worker, item: &MigrateItem) -> Result<u64, Skip> {
+    let known = worker.node.catalog.version_copies(item.ino, item.version)?;
+    let copy = known.iter().find(|c| c.copy == item.copy);
+    Ok(copy.and_then(|c| c.segments.last()).map_or(0, |s| s.file_offset + s.length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Rig;
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_not_what_was_recorded_is_not_copied() {
+        let rig = Rig::new();
+        let item = rig.put("f", 1_000_000);
+        let Ok(mut source) = Source::open(&rig.worker, &item) else { panic!("it can be copied") };
+        let mut hash = FileHash::new();
+        hash.add(0, &vec![7; 1_000_000]);
+        source.known = hash.finish(1_000_000);
+        assert!(source.known.is_some() && source.verify(&rig.worker, item.ino).is_ok());
+        // A byte decays on disk and no time changes: only the digest tells.
+        source.known = Some(Digest([1; 32]));
+        let Err(Skip::Later(why)) = source.verify(&rig.worker, item.ino) else {
+            panic!("it was not noticed")
+        };
+        assert!(why.contains("does not have the digest recorded"), "{why}");
+        assert!(source.unchanged(&rig.worker, item.ino).is_ok());
+        rig.overwrite(item.ino, 3);
+        assert!(source.unchanged(&rig.worker, item.ino).is_err());
+        assert!(!source.origin.unchanged(&rig.worker, item.ino));
+        assert!(Source::open(&rig.worker, &item).is_err(), "the catalogue knows another stamp");
+    }
+}

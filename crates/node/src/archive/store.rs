@@ -1,0 +1,198 @@
+//! Stores what a drive reads: hashes it, writes it to disk objects, and wakes the readers that wait for it.
+
+use super::buffers::Buffer;
+use super::bytes::FileHash;
+use super::worker::{Wanted, Worker};
+use crate::files::Outcome;
+use crossbeam_channel::{Receiver, Sender};
+use disk::DiskError;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use types::*;
+
+/// Recalled files are made resident together: one sync of the file system serves all of them.
+const SETTLE_FILES: usize = 500;
+const SETTLE_BYTES: u64 = 1 << 30;
+
+/// Files that have arrived, each with the digest of its bytes if it came in one segment.
+pub type Arrived = Vec<(Wanted, Option<Digest>)>;
+
+/// What a drive read.
+pub enum Piece {
+    /// A segment begins; the one before that was not ended is not whole.
+    Begin(Arc<Taking>),
+    /// Bytes of it at this offset of the file.
+    Bytes(u64, Buffer),
+    /// It is whole.
+    End,
+}
+
+/// A segment that is being read.
+pub struct Taking {
+    wanted: Wanted,
+    fd: Arc<OwnedFd>,
+    given_up: AtomicBool,
+}
+
+impl Taking {
+    /// A segment and the object that it goes to.
+    pub fn new(wanted: Wanted, fd: Arc<OwnedFd>) -> Self {
+        Self { wanted, fd, given_up: AtomicBool::new(false) }
+    }
+
+    /// Nothing more of it is stored; whoever waits for it has been told.
+    pub fn given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+}
+
+/// Why bytes are not stored.
+enum Trouble {
+    /// Nobody wants them any more.
+    Dropped,
+    /// The disk failed; another copy would not help.
+    Disk(String),
+}
+
+/// A segment on its way to disk.
+struct Storing {
+    taking: Arc<Taking>,
+    hash: FileHash,
+    /// Offset in the file up to which it is stored.
+    at: u64,
+}
+
+/// The thread that stores.
+pub struct Storer<'t> {
+    worker: &'t Worker,
+    whole: Sender<Arrived>,
+    arrived: Arrived,
+    arrived_bytes: u64,
+}
+
+impl<'t> Storer<'t> {
+    /// Sends whole files to `whole`.
+    pub fn new(worker: &'t Worker, whole: Sender<Arrived>) -> Self {
+        Self { worker, whole, arrived: Vec::new(), arrived_bytes: 0 }
+    }
+
+    /// Stores until the drive is done.
+    pub fn run(mut self, pieces: &Receiver<Piece>) {
+        let mut current: Option<Storing> = None;
+        for piece in pieces {
+            let Some(storing) = &mut current else {
+                if let Piece::Begin(taking) = piece {
+                    current = Some(Storing::new(taking));
+                }
+                continue;
+            };
+            let stored = match piece {
+                Piece::Begin(taking) => {
+                    *storing = Storing::new(taking);
+                    continue;
+                }
+                Piece::Bytes(offset, buffer) => {
+                    storing.bytes(self.worker, offset, buffer.filled()).map(|()| false)
+                }
+                Piece::End => storing.end(self.worker).map(|()| true),
+            };
+            match stored {
+                Ok(false) => {}
+                Ok(true) => self.ended(current.take()),
+                Err(trouble) => {
+                    self.give_up(&storing.taking, trouble);
+                    current = None;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn ended(&mut self, storing: Option<Storing>) {
+        let Some(Storing { taking, hash, .. }) = storing else { return };
+        let one = &taking.wanted;
+        let (segment, size) = (&one.queued.segment, one.staging.size);
+        let whole = segment.file_offset == 0 && segment.length == size;
+        let digest = if whole { hash.finish(size) } else { None };
+        if self.worker.node.archive.segment_read(one) {
+            self.arrived_bytes += size;
+            self.arrived.push((one.clone(), digest));
+        }
+        if self.arrived.len() >= SETTLE_FILES || self.arrived_bytes >= SETTLE_BYTES {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        self.arrived_bytes = 0;
+        if !self.arrived.is_empty() {
+            // It ends by a defect only, which then ends the drive's turn.
+            let _ = self.whole.send(std::mem::take(&mut self.arrived));
+        }
+    }
+
+    fn give_up(&self, taking: &Taking, trouble: Trouble) {
+        taking.given_up.store(true, Ordering::Relaxed);
+        let (node, staging) = (&self.worker.node, &taking.wanted.staging);
+        node.archive.forget_recall(&taking.wanted);
+        if let Trouble::Disk(why) = trouble {
+            node.end_recall(staging, Outcome::Failed(why));
+        }
+    }
+}
+
+impl Storing {
+    fn new(taking: Arc<Taking>) -> Self {
+        let at = taking.wanted.queued.segment.file_offset;
+        Self { taking, hash: FileHash::new(), at }
+    }
+
+    fn bytes(&mut self, worker: &Worker, offset: u64, bytes: &[u8]) -> Result<(), Trouble> {
+        self.hole(worker, offset)?;
+        let end = offset + bytes.len() as u64;
+        let (staging, fd) = (&self.taking.wanted.staging, &self.taking.fd);
+        self.store(worker, || {
+            worker.node.disk.write_at(fd, bytes, offset)?;
+            worker.node.finish_reads(staging.arrive(offset, end));
+            Ok(())
+        })?;
+        worker.progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        // After those who wait for the bytes have been told.
+        self.hash.add(offset, bytes);
+        self.at = end;
+        Ok(())
+    }
+
+    fn end(&mut self, worker: &Worker) -> Result<(), Trouble> {
+        let segment = &self.taking.wanted.queued.segment;
+        self.hole(worker, segment.file_offset + segment.length)
+    }
+
+    /// What no extent covers is a hole. It is there already in a new object; a copy tried before may have left bytes in it.
+    fn hole(&mut self, worker: &Worker, end: u64) -> Result<(), Trouble> {
+        let start = self.at;
+        if start >= end {
+            return Ok(());
+        }
+        let Wanted { staging, queued } = &self.taking.wanted;
+        self.store(worker, || {
+            if queued.attempt > 1 {
+                worker.node.disk.punch_hole(&self.taking.fd, start, end - start)?;
+            }
+            worker.node.finish_reads(staging.arrive(start, end));
+            Ok(())
+        })?;
+        self.at = end;
+        Ok(())
+    }
+
+    fn store(&self, worker: &Worker, store: impl FnOnce() -> Result<(), DiskError>) -> Result<(), Trouble> {
+        if worker.node.archive.halted() {
+            return Err(Trouble::Dropped);
+        }
+        let Wanted { staging, queued } = &self.taking.wanted;
+        let stored = staging.store(queued.attempt, store);
+        stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))
+    }
+}

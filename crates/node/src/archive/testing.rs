@@ -1,0 +1,84 @@
+//! A node without cartridges, and a worker of a drive that is not there, for tests of the steps between disk and tape.
+
+use super::worker::{Progress, Worker};
+use crate::{Config, Node, Size};
+use parking_lot::Mutex;
+use policy::{MigrateBatch, MigrateItem, MigrateWhy};
+use std::sync::Arc;
+use tape::Changer;
+use types::api::{FileApi, OpenFlags};
+use types::*;
+
+/// See the module.
+pub struct Rig {
+    /// Of drive 0.
+    pub worker: Worker,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// Three buffers of 1 MiB.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.library.cartridges = 0;
+        config.tape.buffers = Size(0);
+        let node = Node::start(config).unwrap();
+        let robot = Changer::open(Box::new(node.library.changer()), Box::new(std::thread::sleep)).unwrap();
+        let robot = Arc::new(Mutex::new(robot));
+        Self { worker: Worker::new(node, DriveNo(0), 0, robot, Arc::new(Progress::default())), _dir: dir }
+    }
+
+    /// What the node was started with.
+    pub fn config(&self) -> Config {
+        self.worker.node.config.clone()
+    }
+
+    /// A closed file of so many bytes, to be copied.
+    pub fn put(&self, name: &str, size: u64) -> MigrateItem {
+        let node = &self.worker.node;
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = node.create(&Cx::admin(crate::now()), Ino::ROOT, name.as_bytes(), 0o644, flags).unwrap();
+        let data = vec![7; size as usize];
+        let mut at = 0;
+        while at < data.len() {
+            at += node.write(opened.handle, at as u64, &data[at..]).unwrap() as usize;
+        }
+        node.release(opened.handle);
+        let inode = node.catalog.inode(opened.attr.ino).unwrap();
+        let version = inode.file.unwrap().version;
+        MigrateItem { ino: opened.attr.ino, version, copy: CopyNo(1), size, due: Time::default() }
+    }
+
+    fn object(&self, ino: Ino) -> std::os::fd::OwnedFd {
+        let file = self.worker.node.catalog.inode(ino).unwrap().file.unwrap();
+        self.worker.node.disk.open_object(file.object.unwrap(), true).unwrap()
+    }
+
+    /// Changes a byte behind the node's back, as a program does that the kernel lets write.
+    pub fn overwrite(&self, ino: Ino, at: u64) {
+        self.worker.node.disk.write_at(self.object(ino), b"x", at).unwrap();
+    }
+
+    /// Makes the object shorter behind the node's back.
+    pub fn cut(&self, ino: Ino, size: u64) {
+        self.worker.node.disk.set_len(self.object(ino), size).unwrap();
+    }
+
+    /// For a write queue.
+    pub fn batch(pool: &PoolName, items: &[MigrateItem]) -> MigrateBatch {
+        MigrateBatch {
+            class: ClassName("default".into()),
+            pool: pool.clone(),
+            items: items.to_vec(),
+            bytes: 0,
+            why: MigrateWhy::Age,
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.worker.node.stop(false);
+    }
+}
