@@ -100,7 +100,7 @@ impl<'a> View<'a> {
                 attr.ctime = attr.ctime.max(changed);
             }
         }
-        let Some(f) = &rec.file else { return Ok(Inode { attr, file: None }) };
+        let Some(f) = &rec.file else { return Ok(Inode { attr, file: None, observed: None }) };
         let file = FileState {
             version: f.version,
             object: f.object,
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
             copies: (1..=crate::rec::MAX_COPIES).filter(|n| f.has_copy(*n)).map(CopyNo).collect(),
             pinned: f.pinned,
         };
-        Ok(Inode { attr, file: Some(file) })
+        Ok(Inode { attr, file: Some(file), observed: f.object.and(f.stamp) })
     }
 }
 

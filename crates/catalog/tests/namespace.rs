@@ -328,3 +328,23 @@ fn a_reopened_catalogue_goes_on_with_new_numbers() {
     assert_eq!(c.inode(R).expect("root").attr.btime, t(1));
     assert!(catalog::check::verify(&c).is_empty());
 }
+
+/// A mount has its callers checked by the kernel, which knows all their groups but does not tell.
+#[test]
+fn callers_who_were_checked_are_not_checked_again() {
+    let f = memory();
+    let d = mkdir(&f, R, "d", 2);
+    let closed = SetAttr { mode: Some(0o2770), gid: Some(9), ..SetAttr::default() };
+    f.catalog.setattr(&root(2), d, &closed).expect("a directory of group 9");
+    let new = New::node(FileKind::File, 0o2755);
+    assert_eq!(fs(f.catalog.create(&user(5, 3), d, b"x", &new)), FsError::AccessDenied);
+    let member = Cx { checked: true, ..user(5, 3) };
+    let made = f.catalog.create(&member, d, b"x", &new).expect("the kernel let him").attr;
+    assert_eq!((made.uid, made.gid, made.mode), (5, 9, 0o2755));
+    f.catalog.setxattr(&member, made.ino, b"user.a", b"v", XattrMode::Any).expect("set");
+    f.catalog.unlink(&member, d, b"x", &|_| false).expect("remove");
+    for name in [&b"user."[..], b"trusted.", b"security."] {
+        assert_eq!(fs(f.catalog.getxattr(&root(4), d, name)), FsError::Invalid);
+    }
+    f.check();
+}

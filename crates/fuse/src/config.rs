@@ -1,6 +1,7 @@
 //! What can be chosen at mount.
 
 use std::time::Duration;
+use types::NonBlock;
 
 /// Choices for one mount. The default suits a node that root runs for all users of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Honour device nodes on the mount.
     pub dev: bool,
+    /// What `O_NONBLOCK` means for a regular file whose bytes are on tape.
+    pub nonblock: NonBlock,
     /// Refuse every change.
     pub read_only: bool,
 }
@@ -30,6 +33,7 @@ impl Default for MountOptions {
             passthrough: true,
             suid: false,
             dev: false,
+            nonblock: NonBlock::Eagain,
             read_only: false,
         }
     }

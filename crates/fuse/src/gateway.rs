@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use types::api::FileApi;
-use types::{Cx, Time};
+use types::{Cx, NonBlock, Time};
 
 /// Largest read or write that the kernel sends in one request.
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub change_pool: Pool,
     pub ttl: Duration,
     want_passthrough: bool,
+    /// `O_NONBLOCK` never makes a call wait less.
+    nonblock_waits: bool,
     pub passthrough: AtomicBool,
 }
 
@@ -55,14 +57,23 @@ impl Core {
             change_pool: Pool::new("fuse-change", 64, 512),
             ttl: options.ttl,
             want_passthrough: options.passthrough,
+            nonblock_waits: options.nonblock == NonBlock::Wait,
             passthrough: AtomicBool::new(false),
         })
     }
 }
 
-/// Who calls, now. The kernel has checked permissions (`default_permissions`); supplementary groups are not sent.
+impl Core {
+    /// Whether a call with these flags of its open file may not wait for tape.
+    pub(crate) fn must_not_wait(&self, flags: OpenFlags) -> bool {
+        flags.0 & libc::O_NONBLOCK != 0 && !self.nonblock_waits
+    }
+}
+
+/// Who calls, now. The kernel has checked permissions (`default_permissions`) with all groups of the caller, which it does
+/// not tell.
 pub(crate) fn cx(req: &Request) -> Cx {
-    Cx { uid: req.uid(), gid: req.gid(), groups: Vec::new(), now: now() }
+    Cx { checked: true, ..Cx::user(req.uid(), req.gid(), now()) }
 }
 
 pub(crate) fn now() -> Time {
@@ -229,12 +240,14 @@ impl Filesystem for Gateway {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        guarded("write", || crate::io::write(&self.0, req.pid(), fh, offset, data, flags, reply));
+        guarded("write", || {
+            crate::io::write(&self.0, req.pid(), fh, offset, data, (write_flags, flags), reply)
+        });
     }
 
     fn flush(

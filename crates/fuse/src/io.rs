@@ -7,7 +7,7 @@ use crate::ops::{GENERATION, reply_empty};
 use crate::table::{OpenFile, Route};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyLseek, ReplyOpen, ReplyWrite, Request,
+    ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::api::{self, FsResult, Seek, Watcher as _};
-use types::{FsError, Handle, Ino};
+use types::{Cx, FsError, Handle, Ino, SetAttr};
 
 /// Largest piece of one copy_file_range: the reply has 32 bits, and a thread of the pool is held meanwhile.
 const MAX_COPY: u64 = 1 << 30;
@@ -28,7 +28,7 @@ pub(crate) struct Range {
     pub length: u64,
 }
 
-fn api_flags(flags: OpenFlags) -> api::OpenFlags {
+fn api_flags(core: &Core, flags: OpenFlags) -> api::OpenFlags {
     let mode = flags.acc_mode();
     let has = |bit| flags.0 & bit != 0;
     api::OpenFlags {
@@ -36,7 +36,7 @@ fn api_flags(flags: OpenFlags) -> api::OpenFlags {
         write: mode != OpenAccMode::O_RDONLY,
         truncate: has(libc::O_TRUNC),
         append: has(libc::O_APPEND),
-        nonblock: has(libc::O_NONBLOCK),
+        nonblock: core.must_not_wait(flags),
         exclusive: has(libc::O_EXCL),
     }
 }
@@ -52,11 +52,14 @@ fn open_flags(route: &Route) -> FopenFlags {
 
 impl Core {
     pub(crate) fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, flags) = (ino(node), api_flags(flags));
+        let (ino, flags) = (ino(node), api_flags(self, flags));
         let opened = match self.api.open(&cx(req), ino, flags) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(error)),
         };
+        if flags.truncate && flags.write && req.uid() != 0 {
+            self.clear_set_id(ino);
+        }
         let route = self.opens.enter(ino, flags, &opened, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
@@ -64,6 +67,25 @@ impl Core {
         match &route {
             Route::Kernel(id) => reply.opened_passthrough(fh, how, id),
             _ => reply.opened(fh, how),
+        }
+    }
+
+    /// Somebody without the privilege changes content in a way that the kernel leaves to us: set-user-id goes, and
+    /// set-group-id where it means "run as group", as the kernel does it for other writes.
+    fn clear_set_id(&self, ino: Ino) {
+        let cx = Cx::admin(crate::gateway::now());
+        let cleared = self.api.getattr(&cx, ino).and_then(|attr| {
+            let group = if attr.mode & 0o010 != 0 { libc::S_ISGID } else { 0 };
+            let mode = attr.mode & !(libc::S_ISUID | group);
+            if mode == attr.mode {
+                return Ok(());
+            }
+            self.api.setattr(&cx, ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+            self.invalidator.attributes_changed(ino);
+            Ok(())
+        });
+        if let Err(error) = cleared {
+            tracing::warn!(%ino, ?error, "set-user-id and set-group-id could not be cleared for a write by another user");
         }
     }
 
@@ -76,7 +98,7 @@ impl Core {
         flags: OpenFlags,
         reply: ReplyCreate,
     ) {
-        let flags = api_flags(flags);
+        let flags = api_flags(self, flags);
         let opened = match self.api.create(&cx(req), ino(dir), name.as_bytes(), mode & 0o7777, flags) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(error)),
@@ -131,7 +153,7 @@ impl Core {
         let wait = self.waits.begin();
         let done = Arc::clone(&wait);
         // set by fcntl(2) after the open, so the node does not know of it
-        let late_nonblock = flags.0 & libc::O_NONBLOCK != 0 && !file.flags.nonblock;
+        let late_nonblock = self.must_not_wait(flags) && !file.flags.nonblock;
         let waiting = self.api.read(
             handle,
             offset,
@@ -229,18 +251,26 @@ pub(crate) fn write(
     fh: FileHandle,
     offset: u64,
     data: &[u8],
-    flags: OpenFlags,
+    (write_flags, flags): (WriteFlags, OpenFlags),
     reply: ReplyWrite,
 ) {
     let handle = Handle(fh.0);
     let Some(file) = core.opens.get(handle) else { return reply.error(Errno::EBADF) };
+    if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+        core.clear_set_id(file.ino);
+    }
     if let Route::Local(fd) = &file.route {
         return write_local(fd, offset, data, reply);
     }
-    let nonblock = flags.0 & libc::O_NONBLOCK != 0;
+    let nonblock = core.must_not_wait(flags);
     let (again, data) = (Arc::clone(core), data.to_vec());
+    let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
     let refused = when_changeable(core, tid, file.ino, nonblock, move |ready| {
-        match ready.and_then(|()| again.api.write(handle, offset, &data)) {
+        let written = ready.and_then(|()| match mapped {
+            true => again.api.write_back(handle, offset, &data),
+            false => again.api.write(handle, offset, &data),
+        });
+        match written {
             Ok(n) => reply.written(n as u32),
             Err(error) => reply.error(errno(error)),
         }

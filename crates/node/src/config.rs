@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use types::{Class, ClassName, PoolName};
+use types::{Class, ClassName, NonBlock, PoolName};
 
 /// Everything an operator can set. Sizes are bytes written as integers or as text (`"6 GiB"`, `"500MB"`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub struct Config {
     pub classes: Vec<ClassConfig>,
     /// Mount here when the node starts.
     pub mount: Option<PathBuf>,
+    /// What `O_NONBLOCK` means for files on tape, on every mount that does not say otherwise: `"eagain"` or `"wait"`.
+    pub nonblock: NonBlock,
 }
 
 /// Disk tier.
@@ -212,6 +214,7 @@ impl Default for Config {
                 keep_on_disk: false,
             }],
             mount: None,
+            nonblock: NonBlock::Eagain,
         }
     }
 }

@@ -15,16 +15,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use types::api::Watcher;
-use types::{ErrorClass, Ino};
+use types::{ErrorClass, Ino, NonBlock};
 use wire::Failure;
 
 /// Mounts the namespace for the node; given by whoever has a mount gateway.
 pub trait Mounter: Send + Sync {
-    /// Mounts at `path`.
+    /// Mounts at `path`; `nonblock` says what `O_NONBLOCK` means there (None: as configured).
     ///
     /// # Errors
     /// Ready for the user.
-    fn mount(&self, path: &Path) -> Result<(), Failure>;
+    fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure>;
     /// Unmounts.
     ///
     /// # Errors
@@ -156,8 +156,8 @@ impl Node {
         })
     }
 
-    pub(crate) fn mount_at(&self, path: &Path) -> Result<(), Failure> {
-        self.mounter()?.mount(path)
+    pub(crate) fn mount_at(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
+        self.mounter()?.mount(path, nonblock)
     }
 
     pub(crate) fn unmount_at(&self, path: &Path) -> Result<(), Failure> {

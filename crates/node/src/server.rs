@@ -101,7 +101,7 @@ fn answer(node: &Arc<Node>, stream: UnixStream) {
     };
     let mut session = crate::admin::Session::default();
     let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
-        let cx = Cx { uid: peer.uid, gid: peer.gid, groups: peer.groups.clone(), now: crate::now() };
+        let cx = Cx { groups: peer.groups.clone(), ..Cx::user(peer.uid, peer.gid, crate::now()) };
         node.call(&cx, &mut session, call)
     });
     node.end_session(session);

@@ -167,3 +167,41 @@ fn a_migrate_request_shows_its_place_and_when_it_ends() {
     let over = bed.request(second.request.id);
     assert_eq!((over.queue_position, over.eta_s), (0, None));
 }
+
+/// What `cp -p`, `tar -x` and `rsync` do: write, set the times, close.
+#[test]
+fn times_set_while_a_file_is_being_written_stay() {
+    let bed = Bed::new();
+    let opened = bed.node.create(&support::cx(), Ino::ROOT, b"f", 0o644, WRITE).unwrap();
+    let ino = opened.attr.ino;
+    let fd = opened.backing.clone().expect("direct");
+    let mtime = || bed.node.getattr(&support::cx(), ino).unwrap().mtime;
+    assert_eq!(mtime(), opened.attr.mtime, "its object was made earlier, which is nobody's business");
+    rustix::io::pwrite(fd.as_fd(), b"content", 0).unwrap();
+    let before = Time::new(12, 34);
+    let set = SetAttr { mtime: Some(before), ..SetAttr::default() };
+    assert_eq!(bed.node.setattr(&support::cx(), ino, &set).unwrap().mtime, before);
+    assert_eq!(mtime(), before);
+    rustix::io::pwrite(fd.as_fd(), b"more", 0).unwrap();
+    assert!(mtime() > before, "a write after that counts again");
+    bed.node.setattr(&support::cx(), ino, &set).unwrap();
+    bed.node.release(opened.handle);
+    assert_eq!(mtime(), before);
+    bed.act(Call::Migrate(bed.one("/f")));
+    assert_eq!(bed.stat("/f").attr.mtime, before);
+}
+
+/// The kernel writes pages of a mapping through whatever handle it finds: one that appends must not append them.
+#[test]
+fn pages_of_a_mapping_go_where_they_belong_also_through_a_handle_that_appends() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"0123456789");
+    bed.act(Call::Migrate(bed.one("/f")));
+    bed.purge("/f");
+    let opened = bed.open(ino, api::OpenFlags { append: true, ..WRITE });
+    assert!(opened.backing.is_none(), "served by the node");
+    assert_eq!(bed.node.write(opened.handle, 0, b"end").unwrap(), 3);
+    assert_eq!(bed.node.write_back(opened.handle, 2, b"xx").unwrap(), 2);
+    bed.node.release(opened.handle);
+    assert_eq!(bed.read(ino), b"01xx456789end");
+}

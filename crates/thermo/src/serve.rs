@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use types::ErrorClass;
+use types::{ErrorClass, NonBlock};
 use wire::Failure;
 
 /// Runs a node until `thermo down`, SIGTERM or SIGINT.
@@ -28,7 +28,7 @@ pub fn run(config: Config) -> Result<Exit> {
             waker.request_stop(true);
         }
     })?;
-    let mounted = mount.map_or(Ok(()), |path| gateway.mount(&path));
+    let mounted = mount.map_or(Ok(()), |path| gateway.mount(&path, None));
     match &mounted {
         Ok(()) => tracing::info!("ready"),
         Err(_) => node.request_stop(true),
@@ -79,9 +79,10 @@ fn failure(class: ErrorClass, message: impl ToString) -> Failure {
 }
 
 impl Mounter for Gateway {
-    fn mount(&self, path: &Path) -> Result<(), Failure> {
+    fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
         let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
-        let mut options = MountOptions::default();
+        let nonblock = nonblock.unwrap_or(node.config().nonblock);
+        let mut options = MountOptions { nonblock, ..MountOptions::default() };
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;
         }

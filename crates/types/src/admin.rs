@@ -3,6 +3,28 @@
 use crate::*;
 use serde::{Deserialize, Serialize};
 
+/// What `O_NONBLOCK` means on a mount for a regular file whose bytes are on tape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NonBlock {
+    /// EAGAIN at once; the recall is started.
+    #[default]
+    Eagain,
+    /// Nothing: the call waits as without the flag. For programs that open every file with it and do not try again.
+    Wait,
+}
+
+impl std::str::FromStr for NonBlock {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "eagain" => Ok(Self::Eagain),
+            "wait" => Ok(Self::Wait),
+            other => Err(format!("`{other}` is not `eagain` or `wait`")),
+        }
+    }
+}
+
 /// State of a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -143,6 +143,11 @@ pub trait FileApi: Send + Sync {
     fn cancel_wait(&self, wait: WaitId);
     /// Writes; may wait for a recall when the file is not wholly resident, or for space.
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize>;
+    /// Writes at exactly `offset`, also through a handle that appends: pages of a mapping, which the kernel writes back
+    /// through whatever handle it finds. An implementation whose `write` minds the offset needs no more than this default.
+    fn write_back(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        self.write(handle, offset, data)
+    }
     /// Called at each close(2).
     fn flush(&self, handle: Handle) -> FsResult<()>;
     /// Returns when content (and, unless `data_only`, the name) is on stable storage.

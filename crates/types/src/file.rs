@@ -115,6 +115,10 @@ pub struct Inode {
     pub attr: Attr,
     /// Archive state (regular files only).
     pub file: Option<FileState>,
+    /// Stamp of the object when the catalogue last looked, also while it is being written. What `attr` says of size and
+    /// times is true as long as the object has this stamp. Not part of any stored or sent form.
+    #[serde(skip)]
+    pub observed: Option<ObjectStamp>,
 }
 
 /// Who calls and when: every operation of the namespace gets this instead of reading a clock or a global.
@@ -126,14 +130,22 @@ pub struct Cx {
     pub gid: u32,
     /// Supplementary groups of the caller, where known.
     pub groups: Vec<u32>,
+    /// The caller's permissions have been checked by somebody who knows more about him (the kernel, for a mount): the
+    /// namespace does not check them again. User and group still say to whom new nodes belong.
+    pub checked: bool,
     /// Wall-clock time of the call.
     pub now: Time,
 }
 
 impl Cx {
+    /// A user with one group, to be checked.
+    pub fn user(uid: u32, gid: u32, now: Time) -> Self {
+        Self { uid, gid, groups: Vec::new(), checked: false, now }
+    }
+
     /// The administrator (uid 0) at `now`.
     pub fn admin(now: Time) -> Self {
-        Self { uid: 0, gid: 0, groups: Vec::new(), now }
+        Self { checked: true, ..Self::user(0, 0, now) }
     }
 }
 

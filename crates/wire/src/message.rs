@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use types::*;
 
 /// Wire versions, newest first:
+/// 2: `Mount` says what `O_NONBLOCK` means.
 /// 1: first release.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Versions that this program can speak.
-pub const SPOKEN: &[u32] = &[1];
+pub const SPOKEN: &[u32] = &[2];
 
 /// First message of a connection, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +68,8 @@ pub enum Call {
     Mount {
         /// Mount point.
         path: String,
+        /// What `O_NONBLOCK` means there; None: what the node's configuration says.
+        nonblock: Option<NonBlock>,
     },
     /// Unmount -> `Done`.
     Umount {

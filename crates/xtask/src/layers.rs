@@ -29,6 +29,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("capi", 5),
     ("python", 5),
     ("bench", 5),
+    ("posix", 5),
     ("thermo", 6),
     ("sim", 7),
     ("e2e", 7),

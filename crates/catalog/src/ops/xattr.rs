@@ -36,6 +36,7 @@ fn space(name: &[u8]) -> Result<Space> {
         n if longer(n, b"user.") => Space::User,
         n if longer(n, b"trusted.") => Space::Trusted,
         n if longer(n, b"security.") => Space::Security,
+        b"user." | b"trusted." | b"security." => return Err(FsError::Invalid.into()),
         _ => return Err(FsError::NotSupported.into()),
     };
     Ok(found)
@@ -57,7 +58,7 @@ fn may_write(cx: &Cx, rec: &InodeRec, name: &[u8]) -> Result<()> {
             denied(!user_kind(rec) || (sticky_dir && !perm::owns(cx, rec)))?;
             perm::check_rec(cx, rec, W)
         }
-        Space::Trusted | Space::Security => denied(cx.uid != 0),
+        Space::Trusted | Space::Security => denied(cx.uid != 0 && !cx.checked),
         Space::Acl { .. } if rec.kind == FileKind::Symlink => Err(FsError::NotSupported.into()),
         Space::Acl { default } if default && !rec.is_dir() => Err(FsError::AccessDenied.into()),
         Space::Acl { .. } => denied(!perm::owns(cx, rec)),
@@ -70,7 +71,7 @@ pub fn get(view: View<'_>, cx: &Cx, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
     match space(name)? {
         Space::User if !user_kind(&rec) => return Err(FsError::NoAttribute.into()),
         Space::User => perm::check_rec(cx, &rec, R)?,
-        Space::Trusted if cx.uid != 0 => return Err(FsError::NoAttribute.into()),
+        Space::Trusted if cx.uid != 0 && !cx.checked => return Err(FsError::NoAttribute.into()),
         _ => {}
     }
     view.r.get(&keys::xattr(ino, name))?.ok_or(CatalogError::Fs(FsError::NoAttribute))

@@ -22,7 +22,7 @@ pub fn root(secs: i64) -> Cx {
 }
 
 pub fn user(uid: u32, secs: i64) -> Cx {
-    Cx { uid, gid: uid, groups: vec![], now: t(secs) }
+    Cx::user(uid, uid, t(secs))
 }
 
 pub fn class(name: &str, copies: &[&str]) -> Class {

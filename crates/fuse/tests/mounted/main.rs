@@ -8,6 +8,7 @@ mod mounting;
 mod offline;
 mod passthrough;
 mod posix;
+mod suite;
 
 use fuse::{Mount, MountOptions};
 use loopback::Loopback;

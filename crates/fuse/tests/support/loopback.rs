@@ -218,12 +218,18 @@ impl Loopback {
         Ok(attr)
     }
 
-    fn made(&self, cx: &Cx, dir: &OwnedFd, name: &[u8]) -> FsResult<Attr> {
+    /// Owner and mode of a new node: what the caller asked for, not what this process would give it.
+    fn made(&self, cx: &Cx, dir: &OwnedFd, name: &[u8], mode: Option<u32>) -> FsResult<Attr> {
         if cx.uid != 0 || cx.gid != 0 {
             let uid = Some(rfs::Uid::from_raw(cx.uid));
             let keep_group = rfs::fstat(dir).fs()?.st_mode & libc::S_ISGID != 0;
             let gid = (!keep_group).then(|| rfs::Gid::from_raw(cx.gid));
             rfs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW).fs()?;
+        }
+        if let Some(mut mode) = mode {
+            let made = rfs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).fs()?.st_mode;
+            mode |= made & libc::S_ISGID; // of a directory in a set-group-id directory
+            rfs::chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty()).fs()?;
         }
         self.enter(dir, name)
     }
@@ -439,19 +445,19 @@ impl FileApi for Loopback {
         };
         let dir = self.node(parent)?;
         rfs::mknodat(&dir, name, file_type, Mode::from_raw_mode(node.mode), u64::from(node.rdev)).fs()?;
-        self.made(cx, &dir, name)
+        self.made(cx, &dir, name, Some(node.mode))
     }
 
     fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr> {
         let dir = self.node(parent)?;
         rfs::mkdirat(&dir, name, Mode::from_raw_mode(mode)).fs()?;
-        self.made(cx, &dir, name)
+        self.made(cx, &dir, name, Some(mode))
     }
 
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Attr> {
         let dir = self.node(parent)?;
         rfs::symlinkat(target, &dir, name).fs()?;
-        self.made(cx, &dir, name)
+        self.made(cx, &dir, name, None)
     }
 
     fn link(&self, _: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
@@ -483,7 +489,7 @@ impl FileApi for Loopback {
         let mut o = Self::oflags(flags) | OFlags::CREATE | OFlags::NOFOLLOW;
         o.set(OFlags::EXCL, flags.exclusive);
         let fd = rfs::openat(&dir, name, o, Mode::from_raw_mode(mode)).fs()?;
-        let attr = self.made(cx, &dir, name)?;
+        let attr = self.made(cx, &dir, name, Some(mode))?;
         Ok(self.opened(fd, attr, flags))
     }
 
@@ -632,10 +638,11 @@ impl FileApi for Loopback {
         Ok(value)
     }
 
-    fn listxattr(&self, _: &Cx, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+    fn listxattr(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
         let mut list = vec![0; 64 << 10];
         let n = rfs::listxattr(proc_path(&self.node(ino)?), &mut list).fs()?;
-        Ok(list[..n].split(|b| *b == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
+        let seen = |name: &&[u8]| !name.is_empty() && (cx.uid == 0 || !name.starts_with(b"trusted."));
+        Ok(list[..n].split(|b| *b == 0).filter(seen).map(<[u8]>::to_vec).collect())
     }
 
     fn setxattr(&self, _: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {

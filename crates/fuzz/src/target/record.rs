@@ -69,7 +69,7 @@ fn inode() -> Inode {
         copies: vec![CopyNo(1), CopyNo(2)],
         pinned: true,
     };
-    Inode { attr, file: Some(file) }
+    Inode { attr, file: Some(file), observed: None }
 }
 
 fn version() -> VersionRecord {

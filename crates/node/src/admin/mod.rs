@@ -82,9 +82,9 @@ impl Node {
                 self.admin_only(cx, "stopping the node")?;
                 self.request_stop(graceful);
             }
-            Call::Mount { path } => {
+            Call::Mount { path, nonblock } => {
                 self.admin_only(cx, "mounting")?;
-                self.mount_at(path.as_ref())?;
+                self.mount_at(path.as_ref(), nonblock)?;
             }
             Call::Umount { path } => {
                 self.admin_only(cx, "unmounting")?;

@@ -108,7 +108,8 @@ impl Node {
             }
             Ok(self.opened(entry, state, inode.attr, flags))
         })?;
-        if !flags.truncate
+        if flags.read
+            && !flags.truncate
             && let Err(e) = self.catalog.touch_access(ino, cx.now)
         {
             tracing::warn!("the access to inode {ino} is not recorded: {e}");
@@ -375,7 +376,14 @@ impl Node {
         }
     }
 
-    pub(crate) fn write_file(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+    /// Writes; with `exact` at the offset also where the handle appends.
+    pub(crate) fn write_file(
+        &self,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        exact: bool,
+    ) -> FsResult<usize> {
         let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
         if file.flags.nonblock && file.inode.state.lock().backing.is_none() {
             self.recall_open(&file, "write")?;
@@ -384,9 +392,10 @@ impl Node {
         let backing = self.whole(&file, "write")?;
         self.space.reserve(self, data.len() as u64)?;
         file.inode.growth.fetch_add(data.len() as u64, Ordering::Relaxed);
+        let append = file.flags.append && !exact;
         let mut written = 0;
         while written < data.len() {
-            match put(&backing.fd, &data[written..], offset + written as u64, file.flags.append) {
+            match put(&backing.fd, &data[written..], offset + written as u64, append) {
                 Ok(n) => written += n,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) if written > 0 => break,

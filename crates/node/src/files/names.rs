@@ -21,7 +21,7 @@ impl Node {
     /// offline one.
     pub(crate) fn shown(&self, inode: Inode) -> Attr {
         let mut attr = inode.attr;
-        let Some(file) = inode.file else { return attr };
+        let Some(file) = &inode.file else { return attr };
         if file.object.is_none() {
             attr.disk_bytes = if attr.size > 0 { OFFLINE_DISK_BYTES } else { 0 };
             return attr;
@@ -32,7 +32,11 @@ impl Node {
             && let Ok(stamp) = self.disk.stamp(&backing.fd)
         {
             attr.disk_bytes = stamp.allocated;
-            if Self::changed(file.stamp.as_ref(), &stamp) {
+            let untouched = match &inode.observed {
+                Some(observed) => observed.same_content(&stamp),
+                None => stamp.size == 0 && stamp.mtime <= attr.btime, // made in advance, not written yet
+            };
+            if !untouched {
                 attr.size = stamp.size;
                 attr.mtime = stamp.mtime;
                 attr.ctime = attr.ctime.max(stamp.ctime);
@@ -148,7 +152,11 @@ impl FileApi for Node {
     }
 
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
-        self.write_file(handle, offset, data)
+        self.write_file(handle, offset, data, false)
+    }
+
+    fn write_back(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        self.write_file(handle, offset, data, true)
     }
 
     fn flush(&self, handle: Handle) -> FsResult<()> {

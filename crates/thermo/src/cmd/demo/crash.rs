@@ -30,7 +30,7 @@ pub fn crash(host: &Host, way: &Way, entries: u64, ended: &AtomicBool) -> Result
     host.up()?;
     if let Way::Mount(mount) = way {
         let path = crate::context::absolute_text(mount)?;
-        Connection::open(&host.socket)?.ask::<()>(&Call::Mount { path })?;
+        Connection::open(&host.socket)?.ask::<()>(&Call::Mount { path, nonblock: None })?;
     }
     Ok(true)
 }

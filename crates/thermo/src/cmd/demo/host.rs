@@ -96,7 +96,7 @@ impl Host {
         let tried = fs::create_dir_all(mount).map_err(|e| e.to_string()).and_then(|()| {
             let path = crate::context::absolute_text(mount).map_err(|e| e.to_string())?;
             match Connection::open(&self.socket)
-                .and_then(|mut node| node.ask(&Call::Mount { path: path.clone() }))
+                .and_then(|mut node| node.ask(&Call::Mount { path: path.clone(), nonblock: None }))
             {
                 Ok(()) => Ok(path),
                 Err(ClientError::Refused(failure)) => Err(failure.message),
