@@ -227,6 +227,71 @@ fn the_hosts_file_system_fails_below_the_cartridges() {
     }
 }
 
+/// Two volumes that are labelled and hold a file each: on each, a batch of two new files ends with the first WRITE
+/// FILEMARKS and this record.
+fn labelled_bed() -> (Bed, Vec<(Barcode, u64)>) {
+    let bed = bed();
+    bed.write("first", b"labels both volumes");
+    bed.migrate_and_purge();
+    bed.until_dismounted();
+    let last_of_batch = |b: Barcode| {
+        let records = (2 * BATCHED).div_ceil(64 << 10) as u64;
+        let last = bed.volume(&b).append_block + records - 1;
+        (b, last)
+    };
+    let volumes = bed.volumes_of("/first").into_iter().map(last_of_batch).collect();
+    (bed, volumes)
+}
+
+/// Size of the files of a batch (bytes).
+const BATCHED: usize = 150_010;
+
+/// A batch of data counts only after its flush: the fault comes with the flush itself, when all has been written.
+fn flush_through(what: &str, faults: impl Fn(&[(Barcode, u64)]) -> Vec<Fault>) {
+    let (bed, volumes) = labelled_bed();
+    let one = |n: u64| {
+        let (name, data) = (format!("f{n}"), pattern(BATCHED, n));
+        (bed.write(&name, &data), format!("/{name}"), data)
+    };
+    let files = Files((1..6).map(one).collect());
+    inject(&bed, faults(&volumes));
+    let request = bed.begin(Call::Migrate(bed.all())).request.id;
+    bed.until("a drive fails", |b| b.drives().iter().any(|d| d.errors > 0));
+    bed.begin(Call::Purge(bed.all()));
+    through(&bed, &files, request, what);
+    afterwards(&bed, &files, what);
+}
+
+#[test]
+fn the_flush_that_ends_a_batch_of_data_fails() {
+    let at_flush = |then: fn(u16) -> Fault, nth| {
+        move |_: &[(Barcode, u64)]| {
+            (0..2).map(|d| at(Device::Drive(d), op::WRITE_FILEMARKS_6, nth, then(d))).collect()
+        }
+    };
+    for nth in [1, 2] {
+        flush_through("a drive loses power", at_flush(|drive| Fault::PowerLoss { drive }, nth));
+    }
+    flush_through("the library loses power", at_flush(|_| Fault::PowerCut, 1));
+    flush_through("the last record cannot be written", |volumes| {
+        let bad = |(b, block): &(Barcode, u64)| Fault::WriteError {
+            barcode: b.to_string(),
+            partition: 1,
+            block: *block,
+        };
+        volumes.iter().map(bad).collect()
+    });
+    for failing in [HostOp::Sync, HostOp::SyncNames] {
+        flush_through("the host cannot sync", |volumes| {
+            let on = |drive, (b, _): &(Barcode, u64)| {
+                let then = Fault::HostError { barcode: b.to_string(), op: failing, errno: 5 };
+                at(Device::Drive(drive), op::WRITE_FILEMARKS_6, 1, then)
+            };
+            volumes.iter().flat_map(|v| [on(0, v), on(1, v)]).collect()
+        });
+    }
+}
+
 #[test]
 fn bad_spots_are_met_while_writing_and_reading() {
     for block in [1, 4, 9, 14] {
