@@ -4,9 +4,10 @@
 use e2e::{Bed, can_mount};
 use posix::fsx::Fsx;
 use posix::twins::{Twins, calls};
-use posix::{Exception, Host, Part, Tape, random};
+use posix::{Exception, Host, Part, Tape, parts, random};
 use std::ffi::OsStr;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const CONFIG: &str = "
@@ -86,6 +87,56 @@ fn random_io_with_tape_behind_it() {
     fsx.run(Instant::now() + random::seconds(8));
     println!("{} calls, {} acts of the tape side", fsx.calls, fsx.acts);
     bed.check();
+}
+
+/// Bytes of one process's range of the shared file.
+const RANGE: usize = 1 << 20;
+const PROCESSES: usize = 3;
+
+/// Several processes read, write and map ranges of their own of a file that comes back from tape meanwhile.
+#[test]
+fn processes_share_an_offline_file() {
+    let Some(bed) = mounted("processes that share a file") else { return };
+    let seed = random::seed("processes_share_an_offline_file");
+    let host = Node { bed: &bed, may_refuse: false };
+    let file = bed.mount().join("tests/shared");
+    let own = |n: usize| bed.path(&format!("content-{n}"));
+    std::fs::write(&file, vec![0; PROCESSES * RANGE]).unwrap();
+    (0..PROCESSES).for_each(|n| std::fs::write(own(n), vec![0; RANGE]).unwrap());
+    let end = Instant::now() + random::seconds(4);
+    let mut round = 0;
+    while round == 0 || Instant::now() < end {
+        [Tape::Migrate, Tape::Purge].iter().for_each(|act| host.tape(*act, &file));
+        let start = |n: usize| {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "one_of_several", "--ignored", "--nocapture"]).stdout(Stdio::null());
+            child.env("PART_FILE", &file).env("PART_OWN", own(n)).env("PART_NUMBER", n.to_string());
+            child.env("SEED", seed.wrapping_add((round * PROCESSES + n) as u64).to_string());
+            child.spawn().unwrap()
+        };
+        let children: Vec<Child> = (0..PROCESSES).map(start).collect();
+        for mut child in children {
+            assert!(child.wait().unwrap().success(), "round {round}: see above; log:\n{}", bed.log());
+        }
+        round += 1;
+    }
+    [Tape::Migrate, Tape::Purge].iter().for_each(|act| host.tape(*act, &file));
+    let expected: Vec<u8> = (0..PROCESSES).flat_map(|n| std::fs::read(own(n)).unwrap()).collect();
+    assert!(std::fs::read(&file).unwrap() == expected, "the shared file differs after {round} rounds");
+    println!("{round} rounds of {PROCESSES} processes");
+    bed.check();
+}
+
+#[test]
+#[ignore = "runs only as a child of processes_share_an_offline_file"]
+fn one_of_several() {
+    let Some(file) = std::env::var_os("PART_FILE") else { return };
+    let text = |name| std::env::var(name).unwrap();
+    let number: usize = text("PART_NUMBER").parse().unwrap();
+    let mut content = std::fs::read(text("PART_OWN")).unwrap();
+    let range = number * RANGE..(number + 1) * RANGE;
+    parts::use_range(Path::new(&file), range, &mut content, text("SEED").parse().unwrap(), 60);
+    std::fs::write(text("PART_OWN"), content).unwrap();
 }
 
 /// Calls on names by several users do the same as on the file system of the temporary directory.

@@ -1,12 +1,12 @@
 //! Random reads and writes of a handful of files against their content in memory, with their bytes going to tape and back
 //! meanwhile.
 
+use crate::mapped;
 use crate::random::Random;
 use crate::world::{Host, Tape};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
 use rustix::io::{self, Errno};
-use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -231,20 +231,8 @@ impl<'a> Fsx<'a> {
         let length = (1 + self.random.below(64 << 10)).min(size - offset);
         self.note(format!("map {} {offset}+{length} write {write}", self.files[at].path.display()));
         let data = self.random.bytes(length);
-        let protection = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let fd = &self.files[at].open[by].fd;
-        // SAFETY: a mapping of its own of a range within the file, which nobody shortens meanwhile; used and given up here
-        let got = unsafe {
-            let to = std::ptr::null_mut();
-            let mapped = self.must("mmap", mmap(to, length, protection, MapFlags::SHARED, fd, offset as u64));
-            let got = std::slice::from_raw_parts(mapped.cast::<u8>(), length).to_vec();
-            if write {
-                std::ptr::copy_nonoverlapping(data.as_ptr(), mapped.cast::<u8>(), length);
-                self.must("msync", msync(mapped, length, MsyncFlags::SYNC));
-            }
-            self.must("munmap", munmap(mapped, length));
-            got
-        };
+        let got = self.must("mapping", mapped::exchange(fd, offset, length, write.then_some(&data[..])));
         self.compare(at, "mapping", offset, &got, length);
         if write {
             self.change(at, offset, &data);

@@ -5,6 +5,8 @@ mod calls;
 mod differences;
 mod errors;
 pub mod fsx;
+mod mapped;
+pub mod parts;
 pub mod random;
 mod raw;
 mod script;
