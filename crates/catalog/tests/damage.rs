@@ -121,6 +121,48 @@ fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
 }
 
 #[test]
+fn a_copy_under_another_number_is_named() {
+    let (engine, c) = filled();
+    let x = c.lookup(Ino::ROOT, b"x").expect("there").attr.ino;
+    let pairs = all(&*engine);
+    let (key, value) = pairs.iter().rfind(|(k, _)| k[0] == 0x17 && k.len() == 14).expect("copy 1");
+    // in the value: the number is its first field; in the key: its last byte
+    let changes = [0, 2, 33, 255].map(|n| {
+        let (mut other_key, mut other) = (key.clone(), value.clone());
+        (other[1], other_key[13]) = (n, n);
+        [(key.clone(), other), (other_key, value.clone())]
+    });
+    for (damaged, content) in changes.into_iter().flatten() {
+        engine.write_dyn(Durability::Relaxed, &mut |w| w.delete(key)).expect("delete");
+        put(&*engine, &damaged, &content);
+        match c.versions(x).expect_err("damaged") {
+            CatalogError::Corrupt { what: "copy", id, .. } => assert_eq!(id, format!("{x} version 1")),
+            other => panic!("{other}"),
+        }
+        assert!(!check::verify(&c).is_empty(), "{damaged:02x?}");
+        engine.write_dyn(Durability::Relaxed, &mut |w| w.delete(&damaged)).expect("delete");
+        put(&*engine, key, value);
+    }
+}
+
+#[test]
+fn a_directory_below_itself_is_named_and_no_walk_is_endless() {
+    let (engine, c) = filled();
+    let pairs = all(&*engine);
+    let (file, _) = pairs.iter().find(|(k, _)| k[0] == 0x31).expect("the tree of V1");
+    let mut key = file[..17].to_vec();
+    key.extend_from_slice(b"ring");
+    // version 1, a directory, its number: that of the root, which holds it; created at second 0
+    put(&*engine, &key, &[1, 0, 0, 0, 0]);
+    let walk = c.walk_volume(&"V1".into(), &mut |_| ControlFlow::Continue(()));
+    match walk.expect_err("damaged") {
+        CatalogError::Corrupt { what: "volume tree", id, .. } => assert_eq!(id, "ring"),
+        other => panic!("{other}"),
+    }
+    assert!(check::verify(&c).iter().any(|f| f.contains("ring")));
+}
+
+#[test]
 fn a_newer_catalogue_is_refused() {
     let (engine, c) = filled();
     drop(c);

@@ -18,7 +18,7 @@ pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
         c.table(&keys::tape_tree(tree), |c, (key, value)| {
             let dir = TapeDir(keys::number_at(&key, 9).unwrap_or(0));
             let name = String::from_utf8_lossy(key.get(17..).unwrap_or_default()).into_owned();
-            let TapeEntry::File(file) = rec::decode("volume tree", &name, &value)? else { return Ok(()) };
+            let TapeEntry::File(file) = tape_tree::decode(&key, &value)? else { return Ok(()) };
             let bytes = data_bytes(&file.extents);
             let live = u64::from(file.live);
             for (sum, n) in sums.iter_mut().zip([bytes, 1, bytes * live, live]) {

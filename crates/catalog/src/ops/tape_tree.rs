@@ -21,8 +21,16 @@ pub fn data_bytes(extents: &[Extent]) -> u64 {
     extents.iter().map(|e| e.byte_count).sum()
 }
 
-fn decode(key: &[u8], value: &[u8]) -> Result<TapeEntry> {
-    rec::decode("volume tree", String::from_utf8_lossy(key.get(17..).unwrap_or_default()), value)
+/// An entry of a tree by its key and value. A directory has a higher number than the one that holds it, as it was made
+/// later; without that a damaged entry could make the tree a ring, and a walk endless.
+pub fn decode(key: &[u8], value: &[u8]) -> Result<TapeEntry> {
+    let name = String::from_utf8_lossy(key.get(17..).unwrap_or_default());
+    match rec::decode("volume tree", &name, value)? {
+        TapeEntry::Dir { id, .. } if keys::number_at(key, 9).is_none_or(|parent| id.0 <= parent) => {
+            Err(CatalogError::corrupt("volume tree", name, format!("directory {id} lies below itself")))
+        }
+        entry => Ok(entry),
+    }
 }
 
 fn get(tx: &mut Tx<'_>, key: &[u8]) -> Result<Option<TapeEntry>> {
@@ -141,7 +149,14 @@ impl<'v> Planter<'v> {
                 Some(TapeEntry::File(_)) => name = numbered(&base, number),
                 None => {
                     let id = TapeDir(self.volume.next_dir);
-                    self.volume.next_dir += 1;
+                    let next = self.volume.next_dir.checked_add(1);
+                    self.volume.next_dir = next.ok_or_else(|| {
+                        CatalogError::corrupt(
+                            "volume",
+                            &self.volume.volume.barcode,
+                            "no directory number is left",
+                        )
+                    })?;
                     let entry = TapeEntry::Dir { id, created: self.created };
                     tx.w.put(&key, &record::encode(&entry))?;
                     return Ok(id);

@@ -28,17 +28,28 @@ pub fn end(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
 pub fn copies(view: View<'_>, ino: Ino, version: Version) -> Result<Vec<CopyRecord>> {
     let mut values = Vec::new();
     let prefix = keys::version(ino, version);
-    view.r.scan(&keys::after(&prefix), &keys::end(&prefix), &mut |_, v| {
-        values.push(v.to_vec());
+    view.r.scan(&keys::after(&prefix), &keys::end(&prefix), &mut |k, v| {
+        values.push((k[prefix.len()..].to_vec(), v.to_vec()));
         ControlFlow::Continue(())
     })?;
-    values.iter().map(|v| rec::decode("copy", format!("{ino} version {version}"), v)).collect()
+    values.iter().map(|(number, value)| decode_copy(ino, version, number, value)).collect()
+}
+
+/// A copy that has the number of its key, and one that a copy can have.
+fn decode_copy(ino: Ino, version: Version, number: &[u8], value: &[u8]) -> Result<CopyRecord> {
+    let id = || format!("{ino} version {version}");
+    let found: CopyRecord = rec::decode("copy", id(), value)?;
+    if number != [found.copy.0] || !(1..=rec::MAX_COPIES).contains(&found.copy.0) {
+        let why = format!("it says that it is copy {}, its key says {number:?}", found.copy);
+        return Err(crate::CatalogError::corrupt("copy", id(), why));
+    }
+    Ok(found)
 }
 
 /// One copy of one version, for a change.
 pub fn copy(tx: &mut Tx<'_>, ino: Ino, version: Version, copy: CopyNo) -> Result<Option<CopyRecord>> {
     let value = tx.w.get_for_update(&keys::copy(ino, version, copy))?;
-    value.map(|v| rec::decode("copy", format!("{ino} version {version}"), &v)).transpose()
+    value.map(|v| decode_copy(ino, version, &[copy.0], &v)).transpose()
 }
 
 /// Writes one copy; removes it when it has no segment left.

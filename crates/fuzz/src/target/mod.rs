@@ -35,21 +35,21 @@ macro_rules! targets {
 }
 
 targets! {
-    "label" = label, 4096 bytes, 300 rounds;
-    "index" = index, 16384 bytes, 150 rounds;
-    "index_names" = index_names, 1024 bytes, 150 rounds;
-    "cartridge_memory" = memory, 1024 bytes, 1000 rounds;
-    "record" = record, 2048 bytes, 1000 rounds;
-    "scsi_reply" = scsi_reply, 2048 bytes, 1000 rounds;
-    "scsi_device" = scsi_device, 4096 bytes, 300 rounds;
-    "scsi_frame" = scsi_frame, 256 bytes, 1000 rounds;
-    "wire_frame" = wire_frame, 4096 bytes, 1000 rounds;
-    "wire_channel" = wire_channel, 4096 bytes, 100 rounds;
-    "vtl_command" = vtl_command, 4096 bytes, 20 rounds;
-    "vtl_files" = vtl_files, 2048 bytes, 30 rounds;
-    "cartridge" = cartridge, 16384 bytes, 20 rounds;
-    "engine" = engine, 1024 bytes, 20 rounds;
-    "catalogue" = catalogue, 2048 bytes, 100 rounds;
-    "disk" = disk, 512 bytes, 20 rounds;
-    "config" = config, 4096 bytes, 150 rounds;
+    "label" = label, 4096 bytes, 900 rounds;
+    "index" = index, 16384 bytes, 450 rounds;
+    "index_names" = index_names, 1024 bytes, 450 rounds;
+    "cartridge_memory" = memory, 1024 bytes, 3000 rounds;
+    "record" = record, 2048 bytes, 3000 rounds;
+    "scsi_reply" = scsi_reply, 2048 bytes, 3000 rounds;
+    "scsi_device" = scsi_device, 4096 bytes, 900 rounds;
+    "scsi_frame" = scsi_frame, 256 bytes, 3000 rounds;
+    "wire_frame" = wire_frame, 4096 bytes, 3000 rounds;
+    "wire_channel" = wire_channel, 4096 bytes, 300 rounds;
+    "vtl_command" = vtl_command, 4096 bytes, 60 rounds;
+    "vtl_files" = vtl_files, 2048 bytes, 90 rounds;
+    "cartridge" = cartridge, 16384 bytes, 60 rounds;
+    "engine" = engine, 1024 bytes, 60 rounds;
+    "catalogue" = catalogue, 2048 bytes, 300 rounds;
+    "disk" = disk, 512 bytes, 60 rounds;
+    "config" = config, 4096 bytes, 450 rounds;
 }
