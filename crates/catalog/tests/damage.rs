@@ -108,6 +108,41 @@ fn a_damaged_record_keeps_out_its_own_file_only() {
 }
 
 #[test]
+fn a_damaged_inode_stops_neither_listing_nor_classes_nor_check() {
+    let (engine, c) = filled();
+    let x = c.lookup(Ino::ROOT, b"x").expect("there").attr.ino;
+    let later =
+        c.create(&root(6), Ino::ROOT, b"y", &New::node(FileKind::Fifo, 0o644)).expect("create").attr.ino;
+    let mut key = vec![0x10];
+    key.extend_from_slice(&x.0.to_be_bytes());
+    key.push(0);
+    put(&*engine, &key, &[1, 0]);
+    let listed = c.readdir_plus(Ino::ROOT, 0, 10).expect("lists");
+    assert_eq!(listed.len(), 3);
+    for (entry, inode) in listed {
+        let damaged = inode.is_err_and(|e| e.is_damage() && e.fs() == FsError::Io);
+        assert_eq!(damaged, entry.ino == x, "{entry:?}");
+    }
+    for limit in [1, 100] {
+        let (mut after, mut seen, mut damaged) = (Ino(0), Vec::new(), Vec::new());
+        loop {
+            let page = c.for_each_inode(after, limit).expect("inodes");
+            let read = page.found.iter().map(|i| i.attr.ino).chain(page.damaged.iter().map(|d| d.0));
+            let Some(last) = read.max() else { break };
+            after = last;
+            seen.extend(page.found.iter().map(|i| i.attr.ino));
+            damaged.extend(page.damaged.iter().map(|d| d.0));
+        }
+        assert_eq!((seen.len(), damaged), (3, vec![x]), "pages of {limit}");
+        assert!(seen.contains(&later));
+    }
+    c.put_pool(&Pool { name: "q".into(), max_volumes: 0 }).expect("pool");
+    c.put_class(&class("default", &["p", "q"])).expect("class");
+    while c.refresh_classes(1, t(7)).expect("goes on behind it") {}
+    assert!(check::verify(&c).iter().any(|f| f.contains(&format!("inode of {x} is damaged"))));
+}
+
+#[test]
 fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
     for damaged in [&[0x32, 0, 0, 0][..], &[0x32, 0, 0, 0, 0, 0, 0, 0, 7, 1]] {
         let (engine, c) = filled();

@@ -237,7 +237,9 @@ impl Core {
             };
             for (e, attr) in &entries {
                 let name = OsStr::from_bytes(&e.name);
-                let (ttl, attr) = (self.attr_ttl(e.ino), file_attr(attr));
+                // A damaged inode is not remembered: its stat asks again, and gets the error.
+                let ttl = if attr.nlink == 0 { Duration::ZERO } else { self.attr_ttl(e.ino) };
+                let attr = file_attr(attr);
                 if reply.add(INodeNo(e.ino.0), e.cookie + DOTS, name, &ttl, &attr, GENERATION) {
                     return reply.ok();
                 }

@@ -160,7 +160,8 @@ pub trait FileApi: Send + Sync {
     fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64>;
     /// Entries after `cookie` (0: from the start), without `.` and `..`.
     fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>>;
-    /// The same with attributes.
+    /// The same with attributes. Those of an entry whose inode is damaged have `nlink` 0, and only its number and kind
+    /// are true; [`FileApi::getattr`] gives the error.
     fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>>;
     /// Parent of a directory (the root is its own).
     fn parent(&self, dir: Ino) -> FsResult<Ino>;

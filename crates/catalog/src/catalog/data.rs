@@ -167,8 +167,19 @@ impl Catalog {
         self.read(|v| version::copies(v, ino, version))
     }
 
-    /// Inodes in order of number, for `check`.
-    pub fn for_each_inode(&self, after: Ino, limit: usize) -> Result<Vec<Inode>> {
-        self.read(|v| class::inodes(v, after, limit)?.iter().map(|rec| v.inode(rec)).collect())
+    /// At most `limit` inodes in order of number, damaged ones included, for `check`.
+    pub fn for_each_inode(&self, after: Ino, limit: usize) -> Result<Listed<Inode>> {
+        self.read(|v| {
+            let Listed { found, mut damaged } = class::inodes(v, after, limit)?;
+            let mut inodes = Vec::with_capacity(found.len());
+            for rec in &found {
+                match v.inode(rec) {
+                    Ok(inode) => inodes.push(inode),
+                    Err(e) if e.is_damage() => damaged.push((rec.ino, e)),
+                    Err(e) => return Err(e),
+                }
+            }
+            Ok(Listed { found: inodes, damaged })
+        })
     }
 }

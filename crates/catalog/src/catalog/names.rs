@@ -29,7 +29,12 @@ impl Catalog {
     }
 
     /// The same with inodes.
-    pub fn readdir_plus(&self, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<(DirEntry, Inode)>> {
+    pub fn readdir_plus(
+        &self,
+        dir: Ino,
+        cookie: u64,
+        limit: usize,
+    ) -> Result<Vec<(DirEntry, Result<Inode>)>> {
         self.read(|v| list::readdir_plus(v, dir, cookie, limit))
     }
 

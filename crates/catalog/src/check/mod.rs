@@ -7,6 +7,7 @@ mod requests;
 
 use crate::store::View;
 use crate::{Catalog, Result, keys};
+use kv::KvError;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -92,8 +93,9 @@ impl Check<'_> {
         let to = keys::end(prefix);
         let mut from = prefix.to_vec();
         loop {
-            let batch = self.read(|v| pairs(v, &from, &to))?;
-            let Some((last, _)) = batch.last() else { return Ok(()) };
+            let (batch, damaged) = self.read(|v| pairs(v, &from, &to))?;
+            // The engine's own check tells of the damaged value.
+            let Some(last) = damaged.as_ref().or(batch.last().map(|(key, _)| key)) else { return Ok(()) };
             from = keys::after(last);
             for pair in batch {
                 if let Err(e) = each(self, pair) {
@@ -129,11 +131,15 @@ impl Check<'_> {
     }
 }
 
-fn pairs(view: View<'_>, from: &[u8], to: &[u8]) -> Result<Vec<Pair>> {
+/// The next pairs, and the key of the value that ends them because it is damaged.
+fn pairs(view: View<'_>, from: &[u8], to: &[u8]) -> Result<(Vec<Pair>, Option<Vec<u8>>)> {
     let mut found = Vec::new();
-    view.r.scan(from, to, &mut |k, v| {
+    let scanned = view.r.scan(from, to, &mut |k, v| {
         found.push((k.to_vec(), v.to_vec()));
         if found.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    Ok(found)
+    });
+    match scanned {
+        Err(KvError::BadValue { key, .. }) => Ok((found, Some(key))),
+        other => Ok(other.map(|()| (found, None))?),
+    }
 }

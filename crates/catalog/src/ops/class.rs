@@ -5,8 +5,9 @@ use crate::classes;
 use crate::keys::{self, meta, part, sum};
 use crate::rec::{self, InodeRec};
 use crate::store::{self, Tx, View};
-use crate::{CatalogError, Result};
+use crate::{CatalogError, Listed, Result};
 use format::record;
+use kv::KvError;
 use std::ops::ControlFlow;
 use types::*;
 
@@ -100,36 +101,52 @@ pub fn refresh(tx: &mut Tx<'_>, limit: usize, now: Time) -> Result<bool> {
     let after =
         keys::number_at(&value, 0).ok_or_else(|| CatalogError::corrupt("cursor", "refresh", "too short"))?;
     let batch = inodes(tx.view(), Ino(after), limit.max(1))?;
-    for old in &batch {
+    // A damaged record says nothing of its class; whoever restores it gives it one.
+    for old in &batch.found {
         let mut rec = old.clone();
         set_class::update(tx, &mut rec, now)?;
         tx.replace(Some(old), Some(&rec))?;
     }
-    match batch.last().filter(|_| batch.len() >= limit.max(1)) {
-        Some(last) => tx.w.put(&key, &last.ino.0.to_be_bytes())?,
+    let read = batch.found.iter().map(|r| r.ino).chain(batch.damaged.iter().map(|d| d.0));
+    let more = batch.found.len() + batch.damaged.len() >= limit.max(1);
+    match read.max().filter(|_| more) {
+        Some(last) => tx.w.put(&key, &last.0.to_be_bytes())?,
         None => tx.w.delete(&key)?,
     }
-    Ok(batch.len() >= limit.max(1))
+    Ok(more)
 }
 
 /// Inode records in order of number.
-pub fn inodes(view: View<'_>, after: Ino, limit: usize) -> Result<Vec<InodeRec>> {
-    let mut found = Vec::new();
-    let Some(first) = after.0.checked_add(1).filter(|_| limit > 0) else { return Ok(found) };
-    let mut bad = Ok(());
-    let from = keys::inode(Ino(first), part::RECORD);
-    view.r.scan(&from, &[keys::INODE + 1], &mut |k, v| {
-        let Some(ino) = keys::number_at(k, 1).filter(|_| k.len() == 10 && k[9] == part::RECORD) else {
-            return ControlFlow::Continue(());
-        };
-        match InodeRec::decode(Ino(ino), v) {
-            Ok(rec) => found.push(rec),
-            Err(e) => {
-                bad = Err(e);
-                return ControlFlow::Break(());
+pub fn inodes(view: View<'_>, after: Ino, limit: usize) -> Result<Listed<InodeRec>> {
+    let mut listed = Listed { found: Vec::new(), damaged: Vec::new() };
+    let Some(first) = after.0.checked_add(1).filter(|_| limit > 0) else { return Ok(listed) };
+    let mut from = keys::inode(Ino(first), part::RECORD).to_vec();
+    let to = [keys::INODE + 1];
+    loop {
+        let scanned = view.r.scan(&from, &to, &mut |k, v| {
+            let Some(ino) = record_of(k) else { return ControlFlow::Continue(()) };
+            match InodeRec::decode(ino, v) {
+                Ok(rec) => listed.found.push(rec),
+                Err(e) => listed.damaged.push((ino, e)),
             }
+            let more = listed.found.len() + listed.damaged.len() < limit;
+            if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        // A value that the engine finds damaged: go on behind it.
+        let Err(KvError::BadValue { path, key }) = scanned else {
+            return scanned.map(|()| listed).map_err(Into::into);
+        };
+        from = keys::after(&key);
+        if let Some(ino) = record_of(&key) {
+            listed.damaged.push((ino, KvError::BadValue { path, key }.into()));
         }
-        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    bad.map(|()| found)
+        if listed.found.len() + listed.damaged.len() >= limit {
+            return Ok(listed);
+        }
+    }
+}
+
+/// Whose record has this key; None for other parts of an inode.
+fn record_of(key: &[u8]) -> Option<Ino> {
+    keys::number_at(key, 1).filter(|_| key.len() == 10 && key[9] == part::RECORD).map(Ino)
 }

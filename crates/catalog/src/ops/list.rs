@@ -35,12 +35,20 @@ pub fn readdir(view: View<'_>, dir: Ino, cookie: u64, limit: usize) -> Result<Ve
     bad.map(|()| found)
 }
 
-/// The same with inodes, from one snapshot.
-pub fn readdir_plus(view: View<'_>, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<(DirEntry, Inode)>> {
+/// The same with inodes, from one snapshot; a damaged inode does not keep out the others.
+pub fn readdir_plus(
+    view: View<'_>,
+    dir: Ino,
+    cookie: u64,
+    limit: usize,
+) -> Result<Vec<(DirEntry, Result<Inode>)>> {
     let entries = readdir(view, dir, cookie, limit)?;
     let with_inode = |e: DirEntry| {
-        let rec = lookup::target(view, dir, &Dirent { ino: e.ino, kind: e.kind, cookie: e.cookie })?;
-        Ok((e, view.inode(&rec)?))
+        let named = Dirent { ino: e.ino, kind: e.kind, cookie: e.cookie };
+        match lookup::target(view, dir, &named).and_then(|rec| view.inode(&rec)) {
+            Err(error) if !error.is_damage() => Err(error),
+            inode => Ok((e, inode)),
+        }
     };
     entries.into_iter().map(with_inode).collect()
 }

@@ -371,7 +371,7 @@ impl Run {
     fn compare(&self) {
         let findings = check::verify(self.c());
         assert!(findings.is_empty(), "{findings:#?}");
-        let inodes = self.c().for_each_inode(Ino(0), usize::MAX).expect("inodes");
+        let inodes = self.c().for_each_inode(Ino(0), usize::MAX).expect("inodes").found;
         assert_eq!(
             inodes.iter().map(|i| i.attr.ino.0).collect::<Vec<_>>(),
             self.world.nodes.keys().copied().collect::<Vec<_>>()

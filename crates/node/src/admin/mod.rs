@@ -12,6 +12,7 @@ use types::*;
 use wire::{Answer, Call, Failure, Reply};
 
 pub use access::Session;
+use view::unknown_view;
 
 impl Node {
     /// Root, or the user who runs the node.
@@ -139,7 +140,11 @@ impl Node {
         let next = page.last().filter(|_| page.len() == limit).map(|(e, _)| e.cookie);
         let entries = page.into_iter().map(|(e, inode)| {
             let path = format!("{}/{}", shown.trim_end_matches('/'), String::from_utf8_lossy(&e.name));
-            (e.name, self.file_view(path, inode))
+            let view = match inode {
+                Ok(inode) => self.file_view(path, inode),
+                Err(error) => unknown_view(path, crate::files::unknown(&e, &error)),
+            };
+            (e.name, view)
         });
         Ok(Reply::Files { entries: entries.collect(), next })
     }

@@ -87,7 +87,14 @@ impl Node {
                     .map_err(|e| refused("listing", &e))?;
                 let Some((last, _)) = page.last() else { break };
                 cookie = last.cookie;
-                for (_, inode) in page {
+                for (entry, inode) in page {
+                    let inode = match inode {
+                        Ok(inode) => inode,
+                        Err(e) => {
+                            tracing::error!("{:?} is left out: {e}", String::from_utf8_lossy(&entry.name));
+                            continue;
+                        }
+                    };
                     match inode.attr.kind {
                         FileKind::Directory => directories.push(inode),
                         FileKind::File if self.may(cx, &inode.attr, need).is_ok() => f(inode),

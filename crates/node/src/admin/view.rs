@@ -10,6 +10,23 @@ use wire::Failure;
 /// Files of a request that its estimate rests on.
 const FILES_ESTIMATED: usize = 1_000;
 
+/// What a listing shows of an entry whose inode is damaged.
+pub(super) fn unknown_view(path: String, attr: Attr) -> FileView {
+    FileView {
+        path,
+        attr,
+        link_target: None,
+        residency: None,
+        file: None,
+        copies_required: 0,
+        versions: Vec::new(),
+        request: None,
+        percent: None,
+        eta_s: None,
+        directory_class: None,
+    }
+}
+
 impl Node {
     pub(super) fn file_view(&self, path: String, inode: Inode) -> FileView {
         let ino = inode.attr.ino;

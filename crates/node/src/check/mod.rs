@@ -109,9 +109,12 @@ impl Node {
         let mut after = Ino(0);
         loop {
             let page = self.catalog.for_each_inode(after, PAGE).map_err(|e| refused("check", &e))?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.attr.ino;
-            for inode in page {
+            // The catalogue's check against itself has told of the damaged ones.
+            report.inodes += page.damaged.len() as u64;
+            let read = page.found.iter().map(|i| i.attr.ino).chain(page.damaged.iter().map(|d| d.0));
+            let Some(last) = read.max() else { return Ok(()) };
+            after = last;
+            for inode in page.found {
                 report.inodes += 1;
                 if let Some(finding) = self.check_file(&inode, deep, &mut report.bytes_verified) {
                     tell(report, [finding]);

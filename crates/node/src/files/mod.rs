@@ -10,6 +10,7 @@ mod space;
 mod staging;
 mod vattr;
 
+pub(crate) use names::unknown;
 pub use objects::ObjectPool;
 pub use open::OpenTable;
 pub(crate) use recall::{Joined, new_request};

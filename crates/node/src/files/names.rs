@@ -185,7 +185,14 @@ impl FileApi for Node {
 
     fn readdir_plus(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
         let page = self.catalog.readdir_plus(dir, cookie, limit).map_err(self.fail("readdir"))?;
-        Ok(page.into_iter().map(|(entry, inode)| (entry, self.shown(inode))).collect())
+        let with_attr = |(entry, inode): (DirEntry, catalog::Result<Inode>)| {
+            let attr = match inode {
+                Ok(inode) => self.shown(inode),
+                Err(e) => unknown(&entry, &e),
+            };
+            (entry, attr)
+        };
+        Ok(page.into_iter().map(with_attr).collect())
     }
 
     fn parent(&self, dir: Ino) -> FsResult<Ino> {
@@ -230,5 +237,26 @@ impl FileApi for Node {
     fn watch(&self, watcher: Arc<dyn Watcher>) {
         self.watchers.write().push(watcher);
         self.watched.store(true, Ordering::Release);
+    }
+}
+
+/// What a listing shows of an entry whose inode is damaged: no links.
+pub(crate) fn unknown(entry: &DirEntry, e: &catalog::CatalogError) -> Attr {
+    tracing::error!("{:?}: {e}", String::from_utf8_lossy(&entry.name));
+    let never = Time::default();
+    Attr {
+        ino: entry.ino,
+        kind: entry.kind,
+        mode: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        disk_bytes: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        btime: never,
     }
 }

@@ -280,6 +280,7 @@ mod tests {
             }
         });
         for (_, inode) in catalog.readdir_plus(Ino::ROOT, 0, 1_000).unwrap() {
+            let inode = inode.unwrap();
             let object = inode.file.unwrap().object.unwrap();
             assert!(disk.exists(object).unwrap(), "object {object} of inode {} is gone", inode.attr.ino);
         }

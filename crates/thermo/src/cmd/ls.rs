@@ -137,7 +137,9 @@ fn table(entries: &Entries, long: bool, utc: bool) -> Table {
     let mut table = Table::new(&heading);
     for (name, view) in entries {
         let attr = &view.attr;
-        let mut row = vec![residency(view), copies(view)];
+        // No links: the catalogue's record of it is damaged.
+        let damaged = attr.nlink == 0;
+        let mut row = vec![if damaged { "DAMAGED".into() } else { residency(view) }, copies(view)];
         if long {
             let class = view.file.as_ref().map(|f| &f.class).or(view.directory_class.as_ref());
             row.extend([mode(attr), attr.nlink.to_string(), attr.uid.to_string(), attr.gid.to_string()]);
