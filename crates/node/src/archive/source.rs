@@ -76,9 +76,10 @@ impl Source {
             return later("it is open for writing");
         }
         let fd = node.disk.open_object(object, false).map_err(|e| match &e {
-            disk::DiskError::Missing { .. } if node.object_lost(item.ino, object, &e).is_err() => {
-                Skip::Never(e.to_string())
-            }
+            disk::DiskError::Missing { .. } => match node.object_vanished(item.ino, object, &e) {
+                Err(FsError::Io) => Skip::Never(e.to_string()),
+                _ => e.into(),
+            },
             _ => e.into(),
         })?;
         let stamp = node.disk.stamp(&fd)?;
@@ -212,5 +213,24 @@ mod tests {
         assert!(source.unchanged(&rig.worker, item.ino).is_err());
         assert!(!source.origin.unchanged(&rig.worker, item.ino));
         assert!(Source::open(&rig.worker, &item).is_err(), "the catalogue knows another stamp");
+    }
+
+    #[test]
+    fn an_object_that_goes_while_the_file_is_open_is_kept_on_record_until_it_is_closed() {
+        let rig = Rig::new();
+        let (item, node) = (rig.put("f", 1000), &rig.worker.node);
+        let object = node.catalog.inode(item.ino).unwrap().file.unwrap().object.unwrap();
+        let other = rig.put("other", 10);
+        let gone = disk::DiskError::Missing { id: object, path: node.disk.path(object) };
+        // The file has another object by now, or was deleted: nothing is lost, and nobody is alarmed.
+        let stale = [other.ino, Ino(u64::MAX)].map(|ino| node.object_vanished(ino, object, &gone));
+        assert_eq!(stale, [Err(FsError::Stale), Err(FsError::Stale)]);
+
+        let flags = types::api::OpenFlags { read: true, ..Default::default() };
+        let opened = node.open_file(&Cx::admin(crate::now()), item.ino, flags).unwrap();
+        node.disk.remove(object).unwrap();
+        assert!(matches!(Source::open(&rig.worker, &item), Err(Skip::Later(_))));
+        node.close_file(opened.handle);
+        assert!(matches!(Source::open(&rig.worker, &item), Err(Skip::Never(_))));
     }
 }

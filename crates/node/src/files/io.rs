@@ -126,7 +126,8 @@ impl Node {
         }
     }
 
-    /// A file's object has vanished: from here on the file is read from its copies on tape, if there are any.
+    /// A file's object has vanished: from here on the file is read from its copies on tape, if there are any. `Stale` if
+    /// the object is no longer that of the file: then it has gone as it should.
     pub(crate) fn object_lost(&self, ino: Ino, object: ObjectId, e: &disk::DiskError) -> FsResult<()> {
         let path = self.catalog.path_of(ino).unwrap_or_default();
         let path = String::from_utf8_lossy(&path);
@@ -138,6 +139,7 @@ impl Node {
                 ),
                 Ok(()),
             ),
+            Err(_) if !self.names_object(ino, object) => return Err(FsError::Stale),
             Err(why) => (
                 format!(
                     "{path} (inode {ino}): {e}, and it cannot be read from tape: {why}; restore it from elsewhere"
@@ -147,6 +149,31 @@ impl Node {
         };
         self.archive.warn(text);
         result
+    }
+
+    /// Whether this is the file's object, as far as anybody can tell.
+    fn names_object(&self, ino: Ino, object: ObjectId) -> bool {
+        match self.catalog.inode(ino) {
+            Ok(inode) => inode.file.is_some_and(|f| f.object == Some(object)),
+            Err(e) => e.fs() != FsError::NotFound,
+        }
+    }
+
+    /// The same, seen by somebody who does not hold the file's lock. While the file is open its content is still there
+    /// behind the descriptor, and what is written now goes there: the catalogue keeps the object until it is closed.
+    pub(crate) fn object_vanished(&self, ino: Ino, object: ObjectId, e: &disk::DiskError) -> FsResult<()> {
+        self.open.with(ino, |_, state| {
+            if state.backing.as_ref().is_none_or(|backing| backing.object != object) {
+                return self.object_lost(ino, object, e);
+            }
+            let path = self.catalog.path_of(ino).unwrap_or_default();
+            let path = String::from_utf8_lossy(&path);
+            self.archive.warn(format!(
+                "{path} (inode {ino}): {e}, but the file is open: copy it elsewhere before it is closed, its content goes \
+                 with the last descriptor"
+            ));
+            Err(FsError::Busy)
+        })
     }
 
     pub(crate) fn stamp(&self, fd: &OwnedFd) -> FsResult<ObjectStamp> {
