@@ -83,9 +83,10 @@ pub(crate) fn now() -> Time {
 /// The protocol side of a mount.
 pub(crate) struct Gateway(pub Arc<Core>);
 
-/// Runs a handler. A panic would silently end the session thread: it is caught, and the reply, dropped on the way,
+/// Runs the handler of a request, near its caller. A panic would silently end the session thread: it is caught, and the reply, dropped on the way,
 /// answers EIO.
-fn guarded(operation: &'static str, handler: impl FnOnce()) {
+fn guarded(operation: &'static str, req: &Request, handler: impl FnOnce()) {
+    crate::follow::caller(req.pid());
     if catch_unwind(AssertUnwindSafe(handler)).is_err() {
         tracing::error!(
             operation,
@@ -118,14 +119,14 @@ impl Filesystem for Gateway {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("lookup", || self.0.lookup(req, parent, name, reply));
+        guarded("lookup", req, || self.0.lookup(req, parent, name, reply));
     }
 
     // inodes live in the catalogue, not in this process: nothing is held for the kernel, so nothing is forgotten
     fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        guarded("getattr", || self.0.getattr(req, ino, reply));
+        guarded("getattr", req, || self.0.getattr(req, ino, reply));
     }
 
     fn setattr(
@@ -146,14 +147,14 @@ impl Filesystem for Gateway {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        guarded("setattr", || {
+        guarded("setattr", req, || {
             let change = crate::ops::Change { mode, uid, gid, size, atime, mtime };
             crate::ops::setattr(&self.0, req, ino, change, reply);
         });
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        guarded("readlink", || self.0.readlink(req, ino, reply));
+        guarded("readlink", req, || self.0.readlink(req, ino, reply));
     }
 
     fn mknod(
@@ -166,23 +167,23 @@ impl Filesystem for Gateway {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        guarded("mknod", || self.0.mknod(req, dir, name, mode, rdev, reply));
+        guarded("mknod", req, || self.0.mknod(req, dir, name, mode, rdev, reply));
     }
 
     fn mkdir(&self, req: &Request, dir: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        guarded("mkdir", || self.0.mkdir(req, dir, name, mode, reply));
+        guarded("mkdir", req, || self.0.mkdir(req, dir, name, mode, reply));
     }
 
     fn unlink(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("unlink", || self.0.unlink(req, dir, name, reply));
+        guarded("unlink", req, || self.0.unlink(req, dir, name, reply));
     }
 
     fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("rmdir", || self.0.rmdir(req, dir, name, reply));
+        guarded("rmdir", req, || self.0.rmdir(req, dir, name, reply));
     }
 
     fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        guarded("symlink", || self.0.symlink(req, dir, name, target, reply));
+        guarded("symlink", req, || self.0.symlink(req, dir, name, target, reply));
     }
 
     fn rename(
@@ -195,15 +196,15 @@ impl Filesystem for Gateway {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        guarded("rename", || self.0.rename(req, (dir, name), (new_dir, new_name), flags, reply));
+        guarded("rename", req, || self.0.rename(req, (dir, name), (new_dir, new_name), flags, reply));
     }
 
     fn link(&self, req: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("link", || self.0.link(req, ino, dir, name, reply));
+        guarded("link", req, || self.0.link(req, ino, dir, name, reply));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        guarded("open", || self.0.open(req, ino, flags, reply));
+        guarded("open", req, || self.0.open(req, ino, flags, reply));
     }
 
     fn create(
@@ -216,7 +217,7 @@ impl Filesystem for Gateway {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        guarded("create", || self.0.create(req, dir, name, mode, OpenFlags(flags), reply));
+        guarded("create", req, || self.0.create(req, dir, name, mode, OpenFlags(flags), reply));
     }
 
     fn read(
@@ -230,7 +231,7 @@ impl Filesystem for Gateway {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guarded("read", || self.0.read(req.pid(), fh, offset, size, flags, reply));
+        guarded("read", req, || self.0.read(req.pid(), fh, offset, size, flags, reply));
     }
 
     fn write(
@@ -245,25 +246,18 @@ impl Filesystem for Gateway {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        guarded("write", || {
+        guarded("write", req, || {
             crate::io::write(&self.0, req.pid(), fh, offset, data, (write_flags, flags), reply)
         });
     }
 
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        guarded("flush", || self.0.flush(fh, reply));
+    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
+        guarded("flush", req, || self.0.flush(fh, reply));
     }
 
     fn release(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
@@ -271,15 +265,15 @@ impl Filesystem for Gateway {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("release", || self.0.release(fh, reply));
+        guarded("release", req, || self.0.release(fh, reply));
     }
 
-    fn fsync(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        guarded("fsync", || crate::io::fsync(&self.0, fh, datasync, reply));
+    fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        guarded("fsync", req, || crate::io::fsync(&self.0, fh, datasync, reply));
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        guarded("readdir", || self.0.readdir(req, ino, offset, reply));
+        guarded("readdir", req, || self.0.readdir(req, ino, offset, reply));
     }
 
     fn readdirplus(
@@ -290,15 +284,15 @@ impl Filesystem for Gateway {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        guarded("readdirplus", || self.0.readdir_plus(req, ino, offset, reply));
+        guarded("readdirplus", req, || self.0.readdir_plus(req, ino, offset, reply));
     }
 
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        guarded("fsyncdir", || crate::io::sync_names(&self.0, reply));
+    fn fsyncdir(&self, req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        guarded("fsyncdir", req, || crate::io::sync_names(&self.0, reply));
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        guarded("statfs", || self.0.statfs(reply));
+    fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        guarded("statfs", req, || self.0.statfs(reply));
     }
 
     fn setxattr(
@@ -311,19 +305,19 @@ impl Filesystem for Gateway {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        guarded("setxattr", || self.0.setxattr(req, ino, name, value, flags, reply));
+        guarded("setxattr", req, || self.0.setxattr(req, ino, name, value, flags, reply));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        guarded("getxattr", || self.0.getxattr(req, ino, name, size, reply));
+        guarded("getxattr", req, || self.0.getxattr(req, ino, name, size, reply));
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        guarded("listxattr", || self.0.listxattr(req, ino, size, reply));
+        guarded("listxattr", req, || self.0.listxattr(req, ino, size, reply));
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("removexattr", || self.0.removexattr(req, ino, name, reply));
+        guarded("removexattr", req, || self.0.removexattr(req, ino, name, reply));
     }
 
     fn fallocate(
@@ -336,7 +330,7 @@ impl Filesystem for Gateway {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        guarded("fallocate", || {
+        guarded("fallocate", req, || {
             let range = crate::io::Range { mode, offset, length };
             crate::io::fallocate(&self.0, req.pid(), ino, fh, range, reply);
         });
@@ -344,19 +338,19 @@ impl Filesystem for Gateway {
 
     fn lseek(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        guarded("lseek", || self.0.lseek(fh, offset, whence, reply));
+        guarded("lseek", req, || self.0.lseek(fh, offset, whence, reply));
     }
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         _ino_in: INodeNo,
         fh_in: FileHandle,
         offset_in: u64,
@@ -367,7 +361,7 @@ impl Filesystem for Gateway {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        guarded("copy_file_range", || {
+        guarded("copy_file_range", req, || {
             crate::io::copy_file_range(&self.0, (fh_in, offset_in), (fh_out, offset_out), len, reply);
         });
     }

@@ -12,6 +12,7 @@ mod attr;
 mod config;
 mod errno;
 mod error;
+mod follow;
 mod gateway;
 mod io;
 mod mount;

@@ -1,5 +1,6 @@
 //! Threads for calls that may take long, started on demand, ended when idle, with a bound on what may queue.
 
+use crate::follow;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,8 +58,11 @@ impl Pool {
         if state.idle >= state.queue.len() {
             self.0.wake.notify_one();
         } else if state.threads < self.0.max_threads {
-            let pool = self.clone();
-            let started = std::thread::Builder::new().name(self.0.name.into()).spawn(move || pool.work());
+            let (pool, cpus) = (self.clone(), follow::away_from_home());
+            let started = std::thread::Builder::new().name(self.0.name.into()).spawn(move || {
+                follow::home(cpus);
+                pool.work();
+            });
             match started {
                 Ok(_) => state.threads += 1,
                 Err(error) if state.threads > 0 => {
