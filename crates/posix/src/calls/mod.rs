@@ -1,6 +1,7 @@
 //! The calls that scripts can make, by name.
 
 mod data;
+mod listing;
 mod meta;
 mod names;
 mod other;
@@ -68,6 +69,8 @@ const CALLS: &[(&str, usize, Call)] = &[
     ("listxattr", 2, xattr::list),
     ("removexattr", 2, xattr::remove),
     ("lremovexattr", 2, xattr::lremove),
+    ("churn", 1, listing::churn),
+    ("rewind", 1, listing::rewind),
     ("exec", 1, other::exec),
     ("cd", 1, other::cd),
     ("umask", 1, other::umask),
