@@ -1,9 +1,10 @@
 //! A measured figure and its target.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What a figure is to reach.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
     /// At least this.
@@ -14,13 +15,55 @@ pub enum Target {
     None,
 }
 
+impl Target {
+    /// Whether a value reaches it; None without a target.
+    pub fn met(self, value: f64) -> Option<bool> {
+        match self {
+            Self::AtLeast(least) => Some(value >= least),
+            Self::AtMost(most) => Some(value <= most),
+            Self::None => None,
+        }
+    }
+
+    /// The bound itself.
+    pub fn bound(self) -> Option<f64> {
+        match self {
+            Self::AtLeast(n) | Self::AtMost(n) => Some(n),
+            Self::None => None,
+        }
+    }
+
+    /// In words, followed by `unit`; empty without a target.
+    pub fn text(self, unit: &str) -> String {
+        let bound = match self {
+            Self::AtLeast(n) => format!("≥ {} {unit}", number(n)),
+            Self::AtMost(n) => format!("≤ {} {unit}", number(n)),
+            Self::None => String::new(),
+        };
+        bound.trim_end().to_owned()
+    }
+}
+
+/// Minimum, median and maximum.
+pub type Spread = [f64; 3];
+
+/// Minimum, median (of an even number: the mean of the two in the middle) and maximum; None of nothing.
+pub fn spread(values: &[f64]) -> Option<Spread> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    let median = if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + upper) / 2.0 } else { upper };
+    Some([*sorted.first()?, median, *sorted.last()?])
+}
+
 /// A figure with one value per round.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// What was measured.
     pub name: String,
     /// Unit of the values.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// Target; compared with the median.
     pub target: Target,
     /// One value per round.
@@ -32,6 +75,7 @@ pub struct Figure {
 impl Figure {
     /// A figure without values yet.
     pub fn new(name: impl Into<String>, unit: &'static str, target: Target) -> Self {
+        let unit = Cow::Borrowed(unit);
         Self { name: name.into(), unit, target, values: Vec::new(), note: String::new() }
     }
 
@@ -42,42 +86,19 @@ impl Figure {
     }
 
     /// Minimum, median and maximum.
-    pub fn spread(&self) -> Option<[f64; 3]> {
-        let mut sorted = self.values.clone();
-        sorted.sort_by(f64::total_cmp);
-        Some([*sorted.first()?, sorted[sorted.len() / 2], *sorted.last()?])
+    pub fn spread(&self) -> Option<Spread> {
+        spread(&self.values)
     }
 
     /// Whether the median meets the target; None without a target or a value.
     pub fn met(&self) -> Option<bool> {
         let [_, median, _] = self.spread()?;
-        match self.target {
-            Target::AtLeast(least) => Some(median >= least),
-            Target::AtMost(most) => Some(median <= most),
-            Target::None => None,
-        }
-    }
-
-    /// One row of a table: name, target, minimum, median, maximum, met.
-    pub fn row(&self) -> [String; 6] {
-        let target = match self.target {
-            Target::AtLeast(n) => format!(">= {} {}", number(n), self.unit),
-            Target::AtMost(n) => format!("<= {} {}", number(n), self.unit),
-            Target::None => self.unit.to_owned(),
-        };
-        let [min, median, max] =
-            self.spread().map_or_else(|| ["-"; 3].map(String::from), |spread| spread.map(number));
-        let met = match self.met() {
-            Some(true) => "met",
-            Some(false) => "not met",
-            None => "",
-        };
-        [self.name.clone(), target.trim_end().to_owned(), min, median, max, met.to_owned()]
+        self.target.met(median)
     }
 }
 
-/// Three significant digits for small numbers, thousands apart for large ones.
-fn number(n: f64) -> String {
+/// Three decimals for small numbers, thousands apart for large ones.
+pub fn number(n: f64) -> String {
     if n.abs() < 100.0 {
         return format!("{n:.3}").trim_end_matches('0').trim_end_matches('.').to_owned();
     }
@@ -92,26 +113,6 @@ fn number(n: f64) -> String {
     if n < 0.0 { format!("-{out}") } else { out }
 }
 
-/// Rows of all figures as text, columns aligned.
-pub fn table(figures: &[Figure]) -> String {
-    let head = ["figure", "target", "min", "median", "max", ""].map(String::from);
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(figures.iter().map(Figure::row)).collect();
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let mut out = String::new();
-    for row in &rows {
-        let [name, target, min, median, max, met] = row;
-        let [a, b, c, d, e, _] = widths;
-        let line = format!("{name:<a$}  {target:<b$}  {min:>c$}  {median:>d$}  {max:>e$}  {met}");
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    for figure in figures.iter().filter(|f| !f.note.is_empty()) {
-        out.push_str(&format!("{}: {}\n", figure.name, figure.note));
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +124,8 @@ mod tests {
         figure.values = vec![9.0, 30.0, 10.0];
         assert_eq!(figure.spread(), Some([9.0, 10.0, 30.0]));
         assert_eq!(figure.met(), Some(true));
+        figure.values.push(11.0);
+        assert_eq!(figure.spread(), Some([9.0, 10.5, 30.0]));
         figure.target = Target::AtMost(9.5);
         assert_eq!(figure.met(), Some(false));
     }

@@ -1,28 +1,50 @@
-//! What `thermo bench` measures: the mount against the file system below it, the catalogue in process, and tape against
+//! What `thermo bench` measures: the mount against the file systems below it, the catalogue in process, and tape against
 //! what virtual drives and their mechanics allow. Every figure is printed next to its target; figures that depend on the
-//! machine are ratios taken in the same run.
-#![forbid(unsafe_code)]
+//! machine are ratios taken in the same run. Results are kept with all their rounds; tables and pictures are made from
+//! them, never by hand.
+#![deny(unsafe_code)]
 
 mod bed;
 mod catalogue;
+mod compare;
 mod figure;
+/// The floor that mounts are compared with; also an example of the mount gateway, to be looked at by hand.
+#[path = "../../fuse/examples/floor/empty.rs"]
+mod floor;
+mod image;
+mod machine;
 mod memory;
 mod mount;
 mod place;
+mod plot;
+mod report;
+mod results;
+mod sides;
 mod tape;
 
-pub use figure::{Figure, Target, table};
+pub use compare::{Base, Better, Comparison, Kind, Series, Side};
+pub use figure::{Figure, Target};
+pub use machine::Machine;
+pub use plot::pictures;
+pub use report::{markdown, rewrite};
+pub use results::{Measured, Results};
 
 use anyhow::Result;
-use node::Node;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use types::api::FileApi;
 
 /// A group of figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// Files through the mount against the directory beside it.
-    Mount,
+    /// Reading and writing one large file.
+    Data,
+    /// Making small files.
+    Create,
+    /// Listing a large directory and looking at its files.
+    List,
     /// The catalogue in process.
     Catalogue,
     /// The whole node with a large catalogue.
@@ -31,11 +53,29 @@ pub enum Group {
     Tape,
 }
 
-/// A mount of a node; ends when dropped.
+impl Group {
+    /// All, in the order in which they are shown.
+    pub const ALL: [Self; 6] =
+        [Self::Data, Self::Create, Self::List, Self::Catalogue, Self::Memory, Self::Tape];
+
+    /// Its name in files and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Create => "create",
+            Self::List => "list",
+            Self::Catalogue => "catalogue",
+            Self::Memory => "memory",
+            Self::Tape => "tape",
+        }
+    }
+}
+
+/// A mount; ends when dropped.
 pub type Mounted = Box<dyn Send>;
 
-/// Mounts a node at an empty directory, so that this room need not know of the mount gateway.
-pub type MountFn<'a> = &'a dyn Fn(Arc<Node>, &Path) -> Result<Mounted>;
+/// Mounts a file interface at an empty directory, so that this room need not know of the mount gateway.
+pub type MountFn<'a> = &'a dyn Fn(Arc<dyn FileApi>, &Path) -> Result<Mounted>;
 
 /// What to measure, and where.
 #[derive(Clone, Debug)]
@@ -50,6 +90,8 @@ pub struct Plan {
     pub quick: bool,
     /// Files of the catalogue whose memory is measured.
     pub files: u64,
+    /// What is to be kept with the results, as the revision that was built.
+    pub remark: String,
 }
 
 impl Plan {
@@ -63,15 +105,18 @@ impl Plan {
 ///
 /// # Errors
 /// No space, or what an operation of the system under test said: a benchmark of something broken has no figures.
-pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for group in &plan.groups {
-        figures.extend(match group {
-            Group::Mount => mount::measure(plan, mount, told)?,
-            Group::Catalogue => catalogue::measure(plan, told)?,
-            Group::Memory => memory::measure(plan, told)?,
-            Group::Tape => tape::measure(plan, told)?,
-        });
+pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Results> {
+    let mut results = Results::begin(plan)?;
+    for &group in &plan.groups {
+        let (figures, comparisons) = match group {
+            Group::Data | Group::Create | Group::List => {
+                (Vec::new(), mount::measure(plan, group, mount, told)?)
+            }
+            Group::Catalogue => (catalogue::measure(plan, told)?, Vec::new()),
+            Group::Memory => (memory::measure(plan, told)?, Vec::new()),
+            Group::Tape => (tape::measure(plan, told)?, Vec::new()),
+        };
+        results.groups.push(Measured { group, figures, comparisons });
     }
-    Ok(figures)
+    Ok(results)
 }

@@ -26,8 +26,10 @@ const BATCH: u64 = 1_000;
 const SIZE: u64 = 1_000;
 /// Files made through the node, which stay on disk and wait for migration.
 const RESIDENT: u64 = 20_000;
-/// How long the node is watched doing nothing.
-const IDLE: Duration = Duration::from_secs(10);
+const RESIDENT_QUICK: u64 = 1_000;
+/// How long the node is watched doing nothing (seconds).
+const IDLE_S: u64 = 10;
+const IDLE_QUICK_S: u64 = 2;
 /// Time between two looks at the memory.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -45,10 +47,11 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let (secs, bed) = timed(|| Bed::start(config()))?;
     rows.add("start, its catalogue verified", "s", Target::None, secs);
     told("node: making files");
-    resident(&bed)?;
+    resident(&bed, plan.amount(RESIDENT_QUICK, RESIDENT))?;
+    let idle = Duration::from_secs(plan.amount(IDLE_QUICK_S, IDLE_S));
     let before = cpu();
-    std::thread::sleep(IDLE);
-    let share = (cpu() - before).as_secs_f64() / IDLE.as_secs_f64();
+    std::thread::sleep(idle);
+    let share = (cpu() - before).as_secs_f64() / idle.as_secs_f64();
     rows.add("processor time of its periodic passes, idle", "%", Target::AtMost(5.0), share * 100.0);
     told("node: listing everything");
     let (secs, seen) = timed(|| list_all(&*bed.node))?;
@@ -68,9 +71,9 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 }
 
 /// Makes files through the node.
-fn resident(bed: &Bed) -> Result<()> {
+fn resident(bed: &Bed, files: u64) -> Result<()> {
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    for n in 0..RESIDENT {
+    for n in 0..files {
         let opened =
             bed.node.create(&bed::cx(), Ino::ROOT, format!("resident-{n}").as_bytes(), 0o644, flags)?;
         bed.node.write(opened.handle, 0, b"resident")?;
