@@ -37,7 +37,7 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 
 /// Size of the large recall: 4 GiB, or what an eighth of the free space holds.
 fn recall_bytes(plan: &Plan) -> Result<u64> {
-    let wanted = plan.amount(512 << 20, 4 << 30);
+    let wanted = plan.amount(64 << 20, 4 << 30);
     Ok(wanted.min(place::free(&plan.dir)? / 8))
 }
 
@@ -60,13 +60,14 @@ fn large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 }
 
 fn write_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let (files, size) = (plan.amount(6, 10), 128 << 20);
-    let name = "tape: share of time each drive streams, two copies of files of 128 MiB";
+    let (files, size) = (plan.amount(4, 10), plan.amount(16 << 20, 128 << 20));
+    let mib = size >> 20;
+    let name = format!("tape: share of time each drive streams, two copies of files of {mib} MiB");
     let mut busy = Figure::new(name, "", Target::AtLeast(0.95));
     let mut drives = Figure::new("  what is below the drives: writing (both want 800)", "MB/s", Target::None);
     let mut disk = Figure::new("  the disk of the files: write + fsync", "MB/s", Target::None);
     for round in 0..plan.rounds {
-        told(&format!("tape: migrating {files} files of 128 MiB twice, round {}", round + 1));
+        told(&format!("tape: migrating {files} files of {mib} MiB twice, round {}", round + 1));
         let place = place::make(&plan.dir, files * size + SPARE)?;
         let library = cartridges(plan, 2 * files * size + SPARE)?;
         drives.values.push(below(&library, size)?);
@@ -82,7 +83,7 @@ fn write_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         let shares = watch(&bed, || bed.act(Call::Migrate, &names))?;
         busy.values.push(shares.into_iter().fold(f64::INFINITY, f64::min));
     }
-    busy.note = "of the drive that streams less, from its first record to its last, flushed every 512 MiB; drives limited \
+    busy.note = "of the drive that streams less, from its first record to its last, flushed after every four files; drives limited \
                  to 400 MB/s each, cartridges in memory: the disk here does not carry 800 MB/s besides its own work"
         .into();
     Ok(vec![busy, drives, disk])
@@ -185,7 +186,7 @@ fn first_byte(bed: &Bed, name: &str) -> Result<f64> {
 
 /// Many small files, with one and with two copies; then some of them come back in scattered order.
 fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let (files, wanted) = (plan.amount(5_000, 20_000), plan.amount(1_000, 5_000));
+    let (files, wanted) = (plan.amount(1_000, 20_000), plan.amount(200, 5_000));
     let place = place::make(&plan.dir, 3 * files * (SMALL + 8192) + SPARE)?;
     let library = cartridges(plan, 3 * files * SMALL + SPARE)?;
     let state = place.path().join("state");
