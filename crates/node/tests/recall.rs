@@ -10,8 +10,10 @@ use types::*;
 use wire::Call;
 
 const MB: usize = 1 << 20;
+/// Longer than what is proved before it is handed out.
+const LARGE: usize = 9 * MB;
 
-/// Drives of 6 MB/s: a file of 6 MB takes about a second.
+/// Drives of 6 MB/s.
 fn slow() -> Bed {
     Bed::with(|c| {
         c.library.drive_rate = Size(6 << 20);
@@ -27,13 +29,13 @@ fn offline(bed: &Bed, name: &str, size: usize) -> (Ino, Vec<u8>) {
 }
 
 #[test]
-fn bytes_are_served_as_they_arrive_to_every_reader() {
+fn bytes_of_large_files_are_served_as_they_arrive_to_every_reader() {
     let bed = slow();
-    let (ino, data) = offline(&bed, "f", 6 * MB);
+    let (ino, data) = offline(&bed, "f", LARGE);
     let opened = bed.open(ino, READ);
     assert!(opened.backing.is_none());
     let begun = Instant::now();
-    let (_, last) = bed.begin_read(opened.handle, 6 * MB as u64 - 1000, 4096);
+    let (_, last) = bed.begin_read(opened.handle, LARGE as u64 - 1000, 4096);
     let (_, middle) = bed.begin_read(opened.handle, 3 * MB as u64, 4096);
     let first = bed.read_at(opened.handle, 0, 4096).unwrap();
     let first_after = begun.elapsed();
@@ -43,7 +45,7 @@ fn bytes_are_served_as_they_arrive_to_every_reader() {
     let last_after = begun.elapsed();
     assert_eq!(first, data[..4096]);
     assert_eq!(middle, data[3 * MB..3 * MB + 4096]);
-    assert_eq!(last, data[6 * MB - 1000..]);
+    assert_eq!(last, data[LARGE - 1000..]);
     assert!(
         first_after < middle_after && middle_after + Duration::from_millis(200) < last_after,
         "{first_after:?} {middle_after:?} {last_after:?}"
@@ -220,6 +222,33 @@ fn bytes_damaged_on_tape_without_an_error_come_from_the_other_copy() {
     assert!(bed.read(ino) == data);
     assert_eq!(bed.volume(&volumes[0]).state, VolumeState::Suspect);
     assert_ne!(bed.volume(&volumes[1]).state, VolumeState::Suspect);
+}
+
+#[test]
+fn readers_of_small_files_never_see_bytes_damaged_on_tape() {
+    let bed = slow();
+    let (ino, data) = offline(&bed, "f", 3 * MB);
+    bed.until_dismounted();
+    let volumes = bed.volumes_of("/f");
+    let read_everywhere = || {
+        let opened = bed.open(ino, READ);
+        let waits = [0, MB - 1000, 2 * MB].map(|at| (at, bed.begin_read(opened.handle, at as u64, 4096).1));
+        let got = waits.map(|(at, got)| (at, got.recv_timeout(PATIENCE).unwrap()));
+        bed.node.release(opened.handle);
+        bed.settle();
+        got
+    };
+    bed.flip_a_bit_on(&volumes[0], &data[MB..MB + 64]);
+    for (at, got) in read_everywhere() {
+        assert!(got.unwrap() == data[at..at + 4096], "bytes at {at}");
+    }
+    assert_eq!(bed.volume(&volumes[0]).state, VolumeState::Suspect);
+    bed.purge("/f");
+    bed.until_dismounted();
+    bed.flip_a_bit_on(&volumes[1], &data[MB..MB + 64]);
+    for (at, got) in read_everywhere() {
+        assert_eq!(got, Err(FsError::Io), "no copy is right; bytes at {at}");
+    }
 }
 
 #[test]

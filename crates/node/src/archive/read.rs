@@ -1,6 +1,6 @@
 //! Reading segments from a volume into disk objects, by three threads: this one gives the drive nothing to wait for, one
-//! stores and hashes ([`super::store`]), one makes whole files resident ([`super::settle`]). Readers get bytes as they come
-//! off the tape.
+//! stores and hashes ([`super::store`]), one makes whole files resident ([`super::settle`]). Readers of
+//! large files get bytes as they come off the tape, of small ones once the digest is right.
 
 use super::buffers::Buffers;
 use super::settle::Settler;

@@ -59,16 +59,21 @@ impl<'t> Settler<'t> {
     }
 }
 
+/// The digest of the version that is recalled, if it is the present one and still wanted.
+pub fn recorded_digest(worker: &Worker, one: &Wanted) -> Option<Digest> {
+    let file = worker.node.catalog.inode(one.queued.ino).ok()?.file?;
+    file.digest.filter(|_| file.version == one.staging.version && one.staging.outcome().is_none())
+}
+
 /// Versions that are not wanted any more have nothing to be compared with: recording them will be refused.
 fn digest_matches(worker: &Worker, one: &Wanted, digest: Option<Digest>) -> Result<(), TapeError> {
-    let node = &worker.node;
-    let file = node.catalog.inode(one.queued.ino).ok().and_then(|inode| inode.file);
-    let current = file.filter(|f| f.version == one.staging.version && one.staging.outcome().is_none());
-    let expected = current.and_then(|f| f.digest);
-    let Some(expected) = expected else { return Ok(()) };
+    if one.staging.is_proved() {
+        return Ok(());
+    }
+    let Some(expected) = recorded_digest(worker, one) else { return Ok(()) };
     let found = match digest {
         Some(digest) => Some(digest),
-        None => one.staging.object().and_then(|(_, fd)| node.digest_of_object(&fd, one.staging.size)),
+        None => one.staging.object().and_then(|(_, fd)| worker.node.digest_of_object(&fd, one.staging.size)),
     };
     if found == Some(expected) {
         return Ok(());
