@@ -51,6 +51,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
     let (archive, archive_events) = Archive::new();
     let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
+    let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
     let node = Arc::new(Node {
         space: Space::new(&config.disk),
         config,
@@ -58,7 +59,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         started: std::time::Instant::now(),
         catalog,
         disk,
-        objects: ObjectPool::new(),
+        objects,
         open: OpenTable::new(),
         staging: Arc::new(StagingTable::default()),
         ready,

@@ -118,7 +118,7 @@ fn a_file_too_large_for_its_pool_is_refused_before_anything_is_written() {
     let request = bed.act(Call::Migrate(bed.one("/large")));
     assert_eq!(request.state, RequestState::Failed);
     let [ItemState::Failed(why)] = &bed.items(request.id)[..] else { panic!("no reason") };
-    assert!(why.contains("needs 41943040 bytes") && why.contains("import cartridges"), "{why}");
+    assert!(why.contains("needs 41943040 more bytes") && why.contains("import cartridges"), "{why}");
     assert!(warned(&bed, "(/large) is not copied to tape: copy"));
     let states = |volumes: &[Volume]| {
         volumes.iter().map(|v| (v.barcode.clone(), v.state, v.written)).collect::<Vec<_>>()

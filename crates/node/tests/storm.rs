@@ -45,7 +45,7 @@ struct Storm {
 
 impl Storm {
     fn new(seed: u64) -> Self {
-        let bed = Bed::with(|c| {
+        let bed = Bed::in_memory(|c| {
             c.library.cartridges = CARTRIDGES;
             c.library.cartridge_capacity = Size::mib(32);
             c.tape.block_size = Size(64 << 10);

@@ -4,7 +4,7 @@
 
 use super::buffers::Buffers;
 use super::commit::{Order, Recorder};
-use super::feed::{Chunk, Fed, Feeder, Limits};
+use super::feed::{Chunk, Fed, Feeder, Limits, NewFile};
 use super::hand::InHand;
 use super::index::write_index;
 use super::room;
@@ -20,12 +20,16 @@ use types::*;
 
 /// Why a volume is full.
 const END_REACHED: &str = "its end was reached";
+/// A file is split over two volumes if it is larger than this share of what the volume held that ended within it. So each
+/// volume that ends takes some of a file, or has taken much more of others: whatever fits gets onto tape.
+const SPLIT_SHARE: u64 = 4;
 /// Batches that wait to be recorded while the drive goes on: an order to sync and one to record for each.
 const RECORD_AHEAD: usize = 2;
 
 /// One turn of writing to one volume.
 struct Turn<'t> {
     worker: &'t Worker,
+    pool: &'t PoolName,
     /// As last recorded.
     volume: Volume,
     fed: Receiver<Fed>,
@@ -76,9 +80,9 @@ pub fn migrate(
         let reader = worker.helper(scope, "read", reads).map_err(failed)?;
         let records = move || recorder.run(&queue, &done);
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
-        let stream = Stream::new(volume.block_size, volume.capacity, volume.next_uid);
+        let stream = Stream::new(volume.block_size, volume.next_uid);
         let append_block = volume.append_block;
-        let turn = Turn { worker, volume, fed, stream, orders, recorded, unanswered: 0, append_block };
+        let turn = Turn { worker, pool, volume, fed, stream, orders, recorded, unanswered: 0, append_block };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -166,8 +170,9 @@ impl Turn<'_> {
         }
         self.order(Order::Sync)?;
         let flushed = appender.flush()?;
-        let worker = self.worker;
-        let files = self.stream.flushed(&flushed, |file| file.origin.unchanged(worker, file.item.ino));
+        let held = flushed.append_block * u64::from(self.volume.block_size);
+        let (worker, pool, volume) = (self.worker, self.pool, &self.volume.barcode);
+        let files = self.stream.flushed(&flushed, |file| splits(worker, pool, volume, held, file));
         self.append_block = flushed.append_block;
         let append = VolumeAppend {
             volume: self.volume.barcode.clone(),
@@ -218,6 +223,15 @@ impl Turn<'_> {
         self.volume = closed.map_err(|e| ours(barcode, "closing it", e))?;
         Ok(())
     }
+}
+
+/// Whether a file goes on on another volume where this one ended after `held` bytes: if it is large, or no other takes it as
+/// a whole, and if it is what it was.
+fn splits(worker: &Worker, pool: &PoolName, volume: &Barcode, held: u64, file: &NewFile) -> bool {
+    let size = file.origin.stamp.size;
+    let split =
+        size > held / SPLIT_SHARE || !worker.node.takes_whole(pool, volume, size.saturating_sub(file.from));
+    split && file.origin.unchanged(worker, file.item.ino)
 }
 
 /// A volume that takes data takes no more; one that an operator or an error took out of use stays so.

@@ -1,6 +1,5 @@
 //! Whether a file fits into a pool at all: one that does not is refused before anything of it is written.
 
-use super::state::State;
 use crate::Node;
 use policy::{MigrateBatch, MigrateItem};
 use std::cmp::Reverse;
@@ -20,17 +19,26 @@ pub fn free_on(volume: &Volume) -> u64 {
     volume.capacity.saturating_sub(volume.written).saturating_sub(index_reserve(volume))
 }
 
-/// What the volumes of a pool, and those that may still join it, can take (bytes). None: a cartridge may join whose
-/// capacity nobody knows yet.
+/// What a pool can still take (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    /// All volumes together.
+    all: u64,
+    /// The one that takes most.
+    one: u64,
+}
+
+/// What the volumes of a pool, and those that may still join it, can take. None: a cartridge may join whose capacity
+/// nobody knows yet.
 fn pool_room(
     pool: &Pool,
     volumes: &[Volume],
     auto_label: bool,
     here: impl Fn(&Barcode) -> bool,
-) -> Option<u64> {
+) -> Option<Room> {
     let largest = volumes.iter().map(|v| v.capacity).max().filter(|bytes| *bytes > 0);
-    let (mut room, mut members, mut blank_unknown) = (0u64, 0u32, false);
-    let mut joining = Vec::new();
+    let (mut members, mut blank_unknown) = (0u32, false);
+    let (mut takes_data, mut joining) = (Vec::new(), Vec::new());
     for v in volumes {
         if v.pool.as_ref() == Some(&pool.name) {
             members += 1;
@@ -44,7 +52,7 @@ fn pool_room(
         match (&v.pool, free) {
             (Some(owner), _) if *owner != pool.name => {}
             _ if !takes => {}
-            (Some(_), Some(free)) => room = room.saturating_add(free),
+            (Some(_), Some(free)) => takes_data.push(free),
             (None, Some(free)) => joining.push(Reverse(free)),
             (_, None) => blank_unknown = true,
         }
@@ -54,26 +62,32 @@ fn pool_room(
         return None;
     }
     joining.sort();
-    let joined =
-        joining.iter().take(may_join as usize).fold(0u64, |sum, Reverse(free)| sum.saturating_add(*free));
-    Some(room.saturating_add(joined))
+    takes_data.extend(joining.iter().take(may_join as usize).map(|Reverse(free)| free));
+    let all = takes_data.iter().fold(0u64, |sum, free| sum.saturating_add(*free));
+    Some(Room { all, one: takes_data.into_iter().max().unwrap_or(0) })
 }
 
 impl Node {
-    /// What a pool can still take (bytes); None if that is not known.
-    fn room_of(&self, pool: &PoolName) -> Option<u64> {
+    /// What a pool can still take, leaving one volume out; None if that is not known.
+    fn room_of(&self, pool: &PoolName, without: Option<&Barcode>) -> Option<Room> {
         let pools = self.catalog.pools().ok()?;
         let pool = pools.iter().find(|p| p.name == *pool)?;
         let volumes = self.catalog.volumes().ok()?;
         let state = self.archive.state.lock();
-        let here = |barcode: &Barcode| State::find(&state, barcode).is_some();
+        let here = |barcode: &Barcode| without != Some(barcode) && state.find(barcode).is_some();
         pool_room(pool, &volumes, self.config.tape.auto_label, here)
+    }
+
+    /// Whether some other volume may take so many bytes as a whole.
+    pub(super) fn takes_whole(&self, pool: &PoolName, without: &Barcode, bytes: u64) -> bool {
+        self.room_of(pool, Some(without)).is_none_or(|room| room.one >= bytes)
     }
 
     /// Takes the files out of a batch that their pool cannot hold, and tells whoever should know.
     pub(crate) fn leave_out_too_large(&self, batch: &mut MigrateBatch) {
         let largest = batch.items.iter().map(|i| i.size).max().unwrap_or(0);
-        let Some(room) = self.room_of(&batch.pool).filter(|room| *room < largest) else { return };
+        let room = self.room_of(&batch.pool, None).map(|room| room.all);
+        let Some(room) = room.filter(|room| *room < largest) else { return };
         let pool = batch.pool.clone();
         batch.items.retain(|item| match self.too_large(&pool, item, room) {
             Some(why) => {
@@ -86,7 +100,7 @@ impl Node {
 
     /// Why a file, or what of it is not on tape yet, cannot be written to a pool; None if it can.
     pub(super) fn does_not_fit(&self, pool: &PoolName, item: &MigrateItem) -> Option<String> {
-        self.room_of(pool).and_then(|room| self.too_large(pool, item, room))
+        self.room_of(pool, None).and_then(|room| self.too_large(pool, item, room.all))
     }
 
     fn too_large(&self, pool: &PoolName, item: &MigrateItem, room: u64) -> Option<String> {
@@ -94,8 +108,8 @@ impl Node {
         let left = if item.size > room { self.left_to_write(item)? } else { return None };
         (left > room).then(|| {
             format!(
-                "copy {} needs {left} bytes, but the volumes of pool {pool} take only {room} more; nothing was written: \
-                 import cartridges, or give the file a class with a larger pool",
+                "copy {} needs {left} more bytes, but the volumes of pool {pool} take only {room}, so they are kept for \
+                 others: import cartridges, or give the file a class with a larger pool",
                 item.copy
             )
         })
@@ -140,13 +154,14 @@ mod tests {
         ];
         let room = |max_volumes, auto_label, volumes: &[Volume]| {
             let pool = Pool { name: "p".into(), max_volumes };
-            pool_room(&pool, volumes, auto_label, |b| b.as_str() != "F").map(|bytes| bytes.div_ceil(GIB))
+            let room = pool_room(&pool, volumes, auto_label, |b| b.as_str() != "F");
+            room.map(|room| (room.all.div_ceil(GIB), room.one.div_ceil(GIB)))
         };
-        assert_eq!(room(0, true, &volumes), Some(4 + 3 + 6), "an absent cartridge does not count");
-        assert_eq!(room(0, false, &volumes), Some(4 + 3));
-        assert_eq!(room(3, true, &volumes), Some(4 + 6), "one more may join: the largest");
-        assert_eq!(room(2, true, &volumes), Some(4));
+        assert_eq!(room(0, true, &volumes), Some((4 + 3 + 6, 6)), "an absent cartridge does not count");
+        assert_eq!(room(0, false, &volumes), Some((4 + 3, 4)));
+        assert_eq!(room(3, true, &volumes), Some((4 + 6, 6)), "one more may join: the largest");
+        assert_eq!(room(2, true, &volumes), Some((4, 4)));
         assert_eq!(room(0, true, &volumes[4..]), None, "nobody knows the capacity of any");
-        assert_eq!(room(0, true, &[]), Some(0));
+        assert_eq!(room(0, true, &[]), Some((0, 0)));
     }
 }

@@ -6,9 +6,6 @@ use catalog::NewSegment;
 use tape::Flushed;
 use types::*;
 
-/// A file is split over two volumes only if it is larger than this share of a volume.
-const SPLIT_SHARE: u64 = 4;
-
 /// A run of bytes of a file.
 struct Run {
     file_offset: u64,
@@ -34,8 +31,6 @@ struct Whole {
 /// See the module.
 pub struct Stream {
     block_size: u64,
-    /// Files larger than this are split.
-    large: u64,
     next_uid: u64,
     /// Position at which the appender began.
     appender: u64,
@@ -51,10 +46,9 @@ pub struct Stream {
 
 impl Stream {
     /// Nothing written.
-    pub fn new(block_size: u32, capacity: u64, next_uid: u64) -> Self {
+    pub fn new(block_size: u32, next_uid: u64) -> Self {
         Self {
             block_size: u64::from(block_size).max(1),
-            large: capacity / SPLIT_SHARE,
             next_uid,
             appender: 0,
             batch: (0, 0),
@@ -119,12 +113,12 @@ impl Stream {
         self.open.as_ref().is_some_and(|open| !open.runs.is_empty())
     }
 
-    /// What is safe after a flush, to be recorded. Where the volume ended within a large file, what is safe of it counts
-    /// as a segment if the file is what it was (`unchanged`). Whatever is not returned goes elsewhere.
+    /// What is safe after a flush, to be recorded. Where the volume ended within a file, what is safe of it counts as
+    /// a segment if the file is to be split (`split`). Whatever is not returned goes elsewhere.
     pub fn flushed(
         &mut self,
         flushed: &Flushed,
-        unchanged: impl Fn(&NewFile) -> bool,
+        split: impl Fn(&NewFile) -> bool,
     ) -> Vec<(Ticket, NewSegment)> {
         let safe = self.appender + flushed.safe_bytes;
         let mut segments = Vec::with_capacity(self.files.len());
@@ -137,7 +131,7 @@ impl Stream {
             let to = begun.file.origin.stamp.size;
             segments.push(self.segment(begun, safe, to, digest));
         }
-        if let Some(begun) = cut.filter(|b| b.file.origin.stamp.size > self.large && unchanged(&b.file)) {
+        if let Some(begun) = cut.filter(|b| split(&b.file)) {
             let last = begun.runs.iter().rfind(|run| run.at < safe);
             let to = last.map(|run| run.file_offset + run.length.min(safe - run.at));
             segments.extend(to.map(|to| self.segment(begun, safe, to, None)));
@@ -223,7 +217,7 @@ mod tests {
     }
 
     fn stream() -> Stream {
-        let mut stream = Stream::new(BLOCK as u32, 1000, 7);
+        let mut stream = Stream::new(BLOCK as u32, 7);
         stream.begin(20);
         stream
     }
@@ -307,10 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn where_the_volume_ends_a_large_file_is_cut_if_it_is_what_it_was() {
-        for (size, unchanged, expected) in
-            [(300, true, vec![(50, 20, 30, 70)]), (300, false, vec![]), (250, true, vec![])]
-        {
+    fn where_the_volume_ends_a_file_is_cut_if_it_is_to_be_split() {
+        for (split, expected) in [(true, vec![(50, 20, 30, 70)]), (false, vec![])] {
             let rig = rig(3);
             let hand = InHand::new(&rig.queue, &rig.pool);
             let mut s = stream();
@@ -320,14 +312,14 @@ mod tests {
                     (0, begin(&hand, 30, 0)),
                     (0, bytes(0, 30)),
                     (30, Part::End(None)),
-                    (30, begin(&hand, size, 50)),
+                    (30, begin(&hand, 300, 50)),
                     (30, bytes(50, 170)),
                 ],
             );
             let flushed = Flushed { append_block: 21, vcr: 1, safe_bytes: 100 };
-            let files = s.flushed(&flushed, |_| unchanged);
+            let files = s.flushed(&flushed, |_| split);
             let cut: Vec<_> = files.iter().skip(1).flat_map(|(_, f)| on_tape(f)).collect();
-            assert_eq!(cut, expected, "size {size}, unchanged: {unchanged}");
+            assert_eq!(cut, expected);
             if let Some((_, f)) = files.get(1) {
                 assert_eq!((f.file_offset, f.length, f.digest), (50, 70, None));
             }

@@ -42,7 +42,20 @@ impl Bed {
     }
 
     pub fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), change)
+    }
+
+    /// On a file system in memory if there is one with room: for tests that start very many nodes and in which no machine
+    /// loses power (a virtual drive that does loses its buffer there as well).
+    pub fn in_memory(change: impl FnOnce(&mut Config)) -> Self {
+        const ENOUGH: u64 = 1 << 30;
+        let memory = Path::new("/dev/shm");
+        let free = rustix::fs::statvfs(memory).map_or(0, |s| s.f_bavail * s.f_frsize);
+        let dir = if free > ENOUGH { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Self::at(dir.unwrap(), change)
+    }
+
+    fn at(dir: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = config(dir.path());
         change(&mut config);
         let node = Node::start(config).unwrap();
