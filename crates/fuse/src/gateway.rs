@@ -105,6 +105,8 @@ impl Filesystem for Gateway {
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_CACHE_SYMLINKS
+            // without it the kernel asks for `security.capability` before every write(2)
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let available = wanted & config.capabilities();
         let _ = config.add_capabilities(available); // cannot fail: they are available

@@ -3,7 +3,7 @@
 use crate::attr::{file_attr, ino};
 use crate::errno::{errno, of_sys};
 use crate::gateway::{Core, cx};
-use crate::ops::{GENERATION, reply_empty};
+use crate::ops::{GENERATION, reply_empty, without_set_id};
 use crate::table::{OpenFile, Route};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -75,8 +75,7 @@ impl Core {
     fn clear_set_id(&self, ino: Ino) {
         let cx = Cx::admin(crate::gateway::now());
         let cleared = self.api.getattr(&cx, ino).and_then(|attr| {
-            let group = if attr.mode & 0o010 != 0 { libc::S_ISGID } else { 0 };
-            let mode = attr.mode & !(libc::S_ISUID | group);
+            let mode = without_set_id(attr.mode);
             if mode == attr.mode {
                 return Ok(());
             }

@@ -42,6 +42,16 @@ fn child() {
             use std::io::Write;
             OpenOptions::new().append(true).open(path).unwrap().write_all(b"x").unwrap();
         }
+        "append-until-set-id" => {
+            use std::io::Write;
+            use std::os::unix::fs::MetadataExt;
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(b"x").unwrap();
+            while file.metadata().unwrap().mode() & 0o6000 == 0 {
+                std::thread::yield_now();
+            }
+            file.write_all(b"y").unwrap();
+        }
         "denied" => assert_eq!(crate::errno(File::open(path)), libc::EACCES),
         "read-as-user" => assert!(File::open(path).unwrap().read(&mut [0; 4]).unwrap() > 0),
         other => panic!("no task {other}"),

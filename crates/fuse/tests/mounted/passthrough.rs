@@ -29,6 +29,18 @@ fn data_of_resident_files_never_enters_the_daemon() {
 }
 
 #[test]
+fn a_writer_does_not_ask_for_the_capability_again_and_again() {
+    let Some(f) = fixture() else { return };
+    let mut file = File::create(f.path("log")).unwrap();
+    file.write_all(b"line").unwrap();
+    let before = f.api.count.getxattrs.load(Relaxed);
+    for _ in 0..100 {
+        file.write_all(b"line").unwrap();
+    }
+    assert_eq!(f.api.count.getxattrs.load(Relaxed), before);
+}
+
+#[test]
 fn many_opens_of_one_file_share_its_backing() {
     let Some(f) = fixture() else { return };
     fs::write(f.path("shared"), vec![b'.'; 4096]).unwrap();

@@ -196,6 +196,19 @@ fn a_write_by_another_user_clears_set_id_bits() {
 }
 
 #[test]
+fn set_id_bits_given_while_another_user_writes_do_not_survive_his_next_write() {
+    let Some(f) = fixture() else { return };
+    fs::write(f.path("tool"), b"#!").unwrap();
+    fs::set_permissions(f.path("tool"), PermissionsExt::from_mode(0o777)).unwrap();
+    let mut writer = child::start("append-until-set-id", &f.path("tool"), 1000);
+    eventually("the other user has written", || fs::read(f.real("tool")).unwrap() == b"#!x");
+    fs::set_permissions(f.path("tool"), PermissionsExt::from_mode(0o6777)).unwrap();
+    assert!(writer.wait().unwrap().success());
+    assert_eq!(fs::read(f.path("tool")).unwrap(), b"#!xy");
+    assert_eq!(fs::metadata(f.path("tool")).unwrap().mode() & 0o7777, 0o777);
+}
+
+#[test]
 fn listings() {
     let Some(f) = fixture() else { return };
     fs::create_dir(f.path("d")).unwrap();
