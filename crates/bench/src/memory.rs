@@ -171,29 +171,18 @@ fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, 
 
 fn volume(barcode: &Barcode, now: Time) -> Volume {
     Volume {
-        barcode: barcode.clone(),
         pool: Some("primary".into()),
         state: VolumeState::Full,
-        reason: String::new(),
-        since: now,
         uuid: "bench".into(),
         labelled: Some(now),
         block_size: 524_288,
         capacity: 1 << 44,
-        written: 0,
-        live: 0,
-        files: 0,
-        live_files: 0,
         append_block: 6,
-        next_uid: 2,
         generation: 1,
         index_block: 5,
         indexed_to: 6,
         vcr: 1,
-        mounts: 0,
-        errors: 0,
-        last_written: None,
-        last_read: None,
+        ..Volume::new(barcode.clone(), now)
     }
 }
 

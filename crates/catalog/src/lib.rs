@@ -14,6 +14,8 @@ mod keys;
 mod ops;
 mod perm;
 mod rec;
+#[cfg(test)]
+mod rec_golden;
 mod store;
 
 pub use api::*;

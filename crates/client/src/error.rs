@@ -1,5 +1,6 @@
 //! What a caller of a node can meet.
 
+use crate::escape;
 use std::io;
 use std::path::PathBuf;
 use types::ErrorClass;
@@ -90,23 +91,6 @@ impl ClientError {
     pub(crate) fn tree(path: &[u8], class: ErrorClass, problem: impl Into<String>) -> Self {
         Self::Tree { path: escape(path), problem: problem.into(), class }
     }
-}
-
-/// A path as text: what is not UTF-8 and control characters are escaped.
-pub fn escape(path: &[u8]) -> String {
-    let mut out = String::with_capacity(path.len());
-    for chunk in path.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                c if c.is_control() => out.extend(c.escape_default()),
-                c => out.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
 }
 
 fn io_class(error: &io::Error) -> ErrorClass {

@@ -6,8 +6,10 @@ mod answer;
 mod connection;
 pub mod copy;
 mod error;
+mod path;
 
 pub use answer::FromReply;
 pub use connection::Connection;
-pub use error::{ClientError, escape};
+pub use error::ClientError;
+pub use path::{escape, join};
 pub use types::api::*;

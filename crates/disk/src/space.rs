@@ -56,35 +56,11 @@ impl DiskTarget {
     /// # Errors
     /// `Io` (also where the file system has no holes).
     pub fn punch_hole(&self, object: impl AsFd, offset: u64, len: u64) -> Result<()> {
-        self.fallocate(
-            object,
-            "punching a hole into",
-            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            offset,
-            len,
-        )
-    }
-
-    /// Makes a range read as zeros and keeps its blocks; without `keep_size` the object grows to the end of the range.
-    ///
-    /// # Errors
-    /// `NoSpace`, `Io` (also where the file system cannot).
-    pub fn zero_range(&self, object: impl AsFd, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        let keep = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-        self.fallocate(object, "zeroing a range of", FallocateFlags::ZERO_RANGE | keep, offset, len)
-    }
-
-    fn fallocate(
-        &self,
-        object: impl AsFd,
-        doing: &'static str,
-        flags: FallocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
-        fs::fallocate(&object, flags, offset, len).map_err(|e| DiskError::on(doing, object, e))
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fs::fallocate(&object, flags, offset, len)
+            .map_err(|e| DiskError::on("punching a hole into", object, e))
     }
 }

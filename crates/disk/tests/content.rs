@@ -24,11 +24,10 @@ fn ranges(target: &DiskTarget, fd: &OwnedFd, size: u64) -> Vec<Range<u64>> {
 fn a_stamp_sees_every_change() {
     let (_dir, target, fd) = object();
     let mut last = target.stamp(&fd).unwrap();
-    let change: [(&str, &dyn Fn()); 5] = [
+    let change: [(&str, &dyn Fn()); 4] = [
         ("write", &|| target.write_at(&fd, b"abc", 0).unwrap()),
         ("same bytes again", &|| target.write_at(&fd, b"abc", 0).unwrap()),
         ("truncate", &|| target.set_len(&fd, 2).unwrap()),
-        ("zero", &|| target.zero_range(&fd, 0, 1, true).unwrap()),
         ("punch", &|| target.punch_hole(&fd, 0, 1).unwrap()),
     ];
     for (what, change) in change {
@@ -114,7 +113,6 @@ const BLOCK: u64 = 64 << 10;
 enum Op {
     Write(u64, u64),
     Punch(u64, u64),
-    Zero(u64, u64),
     Truncate(u64),
 }
 
@@ -123,7 +121,6 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => range().prop_map(|(at, len)| Op::Write(at, len)),
         3 => range().prop_map(|(at, len)| Op::Punch(at, len)),
-        1 => range().prop_map(|(at, len)| Op::Zero(at, len)),
         1 => (0..50u64).prop_map(Op::Truncate),
     ]
 }
@@ -145,11 +142,6 @@ fn apply(target: &DiskTarget, fd: &OwnedFd, op: &Op, model: &mut Vec<u8>) {
             target.punch_hole(fd, at * BLOCK, len * BLOCK).unwrap();
             let end = model.len().min((at + len) as usize);
             model[(at as usize).min(end)..end].fill(0);
-        }
-        Op::Zero(at, len) => {
-            target.zero_range(fd, at * BLOCK, len * BLOCK, false).unwrap();
-            grow(model, at + len);
-            model[at as usize..(at + len) as usize].fill(0);
         }
         Op::Truncate(len) => {
             target.set_len(fd, len * BLOCK).unwrap();

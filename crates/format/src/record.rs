@@ -77,13 +77,9 @@ macro_rules! records {
     };
 }
 
-use types::{Class, CopyRecord, Inode, Pool, Request, TapeFile, VersionRecord, Volume};
+use types::{Class, CopyRecord, Pool, Request};
 records! {
-    Inode = 1,
-    VersionRecord = 1,
     CopyRecord = 1,
-    Volume = 1,
-    TapeFile = 1,
     Request = 1,
     Class = 1,
     Pool = 1,
@@ -92,16 +88,9 @@ records! {
 /// Encodes a value: version byte, then its body.
 pub fn encode<T: Record>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
-    encode_into(value, &mut out);
-    out
-}
-
-/// Like [`encode`], appending to a buffer that can be used again.
-pub fn encode_into<T: Record>(value: &T, out: &mut Vec<u8>) {
     out.push(T::VERSION);
     // Writing to memory cannot fail; postcard refuses only sequences of unknown length, which no record has.
-    *out =
-        postcard::to_extend(value, std::mem::take(out)).expect("records have no sequences of unknown length");
+    postcard::to_extend(value, out).expect("records have no sequences of unknown length")
 }
 
 /// Decodes a value of any version up to the present one.

@@ -84,14 +84,6 @@ impl Changer {
         self.attempt("taking the inventory", |smc| smc.read_all_elements())
     }
 
-    /// Has the library look at every element again (INITIALIZE ELEMENT STATUS; hours in large libraries).
-    ///
-    /// # Errors
-    /// The library failed.
-    pub fn initialize(&mut self) -> Result<()> {
-        self.attempt("having the library look at every element", |smc| smc.initialize_element_status())
-    }
-
     /// Moves the cartridge in element `from` to element `to`. The cartridge in a drive must be unloaded before.
     ///
     /// # Errors

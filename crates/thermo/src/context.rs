@@ -1,6 +1,7 @@
 //! What every command needs: where the node is, how to print.
 
-use crate::out::Out;
+use crate::exit::Exit;
+use crate::out::{Out, Table};
 use crate::paths;
 use anyhow::Result;
 use client::Connection;
@@ -73,6 +74,20 @@ impl Context {
     pub fn connect_patiently(&self) -> Result<Connection> {
         self.connect()?;
         Ok(Connection::open_patient(&self.global.socket(), Duration::from_secs(60))?)
+    }
+
+    /// Prints what the node answered: as JSON if that was asked for, else as a table.
+    pub fn print<T: serde::Serialize>(
+        &mut self,
+        answer: &T,
+        table: impl FnOnce(&T) -> Table,
+    ) -> Result<Exit> {
+        if self.global.json {
+            self.out.json(answer)?;
+        } else {
+            self.out.table(&table(answer))?;
+        }
+        Ok(Exit::OK)
     }
 
     /// Namespace paths of what the user typed. The node is asked for its mounts only if needed.

@@ -48,19 +48,14 @@ fn request(id: u64, percent: u64, failed: u64) -> RequestView {
     };
     let request = Request {
         id: RequestId(id),
-        kind: RequestKind::Stage,
-        owner: 0,
-        subject: "/a".into(),
         state,
-        created: time(0),
         started: Some(time(1)),
         finished: done.then(|| time(2)),
         files_total: 2,
         files_done: if done { 2 } else { 0 },
         files_failed: failed,
         bytes_total: 1 << 20,
-        bytes_done: 0,
-        message: String::new(),
+        ..Request::new(RequestKind::Stage, 0, "/a".into(), time(0))
     };
     let bytes_moved = percent.min(100) * (1 << 20) / 100;
     let (queue_position, doing) = (0, "reading TC0001L9".into());

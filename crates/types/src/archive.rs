@@ -179,6 +179,37 @@ pub struct Volume {
     pub last_read: Option<Time>,
 }
 
+impl Volume {
+    /// A volume about which nothing is known but its barcode.
+    pub fn new(barcode: Barcode, now: Time) -> Self {
+        Self {
+            barcode,
+            pool: None,
+            state: VolumeState::Unknown,
+            reason: String::new(),
+            since: now,
+            uuid: String::new(),
+            labelled: None,
+            block_size: 0,
+            capacity: 0,
+            written: 0,
+            live: 0,
+            files: 0,
+            live_files: 0,
+            append_block: 0,
+            next_uid: 2,
+            generation: 0,
+            index_block: 0,
+            indexed_to: 0,
+            vcr: 0,
+            mounts: 0,
+            errors: 0,
+            last_written: None,
+            last_read: None,
+        }
+    }
+}
+
 /// A tape pool: volumes that share a purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
@@ -276,4 +307,26 @@ pub struct Request {
     pub bytes_done: u64,
     /// Last error, or empty.
     pub message: String,
+}
+
+impl Request {
+    /// A request that has not begun, without files yet; the catalogue gives it its id.
+    pub fn new(kind: RequestKind, owner: u32, subject: String, now: Time) -> Self {
+        Self {
+            id: RequestId(0),
+            kind,
+            owner,
+            subject,
+            state: RequestState::Queued,
+            created: now,
+            started: None,
+            finished: None,
+            files_total: 0,
+            files_done: 0,
+            files_failed: 0,
+            bytes_total: 0,
+            bytes_done: 0,
+            message: String::new(),
+        }
+    }
 }

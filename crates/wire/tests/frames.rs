@@ -114,6 +114,32 @@ fn bytes_are_those_of_the_document() {
     assert_eq!(frame::encode(&Reply::Bytes(vec![9, 200])).unwrap(), [18, 2, 9, 200]);
 }
 
+/// Names of the variants of an enum, in order, as the source has them.
+fn variants<'s>(source: &'s str, of: &str) -> Vec<&'s str> {
+    let body = source.split_once(&format!("pub enum {of} {{\n")).expect("the enum").1;
+    let body = body.split_once("\n}\n").expect("its end").0;
+    let at_first_level = |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+    let name = |line: &'s str| line.trim().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    body.lines().filter(at_first_level).map(name).collect()
+}
+
+/// The tables of docs/formats/wire.md list every variant under its number.
+#[test]
+fn variants_are_those_of_the_document() {
+    let source = include_str!("../src/message.rs");
+    let document = include_str!("../../../docs/formats/wire.md");
+    for of in ["Call", "FileCall", "Reply"] {
+        let table = document.split_once(&format!("### `{of}`\n")).expect("a section").1;
+        let rows =
+            table.lines().skip_while(|line| !line.starts_with("| 0")).take_while(|l| l.starts_with('|'));
+        let listed: Vec<String> = rows.map(|row| row.split('|').skip(1).take(2).collect()).collect();
+        let expected: Vec<String> =
+            variants(source, of).iter().enumerate().map(|(n, name)| format!(" {n}  `{name}` ")).collect();
+        assert!(expected.len() > 15, "{expected:?}");
+        assert_eq!(listed, expected, "{of}");
+    }
+}
+
 #[test]
 fn hello_agrees_on_a_common_version_only() {
     let hello = |version| Hello { version, program: "thermo 9.9".into() };

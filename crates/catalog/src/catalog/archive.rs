@@ -98,11 +98,6 @@ impl Catalog {
         self.finish_drops()
     }
 
-    /// Forgets a volume that holds nothing. Refused while its tree has entries.
-    pub fn forget_volume(&self, barcode: &Barcode) -> Result<()> {
-        self.durable(|tx| volume::forget(tx, barcode))
-    }
-
     /// Walks the tree of a volume, depth first, in bounded memory and in many short transactions: nothing may be recorded
     /// on the volume meanwhile.
     pub fn walk_volume(
@@ -163,11 +158,6 @@ impl Catalog {
         self.relaxed(|tx| class::refresh(tx, limit, now))
     }
 
-    /// Removes a class that no inode has.
-    pub fn delete_class(&self, name: &ClassName) -> Result<()> {
-        self.durable(|tx| class::delete(tx, name))
-    }
-
     /// Pools in order of name.
     pub fn pools(&self) -> Result<Vec<Pool>> {
         self.read(pool::all)
@@ -176,11 +166,6 @@ impl Catalog {
     /// Makes or changes a pool.
     pub fn put_pool(&self, pool: &Pool) -> Result<()> {
         self.durable(|tx| pool::put(tx, pool))
-    }
-
-    /// Removes a pool that no class and no volume names.
-    pub fn delete_pool(&self, name: &PoolName) -> Result<()> {
-        self.durable(|tx| pool::delete(tx, name))
     }
 
     /// Closed files on disk that lack their copy in this pool.

@@ -2,7 +2,7 @@
 
 use super::set_class;
 use crate::classes;
-use crate::keys::{self, meta, part, sum};
+use crate::keys::{self, meta, part};
 use crate::rec::{self, InodeRec};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Listed, Result};
@@ -68,30 +68,6 @@ pub fn put(tx: &mut Tx<'_>, class: &Class) -> Result<()> {
     let id = u32::try_from(id).map_err(|_| CatalogError::refused("class", "no class number is left"))?;
     tx.w.put(&keys::class_record(id), &record::encode(class))?;
     Ok(tx.w.put(&keys::class_current(&class.name), &id.to_be_bytes())?)
-}
-
-/// Removes a class that no inode has.
-pub fn delete(tx: &mut Tx<'_>, name: &ClassName) -> Result<()> {
-    classes::require(&*tx.w, name)?;
-    let mut users = Vec::new();
-    let prefix = [keys::SUM, sum::FILES];
-    tx.w.scan(&prefix, &keys::end(&prefix), &mut |k, v| {
-        users.push((k.to_vec(), v.to_vec()));
-        ControlFlow::Continue(())
-    })?;
-    let mut files = 0;
-    for (key, value) in users {
-        let id = key.get(6..10).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
-        let n = store::counter_value(&value)?;
-        if n > 0 && tx.class(id.unwrap_or(0))?.name == *name {
-            files += n;
-        }
-    }
-    if files > 0 {
-        let why = format!("{files} files and directories have it; give them another class first");
-        return Err(CatalogError::refused(format!("class {name}"), why));
-    }
-    Ok(tx.w.delete(&keys::class_current(name))?)
 }
 
 /// Brings the next inodes to the newest record of their class; false when all are done.

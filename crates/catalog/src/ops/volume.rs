@@ -130,19 +130,6 @@ pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()>
     store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir })
 }
 
-/// Removes the record of a volume with an empty tree.
-pub fn forget(tx: &mut Tx<'_>, barcode: &Barcode) -> Result<()> {
-    let rec = load_for_update(tx, barcode)?;
-    if !tree_part(&*tx.w, rec.tree, 1)?.is_empty() {
-        let why = "its files are in the catalogue; label it anew first";
-        return Err(CatalogError::refused(format!("volume {barcode}"), why));
-    }
-    for what in [vol::RECORD, vol::LIVE, vol::LIVE_FILES, vol::INTENDED] {
-        tx.w.delete(&keys::volume(what, barcode))?;
-    }
-    Ok(())
-}
-
 /// Pairs of a tree, the first `limit`.
 fn tree_part(r: &dyn Reader, tree: u64, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let prefix = keys::tape_tree(tree);

@@ -37,29 +37,18 @@ pub fn class(name: &str, copies: &[&str]) -> Class {
 
 pub fn volume(barcode: &str, pool: &str) -> Volume {
     Volume {
-        barcode: barcode.into(),
         pool: Some(pool.into()),
         state: VolumeState::Filling,
-        reason: String::new(),
-        since: t(1),
         uuid: "u".into(),
         labelled: Some(t(1)),
         block_size: 524_288,
         capacity: 1 << 40,
-        written: 0,
-        live: 0,
-        files: 0,
-        live_files: 0,
         append_block: 6,
-        next_uid: 2,
         generation: 1,
         index_block: 5,
         indexed_to: 6,
         vcr: 1,
-        mounts: 0,
-        errors: 0,
-        last_written: None,
-        last_read: None,
+        ..Volume::new(barcode.into(), t(1))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::tree::{Open, Sink, Source};
 use crate::ClientError;
-use crate::error::escape;
+use crate::escape;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs::File;

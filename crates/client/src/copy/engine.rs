@@ -116,7 +116,7 @@ impl<S: Source, D: Sink> Walker<'_, S, D> {
         let mut below = Vec::new();
         let Self { source, shared, jobs, seen, links, .. } = self;
         let listed = source.children(from, &mut |name, found| {
-            let path = join(path, &name);
+            let path = crate::join(path, &name);
             match found {
                 Err(e) => shared.failed(&path, e),
                 Ok(item) if item.attr.kind == FileKind::Directory => below.push((item, path, name)),
@@ -232,13 +232,4 @@ fn hand_out<S, D>(
         // Fails only when all workers are gone, and then the pass has a fatal error already.
         let _ = jobs.send(job);
     }
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }

@@ -159,50 +159,24 @@ fn furnish(c: &Catalog) {
         c.observe(&cx(3), ino, object, &stamp(10, 3), true, Durability::Relaxed).expect("it is closed");
     }
     assert!(record(c, x, Version(1), 6, 10), "a copy");
-    let request = Request {
-        id: RequestId(0),
-        kind: RequestKind::Stage,
-        owner: 0,
-        subject: "/x".into(),
-        state: RequestState::Queued,
-        created: at(5),
-        started: None,
-        finished: None,
-        files_total: 0,
-        files_done: 0,
-        files_failed: 0,
-        bytes_total: 0,
-        bytes_done: 0,
-        message: String::new(),
-    };
+    let request = Request::new(RequestKind::Stage, 0, "/x".into(), at(5));
     c.create_request(&request, &[(x, 10)]).expect("a request");
 }
 
 fn volume() -> Volume {
     Volume {
-        barcode: "V1".into(),
         pool: Some("p".into()),
         state: VolumeState::Filling,
-        reason: String::new(),
-        since: at(1),
         uuid: "u".into(),
         labelled: Some(at(1)),
         block_size: 524_288,
         capacity: 1 << 40,
-        written: 0,
-        live: 0,
-        files: 0,
-        live_files: 0,
         append_block: 6,
-        next_uid: 2,
         generation: 1,
         index_block: 5,
         indexed_to: 6,
         vcr: 1,
-        mounts: 0,
-        errors: 0,
-        last_written: None,
-        last_read: None,
+        ..Volume::new("V1".into(), at(1))
     }
 }
 

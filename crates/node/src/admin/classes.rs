@@ -3,7 +3,6 @@
 use crate::Node;
 use crate::archive::Event;
 use crate::error::{failure, refused};
-use crate::files::new_request;
 use types::*;
 use wire::{ClassChange, Failure};
 
@@ -93,7 +92,7 @@ impl Node {
             [one] => format!("volume {one}"),
             many => format!("{} volumes", many.len()),
         };
-        let mut request = new_request(RequestKind::Label, cx.uid, subject, crate::now());
+        let mut request = Request::new(RequestKind::Label, cx.uid, subject, crate::now());
         request.files_total = volumes.len() as u64;
         if volumes.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(crate::now()));

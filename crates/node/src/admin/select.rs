@@ -3,7 +3,7 @@
 use crate::Node;
 use crate::archive::Event;
 use crate::error::{failure, fs_failure, refused};
-use crate::files::{Joined, Outcome, new_request};
+use crate::files::{Joined, Outcome};
 use types::*;
 use wire::{Failure, Selection};
 
@@ -117,7 +117,7 @@ impl Node {
     ) -> Result<Request, Failure> {
         let fail = |e| refused("request", &e);
         let now = crate::now();
-        let mut request = new_request(kind, cx.uid, subject, now);
+        let mut request = Request::new(kind, cx.uid, subject, now);
         request.message = note;
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(now));

@@ -109,13 +109,12 @@ fn write_label(
         block_size,
         capacity: formatted.capacity.unwrap_or(0),
         append_block: formatted.append_block,
-        next_uid: 2,
         generation: formatted.generation,
         index_block: formatted.index_block,
         indexed_to: formatted.append_block,
         vcr: formatted.vcr,
         mounts: 1,
-        ..super::library::unknown_volume(barcode, now)
+        ..Volume::new(barcode.clone(), now)
     };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
     Ok(formatted.append_block)

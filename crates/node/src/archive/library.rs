@@ -46,35 +46,6 @@ pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
     })
 }
 
-/// A volume about which nothing is known but its barcode.
-pub fn unknown_volume(barcode: &Barcode, now: Time) -> Volume {
-    Volume {
-        barcode: barcode.clone(),
-        pool: None,
-        state: VolumeState::Unknown,
-        reason: String::new(),
-        since: now,
-        uuid: String::new(),
-        labelled: None,
-        block_size: 0,
-        capacity: 0,
-        written: 0,
-        live: 0,
-        files: 0,
-        live_files: 0,
-        append_block: 0,
-        next_uid: 2,
-        generation: 0,
-        index_block: 0,
-        indexed_to: 0,
-        vcr: 0,
-        mounts: 0,
-        errors: 0,
-        last_written: None,
-        last_read: None,
-    }
-}
-
 fn tape_failure(e: &TapeError) -> Failure {
     failure(e.class(), e.to_string())
 }
@@ -170,7 +141,7 @@ pub fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failur
     for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()) {
         let fail = |e| refused(&format!("volume {barcode}"), &e);
         if node.catalog.volume(barcode).map_err(fail)?.is_none() {
-            node.catalog.put_volume(&unknown_volume(barcode, crate::now())).map_err(fail)?;
+            node.catalog.put_volume(&Volume::new(barcode.clone(), crate::now())).map_err(fail)?;
         }
     }
     Ok(())

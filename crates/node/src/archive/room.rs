@@ -134,11 +134,10 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::library::unknown_volume;
 
     fn volume(barcode: &str, pool: Option<&str>, state: VolumeState, capacity: u64, written: u64) -> Volume {
         let pool = pool.map(PoolName::from);
-        Volume { pool, state, capacity, written, ..unknown_volume(&Barcode::from(barcode), Time::default()) }
+        Volume { pool, state, capacity, written, ..Volume::new(Barcode::from(barcode), Time::default()) }
     }
 
     #[test]

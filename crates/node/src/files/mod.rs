@@ -13,7 +13,7 @@ mod vattr;
 pub(crate) use names::unknown;
 pub use objects::ObjectPool;
 pub use open::OpenTable;
-pub(crate) use recall::{Joined, new_request};
+pub(crate) use recall::Joined;
 pub use space::Space;
 pub use staging::{Outcome, Ready, Staging, StagingTable};
 pub use vattr::percent;

@@ -8,26 +8,6 @@ use std::sync::Arc;
 use types::api::FsResult;
 use types::*;
 
-/// A request that has not begun.
-pub(crate) fn new_request(kind: RequestKind, owner: u32, subject: String, now: Time) -> Request {
-    Request {
-        id: RequestId(0),
-        kind,
-        owner,
-        subject,
-        state: RequestState::Queued,
-        created: now,
-        started: None,
-        finished: None,
-        files_total: 0,
-        files_done: 0,
-        files_failed: 0,
-        bytes_total: 0,
-        bytes_done: 0,
-        message: String::new(),
-    }
-}
-
 /// How a wish for a file's bytes stands.
 pub(crate) enum Joined {
     /// They are on disk.
@@ -49,7 +29,7 @@ impl Node {
                 let owner = owner.unwrap_or(attr.uid);
                 let path = self.catalog.path_of(ino).unwrap_or_default();
                 let subject = format!("{why} {}", String::from_utf8_lossy(&path));
-                let request = new_request(RequestKind::Stage, owner, subject, crate::now());
+                let request = Request::new(RequestKind::Stage, owner, subject, crate::now());
                 let made = self.catalog.create_request(&request, &[(ino, attr.size)]);
                 if let Err(e) = made {
                     self.finish_reads(self.staging.end(&staging, Outcome::Failed(e.to_string())));

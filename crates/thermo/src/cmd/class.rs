@@ -61,10 +61,10 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 
 fn list(context: &mut Context) -> Result<Exit> {
     let classes: Vec<Class> = context.connect()?.ask(&Call::Classes)?;
-    if context.global.json {
-        context.out.json(&classes)?;
-        return Ok(Exit::OK);
-    }
+    context.print(&classes, |classes| table(classes))
+}
+
+fn table(classes: &[Class]) -> Table {
     let mut table = Table::new(&["CLASS", "COPIES", "MIGRATE AFTER>", "OR AT>", "KEEP ON DISK"]);
     for class in classes {
         let copies: Vec<_> = class.copies.iter().map(PoolName::as_str).collect();
@@ -76,8 +76,7 @@ fn list(context: &mut Context) -> Result<Exit> {
             if class.keep_on_disk { "yes".into() } else { "no".into() },
         ]);
     }
-    context.out.table(&table)?;
-    Ok(Exit::OK)
+    table
 }
 
 fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {

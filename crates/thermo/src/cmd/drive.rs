@@ -58,12 +58,7 @@ fn set(context: &mut Context, drive: u16, up: bool, what: &str) -> Result<Exit> 
 
 fn ls(context: &mut Context) -> Result<Exit> {
     let drives: Vec<DriveView> = context.connect()?.ask(&Call::Drives)?;
-    if context.global.json {
-        context.out.json(&drives)?;
-    } else {
-        context.out.table(&table(&drives))?;
-    }
-    Ok(Exit::OK)
+    context.print(&drives, |drives| table(drives))
 }
 
 /// Drives as a table.

@@ -58,7 +58,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<Exit> {
         if args.recursive {
             let below =
                 entries.iter().filter(|(name, v)| !name.is_empty() && is_dir(v) && !is_self(name, &path));
-            todo.extend(below.rev().map(|(name, _)| join(&path, name)));
+            todo.extend(below.rev().map(|(name, _)| client::join(&path, name)));
         }
         if context.global.json {
             all.extend(entries.into_iter().map(|(name, view)| json(&path, &name, &view)));
@@ -106,15 +106,6 @@ fn is_dir(view: &FileView) -> bool {
 /// The answer about a path that is no directory is that path itself.
 fn is_self(name: &[u8], path: &[u8]) -> bool {
     name == path
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if !path.ends_with(b"/") {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }
 
 fn shown_name(name: &[u8], view: &FileView) -> String {

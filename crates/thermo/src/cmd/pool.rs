@@ -27,12 +27,7 @@ enum Command {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let Command::Ls = args.command;
     let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
-    if context.global.json {
-        context.out.json(&pools)?;
-    } else {
-        context.out.table(&table(&pools))?;
-    }
-    Ok(Exit::OK)
+    context.print(&pools, |pools| table(pools))
 }
 
 /// Pools as a table.

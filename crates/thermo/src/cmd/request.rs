@@ -81,13 +81,14 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 
 fn list(context: &mut Context, node: &mut Connection, all: bool, limit: u32) -> Result<Exit> {
     let views: Vec<RequestView> = node.ask(&Call::Requests { all, limit })?;
-    if context.global.json {
-        context.out.json(&views)?;
-        return Ok(Exit::OK);
-    }
+    let utc = context.global.utc;
+    context.print(&views, |views| table(views, utc))
+}
+
+fn table(views: &[RequestView], utc: bool) -> Table {
     let mut table =
         Table::new(&["ID>", "KIND", "STATE", "DONE>", "FILES>", "BYTES>", "ETA>", "MADE", "WHAT"]);
-    for view in &views {
+    for view in views {
         let r = &view.request;
         table.row(vec![
             r.id.to_string(),
@@ -97,12 +98,11 @@ fn list(context: &mut Context, node: &mut Connection, all: bool, limit: u32) -> 
             format!("{}/{}", r.files_done, r.files_total),
             size(r.bytes_total),
             view.eta_s.map_or_else(|| "-".into(), span),
-            time(r.created, context.global.utc),
+            time(r.created, utc),
             client::escape(r.subject.as_bytes()),
         ]);
     }
-    context.out.table(&table)?;
-    Ok(Exit::OK)
+    table
 }
 
 fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: bool) -> Result<Exit> {

@@ -89,10 +89,10 @@ fn list(context: &mut Context, node: &mut Connection, pool: Option<String>) -> R
     if let Some(pool) = pool {
         views.retain(|v| v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool));
     }
-    if context.global.json {
-        context.out.json(&views)?;
-        return Ok(Exit::OK);
-    }
+    context.print(&views, |views| table(views))
+}
+
+fn table(views: &[VolumeView]) -> Table {
     let heading = [
         "VOLUME",
         "POOL",
@@ -107,7 +107,7 @@ fn list(context: &mut Context, node: &mut Connection, pool: Option<String>) -> R
         "ERRORS>",
     ];
     let mut table = Table::new(&heading);
-    for view in &views {
+    for view in views {
         let v = &view.volume;
         table.row(vec![
             v.barcode.to_string(),
@@ -123,8 +123,7 @@ fn list(context: &mut Context, node: &mut Connection, pool: Option<String>) -> R
             v.errors.to_string(),
         ]);
     }
-    context.out.table(&table)?;
-    Ok(Exit::OK)
+    table
 }
 
 fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Result<Exit> {

@@ -1,0 +1,155 @@
+//! Fixed bytes of what is stored. If a test here fails, an encoding has changed and every catalogue in the world has become
+//! unreadable: raise the version of the record and keep the old shape, do not change the bytes.
+
+use crate::rec::*;
+use format::record::{self, Record};
+use types::*;
+
+fn golden<T: Record + PartialEq + std::fmt::Debug>(value: &T, expected: &str) {
+    assert_eq!(hex(&record::encode(value)), expected, "the encoding of {} has changed", T::NAME);
+    assert_eq!(record::decode::<T>(&record::encode(value)).as_ref(), Ok(value));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn time(n: i64) -> Time {
+    Time::new(n, n.unsigned_abs() as u32)
+}
+
+fn inode() -> InodeRec {
+    let stamp = ObjectStamp { size: 5, allocated: 4096, mtime: time(5), ctime: time(6) };
+    let file = FileRec {
+        version: Version(2),
+        object: Some(ObjectId(7)),
+        stamp: Some(stamp),
+        sealed: true,
+        known: false,
+        pinned: true,
+        copies: 3,
+        digest: Some(Digest([0xab; 32])),
+        due: Some(14),
+        used: 60,
+    };
+    InodeRec {
+        ino: Ino(300),
+        kind: FileKind::File,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1000,
+        gid: 100,
+        rdev: 0,
+        class: 1,
+        size: 5,
+        atime: time(1),
+        mtime: time(-2),
+        ctime: time(4),
+        btime: time(4),
+        link: (Ino::ROOT, 310),
+        xattrs: 7,
+        file: Some(file),
+    }
+}
+
+fn volume() -> Volume {
+    Volume {
+        barcode: "TC0001L9".into(),
+        pool: Some("p".into()),
+        state: VolumeState::Filling,
+        reason: "r".to_owned(),
+        since: time(1),
+        uuid: "u".to_owned(),
+        labelled: Some(time(2)),
+        block_size: 524_288,
+        capacity: 1,
+        written: 2,
+        live: 3,
+        files: 4,
+        live_files: 5,
+        append_block: 6,
+        next_uid: 7,
+        generation: 8,
+        index_block: 9,
+        indexed_to: 10,
+        vcr: 11,
+        mounts: 12,
+        errors: 13,
+        last_written: None,
+        last_read: Some(time(3)),
+    }
+}
+
+fn tape_file() -> TapeFile {
+    TapeFile {
+        uid: 2,
+        ino: Ino(3),
+        version: Version(4),
+        copy: CopyNo(1),
+        file_size: 6,
+        segment_offset: 0,
+        segment_length: 6,
+        extents: vec![Extent { file_offset: 1, start_block: 300, byte_offset: 70_000, byte_count: 5 }],
+        path: b"/a\xff".to_vec(),
+        mode: 0o100_644,
+        uid_owner: 5,
+        gid_owner: 6,
+        times: [time(1), time(2), time(3), time(4)],
+        digest: Some(Digest([1; 32])),
+        xattrs: vec![(b"user.k".to_vec(), b"v".to_vec())],
+        class: "std".into(),
+        written: time(5),
+        live: true,
+    }
+}
+
+#[test]
+fn golden_bytes() {
+    assert_eq!(
+        hex(&inode().encode()),
+        "0100a40301e80764000105080485f882ad1683f085da2c0001140701020501070105802082a8d6b90784d0acf30e0301abababababababababababababababababababababababababababababababab011470"
+    );
+    assert_eq!(InodeRec::decode(Ino(300), &inode().encode()).expect("an inode"), inode());
+    golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
+    golden(
+        &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
+        "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202",
+    );
+    golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
+    golden(
+        &TapeEntry::File(Box::new(tape_file())),
+        "0101020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a0501",
+    );
+    golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
+    golden(&FormatRec { created: time(1) }, "010201");
+}
+
+/// The number of an enum's variant is part of the encoding: new variants go to the end.
+#[test]
+fn variants_keep_their_numbers() {
+    use FileKind as K;
+    use VolumeState as S;
+    let kinds = [K::File, K::Directory, K::Symlink, K::Fifo, K::Socket, K::CharDevice, K::BlockDevice];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        assert_eq!(usize::from(InodeRec { kind, ..inode() }.encode()[1]), number, "{kind:?}");
+    }
+    let states = [
+        S::Unknown,
+        S::Blank,
+        S::Scratch,
+        S::Filling,
+        S::Full,
+        S::ReadOnly,
+        S::Suspect,
+        S::Foreign,
+        S::Broken,
+    ];
+    for (number, state) in states.into_iter().enumerate() {
+        let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1 };
+        assert_eq!(usize::from(record::encode(&volume)[13]), number, "{state:?}");
+    }
+    let items = [ItemState::Pending, ItemState::Done, ItemState::Failed(String::new())];
+    for (number, state) in items.into_iter().enumerate() {
+        assert_eq!(usize::from(record::encode(&ItemRec { state, bytes: 0 })[1]), number);
+    }
+}
