@@ -93,6 +93,11 @@ impl Bed {
         self.node.virtual_library().stats(drive).unwrap_or_default()
     }
 
+    /// Counters of all drives.
+    pub fn all_stats(&self) -> Vec<vtl::DriveStats> {
+        (0..self.drives()).map(|n| self.stats(n)).collect()
+    }
+
     /// Drives.
     pub fn drives(&self) -> u16 {
         self.node.virtual_library().drives()

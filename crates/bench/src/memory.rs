@@ -2,12 +2,11 @@
 
 use crate::bed::{self, Bed};
 use crate::catalogue::anonymous;
-use crate::place::{self, timed};
+use crate::place::{self, processor_time, timed};
 use crate::{Figure, Plan, Target};
 use anyhow::{Context, Result, bail, ensure};
 use catalog::{Catalog, New, NewSegment, VolumeAppend};
 use kv::{Durability, LmdbEngine, LmdbOptions};
-use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,9 +48,9 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     told("node: making files");
     resident(&bed, plan.amount(RESIDENT_QUICK, RESIDENT))?;
     let idle = Duration::from_secs(plan.amount(IDLE_QUICK_S, IDLE_S));
-    let before = cpu();
+    let before = processor_time();
     std::thread::sleep(idle);
-    let share = (cpu() - before).as_secs_f64() / idle.as_secs_f64();
+    let share = (processor_time() - before).as_secs_f64() / idle.as_secs_f64();
     rows.add("processor time of its periodic passes, idle", "%", Target::AtMost(5.0), share * 100.0);
     told("node: listing everything");
     let (secs, seen) = timed(|| list_all(&*bed.node))?;
@@ -97,12 +96,6 @@ impl Rows {
         figure.values.push(value);
         self.figures.push(figure);
     }
-}
-
-/// Processor time of this process.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Writes `files` files into the catalogue in `dir` that are on tape and not on disk.

@@ -1,10 +1,11 @@
 //! Where measuring happens: a directory of its own, looked at for space first, removed in the end.
 
 use anyhow::{Context, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Bytes free for us in the file system of `dir`.
@@ -35,6 +36,12 @@ pub fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     let begin = Instant::now();
     let out = work()?;
     Ok((begin.elapsed().as_secs_f64().max(1e-9), out))
+}
+
+/// Processor time of all threads of this program.
+pub fn processor_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// Bytes per second of one writer that makes a new file durable; the file is removed again.

@@ -5,10 +5,9 @@ use crate::bed::{self, Bed};
 use crate::compare::{Base, Kind, Side};
 use crate::floor::Empty;
 use crate::image::{self, Image};
-use crate::place;
+use crate::place::{self, processor_time};
 use crate::{MountFn, Mounted, Plan};
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,10 +156,4 @@ pub fn forget(what: Cache) -> Result<()> {
         used = now;
     }
     Ok(())
-}
-
-/// Of all threads of this program.
-fn processor_time() -> Duration {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }

@@ -1,24 +1,25 @@
 //! Migration and recall with virtual drives.
 
+mod shelf;
+mod streaming;
+
 use crate::bed::{self, Bed};
 use crate::place::{self, Scatter, timed};
 use crate::{Figure, Plan, Target};
 use anyhow::{Context, Result};
 use node::{Config, Size};
+use shelf::Shelf;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use streaming::watch;
 use tempfile::TempDir;
 use types::Ino;
 use types::api::FileApi;
-use vtl::DriveStats;
 use wire::Call;
 
 /// Rate of a drive (bytes per second).
 const RATE: u64 = 400_000_000;
-/// File system in memory.
-const MEMORY: &str = "/dev/shm";
 /// How often the drives are looked at.
 const LOOK: Duration = Duration::from_millis(1);
 /// Size of a small file (bytes).
@@ -30,7 +31,8 @@ const SPARE: u64 = 256 << 20;
 
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let mut figures = large(plan, told)?;
+    let mut figures = streaming::measure(plan, told)?;
+    figures.extend(recall_large(plan, told)?);
     figures.extend(small(plan, told)?);
     Ok(figures)
 }
@@ -41,54 +43,7 @@ fn recall_bytes(plan: &Plan) -> Result<u64> {
     Ok(wanted.min(place::free(&plan.dir)? / 8))
 }
 
-/// A directory for cartridges on something faster than the drives, so that these are what is measured: memory if there is
-/// enough, else the directory of everything.
-fn cartridges(plan: &Plan, need: u64) -> Result<TempDir> {
-    place::make(Path::new(MEMORY), need).or_else(|_| place::make(&plan.dir, need))
-}
-
-/// What the bytes of both drives together could be written at: the fastest that the measured share can be real for.
-fn below(dir: &TempDir, bytes: u64) -> Result<f64> {
-    Ok(place::write_rate(&dir.path().join("written"), bytes)? / 1e6)
-}
-
-/// Large files: two copies at once, then one file comes back.
-fn large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let mut figures = write_large(plan, told)?;
-    figures.extend(recall_large(plan, told)?);
-    Ok(figures)
-}
-
-fn write_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let (files, size) = (plan.amount(4, 10), plan.amount(16 << 20, 128 << 20));
-    let mib = size >> 20;
-    let name = format!("tape: share of time each drive streams, two copies of files of {mib} MiB");
-    let mut busy = Figure::new(name, "", Target::AtLeast(0.95));
-    let mut drives = Figure::new("  what is below the drives: writing (both want 800)", "MB/s", Target::None);
-    let mut disk = Figure::new("  the disk of the files: write + fsync", "MB/s", Target::None);
-    for round in 0..plan.rounds {
-        told(&format!("tape: migrating {files} files of {mib} MiB twice, round {}", round + 1));
-        let place = place::make(&plan.dir, files * size + SPARE)?;
-        let library = cartridges(plan, 2 * files * size + SPARE)?;
-        drives.values.push(below(&library, size)?);
-        disk.values.push(below(&place, 4 * size)?);
-        let mut config = bed::config(&place.path().join("state"), &["primary", "second"]);
-        config.library.drive_rate = Size(RATE);
-        config.library.path = Some(library.path().to_owned());
-        config.tape.flush_every = Size(4 * size);
-        let bed = Bed::start(config)?;
-        warm_up(&bed)?;
-        let names: Vec<String> = (0..files).map(|n| format!("large-{n}")).collect();
-        names.iter().try_for_each(|n| bed.put(n, size))?;
-        let shares = watch(&bed, || bed.act(Call::Migrate, &names))?;
-        busy.values.push(shares.into_iter().fold(f64::INFINITY, f64::min));
-    }
-    busy.note = "of the drive that streams less, from its first record to its last, flushed after every four files; drives limited \
-                 to 400 MB/s each, cartridges in memory: the disk here does not carry 800 MB/s besides its own work"
-        .into();
-    Ok(vec![busy, drives, disk])
-}
-
+/// One large file comes back.
 fn recall_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let bytes = recall_bytes(plan)?;
     let place = place::make(&plan.dir, 2 * bytes + SPARE)?;
@@ -106,7 +61,7 @@ fn recall_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     for round in 0..plan.rounds {
         told(&format!("tape: recalling {mib} MiB, round {}", round + 1));
         bed.act(Call::Purge, &names)?;
-        let shares = watch(&bed, || {
+        let shares = watch(&|| bed.all_stats(), None, || {
             latency.values.push(first_byte(&bed, &names[0])?);
             bed.act(Call::Stage, &names)
         })?;
@@ -121,41 +76,6 @@ fn recall_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 fn warm_up(bed: &Bed) -> Result<()> {
     bed.put("warm", 1 << 20)?;
     bed.act(Call::Migrate, &["warm".to_owned()])
-}
-
-/// Streaming share of every drive that moved data while `work` ran, from the first byte that it moved.
-fn watch(bed: &Bed, work: impl FnOnce() -> Result<()>) -> Result<Vec<f64>> {
-    let done = AtomicBool::new(false);
-    let drives = || (0..bed.drives()).map(|n| bed.stats(n));
-    let before: Vec<DriveStats> = drives().collect();
-    let begun = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut begun: Vec<Option<DriveStats>> = before.iter().map(|_| None).collect();
-            while !done.load(Ordering::Acquire) {
-                for ((begun, before), now) in begun.iter_mut().zip(&before).zip(drives()) {
-                    let moved =
-                        (now.bytes_written, now.bytes_read) != (before.bytes_written, before.bytes_read);
-                    if begun.is_none() && moved {
-                        *begun = Some(now);
-                    }
-                }
-                std::thread::sleep(LOOK);
-            }
-            begun
-        });
-        let result = work();
-        done.store(true, Ordering::Release);
-        let begun =
-            watcher.join().map_err(|_| anyhow::anyhow!("the thread that watches the drives panicked"))?;
-        result.map(|()| begun)
-    })?;
-    let share = |(begun, end): (Option<DriveStats>, DriveStats)| {
-        let begun = begun?;
-        let streamed = end.streaming.saturating_sub(begun.streaming).as_secs_f64();
-        let stood = end.standing.saturating_sub(begun.standing).as_secs_f64();
-        Some(streamed / (streamed + stood).max(1e-9))
-    };
-    Ok(begun.into_iter().zip(drives()).filter_map(share).collect())
 }
 
 /// Seconds from the drive's first record until a reader of the beginning has it.
@@ -188,7 +108,7 @@ fn first_byte(bed: &Bed, name: &str) -> Result<f64> {
 fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let (files, wanted) = (plan.amount(1_000, 20_000), plan.amount(200, 5_000));
     let place = place::make(&plan.dir, 3 * files * (SMALL + 8192) + SPARE)?;
-    let library = cartridges(plan, 3 * files * SMALL + SPARE)?;
+    let library = Shelf::new(&plan.dir, 3 * files * SMALL)?.dir;
     let state = place.path().join("state");
     let mut figures = Vec::new();
     // One copy last: that cartridge is read from afterwards.

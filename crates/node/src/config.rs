@@ -247,7 +247,7 @@ impl Default for TapeConfig {
         Self {
             block_size: Size(512 << 10),
             index_every: Size::gib(64),
-            flush_every: Size::gib(2),
+            flush_every: Size::gib(16),
             flush_files: 5000,
             buffers: Size::mib(128),
             max_files_per_volume: 2_000_000,

@@ -211,6 +211,32 @@ fn a_file_cancelled_between_reading_and_recording_is_offline_again() {
 }
 
 #[test]
+fn more_files_than_a_drive_takes_at_once_come_back_in_one_pass_forward() {
+    const BATCH: usize = 1000;
+    let bed = Bed::with(|c| {
+        c.classes[0].copies.truncate(1);
+        c.tape.block_size = Size(64 << 10);
+        c.tape.idle_unmount_s = 600;
+    });
+    // Many of them share a block, also where one batch ends and the next begins.
+    let files: Vec<Ino> =
+        (0..=BATCH + 200).map(|n| bed.write(&format!("f{n:04}"), &pattern(300, n as u64))).collect();
+    bed.migrate_and_purge();
+    assert_eq!(bed.act(Call::Stage(bed.one("/f0000"))).state, RequestState::Done);
+    let backward = || -> u64 {
+        let library = bed.node.virtual_library();
+        (0..library.drives()).filter_map(|n| library.stats(n)).map(|s| s.backward).sum()
+    };
+    let before = backward();
+    let request = bed.act(Call::Stage(bed.all()));
+    assert_eq!((request.state, request.files_failed), (RequestState::Done, 0), "{request:?}");
+    assert_eq!(backward() - before, 0);
+    for (n, ino) in files.iter().enumerate().step_by(97) {
+        assert_eq!(bed.read(*ino), pattern(300, n as u64));
+    }
+}
+
+#[test]
 fn bytes_damaged_on_tape_without_an_error_come_from_the_other_copy() {
     let bed = Bed::new();
     let (ino, data) = offline(&bed, "f", 3 * MB);

@@ -10,6 +10,8 @@ pub struct RecallItem {
     pub id: u64,
     /// First block on the volume.
     pub block: u64,
+    /// Byte of that block at which it begins: small files share blocks.
+    pub byte: u32,
     /// Bytes to read.
     pub bytes: u64,
     /// Greater goes first (an open file before a bulk request).
@@ -18,14 +20,28 @@ pub struct RecallItem {
     pub since: Time,
 }
 
+/// Where an item begins on tape; the id tells apart those that begin at one place (empty files).
+type Place = (u64, u32, u64);
+
+impl RecallItem {
+    fn place(&self) -> Place {
+        (self.block, self.byte, self.id)
+    }
+}
+
+/// The place before all that begin in a block.
+fn begin_of(block: u64) -> Place {
+    (block, 0, 0)
+}
+
 /// Queue of one volume. Adding and removing cost O(log n), the sums O(1).
 ///
 /// Abandoned design: a plain list of items in the view, sorted at each decision; with a million requested files each
 /// event would have cost a million steps.
 #[derive(Clone, Debug, Default)]
 pub struct RecallQueue {
-    by_block: BTreeMap<(u64, u64), RecallItem>,
-    block_of: BTreeMap<u64, u64>,
+    by_place: BTreeMap<Place, RecallItem>,
+    place_of: BTreeMap<u64, Place>,
     by_since: BTreeSet<(Time, u64)>,
     by_priority: BTreeMap<u8, u64>,
     bytes: u64,
@@ -35,8 +51,8 @@ impl RecallQueue {
     /// Adds an item; one with the same id is replaced.
     pub fn insert(&mut self, item: RecallItem) {
         self.remove(item.id);
-        self.by_block.insert((item.block, item.id), item);
-        self.block_of.insert(item.id, item.block);
+        self.by_place.insert(item.place(), item);
+        self.place_of.insert(item.id, item.place());
         self.by_since.insert((item.since, item.id));
         *self.by_priority.entry(item.priority).or_default() += 1;
         self.bytes = self.bytes.saturating_add(item.bytes);
@@ -44,8 +60,8 @@ impl RecallQueue {
 
     /// Takes an item out (it was given to a drive, or withdrawn).
     pub fn remove(&mut self, id: u64) -> Option<RecallItem> {
-        let block = self.block_of.remove(&id)?;
-        let item = self.by_block.remove(&(block, id))?;
+        let place = self.place_of.remove(&id)?;
+        let item = self.by_place.remove(&place)?;
         self.by_since.remove(&(item.since, id));
         if let Some(count) = self.by_priority.get_mut(&item.priority) {
             *count -= 1;
@@ -59,17 +75,17 @@ impl RecallQueue {
 
     /// The item with this id.
     pub fn get(&self, id: u64) -> Option<&RecallItem> {
-        self.by_block.get(&(*self.block_of.get(&id)?, id))
+        self.by_place.get(self.place_of.get(&id)?)
     }
 
     /// Number of items.
     pub fn len(&self) -> usize {
-        self.by_block.len()
+        self.by_place.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_block.is_empty()
+        self.by_place.is_empty()
     }
 
     /// Sum of the bytes.
@@ -89,26 +105,27 @@ impl RecallQueue {
 
     /// First and last block at which an item begins.
     pub fn span(&self) -> Option<(u64, u64)> {
-        let ((first, _), _) = self.by_block.first_key_value()?;
-        let ((last, _), _) = self.by_block.last_key_value()?;
+        let ((first, ..), _) = self.by_place.first_key_value()?;
+        let ((last, ..), _) = self.by_place.last_key_value()?;
         Some((*first, *last))
     }
 
     /// Items in the order in which a tape that stands at `position` serves them: forward to the end, then once more
     /// from the beginning.
     pub fn pass(&self, position: u64) -> impl Iterator<Item = &RecallItem> {
-        let ahead = self.by_block.range((position, 0)..);
-        let behind = self.by_block.range(..(position, 0));
+        let ahead = self.by_place.range(begin_of(position)..);
+        let behind = self.by_place.range(..begin_of(position));
         ahead.chain(behind).map(|(_, item)| item)
     }
 
     /// The next batch, strictly forward: from `position` on, or, when nothing is ahead, from the first block. Ends after
     /// `most` items or with the item that reaches `bytes`; never empty while the queue is not.
     pub fn batch(&self, position: u64, most: usize, bytes: u64) -> Vec<RecallItem> {
-        let start = if self.by_block.range((position, 0)..).next().is_some() { position } else { 0 };
+        let ahead = self.by_place.range(begin_of(position)..).next().is_some();
+        let start = if ahead { position } else { 0 };
         let mut room = bytes;
         let mut batch = Vec::new();
-        for (_, item) in self.by_block.range((start, 0)..).take(most.max(1)) {
+        for (_, item) in self.by_place.range(begin_of(start)..).take(most.max(1)) {
             batch.push(*item);
             room = room.saturating_sub(item.bytes);
             if room == 0 {

@@ -63,7 +63,8 @@ pub struct Loaded {
     pub idle_since: Time,
     /// Data lies behind its newest index.
     pub dirty: bool,
-    /// Block at which the tape stands (data partition).
+    /// Block of the data partition from which on reading goes forward: where the tape stands, or the block before if
+    /// that was read last, because it is still at hand.
     pub position: u64,
 }
 

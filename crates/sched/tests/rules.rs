@@ -89,6 +89,20 @@ fn one_pass_forward_even_in_batches() {
 }
 
 #[test]
+fn files_that_share_blocks_are_read_in_the_order_in_which_they_lie_there() {
+    let mut world = library(1);
+    world.limits.recall_batch = 3;
+    // Asked for in reverse order: the last of a block goes on in the next one, so reading it first would mean to come back.
+    for id in 0..20u64 {
+        let place = 19 - id;
+        let wanted = RecallItem { byte: (place % 4) as u32 * 1000, ..item(id, place / 4, world.now) };
+        world.want(2, wanted);
+    }
+    world.run(1000);
+    assert_eq!((&world.read, world.backward), (&(0..20).rev().collect(), 0));
+}
+
+#[test]
 fn a_recall_ends_after_enough_bytes() {
     let mut world = library(1);
     world.limits.recall_bytes = 5 << 20;

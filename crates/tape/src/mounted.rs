@@ -62,6 +62,13 @@ impl<'d> Mounted<'d> {
         self.write_protected
     }
 
+    /// Block of the data partition from which on reading goes forward, as far as known: where the head stands, or the
+    /// block before if that was read last, because it is still at hand. 0 when the head stands elsewhere.
+    pub fn reads_from(&self) -> u64 {
+        let Some(at) = self.drive.head.at().filter(|at| at.partition == DATA_PARTITION) else { return 0 };
+        self.record_block.filter(|held| held + 1 == at.block).unwrap_or(at.block)
+    }
+
     /// Capacity of the data partition at mount or after [`Mounted::format`], where the drive tells (bytes).
     pub fn capacity(&self) -> Option<TapeCapacity> {
         self.capacity

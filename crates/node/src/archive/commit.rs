@@ -38,16 +38,19 @@ impl<'t> Recorder<'t> {
     /// what follows would stand on records that the catalogue does not know.
     pub fn run(&self, orders: &Receiver<Order>, done: &Sender<Result<Volume, TapeError>>) {
         let mut synced = Ok(());
-        for order in orders {
-            match order {
-                Order::Sync => synced = self.sync(),
-                Order::Record(append, files) => {
-                    let recorded = synced.clone().and_then(|()| self.record(&append, files));
-                    let failed = recorded.is_err();
-                    let _ = done.send(recorded);
-                    if failed {
-                        return;
-                    }
+        while let Ok(order) = orders.recv() {
+            // One sync serves all batches that have come while the last one ran.
+            let waiting: Vec<Order> = std::iter::once(order).chain(orders.try_iter()).collect();
+            if waiting.iter().any(|order| matches!(order, Order::Sync)) {
+                synced = self.sync();
+            }
+            for order in waiting {
+                let Order::Record(append, files) = order else { continue };
+                let recorded = synced.clone().and_then(|()| self.record(&append, files));
+                let failed = recorded.is_err();
+                let _ = done.send(recorded);
+                if failed {
+                    return;
                 }
             }
         }

@@ -10,6 +10,7 @@ use super::worker::Worker;
 use crossbeam_channel::Sender;
 use policy::MigrateItem;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 use types::{Digest, Ino};
 
 /// Next in the stream.
@@ -71,6 +72,8 @@ pub struct Limits {
     pub flush_bytes: u64,
     /// Files of a batch.
     pub flush_files: u32,
+    /// Time of a batch: after this it ends with the file that is being read.
+    pub flush_after: Duration,
 }
 
 /// Why reading ends.
@@ -100,8 +103,28 @@ pub struct Feeder<'t> {
     parts: Vec<(u64, Part)>,
     /// Chunks sent.
     sent: u64,
-    batch_files: u32,
-    batch_begun: u64,
+    batch: Batch,
+}
+
+/// What has been read since the last flush was asked for.
+struct Batch {
+    files: u32,
+    /// Where in the stream it begins, and since when it is read.
+    at: u64,
+    since: Instant,
+}
+
+impl Batch {
+    fn begin(at: u64) -> Self {
+        Self { files: 0, at, since: Instant::now() }
+    }
+
+    /// Whether it is to be flushed now that the stream has come to `at`.
+    fn is_due(&self, at: u64, limits: &Limits) -> bool {
+        at - self.at >= limits.flush_bytes
+            || self.files >= limits.flush_files
+            || self.since.elapsed() >= limits.flush_after
+    }
 }
 
 /// A place in the stream to which it can be taken back until the next chunk is sent.
@@ -131,8 +154,7 @@ impl<'t> Feeder<'t> {
             base: 0,
             parts: Vec::new(),
             sent: 0,
-            batch_files: 0,
-            batch_begun: 0,
+            batch: Batch::begin(0),
         }
     }
 
@@ -155,7 +177,7 @@ impl<'t> Feeder<'t> {
             match self.file(ticket, item) {
                 Ok(()) => {
                     self.limits.files -= 1;
-                    self.batch_files += 1;
+                    self.batch.files += 1;
                 }
                 Err(Stop::Skip(why)) => {
                     let wasteful = self.take_back(&begun);
@@ -164,12 +186,10 @@ impl<'t> Feeder<'t> {
                 }
                 Err(Stop::Closed) => return Err(Stop::Closed),
             }
-            if self.at() - self.batch_begun >= self.limits.flush_bytes
-                || self.batch_files >= self.limits.flush_files
-            {
+            if self.batch.is_due(self.at(), &self.limits) {
                 self.put_chunk()?;
                 self.put(Fed::Commit)?;
-                (self.batch_files, self.batch_begun) = (0, self.at());
+                self.batch = Batch::begin(self.at());
             }
         };
         self.put_chunk()?;
@@ -282,6 +302,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Nothing of what the tests feed comes to a limit.
+    fn limits() -> Limits {
+        let (bytes, flush_bytes) = (u64::MAX, u64::MAX);
+        Limits { files: 10, bytes, flush_bytes, flush_files: 10, flush_after: Duration::MAX }
+    }
+
     fn words(fed: &Fed) -> Vec<&'static str> {
         let word = |(_, part): &(u64, Part)| match part {
             Part::Begin(_) => "begin",
@@ -299,12 +325,20 @@ mod tests {
     /// Feeds a file of 8 MiB and a small one through three buffers of 1 MiB, and calls `meanwhile` when the first of them
     /// is full; returns what was fed.
     fn feed(rig: &Rig, queue: &WriteQueue, meanwhile: impl FnOnce(&Rig, MigrateItem)) -> Vec<&'static str> {
+        feed_within(rig, queue, limits(), meanwhile)
+    }
+
+    fn feed_within(
+        rig: &Rig,
+        queue: &WriteQueue,
+        limits: Limits,
+        meanwhile: impl FnOnce(&Rig, MigrateItem),
+    ) -> Vec<&'static str> {
         let pool = PoolName("p".into());
         let items = [rig.put("large", 8 * MIB), rig.put("small", 1000)];
         queue.push(&Rig::batch(&pool, &items), false, crate::now());
         let hand = InHand::new(queue, &pool);
         let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
-        let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
         let (out, fed): (_, Receiver<Fed>) = unbounded();
         std::thread::scope(|scope| {
             let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
@@ -323,6 +357,24 @@ mod tests {
         let (rig, queue) = (Rig::new(), WriteQueue::default());
         let all = feed(&rig, &queue, |_, _| {});
         assert_eq!(all, ["begin", "bytes", "end", "begin", "bytes", "end", "commit", "stop"]);
+    }
+
+    #[test]
+    fn a_batch_ends_after_enough_bytes_files_or_time() {
+        let by_each = [
+            Limits { flush_bytes: 2 * MIB, ..limits() },
+            Limits { flush_files: 1, ..limits() },
+            Limits { flush_after: Duration::ZERO, ..limits() },
+        ];
+        for within in by_each {
+            let (rig, queue) = (Rig::new(), WriteQueue::default());
+            let bytes = within.flush_bytes;
+            let all = feed_within(&rig, &queue, within, |_, _| {});
+            let first = ["begin", "bytes", "end", "commit", "begin", "bytes", "end", "commit"];
+            // The small file does not fill a batch by its bytes: it is flushed because nothing follows.
+            let rest: &[&str] = if bytes == u64::MAX { &["commit", "stop"] } else { &["stop"] };
+            assert_eq!(all, [&first, rest].concat());
+        }
     }
 
     #[test]
@@ -358,7 +410,7 @@ mod tests {
         {
             let hand = InHand::new(&queue, &pool);
             let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
-            let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
+            let limits = limits();
             let (out, fed) = unbounded();
             std::thread::scope(|scope| {
                 let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
@@ -380,7 +432,7 @@ mod tests {
         let hand = InHand::new(&queue, &pool);
         let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
         let (out, _fed) = unbounded();
-        let limits = Limits { files: 10, bytes: u64::MAX, flush_bytes: u64::MAX, flush_files: 10 };
+        let limits = limits();
         let mut feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits);
         feeder.buffer.fill(10);
         let begun = Mark { at: feeder.at(), parts: 0, sent: feeder.sent };

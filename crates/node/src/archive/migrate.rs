@@ -15,6 +15,7 @@ use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tape::{AppendPoint, Appender, Mounted, Room, TapeError};
 use types::*;
 
@@ -23,8 +24,14 @@ const END_REACHED: &str = "its end was reached";
 /// A file is split over two volumes if it is larger than this share of what the volume held that ended within it. So each
 /// volume that ends takes some of a file, or has taken much more of others: whatever fits gets onto tape.
 const SPLIT_SHARE: u64 = 4;
-/// Batches that wait to be recorded while the drive goes on: an order to sync and one to record for each.
-const RECORD_AHEAD: usize = 2;
+/// A physical drive loses seconds with each flush, in which it stops and comes back: it streams well only if flushes are
+/// rare. Its copies count this late at most, or with the end of a file that takes longer to read.
+const FLUSH_AFTER: Duration = Duration::from_secs(60);
+/// A batch is at most this share of the disk tier: what a flushed one holds can be released while the next is written.
+const FLUSH_SHARE: u64 = 4;
+/// Orders that wait to be carried out while the drive goes on, two for each batch. A sync of the disk tier can take as long
+/// as the drive takes for several batches, when much else is written there.
+const RECORD_AHEAD: usize = 16;
 
 /// One turn of writing to one volume.
 struct Turn<'t> {
@@ -67,8 +74,9 @@ pub fn migrate(
     let limits = Limits {
         files: config.tape.max_files_per_volume.saturating_sub(volume.files),
         bytes: room::free_on(&volume),
-        flush_bytes: config.tape.flush_every.0,
+        flush_bytes: config.tape.flush_every.0.min(worker.node.space.view().capacity / FLUSH_SHARE),
         flush_files: config.tape.flush_files,
+        flush_after: FLUSH_AFTER,
     };
     std::thread::scope(|scope| {
         let (out, fed) = unbounded(); // as many chunks as there are buffers

@@ -88,7 +88,7 @@ struct Reading<'t> {
 impl Reading<'_> {
     fn run(self, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> (Result<Done, TapeError>, Vec<Wanted>) {
         let (node, mut queue) = (&self.worker.node, wanted.into_iter());
-        let (mut errors, mut position, mut unread) = (0, 0, Vec::new());
+        let (mut errors, mut unread) = (0, Vec::new());
         let mut ended = None;
         while let Some(one) = queue.next() {
             if node.archive.halted() {
@@ -96,10 +96,7 @@ impl Reading<'_> {
                 break;
             }
             match self.read_one(mounted, &one) {
-                Ok(()) => {
-                    errors = 0;
-                    position = one.queued.segment.extents.last().map_or(position, |e| e.start_block + 1);
-                }
+                Ok(()) => errors = 0,
                 Err(Trouble::NoRoomYet) => {
                     node.archive.park(std::iter::once(one).chain(queue.by_ref()).collect());
                 }
@@ -121,7 +118,7 @@ impl Reading<'_> {
             }
         }
         unread.extend(queue);
-        (ended.map_or(Ok(Done::Worked { position }), Err), unread)
+        (ended.map_or_else(|| Ok(Done::Worked { position: mounted.reads_from() }), Err), unread)
     }
 
     /// Reads one segment and hands its bytes over.

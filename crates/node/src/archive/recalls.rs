@@ -95,9 +95,11 @@ impl State {
         for segment in segments {
             let id = self.id();
             ids.push(id);
+            let (block, byte) = segment.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset));
             let item = RecallItem {
                 id,
-                block: segment.extents.first().map_or(0, |e| e.start_block),
+                block,
+                byte,
                 bytes: segment.extents.iter().map(|e| e.byte_count).sum(),
                 priority,
                 since: task.since,

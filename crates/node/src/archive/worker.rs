@@ -133,9 +133,9 @@ pub enum Done {
     },
     /// The drive is empty.
     Unmounted,
-    /// The volume stays mounted with the tape at this block.
+    /// The volume stays mounted.
     Worked {
-        /// Block on the data partition.
+        /// Block of the data partition from which on reading goes forward.
         position: u64,
     },
 }

@@ -49,7 +49,7 @@ pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
 }
 
 pub fn item(id: u64, block: u64, since: u64) -> RecallItem {
-    RecallItem { id, block, bytes: 1 << 20, priority: 0, since: at(since) }
+    RecallItem { id, block, byte: 0, bytes: 1 << 20, priority: 0, since: at(since) }
 }
 
 impl World {
@@ -207,7 +207,7 @@ impl World {
         for id in order {
             let item = queue.remove(*id).unwrap();
             self.backward += u64::from(item.block < loaded.position);
-            loaded.position = item.block + 1;
+            loaded.position = item.block;
             self.longest_wait = self.longest_wait.max(at(self.now).since(item.since).as_secs());
             self.read.push(*id);
         }
