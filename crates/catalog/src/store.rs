@@ -42,6 +42,23 @@ pub fn counter_value(value: &[u8]) -> Result<i64> {
     Ok(i64::from_le_bytes(bytes))
 }
 
+/// Visits the pairs with `from <= key < to` in ascending order; an error of `visit` ends it.
+pub fn each(
+    r: &dyn Reader,
+    from: &[u8],
+    to: &[u8],
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let mut visited = Ok(());
+    r.scan(from, to, &mut |k, v| {
+        visit(k, v).unwrap_or_else(|e| {
+            visited = Err(e);
+            ControlFlow::Break(())
+        })
+    })?;
+    visited
+}
+
 fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
@@ -69,23 +86,17 @@ impl<'a> View<'a> {
 
     pub fn dir_counters(&self, dir: Ino) -> Result<DirCounters> {
         let mut out = DirCounters::default();
-        let mut bad = Ok(());
         let (from, to) = (keys::inode(dir, part::ENTRIES), keys::inode(dir, part::TARGET));
-        self.r.scan(&from, &to, &mut |k, v| match counter_value(v) {
-            Ok(n) => {
-                match k[9] {
-                    part::ENTRIES => out.entries = unsigned(n),
-                    part::SUBDIRS => out.subdirs = unsigned(n),
-                    _ => out.changed = Some(Time::from_nanos(n)),
-                }
-                ControlFlow::Continue(())
+        each(self.r, &from, &to, |k, v| {
+            let n = counter_value(v)?;
+            match k[9] {
+                part::ENTRIES => out.entries = unsigned(n),
+                part::SUBDIRS => out.subdirs = unsigned(n),
+                _ => out.changed = Some(Time::from_nanos(n)),
             }
-            Err(e) => {
-                bad = Err(e);
-                ControlFlow::Break(())
-            }
+            Ok(ControlFlow::Continue(()))
         })?;
-        bad.map(|()| out)
+        Ok(out)
     }
 
     /// The public shape of a record.

@@ -5,7 +5,7 @@ use super::lookup;
 use crate::Result;
 use crate::dirent::Dirent;
 use crate::keys;
-use crate::store::View;
+use crate::store::{self, View};
 use std::ops::ControlFlow;
 use types::*;
 
@@ -14,25 +14,17 @@ pub fn readdir(view: View<'_>, dir: Ino, cookie: u64, limit: usize) -> Result<Ve
     view.load_dir(dir)?;
     let mut found = Vec::with_capacity(limit.min(4096));
     let Some(first) = cookie.checked_add(1) else { return Ok(found) };
-    let mut bad = Ok(());
     let to = keys::end(&keys::entry(dir, 0)[..9]);
-    view.r.scan(&keys::entry(dir, first), &to, &mut |k, v| {
+    store::each(view.r, &keys::entry(dir, first), &to, |k, v| {
         if found.len() >= limit {
-            return ControlFlow::Break(());
+            return Ok(ControlFlow::Break(()));
         }
         let cookie = keys::number_at(k, 9).unwrap_or(0);
-        match Dirent::from_entry(dir, cookie, v) {
-            Ok((e, name)) => {
-                found.push(DirEntry { name: name.to_vec(), ino: e.ino, kind: e.kind, cookie });
-                ControlFlow::Continue(())
-            }
-            Err(e) => {
-                bad = Err(e);
-                ControlFlow::Break(())
-            }
-        }
+        let (e, name) = Dirent::from_entry(dir, cookie, v)?;
+        found.push(DirEntry { name: name.to_vec(), ino: e.ino, kind: e.kind, cookie });
+        Ok(ControlFlow::Continue(()))
     })?;
-    bad.map(|()| found)
+    Ok(found)
 }
 
 /// The same with inodes, from one snapshot; a damaged inode does not keep out the others.

@@ -7,11 +7,6 @@ use crate::rec::{FileRec, InodeRec};
 use crate::store::Tx;
 use types::*;
 
-/// Whether two stamps show the same content. Allocation is no content: file systems allocate late.
-pub fn same_content(a: &ObjectStamp, b: &ObjectStamp) -> bool {
-    (a.size, a.mtime, a.ctime) == (b.size, b.mtime, b.ctime)
-}
-
 /// See [`Catalog::observe`](crate::Catalog::observe).
 pub fn observe(
     tx: &mut Tx<'_>,
@@ -27,7 +22,7 @@ pub fn observe(
     if file.object != Some(object) {
         return Err(FsError::Stale.into());
     }
-    let unchanged = file.stamp.is_some_and(|s| same_content(&s, stamp));
+    let unchanged = file.stamp.is_some_and(|s| s.same_content(stamp));
     if !unchanged {
         if file.sealed || file.known || file.digest.is_some() {
             version::end(tx, &old)?;

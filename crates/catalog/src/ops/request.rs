@@ -3,7 +3,7 @@
 use super::open;
 use crate::keys::{self, req};
 use crate::rec::{self, ItemRec};
-use crate::store::{Tx, View};
+use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ fn load(tx: &mut Tx<'_>, id: RequestId) -> Result<Request> {
     rec::decode("request", id, &value)
 }
 
-fn store(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
+fn put(tx: &mut Tx<'_>, request: &Request) -> Result<()> {
     Ok(tx.w.put(&keys::request(request.id), &record::encode(request))?)
 }
 
@@ -41,7 +41,7 @@ pub fn create(tx: &mut Tx<'_>, request: &Request, items: &[(Ino, u64)]) -> Resul
         tx.w.put(&keys::open_request(request.id), &[])?;
     }
     append(tx, &mut request, items)?;
-    store(tx, &request)?;
+    put(tx, &request)?;
     Ok(request)
 }
 
@@ -52,7 +52,7 @@ pub fn add_items(tx: &mut Tx<'_>, id: RequestId, items: &[(Ino, u64)]) -> Result
         return Err(CatalogError::refused(format!("request {id}"), "it has ended; make a new one"));
     }
     append(tx, &mut request, items)?;
-    store(tx, &request)?;
+    put(tx, &request)?;
     Ok(request)
 }
 
@@ -105,7 +105,7 @@ pub fn finish_item(
         request.finished = Some(now);
         tx.w.delete(&keys::open_request(id))?;
     }
-    store(tx, &request)?;
+    put(tx, &request)?;
     Ok(request)
 }
 
@@ -126,7 +126,7 @@ pub fn update(tx: &mut Tx<'_>, id: RequestId, change: &mut dyn FnMut(&mut Reques
         }
         _ => {}
     }
-    store(tx, &request)?;
+    put(tx, &request)?;
     Ok(request)
 }
 
@@ -172,44 +172,33 @@ pub fn requests_for(view: View<'_>, ino: Ino) -> Result<Vec<RequestId>> {
 /// Items in order of inode.
 pub fn items(view: View<'_>, id: RequestId, after: Ino, limit: usize) -> Result<Vec<(Ino, ItemState, u64)>> {
     let mut found = Vec::new();
-    let mut bad = Ok(());
     let to = keys::end(&keys::items(id));
-    view.r.scan(&keys::after(&keys::item(id, after)), &to, &mut |k, v| {
+    store::each(view.r, &keys::after(&keys::item(id, after)), &to, |k, v| {
         if found.len() >= limit {
-            return ControlFlow::Break(());
+            return Ok(ControlFlow::Break(()));
         }
         let ino = Ino(keys::number_at(k, 10).unwrap_or(0));
-        match rec::decode::<ItemRec>("request item", format!("{id}: inode {ino}"), v) {
-            Ok(item) => {
-                found.push((ino, item.state, item.bytes));
-                ControlFlow::Continue(())
-            }
-            Err(e) => {
-                bad = Err(e);
-                ControlFlow::Break(())
-            }
-        }
+        let item: ItemRec = rec::decode("request item", format!("{id}: inode {ino}"), v)?;
+        found.push((ino, item.state, item.bytes));
+        Ok(ControlFlow::Continue(()))
     })?;
-    bad.map(|()| found)
+    Ok(found)
 }
 
 /// Forgets requests that ended long ago.
 pub fn prune(tx: &mut Tx<'_>, ended_before: Time, limit: usize) -> Result<usize> {
     let mut old = Vec::new();
-    let mut bad = Ok(());
     let prefix = [keys::REQUEST, req::RECORD];
-    tx.w.scan(&prefix, &keys::end(&prefix), &mut |k, v| {
+    store::each(&*tx.w, &prefix, &keys::end(&prefix), |k, v| {
         if old.len() >= limit {
-            return ControlFlow::Break(());
+            return Ok(ControlFlow::Break(()));
         }
-        match rec::decode::<Request>("request", keys::number_at(k, 2).unwrap_or(0), v) {
-            Ok(r) if !is_open(&r) && r.finished.is_none_or(|t| t < ended_before) => old.push(r.id),
-            Ok(_) => {}
-            Err(e) => bad = Err(e),
+        let r: Request = rec::decode("request", keys::number_at(k, 2).unwrap_or(0), v)?;
+        if !is_open(&r) && r.finished.is_none_or(|t| t < ended_before) {
+            old.push(r.id);
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     })?;
-    bad?;
     for id in &old {
         for (ino, ..) in items(tx.view(), *id, Ino(0), usize::MAX)? {
             tx.w.delete(&keys::item(*id, ino))?;

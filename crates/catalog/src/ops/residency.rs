@@ -1,6 +1,5 @@
 //! A file gets its content back on disk, or gives it up; and when it was used last.
 
-use super::observe::same_content;
 use crate::classes;
 use crate::keys;
 use crate::rec::InodeRec;
@@ -60,7 +59,7 @@ pub fn release_object(
     let rules = classes::require(&*tx.w, &class.name)?;
     let why = if f.version != version || f.object != Some(object) {
         "it has other content by now".to_owned()
-    } else if !f.sealed || !f.stamp.is_some_and(|s| same_content(&s, expect)) {
+    } else if !f.sealed || !f.stamp.is_some_and(|s| s.same_content(expect)) {
         "its content changed since it was closed; migrate it again".to_owned()
     } else if rules != old.class {
         format!("class {} was changed and the change has not reached it yet; try again later", class.name)

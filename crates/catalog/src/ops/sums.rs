@@ -13,18 +13,11 @@ fn unsigned(n: i64) -> u64 {
 /// Sum of all counters below `prefix`.
 fn total(view: View<'_>, prefix: &[u8]) -> Result<u64> {
     let mut sum = 0i64;
-    let mut bad = Ok(());
-    view.r.scan(prefix, &keys::end(prefix), &mut |_, v| match store::counter_value(v) {
-        Ok(n) => {
-            sum = sum.saturating_add(n);
-            ControlFlow::Continue(())
-        }
-        Err(e) => {
-            bad = Err(e);
-            ControlFlow::Break(())
-        }
+    store::each(view.r, prefix, &keys::end(prefix), |_, v| {
+        sum = sum.saturating_add(store::counter_value(v)?);
+        Ok(ControlFlow::Continue(()))
     })?;
-    bad.map(|()| unsigned(sum))
+    Ok(unsigned(sum))
 }
 
 fn one(view: View<'_>, key: &[u8]) -> Result<u64> {

@@ -3,7 +3,7 @@
 use super::tape_tree;
 use crate::keys;
 use crate::rec::{self, InodeRec, KnownVersion};
-use crate::store::{Tx, View};
+use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
 use std::ops::ControlFlow;
@@ -94,19 +94,18 @@ pub fn versions(view: View<'_>, ino: Ino) -> Result<Vec<VersionRecord>> {
     Ok(found)
 }
 
+/// Those that ended, newest first.
 fn all_ended(view: View<'_>, ino: Ino) -> Result<Vec<(Version, KnownVersion)>> {
     let prefix = keys::versions(ino);
     let mut found = Vec::new();
-    let mut bad: Result<()> = Ok(());
-    view.r.scan_back(&prefix, &keys::end(&prefix), &mut |k, v| {
-        let Ok(number) = <[u8; 4]>::try_from(&k[9..]) else { return ControlFlow::Continue(()) };
-        match rec::decode("version", ino, v) {
-            Ok(known) => found.push((Version(u32::from_be_bytes(number)), known)),
-            Err(e) => bad = Err(e),
+    store::each(view.r, &prefix, &keys::end(&prefix), |k, v| {
+        if let Ok(number) = <[u8; 4]>::try_from(&k[9..]) {
+            found.push((Version(u32::from_be_bytes(number)), rec::decode("version", ino, v)?));
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     })?;
-    bad.map(|()| found)
+    found.reverse();
+    Ok(found)
 }
 
 /// A segment of an ended version is gone from its volume: forgets it, and the version with its last one.

@@ -114,14 +114,11 @@ impl Space {
     }
 
     fn promise(&self, view: &SpaceView, bytes: u64) -> bool {
-        let promised = self.promised.load(Ordering::Relaxed);
-        let room =
-            view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised));
-        let fits = bytes <= room;
-        if fits {
-            self.promised.fetch_add(bytes, Ordering::Relaxed);
-        }
-        fits
+        let room = |promised| {
+            view.capacity.saturating_sub(view.used + promised).min(view.fs_free.saturating_sub(promised))
+        };
+        let more = |promised| (bytes <= room(promised)).then_some(promised + bytes);
+        self.promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 }
 
