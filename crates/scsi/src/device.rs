@@ -7,6 +7,9 @@ use crate::mode::{self, ModeData};
 use crate::{Data, DecodeError, GOOD, Result, ScsiError, Sense, SenseKey, Transport, opcode, timeout};
 use std::time::Duration;
 
+/// Room for all attributes of a cartridge memory (32 KiB at most, as of LTO-9); host adapters may not carry much more.
+const ATTRIBUTES_BYTES: u32 = 128 << 10;
+
 /// One logical unit behind a transport. Methods here exist for drives and changers alike.
 pub struct Device {
     transport: Box<dyn Transport>,
@@ -175,7 +178,7 @@ impl Device {
 
     /// READ ATTRIBUTE: all attributes of a partition's cartridge memory.
     pub fn read_attributes(&mut self, partition: u8) -> Result<Vec<Attribute>> {
-        let raw = self.attributes_from(partition, 0, 1 << 20)?;
+        let raw = self.attributes_from(partition, 0, ATTRIBUTES_BYTES)?;
         self.decoded("READ ATTRIBUTE", mam::decode_list(&raw))
     }
 

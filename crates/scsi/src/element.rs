@@ -124,6 +124,21 @@ pub fn decode(raw: &[u8]) -> Result<Vec<Element>, DecodeError> {
     Ok(list)
 }
 
+/// Some changers (tgt 1.0) leave out the page header when they count how much they send: then the last eight bytes of the
+/// last descriptor are missing. Gives them back as zeros if they are reserved bytes behind the barcode; call it only with
+/// a reply that is shorter than the room for it.
+pub fn complete(raw: &mut Vec<u8>) {
+    let f = Fields::new("READ ELEMENT STATUS data", raw);
+    let head = || Some((f.u8(9).ok()?, f.u16(10).ok()?, f.uint(13, 3).ok()? as usize));
+    let Some((flags, width, length)) = head() else { return };
+    let needed = 12 + if flags & 0x80 != 0 { 32 } else { 0 } + if flags & 0x40 != 0 { 36 } else { 0 } + 8;
+    let whole = 16 + length;
+    if raw.len() + 8 == whole && usize::from(width) >= needed {
+        raw.resize(whole, 0);
+        raw[5..8].copy_from_slice(&((whole - 8) as u32).to_be_bytes()[1..]);
+    }
+}
+
 fn decode_descriptor(kind: ElementType, page_flags: u8, raw: &[u8]) -> Result<Element, DecodeError> {
     let f = Fields::new("element descriptor", raw);
     let flags = f.u8(2)?;

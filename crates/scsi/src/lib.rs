@@ -4,25 +4,29 @@
 //! [`Ssc`] is a tape drive, [`Smc`] a medium changer; both own a transport and are a [`Device`], which has the
 //! commands common to all (inquiry, mode and log pages, sense). Every decoder is a pure function of the reply's bytes,
 //! never panics, and can be called by itself. Standards: SPC-4 (T10/1731-D), SSC-4 (T10/2123-D), SMC-3 (T10/1730-D).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod address;
 mod asc;
 mod bytes;
 mod device;
 pub mod element;
 mod error;
 pub mod inquiry;
+pub mod iscsi;
 pub mod log;
 pub mod mam;
 pub mod mode;
 pub mod opcode;
 pub mod position;
 pub mod sense;
+pub mod sg;
 mod smc;
 pub mod socket;
 mod ssc;
 pub mod timeout;
 
+pub use address::{Address, IscsiAddress};
 pub use asc::describe;
 pub use bytes::DecodeError;
 pub use device::Device;
@@ -48,6 +52,22 @@ pub enum Data<'a> {
     In(&'a mut [u8]),
     /// Us to the device.
     Out(&'a [u8]),
+}
+
+impl Data<'_> {
+    /// Bytes in the buffer.
+    pub fn len(&self) -> usize {
+        match self {
+            Data::None => 0,
+            Data::In(room) => room.len(),
+            Data::Out(bytes) => bytes.len(),
+        }
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// Status byte GOOD.
@@ -83,6 +103,14 @@ pub enum TransportError {
         /// Device by its name or path.
         device: String,
         /// What the system said.
+        detail: String,
+    },
+    /// This machine did not send the command: no permission, too much data, a missing library.
+    #[error("{device}: {detail}")]
+    Refused {
+        /// Device by its name or path.
+        device: String,
+        /// Why, and what to do.
         detail: String,
     },
 }

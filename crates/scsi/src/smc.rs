@@ -126,7 +126,10 @@ impl Smc {
         cdb[4..6].copy_from_slice(&n);
         cdb[6] = 0x02 | u8::from(devices); // CURDATA: do not move the robot for this
         cdb[7..10].copy_from_slice(&l[1..]);
-        let raw = self.fetch(NAME, &cdb, alloc, timeout::SHORT)?;
+        let mut raw = self.fetch(NAME, &cdb, alloc, timeout::SHORT)?;
+        if raw.len() < alloc {
+            element::complete(&mut raw);
+        }
         self.decoded(NAME, element::decode(&raw))
     }
 

@@ -129,9 +129,14 @@ pub struct SocketTransport {
 }
 
 impl SocketTransport {
+    /// A way to a device's socket; it is connected by the first command.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.into(), name: path.display().to_string(), stream: None }
+    }
+
     /// Connects to a device's socket.
     pub fn connect(path: &Path) -> Result<Self, TransportError> {
-        let mut transport = Self { path: path.into(), name: path.display().to_string(), stream: None };
+        let mut transport = Self::new(path);
         transport.stream = Some(transport.open()?);
         Ok(transport)
     }

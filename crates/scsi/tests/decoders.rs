@@ -9,6 +9,9 @@ proptest! {
     fn no_bytes_make_a_decoder_panic(raw in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = Sense::decode(&raw);
         let _ = element::decode(&raw);
+        let mut completed = raw.clone();
+        element::complete(&mut completed);
+        assert!(completed.starts_with(&raw[..5.min(raw.len())]) && completed.len() <= raw.len() + 8);
         let _ = inquiry::decode(&raw);
         let _ = inquiry::decode_page(&raw, 0x80);
         let _ = inquiry::decode_designators(&raw);
@@ -59,4 +62,28 @@ fn sense_in_both_formats() {
     );
     assert_eq!(Sense::decode(&[0x70]), None);
     assert!(RequestHead::new(&[0; 17], 0, 0).is_err() && RequestHead::new(&[], 0, 0).is_err());
+}
+
+/// As tgt sends it: the last descriptor lacks eight reserved bytes. Anything else that is cut stays cut.
+#[test]
+fn a_changer_that_counts_eight_bytes_too_few_is_completed() {
+    let descriptor = |address: u8| {
+        let mut raw = vec![0, address, 0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        raw.extend(format!("{:32}", format!("VT000{address}L8")).bytes());
+        raw.resize(52, 0);
+        raw
+    };
+    let mut raw = vec![0, 1, 0, 2, 0, 0, 0, 104, 2, 0x80, 0, 52, 0, 0, 0, 104];
+    raw.extend([descriptor(1), descriptor(2)].concat());
+    let whole = element::decode(&[&raw[..7], &[112], &raw[8..]].concat()).unwrap();
+    assert_eq!(whole.len(), 2);
+    let mut cut = raw[..raw.len() - 8].to_vec();
+    assert_eq!(element::decode(&cut).unwrap().len(), 1);
+    element::complete(&mut cut);
+    assert_eq!(element::decode(&cut).unwrap(), whole);
+    for more in [7, 9, 20, 60] {
+        let mut other = raw[..raw.len() - more].to_vec();
+        element::complete(&mut other);
+        assert_eq!(other.len(), raw.len() - more, "{more} bytes are missing");
+    }
 }

@@ -198,6 +198,12 @@ fn without_sense(error: &ScsiError, device: Device) -> Verdict {
             "the device does not answer",
             "check cabling, host adapter and power; data after the last flush must be written again",
         ),
+        ScsiError::Transport(TransportError::Refused { .. }) => fail(
+            Fault::Misuse,
+            Blame::Us,
+            "this machine does not send the command",
+            "correct what the message names; nothing was done",
+        ),
         ScsiError::PositionUnknown { .. } => fail(
             Fault::PositionLost,
             device.blame(),

@@ -8,6 +8,8 @@
  * format (docs/formats/vtl.md), little-endian: request = CDB length, bytes out, room for bytes in, 0, CDB[16], data;
  * reply = status, bytes in, sense[96], data.
  *
+ * SGSHIM_LIMIT=N makes it a host adapter that carries N bytes in one command.
+ *
  *   cc -shared -fPIC -O2 -Wall -Wextra -o sgshim.so sgshim.c -ldl
  */
 #define _GNU_SOURCE
@@ -38,6 +40,9 @@
 /* Of the kernel's <scsi/scsi_ioctl.h>; mtx crashes when these fail. */
 #define GET_IDLUN 0x5382
 #define GET_BUS_NUMBER 0x5386
+
+/* Of <linux/fs.h>; an sg device answers in bytes. */
+#define MOST_BYTES 0x1267
 
 /* Descriptors that are connections to a device. */
 static char is_device[MAX_FD];
@@ -118,6 +123,14 @@ static int receive_all(int fd, void *data, size_t length)
         return 0;
 }
 
+/* Most bytes in one command. */
+static unsigned int limit(void)
+{
+        const char *given = getenv("SGSHIM_LIMIT");
+
+        return given ? strtoul(given, NULL, 10) : 32 << 20;
+}
+
 /* One SG_IO command. Returns 0, or -1 when the connection is broken. */
 static int run_command(int fd, sg_io_hdr_t *io)
 {
@@ -128,7 +141,7 @@ static int run_command(int fd, sg_io_hdr_t *io)
                         io->dxfer_direction == SG_DXFER_TO_FROM_DEV ? io->dxfer_len : 0;
         uint32_t in;
 
-        if (io->cmd_len > sizeof(request.cdb) || io->iovec_count) {
+        if (io->cmd_len > sizeof(request.cdb) || io->iovec_count || io->dxfer_len > limit()) {
                 errno = EINVAL;
                 return -1;
         }
@@ -264,6 +277,9 @@ int ioctl(int fd, unsigned long request, ...)
                 return 0;
         case SG_GET_RESERVED_SIZE:
                 *(int *)argument = 4 << 20;
+                return 0;
+        case MOST_BYTES:
+                *(int *)argument = limit();
                 return 0;
         case SG_SET_RESERVED_SIZE:
         case SG_SET_TIMEOUT:

@@ -1,0 +1,198 @@
+//! Where a device is, as an operator writes it.
+
+use crate::Transport;
+use crate::iscsi::IscsiTransport;
+use crate::sg::SgTransport;
+use crate::socket::SocketTransport;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Port of iSCSI targets.
+pub const ISCSI_PORT: u16 = 3260;
+
+/// Address of a drive or changer: `sg:/dev/sg3`, `iscsi://host[:port]/target/lun`, `unix:/path`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// A SCSI generic device of this machine.
+    Sg(PathBuf),
+    /// A logical unit of an iSCSI target.
+    Iscsi(IscsiAddress),
+    /// A device of a virtual library of another process (see [`crate::socket`]).
+    Unix(PathBuf),
+}
+
+/// A logical unit of an iSCSI target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IscsiAddress {
+    /// Name or address of the host; an IPv6 address without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Name of the target (`iqn.`, `eui.` or `naa.`).
+    pub target: String,
+    /// Logical unit.
+    pub lun: u16,
+}
+
+impl IscsiAddress {
+    /// `host:port`, an IPv6 address in brackets.
+    pub fn portal(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl fmt::Display for IscsiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "iscsi://{}/{}/{}", self.portal(), self.target, self.lun)
+    }
+}
+
+/// A portal, maybe with one of its targets: `iscsi://host[:port][/target]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Portal {
+    /// Name or address of the host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Only this target.
+    pub target: Option<String>,
+}
+
+impl Address {
+    /// A way to the device. Nothing is opened before the first command, which tells what is wrong.
+    pub fn transport(&self) -> Box<dyn Transport> {
+        match self {
+            Self::Sg(path) => Box::new(SgTransport::new(path)),
+            Self::Iscsi(address) => Box::new(IscsiTransport::new(address.clone())),
+            Self::Unix(path) => Box::new(SocketTransport::new(path)),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sg(path) => write!(f, "sg:{}", path.display()),
+            Self::Iscsi(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Text that is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no device: {problem}; write sg:/dev/sgN, iscsi://host[:port]/target/lun or unix:/path")]
+pub struct AddressError {
+    text: String,
+    problem: &'static str,
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let fail = |problem| AddressError { text: text.into(), problem };
+        let absolute = |path: &str| match path.starts_with('/') {
+            true => Ok(PathBuf::from(path)),
+            false => Err(fail("its path is not absolute")),
+        };
+        if let Some(path) = text.strip_prefix("sg:") {
+            return Ok(Self::Sg(absolute(path)?));
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(absolute(path)?));
+        }
+        let rest = text.strip_prefix("iscsi://").ok_or_else(|| fail("the kind is missing"))?;
+        let (rest, lun) = rest.rsplit_once('/').ok_or_else(|| fail("target and logical unit are missing"))?;
+        // Flat addressing of logical units has 14 bits.
+        let lun = lun.parse().ok().filter(|n: &u16| *n < 0x4000);
+        let lun = lun.ok_or_else(|| fail("the logical unit is no number up to 16383"))?;
+        let portal = portal(rest).map_err(fail)?;
+        let target = portal.target.ok_or_else(|| fail("the target is missing"))?;
+        Ok(Self::Iscsi(IscsiAddress { host: portal.host, port: portal.port, target, lun }))
+    }
+}
+
+impl FromStr for Portal {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        portal(text.strip_prefix("iscsi://").unwrap_or(text))
+            .map_err(|problem| AddressError { text: text.into(), problem })
+    }
+}
+
+/// `host[:port][/target]`.
+fn portal(text: &str) -> Result<Portal, &'static str> {
+    let (host, target) = match text.split_once('/') {
+        None | Some((_, "")) => (text.trim_end_matches('/'), None),
+        Some((host, target)) => (host, Some(target)),
+    };
+    if target.is_some_and(|t| t.contains('/') || !["iqn.", "eui.", "naa."].iter().any(|p| t.starts_with(p))) {
+        return Err("its target begins with none of iqn. eui. naa.");
+    }
+    let (host, port) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("a bracket is missing")?;
+            (host, port.strip_prefix(':').unwrap_or(port))
+        }
+        None => host.split_once(':').unwrap_or((host, "")),
+    };
+    if host.is_empty() {
+        return Err("the host is missing");
+    }
+    let port = match port {
+        "" => ISCSI_PORT,
+        number => number.parse().map_err(|_| "the port is no number up to 65535")?,
+    };
+    Ok(Portal { host: host.into(), port, target: target.map(str::to_owned) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        for text in [
+            "sg:/dev/sg3",
+            "sg:/dev/tape/by-id/scsi-1013000ABC-changer",
+            "unix:/run/vtl/changer.sock",
+            "iscsi://10.0.0.7:3261/iqn.2026-01.test:vtl/3",
+            "iscsi://[fe80::1]:3260/iqn.2026-01.test:vtl/0",
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        let short: Address = "iscsi://tape-a/eui.0123456789abcdef/1".parse().unwrap();
+        assert_eq!(short.to_string(), "iscsi://tape-a:3260/eui.0123456789abcdef/1");
+        let portal: Portal = "tape-a:3261".parse().unwrap();
+        assert_eq!((portal.host.as_str(), portal.port, portal.target), ("tape-a", 3261, None));
+        let portal: Portal = "iscsi://[::1]/iqn.a:b".parse().unwrap();
+        assert_eq!(
+            (portal.host.as_str(), portal.port, portal.target.as_deref()),
+            ("::1", 3260, Some("iqn.a:b"))
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_reason() {
+        for (text, reason) in [
+            ("/dev/sg3", "kind is missing"),
+            ("sg:dev/sg3", "not absolute"),
+            ("iscsi://host", "target and logical unit"),
+            ("iscsi://host/1", "target is missing"),
+            ("iscsi:///iqn.a:b/1", "host is missing"),
+            ("iscsi://host/target/1", "begins with none of"),
+            ("iscsi://host/iqn.a:b/16384", "16383"),
+            ("iscsi://host:99999/iqn.a:b/1", "65535"),
+            ("iscsi://[::1/iqn.a:b/1", "bracket"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains(text), "{error}");
+        }
+    }
+}
