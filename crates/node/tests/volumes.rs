@@ -185,3 +185,15 @@ fn empty_volumes_left_in_the_drives_give_way_to_those_of_the_pools() {
     bed.write("second", b"two");
     assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
 }
+
+#[test]
+fn cartridges_that_an_operator_puts_in_are_there_at_the_next_move() {
+    let bed = Bed::with(|c| c.library.cartridges = 1);
+    let library = bed.node.virtual_library().clone();
+    library.create_cartridge("NEW001L9", 64 << 20).unwrap();
+    library.insert("NEW001L9").unwrap();
+    let ino = bed.write("f", b"data");
+    bed.migrate_and_purge();
+    assert!(bed.volumes_of("/f").contains(&barcode("NEW001L9")), "{:?}", bed.volumes_of("/f"));
+    assert_eq!(bed.read(ino), b"data");
+}

@@ -7,8 +7,6 @@ use types::Time;
 
 /// Smallest block size that LTFS allows (bytes).
 pub const MIN_BLOCK_SIZE: u32 = 4096;
-/// Block size that LTFS recommends and that we write (bytes).
-pub const DEFAULT_BLOCK_SIZE: u32 = 524_288;
 
 /// What the labels of one partition say.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -196,11 +196,13 @@ impl State {
     pub fn moved(&mut self, from: u16, to: u16) {
         let Some(source) = self.elements.iter_mut().find(|e| e.address == from) else { return };
         // An inventory taken meanwhile shows the move already.
-        let Some(barcode) = source.barcode.take() else { return };
-        source.full = false;
+        if !std::mem::take(&mut source.full) {
+            return;
+        }
+        let barcode = source.barcode.take();
         let slot = source.kind == ElementKind::Slot;
         if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
-            target.barcode = Some(barcode);
+            target.barcode = barcode;
             target.full = true;
             target.source = slot.then_some(from);
         }
@@ -230,5 +232,14 @@ mod tests {
         assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
         state.moved(20, 1);
         assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
+    }
+
+    #[test]
+    fn a_cartridge_without_a_readable_barcode_moves_too() {
+        let unread = ElementView { full: true, ..element(1, None) };
+        let mut state = State { elements: vec![unread, element(20, None)], ..State::default() };
+        state.moved(1, 20);
+        assert_eq!(state.elements.iter().map(|e| e.full).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(state.free_slot(None), None);
     }
 }

@@ -345,20 +345,20 @@ impl Worker {
     }
 
     /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the
-    /// robot; when cartridges are not where they were thought to be, everybody learns where they are.
+    /// robot; when cartridges are not where they were thought to be (an operator moved some), everybody learns where
+    /// they are.
     fn carry(&self, from: u16, to: u16) -> Result<(), TapeError> {
         let mut robot = self.robot.lock();
-        let Err(mut e) = robot.move_medium(from, to) else { return Ok(()) };
-        match e.fault {
-            Fault::Prevented => e.blame = Blame::Drive,
-            Fault::SourceEmpty | Fault::DestinationFull => {
-                if let Ok(elements) = robot.inventory() {
-                    self.node.archive.send(Event::Inventory(elements));
-                }
-            }
-            _ => {}
+        let carried = robot.move_medium(from, to);
+        if robot.inventory_is_stale()
+            && let Ok(elements) = robot.inventory()
+        {
+            self.node.archive.send(Event::Inventory(elements));
         }
-        Err(e)
+        carried.map_err(|e| match e.fault {
+            Fault::Prevented => TapeError { blame: Blame::Drive, ..e },
+            _ => e,
+        })
     }
 
     /// The volume could not be mounted again: whoever waits for the job is told.
