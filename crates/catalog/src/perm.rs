@@ -63,6 +63,11 @@ pub fn may_remove(cx: &Cx, dir: &InodeRec, victim: &InodeRec) -> Result<()> {
     Ok(())
 }
 
+/// A mode without set-user-id, and without set-group-id where that means "run as group".
+pub fn without_set_id(mode: u32) -> u32 {
+    mode & !SETUID & if mode & 0o010 != 0 { !SETGID } else { !0 }
+}
+
 /// Mode left after a change of owner or group: setuid goes, setgid too where it means "run as group" or the caller is not
 /// in the group.
 pub fn after_chown(cx: &Cx, rec: &InodeRec) -> u32 {

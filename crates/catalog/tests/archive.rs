@@ -72,6 +72,10 @@ fn a_file_goes_to_tape_leaves_the_disk_and_comes_back() {
     assert!(
         refused(f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(5001, 100))).contains("changed")
     );
+    for (version, object) in [(Version(2), ObjectId(1)), (Version(1), ObjectId(2))] {
+        let other = refused(f.catalog.release_object(x, version, object, &stamp(5000, 100)));
+        assert!(other.contains("other content"), "{other}");
+    }
     f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(5000, 100)).expect("release");
     assert_eq!(f.catalog.object_owner(ObjectId(1)).expect("read"), None);
     let offline = f.catalog.inode(x).expect("inode");
@@ -144,6 +148,8 @@ fn a_file_that_is_being_written_takes_no_copy() {
     let outcome = record(&f.catalog, "VA0001L9", 4, vec![segment(x, Version(1), 1, 100, (0, 100), 0)]);
     assert!(matches!(&outcome[0], RecordOutcome::Stale { why } if why.contains("being written")));
     assert!(f.catalog.version_copies(x, Version(1)).expect("read").is_empty());
+    let held = refused(f.catalog.release_object(x, Version(1), ObjectId(1), &stamp(100, 3)));
+    assert!(held.contains("changed since it was closed"), "{held}");
     observe(&f, x, 1, stamp(100, 3), true, 5);
     assert!(f.catalog.writing().expect("list").is_empty());
     f.check();

@@ -219,6 +219,44 @@ fn setattr_follows_the_rules_of_owners() {
 }
 
 #[test]
+fn clearing_set_id_bits_takes_nothing_else_from_a_mode() {
+    let f = memory();
+    let x = f.catalog.create(&root(1), R, b"x", &New::node(FileKind::File, 0o644)).expect("create").attr.ino;
+    let chmod = |mode| {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        f.catalog.setattr(&root(2), x, &set).expect("chmod")
+    };
+    let mode = || f.catalog.inode(x).expect("there").attr.mode;
+    for (before, after) in [(0o6755, 0o755), (0o2745, 0o2745), (0o4745, 0o745), (0o1777, 0o1777)] {
+        chmod(before);
+        assert_eq!(f.catalog.clear_set_id(x, t(3)).expect("clear"), before != after);
+        assert_eq!(mode(), after);
+    }
+    let d = mkdir(&f, R, "d", 2);
+    f.catalog.setattr(&root(2), d, &SetAttr { mode: Some(0o6777), ..SetAttr::default() }).expect("chmod");
+    assert!(!f.catalog.clear_set_id(d, t(3)).expect("a directory keeps its bits"));
+    // A chmod at the same time stays.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                f.catalog.clear_set_id(x, t(4)).expect("clear");
+            }
+        });
+        for n in 0..3000 {
+            chmod(0o4000 | n & 0o777);
+            let found = mode() & 0o777;
+            if found != n & 0o777 {
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+            assert_eq!(found, n & 0o777);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    f.check();
+}
+
+#[test]
 fn utimes_on_a_directory_sets_mtime_back() {
     let f = memory();
     let d = mkdir(&f, R, "d", 2);

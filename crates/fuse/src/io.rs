@@ -3,7 +3,7 @@
 use crate::attr::{file_attr, ino};
 use crate::errno::{errno, of_sys};
 use crate::gateway::{Core, cx};
-use crate::ops::{GENERATION, reply_empty, without_set_id};
+use crate::ops::{GENERATION, reply_empty};
 use crate::table::{OpenFile, Route};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
@@ -74,17 +74,12 @@ impl Core {
     /// set-group-id where it means "run as group", as the kernel does it for other writes.
     fn clear_set_id(&self, ino: Ino) {
         let cx = Cx::admin(crate::gateway::now());
-        let cleared = self.api.getattr(&cx, ino).and_then(|attr| {
-            let mode = without_set_id(attr.mode);
-            if mode == attr.mode {
-                return Ok(());
+        match self.api.clear_set_id(&cx, ino) {
+            Ok(true) => self.invalidator.attributes_changed(ino),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%ino, ?error, "set-user-id and set-group-id could not be cleared for a write by another user")
             }
-            self.api.setattr(&cx, ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
-            self.invalidator.attributes_changed(ino);
-            Ok(())
-        });
-        if let Err(error) = cleared {
-            tracing::warn!(%ino, ?error, "set-user-id and set-group-id could not be cleared for a write by another user");
         }
     }
 

@@ -42,16 +42,11 @@ fn clears_set_id(set: &SetAttr, uid: u32) -> bool {
     *set == SetAttr::default() || (set.mode.is_none() && set.size.is_some() && uid != 0)
 }
 
-/// A mode without set-user-id, and without set-group-id where that means "run as group".
-pub(crate) fn without_set_id(mode: u32) -> u32 {
-    mode & !libc::S_ISUID & if mode & 0o010 != 0 { !libc::S_ISGID } else { !0 }
-}
-
 /// Changes attributes. The kernel has checked who may (`default_permissions`), with supplementary groups that are not
 /// sent here, and it has set-id bits cleared in the name of writers who do not own the file; so the call is made as root.
 pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Change, reply: ReplyAttr) {
     let cx = Cx { uid: 0, gid: 0, ..cx(req) };
-    let mut set = SetAttr {
+    let set = SetAttr {
         mode: change.mode.map(|m| m & 0o7777),
         uid: change.uid,
         gid: change.gid,
@@ -60,12 +55,10 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
         mtime: change.mtime.map(|t| set_time(t, cx.now)),
     };
     let ino = ino(node);
-    if clears_set_id(&set, req.uid()) {
-        match core.api.getattr(&cx, ino) {
-            Ok(attr) if attr.kind == FileKind::Directory => {}
-            Ok(attr) => set.mode = Some(without_set_id(attr.mode)).filter(|&mode| mode != attr.mode),
-            Err(error) => return reply.error(errno(error)),
-        }
+    if clears_set_id(&set, req.uid())
+        && let Err(error) = core.api.clear_set_id(&cx, ino)
+    {
+        return reply.error(errno(error));
     }
     if set.size.is_none_or(|size| size == 0) {
         return core.reply_attr(core.api.setattr(&cx, ino, &set), reply);

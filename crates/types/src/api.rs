@@ -106,6 +106,9 @@ pub trait FileApi: Send + Sync {
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr>;
     /// Changes attributes. Ownership and permission rules that the kernel does not check are applied here.
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr>;
+    /// Somebody without the privilege changes the content of a file: takes set-user-id, and set-group-id where it means
+    /// "run as group", from its mode, whatever that is at this moment. True if there was any; never on anything but a file.
+    fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool>;
     /// Target of a symlink.
     fn readlink(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<u8>>;
     /// Makes a file, fifo, socket or device.

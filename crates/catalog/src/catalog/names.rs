@@ -109,6 +109,15 @@ impl Catalog {
         self.relaxed(|tx| setattr::setattr(tx, cx, ino, set))
     }
 
+    /// Takes set-user-id, and set-group-id where it means "run as group", from the mode that a file has at this moment: a
+    /// change of the mode just before is kept. True if there was any.
+    pub fn clear_set_id(&self, ino: Ino, now: Time) -> Result<bool> {
+        if !self.read(|v| Ok(setattr::has_set_id(&v.load(ino)?)))? {
+            return Ok(false);
+        }
+        self.relaxed(|tx| setattr::clear_set_id(tx, ino, now))
+    }
+
     /// An orphan was closed: forgets it and returns its object (to be removed once durable, see [`Removed`]). Does nothing
     /// to an inode that has a name or is gone already.
     pub fn reap(&self, ino: Ino) -> Result<Option<ObjectId>> {

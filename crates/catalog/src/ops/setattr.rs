@@ -40,6 +40,22 @@ pub fn setattr(tx: &mut Tx<'_>, cx: &Cx, ino: Ino, set: &SetAttr) -> Result<Inod
     tx.inode(&rec)
 }
 
+/// Whether it is a file with bits that go when somebody without the privilege writes.
+pub fn has_set_id(rec: &InodeRec) -> bool {
+    rec.file.is_some() && perm::without_set_id(rec.mode) != rec.mode
+}
+
+/// See [`Catalog::clear_set_id`](crate::Catalog::clear_set_id).
+pub fn clear_set_id(tx: &mut Tx<'_>, ino: Ino, now: Time) -> Result<bool> {
+    let old = tx.load(ino)?;
+    if !has_set_id(&old) {
+        return Ok(false);
+    }
+    let rec = InodeRec { mode: perm::without_set_id(old.mode), ctime: now, ..old.clone() };
+    tx.replace(Some(&old), Some(&rec))?;
+    Ok(true)
+}
+
 /// Drops the time of the last change of entries, which would hide the mtime that is set now.
 fn forget_change_time(tx: &mut Tx<'_>, rec: &mut InodeRec) -> Result<()> {
     if let Some(changed) = tx.view().dir_counters(rec.ino)?.changed {

@@ -100,6 +100,9 @@ impl Empty {
 }
 
 impl FileApi for Empty {
+    fn clear_set_id(&self, _: &Cx, _: Ino) -> FsResult<bool> {
+        Ok(false)
+    }
     fn lookup(&self, _cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
         let names = self.names();
         let ino = names.by_name.get(&(parent, name.to_vec())).copied().ok_or(FsError::NotFound)?;

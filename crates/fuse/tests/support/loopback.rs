@@ -405,6 +405,17 @@ impl FileApi for Loopback {
         self.attr(&self.node(ino)?)
     }
 
+    fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {
+        let attr = self.getattr(cx, ino)?;
+        let group = if attr.mode & 0o010 != 0 { 0o2000 } else { 0 };
+        let mode = attr.mode & !(0o4000 | group);
+        let clears = attr.kind == FileKind::File && mode != attr.mode;
+        if clears {
+            self.setattr(cx, ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        }
+        Ok(clears)
+    }
+
     fn setattr(&self, _: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         let node = self.node(ino)?;
         let path = proc_path(&node);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use heed::types::Bytes;
 use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use parking_lot::Mutex;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::LmdbOptions;
@@ -20,8 +21,11 @@ use crate::{KvError, MAX_KEY, Result};
 
 /// Read transactions at one time; a slot takes 64 bytes of the shared lock file.
 const MAX_READERS: u32 = 8192;
-/// The data file grows in steps of this (bytes); what is not written takes no space.
-const GROW_STEP: u64 = 16 << 20;
+/// The data file grows in steps of this (bytes).
+const GROW_STEP: u64 = 4 << 20;
+/// Space of the file system that is taken ahead of need (bytes): when it is full, others fail first, and what makes room
+/// there can still be recorded.
+const RESERVE: u64 = 8 << 20;
 /// How often a check looks for the meta page of its state, which two flushes may overtake.
 const META_TRIES: usize = 100;
 
@@ -34,6 +38,8 @@ pub(super) struct Store {
     file: File,
     /// The data file is known to be at least this long (bytes).
     len: AtomicU64,
+    /// It has space on the disk up to here (bytes).
+    allocated: AtomicU64,
     page: u64,
     /// What the store holds.
     tables: Mutex<Tables>,
@@ -79,6 +85,7 @@ impl Store {
             db,
             file,
             len: AtomicU64::new(verified.pages * page),
+            allocated: AtomicU64::new(0),
             page,
             tables: Mutex::new(verified.tables),
             place,
@@ -165,15 +172,28 @@ impl Store {
 
     /// Makes the data file at least `len` bytes long, durably and before LMDB may refer to pages up to there. LMDB
     /// itself leaves unused pages at the end unwritten; after this a file shorter than its last page says has been
-    /// cut, and is refused at open instead of faulting later.
+    /// cut, and is refused at open instead of faulting later. Takes the space for them and the reserve; if there is none, the
+    /// reserve is what they are written to.
     fn extend(&self, len: u64) -> Result<()> {
-        if len <= self.len.load(Relaxed) {
+        if len + RESERVE <= self.allocated.load(Relaxed) {
             return Ok(());
         }
         let fail = |e| io_error(&self.place.dir, "extending data.mdb", &e);
-        let target = len.next_multiple_of(GROW_STEP).max(self.file.metadata().map_err(fail)?.len());
-        self.file.set_len(target).and_then(|()| self.file.sync_all()).map_err(fail)?;
+        let long = self.file.metadata().map_err(fail)?.len();
+        let target = (len + RESERVE).next_multiple_of(GROW_STEP).max(long);
+        let allocated = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, target).is_ok();
+        if !allocated && len <= self.len.load(Relaxed) {
+            return Ok(());
+        }
+        if !allocated {
+            // No room, or a file system that knows no reservations: LMDB finds out.
+            self.file.set_len(target).map_err(fail)?;
+        }
+        self.file.sync_all().map_err(fail)?;
         self.len.store(target, Relaxed);
+        if allocated {
+            self.allocated.store(target, Relaxed);
+        }
         Ok(())
     }
 

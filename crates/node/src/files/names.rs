@@ -87,6 +87,10 @@ impl FileApi for Node {
         Ok(self.shown(self.catalog.setattr(cx, ino, &rest).map_err(self.fail("setattr"))?))
     }
 
+    fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {
+        self.catalog.clear_set_id(ino, cx.now).map_err(self.fail("clear set-id"))
+    }
+
     fn readlink(&self, _cx: &Cx, ino: Ino) -> FsResult<Vec<u8>> {
         self.catalog.readlink(ino).map_err(self.fail("readlink"))
     }

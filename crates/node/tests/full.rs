@@ -1,0 +1,79 @@
+//! The file system that holds metadata engine and disk tier is full. Needs root to mount a small one; without it the tests
+//! say so and pass.
+
+mod support;
+
+use rustix::fs::FallocateFlags;
+use std::path::Path;
+use std::process::Command;
+use support::{Bed, cx, pattern};
+use types::api::FileApi;
+use types::*;
+use wire::Call;
+
+const MIB: u64 = 1 << 20;
+
+/// A file system of its own; unmounted when dropped.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", "size=64m", "none"]).arg(dir.path()).output();
+        let mounted = mounted.is_ok_and(|m| m.status.success());
+        if !mounted {
+            eprintln!("skipped: needs root and mount");
+        }
+        mounted.then(|| Self(dir))
+    }
+
+    fn free(&self) -> u64 {
+        let s = rustix::fs::statvfs(self.0.path()).unwrap();
+        s.f_bavail * s.f_frsize
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(self.0.path()).status().is_ok_and(|s| s.success());
+        assert!(done || std::thread::panicking(), "{} stays mounted", self.0.path().display());
+    }
+}
+
+/// Takes all the space that is left, at once.
+fn fill(small: &Small, name: &Path) {
+    let filler = std::fs::File::create(name).unwrap();
+    rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, small.free() - 4096).unwrap();
+}
+
+/// Somebody else takes all the space: files leave the disk by themselves, and work goes on.
+#[test]
+fn a_node_recovers_by_purge_when_its_file_system_is_full() {
+    let Some(small) = Small::mount() else { return };
+    let state = small.0.path().join("state");
+    let bed = Bed::with(|c| {
+        c.library.path = Some(c.state_dir.join("library"));
+        c.state_dir = state;
+    });
+    let files: Vec<(Ino, Vec<u8>)> =
+        (0..8).map(|n| (bed.write(&format!("f{n}"), &pattern(2 << 20, n)), pattern(2 << 20, n))).collect();
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    fill(&small, &small.0.path().join("filler"));
+    // Changes of names go on or are refused; the engine needs space for them, too.
+    for n in 0..200 {
+        let made = bed.node.mkdir(&cx(), Ino::ROOT, format!("d{n}").as_bytes(), 0o755);
+        assert!(matches!(made, Ok(_) | Err(FsError::NoSpace)), "{made:?}");
+    }
+    bed.until("there is room again", |_| small.free() > 4 * MIB);
+    bed.node.sync_names().unwrap();
+    let late = bed.write("late", &pattern(100_000, 99));
+    assert!(bed.read(late) == pattern(100_000, 99));
+    std::fs::remove_file(small.0.path().join("filler")).unwrap();
+    for (ino, data) in &files {
+        assert!(bed.read(*ino) == *data);
+    }
+    bed.settle();
+    assert_eq!(bed.check(false).findings.iter().filter(|f| f.serious).count(), 0);
+    bed.node.stop(true);
+}
