@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::api::{self, FsResult, Seek, Watcher as _};
-use types::{Cx, FsError, Handle, Ino, SetAttr};
+use types::{Cx, FsError, Handle, Ino};
 
 /// Largest piece of one copy_file_range: the reply has 32 bits, and a thread of the pool is held meanwhile.
 const MAX_COPY: u64 = 1 << 30;

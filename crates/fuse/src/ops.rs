@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use types::api::{FsResult, NewNode, XattrMode};
-use types::{Attr, Cx, FileKind, FsError, Ino, RenameMode, SetAttr};
+use types::{Attr, Cx, FsError, Ino, RenameMode, SetAttr};
 
 /// Inode numbers are never reused.
 pub(crate) const GENERATION: Generation = Generation(0);
