@@ -13,6 +13,7 @@ use kv::{Durability, Engine};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use types::Time;
 
 /// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
@@ -25,6 +26,8 @@ pub struct Catalog {
     engine: Arc<dyn Engine>,
     classes: Classes,
     ids: Mutex<Range<u64>>,
+    /// Changes of volumes' records since the start.
+    volume_changes: AtomicU64,
 }
 
 impl Catalog {
@@ -32,7 +35,8 @@ impl Catalog {
     /// copies until `put_class` says where) when it is new, and ends what a crash interrupted. Refuses a catalogue
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
-        let catalog = Self { engine, classes: Classes::default(), ids: Mutex::new(0..0) };
+        let (classes, ids) = (Classes::default(), Mutex::new(0..0));
+        let catalog = Self { engine, classes, ids, volume_changes: AtomicU64::new(0) };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.finish_drops()?;
         Ok(catalog)
@@ -66,6 +70,13 @@ impl Catalog {
 
     fn durable<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
         self.write(Durability::Durable, f)
+    }
+
+    /// A durable change of volumes' records.
+    fn durable_volumes<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        let done = self.durable(f);
+        self.volume_changes.fetch_add(1, Ordering::Release);
+        done
     }
 
     /// A number never used before, for an inode or a cookie. Taken outside the transaction that uses it, because that

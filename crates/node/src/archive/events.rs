@@ -3,12 +3,11 @@
 use super::library::Workers;
 use super::state::{CheckAsk, DriveSlot, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, library, recalls, revive};
+use super::{Event, blocked, library, recalls, revive, tapes};
 use crate::Node;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{
-    Backlog, Busy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, Place, SchedView,
-    Tape, Work,
+    Backlog, Busy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, SchedView, Work,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ fn handle(node: &Arc<Node>, event: Event) {
             if let Err(e) = library::enter_volumes(node, &elements) {
                 tracing::error!("new cartridges cannot be entered: {}", e.message);
             }
-            node.archive.state.lock().elements = elements;
+            node.archive.state.lock().set_elements(elements);
         }
         Event::Ended(ended) => finished(node, *ended),
         Event::Drive(wish) => revive::ask(node, wish),
@@ -115,10 +114,7 @@ pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
 
 /// Builds the scheduler's view and calls `f` with it.
 pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
-    let volumes = node.catalog.volumes().unwrap_or_else(|e| {
-        tracing::error!("the volumes cannot be read from the catalogue: {e}");
-        Vec::new()
-    });
+    let tapes = tapes::all(node);
     let pools: BTreeMap<PoolName, u32> =
         node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
     let now = crate::now();
@@ -134,7 +130,6 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
     }
     let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
-    let tapes = volumes.iter().map(|v| (v.barcode.clone(), tape(node, state, v))).collect();
     let limits = Limits {
         unmount_idle: Duration::from_secs(u64::from(config.tape.idle_unmount_s)),
         label_blank: config.tape.auto_label,
@@ -154,18 +149,6 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         mechanics: &mechanics,
     };
     f(&view, state)
-}
-
-fn tape(node: &Node, state: &State, v: &Volume) -> Tape {
-    // A cartridge whose label nobody has read yet is tried like a blank one: what it carries decides then.
-    let blank = v.state == VolumeState::Unknown && node.config.tape.auto_label;
-    Tape {
-        state: if blank { VolumeState::Blank } else { v.state },
-        pool: v.pool.clone(),
-        place: if state.find(&v.barcode).is_some() { Place::Library } else { Place::Absent },
-        written: v.written,
-        free: v.capacity.saturating_sub(v.written),
-    }
 }
 
 fn dispatch(node: &Arc<Node>, workers: &Workers) {

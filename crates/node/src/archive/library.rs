@@ -91,7 +91,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
     }
     let mut state = node.archive.state.lock();
     state.library_product = product;
-    state.elements = elements;
+    state.set_elements(elements);
     Ok(workers)
 }
 

@@ -22,6 +22,7 @@ mod source;
 mod state;
 mod store;
 mod stream;
+mod tapes;
 #[cfg(test)]
 mod testing;
 mod trouble;

@@ -74,7 +74,8 @@ impl Node {
         let pool = pools.iter().find(|p| p.name == *pool)?;
         let volumes = self.catalog.volumes().ok()?;
         let state = self.archive.state.lock();
-        let here = |barcode: &Barcode| without != Some(barcode) && state.find(barcode).is_some();
+        let present = state.present();
+        let here = |barcode: &Barcode| without != Some(barcode) && present.contains(barcode);
         pool_room(pool, &volumes, self.config.tape.auto_label, here)
     }
 

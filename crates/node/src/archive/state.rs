@@ -2,10 +2,11 @@
 
 use super::RecallTask;
 use super::revive::Comeback;
+use super::tapes::Tapes;
 use crate::archive::worker::{Progress, Wanted};
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use types::*;
@@ -129,6 +130,8 @@ pub struct State {
     pub library_product: String,
     /// Elements at the last inventory, kept up to date by moves.
     pub elements: Vec<ElementView>,
+    /// Volumes as the scheduler sees them, until the catalogue or the library has others.
+    pub tapes: Option<Tapes>,
     /// Slots spoken for by moves that have been ordered.
     pub reserved: Vec<u16>,
     /// The robot is on its way.
@@ -179,6 +182,17 @@ impl State {
         self.warnings.truncate(WARNINGS);
     }
 
+    /// The library was looked at.
+    pub fn set_elements(&mut self, elements: Vec<ElementView>) {
+        self.elements = elements;
+        self.tapes = None;
+    }
+
+    /// Cartridges in the library.
+    pub fn present(&self) -> HashSet<&Barcode> {
+        self.elements.iter().filter_map(|e| e.barcode.as_ref()).collect()
+    }
+
     /// Element that holds this cartridge.
     pub fn find(&self, barcode: &Barcode) -> Option<&ElementView> {
         self.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode))
@@ -200,6 +214,7 @@ impl State {
             return;
         }
         let barcode = source.barcode.take();
+        self.tapes = None;
         let slot = source.kind == ElementKind::Slot;
         if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
             target.barcode = barcode;
