@@ -14,7 +14,7 @@ use types::*;
 pub type IsOpen<'a> = &'a dyn Fn(Ino) -> bool;
 
 /// Finds what a caller wants to remove or rename: directory, entry and inode. Refuses what he may not remove.
-pub fn find_victim(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8]) -> Result<(InodeRec, Dirent, InodeRec)> {
+fn find_victim(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8]) -> Result<(InodeRec, Dirent, InodeRec)> {
     let parent = tx.view().load_dir(dir)?;
     perm::check_rec(cx, &parent, X)?;
     perm::check_name(name)?;

@@ -55,7 +55,7 @@ impl<R: BufRead> Xml<R> {
     }
 
     /// Its name for messages.
-    pub fn name_text(&self) -> String {
+    fn name_text(&self) -> String {
         String::from_utf8_lossy(self.name()).into_owned()
     }
 

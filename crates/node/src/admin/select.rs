@@ -130,24 +130,22 @@ impl Node {
 
     /// Brings files back.
     pub(super) fn stage(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
-        let (mut offline, mut resident) = (Vec::new(), 0u64);
+        let (mut items, mut resident) = (Vec::new(), 0u64);
         self.select(cx, selection, Need::Read, &mut |inode| match &inode.file {
-            Some(f) if f.object.is_none() => offline.push(inode),
+            Some(f) if f.object.is_none() => items.push((inode.attr.ino, inode.attr.size)),
             _ => resident += 1,
         })?;
-        dedup(&mut offline);
+        dedup(&mut items, |(ino, _)| *ino);
         let note =
             if resident > 0 { format!("{resident} files were on disk already") } else { String::new() };
-        let items: Vec<_> = offline.iter().map(|i| (i.attr.ino, i.attr.size)).collect();
         let request = self.enter(cx, RequestKind::Stage, subject(selection), note, &items)?;
         let mut tasks = Vec::new();
-        for inode in &offline {
-            let ino = inode.attr.ino;
+        for (ino, size) in items {
             match self.join_recall(ino, false) {
                 Ok(Joined::Begun(task, _)) => tasks.push(task),
                 Ok(Joined::Running(_)) => {}
                 Ok(Joined::Resident) => {
-                    self.finish_item(ino, RequestKind::Stage, &ItemState::Done, inode.attr.size);
+                    self.finish_item(ino, RequestKind::Stage, &ItemState::Done, size);
                 }
                 Err(e) => {
                     let state = ItemState::Failed(format!("cannot be recalled: {e}; run `thermo check`"));
@@ -161,14 +159,15 @@ impl Node {
 
     /// Writes the copies that files lack.
     pub(super) fn migrate(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
-        let (mut files, mut complete) = (Vec::new(), 0u64);
+        let (mut items, mut complete) = (Vec::new(), 0u64);
         self.select(cx, selection, Need::Write, &mut |inode| match &inode.file {
-            Some(f) if f.copies.len() < self.copies_required(&f.class) => files.push(inode),
+            Some(f) if f.copies.len() < self.copies_required(&f.class) => {
+                items.push((inode.attr.ino, inode.attr.size));
+            }
             _ => complete += 1,
         })?;
-        dedup(&mut files);
+        dedup(&mut items, |(ino, _)| *ino);
         let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };
-        let items: Vec<_> = files.iter().map(|i| (i.attr.ino, i.attr.size)).collect();
         let request = self.enter(cx, RequestKind::Migrate, subject(selection), note, &items)?;
         self.writes.let_in(items.iter().map(|(ino, _)| *ino), crate::now());
         self.governor.wake();
@@ -179,23 +178,19 @@ impl Node {
     pub(super) fn purge(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
         let mut files = Vec::new();
         self.select(cx, selection, Need::Write, &mut |inode| {
-            if inode.file.as_ref().is_some_and(|f| f.object.is_some()) {
-                files.push(inode);
+            if let Some((version, object)) = inode.file.and_then(|f| Some((f.version, f.object?))) {
+                files.push((inode.attr.ino, inode.attr.disk_bytes, version, object));
             }
         })?;
-        dedup(&mut files);
-        let items: Vec<_> = files.iter().map(|i| (i.attr.ino, i.attr.disk_bytes)).collect();
+        dedup(&mut files, |(ino, ..)| *ino);
+        let items: Vec<_> = files.iter().map(|(ino, bytes, ..)| (*ino, *bytes)).collect();
         let request = self.enter(cx, RequestKind::Purge, subject(selection), String::new(), &items)?;
-        for inode in &files {
-            let Some((version, object)) = inode.file.as_ref().and_then(|f| Some((f.version, f.object?)))
-            else {
-                continue;
-            };
-            let (state, bytes) = match self.purge_file(inode.attr.ino, version, object) {
-                Ok(()) => (ItemState::Done, inode.attr.disk_bytes),
+        for (ino, bytes, version, object) in files {
+            let (state, bytes) = match self.purge_file(ino, version, object) {
+                Ok(()) => (ItemState::Done, bytes),
                 Err(why) => (ItemState::Failed(why), 0),
             };
-            self.finish_item(inode.attr.ino, RequestKind::Purge, &state, bytes);
+            self.finish_item(ino, RequestKind::Purge, &state, bytes);
         }
         self.governor.wake();
         let done = self.catalog.request(request.id).map_err(|e| refused("request", &e))?;
@@ -264,7 +259,7 @@ impl Node {
 }
 
 /// Hard links and overlapping paths name an inode more than once.
-fn dedup(files: &mut Vec<Inode>) {
-    files.sort_by_key(|i| i.attr.ino);
-    files.dedup_by_key(|i| i.attr.ino);
+fn dedup<T>(files: &mut Vec<T>, ino: impl Fn(&T) -> Ino) {
+    files.sort_by_key(&ino);
+    files.dedup_by_key(|file| ino(file));
 }

@@ -47,7 +47,7 @@ impl Node {
 
     /// Whether an object's stamp tells of content that the catalogue has not seen.
     pub(crate) fn changed(recorded: Option<&ObjectStamp>, now: &ObjectStamp) -> bool {
-        recorded.is_none_or(|r| (r.size, r.mtime, r.ctime) != (now.size, now.mtime, now.ctime))
+        recorded.is_none_or(|r| !r.same_content(now))
     }
 
     /// An unlinked inode goes as soon as nobody has it open.
