@@ -1,6 +1,8 @@
 //! Plain data that callers give to the catalogue and get from it, where `types` has no room for it.
 
 use crate::CatalogError;
+use format::ltfs::origin::DirFacts;
+use std::sync::Arc;
 use types::*;
 
 /// A node to be made by `create`.
@@ -229,4 +231,49 @@ pub enum TapeNode<'a> {
     },
     /// The directory entered last ends.
     LeaveDir,
+}
+
+/// A directory of a volume's tree as the index of the volume lists it.
+#[derive(Clone, Debug)]
+pub struct ListedDir {
+    /// Name on the volume.
+    pub name: String,
+    /// When it was made there.
+    pub created: Time,
+    /// The directory of the namespace that it mirrors, when the index was written.
+    pub facts: Option<DirFacts>,
+}
+
+/// A file segment as the index of a volume lists it.
+#[derive(Clone, Debug)]
+pub struct ListedFile {
+    /// Directories that lead to it, the root left out.
+    pub dirs: Arc<[ListedDir]>,
+    /// Name on the volume.
+    pub name: String,
+    /// The segment.
+    pub file: TapeFile,
+}
+
+/// What became of a listed segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// It is part of a copy of a current version.
+    Live,
+    /// It is on the volume, but no current version needs it.
+    Dead,
+    /// It was known already.
+    Known,
+    /// As `Live`, but its path is taken: it is found at `at`.
+    Displaced {
+        /// Where it should be.
+        path: Vec<u8>,
+        /// Where it is.
+        at: Vec<u8>,
+    },
+    /// It contradicts what is known of its inode; entered as dead.
+    Contradicts {
+        /// How.
+        why: String,
+    },
 }

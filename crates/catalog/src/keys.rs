@@ -61,6 +61,7 @@ pub mod meta {
     pub const NEXT_CLASS: u8 = 4;
     pub const NEXT_TREE: u8 = 5;
     pub const REFRESH: u8 = 6;
+    pub const SITE: u8 = 7;
 }
 
 /// Fields of `SUM`.

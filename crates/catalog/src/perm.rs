@@ -81,12 +81,15 @@ pub fn after_chown(cx: &Cx, rec: &InodeRec) -> u32 {
     mode
 }
 
+/// Longest name (bytes; NAME_MAX).
+pub const MAX_NAME: usize = 255;
+
 /// Checks a name to be made or removed.
 pub fn check_name(name: &[u8]) -> Result<()> {
     match name {
         [] => Err(FsError::NotFound.into()),
         [b'.'] | [b'.', b'.'] => Err(FsError::Invalid.into()),
-        n if n.len() > 255 => Err(FsError::NameTooLong.into()),
+        n if n.len() > MAX_NAME => Err(FsError::NameTooLong.into()),
         n if n.iter().any(|b| matches!(b, 0 | b'/')) => Err(FsError::Invalid.into()),
         _ => Ok(()),
     }

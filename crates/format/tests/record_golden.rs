@@ -71,7 +71,13 @@ fn golden_bytes() {
 /// The number of an enum's variant is part of the encoding: new variants go to the end.
 #[test]
 fn variants_keep_their_numbers() {
-    let kinds = [RequestKind::Stage, RequestKind::Migrate, RequestKind::Purge, RequestKind::Label];
+    let kinds = [
+        RequestKind::Stage,
+        RequestKind::Migrate,
+        RequestKind::Purge,
+        RequestKind::Label,
+        RequestKind::Rebuild,
+    ];
     for (number, kind) in kinds.into_iter().enumerate() {
         assert_eq!(usize::from(encode(&Request { kind, ..request() })[2]), number, "{kind:?}");
     }

@@ -40,12 +40,17 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let now = crate::now();
     let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
     if fresh {
+        name_site(&catalog)?;
         first_settings(&catalog, &config)?;
         give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
     let disk =
         patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
+    if fresh && has_objects(&disk)? {
+        // Objects of a catalogue that was lost: new ones must not be mistaken for them.
+        catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
+    }
     let library = library.map_or_else(|| patiently(|| crate::archive::open_library(&config)), Ok)?;
     let sockets = config.library.sockets.as_deref().map(|dir| vtl::serve(library.clone(), dir)).transpose();
     let sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
@@ -196,6 +201,24 @@ fn give_root(catalog: &Catalog, uid: u32) -> Result<(), Failure> {
     given.map(drop).map_err(|e| refused("the root directory", &e))
 }
 
+fn has_objects(disk: &DiskTarget) -> Result<bool, Failure> {
+    let mut found = false;
+    let listed = disk.list(&mut |_| {
+        found = true;
+        std::ops::ControlFlow::Break(())
+    });
+    listed.map(|()| found).map_err(|e| failure(e.class(), e.to_string()))
+}
+
+/// A new namespace gets a name that volumes carry. One whose catalogue was lost gets its old one back from them.
+fn name_site(catalog: &Catalog) -> Result<(), Failure> {
+    let fail = |e| refused("first settings", &e);
+    if catalog.site().map_err(fail)?.is_none() {
+        catalog.set_site(&uuid::Uuid::new_v4().to_string()).map_err(fail)?;
+    }
+    Ok(())
+}
+
 /// Pools and classes of the configuration; afterwards operators change them by command.
 fn first_settings(catalog: &Catalog, config: &Config) -> Result<(), Failure> {
     let fail = |e| refused("first settings", &e);
@@ -252,7 +275,7 @@ fn resume(node: &Arc<Node>) -> Result<(), Failure> {
         match request.kind {
             RequestKind::Stage => resume_stage(node, request.id)?,
             RequestKind::Migrate => node.governor.wake(),
-            RequestKind::Purge | RequestKind::Label => {
+            RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {
                     r.state = RequestState::Failed;

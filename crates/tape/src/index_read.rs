@@ -20,6 +20,19 @@ pub struct FoundIndex {
     pub index_partition_stale: bool,
 }
 
+/// The end of a volume, from the medium alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeEnd {
+    /// Block of the newest index on the data partition; 0 if that is not there (it had no room for it).
+    pub index_block: u64,
+    /// Data partition: the block behind that index, where the next record goes; 0 without it.
+    pub append_block: u64,
+    /// Data partition: the end of data. Records between the two are listed nowhere.
+    pub end_of_data: u64,
+    /// Volume change reference.
+    pub vcr: u64,
+}
+
 impl Mounted<'_> {
     /// Reads the newest whole index and hands its parts to `visit` (which may stop with `Break`). With coherent
     /// cartridge memory that is the one on the index partition; otherwise both partitions are searched from their ends.
@@ -42,6 +55,29 @@ impl Mounted<'_> {
             (Err(error), None) => Err(head.bad_record(DOING, error.to_string())),
             (Ok(_), None) => Ok(found),
         }
+    }
+
+    /// Where the volume ends as far as its newest index tells, for whoever has lost all other records of it.
+    ///
+    /// # Errors
+    /// The drive or the medium failed.
+    pub fn survey(&mut self, found: &FoundIndex) -> Result<VolumeEnd> {
+        let header = &found.header;
+        let in_data = |at: &&Location| at.partition == Partition::DATA;
+        let at = Some(&header.location).filter(in_data).or(header.previous.as_ref().filter(in_data));
+        let newest = match at {
+            Some(at) => header_at(self, DATA_PARTITION, at.block)?,
+            None => None,
+        };
+        let newest = newest.filter(|data| data.generation == header.generation);
+        let behind = match &newest {
+            Some(data) => end_of(self, DATA_PARTITION, data.location.block)?.map(|end| (data, end)),
+            None => None,
+        };
+        let (index_block, append_block) = behind.map_or((0, 0), |(data, end)| (data.location.block, end));
+        let end_of_data = self.end_of_data(DATA_PARTITION)?;
+        let vcr = coherency::vcr(self.head())?;
+        Ok(VolumeEnd { index_block, append_block, end_of_data, vcr })
     }
 
     fn newest(&mut self) -> Result<(FoundIndex, u8)> {
@@ -78,13 +114,17 @@ impl Mounted<'_> {
         Ok(header.filter(|h| h.generation == index.generation))
     }
 
-    /// The last index of a partition that has a filemark behind it, searched backwards from the end of data.
-    fn last_index(&mut self, partition: u8) -> Result<Option<IndexHeader>> {
+    fn end_of_data(&mut self, partition: u8) -> Result<u64> {
         let head = self.head();
         head.locate(Place { partition, block: 0 })?;
         head.forget_position();
         head.attempt("spacing to the end of data", Ssc::space_to_end_of_data)?;
-        let mut end = head.ask_position()?.block;
+        Ok(head.ask_position()?.block)
+    }
+
+    /// The last index of a partition that has a filemark behind it, searched backwards from the end of data.
+    fn last_index(&mut self, partition: u8) -> Result<Option<IndexHeader>> {
+        let mut end = self.end_of_data(partition)?;
         let mut behind_mark = false;
         loop {
             let mark = mark_before(self.head(), Place { partition, block: end })?;

@@ -31,7 +31,7 @@ pub use changer::Changer;
 pub use drive::Drive;
 pub use error::{Blame, Fault, Result, TapeError};
 pub use index::{Fill, IndexSpec, Indexed};
-pub use index_read::FoundIndex;
+pub use index_read::{FoundIndex, VolumeEnd};
 pub use label::LabelState;
 pub use make::{Formatted, LabelSpec, Overwrite};
 pub use mounted::Mounted;

@@ -246,6 +246,15 @@ pub enum RequestKind {
     Purge,
     /// Write labels.
     Label,
+    /// Enter what is on tape into the catalogue.
+    Rebuild,
+}
+
+impl RequestKind {
+    /// Counts volumes, not files.
+    pub fn is_of_volumes(self) -> bool {
+        matches!(self, Self::Label | Self::Rebuild)
+    }
 }
 
 /// Where a request stands.

@@ -183,6 +183,8 @@ pub enum Call {
         /// Into use.
         up: bool,
     },
+    /// Enter the files of every volume in the library that the catalogue does not know -> `Request`.
+    Rebuild,
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

@@ -1,5 +1,6 @@
 //! The entrance: every method is one transaction (the few that are several say so).
 
+mod adoption;
 mod archive;
 mod data;
 mod names;

@@ -1,5 +1,6 @@
 //! One operation (or a family that shares its rules) per file; each a function over one transaction.
 
+pub mod adopt;
 pub mod candidates;
 pub mod class;
 pub mod create;
@@ -21,6 +22,7 @@ pub mod residency;
 pub mod resolve;
 pub mod set_class;
 pub mod setattr;
+pub mod site;
 pub mod sums;
 pub mod tape_tree;
 pub mod unowned;

@@ -8,7 +8,7 @@ use crate::{CatalogError, Result};
 use types::*;
 
 /// Name of an inode in the directory that its record points to.
-fn name_of(view: View<'_>, rec: &InodeRec) -> Result<Vec<u8>> {
+pub fn name_of(view: View<'_>, rec: &InodeRec) -> Result<Vec<u8>> {
     let (dir, cookie) = rec.link;
     let value = view.r.get(&keys::entry(dir, cookie))?;
     let value = value

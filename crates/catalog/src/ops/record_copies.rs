@@ -161,7 +161,7 @@ fn bury(
 }
 
 /// Whether two segments cover a byte in common; empty ones do at the same offset.
-fn overlap(a: &Segment, b: &Segment) -> bool {
+pub fn overlap(a: &Segment, b: &Segment) -> bool {
     let end = |s: &Segment| s.file_offset.saturating_add(s.length.max(1));
     a.file_offset < end(b) && b.file_offset < end(a)
 }

@@ -4,7 +4,7 @@ use super::volume;
 use crate::keys;
 use crate::rec::{self, TapeEntry, VolumeRec};
 use crate::store::{Tx, View};
-use crate::{CatalogError, Result, TapeNode};
+use crate::{CatalogError, ListedDir, Result, TapeNode};
 use format::ltfs::name::{numbered, tape_name};
 use format::record;
 use std::collections::BTreeMap;
@@ -108,6 +108,11 @@ impl<'v> Planter<'v> {
             name = numbered(&base, number);
             number += 1;
         }
+        self.enter(tx, dir, name, file)
+    }
+
+    /// Enters a file under this name, which is free.
+    pub fn enter(&mut self, tx: &mut Tx<'_>, dir: TapeDir, name: String, file: TapeFile) -> Result<Segment> {
         let segment = Segment {
             volume: self.volume.volume.barcode.clone(),
             file_offset: file.segment_offset,
@@ -125,6 +130,45 @@ impl<'v> Planter<'v> {
         let key = keys::tape(self.volume.tree, dir, &segment.tape_name);
         tx.w.put(&key, &record::encode(&TapeEntry::File(Box::new(file))))?;
         Ok(segment)
+    }
+
+    /// The directory that the index of the volume lists under these names, made if need be.
+    pub fn listed_dir(&mut self, tx: &mut Tx<'_>, dirs: &[ListedDir]) -> Result<TapeDir> {
+        // No name has a '/', so no two places have one key.
+        let path =
+            dirs.iter().fold(Vec::new(), |path, d| [path.as_slice(), b"/", d.name.as_bytes()].concat());
+        if let Some(dir) = self.dirs.get(&path) {
+            return Ok(*dir);
+        }
+        let mut dir = ROOT;
+        for listed in dirs {
+            let key = keys::tape(self.volume.tree, dir, &listed.name);
+            dir = match get(tx, &key)? {
+                Some(TapeEntry::Dir { id, .. }) => id,
+                Some(TapeEntry::File(_)) => {
+                    let why = format!("its index lists {:?} as a file and as a directory", listed.name);
+                    return Err(CatalogError::refused(format!("volume {}", self.volume.volume.barcode), why));
+                }
+                None => self.new_dir(tx, &key, listed.created)?,
+            };
+        }
+        self.dirs.insert(path, dir);
+        Ok(dir)
+    }
+
+    /// What the tree has under a name.
+    pub fn entry(&self, tx: &mut Tx<'_>, dir: TapeDir, name: &str) -> Result<Option<TapeEntry>> {
+        get(tx, &keys::tape(self.volume.tree, dir, name))
+    }
+
+    fn new_dir(&mut self, tx: &mut Tx<'_>, key: &[u8], created: Time) -> Result<TapeDir> {
+        let id = TapeDir(self.volume.next_dir);
+        let next = self.volume.next_dir.checked_add(1);
+        self.volume.next_dir = next.ok_or_else(|| {
+            CatalogError::corrupt("volume", &self.volume.volume.barcode, "no directory number is left")
+        })?;
+        tx.w.put(key, &record::encode(&TapeEntry::Dir { id, created }))?;
+        Ok(id)
     }
 
     fn dir(&mut self, tx: &mut Tx<'_>, path: &[u8]) -> Result<TapeDir> {
@@ -147,20 +191,7 @@ impl<'v> Planter<'v> {
             match get(tx, &key)? {
                 Some(TapeEntry::Dir { id, .. }) => return Ok(id),
                 Some(TapeEntry::File(_)) => name = numbered(&base, number),
-                None => {
-                    let id = TapeDir(self.volume.next_dir);
-                    let next = self.volume.next_dir.checked_add(1);
-                    self.volume.next_dir = next.ok_or_else(|| {
-                        CatalogError::corrupt(
-                            "volume",
-                            &self.volume.volume.barcode,
-                            "no directory number is left",
-                        )
-                    })?;
-                    let entry = TapeEntry::Dir { id, created: self.created };
-                    tx.w.put(&key, &record::encode(&entry))?;
-                    return Ok(id);
-                }
+                None => return self.new_dir(tx, &key, self.created),
             }
         }
         unreachable!("numbers do not end before names are free")

@@ -218,7 +218,7 @@ fn parse_fixed(file: &IndexFile, id: &[u8]) -> Result<TapeFile, &'static str> {
     })
 }
 
-fn pair<T: std::str::FromStr>(text: &str, separator: char) -> Option<(T, T)> {
+pub(super) fn pair<T: std::str::FromStr>(text: &str, separator: char) -> Option<(T, T)> {
     let (first, second) = text.split_once(separator)?;
     Some((first.parse().ok()?, second.parse().ok()?))
 }

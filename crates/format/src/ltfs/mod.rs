@@ -5,6 +5,7 @@ pub mod index;
 pub mod label;
 pub mod mam;
 pub mod name;
+pub mod origin;
 pub mod time;
 pub mod vol1;
 mod xml;

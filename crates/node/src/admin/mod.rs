@@ -2,11 +2,13 @@
 
 mod access;
 mod classes;
+mod rebuild;
 mod select;
 mod view;
 
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
+use std::sync::Arc;
 use types::api::FileApi;
 use types::*;
 use wire::{Answer, Call, Failure, Reply};
@@ -34,7 +36,7 @@ impl Node {
     ///
     /// # Errors
     /// Ready to be shown to the user.
-    pub fn call(&self, cx: &Cx, session: &mut Session, call: Call) -> Result<Answer, Failure> {
+    pub fn call(self: &Arc<Self>, cx: &Cx, session: &mut Session, call: Call) -> Result<Answer, Failure> {
         let reply = match call {
             Call::File(call) => return self.file_call(cx, session, call),
             Call::Status => Reply::Status(Box::new(self.status()?)),
@@ -60,7 +62,7 @@ impl Node {
         Ok(reply.into())
     }
 
-    fn admin_call(&self, cx: &Cx, call: Call) -> Result<Reply, Failure> {
+    fn admin_call(self: &Arc<Self>, cx: &Cx, call: Call) -> Result<Reply, Failure> {
         match call {
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => {
@@ -74,6 +76,10 @@ impl Node {
             Call::Check { tapes, deep } => {
                 self.admin_only(cx, "checking the whole system")?;
                 return Ok(Reply::Check(self.check(tapes, deep)?));
+            }
+            Call::Rebuild => {
+                self.admin_only(cx, "rebuilding the catalogue")?;
+                return Ok(self.request_reply(self.rebuild(cx)?));
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;

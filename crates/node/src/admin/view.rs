@@ -89,7 +89,7 @@ impl Node {
                     if request.state == RequestState::Queued { self.ahead_of(request) + 1 } else { 0 };
                 Moving { doing, queue_position, ..Moving::default() }
             }
-            RequestKind::Purge => Moving::default(),
+            RequestKind::Purge | RequestKind::Rebuild => Moving::default(),
         }
     }
 

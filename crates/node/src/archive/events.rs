@@ -76,6 +76,12 @@ fn handle(node: &Arc<Node>, event: Event) {
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
             }
         }
+        Event::Adopt { volumes, answer } => {
+            for volume in volumes {
+                let errand = Errand::Adopt { answer: answer.clone() };
+                add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
+            }
+        }
         Event::Inventory(elements) => {
             if let Err(e) = library::enter_volumes(node, &elements) {
                 tracing::error!("new cartridges cannot be entered: {}", e.message);
@@ -228,6 +234,7 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
             Errand::Check { deep, answer } => {
                 (volume.clone(), Job::Check { deep, answer }, DriveStatus::Maintaining)
             }
+            Errand::Adopt { answer } => (volume.clone(), Job::Adopt { answer }, DriveStatus::Maintaining),
             _ => return None,
         },
     })

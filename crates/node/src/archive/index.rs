@@ -1,10 +1,11 @@
-//! The LTFS index of a volume, written from the catalogue.
+//! The LTFS index of a volume, written from the catalogue: its files, and what else a catalogue could be rebuilt from.
 
 use super::migrate::{fill, volume};
 use super::trouble::ours;
 use super::worker::Worker;
 use catalog::TapeNode;
 use format::ltfs::index::{DirMeta, EntryTimes};
+use format::ltfs::origin::{Origin, Rules};
 use std::ops::ControlFlow;
 use tape::{AppendPoint, IndexSpec, Mounted, TapeError};
 use types::*;
@@ -21,18 +22,31 @@ pub fn write_index(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode
     let creator = concat!("Thermocline ", env!("CARGO_PKG_VERSION"));
     let point = AppendPoint::from(&volume);
     let spec = IndexSpec { point: &point, creator, highest_uid: DIRECTORY_UIDS * 2, now };
+    let origin = origin(worker, &volume).map_err(|e| ours(barcode, "writing an index", e))?;
     let indexed = mounted.write_index(&spec, &mut |writer| {
-        writer.enter_dir(&directory(barcode.as_str(), 1, root_time))?;
+        let root = directory(barcode.as_str(), 1, root_time);
+        writer.enter_dir(&DirMeta { xattrs: origin.attributes(), ..root })?;
+        // The directories of the namespace that are mirrored on the way to where we are.
+        let mut mirrored = vec![Some(Ino::ROOT)];
         let mut failed: Option<Box<dyn std::error::Error + Send + Sync>> = None;
         catalog.walk_volume(barcode, &mut |node| {
             let done = match node {
                 TapeNode::EnterDir { name, dir, created } => {
-                    writer.enter_dir(&directory(name, DIRECTORY_UIDS + dir.0, created)).map_err(Into::into)
+                    let mut meta = directory(name, DIRECTORY_UIDS + dir.0, created);
+                    let parent = mirrored.last().copied().flatten();
+                    // Without word of it (renamed since, or damaged) it comes back with its first file's owner.
+                    let found = parent.and_then(|p| catalog.dir_facts(p, name.as_bytes()).ok().flatten());
+                    mirrored.push(found.as_ref().map(|(ino, _)| *ino));
+                    meta.xattrs = found.map(|(_, facts)| facts.attributes()).unwrap_or_default();
+                    writer.enter_dir(&meta).map_err(Into::into)
                 }
                 TapeNode::File { name, file } => format::ltfs::file::to_index(name, file)
                     .map_err(Into::into)
                     .and_then(|f| writer.file(&f).map_err(Into::into)),
-                TapeNode::LeaveDir => writer.leave_dir().map_err(Into::into),
+                TapeNode::LeaveDir => {
+                    mirrored.pop();
+                    writer.leave_dir().map_err(Into::into)
+                }
             };
             match done {
                 Ok(()) => ControlFlow::Continue(()),
@@ -59,6 +73,12 @@ pub fn write_index(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode
     });
     recorded.map_err(|e| ours(barcode, "recording an index", e))?;
     Ok(indexed.append_block)
+}
+
+fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
+    let catalog = &worker.node.catalog;
+    let rules = Rules { classes: catalog.classes()?, pools: catalog.pools()? };
+    Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool: volume.pool.clone(), rules })
 }
 
 fn directory(name: &str, uid: u64, created: Time) -> DirMeta {

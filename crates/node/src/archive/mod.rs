@@ -1,6 +1,7 @@
 //! The archive service: one thread that owns the state of drives, queues and volumes and lets `sched` decide; one worker
 //! thread per drive that does one job at a time and answers with an event.
 
+mod adopt;
 mod blocked;
 mod buffers;
 mod bytes;
@@ -42,7 +43,7 @@ pub use bytes::FileHash;
 pub use index::write_index;
 pub use library::open_library;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
-pub use state::{CheckAsk, Checked};
+pub use state::{Adopted, CheckAsk, Checked};
 pub use view::Moving;
 pub use worker::Worker;
 
@@ -79,6 +80,13 @@ pub enum Event {
     },
     /// Compare volumes with the catalogue.
     Check(CheckAsk),
+    /// Enter the files of volumes that the catalogue has lost.
+    Adopt {
+        /// Volumes.
+        volumes: Vec<Barcode>,
+        /// Gets one answer per volume.
+        answer: Sender<(Barcode, Adopted)>,
+    },
     /// The library was looked at anew.
     Inventory(Vec<ElementView>),
     /// A drive finished its job.

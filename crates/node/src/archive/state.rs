@@ -99,6 +99,25 @@ pub struct Checked {
     pub findings: Vec<Finding>,
 }
 
+/// What was taken from a volume that the catalogue did not know.
+#[derive(Default)]
+pub struct Adopted {
+    /// Why it, or the rest of it, was not taken.
+    pub failed: Option<String>,
+    /// In a few words, what it turned out to be.
+    pub what: String,
+    /// File segments that current versions need.
+    pub live: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// File segments that nothing needs.
+    pub dead: u64,
+    /// What somebody should know: one line each.
+    pub notes: Vec<String>,
+    /// When its index was written, and the classes and pools of that day.
+    pub rules: Option<(Time, format::ltfs::origin::Rules)>,
+}
+
 /// What a maintenance job is about, beyond what the scheduler needs.
 pub enum Errand {
     /// Write a label for an operator's request.
@@ -118,6 +137,11 @@ pub enum Errand {
         deep: bool,
         /// Where the answer goes.
         answer: Sender<Checked>,
+    },
+    /// Enter its files into the catalogue.
+    Adopt {
+        /// Where the answer goes.
+        answer: Sender<(Barcode, Adopted)>,
     },
 }
 

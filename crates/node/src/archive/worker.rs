@@ -2,7 +2,7 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, blocked, index, label, migrate, read};
+use super::{Event, adopt, blocked, index, label, migrate, read};
 use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
@@ -90,6 +90,11 @@ pub enum Job {
         deep: bool,
         /// Where the answer goes.
         answer: crossbeam_channel::Sender<super::Checked>,
+    },
+    /// Enter its files into the catalogue.
+    Adopt {
+        /// Where the answer goes.
+        answer: crossbeam_channel::Sender<(Barcode, super::Adopted)>,
     },
 }
 
@@ -335,6 +340,7 @@ impl Worker {
             Job::Index => index::write_index(self, mounted, &volume),
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
+            Job::Adopt { answer } => adopt::adopt(self, mounted, &volume, &answer),
             Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } => {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
@@ -370,6 +376,7 @@ impl Worker {
             Job::Check { deep, answer } => {
                 blocked::refuse(&self.node, &volume, Errand::Check { deep, answer }, &e);
             }
+            Job::Adopt { answer } => blocked::refuse(&self.node, &volume, Errand::Adopt { answer }, &e),
             _ => {}
         }
         self.report(Ended {

@@ -2,6 +2,7 @@
 
 pub mod act;
 pub mod bench;
+pub mod catalog;
 pub mod check;
 pub mod class;
 pub mod completions;

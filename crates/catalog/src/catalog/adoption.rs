@@ -1,0 +1,91 @@
+//! How a lost catalogue comes back from the indexes of volumes. Durable.
+
+use super::Catalog;
+use crate::ops::adopt::ClassIds;
+use crate::ops::{adopt, class, pool, site};
+use crate::{Adoption, ListedFile, Result, classes};
+use format::ltfs::origin::{DirFacts, Rules};
+use types::*;
+
+impl Catalog {
+    /// Which namespace this is; None for one that was never told.
+    pub fn site(&self) -> Result<Option<String>> {
+        self.read(site::get)
+    }
+
+    /// Says which namespace this is. Refused if it is another one already and not empty.
+    pub fn set_site(&self, site: &str) -> Result<()> {
+        self.durable(|tx| site::set(tx, site))
+    }
+
+    /// Whether there is nothing but the root directory.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.read(site::is_empty)
+    }
+
+    /// The directory that `name` leads to, and what an index tells of it; None if it is none.
+    pub fn dir_facts(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, DirFacts)>> {
+        self.read(|v| site::dir_facts(v, parent, name))
+    }
+
+    /// From now on inodes and objects get numbers that this namespace cannot have given before its catalogue was lost.
+    pub fn skip_numbers(&self, now: Time) -> Result<()> {
+        let mut ids = self.ids.lock();
+        self.durable(|tx| site::skip_numbers(tx, now))?;
+        *ids = 0..0;
+        Ok(())
+    }
+
+    /// A volume found in the library is about to be adopted: `fresh` is what is known of it. What the catalogue has of an
+    /// earlier label of this cartridge is dropped; refused while a current version needs that. A volume that is known by
+    /// its uuid keeps its files.
+    pub fn begin_adoption(&self, fresh: &Volume) -> Result<()> {
+        self.durable(|tx| adopt::begin(tx, fresh))?;
+        self.finish_drops()
+    }
+
+    /// Enters files that the index of a volume lists, in one transaction. `as_of` is when that index was written. A class
+    /// that is not known is made without copies: [`Catalog::put_rules`] first. Adopting twice changes nothing.
+    pub fn adopt(&self, barcode: &Barcode, as_of: Time, files: &[ListedFile]) -> Result<Vec<Adoption>> {
+        let classes = self.class_ids(files)?;
+        self.durable(|tx| adopt::adopt(tx, barcode, as_of, &classes, files))
+    }
+
+    fn class_ids(&self, files: &[ListedFile]) -> Result<ClassIds> {
+        let of_dirs = files.iter().flat_map(|f| f.dirs.iter()).filter_map(|d| d.facts.as_ref());
+        let named = files.iter().map(|f| &f.file.class).chain(of_dirs.map(|facts| &facts.class));
+        let mut found = ClassIds::new();
+        for name in named {
+            if found.contains_key(name) {
+                continue;
+            }
+            if self.class(name)?.is_none() {
+                let rules = Class {
+                    name: name.clone(),
+                    copies: Vec::new(),
+                    migrate_after_s: 60,
+                    migrate_bytes: 0,
+                    keep_on_disk: false,
+                };
+                self.put_class(&rules)?;
+            }
+            found.insert(name.clone(), self.read(|v| classes::require(v.r, name))?);
+        }
+        Ok(found)
+    }
+
+    /// Makes or changes the pools and classes of service that a volume tells of; `all` also those that are there already.
+    /// Inodes follow with [`Catalog::refresh_classes`].
+    pub fn put_rules(&self, rules: &Rules, all: bool) -> Result<()> {
+        let (classes, pools) = (self.classes()?, self.pools()?);
+        self.durable(|tx| {
+            for p in rules.pools.iter().filter(|p| all || !pools.iter().any(|have| have.name == p.name)) {
+                pool::put(tx, p)?;
+            }
+            for c in rules.classes.iter().filter(|c| all || !classes.iter().any(|have| have.name == c.name)) {
+                class::put(tx, c)?;
+            }
+            Ok(())
+        })
+    }
+}

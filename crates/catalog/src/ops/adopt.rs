@@ -1,0 +1,447 @@
+//! Enters what the index of a volume lists into the catalogue: how a lost catalogue comes back from tapes alone.
+//!
+//! Volumes come in any order, and their indexes are of different age. So of two statements the later one counts: a
+//! higher version of an inode, or the segment of the same version that was written later. Whoever comes second to a path
+//! that a later file has is kept in `/lost+found`. Adopting a volume twice changes nothing.
+
+use super::record_copies::{covers, overlap};
+use super::tape_tree::Planter;
+use super::{names, open, path, version, volume, xattr};
+use crate::dirent::Dirent;
+use crate::keys;
+use crate::perm;
+use crate::rec::{FileRec, InodeRec, KnownVersion, TapeEntry};
+use crate::store::Tx;
+use crate::{Adoption, CatalogError, ListedDir, ListedFile, Result};
+use format::ltfs::name::tape_name;
+use format::record;
+use std::collections::BTreeMap;
+use types::*;
+
+/// Directory of the root for files whose path is taken, or is none.
+pub const LOST_FOUND: &[u8] = b"lost+found";
+
+/// Records of the classes by name, made before the transaction.
+pub type ClassIds = BTreeMap<ClassName, u32>;
+
+/// See [`Catalog::begin_adoption`](crate::Catalog::begin_adoption).
+pub fn begin(tx: &mut Tx<'_>, fresh: &Volume) -> Result<()> {
+    let Some(old) = volume::load(&*tx.w, &fresh.barcode)? else { return volume::put(tx, fresh) };
+    if old.volume.uuid == fresh.uuid {
+        return Ok(());
+    }
+    if old.volume.uuid.is_empty() && old.volume.files == 0 {
+        return volume::put(tx, fresh);
+    }
+    volume::relabel(tx, &fresh.barcode, fresh)
+}
+
+/// See [`Catalog::adopt`](crate::Catalog::adopt).
+pub fn adopt(
+    tx: &mut Tx<'_>,
+    barcode: &Barcode,
+    as_of: Time,
+    classes: &ClassIds,
+    listed: &[ListedFile],
+) -> Result<Vec<Adoption>> {
+    let mut volume = volume::load_for_update(tx, barcode)?;
+    let highest = listed.iter().map(|l| l.file.uid).max().unwrap_or(0);
+    volume.volume.next_uid = volume.volume.next_uid.max(highest.saturating_add(1));
+    let mut planter = Planter::new(&mut volume, as_of);
+    let mut outcomes = Vec::with_capacity(listed.len());
+    for one in listed {
+        let dir = planter.listed_dir(tx, &one.dirs)?;
+        outcomes.push(match planter.entry(tx, dir, &one.name)? {
+            Some(TapeEntry::File(known)) if same_segment(&known, &one.file) => Adoption::Known,
+            Some(_) => {
+                let why = format!("its index lists {:?} twice, or differently than before", one.name);
+                return Err(CatalogError::refused(format!("volume {barcode}"), why));
+            }
+            None => enter(tx, &mut planter, dir, one, &Namespace { as_of, classes })?,
+        });
+    }
+    volume::store(tx, &volume)?;
+    Ok(outcomes)
+}
+
+fn same_segment(a: &TapeFile, b: &TapeFile) -> bool {
+    (a.uid, a.ino, a.version) == (b.uid, b.ino, b.version) && a.extents == b.extents
+}
+
+fn enter(
+    tx: &mut Tx<'_>,
+    planter: &mut Planter<'_>,
+    dir: TapeDir,
+    one: &ListedFile,
+    namespace: &Namespace<'_>,
+) -> Result<Adoption> {
+    let standing = standing(tx, &one.file)?;
+    let live = matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_));
+    let segment = planter.enter(tx, dir, one.name.clone(), TapeFile { live, ..one.file.clone() })?;
+    let old = match standing {
+        Standing::New => {
+            forget_from(tx, &one.file)?;
+            None
+        }
+        Standing::Newer(rec) => {
+            forget_from(tx, &one.file)?;
+            version::end(tx, &rec)?;
+            Some(*rec)
+        }
+        Standing::Same(rec) => Some(*rec),
+        Standing::Older => {
+            remember(tx, &one.file, segment)?;
+            return Ok(Adoption::Dead);
+        }
+        Standing::Dead => return Ok(Adoption::Dead),
+        Standing::Contradicts(why) => return Ok(Adoption::Contradicts { why }),
+    };
+    let (rec, at) = namespace.inode(tx, old, one)?;
+    attach(tx, rec, &one.file, segment)?;
+    let path = &one.file.path;
+    Ok(if at == *path { Adoption::Live } else { Adoption::Displaced { path: path.clone(), at } })
+}
+
+/// What a segment is to what is known of its inode.
+enum Standing {
+    New,
+    Newer(Box<InodeRec>),
+    Same(Box<InodeRec>),
+    Older,
+    Dead,
+    Contradicts(String),
+}
+
+fn standing(tx: &mut Tx<'_>, file: &TapeFile) -> Result<Standing> {
+    if let Err(e) = version::check_copy(file.copy) {
+        return Ok(Standing::Contradicts(e.to_string()));
+    }
+    let Some(rec) = tx.try_load(file.ino)? else {
+        return Ok(if file.live { Standing::New } else { Standing::Older });
+    };
+    let no = |why: String| Ok(Standing::Contradicts(format!("inode {}: {why}", file.ino)));
+    let Some(f) = &rec.file else { return no("it is no regular file here".into()) };
+    if file.version < f.version {
+        return Ok(Standing::Older);
+    }
+    if !file.live {
+        return Ok(Standing::Dead);
+    }
+    if file.version > f.version {
+        if f.object.is_some() {
+            return no(format!("version {} is on tape, older bytes are on disk", file.version));
+        }
+        return Ok(Standing::Newer(Box::new(rec)));
+    }
+    if rec.size != file.file_size {
+        return no(format!("version {} has {} bytes here, {} there", f.version, rec.size, file.file_size));
+    }
+    if f.digest.zip(file.digest).is_some_and(|(a, b)| a != b) {
+        return no(format!("version {} has another digest there", f.version));
+    }
+    let parts = version::copy(tx, file.ino, file.version, file.copy)?.map_or_else(Vec::new, |c| c.segments);
+    let part = |s: &Segment| (s.file_offset, s.length);
+    let here = (file.segment_offset, file.segment_length);
+    let probe = Segment {
+        volume: Barcode::default(),
+        file_offset: here.0,
+        length: here.1,
+        extents: Vec::new(),
+        tape_dir: TapeDir(0),
+        tape_name: String::new(),
+    };
+    match parts.iter().find(|s| overlap(s, &probe)) {
+        // Written again after a failure: the first one is as good.
+        Some(twin) if part(twin) == here => Ok(Standing::Dead),
+        Some(other) => no(format!("copy {} has its bytes on volume {} too", file.copy, other.volume)),
+        None => Ok(Standing::Same(Box::new(rec))),
+    }
+}
+
+/// A dead segment without an inode was taken for one of a version that ended. It was not if that version, or an earlier
+/// one, is current: then it is a copy that nobody needs.
+fn forget_from(tx: &mut Tx<'_>, file: &TapeFile) -> Result<()> {
+    for known in version::versions(tx.view(), file.ino)? {
+        if known.current || known.version < file.version {
+            continue;
+        }
+        for copy in known.copies {
+            tx.w.delete(&keys::copy(file.ino, known.version, copy.copy))?;
+        }
+        tx.w.delete(&keys::version(file.ino, known.version))?;
+    }
+    Ok(())
+}
+
+/// A version that ended stays known as long as a segment of it is on tape.
+fn remember(tx: &mut Tx<'_>, file: &TapeFile, segment: Segment) -> Result<()> {
+    let known = version::ended(tx.view(), file.ino, file.version)?;
+    let fresh = KnownVersion { size: file.file_size, mtime: file.times[1], digest: file.digest };
+    let mut copy = version::copy(tx, file.ino, file.version, file.copy)?.unwrap_or_else(|| new_copy(file));
+    let differs = known.as_ref().is_some_and(|known| known.size != fresh.size);
+    if differs || copy.segments.iter().any(|have| overlap(have, &segment)) {
+        return Ok(());
+    }
+    copy.segments.push(segment);
+    copy.segments.sort_by_key(|part| part.file_offset);
+    tx.w.put(&keys::version(file.ino, file.version), &record::encode(&known.unwrap_or(fresh)))?;
+    version::put_copy(tx, file.ino, file.version, &copy)
+}
+
+fn new_copy(file: &TapeFile) -> CopyRecord {
+    CopyRecord { copy: file.copy, segments: Vec::new(), recorded: file.written }
+}
+
+/// Makes the segment part of its copy; with the last one the copy counts.
+fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> Result<()> {
+    let mut copy = version::copy(tx, file.ino, file.version, file.copy)?.unwrap_or_else(|| new_copy(file));
+    copy.segments.push(segment);
+    copy.segments.sort_by_key(|part| part.file_offset);
+    copy.recorded = copy.recorded.max(file.written);
+    version::put_copy(tx, file.ino, file.version, &copy)?;
+    let mut rec = old.clone();
+    if let Some(f) = &mut rec.file {
+        f.known = true;
+        f.digest = f.digest.or(file.digest);
+        if covers(&copy.segments, rec.size) {
+            f.copies |= 1 << (file.copy.0 - 1);
+        }
+    }
+    let class = tx.class(rec.class)?;
+    rec.settle(&class, file.written);
+    tx.replace(Some(&old), Some(&rec))
+}
+
+/// The namespace as the index of one volume tells of it.
+struct Namespace<'a> {
+    as_of: Time,
+    classes: &'a ClassIds,
+}
+
+impl Namespace<'_> {
+    fn class(&self, name: &ClassName) -> Result<u32> {
+        self.classes.get(name).copied().ok_or_else(|| CatalogError::missing("class", name))
+    }
+
+    /// The inode of a live segment, brought to what the segment says if that is later; and its path.
+    fn inode(&self, tx: &mut Tx<'_>, old: Option<InodeRec>, one: &ListedFile) -> Result<(InodeRec, Vec<u8>)> {
+        let file = &one.file;
+        let Some(old) = old else {
+            let rec = self.record(file)?;
+            let rec = self.link(tx, rec, one)?;
+            let rec = put_xattrs(tx, rec, &file.xattrs)?;
+            tx.replace(None, Some(&rec))?;
+            let at = path::path_of(tx.view(), rec.ino)?;
+            return Ok((rec, at));
+        };
+        let version = old.file.as_ref().map_or(Version(0), |f| f.version);
+        if version == file.version && evidence(tx, old.ino, version)? >= file.written {
+            // What is there was said later.
+            return Ok((old, file.path.clone()));
+        }
+        let fresh = self.record(file)?;
+        let mut rec = InodeRec { link: old.link, xattrs: old.xattrs, nlink: old.nlink, ..fresh };
+        if let (Some(to), Some(from)) = (&mut rec.file, &old.file)
+            && from.version == to.version
+        {
+            (to.copies, to.digest, to.known) = (from.copies, from.digest.or(to.digest), from.known);
+        }
+        if path::path_of(tx.view(), old.ino)? != file.path {
+            unlink(tx, &old, self.as_of)?;
+            rec = self.link(tx, rec, one)?;
+        }
+        let rec = put_xattrs(tx, rec, &file.xattrs)?;
+        tx.replace(Some(&old), Some(&rec))?;
+        let at = path::path_of(tx.view(), rec.ino)?;
+        Ok((rec, at))
+    }
+
+    fn record(&self, file: &TapeFile) -> Result<InodeRec> {
+        Ok(InodeRec {
+            ino: file.ino,
+            kind: FileKind::File,
+            mode: file.mode & 0o7777,
+            nlink: 1,
+            uid: file.uid_owner,
+            gid: file.gid_owner,
+            rdev: 0,
+            class: self.class(&file.class)?,
+            size: file.file_size,
+            atime: file.times[0],
+            mtime: file.times[1],
+            ctime: file.times[2],
+            btime: file.times[3],
+            link: (Ino::ROOT, file.ino.0),
+            xattrs: 0,
+            file: Some(FileRec {
+                version: file.version,
+                sealed: true,
+                digest: file.digest,
+                used: file.times[0].secs,
+                ..FileRec::default()
+            }),
+        })
+    }
+
+    /// Names a file where its segment says, or in `/lost+found`.
+    fn link(&self, tx: &mut Tx<'_>, rec: InodeRec, one: &ListedFile) -> Result<InodeRec> {
+        let place = match split(&one.file.path) {
+            Some((dirs, name)) => self.dirs(tx, &dirs, one)?.map(|dir| (dir, name.to_vec())),
+            None => None,
+        };
+        let place = match place {
+            Some((dir, name)) => match names::find_for_update(tx, dir, &name)? {
+                None => Some((dir, name)),
+                Some(there) => self.contest(tx, there, &one.file)?.then_some((dir, name)),
+            },
+            None => None,
+        };
+        let name = one.file.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+        match place {
+            Some((dir, name)) => name_it(tx, rec, dir, &name, self.as_of),
+            None => self.lose(tx, rec, name),
+        }
+    }
+
+    /// Two files claim one name: true if the newcomer gets it; the other then goes to `/lost+found`.
+    fn contest(&self, tx: &mut Tx<'_>, there: Dirent, file: &TapeFile) -> Result<bool> {
+        let Some(other) = tx.try_load(there.ino)? else { return Ok(false) };
+        let Some(f) = &other.file else { return Ok(false) };
+        // A file that is on disk was never lost.
+        let later = f.object.is_none() && evidence(tx, other.ino, f.version)? < file.written;
+        if later {
+            let name = path::name_of(tx.view(), &other)?;
+            unlink(tx, &other, self.as_of)?;
+            let moved = self.lose(tx, other.clone(), &name)?;
+            tx.replace(Some(&other), Some(&moved))?;
+        }
+        Ok(later)
+    }
+
+    fn lose(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<InodeRec> {
+        let root = tx.load(Ino::ROOT)?;
+        let dir = match names::find_for_update(tx, Ino::ROOT, LOST_FOUND)? {
+            Some(found) if found.kind == FileKind::Directory => found.ino,
+            Some(_) => {
+                let why = "it is no directory; rename it";
+                return Err(CatalogError::refused("/lost+found", why));
+            }
+            None => self.make_dir(tx, &root, LOST_FOUND, (0o700, root.uid, root.gid, root.class))?,
+        };
+        let mut kept = format!("{}~", rec.ino).into_bytes();
+        kept.extend_from_slice(name);
+        kept.truncate(perm::MAX_NAME);
+        name_it(tx, rec, dir, &kept, self.as_of)
+    }
+
+    /// The directory of a path, made if need be; None if something else is in the way.
+    fn dirs(&self, tx: &mut Tx<'_>, path: &[&[u8]], one: &ListedFile) -> Result<Option<Ino>> {
+        // The volume's directories tell of those that they mirror: all of them, unless names had to be changed.
+        let mirrors = |(name, listed): (&&[u8], &ListedDir)| tape_name(name) == listed.name;
+        let told = path.len() == one.dirs.len() && path.iter().zip(one.dirs.iter()).all(mirrors);
+        let mut dir = Ino::ROOT;
+        for (depth, name) in path.iter().enumerate() {
+            let facts = one.dirs.get(depth).filter(|_| told).and_then(|d| d.facts.as_ref());
+            let class = facts.map(|f| self.class(&f.class)).transpose()?;
+            let rec = tx.load(dir)?;
+            dir = match names::find_for_update(tx, dir, name)? {
+                Some(found) if found.kind == FileKind::Directory => {
+                    let old = tx.load(found.ino)?;
+                    if let Some(f) = facts.filter(|_| self.as_of > old.ctime) {
+                        let class = class.unwrap_or(old.class);
+                        let new = InodeRec { mode: f.mode, uid: f.uid, gid: f.gid, class, ..old.clone() };
+                        tx.replace(Some(&old), Some(&InodeRec { ctime: self.as_of, ..new }))?;
+                    }
+                    found.ino
+                }
+                Some(_) => return Ok(None),
+                // Without word of it, it belongs to the first file that is found in it.
+                None => {
+                    let owner = (0o755, one.file.uid_owner, one.file.gid_owner, rec.class);
+                    let facts = facts.map(|f| (f.mode, f.uid, f.gid, class.unwrap_or(rec.class)));
+                    self.make_dir(tx, &rec, name, facts.unwrap_or(owner))?
+                }
+            };
+        }
+        Ok(Some(dir))
+    }
+
+    /// Mode, owner, group, class.
+    fn make_dir(
+        &self,
+        tx: &mut Tx<'_>,
+        parent: &InodeRec,
+        name: &[u8],
+        (mode, uid, gid, class): (u32, u32, u32, u32),
+    ) -> Result<Ino> {
+        let ino = Ino(open::reserve_ids(tx, 1)?);
+        let rec = InodeRec {
+            ino,
+            kind: FileKind::Directory,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            rdev: 0,
+            class,
+            size: 0,
+            atime: self.as_of,
+            mtime: self.as_of,
+            ctime: self.as_of,
+            btime: self.as_of,
+            link: (parent.ino, ino.0),
+            xattrs: 0,
+            file: None,
+        };
+        names::put(tx, parent.ino, name, &Dirent { ino, kind: FileKind::Directory, cookie: ino.0 })?;
+        tx.replace(None, Some(&rec))?;
+        names::changed(tx, parent.ino, self.as_of, 1, 1)?;
+        Ok(ino)
+    }
+}
+
+/// When the newest segment of a version was written.
+fn evidence(tx: &mut Tx<'_>, ino: Ino, version: Version) -> Result<Time> {
+    let copies = version::copies(tx.view(), ino, version)?;
+    Ok(copies.iter().map(|c| c.recorded).max().unwrap_or(Time::new(i64::MIN, 0)))
+}
+
+fn name_it(tx: &mut Tx<'_>, mut rec: InodeRec, dir: Ino, name: &[u8], now: Time) -> Result<InodeRec> {
+    let entry = Dirent { ino: rec.ino, kind: rec.kind, cookie: rec.ino.0 };
+    names::put(tx, dir, name, &entry)?;
+    names::changed(tx, dir, now, 1, 0)?;
+    rec.link = (dir, entry.cookie);
+    Ok(rec)
+}
+
+/// Takes away the one name of a file that was adopted; the caller gives it another.
+fn unlink(tx: &mut Tx<'_>, rec: &InodeRec, now: Time) -> Result<()> {
+    let name = path::name_of(tx.view(), rec)?;
+    let entry = Dirent { ino: rec.ino, kind: rec.kind, cookie: rec.link.1 };
+    names::delete(tx, rec.link.0, &name, &entry)?;
+    names::changed(tx, rec.link.0, now, -1, 0)
+}
+
+fn put_xattrs(tx: &mut Tx<'_>, mut rec: InodeRec, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<InodeRec> {
+    for (name, _) in xattr::all(tx.view(), &rec)? {
+        tx.w.delete(&keys::xattr(rec.ino, &name))?;
+    }
+    let fits = |name: &[u8]| (1..=255).contains(&name.len());
+    let taken: BTreeMap<_, _> = xattrs.iter().filter(|(name, _)| fits(name)).map(|(n, v)| (n, v)).collect();
+    rec.xattrs = taken.keys().map(|name| name.len() as u32 + 1).sum();
+    for (name, value) in taken {
+        tx.w.put(&keys::xattr(rec.ino, name), value)?;
+    }
+    Ok(rec)
+}
+
+/// Directories and name of an absolute path; None if it is not one that a file can have.
+fn split(path: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+    let rest = path.strip_prefix(b"/")?;
+    let mut parts: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
+    if !parts.iter().all(|part| perm::check_name(part).is_ok()) {
+        return None;
+    }
+    let name = parts.pop()?;
+    Some((parts, name))
+}

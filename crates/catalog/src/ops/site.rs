@@ -1,0 +1,59 @@
+//! Which namespace this is: a uuid that volumes carry, because inode numbers mean something only within one; and what
+//! volumes tell of its directories.
+
+use super::names;
+use crate::keys::{self, meta};
+use crate::store::{self, Tx, View};
+use crate::{CatalogError, Result};
+use format::ltfs::origin::DirFacts;
+use types::{FileKind, Ino, Time};
+
+/// A number that no earlier life of this namespace gave: numbers come one by one, and far fewer than a million a second.
+const NUMBERS_PER_SECOND: i64 = 1 << 20;
+
+/// The uuid; None until one is set.
+pub fn get(view: View<'_>) -> Result<Option<String>> {
+    let value = view.r.get(&keys::meta_key(meta::SITE))?;
+    let text = value.map(String::from_utf8);
+    text.transpose().map_err(|e| CatalogError::corrupt("site", "the catalogue", e))
+}
+
+/// Sets the uuid. Another one than the present is refused once the namespace holds anything.
+pub fn set(tx: &mut Tx<'_>, site: &str) -> Result<()> {
+    let present = get(tx.view())?;
+    if present.as_deref() == Some(site) {
+        return Ok(());
+    }
+    if let Some(present) = present.filter(|_| !is_empty(tx.view()).unwrap_or(false)) {
+        let why = format!("it is namespace {present} and not empty; it cannot become namespace {site}");
+        return Err(CatalogError::refused("the catalogue", why));
+    }
+    Ok(tx.w.put(&keys::meta_key(meta::SITE), site.as_bytes())?)
+}
+
+/// Whether there is nothing but the root directory.
+pub fn is_empty(view: View<'_>) -> Result<bool> {
+    let found = super::class::inodes(view, Ino(0), 2)?;
+    Ok(found.damaged.is_empty() && found.found.iter().all(|rec| rec.ino == Ino::ROOT))
+}
+
+/// What an index tells of the directory that `name` leads to.
+pub fn dir_facts(view: View<'_>, parent: Ino, name: &[u8]) -> Result<Option<(Ino, DirFacts)>> {
+    let found = names::find(view, parent, name)?.filter(|found| found.kind == FileKind::Directory);
+    let Some(found) = found else { return Ok(None) };
+    let Some(rec) = view.try_load(found.ino)? else { return Ok(None) };
+    let class = view.class(rec.class)?.name.clone();
+    Ok(Some((rec.ino, DirFacts { mode: rec.mode, uid: rec.uid, gid: rec.gid, class })))
+}
+
+/// Gives new numbers to inodes and objects only from here on: above all that this namespace can have given before its
+/// catalogue was lost.
+pub fn skip_numbers(tx: &mut Tx<'_>, now: Time) -> Result<()> {
+    let floor = now.secs.saturating_mul(NUMBERS_PER_SECOND);
+    for counter in [meta::NEXT_ID, meta::NEXT_OBJECT] {
+        let key = keys::meta_key(counter);
+        let next = store::counter(tx.w.get_for_update(&key)?)?;
+        tx.w.put(&key, &next.max(floor).to_le_bytes())?;
+    }
+    Ok(())
+}

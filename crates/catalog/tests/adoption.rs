@@ -1,0 +1,299 @@
+//! A catalogue comes back from what the indexes of its volumes list.
+
+mod common;
+
+use catalog::{Adoption, Catalog, ListedDir, ListedFile, New, RecordOutcome, TapeNode, check};
+use common::{class, memory, record, root, segment, stamp, t, user};
+use kv::MemoryEngine;
+use proptest::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use types::*;
+
+/// What the index of a volume would list, as the archive service writes and reads it.
+fn listing(c: &Catalog, barcode: &str) -> Vec<ListedFile> {
+    let mut stack: Vec<(ListedDir, Option<Ino>)> = Vec::new();
+    let mut files = Vec::new();
+    c.walk_volume(&barcode.into(), &mut |node| {
+        match node {
+            TapeNode::EnterDir { name, created, .. } => {
+                let parent = stack.last().map_or(Some(Ino::ROOT), |(_, ino)| *ino);
+                let found = parent.and_then(|p| c.dir_facts(p, name.as_bytes()).unwrap());
+                let (ino, facts) = found.map_or((None, None), |(ino, facts)| (Some(ino), Some(facts)));
+                let dir = ListedDir { name: name.into(), created, facts };
+                stack.push((dir, ino));
+            }
+            TapeNode::LeaveDir => drop(stack.pop()),
+            TapeNode::File { name, file } => files.push(ListedFile {
+                dirs: stack.iter().map(|(dir, _)| dir.clone()).collect(),
+                name: name.into(),
+                file: file.clone(),
+            }),
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    files
+}
+
+fn empty() -> Catalog {
+    let c = Catalog::open(Arc::new(MemoryEngine::new()), t(9_000)).unwrap();
+    for pool in common::POOLS {
+        c.put_pool(&Pool { name: pool.into(), max_volumes: 0 }).unwrap();
+    }
+    c.put_class(&class("default", &common::POOLS)).unwrap();
+    c.put_class(&class("single", &["pool-b"])).unwrap();
+    c.skip_numbers(t(9_000)).unwrap();
+    c
+}
+
+fn adopt(from: &Catalog, to: &Catalog, barcode: &str, as_of: i64, at_once: usize) -> Vec<Adoption> {
+    let v = from.volume(&barcode.into()).unwrap().unwrap();
+    to.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).unwrap();
+    let files = listing(from, barcode);
+    files.chunks(at_once).flat_map(|part| to.adopt(&barcode.into(), t(as_of), part).unwrap()).collect()
+}
+
+fn sound(c: &Catalog) {
+    let findings = check::verify(c);
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+fn file(c: &Catalog, dir: Ino, name: &str, size: u64, now: i64) -> (Ino, ObjectId) {
+    let object = ObjectId(c.alloc_objects(1).unwrap().start);
+    let ino = c.create(&user(7, now), dir, name.as_bytes(), &New::file(0o640, object)).unwrap().attr.ino;
+    c.observe(&root(now), ino, object, &stamp(size, now), true, kv::Durability::Relaxed).unwrap();
+    (ino, object)
+}
+
+fn both_copies(c: &Catalog, ino: Ino, size: u64, now: i64) {
+    let version = c.inode(ino).unwrap().file.unwrap().version;
+    for (volume, copy) in [("VA0001L9", 1), ("VB0001L9", 2)] {
+        let done = record(c, volume, now, vec![segment(ino, version, copy, size, (0, size), 0)]);
+        assert_eq!(done, [RecordOutcome::Counted]);
+    }
+}
+
+/// Everything about a file that tapes know.
+fn facts(c: &Catalog, path: &str) -> (Attr, FileState, Vec<VersionRecord>) {
+    let inode = c.resolve(&root(1), path.as_bytes(), false).unwrap();
+    let ino = inode.attr.ino;
+    let attr = Attr { disk_bytes: 0, ..inode.attr };
+    let mut versions = c.versions(ino).unwrap();
+    for copy in versions.iter_mut().flat_map(|v| v.copies.iter_mut()) {
+        for s in &mut copy.segments {
+            s.tape_dir = TapeDir(0);
+        }
+    }
+    (attr, FileState { object: None, stamp: None, ..inode.file.unwrap() }, versions)
+}
+
+fn world() -> (Catalog, Ino) {
+    let c = memory().catalog;
+    c.setattr(&root(5), Ino::ROOT, &SetAttr { mode: Some(0o777), ..SetAttr::default() }).unwrap();
+    let dir = c.create(&user(7, 10), Ino::ROOT, b"home", &New::node(FileKind::Directory, 0o750)).unwrap();
+    (c, dir.attr.ino)
+}
+
+#[test]
+fn files_directories_and_versions_come_back() {
+    let (c, home) = world();
+    let (ino, object) = file(&c, home, "data", 1000, 20);
+    c.setxattr(&user(7, 21), ino, b"user.run", b"12", types::api::XattrMode::Any).unwrap();
+    both_copies(&c, ino, 1000, 30);
+    c.observe(&root(40), ino, object, &stamp(2000, 40), true, kv::Durability::Relaxed).unwrap();
+    both_copies(&c, ino, 2000, 50);
+
+    let new = empty();
+    for volume in ["VB0001L9", "VA0001L9"] {
+        adopt(&c, &new, volume, 60, 1);
+    }
+    sound(&new);
+    assert_eq!(facts(&new, "/home/data"), facts(&c, "/home/data"));
+    assert_eq!(new.getxattr(&root(1), ino, b"user.run").unwrap(), b"12");
+    let dir = new.resolve(&root(1), b"/home", false).unwrap().attr;
+    assert_eq!((dir.mode, dir.uid, dir.gid), (0o750, 7, 7));
+    assert!(dir.ino.0 > 1 << 30, "a new inode number that the old namespace cannot have given");
+    for volume in ["VA0001L9", "VB0001L9"] {
+        let (was, is) = (listing(&c, volume), listing(&new, volume));
+        let shape = |l: &ListedFile| (l.name.clone(), l.file.clone());
+        assert_eq!(was.iter().map(shape).collect::<Vec<_>>(), is.iter().map(shape).collect::<Vec<_>>());
+    }
+    // Twice is as good as once.
+    let again = adopt(&c, &new, "VA0001L9", 60, 100);
+    assert!(again.iter().all(|a| *a == Adoption::Known), "{again:?}");
+    sound(&new);
+}
+
+#[test]
+fn a_missing_volume_leaves_its_copies_out() {
+    let (c, home) = world();
+    let (ino, _) = file(&c, home, "data", 1000, 20);
+    both_copies(&c, ino, 1000, 30);
+    let new = empty();
+    adopt(&c, &new, "VB0001L9", 60, 10);
+    sound(&new);
+    assert_eq!(new.inode(ino).unwrap().file.unwrap().copies, [CopyNo(2)]);
+}
+
+#[test]
+fn of_two_files_at_one_path_the_later_has_it() {
+    let (c, home) = world();
+    let (first, _) = file(&c, home, "data", 10, 20);
+    record(&c, "VA0001L9", 30, vec![segment(first, Version(1), 1, 10, (0, 10), 0)]);
+    let old = listing(&c, "VA0001L9");
+    c.unlink(&user(7, 31), home, b"data", &|_| false).unwrap();
+    let (second, _) = file(&c, home, "data", 20, 40);
+    record(&c, "VB0001L9", 50, vec![segment(second, Version(1), 2, 20, (0, 20), 0)]);
+    for order in [[0, 1], [1, 0]] {
+        let new = empty();
+        let mut said = Vec::new();
+        for which in order {
+            if which == 0 {
+                // This index was written before the first file was deleted.
+                let v = c.volume(&"VA0001L9".into()).unwrap().unwrap();
+                new.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).unwrap();
+                said.extend(new.adopt(&"VA0001L9".into(), t(35), &old).unwrap());
+            } else {
+                said.extend(adopt(&c, &new, "VB0001L9", 60, 10));
+            }
+        }
+        sound(&new);
+        assert_eq!(new.resolve(&root(1), b"/home/data", false).unwrap().attr.ino, second);
+        let kept = format!("/lost+found/{first}~data");
+        assert_eq!(new.resolve(&root(1), kept.as_bytes(), false).unwrap().attr.ino, first);
+        let displaced = said.iter().any(|a| matches!(a, Adoption::Displaced { .. }));
+        assert_eq!(displaced, order == [1, 0], "{said:?}");
+    }
+}
+
+#[test]
+fn a_renamed_file_is_where_it_was_written_last() {
+    let (c, home) = world();
+    let (ino, _) = file(&c, home, "early", 10, 20);
+    record(&c, "VA0001L9", 30, vec![segment(ino, Version(1), 1, 10, (0, 10), 0)]);
+    c.rename(&user(7, 40), (home, b"early"), (Ino::ROOT, b"late"), RenameMode::Replace, &|_| false).unwrap();
+    record(&c, "VB0001L9", 50, vec![segment(ino, Version(1), 2, 10, (0, 10), 0)]);
+    for order in [["VA0001L9", "VB0001L9"], ["VB0001L9", "VA0001L9"]] {
+        let new = empty();
+        order.iter().for_each(|v| drop(adopt(&c, &new, v, 60, 10)));
+        sound(&new);
+        assert_eq!(new.path_of(ino).unwrap(), b"/late");
+        assert_eq!(new.inode(ino).unwrap().file.unwrap().copies.len(), 2);
+    }
+}
+
+#[test]
+fn another_namespace_is_not_taken_into_one_that_is_in_use() {
+    let (c, _) = world();
+    c.set_site("a").unwrap();
+    c.set_site("a").unwrap();
+    assert!(c.set_site("b").is_err());
+    let new = empty();
+    new.set_site("x").unwrap();
+    new.set_site("y").unwrap();
+    assert_eq!(new.site().unwrap().as_deref(), Some("y"));
+}
+
+#[test]
+fn an_index_that_contradicts_is_told() {
+    let (c, home) = world();
+    let (ino, _) = file(&c, home, "data", 10, 20);
+    both_copies(&c, ino, 10, 30);
+    let new = empty();
+    adopt(&c, &new, "VA0001L9", 60, 10);
+    let mut lies = listing(&c, "VB0001L9");
+    lies[0].file.digest = Some(Digest([0xEE; 32]));
+    let v = c.volume(&"VB0001L9".into()).unwrap().unwrap();
+    new.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).unwrap();
+    let said = new.adopt(&"VB0001L9".into(), t(60), &lies).unwrap();
+    assert!(matches!(&said[..], [Adoption::Contradicts { why }] if why.contains("digest")), "{said:?}");
+    sound(&new);
+    assert_eq!(new.inode(ino).unwrap().file.unwrap().copies, [CopyNo(1)]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Make(u8, u8),
+    Change(u8),
+    Copy(u8, u8),
+    Rename(u8, u8),
+    Delete(u8),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        (0u8..3, 0u8..6).prop_map(|(d, n)| Act::Make(d, n)),
+        (0u8..12).prop_map(Act::Change),
+        (0u8..12, 1u8..3).prop_map(|(f, c)| Act::Copy(f, c)),
+        (0u8..12, 0u8..6).prop_map(|(f, n)| Act::Rename(f, n)),
+        (0u8..12).prop_map(Act::Delete),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever happened, the indexes of all volumes, in any order and cut anywhere, make a sound catalogue that has
+    /// every live copy.
+    #[test]
+    fn any_history_comes_back(acts in prop::collection::vec(act(), 1..60), flip: bool, at_once in 1usize..9) {
+        let (c, home) = world();
+        let mut dirs = vec![Ino::ROOT, home];
+        dirs.push(c.create(&user(7, 11), home, b"sub", &New::node(FileKind::Directory, 0o755)).unwrap().attr.ino);
+        let mut files: Vec<(Ino, ObjectId, Ino, String)> = Vec::new();
+        for (now, act) in (100i64..).step_by(10).zip(acts) {
+            let pick = |n: u8| if files.is_empty() { None } else { Some(usize::from(n) % files.len()) };
+            match act {
+                Act::Make(d, n) => {
+                    let (dir, name) = (dirs[usize::from(d)], format!("f{n}"));
+                    if c.lookup(dir, name.as_bytes()).is_err() {
+                        let (ino, object) = file(&c, dir, &name, 10 + now as u64, now);
+                        files.push((ino, object, dir, name));
+                    }
+                }
+                Act::Change(n) => if let Some(at) = pick(n) {
+                    let (ino, object, ..) = files[at];
+                    c.observe(&root(now), ino, object, &stamp(10 + now as u64, now), true,
+                        kv::Durability::Relaxed).unwrap();
+                },
+                Act::Copy(n, copy) => if let Some(at) = pick(n) {
+                    let inode = c.inode(files[at].0).unwrap();
+                    let (size, version) = (inode.attr.size, inode.file.unwrap().version);
+                    let volume = ["VA0001L9", "VB0001L9"][usize::from(copy) - 1];
+                    record(&c, volume, now, vec![segment(files[at].0, version, copy, size, (0, size), 0)]);
+                },
+                Act::Rename(n, to) => if let Some(at) = pick(n) {
+                    let (_, _, dir, name) = files[at].clone();
+                    let to = format!("f{to}");
+                    if c.lookup(dir, to.as_bytes()).is_err() {
+                        c.rename(&user(0, now), (dir, name.as_bytes()), (dir, to.as_bytes()),
+                            RenameMode::Replace, &|_| false).unwrap();
+                        files[at].3 = to;
+                    }
+                },
+                Act::Delete(n) => if let Some(at) = pick(n) {
+                    let (_, _, dir, name) = files.swap_remove(at);
+                    c.unlink(&user(0, now), dir, name.as_bytes(), &|_| false).unwrap();
+                },
+            }
+        }
+        let new = empty();
+        let mut volumes = ["VA0001L9", "VB0001L9", "VA0002L9"];
+        if flip { volumes.reverse(); }
+        for v in volumes {
+            adopt(&c, &new, v, 10_000, at_once);
+            let findings = check::verify(&new);
+            prop_assert!(findings.is_empty(), "{findings:#?}");
+        }
+        for (ino, ..) in files {
+            let was = c.inode(ino).unwrap();
+            let copies = was.file.as_ref().unwrap().copies.clone();
+            if copies.is_empty() { continue }
+            let is = new.inode(ino).unwrap();
+            prop_assert_eq!(&is.file.as_ref().unwrap().copies, &copies);
+            prop_assert_eq!(is.file.unwrap().digest, was.file.unwrap().digest);
+            prop_assert_eq!((is.attr.size, is.attr.uid, is.attr.mode), (was.attr.size, was.attr.uid, was.attr.mode));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The drill: the state directory is gone, and the catalogue comes back from the cartridges.
+
+use e2e::{Bed, digests, make_files};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The cartridges outlive the state directory.
+fn config(library: &Path) -> String {
+    format!(
+        "[library]\npath = {library:?}\ncartridge_capacity = \"64 MiB\"\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n"
+    )
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new("");
+    fs::write(bed.state().join("config.toml"), config(&bed.path("library"))).unwrap();
+    bed
+}
+
+/// All is lost but the configuration and the cartridges.
+fn disaster(bed: &Bed) {
+    let config = fs::read(bed.state().join("config.toml")).unwrap();
+    fs::remove_dir_all(bed.state()).unwrap();
+    fs::create_dir(bed.state()).unwrap();
+    fs::write(bed.state().join("config.toml"), config).unwrap();
+}
+
+/// Mode, owner and modification time of all files and directories.
+fn metadata(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, Option<i64>)> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            // When a directory changed last is not on tape.
+            let mtime = meta.is_file().then(|| meta.mtime_nsec() + meta.mtime() * 1_000_000_000);
+            if meta.is_dir() {
+                todo.push(path.clone());
+            }
+            let below = path.strip_prefix(dir).unwrap().to_owned();
+            found.insert(below, (meta.mode(), meta.uid(), meta.gid(), mtime));
+        }
+    }
+    found
+}
+
+/// Fails with the first few differences.
+fn same<V: PartialEq + Debug>(was: &BTreeMap<PathBuf, V>, is: &BTreeMap<PathBuf, V>) {
+    let all: BTreeSet<&PathBuf> = was.keys().chain(is.keys()).collect();
+    let differ = all.into_iter().filter(|path| was.get(*path) != is.get(*path));
+    let told: Vec<_> = differ.take(5).map(|path| (path, was.get(path), is.get(path))).collect();
+    assert!(told.is_empty(), "was, is: {told:#?}");
+}
+
+fn rebuild(bed: &Bed) -> String {
+    let said = bed.ok(["catalog", "rebuild", "--wait"]);
+    let requests = bed.json(["request", "ls", "--all"]);
+    let last = &requests[0];
+    assert_eq!(last["request"]["kind"], "rebuild", "{requests:#}");
+    let message = last["request"]["message"].as_str().unwrap();
+    let report = message.rsplit(": ").next().unwrap();
+    said + &fs::read_to_string(report).unwrap_or_else(|e| panic!("{message}: {e}"))
+}
+
+/// A tree with odd names, owners and modes.
+fn make_tree(tree: &Path) {
+    make_files(tree, 10_000, 400);
+    make_files(&tree.join("large"), 5, 20 << 20);
+    fs::write(tree.join("\u{e9}<&>\"'\n%"), "odd name").unwrap();
+    let odd = tree.join("dir 7");
+    fs::set_permissions(&odd, fs::Permissions::from_mode(0o2710)).unwrap();
+    std::os::unix::fs::chown(&odd, Some(1234), Some(4321)).unwrap();
+    std::os::unix::fs::chown(odd.join("file 351"), Some(1234), Some(4321)).unwrap();
+    fs::set_permissions(odd.join("file 352"), fs::Permissions::from_mode(0o4711)).unwrap();
+}
+
+/// Records on all cartridges.
+fn records(bed: &Bed) -> usize {
+    let is_record = |e: &fs::DirEntry| e.file_name().to_str().is_some_and(|name| name.ends_with("_R"));
+    let cartridges = fs::read_dir(bed.path("library/cartridges")).unwrap().map(|c| c.unwrap().path());
+    let entries = cartridges.filter_map(|c| fs::read_dir(c).ok()).flatten();
+    entries.map(Result::unwrap).filter(is_record).count()
+}
+
+#[test]
+fn ten_thousand_files_come_back_from_the_cartridges() {
+    if !e2e::can_mount("ten_thousand_files_come_back_from_the_cartridges") {
+        return;
+    }
+    let bed = bed();
+    bed.up_mounted();
+    let (tree, out) = (bed.path("tree"), bed.path("out"));
+    make_tree(&tree);
+    bed.ok(["put".as_ref(), "-T".as_ref(), tree.as_os_str(), "tc:/tree".as_ref()]);
+    bed.ok(["class", "set", "once", "--copies", "second"]);
+    fs::create_dir(bed.mount().join("scratch")).unwrap();
+    bed.ok(["class", "set", "once", "--on", "tc:/scratch"]);
+    fs::write(bed.mount().join("scratch/one"), "one copy").unwrap();
+    bed.ok(["migrate", "--wait", "-r", "tc:/"]);
+    // A second version, a move, a removal; and what tapes do not know.
+    fs::write(bed.mount().join("tree/dir 3/file 151"), "second version").unwrap();
+    fs::write(tree.join("dir 3/file 151"), "second version").unwrap();
+    fs::rename(bed.mount().join("tree/dir 4"), bed.mount().join("tree/moved")).unwrap();
+    fs::remove_file(bed.mount().join("tree/dir 5/file 251")).unwrap();
+    bed.ok(["migrate", "--wait", "-r", "tc:/"]);
+    symlink("nowhere", bed.mount().join("link")).unwrap();
+    fs::write(bed.mount().join("never on tape"), "gone").unwrap();
+    let changed = fs::metadata(bed.mount().join("tree/dir 3/file 151")).unwrap().mtime();
+    bed.ok(["umount".as_ref(), bed.mount().as_os_str()]);
+    bed.ok(["down"]);
+    let before = records(&bed);
+
+    disaster(&bed);
+    bed.up();
+    let report = rebuild(&bed);
+    assert!(report.contains("0 without a complete copy, 0 with fewer copies"), "{report}");
+    assert_eq!(records(&bed), before, "reading an index writes nothing");
+    bed.check();
+    bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/tree".as_ref(), out.as_os_str()]);
+    // A moved directory is where its files were when they were written to tape.
+    fs::remove_file(tree.join("dir 5/file 251")).unwrap();
+    same(&digests(&tree), &digests(&out));
+    let (mut was, is) = (metadata(&tree), metadata(&out));
+    let second = was.get_mut(Path::new("dir 3/file 151")).unwrap();
+    second.3 = is[Path::new("dir 3/file 151")].3;
+    assert_eq!(second.3.unwrap() / 1_000_000_000, changed);
+    // The directory that moved has its files' owner now, and the usual mode.
+    was.insert("dir 4".into(), is[Path::new("dir 4")]);
+    same(&was, &is);
+    let stat = bed.json(["stat", "tc:/tree/dir 3/file 151"]);
+    assert_eq!(stat[0]["versions"].as_array().map(Vec::len), Some(2), "{stat:#}");
+    let once = bed.json(["stat", "tc:/scratch/one"]);
+    assert_eq!(once[0]["file"]["class"], "once");
+    let classes = bed.json(["class", "ls"]);
+    assert!(classes.as_array().unwrap().iter().any(|c| c["name"] == "once" && c["copies"][0] == "second"));
+
+    // Nothing is left to be done; and the system is whole again.
+    let again = rebuild(&bed);
+    assert!(again.contains("known to the catalogue") && again.contains(" 0 segments entered"), "{again}");
+    make_files(&bed.path("new"), 60, 9_000);
+    bed.ok(["put".as_ref(), "-T".as_ref(), bed.path("new").as_os_str(), "tc:/new".as_ref()]);
+    bed.ok(["migrate", "--wait", "-r", "tc:/new"]);
+    bed.ok(["purge", "--wait", "-r", "tc:/new"]);
+    bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/new".as_ref(), bed.path("new2").as_os_str()]);
+    same(&digests(&bed.path("new")), &digests(&bed.path("new2")));
+    bed.check();
+}
+
+#[test]
+fn a_missing_cartridge_is_missed_by_name_and_can_come_later() {
+    let bed = bed();
+    bed.up();
+    make_files(&bed.path("tree"), 40, 3_000);
+    bed.ok(["put".as_ref(), "-T".as_ref(), bed.path("tree").as_os_str(), "tc:/tree".as_ref()]);
+    bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
+    let pool = |name: &str| {
+        let volumes = bed.json(["volume", "ls", "--pool", name]);
+        volumes[0]["volume"]["barcode"].as_str().unwrap().to_owned()
+    };
+    let second = pool("second");
+    bed.ok(["down"]);
+    // Taken out of its slot, as by hand.
+    let table = bed.path("library/elements");
+    let whole = fs::read_to_string(&table).unwrap();
+    let without: String = whole.lines().filter(|l| !l.contains(&second)).map(|l| format!("{l}\n")).collect();
+    assert_ne!(whole, without);
+    fs::write(&table, without).unwrap();
+    disaster(&bed);
+    bed.up();
+    let report = rebuild(&bed);
+    assert!(report.contains("40 with fewer copies"), "{report}");
+    assert!(report.contains("/tree/dir 0/file 7 (inode"), "{report}");
+    bed.ok(["down"]);
+    fs::write(&table, whole).unwrap();
+    bed.up();
+    let report = rebuild(&bed);
+    assert!(report.contains("0 with fewer copies"), "{report}");
+    bed.check();
+}

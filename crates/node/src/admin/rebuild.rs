@@ -1,0 +1,200 @@
+//! The catalogue from the tapes alone: every cartridge in the library is looked at, and a report says what came back and
+//! what is missing.
+
+use crate::Node;
+use crate::archive::{Adopted, Event};
+use crate::error::{failure, refused};
+use crossbeam_channel::Receiver;
+use format::ltfs::origin::Rules;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use types::*;
+use wire::Failure;
+
+/// Inodes read at a time.
+const PAGE: usize = 1_000;
+/// Files that a report names as incomplete.
+const MOST_NAMED: u64 = 10_000;
+
+impl Node {
+    /// Begins to rebuild; the request tells how far it is.
+    pub(super) fn rebuild(self: &Arc<Self>, cx: &Cx) -> Result<Request, Failure> {
+        let fail = |e| refused("rebuild", &e);
+        let open = self.catalog.open_requests().map_err(fail)?;
+        if let Some(running) = open.iter().find(|r| r.kind == RequestKind::Rebuild) {
+            let message =
+                format!("the catalogue is being rebuilt already: `thermo request show {}`", running.id);
+            return Err(failure(ErrorClass::Busy, message));
+        }
+        let library = self.archive.view().library;
+        let volumes: Vec<Barcode> = library.elements.iter().filter_map(|e| e.barcode.clone()).collect();
+        // What an empty catalogue gives from now on must not be what tapes have.
+        if self.catalog.is_empty().map_err(fail)? {
+            self.catalog.skip_numbers(crate::now()).map_err(fail)?;
+        }
+        let subject = format!("{} volumes in the library", volumes.len());
+        let mut request = Request::new(RequestKind::Rebuild, cx.uid, subject, crate::now());
+        request.state = RequestState::Active;
+        let total = volumes.len() as u64;
+        let made = self.catalog.create_request(&request, &[]);
+        let request = made
+            .and_then(|r| self.catalog.update_request(r.id, &mut |r| r.files_total = total))
+            .map_err(fail)?;
+        self.catalog.sync().map_err(fail)?;
+        let (answer, answers) = crossbeam_channel::unbounded();
+        self.archive.send(Event::Adopt { volumes, answer });
+        let (node, id) = (self.clone(), request.id);
+        crate::startup::spawn(Some(self), "rebuild", move || node.follow_rebuild(id, total, &answers))?;
+        Ok(request)
+    }
+
+    fn follow_rebuild(&self, id: RequestId, total: u64, answers: &Receiver<(Barcode, Adopted)>) {
+        let mut report = Report::default();
+        // When the archive service stops nobody is left who could answer, and this ends.
+        for (barcode, adopted) in answers.iter().take(usize::try_from(total).unwrap_or(usize::MAX)) {
+            report.volume(&barcode, &adopted);
+            let told = self.catalog.update_request(id, &mut |r| {
+                r.started.get_or_insert(crate::now());
+                r.files_done += 1;
+                r.files_failed += u64::from(adopted.failed.is_some());
+                r.bytes_done += adopted.bytes;
+                r.bytes_total = r.bytes_done;
+                if let Some(why) = &adopted.failed {
+                    r.message = format!("volume {barcode}: {why}");
+                }
+            });
+            if let Err(e) = told {
+                tracing::error!("request {id} cannot be told about volume {barcode}: {e}");
+            }
+        }
+        let ended = if report.volumes < total {
+            Err("the node stopped before all volumes were looked at; ask again: what was entered stays"
+                .into())
+        } else {
+            self.end_rebuild(id, &mut report).map_err(|e| e.message)
+        };
+        let failed = ended.is_err() || report.failed > 0;
+        let message = ended.unwrap_or_else(|why| why);
+        if failed {
+            self.archive.warn(format!("rebuild of the catalogue: {message}"));
+        }
+        let told = self.catalog.update_request(id, &mut |r| {
+            if r.state == RequestState::Cancelled {
+                return;
+            }
+            r.state = if failed { RequestState::Failed } else { RequestState::Done };
+            r.finished = Some(crate::now());
+            r.message.clone_from(&message);
+        });
+        if let Err(e) = told {
+            tracing::error!("request {id} cannot be ended: {e}");
+        }
+    }
+
+    /// The newest rules hold; then every file is looked at. Returns the summary.
+    fn end_rebuild(&self, id: RequestId, report: &mut Report) -> Result<String, Failure> {
+        let fail = |e| refused("rebuild", &e);
+        if let Some((_, rules)) = report.rules.take() {
+            self.catalog.put_rules(&rules, true).map_err(fail)?;
+            while self.catalog.refresh_classes(PAGE, crate::now()).map_err(fail)? {}
+        }
+        let mut after = Ino(0);
+        loop {
+            let page = self.catalog.for_each_inode(after, PAGE).map_err(fail)?;
+            let read = page.found.iter().map(|i| i.attr.ino).chain(page.damaged.iter().map(|d| d.0));
+            let Some(last) = read.max() else { break };
+            after = last;
+            page.found.iter().for_each(|inode| self.weigh(inode, report));
+        }
+        self.catalog.sync().map_err(fail)?;
+        let path = self.write_report(id, report).map_err(|e| {
+            failure(ErrorClass::Denied, format!("all was entered, but the report cannot be written: {e}"))
+        })?;
+        Ok(format!("{}; report: {}", report.summary(), path.display()))
+    }
+
+    fn weigh(&self, inode: &Inode, report: &mut Report) {
+        let Some(file) = &inode.file else { return };
+        report.files += 1;
+        let wanted = self.catalog.class(&file.class).ok().flatten().map_or(0, |c| c.copies.len());
+        let have = file.copies.len();
+        if have >= wanted.max(1) || (file.object.is_some() && have >= wanted) {
+            return;
+        }
+        let lost = have == 0 && file.object.is_none();
+        *(if lost { &mut report.lost } else { &mut report.fewer }) += 1;
+        if report.lost + report.fewer <= MOST_NAMED {
+            let path = self.catalog.path_of(inode.attr.ino).unwrap_or_default();
+            let what = if lost { "has no complete copy" } else { "has fewer copies than its class wants" };
+            let line = format!("{} (inode {}): {what}", String::from_utf8_lossy(&path), inode.attr.ino);
+            report.incomplete.push(line);
+        }
+    }
+
+    fn write_report(&self, id: RequestId, report: &Report) -> std::io::Result<PathBuf> {
+        let path = self.config.state_dir.join(format!("rebuild-{id}.txt"));
+        let mut file = std::fs::File::create(&path)?;
+        writeln!(file, "{}", report.summary())?;
+        writeln!(file, "\nVolumes:\n{}", report.lines)?;
+        if !report.incomplete.is_empty() {
+            writeln!(file, "Files that are not complete:")?;
+        }
+        for line in &report.incomplete {
+            writeln!(file, "{line}")?;
+        }
+        file.sync_all()?;
+        Ok(path)
+    }
+}
+
+/// What came back, and what did not.
+#[derive(Default)]
+struct Report {
+    volumes: u64,
+    failed: u64,
+    segments: u64,
+    dead: u64,
+    lines: String,
+    /// Of the newest index.
+    rules: Option<(Time, Rules)>,
+    files: u64,
+    lost: u64,
+    fewer: u64,
+    incomplete: Vec<String>,
+}
+
+impl Report {
+    fn volume(&mut self, barcode: &Barcode, adopted: &Adopted) {
+        self.volumes += 1;
+        self.failed += u64::from(adopted.failed.is_some());
+        self.segments += adopted.live;
+        self.dead += adopted.dead;
+        // Writing to a string cannot fail.
+        let _ = write!(self.lines, "{barcode}: {}", adopted.what);
+        if adopted.live + adopted.dead > 0 {
+            let _ = write!(self.lines, ", {} segments of files, {} not needed", adopted.live, adopted.dead);
+        }
+        if let Some(why) = &adopted.failed {
+            let _ = write!(self.lines, "; FAILED: {why}");
+        }
+        self.lines.push('\n');
+        for note in &adopted.notes {
+            let _ = writeln!(self.lines, "    {note}");
+        }
+        if let Some((written, rules)) = &adopted.rules
+            && self.rules.as_ref().is_none_or(|(newest, _)| newest < written)
+        {
+            self.rules = Some((*written, rules.clone()));
+        }
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "{} volumes looked at ({} failed), {} segments entered, {} files in the namespace: {} without a complete \
+             copy, {} with fewer copies than their class wants",
+            self.volumes, self.failed, self.segments, self.files, self.lost, self.fewer
+        )
+    }
+}

@@ -1,0 +1,259 @@
+//! A volume of ours that the catalogue has lost gives its files back: its newest index is read and entered.
+
+use super::state::Adopted;
+use super::trouble::ours;
+use super::worker::Worker;
+use catalog::{Adoption, ListedDir, ListedFile};
+use crossbeam_channel::Sender;
+use format::ltfs::file::from_index;
+use format::ltfs::index::{DirMeta, IndexEvent, IndexFile, IndexHeader};
+use format::ltfs::label::LtfsLabel;
+use format::ltfs::origin::{DirFacts, Origin};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use tape::{FoundIndex, LabelState, Mounted, TapeError};
+use types::*;
+
+/// Files entered in one transaction.
+const BATCH: usize = 500;
+/// Lines about one volume that a report has room for.
+const MOST_NOTES: usize = 1_000;
+
+/// Answers for a volume that could not be looked at.
+pub fn answer_failed(answer: &Sender<(Barcode, Adopted)>, barcode: &Barcode, why: String) {
+    let adopted = Adopted { failed: Some(why), what: "could not be looked at".into(), ..Adopted::default() };
+    // Whoever asked may have gone.
+    let _ = answer.send((barcode.clone(), adopted));
+}
+
+/// Enters the files of a mounted volume, and answers; returns the tape's position.
+pub fn adopt(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    answer: &Sender<(Barcode, Adopted)>,
+) -> Result<u64, TapeError> {
+    let mut adopted = Adopted::default();
+    let result = take(worker, mounted, barcode, &mut adopted);
+    if let Err(e) = &result {
+        adopted.failed = Some(e.to_string());
+    }
+    // Whoever asked may have gone.
+    let _ = answer.send((barcode.clone(), adopted));
+    result.map(|()| 0)
+}
+
+fn take(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    adopted: &mut Adopted,
+) -> Result<(), TapeError> {
+    let label = match mounted.label() {
+        LabelState::Ltfs(label) => label.clone(),
+        LabelState::Blank => return nothing(adopted, "blank"),
+        LabelState::Foreign { what } => return nothing(adopted, &format!("not of ours: {what}")),
+        LabelState::Damaged { what } => {
+            adopted.failed = Some(format!("its label is damaged: {what}"));
+            return nothing(adopted, "damaged");
+        }
+    };
+    let mut reader = Reader {
+        worker,
+        barcode,
+        label: &label,
+        capacity: mounted.capacity().map_or(0, |c| c.maximum),
+        adopted,
+        header: None,
+        dirs: Vec::new(),
+        shared: None,
+        batch: Vec::new(),
+        entering: false,
+        error: None,
+    };
+    let found = mounted.read_index(&mut |event| reader.event(event))?;
+    reader.flush();
+    let (entering, error) = (reader.entering, reader.error.take());
+    if let Some(e) = error {
+        return Err(ours(barcode, "entering its files", e));
+    }
+    if entering { settle(worker, mounted, barcode, &found, adopted) } else { Ok(()) }
+}
+
+fn nothing(adopted: &mut Adopted, what: &str) -> Result<(), TapeError> {
+    what.clone_into(&mut adopted.what);
+    Ok(())
+}
+
+/// Reads an index into the catalogue, a batch at a time.
+struct Reader<'r> {
+    worker: &'r Worker,
+    barcode: &'r Barcode,
+    label: &'r LtfsLabel,
+    capacity: u64,
+    adopted: &'r mut Adopted,
+    header: Option<IndexHeader>,
+    dirs: Vec<ListedDir>,
+    /// The same, shared by the files of one directory.
+    shared: Option<Arc<[ListedDir]>>,
+    batch: Vec<ListedFile>,
+    /// The volume is one of this namespace.
+    entering: bool,
+    error: Option<catalog::CatalogError>,
+}
+
+impl Reader<'_> {
+    fn event(&mut self, event: IndexEvent<'_>) -> ControlFlow<()> {
+        match event {
+            IndexEvent::Header(header) => self.header = Some(header.clone()),
+            IndexEvent::EnterDir(root) if !self.entering => return self.root(root),
+            IndexEvent::EnterDir(dir) => {
+                let facts = DirFacts::of(dir);
+                self.dirs.push(ListedDir { name: dir.name.clone(), created: dir.times.creation, facts });
+                self.shared = None;
+            }
+            IndexEvent::LeaveDir => {
+                self.dirs.pop();
+                self.shared = None;
+            }
+            IndexEvent::File(file) => self.file(file),
+        }
+        let go_on = self.error.is_none() && !self.worker.node.archive.halted();
+        if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    /// The root says whose volume this is.
+    fn root(&mut self, root: &DirMeta) -> ControlFlow<()> {
+        let Some(origin) = Origin::of(root) else {
+            self.adopted.what = "an LTFS volume of another program".into();
+            return ControlFlow::Break(());
+        };
+        match self.begin(origin) {
+            Ok(entering) => self.entering = entering,
+            Err(e) => self.error = Some(e),
+        }
+        if self.entering { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn begin(&mut self, origin: Origin) -> catalog::Result<bool> {
+        let catalog = &self.worker.node.catalog;
+        let Some(header) = &self.header else { return Ok(false) };
+        if catalog.site()?.as_deref() != Some(&origin.site) {
+            if !catalog.is_empty()? {
+                let what = format!("a volume of another namespace ({})", origin.site);
+                self.adopted.failed = Some(format!("{what}; it was left alone"));
+                self.adopted.what = what;
+                return Ok(false);
+            }
+            catalog.set_site(&origin.site)?;
+        }
+        let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == header.volume_uuid);
+        if known.is_some_and(|v| v.generation >= header.generation) {
+            self.adopted.what = "known to the catalogue".into();
+            return Ok(false);
+        }
+        catalog.put_rules(&origin.rules, false)?;
+        let now = crate::now();
+        catalog.begin_adoption(&Volume {
+            state: VolumeState::ReadOnly,
+            reason: "its files are being entered into the catalogue".into(),
+            pool: origin.pool,
+            uuid: header.volume_uuid.clone(),
+            labelled: Some(self.label.format_time),
+            block_size: self.label.block_size,
+            capacity: self.capacity,
+            ..Volume::new(self.barcode.clone(), now)
+        })?;
+        self.adopted.what = format!("index of generation {}", header.generation);
+        self.adopted.rules = Some((header.update_time, origin.rules));
+        Ok(true)
+    }
+
+    fn file(&mut self, file: &IndexFile) {
+        match from_index(file) {
+            Ok(Some(found)) => {
+                let dirs = self.shared.get_or_insert_with(|| self.dirs.as_slice().into()).clone();
+                self.batch.push(ListedFile { dirs, name: file.name.clone(), file: found });
+                if self.batch.len() >= BATCH {
+                    self.flush();
+                }
+            }
+            Ok(None) => self.note(format!("{:?} was put there by another program", file.name)),
+            Err(e) => self.note(format!("not entered: {e}")),
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(header) = &self.header else { return };
+        if self.batch.is_empty() || self.error.is_some() {
+            return;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let outcomes = match self.worker.node.catalog.adopt(self.barcode, header.update_time, &batch) {
+            Ok(outcomes) => outcomes,
+            Err(e) => {
+                self.error = Some(e);
+                return;
+            }
+        };
+        for (listed, outcome) in batch.iter().zip(outcomes) {
+            let live = matches!(outcome, Adoption::Live | Adoption::Displaced { .. });
+            self.adopted.live += u64::from(live);
+            self.adopted.dead += u64::from(matches!(outcome, Adoption::Dead));
+            if live {
+                self.adopted.bytes += listed.file.segment_length;
+            }
+            match outcome {
+                Adoption::Displaced { path, at } => {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    self.note(format!("{} is taken by a later file: found at {}", text(&path), text(&at)));
+                }
+                Adoption::Contradicts { why } => self.note(format!("{:?}: {why}", listed.name)),
+                Adoption::Live | Adoption::Dead | Adoption::Known => {}
+            }
+        }
+    }
+
+    fn note(&mut self, line: String) {
+        if self.adopted.notes.len() < MOST_NOTES {
+            self.adopted.notes.push(line);
+        }
+    }
+}
+
+/// All files are entered: the volume may be used again, as far as it is certain where it ends.
+fn settle(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    found: &FoundIndex,
+    adopted: &mut Adopted,
+) -> Result<(), TapeError> {
+    let end = mounted.survey(found)?;
+    let unlisted = end.end_of_data.saturating_sub(end.append_block);
+    let (state, reason) = match end.append_block {
+        _ if mounted.write_protected() => (VolumeState::ReadOnly, "it is write protected".to_owned()),
+        0 => (VolumeState::Full, "its newest index had no room on the data partition".to_owned()),
+        _ if unlisted > 0 => {
+            let why = format!(
+                "{unlisted} records behind its newest index are listed nowhere: what was written there is lost \
+                 unless another copy has it"
+            );
+            adopted.notes.push(why.clone());
+            (VolumeState::ReadOnly, why)
+        }
+        _ => (VolumeState::Filling, String::new()),
+    };
+    let now = crate::now();
+    let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
+        (v.state, v.reason, v.since) = (state, reason.clone(), now);
+        v.generation = found.header.generation;
+        v.index_block = end.index_block;
+        v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };
+        // A stale index partition is written anew at the next occasion.
+        v.indexed_to = v.append_block - u64::from(found.index_partition_stale);
+        v.vcr = end.vcr;
+        v.last_written = Some(found.header.update_time);
+    });
+    recorded.map(drop).map_err(|e| ours(barcode, "recording where it ends", e))
+}
