@@ -72,6 +72,18 @@ impl Sides {
         Ok(Some(sides))
     }
 
+    /// Where there are sides.
+    pub fn bases(&self) -> Vec<Base> {
+        let mut bases: Vec<Base> = self.live.iter().map(|live| live.side.base).collect();
+        bases.dedup();
+        bases
+    }
+
+    /// The sides there.
+    pub fn of(&self, base: Base) -> Vec<&Live> {
+        self.live.iter().filter(|live| live.side.base == base).collect()
+    }
+
     fn empty_dir(&self, name: &str) -> Result<PathBuf> {
         let dir = self.place.path().join(name);
         fs::create_dir(&dir)?;

@@ -6,7 +6,7 @@ use std::fs;
 
 /// Figures by group. Those of the mount need root.
 const MOUNT: [&str; 13] = [
-    "sequential write of 16 MiB and fsync",
+    "sequential write, fsync every 4 MiB",
     "sequential read, from memory",
     "sequential read, from the disk",
     "sequential read, O_DIRECT",

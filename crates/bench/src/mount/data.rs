@@ -9,12 +9,14 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 /// Bytes of a sequential call, and of a scattered one.
 const BLOCK: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const FILE: &str = "data";
+const CONTENT: u8 = 0xa5;
+/// Pieces in which the file is written.
+const WRITTEN: u64 = 4;
 
 /// Bytes written on each side.
 pub fn bytes(plan: &Plan) -> u64 {
@@ -34,6 +36,10 @@ struct Reading {
     direct: bool,
     /// The page cache is dropped first.
     cold: bool,
+    /// Pieces that each side does by turns; a divisor of `calls`.
+    pieces: u64,
+    /// Read from the floor too.
+    floor: bool,
 }
 
 fn readings(plan: &Plan) -> Vec<Reading> {
@@ -46,100 +52,124 @@ fn readings(plan: &Plan) -> Vec<Reading> {
         scattered: unit == "/s",
         direct: false,
         cold: false,
+        pieces: plan.amount(4, 64),
+        floor: false,
     };
     let mut cached = reading("sequential read, from memory", "MB/s", sequential);
     cached.calls = plan.amount(2, 6) * whole; // several passes: one is over before it can be measured
     let mut cold = reading("sequential read, from the disk", "MB/s", sequential);
     cold.cold = true;
-    cold.comparison.note = "the kernel's page cache is dropped before each".into();
+    cold.comparison.note = "the kernel's page cache is dropped before".into();
     let mut direct = reading("sequential read, O_DIRECT", "MB/s", sequential);
     direct.direct = true;
     let mut random_cached = reading("random read of 4 KiB, from memory", "/s", random);
-    random_cached.calls = plan.amount(5_000, 400_000);
+    (random_cached.calls, random_cached.floor) = (plan.amount(5_000, 1_280_000), true);
     let mut random_direct = reading("random read of 4 KiB, O_DIRECT", "/s", random);
-    (random_direct.calls, random_direct.direct) = (plan.amount(100, 5_000), true);
+    (random_direct.calls, random_direct.direct) = (plan.amount(100, 6_400), true);
     vec![cached, cold, direct, random_cached, random_direct]
 }
 
-/// Measures the group. The floor keeps no bytes and is left out.
+/// Measures the group. The disk may be shared and change its speed from one second to the next: so the sides that are
+/// compared work by turns, in pieces of milliseconds. The floor's files share their bytes, which is enough for reading them.
 pub fn measure(plan: &Plan, sides: &Sides, told: &dyn Fn(&str)) -> Result<Vec<Comparison>> {
-    let bytes = bytes(plan);
-    let name = format!("sequential write of {} MiB and fsync", bytes >> 20);
+    let name = format!("sequential write, fsync every {} MiB", (bytes(plan) / WRITTEN) >> 20);
     let mut write = Comparison::rate(name, "MB/s", Target::AtLeast(0.95));
     let mut readings = readings(plan);
-    told("data: a first round that is not counted");
-    each(sides, 0, |live| written(sides, &live.dir.join(FILE), bytes), |_, _| ())?;
-    for round in 0..plan.rounds {
-        told(&format!("data: round {} of {}", round + 1, plan.rounds));
-        each(sides, round, |live| Ok(fs::remove_file(live.dir.join(FILE))?), |(), _| ())?;
-        each(
-            sides,
-            round,
-            |live| written(sides, &live.dir.join(FILE), bytes),
-            |rate, live| write.push(live.side, rate),
-        )?;
-        for reading in &mut readings {
-            let mut rates = Vec::new();
-            each(
-                sides,
-                round,
-                |live| read(&live.dir.join(FILE), bytes, reading),
-                |rate, live| rates.push((live.side, rate)),
-            )?;
-            rates.into_iter().for_each(|(side, rate)| reading.comparison.push(side, rate));
+    for round in 0..=plan.rounds {
+        match round {
+            0 => told("data: a first round that is not counted"),
+            n => told(&format!("data: round {n} of {}", plan.rounds)),
+        }
+        for base in sides.bases() {
+            let live = sides.of(base);
+            let rates = written(plan, sides, &live, round)?;
+            for (live, rate) in live.iter().zip(rates).filter(|(live, _)| round > 0 && keeps_bytes(live)) {
+                write.push(live.side, rate);
+            }
+            for reading in readings.iter_mut().filter(|_| round > 0) {
+                let wanted: Vec<&Live> =
+                    live.iter().copied().filter(|live| reading.floor || keeps_bytes(live)).collect();
+                let rates = read(plan, &wanted, reading, round)?;
+                wanted.iter().zip(rates).for_each(|(live, rate)| reading.comparison.push(live.side, rate));
+            }
         }
     }
     Ok(std::iter::once(write).chain(readings.into_iter().map(|r| r.comparison)).collect())
 }
 
-/// On every side that keeps bytes.
-fn each<T>(
-    sides: &Sides,
+fn keeps_bytes(live: &Live) -> bool {
+    live.side.kind != Kind::Floor
+}
+
+/// Does every piece of some work on each of so many sides, each first by turns; seconds that each took.
+fn by_turns(
+    sides: usize,
+    pieces: u64,
     round: usize,
-    work: impl Fn(&Live) -> Result<T>,
-    mut take: impl FnMut(T, &Live),
-) -> Result<()> {
-    sides.each(round, |live| live.side.kind != Kind::Floor, work, |live, result| take(result, live))
-}
-
-/// Writes and makes durable a new file; bytes per second / 10^6.
-fn written(sides: &Sides, path: &Path, bytes: u64) -> Result<f64> {
-    sides.settle()?;
-    let block = vec![0xa5; BLOCK as usize];
-    let mut file = File::options().write(true).create_new(true).open(path)?;
-    let (secs, ()) = timed(|| {
-        for _ in 0..bytes / BLOCK {
-            file.write_all(&block)?;
+    mut work: impl FnMut(usize, u64) -> Result<()>,
+) -> Result<Vec<f64>> {
+    let mut seconds = vec![0.0; sides];
+    for piece in 0..pieces {
+        for n in 0..sides {
+            let side = (n + piece as usize + round) % sides;
+            seconds[side] += timed(|| work(side, piece))?.0;
         }
-        Ok(file.sync_all()?)
-    })?;
-    Ok(bytes as f64 / secs / 1e6)
+    }
+    Ok(seconds)
 }
 
-/// Reads as asked; in the unit of the comparison.
-fn read(path: &Path, bytes: u64, how: &Reading) -> Result<f64> {
+/// Writes a new file on each side, a piece at a time, and makes each piece durable; bytes per second / 10^6.
+fn written(plan: &Plan, sides: &Sides, live: &[&Live], round: usize) -> Result<Vec<f64>> {
+    let bytes = bytes(plan);
+    let open = |live: &&Live| {
+        let path = live.dir.join(FILE);
+        if round > 0 {
+            fs::remove_file(&path)?;
+        }
+        Ok(File::options().write(true).create_new(true).open(path)?)
+    };
+    let mut files = live.iter().map(open).collect::<Result<Vec<File>>>()?;
+    sides.settle()?;
+    let block = vec![CONTENT; BLOCK as usize];
+    let seconds = by_turns(live.len(), WRITTEN, round, |side, _| {
+        for _ in 0..bytes / WRITTEN / BLOCK {
+            files[side].write_all(&block)?;
+        }
+        Ok(files[side].sync_all()?)
+    })?;
+    Ok(seconds.into_iter().map(|secs| bytes as f64 / secs / 1e6).collect())
+}
+
+/// Reads as asked on each side; in the unit of the comparison.
+fn read(plan: &Plan, live: &[&Live], how: &Reading, round: usize) -> Result<Vec<f64>> {
+    let bytes = bytes(plan);
     let direct = if how.direct { OFlags::DIRECT } else { OFlags::empty() };
-    let file = File::from(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC | direct, Mode::empty())?);
+    let open = |live: &&Live| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | direct;
+        Ok(File::from(openat(CWD, live.dir.join(FILE), flags, Mode::empty())?))
+    };
+    let files = live.iter().map(open).collect::<Result<Vec<File>>>()?;
     if how.cold {
         forget(Cache::Pages)?;
     } else if !how.direct {
-        warm(&file, bytes)?;
+        files.iter().try_for_each(|file| warm(file, bytes))?;
     }
     let mut memory = vec![0; (how.block + PAGE) as usize];
     // O_DIRECT wants memory at a multiple of a block.
     let start = memory.as_ptr().align_offset(PAGE as usize);
     let block = &mut memory[start..start + how.block as usize];
-    let places = bytes / how.block;
-    let mut scatter = Scatter(bytes);
-    let (secs, ()) = timed(|| {
-        for n in 0..how.calls {
+    let (places, each) = (bytes / how.block, how.calls / how.pieces);
+    let seconds = by_turns(live.len(), how.pieces, round, |side, piece| {
+        let mut scatter = Scatter(bytes + piece);
+        for n in piece * each..(piece + 1) * each {
             let place = if how.scattered { scatter.below(places) } else { n % places };
-            file.read_exact_at(block, place * how.block)?;
+            files[side].read_exact_at(block, place * how.block)?;
         }
+        ensure!(block.iter().all(|&b| b == CONTENT), "{:?} does not hold what was written", live[side].side);
         Ok(())
     })?;
-    ensure!(block.iter().all(|&b| b == 0xa5), "{} does not hold what was written", path.display());
-    Ok(how.calls as f64 / secs * if how.scattered { 1.0 } else { how.block as f64 / 1e6 })
+    let done = (each * how.pieces) as f64 * if how.scattered { 1.0 } else { how.block as f64 / 1e6 };
+    Ok(seconds.into_iter().map(|secs| done / secs).collect())
 }
 
 /// Brings the whole file to memory.
