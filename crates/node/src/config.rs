@@ -1,5 +1,6 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
+use crate::attached::{self, AttachedLibrary};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use types::{Class, ClassName, NonBlock, PoolName};
@@ -12,8 +13,10 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Disk tier.
     pub disk: DiskConfig,
-    /// Virtual tape library.
+    /// Virtual tape library; used when none is attached.
     pub library: LibraryConfig,
+    /// Attached tape libraries.
+    pub libraries: Vec<AttachedLibrary>,
     /// How volumes are written.
     pub tape: TapeConfig,
     /// Pools made at first start.
@@ -204,6 +207,7 @@ impl Default for Config {
             state_dir: PathBuf::from("/var/lib/thermo"),
             disk: DiskConfig::default(),
             library: LibraryConfig::default(),
+            libraries: Vec::new(),
             tape: TapeConfig::default(),
             pools: ["primary", "second"].map(|n| PoolConfig { name: n.into(), max_volumes: 0 }).to_vec(),
             classes: vec![ClassConfig {
@@ -308,6 +312,7 @@ impl Config {
         if !["none", "lto9"].contains(&l.mechanics.as_str()) || !l.speed.is_finite() || l.speed <= 0.0 {
             return Err("library.mechanics must be \"none\" or \"lto9\" and library.speed above 0".into());
         }
+        attached::validate(&self.libraries)?;
         self.validate_classes()
     }
 
@@ -338,6 +343,11 @@ impl Config {
     /// Directory of the disk objects.
     pub fn disk_path(&self) -> PathBuf {
         self.disk.path.clone().unwrap_or_else(|| self.state_dir.join("disk"))
+    }
+
+    /// Drives of the library that the node uses.
+    pub fn drives(&self) -> usize {
+        self.libraries.first().map_or(self.library.drives.into(), |l| l.drives.len())
     }
 
     /// Directory of the virtual cartridges.

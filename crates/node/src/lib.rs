@@ -7,6 +7,7 @@
 
 mod admin;
 mod archive;
+pub mod attached;
 mod check;
 pub mod config;
 mod error;

@@ -1,6 +1,6 @@
 //! The node: everything it owns, starting and stopping.
 
-use crate::archive::{Archive, WriteQueue};
+use crate::archive::{Archive, Hardware, WriteQueue};
 use crate::error::failure;
 use crate::files::{ObjectPool, OpenTable, Ready, Space, StagingTable};
 use crate::governor::Governor;
@@ -56,9 +56,7 @@ pub struct Node {
     pub(crate) stopping: Mutex<Option<bool>>,
     pub(crate) stop_asked: Condvar,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) library: Arc<vtl::Library>,
-    /// Serves drives and changer to other programs, where configured.
-    pub(crate) _library_sockets: Option<vtl::Server>,
+    pub(crate) hardware: Hardware,
     pub(crate) _lock: std::fs::File,
 }
 
@@ -84,7 +82,7 @@ impl Node {
     /// # Errors
     /// Its directory cannot be used.
     pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
-        crate::archive::open_library(config)
+        crate::archive::open_virtual(config)
     }
 
     /// The configuration in force.
@@ -93,8 +91,14 @@ impl Node {
     }
 
     /// The virtual library, for tests and benchmarks that look at its mechanics or inject faults.
+    ///
+    /// # Panics
+    /// If the node uses an attached library.
     pub fn virtual_library(&self) -> &Arc<vtl::Library> {
-        &self.library
+        match &self.hardware {
+            Hardware::Virtual { library, .. } => library,
+            Hardware::Attached(library) => panic!("the node uses the attached library {}", library.name),
+        }
     }
 
     /// Gives the node a way to mount itself.

@@ -1,6 +1,6 @@
 //! Starting: locks, formats, recovery after a crash, services.
 
-use crate::archive::{Archive, Event, WriteQueue};
+use crate::archive::{Archive, Event, Hardware, WriteQueue};
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Ready, Space, StagingTable};
 use crate::governor::Governor;
@@ -51,9 +51,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         // Objects of a catalogue that was lost: new ones must not be mistaken for them.
         catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
     }
-    let library = library.map_or_else(|| patiently(|| crate::archive::open_library(&config)), Ok)?;
-    let sockets = config.library.sockets.as_deref().map(|dir| vtl::serve(library.clone(), dir)).transpose();
-    let sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
+    let hardware = patiently(|| Hardware::of(&config, library.clone()))?;
     let (archive, archive_events) = Archive::new();
     let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
     let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
@@ -77,8 +75,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         stopping: Default::default(),
         stop_asked: Default::default(),
         threads: Default::default(),
-        library,
-        _library_sockets: sockets,
+        hardware,
         _lock: lock,
     });
     recover(&node)?;

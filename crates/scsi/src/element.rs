@@ -125,17 +125,26 @@ pub fn decode(raw: &[u8]) -> Result<Vec<Element>, DecodeError> {
 }
 
 /// Some changers (tgt 1.0) leave out the page header when they count how much they send: then the last eight bytes of the
-/// last descriptor are missing. Gives them back as zeros if they are reserved bytes behind the barcode; call it only with
-/// a reply that is shorter than the room for it.
+/// last descriptor are missing. Gives them back as zeros if they lie behind the barcode, and takes out a device identifier
+/// that reaches into them, so that nothing is read that was not sent. Call it only with a reply that is shorter than the
+/// room for it.
 pub fn complete(raw: &mut Vec<u8>) {
+    const MISSING: usize = 8;
     let f = Fields::new("READ ELEMENT STATUS data", raw);
-    let head = || Some((f.u8(9).ok()?, f.u16(10).ok()?, f.uint(13, 3).ok()? as usize));
+    let head = || Some((f.u8(9).ok()?, usize::from(f.u16(10).ok()?), f.uint(13, 3).ok()? as usize));
     let Some((flags, width, length)) = head() else { return };
-    let needed = 12 + if flags & 0x80 != 0 { 32 } else { 0 } + if flags & 0x40 != 0 { 36 } else { 0 } + 8;
-    let whole = 16 + length;
-    if raw.len() + 8 == whole && usize::from(width) >= needed {
-        raw.resize(whole, 0);
-        raw[5..8].copy_from_slice(&((whole - 8) as u32).to_be_bytes()[1..]);
+    let tags = usize::from(flags & 0x80 != 0) + usize::from(flags & 0x40 != 0);
+    // Offset of the identifier, and how much of the descriptor was sent. A tag ends in four bytes without text.
+    let (identifier, sent) = (12 + 36 * tags, width.saturating_sub(MISSING));
+    let text_sent = sent + if tags > 0 { 4 } else { 0 } >= identifier;
+    if raw.len() + MISSING != 16 + length || length < width || width < identifier + 4 || !text_sent {
+        return;
+    }
+    raw.resize(16 + length, 0);
+    raw[5..8].copy_from_slice(&((8 + length) as u32).to_be_bytes()[1..]);
+    let last = 16 + length - width;
+    if identifier + 4 + usize::from(raw[last + identifier + 3]) > sent {
+        raw[last + identifier..].fill(0);
     }
 }
 

@@ -86,4 +86,15 @@ fn a_changer_that_counts_eight_bytes_too_few_is_completed() {
         element::complete(&mut other);
         assert_eq!(other.len(), raw.len() - more, "{more} bytes are missing");
     }
+
+    // An identifier that reaches into what was not sent is no identifier.
+    let mut drive = vec![0, 1, 0, 1, 0, 0, 0, 90, 4, 0x80, 0, 82, 0, 0, 0, 82];
+    drive.extend([0, 1, 0x09, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    drive.extend(format!("{:32}", "VT0001L8").bytes().chain([0; 4]));
+    drive.extend([2, 1, 0, 30].into_iter().chain(format!("{:20}", "IBM").bytes()).chain(*b"SERIAL0001"));
+    assert_eq!(element::decode(&drive).unwrap()[0].device.as_deref(), Some("IBM                 SERIAL0001"));
+    drive.truncate(drive.len() - 8);
+    element::complete(&mut drive);
+    let cut = &element::decode(&drive).unwrap()[0];
+    assert_eq!((cut.barcode.as_deref(), cut.device.as_deref()), (Some("VT0001L8"), None));
 }

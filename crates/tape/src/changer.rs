@@ -49,6 +49,18 @@ impl Changer {
         Ok(changer)
     }
 
+    /// Goes on only if the library's serial number is the given one (None: any).
+    ///
+    /// # Errors
+    /// It has another one, or does not answer.
+    pub fn insist(mut self, serial: Option<&str>) -> Result<Self> {
+        if let Some(wanted) = serial {
+            let has = self.attempt("asking the library for its serial number", |smc| smc.unit_serial())?;
+            crate::discover::insist(self.smc.name(), &has, wanted)?;
+        }
+        Ok(self)
+    }
+
     /// Vendor, product and revision.
     pub fn product(&self) -> &str {
         &self.product
@@ -76,6 +88,15 @@ impl Changer {
     pub fn drives(&mut self) -> Result<Vec<(u16, String)>> {
         let drives = self.elements()?.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
         Ok(drives.filter_map(|e| Some((e.address, e.device?))).collect())
+    }
+
+    /// Addresses of all drive elements, with or without an identifiable drive.
+    ///
+    /// # Errors
+    /// As [`Changer::inventory`].
+    pub fn drive_elements(&mut self) -> Result<Vec<u16>> {
+        let drives = self.elements()?.into_iter().filter(|e| e.kind == ElementType::DataTransfer);
+        Ok(drives.map(|e| e.address).collect())
     }
 
     fn elements(&mut self) -> Result<Vec<Element>> {

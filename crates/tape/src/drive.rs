@@ -49,6 +49,15 @@ impl Drive {
         Ok(Self { head, sleeper, product, serial })
     }
 
+    /// Goes on only if the drive's serial number is the given one (None: any).
+    ///
+    /// # Errors
+    /// It has another one.
+    pub fn insist(self, serial: Option<&str>) -> Result<Self> {
+        serial.map_or(Ok(()), |wanted| crate::discover::insist(self.name(), &self.serial, wanted))?;
+        Ok(self)
+    }
+
     /// Name of the device.
     pub fn name(&self) -> &str {
         self.head.name()

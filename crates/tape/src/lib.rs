@@ -13,6 +13,7 @@ mod append;
 mod changer;
 mod classify;
 mod coherency;
+pub mod discover;
 mod drive;
 mod error;
 mod head;

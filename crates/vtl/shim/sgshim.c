@@ -31,7 +31,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MAX_FD 1024
+#define MAX_FD 65536
 #define SENSE_BYTES 96
 #define SG_MAJOR 21
 #define CHECK_CONDITION_STATUS 2

@@ -22,7 +22,7 @@ impl Buffers {
     pub fn of_drive(config: &Config, record: usize) -> Self {
         let record = record.max(1);
         let size = record * SMALLEST.div_ceil(record);
-        let share = config.tape.buffers.0 / u64::from(config.library.drives.max(1));
+        let share = config.tape.buffers.0 / config.drives().max(1) as u64;
         Self::new(usize::try_from(share).unwrap_or(usize::MAX) / size, size)
     }
 

@@ -1,8 +1,9 @@
 //! The library at start: which cartridges are where, which drives answer.
 
+use super::hardware::Site;
 use super::revive::Comeback;
 use super::state::DriveSlot;
-use super::worker::{OpenDrive, Order, Progress, Worker};
+use super::worker::{Order, Progress, Worker};
 use crate::Node;
 use crate::config::Config;
 use crate::error::{failure, refused};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use sched::{Busy, DriveState, Work};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tape::{Changer, Drive, TapeError};
+use tape::{Drive, TapeError};
 use types::*;
 use wire::Failure;
 
@@ -22,7 +23,7 @@ pub type Workers = BTreeMap<DriveNo, Sender<Order>>;
 ///
 /// # Errors
 /// Its directory cannot be used.
-pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
+pub fn open_virtual(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
     let l = &config.library;
     let mut mechanics = match l.mechanics.as_str() {
         "lto9" => vtl::Mechanics::LTO9.scaled(1.0 / l.speed),
@@ -46,32 +47,30 @@ pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
     })
 }
 
-fn tape_failure(e: &TapeError) -> Failure {
+/// As a caller of the node is told.
+pub fn tape_failure(e: &TapeError) -> Failure {
     failure(e.class(), e.to_string())
 }
 
-fn sleeper() -> tape::Sleeper {
+/// Waits in earnest.
+pub fn sleeper() -> tape::Sleeper {
     Box::new(std::thread::sleep)
 }
 
 /// Takes the inventory, opens the drives and starts a thread for each.
 pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
-    let mut changer =
-        Changer::open(Box::new(node.library.changer()), sleeper()).map_err(|e| tape_failure(&e))?;
+    let mut changer = node.hardware.changer()?;
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
+    let sites = node.hardware.drives(&mut changer, &elements)?;
     let robot = Arc::new(Mutex::new(changer));
     let mut workers = Workers::new();
-    let drives: Vec<ElementView> =
-        elements.iter().filter(|e| e.kind == ElementKind::Drive).cloned().collect();
-    for (n, element) in drives.iter().enumerate() {
-        let no = DriveNo(n as u16);
-        let devices = node.library.clone();
-        let open: OpenDrive = Box::new(move || Drive::open(Box::new(devices.drive(no.0)), sleeper()));
+    for (n, Site { element, open }) in (0..).zip(sites) {
+        let no = DriveNo(n);
         let progress = Arc::new(Progress::default());
         let drive = open();
-        let mut slot = slot(no, element, &drive, progress.clone());
+        let mut slot = slot(no, &element, &drive, progress.clone());
         let drive = match drive {
             Ok(drive) => Some(drive),
             Err(e) => {
@@ -90,6 +89,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
         workers.insert(no, orders);
     }
     let mut state = node.archive.state.lock();
+    state.library_name = node.hardware.name().to_owned();
     state.library_product = product;
     state.set_elements(elements);
     Ok(workers)
@@ -136,13 +136,44 @@ fn slot(
     }
 }
 
+/// True for a cleaning cartridge: by the convention of all libraries its barcode begins so. It is no volume.
+fn is_cleaning(barcode: &Barcode) -> bool {
+    barcode.as_str().starts_with("CLN")
+}
+
 /// Cartridges that the catalogue has never seen are entered as unknown.
 pub fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
-    for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()) {
+    for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()).filter(|b| !is_cleaning(b)) {
         let fail = |e| refused(&format!("volume {barcode}"), &e);
         if node.catalog.volume(barcode).map_err(fail)?.is_none() {
             node.catalog.put_volume(&Volume::new(barcode.clone(), crate::now())).map_err(fail)?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::testing::Rig;
+
+    #[test]
+    fn cleaning_cartridges_are_no_volumes() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let element = |address, barcode: &str| ElementView {
+            kind: ElementKind::Slot,
+            address,
+            full: true,
+            barcode: Some(Barcode(barcode.into())),
+            source: None,
+            exception: None,
+        };
+        enter_volumes(node, &[element(1, "CLN001L9"), element(2, "TC0001L9")]).unwrap();
+        assert_eq!(node.catalog.volume(&Barcode("CLN001L9".into())).unwrap(), None);
+        assert_eq!(
+            node.catalog.volume(&Barcode("TC0001L9".into())).unwrap().unwrap().state,
+            VolumeState::Unknown
+        );
+    }
 }

@@ -9,6 +9,7 @@ mod commit;
 mod events;
 mod feed;
 mod hand;
+mod hardware;
 mod index;
 mod label;
 mod library;
@@ -40,8 +41,9 @@ use types::*;
 use wire::Failure;
 
 pub use bytes::FileHash;
+pub use hardware::Hardware;
 pub use index::write_index;
-pub use library::open_library;
+pub use library::open_virtual;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use state::{Adopted, CheckAsk, Checked};
 pub use view::Moving;

@@ -152,6 +152,8 @@ pub struct State {
     pub drives: BTreeMap<DriveNo, DriveSlot>,
     /// Vendor, product and revision of the library.
     pub library_product: String,
+    /// Name for people.
+    pub library_name: String,
     /// Elements at the last inventory, kept up to date by moves.
     pub elements: Vec<ElementView>,
     /// Volumes as the scheduler sees them, until the catalogue or the library has others.

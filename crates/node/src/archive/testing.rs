@@ -24,7 +24,8 @@ impl Rig {
         config.library.cartridges = 0;
         config.tape.buffers = Size(0);
         let node = Node::start(config).unwrap();
-        let robot = Changer::open(Box::new(node.library.changer()), Box::new(std::thread::sleep)).unwrap();
+        let robot =
+            Changer::open(Box::new(node.virtual_library().changer()), Box::new(std::thread::sleep)).unwrap();
         let robot = Arc::new(Mutex::new(robot));
         Self { worker: Worker::new(node, DriveNo(0), 0, robot, Arc::new(Progress::default())), _dir: dir }
     }

@@ -38,7 +38,7 @@ impl Archive {
         ArchiveView {
             drives: state.drives.values().map(drive_view).collect(),
             library: LibraryView {
-                name: "virtual".into(),
+                name: state.library_name.clone(),
                 product: state.library_product.clone(),
                 elements: state.elements.clone(),
             },

@@ -469,9 +469,9 @@ mod tests {
         let config = crate::Config { state_dir: dir.path().to_owned(), ..crate::Config::default() };
         let node = Node::start(config).unwrap();
         let sleeper = || -> tape::Sleeper { Box::new(std::thread::sleep) };
-        let robot = Changer::open(Box::new(node.library.changer()), sleeper()).unwrap();
+        let robot = Changer::open(Box::new(node.virtual_library().changer()), sleeper()).unwrap();
         let due = Arc::new(AtomicBool::new(false));
-        let library = node.library.clone();
+        let library = node.virtual_library().clone();
         let switch = due.clone();
         let open: OpenDrive = Box::new(move || {
             let sleeper: tape::Sleeper = Box::new(std::thread::sleep);

@@ -1,6 +1,8 @@
 //! A tape library that is somebody else's: Debian's tgt, a SCSI target in user space that has changers and (simple)
 //! drives, reached over iSCSI on the loopback interface.
 
+#![allow(dead_code)] // each test uses a part
+
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

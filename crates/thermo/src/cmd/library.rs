@@ -20,11 +20,21 @@ enum Command {
     /// Show slots, drives and the cartridges in them
     #[command(after_help = "Example:\n  thermo library show")]
     Show,
+    /// Find tape libraries and their drives, and write them into the configuration
+    ///
+    /// Looks at the SCSI devices of this machine and at the addresses given, asks each who it is, and each robot which drives
+    /// it has. Nothing is moved, loaded or written but the configuration file.
+    #[command(
+        after_help = "Example:\n  thermo library discover\n  thermo library discover iscsi://10.0.0.7 --write\n  thermo library discover --only unix:/run/vtl"
+    )]
+    Discover(super::discover::Args),
 }
 
 /// Runs `thermo library`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let Command::Show = args.command;
+    if let Command::Discover(args) = &args.command {
+        return super::discover::run(context, args);
+    }
     let library: LibraryView = context.connect()?.ask(&Call::Library)?;
     if context.global.json {
         context.out.json(&library)?;

@@ -8,6 +8,7 @@ pub mod class;
 pub mod completions;
 pub mod copy;
 pub mod demo;
+pub mod discover;
 pub mod down;
 pub mod drive;
 pub mod library;
