@@ -47,6 +47,43 @@ fn fill(small: &Small, name: &Path) {
     rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, small.free() - 4096).unwrap();
 }
 
+/// While the catalogue takes no changes no tape is written in vain; once it does, everything is.
+#[test]
+fn nothing_is_written_to_tape_that_cannot_be_recorded() {
+    let Some(small) = Small::mount() else { return };
+    let state = small.0.path().join("state");
+    let bed = Bed::with(|c| {
+        (c.library.path, c.disk.path) = (Some(c.state_dir.join("library")), Some(c.state_dir.join("disk")));
+        c.state_dir = state;
+    });
+    bed.write("first", b"labels both volumes");
+    bed.migrate_and_purge();
+    bed.until_dismounted();
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    bed.write("f", &pattern(3 << 20, 1));
+    let request = bed.begin(Call::Migrate(bed.one("/f"))).request.id;
+    bed.node.sync_names().unwrap();
+    let filler = small.0.path().join("filler");
+    fill(&small, &filler);
+    let full = (0..1_000_000)
+        .map(|n| bed.node.mkdir(&cx(), Ino::ROOT, format!("{n:0200}").as_bytes(), 0o755))
+        .find_map(Result::err);
+    assert_eq!(full, Some(FsError::NoSpace));
+    let warned = |b: &Bed| {
+        b.status().warnings.iter().any(|w| w.contains("recording copies") && w.contains("has no space"))
+    };
+    bed.node.virtual_library().clear_faults();
+    bed.until("it is said", warned);
+    let errors = |b: &Bed| b.drives().iter().map(|d| d.errors).sum::<u64>();
+    let so_far = errors(&bed);
+    bed.until("it is tried again", |b| errors(b) > so_far);
+    let written: u64 = bed.drives().iter().map(|d| d.bytes).sum(); // by the last job of each
+    assert_eq!(written, 0, "tape was written in vain");
+    std::fs::remove_file(filler).unwrap();
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    bed.node.stop(true);
+}
+
 /// Somebody else takes all the space: files leave the disk by themselves, and work goes on.
 #[test]
 fn a_node_recovers_by_purge_when_its_file_system_is_full() {

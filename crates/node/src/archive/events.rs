@@ -11,7 +11,7 @@ use sched::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tape::{Blame, Fault, TapeError};
 use types::*;
 
@@ -20,6 +20,10 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Resets in a row, without a job done well in between, after which a drive counts as failed.
 const RESETS_EXCUSED: u32 = 3;
+
+/// Pause before anything is written again after the catalogue or the disk tier has failed: the fault is not the volume's, and
+/// a drive would write the same stretch of tape over and over.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
 
 /// When a volume was last read is kept as exactly as this: each note is a write to stable storage.
 const READ_NOTED: Duration = Duration::from_secs(60);
@@ -134,6 +138,9 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.get(&pool).copied().unwrap_or(0);
         writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
+    }
+    if state.write_again.is_some_and(|at| at > Instant::now()) {
+        writes.clear();
     }
     let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
     let limits = Limits {
@@ -292,6 +299,9 @@ fn finished(node: &Arc<Node>, ended: Ended) {
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
+        }
+        if work == Some(Work::Migrate) && result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
+            state.write_again = Some(Instant::now() + WRITE_AGAIN);
         }
         if moving && result.is_ok() {
             state.avoid.remove(&volume);

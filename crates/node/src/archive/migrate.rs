@@ -67,6 +67,8 @@ pub fn migrate(
     pool: &PoolName,
 ) -> Result<u64, TapeError> {
     let volume = volume(worker, barcode)?;
+    // While the catalogue takes no changes tape would be written in vain.
+    worker.node.catalog.sync().map_err(|e| ours(barcode, "recording copies", e))?;
     let config = &worker.node.config;
     let hand = InHand::new(&worker.node.writes, pool);
     let buffers = Buffers::of_drive(config, volume.block_size as usize);

@@ -174,6 +174,8 @@ pub struct State {
     pub maintenance: Vec<Maintenance>,
     /// What they are about.
     pub errands: HashMap<u64, Errand>,
+    /// The catalogue or the disk tier failed while a volume was written: nothing is written before then.
+    pub write_again: Option<Instant>,
     /// Volumes of a pool's backlog wait since then.
     pub waiting_since: BTreeMap<PoolName, Time>,
     /// Volumes that gave an error lately: copies elsewhere are preferred.
