@@ -143,6 +143,7 @@ fn variants_keep_their_numbers() {
         S::Suspect,
         S::Foreign,
         S::Broken,
+        S::Unverified,
     ];
     for (number, state) in states.into_iter().enumerate() {
         let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1 };

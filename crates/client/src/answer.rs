@@ -40,6 +40,7 @@ answers! {
     Classes(x) => Vec<Class> = x;
     Pools(x) => Vec<PoolView> = x;
     Check(x) => CheckReport = x;
+    Backup(x) => BackupView = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

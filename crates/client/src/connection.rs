@@ -177,6 +177,7 @@ fn name(call: &Call) -> &'static str {
         Call::Cancel(_) => "cancelling a request",
         Call::Label { .. } => "asking for labels",
         Call::Check { .. } => "checking",
+        Call::Backup { .. } => "asking for a backup of the catalogue",
         Call::Rebuild => "asking for a rebuild of the catalogue",
         Call::File(FileCall::Read { .. }) => "reading a file",
         Call::File(FileCall::Write { .. }) => "writing a file",

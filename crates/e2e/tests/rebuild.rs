@@ -182,3 +182,95 @@ fn a_missing_cartridge_is_missed_by_name_and_can_come_later() {
     assert!(report.contains("0 with fewer copies"), "{report}");
     bed.check();
 }
+
+#[test]
+fn a_backup_is_restored_and_brought_up_to_date_from_tapes_and_disk() {
+    let bed = bed();
+    bed.up();
+    let put = |name: &str, seed: usize| {
+        make_files(&bed.path(name), 20 + seed, 3_000 + seed);
+        let to = format!("tc:/{name}");
+        bed.ok(["put".as_ref(), "-T".as_ref(), bed.path(name).as_os_str(), to.as_ref()]);
+    };
+    put("before", 1);
+    bed.ok(["migrate", "--wait", "-r", "tc:/before"]);
+    put("disk only", 2);
+    let dir = bed.path("backups");
+    let made = bed.json(["catalog".as_ref(), "backup".as_ref(), dir.as_os_str()]);
+    let backup = PathBuf::from(made["path"].as_str().unwrap());
+    // The world goes on: new files, on tape and off the disk; one changed on disk; one purged.
+    put("after", 3);
+    bed.ok(["migrate", "--wait", "-r", "tc:/after"]);
+    bed.ok(["purge", "--wait", "-r", "tc:/after", "tc:/before/dir 0/file 3"]);
+    let (changed, copy) = (bed.path("disk only/dir 0/file 5"), "tc:/disk only/dir 0/file 5");
+    fs::write(&changed, "changed after the backup").unwrap();
+    bed.ok(["put".as_ref(), "-T".as_ref(), "--overwrite".as_ref(), changed.as_os_str(), copy.as_ref()]);
+    let (code, error) = bed.fails(["catalog".as_ref(), "restore".as_ref(), backup.as_os_str()]);
+    assert_eq!(code, 6, "{error}");
+    bed.ok(["down"]);
+
+    // A damaged backup changes nothing.
+    let data = backup.join("data.mdb");
+    let good = fs::read(&data).unwrap();
+    let mut bad = good.clone();
+    // A page in the middle: a single byte might lie where nothing is.
+    let page = bad.len() / 2 / 4096 * 4096;
+    bad[page..page + 4096].iter_mut().for_each(|b| *b ^= 0xFF);
+    fs::write(&data, bad).unwrap();
+    let catalogue = || digests(&bed.state().join("catalog"));
+    let untouched = catalogue();
+    let (_, error) = bed.fails(["catalog".as_ref(), "restore".as_ref(), backup.as_os_str()]);
+    assert!(error.contains("damaged"), "{error}");
+    assert_eq!(catalogue(), untouched);
+    fs::write(&data, good).unwrap();
+
+    let said = bed.ok(["catalog".as_ref(), "restore".as_ref(), backup.as_os_str()]);
+    assert!(
+        said.contains("1 files are not on disk") && said.contains("the catalogue that was there"),
+        "{said}"
+    );
+    bed.up();
+    let states = |bed: &Bed| -> Vec<String> {
+        let volumes = bed.json(["volume", "ls"]);
+        volumes
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| v["volume"]["state"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(states(&bed).iter().filter(|s| *s == "unverified").count(), 2);
+    let report = rebuild(&bed);
+    assert!(!states(&bed).contains(&"unverified".to_owned()), "{report}");
+    for name in ["before", "disk only", "after"] {
+        let out = bed.path("out").join(name);
+        fs::create_dir_all(out.parent().unwrap()).unwrap();
+        bed.ok(["get".as_ref(), "-T".as_ref(), format!("tc:/{name}").as_ref(), out.as_os_str()]);
+        same(&digests(&bed.path(name)), &digests(&out));
+    }
+    bed.ok(["migrate", "--wait", "-r", "tc:/"]);
+    bed.check();
+}
+
+#[test]
+fn backups_are_made_by_themselves_and_old_ones_go() {
+    let bed = bed();
+    let dir = bed.path("backups");
+    let settings = format!("[catalog]\nbackup_dir = {dir:?}\nbackup_every_s = 1\nbackup_keep = 2\n");
+    let config = bed.state().join("config.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap() + &settings).unwrap();
+    bed.up();
+    let names = || -> BTreeSet<String> {
+        let entries = fs::read_dir(&dir).into_iter().flatten().map(|e| e.unwrap().file_name());
+        entries.map(|name| name.into_string().unwrap()).filter(|name| !name.ends_with(".partial")).collect()
+    };
+    bed.wait("two backups", || names().len() == 2);
+    let oldest = names().pop_first().unwrap();
+    bed.wait("the oldest to go", || !names().contains(&oldest));
+    bed.ok(["down"]);
+    assert!(names().len() <= 2, "{:?}", names());
+    let newest = dir.join(names().pop_last().unwrap());
+    bed.ok(["catalog".as_ref(), "restore".as_ref(), newest.as_os_str()]);
+    bed.up();
+    bed.check();
+}

@@ -19,6 +19,8 @@ pub struct Config {
     pub libraries: Vec<AttachedLibrary>,
     /// How volumes are written.
     pub tape: TapeConfig,
+    /// Backups of the catalogue.
+    pub catalog: CatalogConfig,
     /// Pools made at first start.
     pub pools: Vec<PoolConfig>,
     /// Classes of service made at first start.
@@ -69,6 +71,24 @@ pub struct LibraryConfig {
     pub drive_rate: Size,
     /// Serve drives and changer on unix sockets in this directory, for third-party tools.
     pub sockets: Option<PathBuf>,
+}
+
+/// Backups of the catalogue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CatalogConfig {
+    /// Directory of the backups, on another disk than the state directory; none: no backups are made by themselves.
+    pub backup_dir: Option<PathBuf>,
+    /// Time between two backups (seconds).
+    pub backup_every_s: u32,
+    /// Backups that are kept there; older ones are removed.
+    pub backup_keep: u32,
+}
+
+impl Default for CatalogConfig {
+    fn default() -> Self {
+        Self { backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7 }
+    }
 }
 
 /// How volumes are written.
@@ -209,6 +229,7 @@ impl Default for Config {
             library: LibraryConfig::default(),
             libraries: Vec::new(),
             tape: TapeConfig::default(),
+            catalog: CatalogConfig::default(),
             pools: ["primary", "second"].map(|n| PoolConfig { name: n.into(), max_volumes: 0 }).to_vec(),
             classes: vec![ClassConfig {
                 name: "default".into(),

@@ -14,12 +14,14 @@ mod error;
 mod files;
 mod governor;
 mod node;
+mod restore;
 mod server;
 mod startup;
 
 pub use admin::Session;
 pub use config::{Config, ConfigError, Size};
 pub use node::{Mounter, Node};
+pub use restore::{Restored, restore_catalog};
 pub use server::{Server, serve};
 
 /// The wall clock, read only in this room and above.

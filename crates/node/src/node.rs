@@ -117,6 +117,18 @@ impl Node {
         }
     }
 
+    /// Waits this long, or until the node is to stop: then true.
+    pub(crate) fn stops_within(&self, time: std::time::Duration) -> bool {
+        let mut stopping = self.stopping.lock();
+        let end = Instant::now() + time;
+        while stopping.is_none() {
+            if self.stop_asked.wait_until(&mut stopping, end).timed_out() {
+                break;
+            }
+        }
+        stopping.is_some()
+    }
+
     /// Asks the node to stop; [`Node::wait_for_stop`] returns.
     pub fn request_stop(&self, graceful: bool) {
         *self.stopping.lock() = Some(graceful);
@@ -126,6 +138,7 @@ impl Node {
     /// Stops every service: running batches end (`graceful`: at their end, with indexes written) and everything
     /// acknowledged is durable when this returns. Gateways must be gone before.
     pub fn stop(&self, graceful: bool) {
+        self.request_stop(graceful);
         self.governor.stop();
         self.objects.stop();
         self.archive.halt();

@@ -31,12 +31,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let state = config.state_dir.clone();
     let (lock, fresh) = patiently(|| prepare(&state))?;
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
-    let engine = patiently(|| {
-        LmdbEngine::open(&state.join("catalog"), LmdbOptions::default()).map_err(|e| {
-            let busy = matches!(e, kv::KvError::Locked { .. });
-            failure(if busy { ErrorClass::Busy } else { ErrorClass::Corrupt }, e.to_string())
-        })
-    })?;
+    let engine = patiently(|| open_engine(&state.join("catalog")))?;
     let now = crate::now();
     let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
     if fresh {
@@ -87,10 +82,20 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let governed = node.clone();
     let thread = spawn(Some(&node), "governor", move || governed.govern())?;
     debug_assert!(thread.is_none());
+    let backed_up = node.clone();
+    spawn(Some(&node), "backup", move || backed_up.keep_backups())?;
     let stocked = node.clone();
     spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
     resume(&node)?;
     Ok(node)
+}
+
+/// Opens or makes the engine of the catalogue.
+pub(crate) fn open_engine(dir: &Path) -> Result<LmdbEngine, Failure> {
+    LmdbEngine::open(dir, LmdbOptions::default()).map_err(|e| {
+        let busy = matches!(e, kv::KvError::Locked { .. });
+        failure(if busy { ErrorClass::Busy } else { ErrorClass::Corrupt }, e.to_string())
+    })
 }
 
 /// Every open resident file holds a descriptor: take as many as the system allows.
@@ -122,7 +127,7 @@ pub(crate) fn spawn(
     }
 }
 
-fn io(path: &Path, e: &std::io::Error) -> Failure {
+pub(crate) fn io(path: &Path, e: &std::io::Error) -> Failure {
     failure(
         ErrorClass::Denied,
         format!("state directory {}: {e}; check its owner, mode and free space", path.display()),
@@ -143,7 +148,7 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failu
 }
 
 /// Makes the state directory and takes it for this process; true if it is new.
-fn prepare(state: &Path) -> Result<(File, bool), Failure> {
+pub(crate) fn prepare(state: &Path) -> Result<(File, bool), Failure> {
     let fail = |e: std::io::Error| io(state, &e);
     fs::create_dir_all(state).map_err(fail)?;
     let lock =
@@ -171,7 +176,7 @@ fn prepare(state: &Path) -> Result<(File, bool), Failure> {
 }
 
 /// Written last when a state directory is made: without it the first settings are entered again.
-fn write_marker(state: &Path) -> std::io::Result<()> {
+pub(crate) fn write_marker(state: &Path) -> std::io::Result<()> {
     let mut file = File::create(state.join("format.new"))?;
     writeln!(file, "thermocline-state {STATE_FORMAT}")?;
     file.sync_all()?;

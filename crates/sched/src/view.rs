@@ -212,6 +212,7 @@ impl Tape {
     /// Whether files may be read from it (a suspect volume too, for want of a better one).
     pub fn readable(&self) -> bool {
         use VolumeState as S;
-        self.place == Place::Library && matches!(self.state, S::Filling | S::Full | S::ReadOnly | S::Suspect)
+        self.place == Place::Library
+            && matches!(self.state, S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Unverified)
     }
 }

@@ -5,6 +5,7 @@ use crate::out::{Out, Table};
 use crate::paths;
 use anyhow::Result;
 use client::Connection;
+use node::Config;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,6 +75,24 @@ impl Context {
     pub fn connect_patiently(&self) -> Result<Connection> {
         self.connect()?;
         Ok(Connection::open_patient(&self.global.socket(), Duration::from_secs(60))?)
+    }
+
+    /// The configuration of the node on this machine: the file named, else its own, else built in.
+    pub fn config(&self, named: Option<&Path>) -> Result<Config> {
+        let state_dir = self.global.state_dir();
+        let own = state_dir.join("config.toml");
+        let load = |path: &Path| Config::load(path).map_err(|e| crate::exit::usage(e.to_string()));
+        let mut config = match named {
+            Some(path) => load(path)?,
+            None if own.exists() => load(&own)?,
+            None => Config::default(),
+        };
+        // Only a file that was named may say where the state is, and the command line has the last word.
+        if named.is_none() || self.global.state_dir.is_some() {
+            config.state_dir = state_dir;
+        }
+        config.state_dir = std::path::absolute(&config.state_dir)?;
+        Ok(config)
     }
 
     /// Prints what the node answered: as JSON if that was asked for, else as a table.

@@ -25,6 +25,17 @@ impl std::str::FromStr for NonBlock {
     }
 }
 
+/// A backup of the catalogue that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupView {
+    /// Its directory on the node's host.
+    pub path: String,
+    /// Length (bytes).
+    pub bytes: u64,
+    /// How long it took (milliseconds).
+    pub took_ms: u64,
+}
+
 /// State of a drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -126,6 +126,9 @@ pub enum VolumeState {
     Foreign,
     /// Cannot be read.
     Broken,
+    /// The catalogue comes from a backup and may not know all that is on it: read, not written, until
+    /// `thermo catalog rebuild` has looked at it.
+    Unverified,
 }
 
 /// A cartridge volume as the catalogue knows it.

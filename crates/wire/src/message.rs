@@ -185,6 +185,11 @@ pub enum Call {
     },
     /// Enter the files of every volume in the library that the catalogue does not know -> `Request`.
     Rebuild,
+    /// Write a backup of the catalogue below a directory of the node's host; None: the configured one -> `Backup`.
+    Backup {
+        /// Absolute path.
+        dir: Option<String>,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -388,4 +393,6 @@ pub enum Reply {
     },
     /// Extended attributes.
     Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Backup of the catalogue.
+    Backup(BackupView),
 }

@@ -2,10 +2,13 @@
 
 use super::Catalog;
 use crate::ops::adopt::ClassIds;
-use crate::ops::{adopt, class, pool, site};
+use crate::ops::{adopt, class, pool, restored, site};
 use crate::{Adoption, ListedFile, Result, classes};
 use format::ltfs::origin::{DirFacts, Rules};
 use types::*;
+
+/// Records changed in one transaction.
+const RESTORE_BATCH: usize = 1_000;
 
 impl Catalog {
     /// Which namespace this is; None for one that was never told.
@@ -34,6 +37,20 @@ impl Catalog {
         self.durable(|tx| site::skip_numbers(tx, now))?;
         *ids = 0..0;
         Ok(())
+    }
+
+    /// This catalogue comes from a backup: objects that belonged to nobody may be a file's by now and stay, volumes that may
+    /// have been written since are not written before somebody looked at them, and numbers begin anew.
+    pub fn mark_restored(&self, now: Time) -> Result<()> {
+        self.skip_numbers(now)?;
+        while self.durable(|tx| restored::keep_unowned(tx, RESTORE_BATCH))? {}
+        self.durable(|tx| restored::distrust(tx, now))
+    }
+
+    /// The content of a file on disk changed after the backup: its version gets a number that no copy on tape can have.
+    /// To be called after [`Catalog::observe`]; refused while copies of the version are recorded.
+    pub fn raise_version(&self, ino: Ino) -> Result<()> {
+        self.relaxed(|tx| restored::raise_version(tx, ino))
     }
 
     /// A volume found in the library is about to be adopted: `fresh` is what is known of it. What the catalogue has of an

@@ -20,6 +20,7 @@ pub mod rename;
 pub mod request;
 pub mod residency;
 pub mod resolve;
+pub mod restored;
 pub mod set_class;
 pub mod setattr;
 pub mod site;

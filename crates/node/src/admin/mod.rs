@@ -8,6 +8,7 @@ mod view;
 
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
+use std::path::PathBuf;
 use std::sync::Arc;
 use types::api::FileApi;
 use types::*;
@@ -80,6 +81,15 @@ impl Node {
             Call::Rebuild => {
                 self.admin_only(cx, "rebuilding the catalogue")?;
                 return Ok(self.request_reply(self.rebuild(cx)?));
+            }
+            Call::Backup { dir } => {
+                self.admin_only(cx, "making a backup of the catalogue")?;
+                let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
+                let dir = dir.ok_or_else(|| {
+                    let message = "name a directory for the backup, or set `catalog.backup_dir`";
+                    failure(ErrorClass::Invalid, message)
+                })?;
+                return Ok(Reply::Backup(self.backup_catalog(&dir)?));
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;

@@ -9,6 +9,7 @@ use format::ltfs::file::from_index;
 use format::ltfs::index::{DirMeta, IndexEvent, IndexFile, IndexHeader};
 use format::ltfs::label::LtfsLabel;
 use format::ltfs::origin::{DirFacts, Origin};
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use tape::{FoundIndex, LabelState, Mounted, TapeError};
@@ -68,21 +69,36 @@ fn take(
         dirs: Vec::new(),
         shared: None,
         batch: Vec::new(),
-        entering: false,
+        found: Standing::Left,
         error: None,
     };
     let found = mounted.read_index(&mut |event| reader.event(event))?;
     reader.flush();
-    let (entering, error) = (reader.entering, reader.error.take());
+    let (found_it, error) = (reader.found, reader.error.take());
     if let Some(e) = error {
         return Err(ours(barcode, "entering its files", e));
     }
-    if entering { settle(worker, mounted, barcode, &found, adopted) } else { Ok(()) }
+    match found_it {
+        Standing::New => settle(worker, mounted, barcode, &found, adopted),
+        Standing::Unverified => verify(worker, mounted, barcode, &found, adopted),
+        Standing::Left => Ok(()),
+    }
 }
 
 fn nothing(adopted: &mut Adopted, what: &str) -> Result<(), TapeError> {
     what.clone_into(&mut adopted.what);
     Ok(())
+}
+
+/// What a volume turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Its index tells of files that the catalogue may not know.
+    New,
+    /// The catalogue comes from a backup and knows this index: was anything written behind it?
+    Unverified,
+    /// Known, or none of ours.
+    Left,
 }
 
 /// Reads an index into the catalogue, a batch at a time.
@@ -97,8 +113,7 @@ struct Reader<'r> {
     /// The same, shared by the files of one directory.
     shared: Option<Arc<[ListedDir]>>,
     batch: Vec<ListedFile>,
-    /// The volume is one of this namespace.
-    entering: bool,
+    found: Standing,
     error: Option<catalog::CatalogError>,
 }
 
@@ -106,7 +121,7 @@ impl Reader<'_> {
     fn event(&mut self, event: IndexEvent<'_>) -> ControlFlow<()> {
         match event {
             IndexEvent::Header(header) => self.header = Some(header.clone()),
-            IndexEvent::EnterDir(root) if !self.entering => return self.root(root),
+            IndexEvent::EnterDir(root) if self.found == Standing::Left => return self.root(root),
             IndexEvent::EnterDir(dir) => {
                 let facts = DirFacts::of(dir);
                 self.dirs.push(ListedDir { name: dir.name.clone(), created: dir.times.creation, facts });
@@ -129,28 +144,32 @@ impl Reader<'_> {
             return ControlFlow::Break(());
         };
         match self.begin(origin) {
-            Ok(entering) => self.entering = entering,
+            Ok(found) => self.found = found,
             Err(e) => self.error = Some(e),
         }
-        if self.entering { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if self.found == Standing::New { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    fn begin(&mut self, origin: Origin) -> catalog::Result<bool> {
+    fn begin(&mut self, origin: Origin) -> catalog::Result<Standing> {
         let catalog = &self.worker.node.catalog;
-        let Some(header) = &self.header else { return Ok(false) };
+        let Some(header) = &self.header else { return Ok(Standing::Left) };
         if catalog.site()?.as_deref() != Some(&origin.site) {
             if !catalog.is_empty()? {
                 let what = format!("a volume of another namespace ({})", origin.site);
                 self.adopted.failed = Some(format!("{what}; it was left alone"));
                 self.adopted.what = what;
-                return Ok(false);
+                return Ok(Standing::Left);
             }
             catalog.set_site(&origin.site)?;
         }
         let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == header.volume_uuid);
-        if known.is_some_and(|v| v.generation >= header.generation) {
-            self.adopted.what = "known to the catalogue".into();
-            return Ok(false);
+        match known.as_ref().map(|v| (v.state, v.generation.cmp(&header.generation))) {
+            None | Some((_, Ordering::Less)) => {}
+            Some((VolumeState::Unverified, Ordering::Equal)) => return Ok(Standing::Unverified),
+            Some(_) => {
+                self.adopted.what = "known to the catalogue".into();
+                return Ok(Standing::Left);
+            }
         }
         catalog.put_rules(&origin.rules, false)?;
         let now = crate::now();
@@ -166,7 +185,7 @@ impl Reader<'_> {
         })?;
         self.adopted.what = format!("index of generation {}", header.generation);
         self.adopted.rules = Some((header.update_time, origin.rules));
-        Ok(true)
+        Ok(Standing::New)
     }
 
     fn file(&mut self, file: &IndexFile) {
@@ -256,4 +275,39 @@ fn settle(
         v.last_written = Some(found.header.update_time);
     });
     recorded.map(drop).map_err(|e| ours(barcode, "recording where it ends", e))
+}
+
+/// The catalogue has all that the newest index lists; it is written again unless more lies behind what is recorded.
+fn verify(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    found: &FoundIndex,
+    adopted: &mut Adopted,
+) -> Result<(), TapeError> {
+    let end = mounted.survey(found)?;
+    let now = crate::now();
+    let mut what = String::new();
+    let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
+        v.since = now;
+        (v.state, v.reason) = match end.end_of_data.cmp(&v.append_block) {
+            Ordering::Equal if v.pool.is_some() => (VolumeState::Filling, String::new()),
+            Ordering::Equal => (VolumeState::Scratch, String::new()),
+            Ordering::Greater => (
+                VolumeState::ReadOnly,
+                format!(
+                    "{} records were written after the backup and are listed nowhere",
+                    end.end_of_data - v.append_block
+                ),
+            ),
+            Ordering::Less => (VolumeState::Suspect, "the medium ends before the data recorded on it".into()),
+        };
+        v.vcr = end.vcr;
+        what = format!(
+            "known to the catalogue; {}",
+            if v.reason.is_empty() { "nothing newer is on it" } else { &v.reason }
+        );
+    });
+    adopted.what = what;
+    recorded.map(drop).map_err(|e| ours(barcode, "recording its state", e))
 }

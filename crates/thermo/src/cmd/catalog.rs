@@ -1,11 +1,13 @@
 //! `thermo catalog`.
 
-use crate::context::Context;
+use crate::context::{Context, absolute_text};
 use crate::exit::Exit;
 use crate::progress::follow;
 use crate::render::request_line;
+use crate::units::size;
 use anyhow::Result;
-use types::RequestView;
+use std::path::PathBuf;
+use types::{BackupView, RequestView};
 use wire::Call;
 
 /// The catalogue itself
@@ -17,7 +19,27 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Enter what is on tape: for when the catalogue was lost
+    /// Write a backup of the catalogue while the node runs
+    #[command(after_help = "Example:\n  thermo catalog backup /backup/thermo\n\n\
+                      Makes a new directory there, named after the time. `catalog.backup_dir` in the configuration makes \
+                      backups by themselves. A directory below a mount of the node goes to tape like any other file.")]
+    Backup {
+        /// Directory of the backups [default: the configured one]
+        dir: Option<PathBuf>,
+    },
+    /// Put a backup in the place of the catalogue; the node must not run
+    #[command(after_help = "Example:\n  thermo catalog restore /backup/thermo/catalog-20261121T085959Z\n\n\
+                      The backup is checked from end to end before anything is changed; the catalogue that was there is kept \
+                      beside it. What is on the disk tier counts where it is newer. Start the node and run `thermo catalog \
+                      rebuild` afterwards: volumes written since the backup are not written again before.")]
+    Restore {
+        /// Backup: a directory that `thermo catalog backup` made
+        backup: PathBuf,
+        /// Configuration file of the node
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Enter what is on tape: for when the catalogue was lost, or comes from a backup
     #[command(after_help = "Example:\n  thermo catalog rebuild --wait\n\n\
                       Every cartridge in the library is mounted and its newest index read. Files, owners, times, digests, \
                       versions, classes and pools come back; volumes that the catalogue knows are left as they are. What was \
@@ -32,8 +54,49 @@ enum Command {
 
 /// Runs `thermo catalog`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
+    match args.command {
+        Command::Backup { dir } => backup(context, dir),
+        Command::Restore { backup, config } => restore(context, &backup, config),
+        Command::Rebuild { wait } => rebuild(context, wait),
+    }
+}
+
+fn backup(context: &mut Context, dir: Option<PathBuf>) -> Result<Exit> {
+    let dir = dir.map(|dir| absolute_text(&dir)).transpose()?;
+    let made: BackupView = context.connect()?.ask(&Call::Backup { dir })?;
+    if context.global.json {
+        context.out.json(&made)?;
+    } else {
+        context.out.line(format!("{}: {} in {} ms", made.path, size(made.bytes), made.took_ms))?;
+    }
+    Ok(Exit::OK)
+}
+
+fn restore(context: &mut Context, backup: &std::path::Path, config: Option<PathBuf>) -> Result<Exit> {
+    let config = context.config(config.as_deref())?;
+    let done = node::restore_catalog(&config, backup)?;
+    context.out.line(format!("restored: {} files and directories", done.inodes))?;
+    if done.changed > 0 {
+        context.out.line(format!(
+            "{} files changed on disk after the backup and are as they are there",
+            done.changed
+        ))?;
+    }
+    if done.missing > 0 {
+        context.out.line(format!(
+            "{} files are not on disk any more: they are read from tape, if they are there",
+            done.missing
+        ))?;
+    }
+    if let Some(kept) = done.replaced {
+        context.out.line(format!("the catalogue that was there is in {}", kept.display()))?;
+    }
+    context.out.line("now `thermo up`, then `thermo catalog rebuild --wait`: no volume is written before")?;
+    Ok(Exit::OK)
+}
+
+fn rebuild(context: &mut Context, wait: bool) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
-    let Command::Rebuild { wait } = args.command;
     let view: RequestView = node.ask(&Call::Rebuild)?;
     if wait {
         return follow(context, &mut node, vec![view]);

@@ -81,18 +81,7 @@ fn report(context: &mut Context, view: &StatusView) -> Result<Exit> {
 /// The configuration, with what the command line says on top.
 fn config(context: &Context, args: &Args) -> Result<Config> {
     let global = &context.global;
-    let state_dir = global.state_dir();
-    let own = state_dir.join("config.toml");
-    let mut config = match &args.config {
-        Some(path) => Config::load(path).map_err(|e| usage(e.to_string()))?,
-        None if own.exists() => Config::load(&own).map_err(|e| usage(e.to_string()))?,
-        None => Config::default(),
-    };
-    // Only a file that was named may say where the state is, and the command line has the last word.
-    if args.config.is_none() || global.state_dir.is_some() {
-        config.state_dir = state_dir;
-    }
-    config.state_dir = std::path::absolute(&config.state_dir)?;
+    let mut config = context.config(args.config.as_deref())?;
     if global.socket.as_ref().is_some_and(|s| *s != config.socket_path()) {
         return Err(usage(format!("the control socket is always {}", config.socket_path().display())));
     }

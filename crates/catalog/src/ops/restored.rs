@@ -1,0 +1,52 @@
+//! What must change in a catalogue that comes from a backup, because the world went on without it.
+
+use super::volume;
+use crate::keys;
+use crate::store::Tx;
+use crate::{CatalogError, Result};
+use std::ops::ControlFlow;
+use types::*;
+
+/// Versions that this inode may have got after the backup: a file is not closed more often than that between two.
+const VERSIONS: u32 = 1 << 16;
+
+/// Forgets up to `limit` objects that belonged to nobody: they may be a file's by now. False when none is left.
+pub fn keep_unowned(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
+    let mut found = Vec::new();
+    tx.w.scan(&[keys::UNOWNED], &keys::end(&[keys::UNOWNED]), &mut |k, _| {
+        found.push(k.to_vec());
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    for key in &found {
+        tx.w.delete(key)?;
+    }
+    Ok(found.len() == limit)
+}
+
+/// Volumes that may have been written since are written no more before somebody has looked at them.
+pub fn distrust(tx: &mut Tx<'_>, now: Time) -> Result<()> {
+    for known in volume::volumes(tx.view())? {
+        if !matches!(known.state, VolumeState::Filling | VolumeState::Scratch) {
+            continue;
+        }
+        volume::update(tx, &known.barcode, &mut |v| {
+            v.state = VolumeState::Unverified;
+            v.reason = "the catalogue comes from a backup: run `thermo catalog rebuild`".into();
+            v.since = now;
+        })?;
+    }
+    Ok(())
+}
+
+/// The content of this file changed after the backup: its version gets a number that no copy on tape can have.
+pub fn raise_version(tx: &mut Tx<'_>, ino: Ino) -> Result<()> {
+    let old = tx.load_file(ino)?;
+    let mut rec = old.clone();
+    let Some(f) = rec.file.as_mut() else { return Ok(()) };
+    if f.known {
+        let why = "copies of its present version are recorded: its content has not changed";
+        return Err(CatalogError::refused(format!("inode {ino}"), why));
+    }
+    f.version = Version(f.version.0.saturating_add(VERSIONS));
+    tx.replace(Some(&old), Some(&rec))
+}

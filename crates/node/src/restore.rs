@@ -1,0 +1,247 @@
+//! Backups of the catalogue, and putting one in the place of a catalogue that was lost.
+
+use crate::error::{failure, refused};
+use crate::startup::{io, open_engine, prepare, write_marker};
+use crate::{Config, Node};
+use catalog::Catalog;
+use disk::DiskTarget;
+use kv::{Durability, Engine};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use types::*;
+use wire::Failure;
+
+/// Every backup is a directory whose name begins so.
+const PREFIX: &str = "catalog-";
+/// What a backup is called while it is written.
+const PARTIAL: &str = ".partial";
+/// Inodes read at a time.
+const PAGE: usize = 1_000;
+/// Findings of a damaged backup that an error tells.
+const MOST_TOLD: usize = 5;
+/// How long after a failed backup the next is tried.
+const RETRY: Duration = Duration::from_secs(600);
+
+impl Node {
+    /// Writes a backup below `dir`, named after the time: one consistent moment, openable as an engine.
+    ///
+    /// # Errors
+    /// The directory cannot be written; nothing of the partial backup counts.
+    pub fn backup_catalog(&self, dir: &Path) -> Result<BackupView, Failure> {
+        let begun = std::time::Instant::now();
+        if !dir.is_absolute() {
+            let message = format!("backup directory {}: give an absolute path", dir.display());
+            return Err(failure(ErrorClass::Invalid, message));
+        }
+        fs::create_dir_all(dir).map_err(|e| in_backup(dir, &e))?;
+        let name = name_of(crate::now());
+        let (path, partial) = (dir.join(&name), dir.join(name + PARTIAL));
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(|e| in_backup(&partial, &e))?;
+        }
+        self.catalog.engine().backup(&partial).map_err(|e| {
+            let message = format!("backup of the catalogue to {}: {e}", dir.display());
+            failure(ErrorClass::NoSpace, message)
+        })?;
+        renameat_with(CWD, &partial, CWD, &path, RenameFlags::NOREPLACE)
+            .map_err(|e| in_backup(&path, &e.into()))?;
+        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| in_backup(dir, &e))?;
+        let bytes = fs::metadata(path.join("data.mdb")).map_or(0, |m| m.len());
+        let took_ms = begun.elapsed().as_millis() as u64;
+        Ok(BackupView { path: path.display().to_string(), bytes, took_ms })
+    }
+
+    /// Makes backups as configured until the node stops.
+    pub(crate) fn keep_backups(&self) {
+        let settings = &self.config.catalog;
+        let Some(dir) = &settings.backup_dir else { return };
+        let every = Duration::from_secs(settings.backup_every_s.max(1).into());
+        let mut wait = until_due(dir, every);
+        while !self.stops_within(wait) {
+            wait = match self.backup_catalog(dir) {
+                Ok(made) => {
+                    tracing::info!("backup of the catalogue: {} ({} ms)", made.path, made.took_ms);
+                    prune(dir, settings.backup_keep.max(1) as usize);
+                    every
+                }
+                Err(e) => {
+                    self.archive.warn(format!("no backup of the catalogue was made: {}", e.message));
+                    every.min(RETRY)
+                }
+            };
+        }
+    }
+}
+
+fn in_backup(path: &Path, e: &std::io::Error) -> Failure {
+    failure(
+        ErrorClass::Denied,
+        format!("backup {}: {e}; check its owner, mode and free space", path.display()),
+    )
+}
+
+/// `catalog-20261121T085959Z`: names sort by time.
+fn name_of(now: Time) -> String {
+    let text = format::ltfs::time::encode(now);
+    let digits = text.iter().take(19).filter(|b| !matches!(b, b'-' | b':')).map(|b| char::from(*b));
+    format!("{PREFIX}{}Z", digits.collect::<String>())
+}
+
+/// Whole backups in a directory, oldest first.
+fn backups(dir: &Path) -> Vec<PathBuf> {
+    let is_ours = |p: &PathBuf| {
+        let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        name.starts_with(PREFIX) && !name.ends_with(PARTIAL)
+    };
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
+    let mut found: Vec<PathBuf> = entries.filter(is_ours).collect();
+    found.sort();
+    found
+}
+
+fn until_due(dir: &Path, every: Duration) -> Duration {
+    let newest = backups(dir).pop().and_then(|path| fs::metadata(path).ok()?.modified().ok());
+    let age = newest.and_then(|made| made.elapsed().ok());
+    age.map_or(Duration::ZERO, |age| every.saturating_sub(age))
+}
+
+fn prune(dir: &Path, keep: usize) {
+    let found = backups(dir);
+    for old in found.iter().take(found.len().saturating_sub(keep)) {
+        if let Err(e) = fs::remove_dir_all(old) {
+            tracing::warn!("old backup {} cannot be removed: {e}", old.display());
+        }
+    }
+}
+
+/// What a restore did.
+#[derive(Clone, Debug, Default)]
+pub struct Restored {
+    /// Inodes in the catalogue now.
+    pub inodes: u64,
+    /// Files on disk whose content changed after the backup: they are as they are on disk.
+    pub changed: u64,
+    /// Files that are on disk according to the backup, but not there.
+    pub missing: u64,
+    /// Where the catalogue is kept that was there before.
+    pub replaced: Option<PathBuf>,
+}
+
+/// Puts a backup in the place of the catalogue of a node that is not running. The backup is copied, checked from end to end
+/// and fitted to the disk tier before it takes the place of the catalogue in one step; that is kept beside it.
+///
+/// # Errors
+/// The node runs; the backup is damaged or is none; the state directory cannot be written. Nothing was changed then.
+pub fn restore_catalog(config: &Config, backup: &Path) -> Result<Restored, Failure> {
+    let state = &config.state_dir;
+    let (_lock, fresh) = prepare(state)?;
+    let (place, fitting) = (state.join("catalog"), state.join("catalog.restoring"));
+    if !backup.join("data.mdb").is_file() {
+        let message = format!("{} is no backup of a catalogue: it has no data.mdb", backup.display());
+        return Err(failure(ErrorClass::NotFound, message));
+    }
+    copy_dir(backup, &fitting)?;
+    let mut restored = fit(config, &fitting, backup)?;
+    let fail = |e: std::io::Error| io(state, &e);
+    if place.exists() {
+        let kept = state.join(format!("catalog.replaced-{}", crate::now().secs));
+        // One step: at every moment there is a whole catalogue in the place.
+        renameat_with(CWD, &fitting, CWD, &place, RenameFlags::EXCHANGE).map_err(|e| fail(e.into()))?;
+        fs::rename(&fitting, &kept).map_err(fail)?;
+        restored.replaced = Some(kept);
+    } else {
+        fs::rename(&fitting, &place).map_err(fail)?;
+    }
+    File::open(state).and_then(|d| d.sync_all()).map_err(fail)?;
+    if fresh {
+        write_marker(state).map_err(fail)?;
+    }
+    Ok(restored)
+}
+
+/// Copies the files of an engine directory, on stable storage.
+fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
+    let copy = || -> std::io::Result<()> {
+        if to.exists() {
+            fs::remove_dir_all(to)?;
+        }
+        fs::create_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), to.join(entry.file_name()))?;
+                File::open(to.join(entry.file_name()))?.sync_all()?;
+            }
+        }
+        File::open(to)?.sync_all()
+    };
+    copy().map_err(|e| in_backup(from, &e))
+}
+
+/// Checks the copy of a backup, and brings it together with the disk tier as it is now.
+fn fit(config: &Config, copy: &Path, backup: &Path) -> Result<Restored, Failure> {
+    let fail = |e| refused("restore", &e);
+    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy)?);
+    let catalog = Catalog::open(engine, crate::now()).map_err(fail)?;
+    let findings = catalog::check::verify(&catalog);
+    if !findings.is_empty() {
+        let told: Vec<&str> = findings.iter().take(MOST_TOLD).map(String::as_str).collect();
+        let message = format!(
+            "backup {} is damaged ({} findings, the first: {}); take another one",
+            backup.display(),
+            findings.len(),
+            told.join("; ")
+        );
+        return Err(failure(ErrorClass::Corrupt, message));
+    }
+    let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
+    catalog.mark_restored(crate::now()).map_err(fail)?;
+    let writing = catalog.writing().map_err(fail)?;
+    let mut restored = Restored::default();
+    let mut after = Ino(0);
+    loop {
+        let page = catalog.for_each_inode(after, PAGE).map_err(fail)?;
+        let Some(last) = page.found.iter().map(|i| i.attr.ino).max() else { break };
+        after = last;
+        for inode in &page.found {
+            restored.inodes += 1;
+            fit_file(&catalog, &disk, inode, writing.contains(&inode.attr.ino), &mut restored)?;
+        }
+    }
+    catalog.sync().map_err(fail)?;
+    Ok(restored)
+}
+
+/// What is on disk counts: it is at least as new as the backup.
+fn fit_file(
+    catalog: &Catalog,
+    disk: &DiskTarget,
+    inode: &Inode,
+    writing: bool,
+    restored: &mut Restored,
+) -> Result<(), Failure> {
+    let fail = |e| refused("restore", &e);
+    let Some((file, object)) = inode.file.as_ref().and_then(|f| Some((f, f.object?))) else { return Ok(()) };
+    let Ok(fd) = disk.open_object(object, true) else {
+        restored.missing += 1;
+        return Ok(());
+    };
+    let mut stamp = disk.stamp(&fd).map_err(|e| failure(e.class(), e.to_string()))?;
+    if !writing && file.stamp.is_some_and(|s| s.same_content(&stamp)) {
+        return Ok(());
+    }
+    if writing {
+        // As after a crash: a fresh change time makes the content count as changed whatever the stamp says.
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::fchmod(&fd, mode).map_err(|e| io(&disk.path(object), &e.into()))?;
+        stamp = disk.stamp(&fd).map_err(|e| failure(e.class(), e.to_string()))?;
+    }
+    let cx = Cx::admin(crate::now());
+    catalog.observe(&cx, inode.attr.ino, object, &stamp, true, Durability::Relaxed).map_err(fail)?;
+    catalog.raise_version(inode.attr.ino).map_err(fail)?;
+    restored.changed += 1;
+    Ok(())
+}
