@@ -1,7 +1,8 @@
 //! Who wants a drive, in the order in which they get one.
 
-use crate::{Backlog, DriveState, MaintenanceKind, SchedView};
+use crate::{Backlog, Drive, DriveState, Maintenance, MaintenanceKind, SchedView, Tape};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use types::{Barcode, PoolName, Time};
 
@@ -26,8 +27,34 @@ impl fmt::Display for Want {
     }
 }
 
+/// A [`Want`] that borrows: a plan looks at tens of thousands and answers for few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Need<'v> {
+    Recall(&'v Barcode),
+    Write(&'v PoolName),
+    Maintain(u64),
+}
+
+impl<'v> Need<'v> {
+    fn of(want: &'v Want) -> Self {
+        match want {
+            Want::Recall(volume) => Self::Recall(volume),
+            Want::Write(pool) => Self::Write(pool),
+            Want::Maintain(id) => Self::Maintain(*id),
+        }
+    }
+
+    pub(crate) fn want(self) -> Want {
+        match self {
+            Self::Recall(volume) => Want::Recall(volume.clone()),
+            Self::Write(pool) => Want::Write(pool.clone()),
+            Self::Maintain(id) => Want::Maintain(id),
+        }
+    }
+}
+
 /// Kinds of demand, most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Level {
     /// The disk is nearly full.
     PressedWrite,
@@ -38,31 +65,40 @@ pub(crate) enum Level {
     ExtraWrite,
 }
 
-/// A want with what decides its turn.
-#[derive(Clone, Debug)]
-pub(crate) struct Demand {
-    pub want: Want,
+/// A need with what decides its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand<'v> {
+    pub need: Need<'v>,
     pub level: Level,
     pub starving: bool,
     pub priority: u8,
     pub since: Time,
+    /// Of a recall: its volume, if it is known.
+    pub tape: Option<&'v Tape>,
+    /// Of a recall: the drive that holds the volume or is about to.
+    pub drive: Option<&'v Drive>,
+    /// Of a recall: a drive works towards it.
+    pub in_hand: bool,
+    /// Of maintenance: the job.
+    pub job: Option<&'v Maintenance>,
 }
 
-impl Demand {
-    fn new(view: &SchedView<'_>, want: Want, level: Level, priority: u8, since: Time) -> Self {
+impl<'v> Demand<'v> {
+    fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
         let starving = level != Level::ExtraWrite && view.now.since(since) >= view.limits.starve_after;
-        Self { want, level, starving, priority, since }
+        let (tape, drive, job) = (None, None, None);
+        Self { need, level, starving, priority, since, tape, drive, in_hand: false, job }
     }
 
     fn key(&self) -> impl Ord + '_ {
         let (level, priority) =
             if self.starving { (None, Reverse(0)) } else { (Some(self.level), Reverse(self.priority)) };
-        (level, priority, self.since, &self.want)
+        (level, priority, self.since, self.need)
     }
 
     /// Whether this demand may take the drive of a mounted volume that has `other` to do; `turn_over`: that volume has
     /// had its time.
-    pub(crate) fn may_displace(&self, other: &Demand, turn_over: bool) -> bool {
+    pub(crate) fn may_displace(&self, other: &Demand<'_>, turn_over: bool) -> bool {
         match (self.starving, other.starving) {
             (true, true) => turn_over && self.since < other.since,
             (true, false) => turn_over || self.level < other.level,
@@ -76,34 +112,44 @@ impl Demand {
 }
 
 /// All demands, first served first.
-pub(crate) fn demands(view: &SchedView<'_>) -> Vec<Demand> {
-    let mut all: Vec<Demand> = view
-        .recalls
-        .iter()
-        .filter_map(|(volume, queue)| {
-            let want = Want::Recall(volume.clone());
-            Some(Demand::new(view, want, Level::Recall, queue.priority(), queue.oldest()?))
-        })
-        .collect();
-    for (pool, backlog) in view.writes {
-        writers(view, pool, backlog, &mut all);
+pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand<'v>> {
+    let mut all = Vec::with_capacity(view.recalls.len());
+    // All are sorted by volume: to walk along them is cheaper than so many lookups.
+    let mut tapes = Walk::new(view.volumes.iter());
+    let mut drives = Walk::new(drives_by_volume(view).into_iter());
+    let mut in_hand = Walk::new(hand.recalls().into_iter().map(|volume| (volume, ())));
+    for (volume, queue) in view.recalls {
+        let Some(since) = queue.oldest() else { continue };
+        let demand = Demand::new(view, Need::Recall(volume), Level::Recall, queue.priority(), since);
+        let (tape, drive) = (tapes.at(volume), drives.at(volume));
+        all.push(Demand { tape, drive, in_hand: in_hand.at(volume).is_some(), ..demand });
     }
-    for job in view.maintenance.iter().filter(|job| !in_hand(view, &Want::Maintain(job.id))) {
+    for (pool, backlog) in view.writes {
+        writers(view, hand, pool, backlog, &mut all);
+    }
+    for job in view.maintenance.iter().filter(|job| !hand.has(Need::Maintain(job.id))) {
         // Labels first: a pool may be waiting for them.
         let priority = u8::from(job.kind == MaintenanceKind::Label);
-        all.push(Demand::new(view, Want::Maintain(job.id), Level::Maintain, priority, job.since));
+        let demand = Demand::new(view, Need::Maintain(job.id), Level::Maintain, priority, job.since);
+        all.push(Demand { job: Some(job), ..demand });
     }
-    all.sort_by(|a, b| a.key().cmp(&b.key()));
+    all.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
     all
 }
 
 /// One demand for each writer that a pool lacks.
-fn writers(view: &SchedView<'_>, pool: &PoolName, backlog: &Backlog, all: &mut Vec<Demand>) {
+fn writers<'v>(
+    view: &SchedView<'v>,
+    hand: &InHand<'v>,
+    pool: &'v PoolName,
+    backlog: &Backlog,
+    all: &mut Vec<Demand<'v>>,
+) {
     if backlog.files == 0 {
         return;
     }
-    let want = Want::Write(pool.clone());
-    let running = view.drives.iter().filter(|drive| drive.state.works_for(&want)).count() as u64;
+    let need = Need::Write(pool);
+    let running = hand.drives_for(need);
     let per_writer = view.limits.bytes_per_writer.max(1);
     let wanted = backlog.bytes.div_ceil(per_writer).clamp(1, view.drives.len().max(1) as u64);
     for n in running..wanted {
@@ -112,17 +158,64 @@ fn writers(view: &SchedView<'_>, pool: &PoolName, backlog: &Backlog, all: &mut V
             (0, false) => Level::Write,
             _ => Level::ExtraWrite,
         };
-        all.push(Demand::new(view, want.clone(), level, 0, backlog.since));
+        all.push(Demand::new(view, need, level, 0, backlog.since));
     }
 }
 
-/// Whether a drive already works towards `want`.
-pub(crate) fn in_hand(view: &SchedView<'_>, want: &Want) -> bool {
-    view.drives.iter().any(|drive| drive.state.works_for(want))
+/// What the busy drives work towards.
+pub(crate) struct InHand<'v>(HashMap<Need<'v>, u64>);
+
+impl<'v> InHand<'v> {
+    pub(crate) fn new(view: &SchedView<'v>) -> Self {
+        let mut needs = HashMap::new();
+        for drive in view.drives {
+            if let DriveState::Busy(busy) = &drive.state
+                && let Some(want) = &busy.want
+            {
+                *needs.entry(Need::of(want)).or_default() += 1;
+            }
+        }
+        Self(needs)
+    }
+
+    /// Volumes that a drive works towards reading, sorted.
+    fn recalls(&self) -> Vec<&'v Barcode> {
+        let volumes = self.0.keys().filter_map(|need| match need {
+            Need::Recall(volume) => Some(*volume),
+            _ => None,
+        });
+        let mut volumes: Vec<_> = volumes.collect();
+        volumes.sort_unstable();
+        volumes
+    }
+
+    /// Drives that work towards it.
+    fn drives_for(&self, need: Need<'v>) -> u64 {
+        self.0.get(&need).copied().unwrap_or(0)
+    }
+
+    /// Whether a drive already works towards it.
+    fn has(&self, need: Need<'v>) -> bool {
+        self.0.contains_key(&need)
+    }
 }
 
-impl DriveState {
-    fn works_for(&self, want: &Want) -> bool {
-        matches!(self, Self::Busy(busy) if busy.want.as_ref() == Some(want))
+fn drives_by_volume<'v>(view: &SchedView<'v>) -> Vec<(&'v Barcode, &'v Drive)> {
+    let mut drives: Vec<_> = view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect();
+    drives.sort_by_key(|(volume, _)| *volume);
+    drives
+}
+
+/// Looks up volumes in ascending order.
+struct Walk<'v, T, I: Iterator<Item = (&'v Barcode, T)>>(std::iter::Peekable<I>);
+
+impl<'v, T: Copy, I: Iterator<Item = (&'v Barcode, T)>> Walk<'v, T, I> {
+    fn new(sorted: I) -> Self {
+        Self(sorted.peekable())
+    }
+
+    fn at(&mut self, volume: &Barcode) -> Option<T> {
+        while self.0.next_if(|(other, _)| *other < volume).is_some() {}
+        self.0.peek().filter(|(other, _)| *other == volume).map(|(_, found)| *found)
     }
 }

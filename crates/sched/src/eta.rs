@@ -1,7 +1,7 @@
 //! When a file will be back.
 
-use crate::demand::demands;
-use crate::{DriveState, Mechanics, RecallQueue, SchedView, Want};
+use crate::demand::{InHand, Need, demands};
+use crate::{DriveState, Mechanics, RecallQueue, SchedView};
 use types::{Barcode, Time};
 
 /// Estimate for one queued item. Counts from now; a guess that assumes no new work, no writes and no errors.
@@ -32,7 +32,7 @@ pub fn estimate(view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> 
         if item.id == id {
             return Some(Eta { start_s: clock, finish_s, position, volumes_ahead: turn.ahead });
         }
-        at = mechanics.end_block(item.block, item.bytes);
+        at = mechanics.last_block(item.block, item.byte, item.bytes);
         clock = finish_s;
     }
     None
@@ -64,8 +64,8 @@ fn turn(view: &SchedView<'_>, volume: &Barcode) -> Option<Turn> {
         }
     }
     let mut ahead = 0;
-    for demand in demands(view) {
-        let Want::Recall(wanted) = &demand.want else { continue };
+    for demand in demands(view, &InHand::new(view)) {
+        let Need::Recall(wanted) = demand.need else { continue };
         if servers.iter().any(|server| server.volume == Some(wanted)) {
             continue;
         }

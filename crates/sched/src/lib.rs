@@ -18,17 +18,20 @@ mod copy;
 mod demand;
 mod eta;
 mod mechanics;
+mod order;
 mod pick;
 mod plan;
 mod queue;
 mod view;
 mod why;
+mod wraps;
 
 pub use action::{Action, Blocked, Job, Plan};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::Want;
 pub use eta::{Eta, estimate};
-pub use mechanics::Mechanics;
+pub use mechanics::{Layout, Mechanics};
+pub use order::{recall_order, way_s};
 pub use plan::plan;
 pub use queue::{RecallItem, RecallQueue};
 pub use view::{
@@ -36,3 +39,4 @@ pub use view::{
     Work,
 };
 pub use why::{BlockedWhy, Why};
+pub use wraps::{Facts, Generation, Wraps};

@@ -1,6 +1,6 @@
 //! Files to be read from one volume, kept in tape order, with sums that cost nothing to ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use types::Time;
 
 /// A file, or the part of one, to be read from a volume.
@@ -23,10 +23,16 @@ pub struct RecallItem {
 /// Where an item begins on tape; the id tells apart those that begin at one place (empty files).
 type Place = (u64, u32, u64);
 
-impl RecallItem {
-    fn place(&self) -> Place {
-        (self.block, self.byte, self.id)
-    }
+/// What is kept of an item besides its place.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    bytes: u64,
+    since: Time,
+    priority: u8,
+}
+
+fn item((block, byte, id): Place, Rest { bytes, since, priority }: Rest) -> RecallItem {
+    RecallItem { id, block, byte, bytes, priority, since }
 }
 
 /// The place before all that begin in a block.
@@ -40,9 +46,10 @@ fn begin_of(block: u64) -> Place {
 /// event would have cost a million steps.
 #[derive(Clone, Debug, Default)]
 pub struct RecallQueue {
-    by_place: BTreeMap<Place, RecallItem>,
-    place_of: BTreeMap<u64, Place>,
-    by_since: BTreeSet<(Time, u64)>,
+    by_place: BTreeMap<Place, Rest>,
+    place_of: BTreeMap<u64, (u64, u32)>,
+    /// Numbers of items: those of a request have waited for equally long.
+    by_since: BTreeMap<Time, u64>,
     by_priority: BTreeMap<u8, u64>,
     bytes: u64,
 }
@@ -51,31 +58,30 @@ impl RecallQueue {
     /// Adds an item; one with the same id is replaced.
     pub fn insert(&mut self, item: RecallItem) {
         self.remove(item.id);
-        self.by_place.insert(item.place(), item);
-        self.place_of.insert(item.id, item.place());
-        self.by_since.insert((item.since, item.id));
-        *self.by_priority.entry(item.priority).or_default() += 1;
-        self.bytes = self.bytes.saturating_add(item.bytes);
+        let RecallItem { id, block, byte, bytes, priority, since } = item;
+        self.by_place.insert((block, byte, id), Rest { bytes, since, priority });
+        self.place_of.insert(id, (block, byte));
+        *self.by_since.entry(since).or_default() += 1;
+        *self.by_priority.entry(priority).or_default() += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
     /// Takes an item out (it was given to a drive, or withdrawn).
     pub fn remove(&mut self, id: u64) -> Option<RecallItem> {
-        let place = self.place_of.remove(&id)?;
-        let item = self.by_place.remove(&place)?;
-        self.by_since.remove(&(item.since, id));
-        if let Some(count) = self.by_priority.get_mut(&item.priority) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_priority.remove(&item.priority);
-            }
-        }
+        let (block, byte) = self.place_of.remove(&id)?;
+        let place = (block, byte, id);
+        let item = item(place, self.by_place.remove(&place)?);
+        take_one(&mut self.by_since, &item.since);
+        take_one(&mut self.by_priority, &item.priority);
         self.bytes = self.bytes.saturating_sub(item.bytes);
         Some(item)
     }
 
     /// The item with this id.
-    pub fn get(&self, id: u64) -> Option<&RecallItem> {
-        self.by_place.get(self.place_of.get(&id)?)
+    pub fn get(&self, id: u64) -> Option<RecallItem> {
+        let (block, byte) = *self.place_of.get(&id)?;
+        let place = (block, byte, id);
+        Some(item(place, *self.by_place.get(&place)?))
     }
 
     /// Number of items.
@@ -95,7 +101,7 @@ impl RecallQueue {
 
     /// Since when the oldest item waits.
     pub fn oldest(&self) -> Option<Time> {
-        self.by_since.first().map(|(since, _)| *since)
+        self.by_since.first_key_value().map(|(since, _)| *since)
     }
 
     /// Greatest priority.
@@ -110,12 +116,11 @@ impl RecallQueue {
         Some((*first, *last))
     }
 
-    /// Items in the order in which a tape that stands at `position` serves them: forward to the end, then once more
-    /// from the beginning.
-    pub fn pass(&self, position: u64) -> impl Iterator<Item = &RecallItem> {
+    /// Items from block `position` on, then those before it: the order in which a tape that is one line serves them.
+    pub fn pass(&self, position: u64) -> impl Iterator<Item = RecallItem> {
         let ahead = self.by_place.range(begin_of(position)..);
         let behind = self.by_place.range(..begin_of(position));
-        ahead.chain(behind).map(|(_, item)| item)
+        ahead.chain(behind).map(|(place, rest)| item(*place, *rest))
     }
 
     /// The next batch, strictly forward: from `position` on, or, when nothing is ahead, from the first block. Ends after
@@ -123,15 +128,36 @@ impl RecallQueue {
     pub fn batch(&self, position: u64, most: usize, bytes: u64) -> Vec<RecallItem> {
         let ahead = self.by_place.range(begin_of(position)..).next().is_some();
         let start = if ahead { position } else { 0 };
-        let mut room = bytes;
-        let mut batch = Vec::new();
-        for (_, item) in self.by_place.range(begin_of(start)..).take(most.max(1)) {
-            batch.push(*item);
-            room = room.saturating_sub(item.bytes);
-            if room == 0 {
-                break;
-            }
-        }
+        limited(self.by_place.range(begin_of(start)..).map(|(place, rest)| item(*place, *rest)), most, bytes)
+    }
+
+    /// The next batch of a tape on which what lies behind may be nearer than what lies ahead: as [`RecallQueue::batch`],
+    /// but going on from the first block when nothing is ahead any more; in order of blocks.
+    pub fn batch_around(&self, position: u64, most: usize, bytes: u64) -> Vec<RecallItem> {
+        let mut batch = limited(self.pass(position), most, bytes);
+        batch.sort_unstable_by_key(|item| (item.block, item.byte, item.id));
         batch
     }
+}
+
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+fn limited(items: impl Iterator<Item = RecallItem>, most: usize, bytes: u64) -> Vec<RecallItem> {
+    let mut room = bytes;
+    let mut batch = Vec::new();
+    for item in items.take(most.max(1)) {
+        batch.push(item);
+        room = room.saturating_sub(item.bytes);
+        if room == 0 {
+            break;
+        }
+    }
+    batch
 }

@@ -265,6 +265,21 @@ fn a_pool_does_not_outgrow_its_limit() {
 }
 
 #[test]
+fn two_writers_that_begin_at_once_do_not_outgrow_a_pool() {
+    let mut world = World::new(2);
+    world.limits.bytes_per_writer = 1;
+    for n in 0..2 {
+        world.tape(n, VolumeState::Scratch, None);
+        world.load(n as usize, n, false);
+    }
+    world.backlog("a", 2, 2);
+    world.writes.get_mut(&PoolName::from("a")).unwrap().max_volumes = 1;
+    let plan = world.plan();
+    assert_eq!(plan.actions.len(), 1, "{plan:?}");
+    assert_eq!(plan.blocked[0].why, BlockedWhy::PoolFull("a".into()));
+}
+
+#[test]
 fn blank_volumes_are_labelled_then_written() {
     let mut world = World::new(1);
     world.tape(1, VolumeState::Blank, None);

@@ -76,7 +76,7 @@ impl State {
         for id in &recall.queued {
             let Some(s) = self.segments.get(id) else { continue };
             let queue = self.recalls.get_mut(&s.segment.volume);
-            if let Some((queue, item)) = queue.and_then(|q| q.get(*id).copied().map(|item| (q, item))) {
+            if let Some((queue, item)) = queue.and_then(|q| q.get(*id).map(|item| (q, item))) {
                 queue.insert(RecallItem { priority: PRIORITY_READER, ..item });
             }
         }

@@ -17,6 +17,7 @@ pub struct World {
     pub jobs: Vec<Maintenance>,
     pub pressure: bool,
     pub limits: Limits,
+    pub mechanics: Mechanics,
     running: Vec<Running>,
     /// Items read, in order.
     pub read: Vec<u64>,
@@ -64,6 +65,7 @@ impl World {
             jobs: Vec::new(),
             pressure: false,
             limits: Limits::default(),
+            mechanics: Mechanics::default(),
             running: Vec::new(),
             read: Vec::new(),
             backward: 0,
@@ -106,7 +108,7 @@ impl World {
             robot_busy,
             disk_pressure: self.pressure,
             limits: &self.limits,
-            mechanics: &Mechanics::default(),
+            mechanics: &self.mechanics,
         })
     }
 
