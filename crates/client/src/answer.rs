@@ -41,6 +41,7 @@ answers! {
     Pools(x) => Vec<PoolView> = x;
     Check(x) => CheckReport = x;
     Backup(x) => BackupView = x;
+    Usage(x) => Vec<UsageView> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -152,6 +152,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::SetClass { .. }
         | Call::AssignClass { .. }
         | Call::Pools
+        | Call::Usage
         | Call::Check { .. } => true,
         Call::File(file) => matches!(
             file,

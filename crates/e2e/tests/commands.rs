@@ -45,7 +45,7 @@ fn everything_that_prints_data_prints_json() {
         2,
         "{volumes}"
     );
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
         &["status"],
         &["ls", "tc:/"],
         &["request", "ls", "--all"],
@@ -54,6 +54,8 @@ fn everything_that_prints_data_prints_json() {
         &["library", "show"],
         &["class", "ls"],
         &["pool", "ls"],
+        &["du"],
+        &["du", "--tape", "--owner", "0"],
         &["check", "--deep"],
     ];
     for command in commands {

@@ -25,6 +25,21 @@ impl std::str::FromStr for NonBlock {
     }
 }
 
+/// What a user holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageView {
+    /// Owner.
+    pub uid: u32,
+    /// Files, directories and other nodes.
+    pub files: u64,
+    /// Length of regular files (bytes).
+    pub bytes: u64,
+    /// Bytes allocated on disk.
+    pub disk_bytes: u64,
+    /// Bytes of copies on tape that count: length times copies.
+    pub tape_bytes: u64,
+}
+
 /// A backup of the catalogue that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {

@@ -190,6 +190,8 @@ pub enum Call {
         /// Absolute path.
         dir: Option<String>,
     },
+    /// What every user holds -> `Usage`.
+    Usage,
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -395,4 +397,6 @@ pub enum Reply {
     Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
     /// Backup of the catalogue.
     Backup(BackupView),
+    /// What users hold.
+    Usage(Vec<UsageView>),
 }

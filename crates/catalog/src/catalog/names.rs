@@ -158,4 +158,9 @@ impl Catalog {
     pub fn usage(&self, uid: u32) -> Result<Usage> {
         self.read(|v| sums::usage(v, uid))
     }
+
+    /// What every user who holds anything holds, in order of uid.
+    pub fn usages(&self) -> Result<Vec<(u32, Usage)>> {
+        self.read(sums::usages)
+    }
 }

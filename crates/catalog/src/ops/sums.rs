@@ -3,6 +3,7 @@
 use crate::keys::{self, sum};
 use crate::store::{self, View};
 use crate::{Backlog, Result, Totals, Usage};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use types::{ClassName, PoolName};
 
@@ -44,6 +45,20 @@ pub fn usage(view: View<'_>, uid: u32) -> Result<Usage> {
         disk_bytes: one(view, &keys::sum_user(sum::DISK, uid))?,
         tape_bytes: one(view, &keys::sum_user(sum::TAPE, uid))?,
     })
+}
+
+/// Sums of every user who holds anything, in order of uid.
+pub fn usages(view: View<'_>) -> Result<Vec<(u32, Usage)>> {
+    let mut users = BTreeSet::new();
+    let prefix = [keys::SUM, sum::FILES];
+    store::each(view.r, &prefix, &keys::end(&prefix), |k, v| {
+        let uid = k.get(2..6).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+        if store::counter_value(v)? > 0 {
+            users.extend(uid);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    users.into_iter().map(|uid| Ok((uid, usage(view, uid)?))).collect()
 }
 
 /// Work waiting for a pool.

@@ -451,6 +451,8 @@ impl Run {
             let mine: Vec<_> = self.world.nodes.values().filter(|n| n.uid == uid).collect();
             let bytes: u64 = mine.iter().filter(|n| n.content.is_some()).map(|n| n.size).sum();
             let usage = self.c().usage(uid).expect("usage");
+            let listed = self.c().usages().expect("usages").into_iter().find(|(found, _)| *found == uid);
+            assert_eq!(listed.map(|(_, u)| u), (usage.files > 0).then_some(usage));
             assert_eq!((usage.files, usage.bytes), (mine.len() as u64, bytes));
         }
     }

@@ -58,6 +58,7 @@ impl Node {
             Call::Library => Reply::Library(self.archive.view().library),
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
             Call::Pools => Reply::Pools(self.pool_views()?),
+            Call::Usage => Reply::Usage(self.usage_views()?),
             call => self.admin_call(cx, call)?,
         };
         Ok(reply.into())

@@ -119,6 +119,18 @@ impl Node {
         open.iter().filter(|r| r.kind == request.kind && r.id < request.id).count() as u64
     }
 
+    pub(super) fn usage_views(&self) -> Result<Vec<UsageView>, Failure> {
+        let users = self.catalog.usages().map_err(|e| refused("usage", &e))?;
+        let view = |(uid, u): (u32, catalog::Usage)| UsageView {
+            uid,
+            files: u.files,
+            bytes: u.bytes,
+            disk_bytes: u.disk_bytes,
+            tape_bytes: u.tape_bytes,
+        };
+        Ok(users.into_iter().map(view).collect())
+    }
+
     pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>, Failure> {
         let volumes = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
         let library = self.archive.view().library;

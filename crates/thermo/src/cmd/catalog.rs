@@ -30,8 +30,8 @@ enum Command {
     /// Put a backup in the place of the catalogue; the node must not run
     #[command(after_help = "Example:\n  thermo catalog restore /backup/thermo/catalog-20261121T085959Z\n\n\
                       The backup is checked from end to end before anything is changed; the catalogue that was there is kept \
-                      beside it. What is on the disk tier counts where it is newer. Start the node and run `thermo catalog \
-                      rebuild` afterwards: volumes written since the backup are not written again before.")]
+                      beside it. What is on the disk tier counts where it is newer. Start the node and rebuild afterwards: \
+                      volumes written since the backup are not written again before.")]
     Restore {
         /// Backup: a directory that `thermo catalog backup` made
         backup: PathBuf,

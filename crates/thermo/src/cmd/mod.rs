@@ -11,6 +11,7 @@ pub mod demo;
 pub mod discover;
 pub mod down;
 pub mod drive;
+pub mod du;
 pub mod library;
 pub mod ls;
 pub mod mount;
