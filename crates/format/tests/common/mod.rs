@@ -1,6 +1,8 @@
 //! Strategies and helpers shared by the tests.
 #![allow(dead_code)]
 
+pub mod section;
+
 use format::ltfs::index::{IndexError, IndexEvent, IndexFile, IndexHeader, Location, parse};
 use format::ltfs::{Partition, index::DirMeta};
 use proptest::prelude::*;

@@ -2,6 +2,7 @@
 
 use crate::Target;
 
+mod ansi_label;
 mod bench;
 mod cartridge;
 mod catalogue;
@@ -16,6 +17,7 @@ mod record;
 mod scsi_device;
 mod scsi_frame;
 mod scsi_reply;
+mod section;
 mod vtl_command;
 mod vtl_files;
 mod wire_channel;
@@ -39,6 +41,8 @@ targets! {
     "index" = index, 16384 bytes, 450 rounds;
     "index_names" = index_names, 1024 bytes, 450 rounds;
     "cartridge_memory" = memory, 1024 bytes, 3000 rounds;
+    "ansi_label" = ansi_label, 512 bytes, 3000 rounds;
+    "section" = section, 16384 bytes, 450 rounds;
     "record" = record, 2048 bytes, 3000 rounds;
     "scsi_reply" = scsi_reply, 2048 bytes, 3000 rounds;
     "scsi_device" = scsi_device, 4096 bytes, 900 rounds;
