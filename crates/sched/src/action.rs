@@ -16,7 +16,8 @@ pub enum Job {
         /// The volume.
         volume: Barcode,
     },
-    /// Read these files in this order.
+    /// Read these files: on a tape that is one line all of them in this order; on one with wraps as many as
+    /// [`crate::first_part`] says of the order that [`crate::recall_order`] finds, and the others go back to the queue.
     Recall {
         /// The volume.
         volume: Barcode,

@@ -73,6 +73,8 @@ pub(crate) struct Demand<'v> {
     pub starving: bool,
     pub priority: u8,
     pub since: Time,
+    /// Of a recall: number of files.
+    pub files: usize,
     /// Of a recall: its volume, if it is known.
     pub tape: Option<&'v Tape>,
     /// Of a recall: the drive that holds the volume or is about to.
@@ -87,13 +89,14 @@ impl<'v> Demand<'v> {
     fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
         let starving = level != Level::ExtraWrite && view.now.since(since) >= view.limits.starve_after;
         let (tape, drive, job) = (None, None, None);
-        Self { need, level, starving, priority, since, tape, drive, in_hand: false, job }
+        Self { need, level, starving, priority, since, files: 0, tape, drive, in_hand: false, job }
     }
 
     fn key(&self) -> impl Ord + '_ {
         let (level, priority) =
             if self.starving { (None, Reverse(0)) } else { (Some(self.level), Reverse(self.priority)) };
-        (level, priority, self.since, self.need)
+        // Of what has waited equally long the longest first: then the drives end at about the same time.
+        (level, priority, self.since, Reverse(self.files), self.need)
     }
 
     /// Whether this demand may take the drive of a mounted volume that has `other` to do; `turn_over`: that volume has
@@ -122,7 +125,8 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
         let Some(since) = queue.oldest() else { continue };
         let demand = Demand::new(view, Need::Recall(volume), Level::Recall, queue.priority(), since);
         let (tape, drive) = (tapes.at(volume), drives.at(volume));
-        all.push(Demand { tape, drive, in_hand: in_hand.at(volume).is_some(), ..demand });
+        let in_hand = in_hand.at(volume).is_some();
+        all.push(Demand { files: queue.len(), tape, drive, in_hand, ..demand });
     }
     for (pool, backlog) in view.writes {
         writers(view, hand, pool, backlog, &mut all);

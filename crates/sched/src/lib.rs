@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod calibration;
 mod copy;
 mod demand;
 mod eta;
@@ -27,13 +28,14 @@ mod why;
 mod wraps;
 
 pub use action::{Action, Blocked, Job, Plan};
+pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::Want;
-pub use eta::{Eta, estimate};
+pub use eta::{Eta, Forecast, Quote, estimate, quote};
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};
 pub use plan::plan;
-pub use queue::{RecallItem, RecallQueue};
+pub use queue::{RecallItem, RecallQueue, first_part};
 pub use view::{
     Backlog, Busy, Drive, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Place, SchedView, Tape,
     Work,

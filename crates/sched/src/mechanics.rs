@@ -50,18 +50,23 @@ impl Default for Mechanics {
 }
 
 impl Mechanics {
-    /// A full-height drive with a medium of this generation, written in blocks of this size.
-    pub fn of(generation: Generation, block_bytes: u64) -> Self {
+    /// The same library and blocks, and a full-height drive with a medium of this generation.
+    pub fn with(&self, generation: Generation) -> Self {
         let facts = generation.facts();
         Self {
+            move_s: self.move_s,
             load_s: facts.load_s,
             unload_s: facts.unload_s,
             locate_s: Wraps::START_S,
-            layout: Layout::Wraps(Wraps::even(&facts, block_bytes)),
+            layout: Layout::Wraps(Wraps::even(&facts, self.block_bytes)),
             rate: facts.rate,
-            block_bytes,
-            ..Self::default()
+            block_bytes: self.block_bytes,
         }
+    }
+
+    /// A full-height drive with a medium of this generation, written in blocks of this size.
+    pub fn of(generation: Generation, block_bytes: u64) -> Self {
+        Self { block_bytes, ..Self::default() }.with(generation)
     }
 
     /// Brings a volume from its slot to ready.

@@ -6,7 +6,8 @@ use crate::{Layout, Mechanics, RecallItem};
 /// Items that are ordered together; longer lists are ordered in pieces, one after the other in order of blocks. So the
 /// table of distances stays below 4 MiB.
 const TOGETHER: usize = 1000;
-/// Steps of the search for each piece: about 20 ms.
+/// Steps of the search: so many for each item, and at most so many for each piece, about 20 ms.
+const STEPS_EACH: usize = 20_000;
 const STEPS: usize = 2_000_000;
 /// Successors (and predecessors) of an item that the search looks at.
 const NEAR: usize = 10;
@@ -71,8 +72,16 @@ impl Search {
         }
         let tour: Vec<u16> = (0..nodes as u16).collect();
         let (after, before) = (Vec::new(), Vec::new());
-        let mut search =
-            Self { nodes, cost, after, before, place: tour.clone(), tour, steps: STEPS, chance: 1 };
+        let mut search = Self {
+            nodes,
+            cost,
+            after,
+            before,
+            place: tour.clone(),
+            tour,
+            steps: STEPS.min(nodes * STEPS_EACH),
+            chance: 1,
+        };
         search.after = search.nearest(|search, a, b| search.cost(a, b));
         search.before = search.nearest(|search, a, b| search.cost(b, a));
         search

@@ -309,10 +309,11 @@ fn kind(demand: &Demand<'_>) -> (bool, Level, u8) {
 /// The next batch of the mounted volume, in order of blocks.
 fn recall(view: &SchedView<'_>, loaded: &Loaded) -> Job {
     let Limits { recall_batch: most, recall_bytes: bytes, .. } = *view.limits;
-    let batch = view.recalls.get(&loaded.volume).map(|queue| match view.mechanics.layout {
-        Layout::Line { .. } => queue.batch(loaded.position, most, bytes),
-        Layout::Wraps(_) => queue.batch_around(loaded.position, most, bytes),
-    });
+    let batch =
+        view.recalls.get(&loaded.volume).map(|queue| match view.mechanics_of(&loaded.volume).layout {
+            Layout::Line { .. } => queue.batch(loaded.position, most, bytes),
+            Layout::Wraps(_) => queue.batch_around(loaded.position, most),
+        });
     let order = batch.unwrap_or_default().iter().map(|item| item.id).collect();
     Job::Recall { volume: loaded.volume.clone(), order }
 }

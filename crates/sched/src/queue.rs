@@ -131,13 +131,19 @@ impl RecallQueue {
         limited(self.by_place.range(begin_of(start)..).map(|(place, rest)| item(*place, *rest)), most, bytes)
     }
 
-    /// The next batch of a tape on which what lies behind may be nearer than what lies ahead: as [`RecallQueue::batch`],
-    /// but going on from the first block when nothing is ahead any more; in order of blocks.
-    pub fn batch_around(&self, position: u64, most: usize, bytes: u64) -> Vec<RecallItem> {
-        let mut batch = limited(self.pass(position), most, bytes);
+    /// Items to choose from on a tape where what lies behind may be nearer than what lies ahead: up to `most`, from
+    /// `position` on, then from the first block; in order of blocks. Which of them come first is for
+    /// [`crate::recall_order`] to say, and how many for [`first_part`].
+    pub fn batch_around(&self, position: u64, most: usize) -> Vec<RecallItem> {
+        let mut batch: Vec<RecallItem> = self.pass(position).take(most.max(1)).collect();
         batch.sort_unstable_by_key(|item| (item.block, item.byte, item.id));
         batch
     }
+}
+
+/// How many of the items in this order make up `bytes`; at least one.
+pub fn first_part(order: &[RecallItem], bytes: u64) -> usize {
+    limited(order.iter().copied(), usize::MAX, bytes).len()
 }
 
 fn take_one<K: Ord>(counts: &mut BTreeMap<K, u64>, key: &K) {

@@ -1,6 +1,6 @@
 //! What the scheduler looks at.
 
-use crate::{Mechanics, RecallQueue, Want};
+use crate::{Generation, Mechanics, RecallQueue, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
@@ -26,7 +26,7 @@ pub struct SchedView<'a> {
     pub disk_pressure: bool,
     /// Bounds and times of the scheduler.
     pub limits: &'a Limits,
-    /// Cost model, for estimates only.
+    /// Times of robot and drives, and of volumes of which no more is known.
     pub mechanics: &'a Mechanics,
 }
 
@@ -109,6 +109,8 @@ pub struct Tape {
     pub written: u64,
     /// Bytes that still fit (estimate).
     pub free: u64,
+    /// The medium, if it is tape written in wraps; None: it is read forward only.
+    pub generation: Option<Generation>,
 }
 
 /// Where a volume is.
@@ -194,6 +196,12 @@ impl SchedView<'_> {
     /// The drive that holds `volume`, or is about to, if any.
     pub fn drive_of(&self, volume: &Barcode) -> Option<&Drive> {
         self.drives.iter().find(|drive| drive.volume() == Some(volume))
+    }
+
+    /// Cost model of reading a volume.
+    pub fn mechanics_of(&self, volume: &Barcode) -> Mechanics {
+        let generation = self.volumes.get(volume).and_then(|tape| tape.generation);
+        generation.map_or_else(|| self.mechanics.clone(), |generation| self.mechanics.with(generation))
     }
 }
 

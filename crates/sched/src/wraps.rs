@@ -151,6 +151,12 @@ impl Wraps {
         Point { block, wrap, along: if wrap.is_multiple_of(2) { share } else { 1.0 - share } }
     }
 
+    /// About how long the locates of `count` scattered files take in a good order: once forth and once back along the
+    /// tape, from wrap to wrap, turning round at every third file.
+    pub(crate) fn sweep_s(&self, count: f64, start_s: f64) -> f64 {
+        count * (start_s + self.change_s + self.turn_s / 3.0) + 2.0 * self.length_s * count / (count + 3.0)
+    }
+
     /// What a locate takes besides its start.
     pub(crate) fn motion_s(&self, from: Point, to: Point) -> f64 {
         let mut time = self.length_s * (from.along - to.along).abs();

@@ -114,7 +114,7 @@ fn more_than_are_ordered_together_all_come() {
 fn on_wraps_a_batch_takes_what_lies_behind_too() {
     let mut world = World::new(1);
     world.tape(2, VolumeState::Full, None);
-    world.mechanics = lto(Generation::Lto9);
+    world.tapes.get_mut(&volume(2)).unwrap().generation = Some(Generation::Lto9);
     world.load(0, 2, false);
     let DriveState::Loaded(loaded) = &mut world.drives[0].state else { panic!() };
     loaded.position = 50;
@@ -129,7 +129,7 @@ fn on_wraps_a_batch_takes_what_lies_behind_too() {
     assert_eq!(order(&world.with_view(plan)), [1, 4, 3, 2]);
     world.limits.recall_batch = 2;
     assert_eq!(order(&world.with_view(plan)), [3, 2], "what lies ahead first");
-    world.mechanics = Mechanics::default();
+    world.tapes.get_mut(&volume(2)).unwrap().generation = None;
     world.limits.recall_batch = 100;
     assert_eq!(order(&world.with_view(plan)), [3, 2], "a line goes forward");
 }

@@ -65,6 +65,11 @@ impl Hardware {
         }
     }
 
+    /// Whether it is one of metal (or takes the place of one).
+    pub fn is_attached(&self) -> bool {
+        matches!(self, Self::Attached(_))
+    }
+
     /// Opens the robot.
     ///
     /// # Errors

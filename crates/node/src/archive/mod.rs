@@ -14,6 +14,7 @@ mod index;
 mod label;
 mod library;
 mod migrate;
+mod nearest;
 mod queue;
 mod read;
 mod recalls;

@@ -95,20 +95,19 @@ impl State {
         for segment in segments {
             let id = self.id();
             ids.push(id);
-            let (block, byte) = segment.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset));
-            let item = RecallItem {
-                id,
-                block,
-                byte,
-                bytes: segment.extents.iter().map(|e| e.byte_count).sum(),
-                priority,
-                since: task.since,
-            };
+            let item = recall_item(id, &segment, priority, task.since);
             self.recalls.entry(segment.volume.clone()).or_default().insert(item);
             self.segments.insert(id, QueuedSegment { ino: task.staging.ino, copy, attempt, segment });
         }
         ids
     }
+}
+
+/// Where a segment lies, for the scheduler.
+pub fn recall_item(id: u64, segment: &Segment, priority: u8, since: Time) -> RecallItem {
+    let (block, byte) = segment.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset));
+    let bytes = segment.extents.iter().map(|e| e.byte_count).sum();
+    RecallItem { id, block, byte, bytes, priority, since }
 }
 
 /// A reader joined this recall.

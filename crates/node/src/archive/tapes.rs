@@ -2,7 +2,7 @@
 //! only when the catalogue or the library has others.
 
 use crate::Node;
-use sched::{Place, Tape};
+use sched::{Generation, Place, Tape};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use types::*;
@@ -11,6 +11,13 @@ use types::*;
 pub struct Tapes {
     changes: u64,
     all: Arc<BTreeMap<Barcode, Tape>>,
+}
+
+impl Tapes {
+    /// The volumes as they were seen last.
+    pub fn seen(&self) -> Arc<BTreeMap<Barcode, Tape>> {
+        self.all.clone()
+    }
 }
 
 /// All volumes, as they are now.
@@ -30,7 +37,10 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     let mut state = node.archive.state.lock();
     let present = state.present();
     let auto_label = node.config.tape.auto_label;
-    let all = volumes.into_iter().map(|v| (v.barcode.clone(), tape(v, &present, auto_label)));
+    let all = volumes.into_iter().map(|v| {
+        let generation = generation(node, &v.barcode);
+        (v.barcode.clone(), Tape { generation, ..tape(v, &present, auto_label) })
+    });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
     state.tapes = Some(Tapes { changes, all: all.clone() });
     all
@@ -45,7 +55,14 @@ fn tape(v: Volume, present: &HashSet<&Barcode>, auto_label: bool) -> Tape {
         pool: v.pool,
         written: v.written,
         free: v.capacity.saturating_sub(v.written),
+        generation: None,
     }
+}
+
+/// The medium of a volume, as far as it matters for the order of reading: the tape of the virtual library is small, and read
+/// forward only.
+pub fn generation(node: &Node, volume: &Barcode) -> Option<Generation> {
+    node.hardware.is_attached().then(|| Generation::of(volume)).flatten()
 }
 
 #[cfg(test)]

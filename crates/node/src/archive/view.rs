@@ -2,7 +2,7 @@
 
 use super::Archive;
 use super::state::{QueuedSegment, State};
-use sched::{Limits, Mechanics, SchedView};
+use sched::{Calibration, Forecast, Limits, Mechanics, SchedView};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use types::*;
@@ -106,8 +106,10 @@ impl State {
         let Some((_, queued)) = self.queued(*ino).next() else { return "being read".into() };
         let volume = &queued.segment.volume;
         let want = sched::Want::Recall(volume.clone());
-        match self.blocked.iter().find(|b| b.want == want) {
-            Some(blocked) => format!("waits for volume {volume}: {}", blocked.why),
+        match self.blocked.iter().position(|b| b.want == want).map(|n| (n + 1, &self.blocked[n].why)) {
+            Some((place, why)) => {
+                format!("waits for volume {volume}: {why} ({place} of {} in line)", self.blocked.len())
+            }
             None => match self.drives.values().find(|d| d.volume() == Some(volume)) {
                 Some(d) => format!("volume {volume} is in drive {}: {}", d.no, d.activity),
                 None => format!("waits for volume {volume}"),
@@ -141,7 +143,8 @@ impl State {
 
     fn eta_of_queued(&self, files: &[Ino]) -> Option<(u64, u64)> {
         let drives: Vec<sched::Drive> = self.drives.values().map(super::events::sched_drive).collect();
-        let (writes, volumes) = (BTreeMap::new(), BTreeMap::new());
+        let writes = BTreeMap::new();
+        let volumes = self.tapes.as_ref().map(|known| known.seen()).unwrap_or_default();
         let (limits, mechanics) = (Limits::default(), Mechanics::default());
         let view = SchedView {
             now: crate::now(),
@@ -155,18 +158,19 @@ impl State {
             limits: &limits,
             mechanics: &mechanics,
         };
-        // A pass goes forward: the first and the last segment on a volume tell of all between them.
-        let mut ends: BTreeMap<&Barcode, [(u64, u64); 2]> = BTreeMap::new();
+        let times = Calibration::default();
+        let forecast = Forecast::new(&view, &times);
+        let mut wanted: BTreeMap<&Barcode, Vec<u64>> = BTreeMap::new();
         for (id, s) in files.iter().flat_map(|ino| self.queued(*ino)) {
-            let at = (s.segment.extents.first().map_or(0, |e| e.start_block), id);
-            let [first, last] = ends.entry(&s.segment.volume).or_insert([at, at]);
-            (*first, *last) = ((*first).min(at), (*last).max(at));
+            wanted.entry(&s.segment.volume).or_default().push(id);
         }
-        let wanted = ends.iter().flat_map(|(volume, ends)| ends.iter().map(move |(_, id)| (*volume, *id)));
-        let estimates = wanted.filter_map(|(volume, id)| sched::estimate(&view, volume, id));
+        let estimates = wanted.into_iter().flat_map(|(volume, ids)| {
+            let of_volume = forecast.of(volume);
+            ids.into_iter().filter_map(move |id| of_volume.get(&id).copied())
+        });
         let best = estimates.fold(None, |acc: Option<(f64, u64)>, e| {
             let (finish, position) = acc.unwrap_or((0.0, u64::MAX));
-            Some((finish.max(e.finish_s), position.min(e.position + e.volumes_ahead)))
+            Some((finish.max(e.finish.p50_s()), position.min(e.position + e.volumes_ahead)))
         });
         best.map(|(finish, position)| (finish.ceil() as u64, position))
     }

@@ -2,7 +2,7 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, adopt, blocked, index, label, migrate, read};
+use super::{Event, adopt, blocked, index, label, migrate, nearest, read, recalls};
 use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
@@ -330,7 +330,9 @@ impl Worker {
     fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) -> bool {
         let result = match job {
             Job::Recall(wanted) => {
-                let read = read::read_segments(self, mounted, &volume, wanted);
+                let (now, later) = nearest::choose(&self.node, &volume, mounted.reads_from(), wanted);
+                recalls::unread(&self.node, later);
+                let read = read::read_segments(self, mounted, &volume, now);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
                 self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });

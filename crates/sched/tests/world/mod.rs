@@ -46,7 +46,8 @@ pub fn volume(n: u32) -> Barcode {
 }
 
 pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
-    Tape { state, pool: pool.map(PoolName::from), place: Place::Library, written: 0, free: 1 << 40 }
+    let pool = pool.map(PoolName::from);
+    Tape { state, pool, place: Place::Library, written: 0, free: 1 << 40, generation: None }
 }
 
 pub fn item(id: u64, block: u64, since: u64) -> RecallItem {

@@ -1,0 +1,74 @@
+//! On tape that is written in wraps the next file in order of blocks is seldom the nearest: each drive finds the shortest way
+//! through its batch itself, so that drives which begin at the same time do not wait for one another.
+
+use super::recalls::recall_item;
+use super::tapes;
+use super::worker::Wanted;
+use crate::Node;
+use sched::{Limits, Mechanics, first_part, recall_order};
+use types::{Barcode, Time};
+
+/// What a drive that stands at block `from` reads now, in this order, and what goes back to the queue.
+pub fn choose(node: &Node, volume: &Barcode, from: u64, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec<Wanted>) {
+    match tapes::generation(node, volume) {
+        Some(generation) => {
+            let mechanics = Mechanics::of(generation, node.config.tape.block_size.0);
+            shortest(&mechanics, from, wanted, Limits::default().recall_bytes)
+        }
+        None => (wanted, Vec::new()),
+    }
+}
+
+/// The shortest way through all, up to `bytes`.
+fn shortest(mechanics: &Mechanics, from: u64, wanted: Vec<Wanted>, bytes: u64) -> (Vec<Wanted>, Vec<Wanted>) {
+    let item = |(n, one): (u64, &Wanted)| recall_item(n, &one.queued.segment, 0, Time::default());
+    let mut items: Vec<_> = (0..).zip(&wanted).map(item).collect();
+    items.sort_by_key(|item| (item.block, item.byte, item.id));
+    let order = recall_order(mechanics, from, &items);
+    let now = first_part(&order, bytes);
+    let mut wanted: Vec<Option<Wanted>> = wanted.into_iter().map(Some).collect();
+    let ordered = order.iter().filter_map(|item| wanted.get_mut(item.id as usize)?.take());
+    let mut ordered: Vec<Wanted> = ordered.collect();
+    let later = ordered.split_off(now.min(ordered.len()));
+    (ordered, later)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::QueuedSegment;
+    use super::*;
+    use crate::files::StagingTable;
+    use sched::Generation;
+    use types::*;
+
+    const BLOCK: u64 = 1 << 20;
+
+    fn wanted(table: &StagingTable, ino: u64, start_block: u64) -> Wanted {
+        let (staging, _) = table.join(Ino(ino), Version(1), 10);
+        let extent = Extent { file_offset: 0, start_block, byte_offset: 0, byte_count: 1000 };
+        let segment = Segment {
+            volume: Barcode::from("TC0001L9"),
+            file_offset: 0,
+            length: 1000,
+            extents: vec![extent],
+            tape_dir: TapeDir(0),
+            tape_name: String::new(),
+        };
+        Wanted { queued: QueuedSegment { ino: Ino(ino), copy: CopyNo(1), attempt: 1, segment }, staging }
+    }
+
+    #[test]
+    fn what_lies_beside_the_head_comes_before_what_is_next_by_number() {
+        let table = StagingTable::default();
+        let mechanics = Mechanics::of(Generation::Lto9, BLOCK);
+        let wrap = (18e12 / 280.0 / BLOCK as f64) as u64;
+        // Half way back on the second wrap, at its end, beside that on the third, and half way out on the first.
+        let blocks = [wrap + wrap / 2, 2 * wrap - 100, 2 * wrap + 100, wrap / 2];
+        let all: Vec<Wanted> = (1..).zip(blocks).map(|(ino, block)| wanted(&table, ino, block)).collect();
+        let inos = |of: &[Wanted]| of.iter().map(|one| one.queued.ino.0).collect::<Vec<_>>();
+        let (now, later) = shortest(&mechanics, 0, all.clone(), u64::MAX);
+        assert_eq!((inos(&now), inos(&later)), (vec![3, 2, 1, 4], vec![]), "by number: 4, 1, 2, 3");
+        let (now, later) = shortest(&mechanics, 0, all, 1500);
+        assert_eq!((inos(&now), inos(&later)), (vec![3, 2], vec![1, 4]), "as many as make up the bytes");
+    }
+}

@@ -1,0 +1,196 @@
+//! How long things really take: learnt from each drive, as factors of what the model says.
+
+use crate::Mechanics;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use types::DriveNo;
+
+/// Weight of a new observation, once there are many: the last twenty or so count.
+const WEIGHT: f64 = 0.05;
+/// A drive of which fewer are known is judged by all drives.
+const ENOUGH: u64 = 5;
+/// Spread of the factor before anything is known.
+const UNKNOWN: f64 = 0.2;
+
+/// Mean and variance of a factor, newer observations counting more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Learnt {
+    /// Mean of observed ÷ expected.
+    pub mean: f64,
+    /// Its variance.
+    pub variance: f64,
+    /// Observations.
+    pub count: u64,
+}
+
+impl Learnt {
+    fn note(&mut self, factor: f64) {
+        let weight = (1.0 / (self.count + 1) as f64).max(WEIGHT);
+        let off = factor - self.mean;
+        self.mean += weight * off;
+        self.variance = (1.0 - weight) * (self.variance + weight * off * off);
+        self.count = self.count.saturating_add(1);
+    }
+}
+
+/// What was observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timed {
+    /// From slot to ready.
+    Mount,
+    /// From ready to slot.
+    Unmount,
+    /// Going to a file.
+    Locate,
+    /// Reading it.
+    Transfer,
+}
+
+/// Factors of one drive, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Factors {
+    /// Mounts: robot and load.
+    pub mount: Learnt,
+    /// Unmounts.
+    pub unmount: Learnt,
+    /// Locates.
+    pub locate: Learnt,
+    /// Transfers.
+    pub transfer: Learnt,
+}
+
+impl Factors {
+    fn of(&self, what: Timed) -> &Learnt {
+        match what {
+            Timed::Mount => &self.mount,
+            Timed::Unmount => &self.unmount,
+            Timed::Locate => &self.locate,
+            Timed::Transfer => &self.transfer,
+        }
+    }
+
+    fn note(&mut self, what: Timed, factor: f64) {
+        match what {
+            Timed::Mount => self.mount.note(factor),
+            Timed::Unmount => self.unmount.note(factor),
+            Timed::Locate => self.locate.note(factor),
+            Timed::Transfer => self.transfer.note(factor),
+        }
+    }
+}
+
+/// What all drives have taught. Without observations everything takes as long as the model says, give or take a fifth.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Of each drive, with the robot's way to it.
+    pub drives: BTreeMap<DriveNo, Factors>,
+    /// Of all together.
+    pub all: Factors,
+}
+
+impl Calibration {
+    /// Something took `took_s` where the model says `expected_s` (seconds). What is no time at all teaches nothing.
+    pub fn note(&mut self, drive: DriveNo, what: Timed, expected_s: f64, took_s: f64) {
+        let factor = took_s / expected_s;
+        if factor.is_finite() && factor >= 0.0 {
+            self.drives.entry(drive).or_default().note(what, factor);
+            self.all.note(what, factor);
+        }
+    }
+
+    /// How long something takes that takes `expected_s` by the model.
+    pub fn span(&self, drive: DriveNo, what: Timed, expected_s: f64) -> Span {
+        let own = self.drives.get(&drive).map(|factors| factors.of(what));
+        let known = own.filter(|own| own.count >= ENOUGH).or(Some(self.all.of(what)));
+        match known.filter(|known| known.count >= ENOUGH) {
+            Some(known) => {
+                Span { mean_s: expected_s * known.mean, variance: expected_s * expected_s * known.variance }
+            }
+            None => Span { mean_s: expected_s, variance: (expected_s * UNKNOWN).powi(2) },
+        }
+    }
+
+    /// Bringing a volume from its slot to ready.
+    pub fn mount(&self, drive: DriveNo, model: &Mechanics) -> Span {
+        self.span(drive, Timed::Mount, model.mount_s())
+    }
+
+    /// Bringing it back.
+    pub fn unmount(&self, drive: DriveNo, model: &Mechanics) -> Span {
+        self.span(drive, Timed::Unmount, model.unmount_s())
+    }
+}
+
+/// A time that is not known exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// Mean (seconds).
+    pub mean_s: f64,
+    /// Variance (square seconds).
+    pub variance: f64,
+}
+
+impl Span {
+    /// In a normal distribution nine of ten lie below the mean and so many standard deviations.
+    const P90: f64 = 1.2816;
+
+    /// As long as this, exactly.
+    pub const fn exactly(seconds: f64) -> Self {
+        Self { mean_s: seconds, variance: 0.0 }
+    }
+
+    /// As likely longer as shorter (seconds).
+    pub fn p50_s(self) -> f64 {
+        self.mean_s
+    }
+
+    /// Longer in one case of ten (seconds).
+    pub fn p90_s(self) -> f64 {
+        self.mean_s + Self::P90 * self.variance.max(0.0).sqrt()
+    }
+}
+
+impl std::ops::Add for Span {
+    type Output = Self;
+
+    /// One after the other; what makes one longer than expected does not make the other so.
+    fn add(self, other: Self) -> Self {
+        Self { mean_s: self.mean_s + other.mean_s, variance: self.variance + other.variance }
+    }
+}
+
+impl std::ops::AddAssign for Span {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_is_judged_by_itself_as_soon_as_enough_is_known() {
+        let (mut c, slow, other) = (Calibration::default(), DriveNo(1), DriveNo(2));
+        let mean = |c: &Calibration, drive| c.span(drive, Timed::Mount, 10.0).mean_s;
+        assert_eq!(mean(&c, slow), 10.0);
+        (0..4).for_each(|_| c.note(slow, Timed::Mount, 10.0, 20.0));
+        assert_eq!(mean(&c, slow), 10.0, "too few");
+        c.note(slow, Timed::Mount, 10.0, 20.0);
+        assert_eq!((mean(&c, slow), mean(&c, other)), (20.0, 20.0));
+        (0..200).for_each(|_| c.note(other, Timed::Mount, 10.0, 5.0));
+        assert!((mean(&c, slow) - 20.0).abs() < 1e-9 && (mean(&c, other) - 5.0).abs() < 1e-9);
+        c.note(slow, Timed::Mount, 0.0, 3.0);
+        assert!((mean(&c, slow) - 20.0).abs() < 1e-9, "nothing was expected");
+    }
+
+    #[test]
+    fn old_observations_fade_and_their_spread_is_known() {
+        let (mut c, drive) = (Calibration::default(), DriveNo(1));
+        (0..100).for_each(|_| c.note(drive, Timed::Locate, 1.0, 9.0));
+        (0..400).for_each(|n| c.note(drive, Timed::Locate, 1.0, if n % 2 == 0 { 1.5 } else { 2.5 }));
+        let span = c.span(drive, Timed::Locate, 2.0);
+        assert!((span.mean_s - 4.0).abs() < 0.1 && (span.variance.sqrt() - 1.0).abs() < 0.1, "{span:?}");
+        assert!(span.p90_s() > span.p50_s() + 1.2);
+    }
+}
