@@ -143,6 +143,19 @@ pub struct PurgeCandidate {
     pub last_access: Time,
 }
 
+/// What an operator decides about volumes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateOrder {
+    /// The state from now on.
+    pub state: VolumeState,
+    /// Why.
+    pub reason: String,
+    /// Who (uid).
+    pub by: u32,
+    /// When.
+    pub now: Time,
+}
+
 /// What a flushed append did to a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeAppend {

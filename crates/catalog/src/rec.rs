@@ -289,8 +289,89 @@ pub struct FormatRec {
 format::records! {
     InodeWire = 1,
     KnownVersion = 1,
-    VolumeRec = 1,
     TapeEntry = 1,
     ItemRec = 1,
     FormatRec = 1,
+}
+
+impl Record for VolumeRec {
+    const NAME: &'static str = "VolumeRec";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => record::body::<VolumeRecV1>(bytes).map(Self::from).map_err(damaged),
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
+}
+
+/// `VolumeRec` before it said who set the state, and when all was verified.
+#[derive(Deserialize)]
+struct VolumeRecV1 {
+    volume: VolumeV1,
+    tree: u64,
+    next_dir: u64,
+}
+
+#[derive(Deserialize)]
+struct VolumeV1 {
+    barcode: Barcode,
+    pool: Option<PoolName>,
+    state: VolumeState,
+    reason: String,
+    since: Time,
+    uuid: String,
+    labelled: Option<Time>,
+    block_size: u32,
+    capacity: u64,
+    written: u64,
+    live: u64,
+    files: u64,
+    live_files: u64,
+    append_block: u64,
+    next_uid: u64,
+    generation: u64,
+    index_block: u64,
+    indexed_to: u64,
+    vcr: u64,
+    mounts: u64,
+    errors: u64,
+    last_written: Option<Time>,
+    last_read: Option<Time>,
+}
+
+impl From<VolumeRecV1> for VolumeRec {
+    fn from(old: VolumeRecV1) -> Self {
+        let v = old.volume;
+        let volume = Volume {
+            barcode: v.barcode,
+            pool: v.pool,
+            state: v.state,
+            reason: v.reason,
+            since: v.since,
+            uuid: v.uuid,
+            labelled: v.labelled,
+            block_size: v.block_size,
+            capacity: v.capacity,
+            written: v.written,
+            live: v.live,
+            files: v.files,
+            live_files: v.live_files,
+            append_block: v.append_block,
+            next_uid: v.next_uid,
+            generation: v.generation,
+            index_block: v.index_block,
+            indexed_to: v.indexed_to,
+            vcr: v.vcr,
+            mounts: v.mounts,
+            errors: v.errors,
+            last_written: v.last_written,
+            last_read: v.last_read,
+            by: None,
+            last_verified: None,
+        };
+        Self { volume, tree: old.tree, next_dir: old.next_dir }
+    }
 }

@@ -77,6 +77,8 @@ fn volume() -> Volume {
         errors: 13,
         last_written: None,
         last_read: Some(time(3)),
+        by: Some(1000),
+        last_verified: Some(time(4)),
     }
 }
 
@@ -113,7 +115,7 @@ fn golden_bytes() {
     golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202",
+        "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -122,6 +124,19 @@ fn golden_bytes() {
     );
     golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
     golden(&FormatRec { created: time(1) }, "010201");
+}
+
+/// What earlier releases wrote is still read.
+#[test]
+fn old_versions_are_read() {
+    let bytes =
+        "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202";
+    let digits: Vec<u8> = bytes.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
+    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    let volume = Volume { by: None, last_verified: None, ..volume() };
+    assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
+    assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
+    assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
 }
 
 /// The number of an enum's variant is part of the encoding: new variants go to the end.
@@ -144,6 +159,8 @@ fn variants_keep_their_numbers() {
         S::Foreign,
         S::Broken,
         S::Unverified,
+        S::Exported,
+        S::Retired,
     ];
     for (number, state) in states.into_iter().enumerate() {
         let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1 };

@@ -197,3 +197,45 @@ fn cartridges_that_an_operator_puts_in_are_there_at_the_next_move() {
     assert!(bed.volumes_of("/f").contains(&barcode("NEW001L9")), "{:?}", bed.volumes_of("/f"));
     assert_eq!(bed.read(ino), b"data");
 }
+
+#[test]
+fn an_operator_takes_volumes_out_of_use_and_back() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"data");
+    bed.migrate_and_purge();
+    let used = bed.volumes_of("/f");
+    let order = |volumes: &[Barcode], state| Call::SetVolume {
+        volumes: volumes.to_vec(),
+        state,
+        reason: "to the vault".into(),
+    };
+    let user = Cx { uid: 12345, ..support::cx() };
+    let refused = bed.node.call(&user, &mut node::Session::default(), order(&used, VolumeState::Exported));
+    assert_eq!(refused.map(|a| a.reply).unwrap_err().class, ErrorClass::Denied);
+    let retired = bed.try_call(order(&used, VolumeState::Retired)).unwrap_err();
+    assert!(retired.message.contains("needed by current files"), "{retired:?}");
+    assert!(bed.try_call(order(&[barcode("NOSUCHL9")], VolumeState::Full)).is_err());
+
+    // The other copy serves.
+    bed.call(order(&used[..1], VolumeState::Exported));
+    let shown = bed.volume(&used[0]);
+    assert_eq!((shown.by, shown.reason.as_str()), (Some(support::cx().uid), "to the vault"));
+    assert_eq!(bed.read(ino), b"data");
+    bed.settle();
+    bed.until("it was read there", |b| b.volume(&used[1]).last_read.is_some());
+    assert_eq!(bed.volume(&used[0]).last_read, None);
+    bed.purge("/f");
+    bed.call(order(&used, VolumeState::Exported));
+    assert!(bed.probe(ino).is_err());
+    bed.settle();
+
+    // Nothing is written to them before they are filling again.
+    let other = bed.write("g", b"more");
+    assert_eq!(bed.act(Call::Migrate(bed.one("/g"))).state, RequestState::Done);
+    assert!(bed.volumes_of("/g").iter().all(|v| !used.contains(v)), "{:?}", bed.volumes_of("/g"));
+    bed.call(order(&used, VolumeState::Filling));
+    assert_eq!((bed.read(ino), bed.read(other)), (b"data".to_vec(), b"more".to_vec()));
+    assert!(used.iter().all(|v| bed.volume(v).last_verified.is_none()));
+    assert_eq!(bed.check(true).findings, []);
+    assert!(used.iter().all(|v| bed.volume(v).last_verified.is_some()));
+}

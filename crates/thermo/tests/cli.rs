@@ -326,3 +326,18 @@ fn completions_know_the_subcommands() {
         assert!(text(&out.stdout).contains("migrate"), "{shell}");
     }
 }
+
+#[test]
+fn volume_state_takes_volumes_and_a_state() {
+    let fake = Fake::start();
+    let sent = Call::SetVolume {
+        volumes: vec!["TC0001L9".into(), "TC0002L9".into()],
+        state: VolumeState::ReadOnly,
+        reason: "box 12".into(),
+    };
+    fake.run(&["volume", "state", "TC0001L9", "TC0002L9", "read-only", "--reason", "box 12"]);
+    assert!(fake.calls.lock().unwrap().contains(&sent), "{:?}", fake.calls.lock().unwrap());
+    for args in [&["volume", "state", "TC0001L9"][..], &["volume", "state", "TC0001L9", "melted"]] {
+        assert_eq!(fake.run(args).status.code(), Some(2), "{args:?}");
+    }
+}

@@ -129,6 +129,10 @@ pub enum VolumeState {
     /// The catalogue comes from a backup and may not know all that is on it: read, not written, until
     /// `thermo catalog rebuild` has looked at it.
     Unverified,
+    /// Out of the library by decision: neither read nor written until an operator says otherwise.
+    Exported,
+    /// Out of use for good: nothing on it is needed, and it is neither read nor written.
+    Retired,
 }
 
 /// A cartridge volume as the catalogue knows it.
@@ -180,9 +184,18 @@ pub struct Volume {
     pub last_written: Option<Time>,
     /// Last time data was read.
     pub last_read: Option<Time>,
+    /// Operator (uid) who set the state; None: the node did, from what it met.
+    pub by: Option<u32>,
+    /// Last time every byte on it was read and found good.
+    pub last_verified: Option<Time>,
 }
 
 impl Volume {
+    /// The node finds the volume in another state.
+    pub fn becomes(&mut self, state: VolumeState, why: impl Into<String>, now: Time) {
+        (self.state, self.reason, self.since, self.by) = (state, why.into(), now, None);
+    }
+
     /// A volume about which nothing is known but its barcode.
     pub fn new(barcode: Barcode, now: Time) -> Self {
         Self {
@@ -209,6 +222,8 @@ impl Volume {
             errors: 0,
             last_written: None,
             last_read: None,
+            by: None,
+            last_verified: None,
         }
     }
 }

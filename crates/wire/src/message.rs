@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 use types::*;
 
 /// Wire versions, newest first:
+/// 3: a volume says who set its state and when it was verified; `SetVolume`.
 /// 2: `Mount` says what `O_NONBLOCK` means.
 /// 1: first release.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Versions that this program can speak.
-pub const SPOKEN: &[u32] = &[2];
+pub const SPOKEN: &[u32] = &[3];
 
 /// First message of a connection, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +193,15 @@ pub enum Call {
     },
     /// What every user holds -> `Usage`.
     Usage,
+    /// An operator sets the state of volumes, of all or of none -> `Done`.
+    SetVolume {
+        /// Volumes.
+        volumes: Vec<Barcode>,
+        /// The state from now on.
+        state: VolumeState,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

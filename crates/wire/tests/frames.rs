@@ -109,8 +109,8 @@ fn bytes_are_those_of_the_document() {
             /* recursive */ 1
         ]
     );
-    let hello = frame::encode_hello(&Hello { version: 2, program: "thermo 0.1.0".into() });
-    assert_eq!(hello, b"THERMO\r\n\x02\0\0\0thermo 0.1.0");
+    let hello = frame::encode_hello(&Hello { version: 3, program: "thermo 0.1.0".into() });
+    assert_eq!(hello, b"THERMO\r\n\x03\0\0\0thermo 0.1.0");
     assert_eq!(frame::encode(&Reply::Bytes(vec![9, 200])).unwrap(), [18, 2, 9, 200]);
 }
 

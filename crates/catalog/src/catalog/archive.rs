@@ -2,8 +2,8 @@
 
 use super::Catalog;
 use crate::ops::tape_tree::Walker;
-use crate::ops::{class, pool, record_copies, sums, volume};
-use crate::{Backlog, NewSegment, RecordOutcome, Result, TapeNode, VolumeAppend};
+use crate::ops::{class, pool, record_copies, sums, volume, volume_state};
+use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use types::*;
@@ -84,6 +84,12 @@ impl Catalog {
     /// cannot be changed by it.
     pub fn update_volume(&self, barcode: &Barcode, change: &mut dyn FnMut(&mut Volume)) -> Result<Volume> {
         self.durable_volumes(|tx| volume::update(tx, barcode, change))
+    }
+
+    /// Sets the state of these volumes as an operator decides, all of them or none. Refused where it would lose data or claim
+    /// what only the node can find out.
+    pub fn set_volume_state(&self, volumes: &[Barcode], order: &StateOrder) -> Result<()> {
+        self.durable_volumes(|tx| volume_state::set(tx, volumes, order))
     }
 
     /// The volume is about to get a label with this UUID: should the node die between the writing and `label_volume`, the

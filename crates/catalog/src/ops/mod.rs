@@ -29,4 +29,5 @@ pub mod tape_tree;
 pub mod unowned;
 pub mod version;
 pub mod volume;
+pub mod volume_state;
 pub mod xattr;

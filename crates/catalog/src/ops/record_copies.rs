@@ -41,10 +41,15 @@ pub fn record_copies(
     }
     v.last_written = Some(append.now);
     let pool = v.pool.clone();
+    let retired = v.state == VolumeState::Retired;
     let mut planter = Planter::new(&mut volume, append.now);
     let outcomes = segments
         .iter()
         .map(|segment| match standing(tx, segment, pool.as_ref())? {
+            Standing::Wanted(rec) if retired => {
+                bury(tx, &mut planter, append.now, segment, Some(&rec), false)?;
+                Ok(RecordOutcome::Stale { why: "the volume was retired meanwhile".into() })
+            }
             Standing::Wanted(rec) => count(tx, &mut planter, append.now, segment, *rec),
             Standing::Dead { rec, ended, why } => {
                 bury(tx, &mut planter, append.now, segment, rec.as_deref(), ended)?;

@@ -30,9 +30,8 @@ pub fn distrust(tx: &mut Tx<'_>, now: Time) -> Result<()> {
             continue;
         }
         volume::update(tx, &known.barcode, &mut |v| {
-            v.state = VolumeState::Unverified;
-            v.reason = "the catalogue comes from a backup: run `thermo catalog rebuild`".into();
-            v.since = now;
+            let why = "the catalogue comes from a backup: run `thermo catalog rebuild`";
+            v.becomes(VolumeState::Unverified, why, now);
         })?;
     }
     Ok(())

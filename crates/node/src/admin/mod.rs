@@ -5,6 +5,7 @@ mod classes;
 mod rebuild;
 mod select;
 mod view;
+mod volumes;
 
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
@@ -91,6 +92,10 @@ impl Node {
                     failure(ErrorClass::Invalid, message)
                 })?;
                 return Ok(Reply::Backup(self.backup_catalog(&dir)?));
+            }
+            Call::SetVolume { volumes, state, reason } => {
+                self.admin_only(cx, "setting the state of volumes")?;
+                self.set_volume_state(cx, &volumes, state, reason)?;
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;

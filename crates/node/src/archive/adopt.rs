@@ -265,7 +265,7 @@ fn settle(
     };
     let now = crate::now();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
-        (v.state, v.reason, v.since) = (state, reason.clone(), now);
+        v.becomes(state, reason.clone(), now);
         v.generation = found.header.generation;
         v.index_block = end.index_block;
         v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };
@@ -289,8 +289,7 @@ fn verify(
     let now = crate::now();
     let mut what = String::new();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
-        v.since = now;
-        (v.state, v.reason) = match end.end_of_data.cmp(&v.append_block) {
+        let (state, reason) = match end.end_of_data.cmp(&v.append_block) {
             Ordering::Equal if v.pool.is_some() => (VolumeState::Filling, String::new()),
             Ordering::Equal => (VolumeState::Scratch, String::new()),
             Ordering::Greater => (
@@ -302,6 +301,7 @@ fn verify(
             ),
             Ordering::Less => (VolumeState::Suspect, "the medium ends before the data recorded on it".into()),
         };
+        v.becomes(state, reason, now);
         v.vcr = end.vcr;
         what = format!(
             "known to the catalogue; {}",

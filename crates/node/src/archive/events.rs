@@ -265,8 +265,7 @@ fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
     let adopted = node.catalog.update_volume(volume, &mut |v| {
         if v.pool.is_none() || v.state == VolumeState::Scratch {
             v.pool = Some(pool.clone());
-            v.state = VolumeState::Filling;
-            v.since = now;
+            v.becomes(VolumeState::Filling, "", now);
         }
     });
     if let Err(e) = adopted {
@@ -440,7 +439,7 @@ fn note_volume(
             _ => VolumeState::Suspect,
         };
         if writable {
-            (v.state, v.reason, v.since) = (state, e.to_string(), now);
+            v.becomes(state, e.to_string(), now);
         }
     });
     if let Err(e) = noted {

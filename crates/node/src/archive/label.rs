@@ -123,9 +123,7 @@ fn write_label(
 fn set_state(worker: &Worker, barcode: &Barcode, state: VolumeState, why: &str) -> Result<(), TapeError> {
     let now = crate::now();
     let done = worker.node.catalog.update_volume(barcode, &mut |v| {
-        v.state = state;
-        v.reason = why.to_owned();
-        v.since = now;
+        v.becomes(state, why, now);
     });
     done.map(drop).map_err(|e| ours(barcode, "recording its state", e))
 }

@@ -247,6 +247,6 @@ fn splits(worker: &Worker, pool: &PoolName, volume: &Barcode, held: u64, file: &
 /// A volume that takes data takes no more; one that an operator or an error took out of use stays so.
 pub fn fill(v: &mut Volume, why: &str, now: Time) {
     if matches!(v.state, VolumeState::Filling | VolumeState::Scratch) {
-        (v.state, v.reason, v.since) = (VolumeState::Full, why.into(), now);
+        v.becomes(VolumeState::Full, why, now);
     }
 }

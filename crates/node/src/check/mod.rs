@@ -192,7 +192,7 @@ impl Node {
         let library = self.archive.view().library;
         let (present, absent): (Vec<_>, Vec<_>) = volumes
             .into_iter()
-            .filter(|v| !v.uuid.is_empty() && v.state != VolumeState::Broken)
+            .filter(|v| !v.uuid.is_empty() && !out_of_use(v.state))
             .map(|v| v.barcode)
             .partition(|b| library.elements.iter().any(|e| e.barcode.as_ref() == Some(b)));
         for barcode in absent {
@@ -215,4 +215,9 @@ impl Node {
         }
         Ok(())
     }
+}
+
+/// Nobody expects these to be read.
+fn out_of_use(state: VolumeState) -> bool {
+    matches!(state, VolumeState::Broken | VolumeState::Exported | VolumeState::Retired)
 }

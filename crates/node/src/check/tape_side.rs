@@ -58,6 +58,9 @@ pub fn check_volume(
             "see `thermo volume show`",
         ));
     }
+    if deep && checked.findings.is_empty() && !worker.node.archive.halted() {
+        verified(worker, barcode);
+    }
     checked.findings.truncate(MOST_FINDINGS);
     // Whoever asked may have gone.
     let _ = answer.send(checked);
@@ -172,14 +175,22 @@ fn read_back(
     Ok(())
 }
 
+/// Every byte was read and found good.
+fn verified(worker: &Worker, barcode: &Barcode) {
+    let now = crate::now();
+    let noted = worker.node.catalog.update_volume(barcode, &mut |v| v.last_verified = Some(now));
+    if let Err(e) = noted {
+        tracing::error!("volume {barcode}: that it was verified cannot be recorded: {e}");
+    }
+}
+
 /// Readers get bytes before a digest can be compared: from now on the other copies are preferred.
 fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
     let now = crate::now();
     let noted = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.errors += 1;
         if matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::ReadOnly) {
-            (v.state, v.since) = (VolumeState::Suspect, now);
-            v.reason = format!("volume {barcode}: {problem}; replace it");
+            v.becomes(VolumeState::Suspect, format!("volume {barcode}: {problem}; replace it"), now);
         }
     });
     if let Err(e) = noted {

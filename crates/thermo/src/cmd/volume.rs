@@ -7,8 +7,9 @@ use crate::progress::follow;
 use crate::render::{or_dash, percent, request_line, time, time_or_dash, word};
 use crate::units::size;
 use anyhow::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::Connection;
-use types::{Barcode, PoolName, RequestView, VolumeFileView, VolumeView};
+use types::{Barcode, PoolName, RequestView, VolumeFileView, VolumeState, VolumeView};
 use wire::Call;
 
 /// Files asked for at a time.
@@ -24,12 +25,10 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List volumes
-    #[command(after_help = "Example:\n  thermo volume ls\n  thermo volume ls --pool primary")]
-    Ls {
-        /// Only volumes of this pool
-        #[arg(long)]
-        pool: Option<String>,
-    },
+    #[command(
+        after_help = "Example:\n  thermo volume ls --pool primary\n  thermo volume ls --state suspect --long\n  thermo volume ls --state full --short"
+    )]
+    Ls(LsArgs),
     /// Show one volume
     #[command(after_help = "Example:\n  thermo volume show TC0001L9")]
     Show {
@@ -46,6 +45,67 @@ enum Command {
         dead: bool,
     },
     Label(LabelArgs),
+    State(StateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct LsArgs {
+    /// Only volumes of this pool
+    #[arg(long)]
+    pool: Option<String>,
+    /// Only volumes in this state
+    #[arg(long, value_parser = state_parser())]
+    state: Option<VolumeState>,
+    /// Barcodes only, one per line
+    #[arg(long, conflicts_with = "long")]
+    short: bool,
+    /// Also dead bytes, dates, and who set the state and why
+    #[arg(short, long)]
+    long: bool,
+}
+
+/// Set the state of volumes
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "States:\n  filling    takes data (again)\n  full       takes no more data\n  read-only  read, not written\n  \
+                  suspect    read if no other copy is to be had, not written\n  broken     neither read nor written\n  \
+                  exported   out of the library: neither read nor written\n  retired    out of use for good; refused while a \
+                  file needs it\n\nThe states of all volumes named are set, or of none.\n\nExample:\n  thermo volume state \
+                  TC0001L9 TC0002L9 exported --reason 'to the vault, box 12'\n  thermo volume state TC0001L9 filling"
+)]
+struct StateArgs {
+    /// Barcodes
+    #[arg(required = true)]
+    volumes: Vec<String>,
+    /// State from now on
+    #[arg(value_parser = state_parser())]
+    state: VolumeState,
+    /// Why, for the volume's record
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+/// All states; those that only the node can find out are refused by it, with the reason.
+const STATES: [(&str, VolumeState); 12] = [
+    ("unknown", VolumeState::Unknown),
+    ("blank", VolumeState::Blank),
+    ("scratch", VolumeState::Scratch),
+    ("filling", VolumeState::Filling),
+    ("full", VolumeState::Full),
+    ("read-only", VolumeState::ReadOnly),
+    ("suspect", VolumeState::Suspect),
+    ("foreign", VolumeState::Foreign),
+    ("broken", VolumeState::Broken),
+    ("unverified", VolumeState::Unverified),
+    ("exported", VolumeState::Exported),
+    ("retired", VolumeState::Retired),
+];
+
+fn state_parser() -> impl TypedValueParser<Value = VolumeState> {
+    PossibleValuesParser::new(STATES.map(|(name, _)| name)).try_map(|name| {
+        let found = STATES.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, state)| state).ok_or("no such state")
+    })
 }
 
 /// Write labels and give volumes to a pool
@@ -77,19 +137,76 @@ struct LabelArgs {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
     match args.command {
-        Command::Ls { pool } => list(context, &mut node, pool),
+        Command::Ls(args) => list(context, &mut node, &args),
         Command::Show { volume } => show(context, &mut node, Barcode(volume)),
         Command::Files { volume, dead } => files(context, &mut node, Barcode(volume), dead),
         Command::Label(args) => label(context, &mut node, args),
+        Command::State(args) => set_state(context, &mut node, args),
     }
 }
 
-fn list(context: &mut Context, node: &mut Connection, pool: Option<String>) -> Result<Exit> {
+fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<Exit> {
     let mut views: Vec<VolumeView> = node.ask(&Call::Volumes)?;
-    if let Some(pool) = pool {
+    if let Some(pool) = &args.pool {
         views.retain(|v| v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool));
     }
-    context.print(&views, |views| table(views))
+    if let Some(state) = args.state {
+        views.retain(|v| v.volume.state == state);
+    }
+    if args.short && !context.global.json {
+        views.iter().try_for_each(|v| context.out.line(&v.volume.barcode))?;
+        return Ok(Exit::OK);
+    }
+    let utc = context.global.utc;
+    context.print(&views, |views| if args.long { long_table(views, utc) } else { table(views) })
+}
+
+fn long_table(views: &[VolumeView], utc: bool) -> Table {
+    let heading = [
+        "VOLUME",
+        "POOL",
+        "STATE",
+        "WHERE",
+        "CAPACITY>",
+        "WRITTEN>",
+        "FULL>",
+        "DEAD>",
+        "FILES>",
+        "MOUNTS>",
+        "ERRORS>",
+        "LABELLED",
+        "LAST WRITTEN",
+        "LAST READ",
+        "VERIFIED",
+        "SINCE",
+        "BY",
+        "REASON",
+    ];
+    let mut table = Table::new(&heading);
+    for view in views {
+        let v = &view.volume;
+        table.row(vec![
+            v.barcode.to_string(),
+            or_dash(v.pool.as_ref()),
+            word(&v.state),
+            view.location.clone(),
+            size(v.capacity),
+            size(v.written),
+            percent(v.written, v.capacity),
+            percent(v.written.saturating_sub(v.live), v.written),
+            v.live_files.to_string(),
+            v.mounts.to_string(),
+            v.errors.to_string(),
+            time_or_dash(v.labelled, utc),
+            time_or_dash(v.last_written, utc),
+            time_or_dash(v.last_read, utc),
+            time_or_dash(v.last_verified, utc),
+            time(v.since, utc),
+            v.by.map_or_else(|| "node".into(), |uid| format!("uid {uid}")),
+            if v.reason.is_empty() { "-".into() } else { v.reason.clone() },
+        ]);
+    }
+    table
 }
 
 fn table(views: &[VolumeView]) -> Table {
@@ -134,20 +251,24 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
     }
     let (v, utc) = (&view.volume, context.global.utc);
     let reason = if v.reason.is_empty() { String::new() } else { format!(" ({})", v.reason) };
+    let by = v.by.map_or(String::new(), |uid| format!(", set by uid {uid}"));
+    let dead = v.written.saturating_sub(v.live);
     let lines = [
         ("pool", or_dash(v.pool.as_ref())),
-        ("state", format!("{}{reason} since {}", word(&v.state), time(v.since, utc))),
+        ("state", format!("{}{reason} since {}{by}", word(&v.state), time(v.since, utc))),
         ("where", view.location.clone()),
         ("uuid", if v.uuid.is_empty() { "-".into() } else { v.uuid.clone() }),
         ("labelled", time_or_dash(v.labelled, utc)),
         ("capacity", format!("{}, records of {}", size(v.capacity), size(v.block_size.into()))),
         ("written", format!("{} in {} files ({})", size(v.written), v.files, percent(v.written, v.capacity))),
         ("live", format!("{} in {} files", size(v.live), v.live_files)),
+        ("dead", format!("{} ({})", size(dead), percent(dead, v.written))),
         ("append at", format!("block {}, indexed up to block {}", v.append_block, v.indexed_to)),
         ("index", format!("generation {} at block {}", v.generation, v.index_block)),
         ("change ref", v.vcr.to_string()),
         ("last written", time_or_dash(v.last_written, utc)),
         ("last read", time_or_dash(v.last_read, utc)),
+        ("verified", time_or_dash(v.last_verified, utc)),
         ("mounts", format!("{}, {} errors", v.mounts, v.errors)),
     ];
     context.out.line(&v.barcode)?;
@@ -204,5 +325,13 @@ fn label(context: &mut Context, node: &mut Connection, args: LabelArgs) -> Resul
     } else {
         context.out.line(request_line(&view))?;
     }
+    Ok(Exit::OK)
+}
+
+fn set_state(context: &mut Context, node: &mut Connection, args: StateArgs) -> Result<Exit> {
+    let volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    let call = Call::SetVolume { volumes: volumes.clone(), state: args.state, reason: args.reason };
+    node.ask::<()>(&call)?;
+    volumes.iter().try_for_each(|v| context.out.line(format!("volume {v} is {}", word(&args.state))))?;
     Ok(Exit::OK)
 }

@@ -1,0 +1,71 @@
+//! States of volumes that an operator sets.
+
+use super::volume;
+use crate::rec::VolumeRec;
+use crate::store::Tx;
+use crate::{CatalogError, Result, StateOrder};
+use types::*;
+
+/// Longest reason that is kept (bytes).
+const MAX_REASON: usize = 1_000;
+
+/// Sets the state of all of them, or of none.
+pub fn set(tx: &mut Tx<'_>, volumes: &[Barcode], order: &StateOrder) -> Result<()> {
+    if order.reason.len() > MAX_REASON {
+        let why = format!("it has {} bytes, at most {MAX_REASON} are kept", order.reason.len());
+        return Err(CatalogError::refused("the reason", why));
+    }
+    for barcode in volumes {
+        let rec = volume::load_for_update(tx, barcode)?;
+        let shown = volume::shown(&*tx.w, rec.clone())?;
+        may(&shown, order.state).map_err(|why| CatalogError::refused(format!("volume {barcode}"), why))?;
+        let mut volume = rec.volume.clone();
+        volume.becomes(order.state, order.reason.clone(), order.now);
+        volume.by = Some(order.by);
+        volume::store(tx, &VolumeRec { volume, ..rec })?;
+    }
+    Ok(())
+}
+
+/// Whether an operator may decide that; the reason if not.
+fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
+    use VolumeState as S;
+    match v.state {
+        S::Foreign => {
+            return Err(format!(
+                "it carries what is not ours ({}); take it out of the library, or overwrite it with \
+                 `thermo volume label --force`",
+                v.reason
+            ));
+        }
+        S::Unverified => {
+            return Err(
+                "it may carry more than the catalogue knows; run `thermo catalog rebuild` first".into()
+            );
+        }
+        _ => {}
+    }
+    let labelled = !v.uuid.is_empty();
+    match to {
+        S::Scratch | S::Blank if v.live_files > 0 => Err(format!(
+            "{} file segments on it are needed by current files; it is emptied by `thermo volume label` only, and not \
+             before nothing on it is needed",
+            v.live_files
+        )),
+        S::Scratch | S::Blank => Err("only a new label makes it so: `thermo volume label`".into()),
+        S::Unknown | S::Foreign | S::Unverified => {
+            Err("the node finds that out by itself, it cannot be set".into())
+        }
+        S::Retired if v.live_files > 0 => Err(format!(
+            "{} file segments on it are needed by current files; `exported` takes it out of the library and keeps them",
+            v.live_files
+        )),
+        S::Filling | S::Full | S::ReadOnly | S::Suspect if !labelled => {
+            Err("it carries no label of ours; give it one with `thermo volume label`".into())
+        }
+        S::Filling if v.pool.is_none() => {
+            Err("it belongs to no pool; give it to one with `thermo volume label --pool`".into())
+        }
+        S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Broken | S::Exported | S::Retired => Ok(()),
+    }
+}

@@ -1,0 +1,36 @@
+//! What operators decide about volumes.
+
+use crate::Node;
+use crate::archive::Event;
+use crate::error::{failure, refused};
+use catalog::StateOrder;
+use types::*;
+use wire::Failure;
+
+impl Node {
+    pub(super) fn set_volume_state(
+        &self,
+        cx: &Cx,
+        volumes: &[Barcode],
+        state: VolumeState,
+        reason: String,
+    ) -> Result<(), Failure> {
+        if let Some(bad) = reason.chars().find(|c| c.is_control()) {
+            let message = format!("the reason contains the control character {bad:?}; use plain text");
+            return Err(failure(ErrorClass::Invalid, message));
+        }
+        for barcode in volumes {
+            self.volume_view(barcode)?;
+        }
+        let order = StateOrder { state, reason, by: cx.uid, now: crate::now() };
+        let set = self.catalog.set_volume_state(volumes, &order);
+        set.map_err(|e| refused("volumes are left as they were", &e))?;
+        for barcode in volumes {
+            tracing::info!("volume {barcode} is {state:?} by order of uid {}: {}", cx.uid, order.reason);
+        }
+        // What waits for these volumes is looked at anew, and so is what their pools take.
+        self.archive.send(Event::Backlog);
+        self.governor.wake();
+        Ok(())
+    }
+}
