@@ -1,19 +1,17 @@
 //! Medium auxiliary memory: attributes kept in the cartridge's chip (SPC-4 section 7.4, SSC-4, LTFS 2.4 annex).
 
-use crate::bytes::{DecodeError, Fields, text};
+use crate::bytes::{DecodeError, Fields};
 
 /// Attribute ids.
 pub mod id {
     #![allow(missing_docs)]
     pub const REMAINING_CAPACITY: u16 = 0x0000; // MiB, u64
     pub const MAXIMUM_CAPACITY: u16 = 0x0001; // MiB, u64
-    pub const TAPE_ALERT_FLAGS: u16 = 0x0002;
     pub const LOAD_COUNT: u16 = 0x0003; // u64
     pub const MAM_SPACE_REMAINING: u16 = 0x0004; // bytes, u64
     pub const ASSIGNING_ORGANIZATION: u16 = 0x0005;
     pub const FORMATTED_DENSITY: u16 = 0x0006;
     pub const INITIALIZATION_COUNT: u16 = 0x0007; // u16
-    pub const VOLUME_IDENTIFIER: u16 = 0x0008;
     pub const VOLUME_CHANGE_REFERENCE: u16 = 0x0009; // u32
     pub const LAST_DEVICE: u16 = 0x020A; // vendor 8, serial 32
     pub const PREVIOUS_DEVICE: u16 = 0x020B;
@@ -42,7 +40,6 @@ pub mod id {
     pub const MEDIA_POOL: u16 = 0x0808;
     pub const FORMAT_VERSION: u16 = 0x080B;
     pub const VOLUME_COHERENCY: u16 = 0x080C;
-    pub const LTFS_LOCK: u16 = 0x1623;
 }
 
 /// How a value is to be read.
@@ -97,11 +94,6 @@ impl Attribute {
     /// The value as a big-endian number; None when it has no bytes or more than eight.
     pub fn number(&self) -> Option<u64> {
         (1..=8).contains(&self.value.len()).then(|| crate::bytes::uint(&self.value))
-    }
-
-    /// The value as text without padding (bytes outside ASCII are shown as `?`).
-    pub fn string(&self) -> String {
-        text(&self.value)
     }
 
     /// The attribute with its 5-byte header: id, format (bit 7: read only), length, value.

@@ -4,8 +4,6 @@ use crate::bytes::{DecodeError, Fields};
 
 /// Page: data compression.
 pub const PAGE_COMPRESSION: u8 = 0x0F;
-/// Page: device configuration.
-pub const PAGE_DEVICE_CONFIGURATION: u8 = 0x10;
 /// Page: medium partitions.
 pub const PAGE_PARTITIONS: u8 = 0x11;
 /// Page: element address assignment (changers).

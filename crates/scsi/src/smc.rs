@@ -38,19 +38,6 @@ impl Smc {
         self.must(command, cdb, Data::None, timeout).map(|_| ())
     }
 
-    /// INITIALIZE ELEMENT STATUS: the library looks at every element. Takes hours in large libraries.
-    pub fn initialize_element_status(&mut self) -> Result<()> {
-        let cdb = [opcode::INITIALIZE_ELEMENT_STATUS, 0, 0, 0, 0, 0];
-        self.simple("INITIALIZE ELEMENT STATUS", &cdb, timeout::INVENTORY)
-    }
-
-    /// INITIALIZE ELEMENT STATUS WITH RANGE.
-    pub fn initialize_range(&mut self, range: Range) -> Result<()> {
-        let (a, n) = (range.first.to_be_bytes(), range.count.to_be_bytes());
-        let cdb = [opcode::INITIALIZE_ELEMENT_STATUS_RANGE, 1, a[0], a[1], 0, 0, n[0], n[1], 0, 0];
-        self.simple("INITIALIZE ELEMENT STATUS WITH RANGE", &cdb, timeout::INVENTORY)
-    }
-
     /// Addresses of all elements (mode page 1Dh).
     pub fn element_addresses(&mut self) -> Result<ElementAssignment> {
         let data = self.mode_sense(mode::PAGE_ELEMENTS, 0)?;

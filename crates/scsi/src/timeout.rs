@@ -19,5 +19,3 @@ pub const FORMAT: Duration = Duration::from_secs(4 * 60 * 60);
 pub const ERASE: Duration = Duration::from_secs(30 * 60 * 60);
 /// One move of the robot; some libraries answer only when the drive has threaded the tape.
 pub const MOVE: Duration = Duration::from_secs(30 * 60);
-/// Inventory of a whole library.
-pub const INVENTORY: Duration = Duration::from_secs(4 * 60 * 60);

@@ -63,6 +63,20 @@ fn end_of_medium_in_the_middle_of_a_file() {
     });
 }
 
+/// Small files fill a record bit by bit: where it has no room, bytes were taken that are not on the medium.
+#[test]
+fn bytes_that_had_no_room_are_not_called_safe() {
+    on_volume(4 * MIB, |_, mounted, catalogue| {
+        let mut appender = mounted.appender(&catalogue.point, 0).unwrap();
+        let (start, _) = appender.here();
+        while appender.write(&[5; 1000]).unwrap() != Room::Full {}
+        let taken = appender.taken();
+        let flushed = appender.flush().unwrap();
+        assert_eq!(flushed.safe_bytes, (flushed.append_block - start) * u64::from(BLOCK));
+        assert!(flushed.safe_bytes < taken);
+    });
+}
+
 #[test]
 fn the_reserve_for_the_index_counts_as_full() {
     on_volume(8 * MIB, |rig, mounted, catalogue| {

@@ -124,9 +124,9 @@ impl Library {
         self.drives.get(usize::from(n)).map(Drive::stats)
     }
 
-    /// Last failure of the host's file system that the robot met.
-    pub fn robot_error(&self) -> Option<String> {
-        self.robot.lock().host_error.clone()
+    /// Last failure of the host's file system that the robot met since this was asked before: what its sense data cannot say.
+    pub fn take_robot_error(&self) -> Option<String> {
+        self.robot.lock().host_error.take()
     }
 
     /// Barcode in each full element, by address.

@@ -273,6 +273,21 @@ fn on_medium(r: &Rig) -> Vec<(String, u64)> {
 }
 
 #[test]
+fn a_failure_of_the_hosts_file_system_leaves_the_cartridge_and_is_told() {
+    let mut r = rig();
+    // What the robot would write its table to.
+    let in_the_way = r.library.config().dir.join("elements.tmp");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let before = r.library.contents();
+    refused(r.changer.move_medium(1002, 2), SenseKey::HardwareError, 0x44, 0x00);
+    let told = r.library.take_robot_error().unwrap();
+    assert!(told.contains("elements.tmp"), "{told}");
+    assert_eq!((r.library.contents(), r.library.take_robot_error()), (before, None));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    r.changer.move_medium(1002, 2).unwrap();
+}
+
+#[test]
 fn failures_of_the_hosts_file_system_are_never_success() {
     const ENOSPC: i32 = 28;
     const EIO: i32 = 5;

@@ -156,7 +156,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         recalls: &state.recalls,
         writes: &writes,
         maintenance: &state.maintenance,
-        robot_busy: state.robot_busy,
+        robot_busy: state.robot_busy(),
         disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
         limits: &limits,
         mechanics: &mechanics,
@@ -189,7 +189,9 @@ fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
             "drive {} does not take orders; it is out of use until the node restarts",
             action.drive
         );
-        if let Some(drive) = node.archive.state.lock().drives.get_mut(&action.drive) {
+        let mut state = node.archive.state.lock();
+        state.moves.remove(&action.drive);
+        if let Some(drive) = state.drives.get_mut(&action.drive) {
             let why = "its thread has ended; see the log and restart the node";
             drive.status = DriveStatus::Suspect(why.into());
             drive.comeback.gone(why);
@@ -203,7 +205,7 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
     Some(match &action.job {
         J::Mount { volume } => {
             let from = state.find(volume)?.address;
-            state.robot_busy = true;
+            state.moves.insert(action.drive, None);
             (volume.clone(), Job::Mount { from }, DriveStatus::Mounting)
         }
         J::Unmount { volume } => {
@@ -212,7 +214,7 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
                 state.warn(format!("volume {volume} cannot leave drive {}: no slot is empty", action.drive));
                 return None;
             };
-            state.robot_busy = true;
+            state.moves.insert(action.drive, Some(to));
             (volume.clone(), Job::Unmount { to }, DriveStatus::Mounting)
         }
         J::Recall { volume, order } => {
@@ -289,12 +291,12 @@ fn finished(node: &Arc<Node>, ended: Ended) {
             DriveState::Busy(b) => Some(b.work),
             _ => None,
         });
-        // A defect ended the trial of a drive.
-        let tried = state.drives.get_mut(&no).is_some_and(|d| std::mem::take(&mut d.comeback.trying));
-        let moving = matches!(work, Some(Work::Mount | Work::Unmount));
-        if moving || tried {
-            state.robot_busy = false;
+        if let Some(drive) = state.drives.get_mut(&no) {
+            // True if a defect ended its trial.
+            drive.comeback.trying = false;
         }
+        state.moves.remove(&no);
+        let moving = matches!(work, Some(Work::Mount | Work::Unmount));
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
@@ -461,10 +463,9 @@ fn put_away_leftovers(node: &Node, workers: &Workers) {
     for (no, volume, home) in left {
         match (state.free_slot(home), workers.get(&no)) {
             (Some(to), Some(worker)) => {
-                // The slot is spoken for from now on.
-                state.reserved.push(to);
-                state.robot_busy = true;
+                // A drive's first order finds room in its queue.
                 let _ = worker.try_send((volume, Job::Unmount { to }));
+                state.moves.insert(no, Some(to));
             }
             _ => {
                 let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
@@ -475,7 +476,6 @@ fn put_away_leftovers(node: &Node, workers: &Workers) {
             }
         }
     }
-    state.reserved.clear();
 }
 
 /// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
@@ -499,7 +499,7 @@ fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
         if !graceful {
             return !busy;
         }
-        if state.robot_busy {
+        if state.robot_busy() {
             return false;
         }
         let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
@@ -518,8 +518,8 @@ fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
             let action = if l.dirty {
                 (Job::Index, Work::Maintain, DriveStatus::Maintaining)
             } else {
-                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy) else { continue };
-                state.robot_busy = true;
+                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy()) else { continue };
+                state.moves.insert(no, Some(to));
                 (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
             };
             if let Some(d) = state.drives.get_mut(&no) {
@@ -544,4 +544,47 @@ fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
         }
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Rig;
+    use super::*;
+
+    #[test]
+    fn each_cartridge_left_in_a_drive_gets_a_slot_of_its_own_and_keeps_the_robot_until_it_is_there() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let drives: Vec<(DriveNo, u16)> =
+            node.archive.state.lock().drives.values().map(|d| (d.no, d.element)).collect();
+        let [(first, element), (second, from), ..] = drives[..] else { panic!("two drives are needed") };
+        let (mut workers, mut queues) = (Workers::new(), BTreeMap::new());
+        {
+            let mut state = node.archive.state.lock();
+            // Both came from a slot that is only one.
+            let home = state.free_slot(None);
+            for no in [first, second] {
+                let volume = Barcode(format!("LEFT0{no}L9"));
+                let Some(drive) = state.drives.get_mut(&no) else { continue };
+                drive.home = home;
+                drive.state = DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None });
+                let (orders, queue) = crossbeam_channel::bounded(4);
+                workers.insert(no, orders);
+                queues.insert(no, queue);
+            }
+        }
+        put_away_leftovers(node, &workers);
+        let mut seen = Vec::new();
+        for (no, from) in [(second, from), (first, element)] {
+            let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };
+            let (moved, result) = (Some((from, to)), Ok(Done::Unmounted));
+            let (unread, failed) = (Vec::new(), Vec::new());
+            finished(node, Ended { drive: no, volume, moved, result, unread, failed });
+            let state = node.archive.state.lock();
+            seen.push((to, state.robot_busy(), state.moves.values().copied().flatten().collect::<Vec<_>>()));
+        }
+        // Only now: a drive that is not at rest would keep the node from stopping.
+        let [(one, true, left), (other, false, none)] = &seen[..] else { panic!("{seen:?}") };
+        assert!(one != other && left == &[*other] && none.is_empty(), "{seen:?}");
+    }
 }

@@ -70,6 +70,14 @@ impl Hardware {
         matches!(self, Self::Attached(_))
     }
 
+    /// Why a virtual robot could not do what it was told, beyond what its sense data say.
+    pub fn robot_trouble(&self) -> Option<String> {
+        match self {
+            Self::Virtual { library, .. } => library.take_robot_error(),
+            Self::Attached(_) => None,
+        }
+    }
+
     /// Opens the robot.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
     let volume = drive.volume().cloned().unwrap_or_default();
     let mut to = None;
     if full {
-        if state.robot_busy {
+        if state.robot_busy() {
             return;
         }
         to = state.free_slot(drive.home);
@@ -147,7 +147,9 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
         }
     }
     let sent = workers.get(&no).is_some_and(|w| w.try_send((volume, Job::Revive { to })).is_ok());
-    state.robot_busy |= sent && to.is_some();
+    if sent && to.is_some() {
+        state.moves.insert(no, to);
+    }
     if let Some(drive) = state.drives.get_mut(&no) {
         match sent {
             true => (drive.comeback.trying, drive.activity) = (true, "is tried again".into()),
@@ -162,7 +164,7 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
     let (job, work) = match &drive.state {
         _ if !drive.usable() && !drive.comeback.trying => return set_down(state, no),
         DriveState::Empty => return set_down(state, no),
-        DriveState::Loaded(_) if state.robot_busy => return,
+        DriveState::Loaded(_) if state.robot_busy() => return,
         DriveState::Loaded(l) if l.dirty => (Job::Index, Work::Maintain),
         DriveState::Loaded(_) => match state.free_slot(drive.home) {
             Some(to) => (Job::Unmount { to }, Work::Unmount),
@@ -171,8 +173,11 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
         DriveState::Busy(_) => return,
     };
     let Some(volume) = drive.volume().cloned() else { return };
+    let to = if let Job::Unmount { to } = &job { Some(*to) } else { None };
     if workers.get(&no).is_some_and(|w| w.try_send((volume.clone(), job)).is_ok()) {
-        state.robot_busy |= work == Work::Unmount;
+        if to.is_some() {
+            state.moves.insert(no, to);
+        }
         if let Some(drive) = state.drives.get_mut(&no) {
             drive.state = DriveState::Busy(sched::Busy { volume, work, want: None, until: None });
             drive.status = DriveStatus::Mounting;
@@ -190,12 +195,12 @@ fn set_down(state: &mut State, no: DriveNo) {
 
 /// A trial ended.
 pub fn tried(node: &Node, revived: Revived) {
-    let Revived { drive: no, moved, robot, result } = revived;
+    let Revived { drive: no, moved, result } = revived;
     let mut state = node.archive.state.lock();
     if let Some((from, to)) = moved {
         state.moved(from, to);
     }
-    state.robot_busy &= !robot;
+    state.moves.remove(&no);
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.comeback.trying = false;
     drive.activity.clear();

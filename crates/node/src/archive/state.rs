@@ -158,10 +158,8 @@ pub struct State {
     pub elements: Vec<ElementView>,
     /// Volumes as the scheduler sees them, until the catalogue or the library has others.
     pub tapes: Option<Tapes>,
-    /// Slots spoken for by moves that have been ordered.
-    pub reserved: Vec<u16>,
-    /// The robot is on its way.
-    pub robot_busy: bool,
+    /// Moves of the robot that have been ordered and have not ended: the drive, and the slot that is to take its cartridge.
+    pub moves: BTreeMap<DriveNo, Option<u16>>,
     /// Files to be read, per volume.
     pub recalls: BTreeMap<Barcode, RecallQueue>,
     /// Segments by queue item id.
@@ -226,10 +224,16 @@ impl State {
         self.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode))
     }
 
-    /// An empty storage slot, preferably `home`.
+    /// The robot is on its way, or will be.
+    pub fn robot_busy(&self) -> bool {
+        !self.moves.is_empty()
+    }
+
+    /// An empty storage slot that no move is for, preferably `home`.
     pub fn free_slot(&self, home: Option<u16>) -> Option<u16> {
+        let awaited: Vec<u16> = self.moves.values().copied().flatten().collect();
         let empty =
-            |e: &&ElementView| e.kind == ElementKind::Slot && !e.full && !self.reserved.contains(&e.address);
+            |e: &&ElementView| e.kind == ElementKind::Slot && !e.full && !awaited.contains(&e.address);
         let slots: Vec<u16> = self.elements.iter().filter(empty).map(|e| e.address).collect();
         home.filter(|h| slots.contains(h)).or_else(|| slots.first().copied())
     }
@@ -275,6 +279,20 @@ mod tests {
         assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
         state.moved(20, 1);
         assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
+    }
+
+    #[test]
+    fn two_moves_are_not_for_one_slot() {
+        let elements = vec![element(20, None), element(21, None), element(22, Some("TC0001L9"))];
+        let mut state = State { elements, ..State::default() };
+        state.moves.insert(DriveNo(0), Some(20));
+        assert_eq!(state.free_slot(Some(20)), Some(21));
+        state.moves.insert(DriveNo(1), Some(21));
+        assert_eq!(state.free_slot(None), None);
+        state.moves.remove(&DriveNo(0));
+        assert!(state.robot_busy() && state.free_slot(Some(21)) == Some(20));
+        state.moves.remove(&DriveNo(1));
+        assert!(!state.robot_busy());
     }
 
     #[test]

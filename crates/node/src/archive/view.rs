@@ -153,7 +153,7 @@ impl State {
             recalls: &self.recalls,
             writes: &writes,
             maintenance: &[],
-            robot_busy: self.robot_busy,
+            robot_busy: self.robot_busy(),
             disk_pressure: false,
             limits: &limits,
             mechanics: &mechanics,

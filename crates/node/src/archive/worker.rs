@@ -120,8 +120,6 @@ pub struct Revived {
     pub drive: DriveNo,
     /// Cartridge move that happened.
     pub moved: Option<(u16, u16)>,
-    /// The robot was needed.
-    pub robot: bool,
     /// Product and serial number, or why it is still not in order.
     pub result: Result<(String, String), TapeError>,
 }
@@ -268,7 +266,7 @@ impl Worker {
             Ok(identity)
         });
         *self.current.lock() = None;
-        let revived = Revived { drive: self.no, moved, robot: to.is_some(), result };
+        let revived = Revived { drive: self.no, moved, result };
         self.node.archive.send(Event::Revived(Box::new(revived)));
     }
 
@@ -362,6 +360,11 @@ impl Worker {
             && let Ok(elements) = robot.inventory()
         {
             self.node.archive.send(Event::Inventory(elements));
+        }
+        if carried.is_err()
+            && let Some(why) = self.node.hardware.robot_trouble()
+        {
+            self.node.archive.warn(format!("the robot of the virtual library met this: {why}"));
         }
         carried.map_err(|e| match e.fault {
             Fault::Prevented => TapeError { blame: Blame::Drive, ..e },
