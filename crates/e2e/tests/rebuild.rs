@@ -175,11 +175,16 @@ fn a_missing_cartridge_is_missed_by_name_and_can_come_later() {
     let report = rebuild(&bed);
     assert!(report.contains("40 with fewer copies"), "{report}");
     assert!(report.contains("/tree/dir 0/file 7 (inode"), "{report}");
+    bed.ok(["class", "set", "default", "--migrate-after", "2h"]);
     bed.ok(["down"]);
     fs::write(&table, whole).unwrap();
     bed.up();
     let report = rebuild(&bed);
     assert!(report.contains("0 with fewer copies"), "{report}");
+    // What an operator decided since is not undone by an old index.
+    assert!(report.contains("they stay as they are now: class default"), "{report}");
+    let classes = bed.json(["class", "ls"]);
+    assert_eq!(classes[0]["migrate_after_s"], 7200, "{classes:#}");
     bed.check();
 }
 

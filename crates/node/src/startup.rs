@@ -30,21 +30,24 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     raise_descriptor_limit();
     let state = config.state_dir.clone();
     let (lock, fresh) = patiently(|| prepare(&state))?;
+    if !fresh {
+        has_catalogue(&state)?;
+    }
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
     let engine = patiently(|| open_engine(&state.join("catalog")))?;
     let now = crate::now();
     let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
+    let disk =
+        patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
     if fresh {
+        if has_objects(&disk)? {
+            // Objects of a catalogue that was lost: new ones must not be mistaken for them.
+            catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
+        }
         name_site(&catalog)?;
         first_settings(&catalog, &config)?;
         give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
-    }
-    let disk =
-        patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
-    if fresh && has_objects(&disk)? {
-        // Objects of a catalogue that was lost: new ones must not be mistaken for them.
-        catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
     }
     let hardware = patiently(|| Hardware::of(&config, library.clone()))?;
     let (archive, archive_events) = Archive::new();
@@ -194,6 +197,20 @@ fn check_format(state: &Path, text: &str) -> Result<(), Failure> {
         _ => format!("has a marker file `format` that is not ours ({:?}); nothing was changed", text.trim()),
     };
     Err(failure(ErrorClass::Invalid, format!("state directory {} {problem}", state.display())))
+}
+
+/// A node must not begin with an empty namespace beside the disk objects and volumes of another.
+fn has_catalogue(state: &Path) -> Result<(), Failure> {
+    let data = state.join("catalog").join("data.mdb");
+    if data.exists() {
+        return Ok(());
+    }
+    let message = format!(
+        "the catalogue is gone: there is no {}. If it lies on a file system that is not mounted, mount that; if it is lost, \
+         nothing on disk or tape was touched: see \"When the catalogue is lost\" in docs/OPERATIONS.md",
+        data.display()
+    );
+    Err(failure(ErrorClass::Corrupt, message))
 }
 
 /// A node that an ordinary user starts is his: so is the root of its namespace.

@@ -33,6 +33,39 @@ fn a_second_node_on_the_directory_and_a_newer_format_are_refused_by_name() {
     Node::start(config(kept.path())).unwrap().stop(false);
 }
 
+#[test]
+fn a_node_does_not_begin_anew_beside_what_is_left_of_a_lost_catalogue() {
+    let bed = Bed::new();
+    let ino = bed.write("f", &pattern(1000, 1));
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    let (catalog, kept) = (dir.path().join("catalog"), dir.path().join("kept"));
+    std::fs::rename(&catalog, &kept).unwrap();
+    let failure = refused(config(dir.path()));
+    assert_eq!(failure.class, ErrorClass::Corrupt);
+    assert!(failure.message.contains("data.mdb") && !catalog.exists(), "{}", failure.message);
+    std::fs::rename(&kept, &catalog).unwrap();
+    let bed = Bed { node: Node::start(config(dir.path())).unwrap(), dir };
+    assert_eq!(bed.read(ino), pattern(1000, 1));
+    bed.node.stop(true);
+
+    // Begun anew on purpose: what the old one had on disk is not taken for what the new one makes.
+    let Bed { mut dir, node } = bed;
+    drop(node);
+    std::fs::remove_dir_all(&catalog).unwrap();
+    std::fs::remove_file(dir.path().join("format")).unwrap();
+    for run in 0..2 {
+        let bed = Bed { node: Node::start(config(dir.path())).unwrap(), dir };
+        bed.write(&format!("new {run}"), &pattern(10, 2));
+        bed.node.stop(true);
+        dir = bed.dir;
+    }
+    let objects = files_below(&config(dir.path()).disk_path());
+    let kept = objects.iter().filter(|path| std::fs::read(path).is_ok_and(|data| data == pattern(1000, 1)));
+    assert_eq!(kept.count(), 1);
+}
+
 /// Stops within seconds, and no thread keeps the node.
 fn stop_in_time(bed: Bed, graceful: bool) {
     let begun = Instant::now();

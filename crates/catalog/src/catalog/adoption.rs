@@ -57,7 +57,7 @@ impl Catalog {
     /// earlier label of this cartridge is dropped; refused while a current version needs that. A volume that is known by
     /// its uuid keeps its files.
     pub fn begin_adoption(&self, fresh: &Volume) -> Result<()> {
-        self.durable(|tx| adopt::begin(tx, fresh))?;
+        self.durable_volumes(|tx| adopt::begin(tx, fresh))?;
         self.finish_drops()
     }
 
@@ -65,7 +65,7 @@ impl Catalog {
     /// that is not known is made without copies: [`Catalog::put_rules`] first. Adopting twice changes nothing.
     pub fn adopt(&self, barcode: &Barcode, as_of: Time, files: &[ListedFile]) -> Result<Vec<Adoption>> {
         let classes = self.class_ids(files)?;
-        self.durable(|tx| adopt::adopt(tx, barcode, as_of, &classes, files))
+        self.durable_volumes(|tx| adopt::adopt(tx, barcode, as_of, &classes, files))
     }
 
     fn class_ids(&self, files: &[ListedFile]) -> Result<ClassIds> {

@@ -110,12 +110,13 @@ impl Catalog {
     }
 
     /// Takes set-user-id, and set-group-id where it means "run as group", from the mode that a file has at this moment: a
-    /// change of the mode just before is kept. True if there was any.
+    /// change of the mode just before is kept. True if there was any. Durable: the bytes that somebody writes next may outlive
+    /// a crash, and must not run with the rights of the owner.
     pub fn clear_set_id(&self, ino: Ino, now: Time) -> Result<bool> {
         if !self.read(|v| Ok(setattr::has_set_id(&v.load(ino)?)))? {
             return Ok(false);
         }
-        self.relaxed(|tx| setattr::clear_set_id(tx, ino, now))
+        self.durable(|tx| setattr::clear_set_id(tx, ino, now))
     }
 
     /// An orphan was closed: forgets it and returns its object (to be removed once durable, see [`Removed`]). Does nothing

@@ -6,6 +6,7 @@ use crate::archive::{Adopted, Event};
 use crate::error::{failure, refused};
 use crossbeam_channel::Receiver;
 use format::ltfs::origin::Rules;
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -29,9 +30,14 @@ impl Node {
             return Err(failure(ErrorClass::Busy, message));
         }
         let library = self.archive.view().library;
-        let volumes: Vec<Barcode> = library.elements.iter().filter_map(|e| e.barcode.clone()).collect();
+        let mut volumes: Vec<Barcode> = library.elements.iter().filter_map(|e| e.barcode.clone()).collect();
+        // Cleaning cartridges are no volumes.
+        let known: HashSet<Barcode> =
+            self.catalog.volumes().map_err(fail)?.into_iter().map(|v| v.barcode).collect();
+        volumes.retain(|barcode| known.contains(barcode));
         // What an empty catalogue gives from now on must not be what tapes have.
-        if self.catalog.is_empty().map_err(fail)? {
+        let empty = self.catalog.is_empty().map_err(fail)?;
+        if empty {
             self.catalog.skip_numbers(crate::now()).map_err(fail)?;
         }
         let subject = format!("{} volumes in the library", volumes.len());
@@ -46,15 +52,26 @@ impl Node {
         let (answer, answers) = crossbeam_channel::unbounded();
         self.archive.send(Event::Adopt { volumes, answer });
         let (node, id) = (self.clone(), request.id);
-        crate::startup::spawn(Some(self), "rebuild", move || node.follow_rebuild(id, total, &answers))?;
+        crate::startup::spawn(Some(self), "rebuild", move || {
+            node.follow_rebuild(id, total, empty, &answers);
+        })?;
         Ok(request)
     }
 
-    fn follow_rebuild(&self, id: RequestId, total: u64, answers: &Receiver<(Barcode, Adopted)>) {
+    /// `empty`: nothing but what volumes tell is known, and the newest classes and pools of theirs hold. Otherwise somebody may
+    /// have changed them since.
+    fn follow_rebuild(&self, id: RequestId, total: u64, empty: bool, answers: &Receiver<(Barcode, Adopted)>) {
         let mut report = Report::default();
         // When the archive service stops nobody is left who could answer, and this ends.
         for (barcode, adopted) in answers.iter().take(usize::try_from(total).unwrap_or(usize::MAX)) {
-            report.volume(&barcode, &adopted);
+            if report.volume(&barcode, &adopted)
+                && empty
+                && let Some((_, rules)) = &report.rules
+                && let Err(e) = self.catalog.put_rules(rules, true)
+            {
+                report.failed += 1;
+                let _ = writeln!(report.lines, "    FAILED: its classes and pools cannot be entered: {e}");
+            }
             let told = self.catalog.update_request(id, &mut |r| {
                 r.started.get_or_insert(crate::now());
                 r.files_done += 1;
@@ -93,12 +110,17 @@ impl Node {
         }
     }
 
-    /// The newest rules hold; then every file is looked at. Returns the summary.
+    /// Every file is looked at. Returns the summary.
     fn end_rebuild(&self, id: RequestId, report: &mut Report) -> Result<String, Failure> {
         let fail = |e| refused("rebuild", &e);
-        if let Some((_, rules)) = report.rules.take() {
-            self.catalog.put_rules(&rules, true).map_err(fail)?;
-            while self.catalog.refresh_classes(PAGE, crate::now()).map_err(fail)? {}
+        while self.catalog.refresh_classes(PAGE, crate::now()).map_err(fail)? {}
+        if let Some((_, rules)) = &report.rules {
+            let (classes, pools) =
+                (self.catalog.classes().map_err(fail)?, self.catalog.pools().map_err(fail)?);
+            let other =
+                rules.classes.iter().filter(|c| !classes.contains(c)).map(|c| format!("class {}", c.name));
+            let pools = rules.pools.iter().filter(|p| !pools.contains(p)).map(|p| format!("pool {}", p.name));
+            report.otherwise = other.chain(pools).collect();
         }
         let mut after = Ino(0);
         loop {
@@ -138,6 +160,13 @@ impl Node {
         let mut file = std::fs::File::create(&path)?;
         writeln!(file, "{}", report.summary())?;
         writeln!(file, "\nVolumes:\n{}", report.lines)?;
+        if !report.otherwise.is_empty() {
+            let otherwise = report.otherwise.join(", ");
+            writeln!(
+                file,
+                "The newest index tells otherwise of these; they stay as they are now: {otherwise}\n"
+            )?;
+        }
         if !report.incomplete.is_empty() {
             writeln!(file, "Files that are not complete:")?;
         }
@@ -159,6 +188,8 @@ struct Report {
     lines: String,
     /// Of the newest index.
     rules: Option<(Time, Rules)>,
+    /// Classes and pools of which the newest index tells something else than the catalogue.
+    otherwise: Vec<String>,
     files: u64,
     lost: u64,
     fewer: u64,
@@ -166,7 +197,8 @@ struct Report {
 }
 
 impl Report {
-    fn volume(&mut self, barcode: &Barcode, adopted: &Adopted) {
+    /// Takes note of a volume; true if it tells the newest classes and pools so far.
+    fn volume(&mut self, barcode: &Barcode, adopted: &Adopted) -> bool {
         self.volumes += 1;
         self.failed += u64::from(adopted.failed.is_some());
         self.segments += adopted.live;
@@ -183,11 +215,11 @@ impl Report {
         for note in &adopted.notes {
             let _ = writeln!(self.lines, "    {note}");
         }
-        if let Some((written, rules)) = &adopted.rules
-            && self.rules.as_ref().is_none_or(|(newest, _)| newest < written)
-        {
-            self.rules = Some((*written, rules.clone()));
-        }
+        let newer = |rules: &&(Time, Rules)| self.rules.as_ref().is_none_or(|(newest, _)| *newest < rules.0);
+        let newest = adopted.rules.as_ref().filter(newer).cloned();
+        let tells = newest.is_some();
+        self.rules = newest.or(self.rules.take());
+        tells
     }
 
     fn summary(&self) -> String {

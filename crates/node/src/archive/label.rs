@@ -18,8 +18,7 @@ pub fn label(
         Some(Errand::Label { request, force, .. }) => Some((request, force)),
         _ => None,
     };
-    let force = ordered.is_some_and(|(_, force)| force);
-    let result = try_label(worker, mounted, barcode, pool.as_ref(), force);
+    let result = try_label(worker, mounted, barcode, pool.as_ref(), ordered.map(|(_, force)| force));
     if let Some((request, _)) = ordered {
         report(worker, request, barcode, &result);
     }
@@ -30,13 +29,13 @@ pub fn label(
     }
 }
 
-/// The new append block; inner error: refused, with the reason.
+/// The new append block; inner error: refused, with the reason. `force` is None if no operator asked for it.
 fn try_label(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
     pool: Option<&PoolName>,
-    force: bool,
+    force: Option<bool>,
 ) -> Result<Result<u64, String>, TapeError> {
     let catalog = &worker.node.catalog;
     let known = catalog.volume(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
@@ -44,6 +43,13 @@ fn try_label(
         && volume.live_files > 0
     {
         return Ok(Err(format!("volume {barcode} holds {} files that are still needed", volume.live_files)));
+    }
+    if let Some(volume) = &known
+        && force.is_none()
+        && !matches!(volume.state, VolumeState::Blank | VolumeState::Unknown)
+    {
+        // It became one of ours, or was taken out of use, after the order was given.
+        return Ok(Err(format!("volume {barcode} is not blank any more")));
     }
     // Deletions that made it free of files may not be on stable storage yet: after a power failure those files would be
     // back, and their bytes must be too.
@@ -61,7 +67,7 @@ fn try_label(
     };
     let overwrite = match (mounted.label(), ours_on_it) {
         (LabelState::Blank, _) => Overwrite::OnlyBlank,
-        _ if force => Overwrite::Anything,
+        _ if force == Some(true) => Overwrite::Anything,
         (_, Some(uuid)) => Overwrite::Volume(uuid),
         (other, None) => {
             let what = match other {
@@ -165,5 +171,43 @@ impl crate::Node {
         if let Err(e) = told {
             tracing::error!("request {id} cannot be told about volume {barcode}: {e}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::library::sleeper;
+    use super::super::worker::Progress;
+    use super::*;
+    use crate::{Config, Node};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+    use tape::{Changer, Drive};
+
+    #[test]
+    fn a_volume_that_is_not_blank_any_more_is_labelled_only_by_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.library.cartridges = 1;
+        let node = Node::start(config).unwrap();
+        let library = node.virtual_library().clone();
+        let mut robot = Changer::open(Box::new(library.changer()), sleeper()).unwrap();
+        let elements = robot.inventory().unwrap();
+        let slot = elements.iter().find(|e| e.barcode.is_some()).unwrap();
+        let element = elements.iter().find(|e| e.kind == ElementKind::Drive).unwrap().address;
+        let barcode = slot.barcode.clone().unwrap();
+        robot.move_medium(slot.address, element).unwrap();
+        let mut drive = Drive::open(Box::new(library.drive(0)), sleeper()).unwrap();
+        let mut mounted = drive.mount(Some(&barcode)).unwrap();
+        let robot = Arc::new(Mutex::new(robot));
+        let worker = Worker::new(node.clone(), DriveNo(0), element, robot, Arc::new(Progress::default()));
+        let mut labelled = |state| {
+            node.catalog.update_volume(&barcode, &mut |v| v.state = state).unwrap();
+            label(&worker, &mut mounted, &barcode, Some("p".into()), None).unwrap() > 0
+        };
+        assert!(!labelled(VolumeState::ReadOnly));
+        assert!(labelled(VolumeState::Blank));
+        assert!(!labelled(VolumeState::Filling));
+        node.stop(false);
     }
 }

@@ -31,7 +31,9 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
         Ok(volumes) => volumes,
         Err(e) => {
             tracing::error!("the volumes cannot be read from the catalogue: {e}");
-            return Arc::default();
+            // None at all would look as if every cartridge had been taken out.
+            let known = node.archive.state.lock().tapes.as_ref().map(|known| known.all.clone());
+            return known.unwrap_or_default();
         }
     };
     let mut state = node.archive.state.lock();
@@ -92,5 +94,12 @@ mod tests {
         node.catalog.update_volume(&volume.barcode, &mut |v| v.written = 7).unwrap();
         assert_eq!(seen(), Some((Place::Library, 7)));
         assert!(Arc::ptr_eq(&all(node), &all(node)), "nothing has changed");
+        let found = Volume { state: VolumeState::ReadOnly, uuid: "u".into(), ..volume.clone() };
+        node.catalog.begin_adoption(&found).unwrap();
+        assert_eq!(
+            all(node)[&volume.barcode].state,
+            VolumeState::ReadOnly,
+            "nobody takes it for a blank one"
+        );
     }
 }
