@@ -112,8 +112,27 @@ pub struct TapeConfig {
     /// A drive that failed is tried again after this long (seconds), twice as long each further time, at most an hour;
     /// 0: only when an operator says so.
     pub drive_retry_s: u32,
+    /// Each record is checked by drive and node on its way between them (logical block protection, CRC-32C).
+    pub block_protection: BlockProtection,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
+}
+
+/// When records carry a sum on their way between node and drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BlockProtection {
+    /// When the drive has it.
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl TapeConfig {
+    /// How drives are used.
+    pub fn settings(&self) -> tape::Settings {
+        tape::Settings { block_protection: self.block_protection == BlockProtection::Auto }
+    }
 }
 
 /// A pool made at first start.
@@ -278,6 +297,7 @@ impl Default for TapeConfig {
             max_files_per_volume: 2_000_000,
             idle_unmount_s: 30,
             drive_retry_s: 30,
+            block_protection: BlockProtection::Auto,
             auto_label: true,
         }
     }

@@ -2,6 +2,10 @@
 
 use crate::bytes::{DecodeError, Fields};
 
+/// Page: control.
+pub const PAGE_CONTROL: u8 = 0x0A;
+/// Subpage of the control page: control data protection.
+pub const SUBPAGE_DATA_PROTECTION: u8 = 0xF0;
 /// Page: data compression.
 pub const PAGE_COMPRESSION: u8 = 0x0F;
 /// Page: medium partitions.
@@ -85,6 +89,60 @@ pub fn decode(raw: &[u8]) -> Result<ModeData, DecodeError> {
         block,
         pages,
     })
+}
+
+/// Control data protection, page 0Ah subpage F0h (SSC-4 section 8.3.9): whether each record is followed by a sum on its way
+/// to and from the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataProtection {
+    /// How the sum is made: 0 none, 1 Reed-Solomon CRC, 2 CRC-32C.
+    pub method: u8,
+    /// Bytes that it takes behind a record.
+    pub length: u8,
+    /// Records written carry it, and the drive checks it.
+    pub on_write: bool,
+    /// Records read carry it.
+    pub on_read: bool,
+}
+
+impl DataProtection {
+    /// None.
+    pub const OFF: Self = Self { method: 0, length: 0, on_write: false, on_read: false };
+    /// CRC-32C both ways.
+    pub const CRC32C: Self = Self { method: 2, length: 4, on_write: true, on_read: true };
+
+    /// Decodes the page, header included.
+    pub fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        let f = Fields::new("control data protection page", raw);
+        if f.u8(0)? & 0x7F != 0x40 | PAGE_CONTROL || f.u8(1)? != SUBPAGE_DATA_PROTECTION {
+            return Err(f.bad(0));
+        }
+        let flags = f.u8(6)?;
+        Ok(Self {
+            method: f.u8(4)?,
+            length: f.u8(5)? & 0x3F,
+            on_write: flags & 0x80 != 0,
+            on_read: flags & 0x40 != 0,
+        })
+    }
+
+    /// Puts it into a page as a drive gave it; all else in the page stays.
+    pub fn put(&self, page: &mut [u8]) -> Result<(), DecodeError> {
+        Self::decode(page)?;
+        page[4] = self.method;
+        page[5] = (page[5] & 0xC0) | (self.length & 0x3F);
+        page[6] = (page[6] & 0x3F) | (u8::from(self.on_write) << 7) | (u8::from(self.on_read) << 6);
+        Ok(())
+    }
+
+    /// Encodes the page, header included, as a drive does.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut page = vec![0; 32];
+        page[..4].copy_from_slice(&[0x40 | PAGE_CONTROL, SUBPAGE_DATA_PROTECTION, 0, 28]);
+        // Cannot fail: the header is that of the page.
+        let _ = self.put(&mut page);
+        page
+    }
 }
 
 /// Medium partition page 11h (SSC-4 section 8.3.4).

@@ -2,7 +2,7 @@
 
 use crate::bytes::Fields;
 use crate::log::{self, TapeCapacity, VolumeStatistics};
-use crate::mode::{self, PartitionPage};
+use crate::mode::{self, DataProtection, PartitionPage};
 use crate::position::{self, Position};
 use crate::{Data, Device, Result, ScsiError, Sense, SenseKey, Transport, opcode, timeout};
 use std::ops::{Deref, DerefMut};
@@ -276,6 +276,25 @@ impl Ssc {
             Err(e) => return Err(self.malformed("MODE SENSE", e)),
         };
         *flags = (*flags & 0x7F) | (u8::from(on) << 7);
+        self.mode_select(&data)
+    }
+
+    /// Logical block protection as the drive has it set; None where the drive has none.
+    pub fn data_protection(&mut self) -> Result<Option<DataProtection>> {
+        let data = match self.mode_sense(mode::PAGE_CONTROL, mode::SUBPAGE_DATA_PROTECTION) {
+            Ok(data) => data,
+            Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::IllegalRequest) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let page = DataProtection::decode(&data.pages);
+        self.decoded("MODE SENSE", page).map(Some)
+    }
+
+    /// Sets logical block protection. With it on, the records of [`Ssc::read`] and [`Ssc::write`] end with the sum.
+    pub fn set_data_protection(&mut self, protection: DataProtection) -> Result<()> {
+        let mut data = self.mode_sense(mode::PAGE_CONTROL, mode::SUBPAGE_DATA_PROTECTION)?;
+        let put = protection.put(&mut data.pages);
+        self.decoded("MODE SENSE", put)?;
         self.mode_select(&data)
     }
 

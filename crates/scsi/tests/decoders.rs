@@ -20,6 +20,7 @@ proptest! {
         let _ = mam::decode_prefix(&raw);
         let _ = mode::decode(&raw);
         let _ = mode::PartitionPage::decode(&raw);
+        let _ = mode::DataProtection::decode(&raw);
         let _ = position::decode_long(&raw);
         let _ = position::decode_short(&raw);
         let _ = scsi::ElementAssignment::decode(&raw);
@@ -31,6 +32,18 @@ proptest! {
     fn attributes_come_back(id in any::<u16>(), value in proptest::collection::vec(any::<u8>(), 0..200)) {
         let a = Attribute::binary(id, value);
         prop_assert_eq!(mam::decode_list(&mam::encode_list(&[a.clone(), a.clone()])).unwrap(), vec![a.clone(), a]);
+    }
+
+    #[test]
+    fn data_protection_comes_back(method in any::<u8>(), length in 0u8..64, on_write in any::<bool>(), on_read in any::<bool>(), rest in any::<u8>()) {
+        let wanted = mode::DataProtection { method, length, on_write, on_read };
+        prop_assert_eq!(mode::DataProtection::decode(&wanted.encode()).unwrap(), wanted);
+        // a drive's own page keeps what is not ours
+        let mut page = mode::DataProtection::OFF.encode();
+        (page[0], page[5], page[6], page[31]) = (page[0] | 0x80, rest & 0xC0, rest & 0x3F, rest);
+        wanted.put(&mut page).unwrap();
+        prop_assert_eq!(mode::DataProtection::decode(&page).unwrap(), wanted);
+        prop_assert_eq!((page[5] & 0xC0, page[6] & 0x3F, page[31]), (rest & 0xC0, rest & 0x3F, rest));
     }
 
     #[test]

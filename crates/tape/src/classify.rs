@@ -90,6 +90,13 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
             "take the inventory again and mount the volume again",
         ),
         (K::UnitAttention, _, _) => Verdict::Again,
+        // With key "medium error" the medium is meant, otherwise the way to the drive.
+        (K::HardwareError | K::AbortedCommand | K::IllegalRequest, 0x10, _) => fail(
+            F::Garbled,
+            B::Path,
+            "a record reached the drive without its sum (CRC-32C): it was changed on the way",
+            "nothing of it counts; check cable, host adapter and drive; it is written again",
+        ),
         (_, 0x3b, 0x0d) => fail(
             F::DestinationFull,
             B::Library,

@@ -18,12 +18,27 @@ const NO_MEDIUM: u8 = 0x3a;
 /// Unit attentions in a row before a drive counts as broken.
 const MAX_ATTENTIONS: u32 = 32;
 
+/// How a drive is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Logical block protection (CRC-32C behind each record on its way) where the drive has it; false: never.
+    pub block_protection: bool,
+}
+
+impl Default for Settings {
+    /// All that the drive has.
+    fn default() -> Self {
+        Self { block_protection: true }
+    }
+}
+
 /// A tape drive.
 pub struct Drive {
     pub(crate) head: Head,
     sleeper: Sleeper,
     product: String,
     serial: String,
+    settings: Settings,
 }
 
 impl Drive {
@@ -46,7 +61,7 @@ impl Drive {
         }
         let serial = head.attempt("asking the drive for its serial number", |ssc| ssc.unit_serial())?;
         let product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
-        Ok(Self { head, sleeper, product, serial })
+        Ok(Self { head, sleeper, product, serial, settings: Settings::default() })
     }
 
     /// Goes on only if the drive's serial number is the given one (None: any).
@@ -56,6 +71,11 @@ impl Drive {
     pub fn insist(self, serial: Option<&str>) -> Result<Self> {
         serial.map_or(Ok(()), |wanted| crate::discover::insist(self.name(), &self.serial, wanted))?;
         Ok(self)
+    }
+
+    /// Uses the drive so, from the next mount on.
+    pub fn with(self, settings: Settings) -> Self {
+        Self { settings, ..self }
     }
 
     /// Name of the device.
@@ -94,6 +114,7 @@ impl Drive {
         self.wait_ready()?;
         self.head.attempt("preventing removal", |ssc| ssc.prevent_removal(true))?;
         self.head.set_variable_blocks()?;
+        self.head.protect(self.settings.block_protection)?;
         Mounted::open(self, expect)
     }
 
@@ -173,8 +194,13 @@ impl Drive {
     /// # Errors
     /// The drive failed; data written since the last flush is then to be written again.
     pub fn unload(&mut self) -> Result<()> {
+        let guarded = self.head.guarded;
         self.head.begin(self.head.volume().cloned());
         self.take_attentions();
+        if guarded {
+            // For other programs only: the next mount sets it whatever this comes to.
+            let _ = self.head.protect(false);
+        }
         self.head.attempt("allowing removal", |ssc| ssc.prevent_removal(false))?;
         match self.head.attempt("unloading", |ssc| ssc.unload()) {
             Err(e) if e.sense.is_some_and(|s| s.asc == NO_MEDIUM) => {}

@@ -41,6 +41,8 @@ pub enum Fault {
     DataMissing,
     /// What was read is not what was recorded (record length, index identity).
     BadRecord,
+    /// A record was changed on its way between medium and memory; nothing of it was used.
+    Garbled,
     /// The cartridge is not the one expected (barcode or uuid).
     WrongVolume,
     /// Somebody else wrote to this volume.

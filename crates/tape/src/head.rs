@@ -43,12 +43,16 @@ pub(crate) struct Head {
     pub ssc: Ssc,
     volume: Option<Barcode>,
     at: Option<Place>,
-    lost: Option<TapeError>,
+    /// Why the session is over.
+    pub lost: Option<TapeError>,
+    /// Records carry a sum (see the module `protect`), in this buffer.
+    pub guarded: bool,
+    pub sealed: Vec<u8>,
 }
 
 impl Head {
     pub fn new(ssc: Ssc) -> Self {
-        Self { ssc, volume: None, at: None, lost: None }
+        Self { ssc, volume: None, at: None, lost: None, guarded: false, sealed: Vec::new() }
     }
 
     pub fn name(&self) -> &str {
@@ -61,7 +65,7 @@ impl Head {
 
     /// A new session: nothing is known of the medium.
     pub fn begin(&mut self, volume: Option<Barcode>) {
-        (self.volume, self.at, self.lost) = (volume, None, None);
+        (self.volume, self.at, self.lost, self.guarded) = (volume, None, None, false);
     }
 
     /// Where the head stands, as far as known.
@@ -126,6 +130,10 @@ impl Head {
                 Ok(value) => return Ok(value),
                 Err(e) => e,
             };
+            let sense = error.sense().copied();
+            if let Some(sense) = sense.filter(|s| self.guarded && s.is(SenseKey::UnitAttention, 0x2a, 0x01)) {
+                return Err(self.settings_changed(doing, sense));
+            }
             let harmless = error.sense().is_some_and(|s| classify(s, Device::Drive) == Verdict::Again);
             if !harmless || again == MAX_AGAIN {
                 return Err(self.failed(doing, error));
@@ -179,7 +187,7 @@ impl Head {
 
     /// Reads the next object. A record that does not fit into `buffer` is an error.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Item> {
-        let item = match self.attempt("reading", |ssc| ssc.read(buffer))? {
+        let item = match self.read_record(buffer)? {
             ReadOutcome::Record { bytes } => Item::Record(bytes),
             ReadOutcome::Filemark => Item::Filemark,
             ReadOutcome::EndOfData => return Ok(Item::EndOfData),
@@ -201,11 +209,6 @@ impl Head {
         self.error(Fault::BadRecord, Blame::Medium, doing, what, advice)
     }
 
-    /// Writes one record.
-    pub fn write(&mut self, record: &[u8]) -> Result<Wrote> {
-        self.put("writing", 1, |ssc| ssc.write(record))
-    }
-
     /// Writes filemarks; `immediate` ones are in the drive's buffer only, others put everything on the medium.
     pub fn filemarks(&mut self, count: u32, immediate: bool) -> Result<Wrote> {
         let doing = if count == 0 { "putting the drive's buffer on the medium" } else { "writing filemarks" };
@@ -213,7 +216,7 @@ impl Head {
     }
 
     /// Runs a writing command. A full partition is an outcome, not an error: the position is to be asked for then.
-    fn put(
+    pub fn put(
         &mut self,
         doing: &str,
         objects: u64,
@@ -234,7 +237,7 @@ impl Head {
     }
 
     /// `doing` with the place where the head stands, if known.
-    fn doing(&self, doing: &str) -> String {
+    pub fn doing(&self, doing: &str) -> String {
         match self.at {
             Some(p) => format!("{doing} at block {} of partition {}", p.block, p.partition),
             None => doing.to_owned(),

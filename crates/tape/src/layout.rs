@@ -7,5 +7,5 @@ pub(crate) const INDEX_PARTITION: u8 = 0;
 pub(crate) const DATA_PARTITION: u8 = 1;
 /// The filemark before the first index of either partition. The index partition is rewritten from here.
 pub(crate) const FIRST_INDEX_MARK: u64 = 4;
-/// Largest record that is accepted as VOL1 or label XML (bytes).
-pub(crate) const MAX_LABEL_RECORD: usize = 1 << 20;
+/// Largest record that is accepted as VOL1 or label XML (bytes): with the sum of logical block protection 1 MiB.
+pub(crate) const MAX_LABEL_RECORD: usize = (1 << 20) - 4;

@@ -23,13 +23,14 @@ mod label;
 mod layout;
 mod make;
 mod mounted;
+mod protect;
 mod read;
 mod records;
 mod tail;
 
 pub use append::{Appender, Flushed, Room};
 pub use changer::Changer;
-pub use drive::Drive;
+pub use drive::{Drive, Settings};
 pub use error::{Blame, Fault, Result, TapeError};
 pub use index::{Fill, IndexSpec, Indexed};
 pub use index_read::{FoundIndex, VolumeEnd};

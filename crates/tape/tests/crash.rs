@@ -45,6 +45,7 @@ fn index_is_good(mounted: &mut tape::Mounted<'_>, files: &[File], at_least: usiz
 /// What cartridge memory says may be relied upon is so: other LTFS programs mount by it without looking further.
 fn memory_tells_the_truth(rig: &Rig) {
     let mut raw = rig.raw(0);
+    raw.set_data_protection(scsi::mode::DataProtection::OFF).unwrap();
     let vcr = raw.read_attribute(0, 9).unwrap().and_then(|a| a.number()).unwrap();
     let coherency = |a: Option<scsi::Attribute>| Coherency::decode(&a?.value).ok();
     let [index, data] = [0, 1].map(|p| coherency(raw.read_attribute(p, 0x080c).unwrap()));

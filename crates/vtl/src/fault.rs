@@ -82,6 +82,12 @@ pub enum Fault {
         /// Object number.
         block: u64,
     },
+    /// The way to a drive changes a bit in every record that it carries, to the drive and from it. Only logical block
+    /// protection notices (4/10/01 when writing).
+    Garbled {
+        /// Drive, from 0.
+        drive: u16,
+    },
     /// A cartridge ends early: its data partition holds only this many bytes.
     EarlyEnd {
         /// Cartridge.
@@ -187,6 +193,10 @@ impl Faults {
             _ => None,
         };
         self.find(hit).is_some()
+    }
+
+    pub(crate) fn garbled(&self, number: u16) -> bool {
+        self.find(|f| (*f == Fault::Garbled { drive: number }).then_some(())).is_some()
     }
 
     pub(crate) fn early_end(&self, on: &str) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Things that go wrong, and things that a real drive and library refuse.
 
-use scsi::mode::PartitionPage;
+use scsi::mode::{DataProtection, PartitionPage};
 use scsi::{Attribute, ElementType, FormatKind, ReadOutcome, ScsiError, Sense, SenseKey, Smc, Ssc, mam};
 use std::path::Path;
 use std::sync::Arc;
@@ -84,6 +84,36 @@ fn early_warning_then_volume_overflow_and_everything_written_is_readable() {
         assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: MIB });
     }
     assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Filemark);
+}
+
+#[test]
+fn protected_records_carry_their_sum_and_a_wrong_one_is_refused() {
+    let mut r = rig();
+    let bad = DataProtection { method: 1, ..DataProtection::CRC32C };
+    refused(r.drive.set_data_protection(bad), SenseKey::IllegalRequest, 0x26, 0x00);
+    r.drive.set_data_protection(DataProtection::CRC32C).unwrap();
+    assert_eq!(r.drive.data_protection().unwrap(), Some(DataProtection::CRC32C));
+    let sealed = b"123456789\x83\x92\x06\xE3"; // E3069283h, low byte first
+    r.drive.write(sealed).unwrap();
+    let mut wrong = *sealed;
+    wrong[0] ^= 1;
+    refused(r.drive.write(&wrong), SenseKey::HardwareError, 0x10, 0x01);
+    refused(r.drive.write(&sealed[9..]), SenseKey::IllegalRequest, 0x24, 0x00);
+    r.drive.write_filemarks(1, false).unwrap();
+    for room in [13, 100] {
+        r.drive.rewind().unwrap();
+        let mut buf = vec![0u8; room];
+        assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: 13 });
+        assert_eq!(buf[..13], *sealed);
+        assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Filemark, "the refused ones are not there");
+    }
+    r.drive.rewind().unwrap();
+    assert_eq!(r.drive.read(&mut [0; 12]).unwrap(), ReadOutcome::TooLong { length: Some(13) });
+    r.library.reset_drive(0);
+    settle(&mut r.drive);
+    assert_eq!(r.drive.data_protection().unwrap(), Some(DataProtection::OFF), "a reset switches it off");
+    let mut buf = [0; 20];
+    assert_eq!(r.drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: 9 });
 }
 
 #[test]

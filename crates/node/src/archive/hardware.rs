@@ -6,7 +6,7 @@ use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
 use crate::error::failure;
 use std::sync::Arc;
-use tape::{Changer, Drive, TapeError};
+use tape::{Changer, Drive, Settings, TapeError};
 use types::{ElementKind, ElementView, ErrorClass};
 use wire::Failure;
 
@@ -91,28 +91,34 @@ impl Hardware {
         opened.map_err(|e| tape_failure(&e))
     }
 
-    /// The drives in the order of the configuration.
+    /// The drives in the order of the configuration, each used as `settings` say.
     ///
     /// # Errors
     /// The library does not have a drive of the configuration, or does not answer.
-    pub fn drives(&self, changer: &mut Changer, elements: &[ElementView]) -> Result<Vec<Site>, Failure> {
+    pub fn drives(
+        &self,
+        changer: &mut Changer,
+        elements: &[ElementView],
+        settings: Settings,
+    ) -> Result<Vec<Site>, Failure> {
         let drives = elements.iter().filter(|e| e.kind == ElementKind::Drive);
         match self {
             Self::Virtual { library, .. } => {
-                Ok((0..).zip(drives).map(|(n, e)| site(library, n, e)).collect())
+                Ok((0..).zip(drives).map(|(n, e)| site(library, n, e, settings)).collect())
             }
             Self::Attached(library) => {
                 let identified = changer.drives().map_err(|e| tape_failure(&e))?;
                 let drives: Vec<&ElementView> = drives.collect();
-                library.drives.iter().map(|d| attached(library, d, &drives, &identified)).collect()
+                library.drives.iter().map(|d| attached(library, d, &drives, &identified, settings)).collect()
             }
         }
     }
 }
 
-fn site(library: &Arc<vtl::Library>, n: u16, element: &ElementView) -> Site {
+fn site(library: &Arc<vtl::Library>, n: u16, element: &ElementView, settings: Settings) -> Site {
     let library = library.clone();
-    let open: OpenDrive = Box::new(move || Drive::open(Box::new(library.drive(n)), sleeper()));
+    let open: OpenDrive =
+        Box::new(move || Ok(Drive::open(Box::new(library.drive(n)), sleeper())?.with(settings)));
     Site { element: element.clone(), open }
 }
 
@@ -122,6 +128,7 @@ fn attached(
     drive: &AttachedDrive,
     elements: &[&ElementView],
     identified: &[(u16, String)],
+    settings: Settings,
 ) -> Result<Site, Failure> {
     let serial = drive.serial.as_deref();
     let by_serial = || {
@@ -157,7 +164,7 @@ fn attached(
     }
     let (address, serial) = (drive.device.0.clone(), drive.serial.clone());
     let open = move || -> Result<Drive, TapeError> {
-        Drive::open(address.transport(), sleeper())?.insist(serial.as_deref())
+        Ok(Drive::open(address.transport(), sleeper())?.insist(serial.as_deref())?.with(settings))
     };
     Ok(Site { element: (*element).clone(), open: Box::new(open) })
 }

@@ -63,7 +63,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
-    let sites = node.hardware.drives(&mut changer, &elements)?;
+    let sites = node.hardware.drives(&mut changer, &elements, node.config.tape.settings())?;
     let robot = Arc::new(Mutex::new(changer));
     let mut workers = Workers::new();
     for (n, Site { element, open }) in (0..).zip(sites) {

@@ -1,7 +1,7 @@
 //! READ, WRITE, WRITE FILEMARKS, ERASE, FORMAT MEDIUM, and the flush behind them.
 
 use super::medium::Medium;
-use super::{MAX_RECORD, State, alert, alert_bit};
+use super::{MAX_RECORD, State, alert, alert_bit, protect};
 use crate::unit::{self, BAD_FIELD, Done, OK, Outcome, field};
 use scsi::{Data, Sense, SenseKey};
 use std::time::Duration;
@@ -9,6 +9,13 @@ use std::time::Duration;
 /// Sense with the end-of-medium bit.
 fn at_end(key: SenseKey, asc: u8, ascq: u8) -> Sense {
     Sense { eom: true, ..Sense::new(key, asc, ascq) }
+}
+
+/// The way between host and drive changes a bit of what it carries.
+fn garble(bytes: &mut [u8]) {
+    if let Some(first) = bytes.first_mut() {
+        *first ^= 0x10;
+    }
 }
 
 fn residual(sense: Sense, left: u64) -> Sense {
@@ -29,7 +36,18 @@ impl State {
         }
         let Data::In(buf) = &mut data else { return Err(BAD_FIELD) };
         if !fixed {
-            return self.read_one(buf, length, sili, 0);
+            let protected = self.settings.protection.on_read;
+            let done = match protected {
+                true => self.read_protected(buf, length, sili),
+                false => self.read_one(buf, length, sili, 0),
+            };
+            if self.faults.garbled(self.number) {
+                garble(buf);
+            }
+            return done;
+        }
+        if self.settings.protection.on_read {
+            return Err(BAD_FIELD); // records of fixed length go without
         }
         let size = u64::from(self.settings.block_length);
         let mut done = 0;
@@ -53,7 +71,7 @@ impl State {
     }
 
     /// Reads one record of at most `wanted` bytes. `left` is the residue to report in fixed mode (0: variable mode).
-    fn read_one(&mut self, buf: &mut [u8], wanted: u64, sili: bool, left: u64) -> Outcome {
+    pub(super) fn read_one(&mut self, buf: &mut [u8], wanted: u64, sili: bool, left: u64) -> Outcome {
         self.flush()?;
         let faults = self.faults.clone();
         let m = self.ready()?;
@@ -120,6 +138,21 @@ impl State {
         if length == 0 {
             return self.writable().map(|_| Done::default());
         }
+        let transferred = bytes.len();
+        let mut changed = Vec::new();
+        let bytes = match self.faults.garbled(self.number) {
+            true => {
+                changed.extend_from_slice(bytes);
+                garble(&mut changed);
+                &changed
+            }
+            false => bytes,
+        };
+        let bytes = match self.settings.protection.on_write {
+            true if fixed => return Err(BAD_FIELD), // records of fixed length go without
+            true => protect::arrived(bytes)?,
+            false => bytes,
+        };
         let mut warning = None;
         for (n, record) in bytes.chunks(if fixed { size as usize } else { bytes.len() }).enumerate() {
             let left = if fixed { length - n as u64 } else { length };
@@ -133,7 +166,7 @@ impl State {
         if !self.settings.buffered {
             self.flush()?;
         }
-        Ok(Done { transferred: bytes.len(), sense: warning })
+        Ok(Done { transferred, sense: warning })
     }
 
     /// Writes one record; Ok(Some): written, but the end is near.

@@ -7,6 +7,7 @@ mod medium;
 mod mode;
 mod motion;
 mod pace;
+mod protect;
 
 use crate::cartridge::Cartridge;
 use crate::clock::Clock;
@@ -42,6 +43,7 @@ pub(crate) struct Drive {
 
 /// What commands work on.
 pub(crate) struct State {
+    number: u16,
     pub(crate) identity: Identity,
     clock: Arc<dyn Clock>,
     faults: Arc<Faults>,
@@ -59,6 +61,7 @@ impl Drive {
     pub(crate) fn new(number: u16, config: &VtlConfig, clock: Arc<dyn Clock>, faults: Arc<Faults>) -> Self {
         let identity = Identity::drive(format!("{}D{number:02}", config.serial));
         let mut state = State {
+            number,
             identity,
             clock,
             faults: faults.clone(),

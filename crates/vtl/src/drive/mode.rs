@@ -3,7 +3,7 @@
 use super::{DENSITY, State};
 use crate::identity::{self, ModeHead};
 use crate::unit::{BAD_FIELD, BAD_LENGTH, BAD_PARAMETER, Host, OK, Outcome, field, parameters};
-use scsi::mode::PartitionPage;
+use scsi::mode::{DataProtection, PartitionPage};
 use scsi::{Data, Sense, opcode as op};
 
 /// What MODE SELECT changes.
@@ -15,13 +15,22 @@ pub(super) struct Settings {
     pub(super) compression: bool,
     /// Programmable early warning zone (10^6 bytes; 0: off).
     pub(super) early_warning_mb: u64,
+    /// Logical block protection.
+    pub(super) protection: DataProtection,
     /// Partitions for the next FORMAT MEDIUM, as asked for.
     partitions: Option<PartitionPage>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { block_length: 0, buffered: true, compression: true, early_warning_mb: 0, partitions: None }
+        Self {
+            block_length: 0,
+            buffered: true,
+            compression: true,
+            early_warning_mb: 0,
+            protection: DataProtection::OFF,
+            partitions: None,
+        }
     }
 }
 
@@ -64,6 +73,7 @@ impl State {
             page(0x01, &[0; 10]),
             page(0x02, &[0; 14]),
             page(0x0A, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            self.settings.protection.encode(),
             // compression is switched but changes nothing: capacity is counted in host bytes
             page(0x0F, &[compression, 0x80, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]),
             page(0x10, &[0, 0, 0, 0, 0, 0, 0x40, 0, 0x18, 0, 0, 0, 1, 0]),
@@ -140,6 +150,7 @@ fn select_page<'a>(new: &mut Settings, raw: &'a [u8]) -> Result<&'a [u8], Sense>
     let page = raw.get(..start + length).ok_or(BAD_LENGTH)?;
     match (raw[0] & 0x3F, if subpage { raw[1] } else { 0 }) {
         (0x0F, 0) if length >= 14 => new.compression = page[2] & 0x80 != 0,
+        (0x0A, 0xF0) => new.protection = super::protect::selected(page)?,
         (0x10, 1) if length >= 4 => new.early_warning_mb = field(page, 6, 2),
         (0x11, 0) => {
             let asked = PartitionPage::decode(page).map_err(|_| BAD_PARAMETER)?;

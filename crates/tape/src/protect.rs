@@ -1,0 +1,141 @@
+//! Logical block protection: a CRC-32C behind each record on its way to and from the drive.
+//!
+//! The drive checks it before a record counts as written, and we check it before a byte of a record is used. It is switched
+//! on at each mount, because a drive forgets it when it is reset, and off before a volume leaves, because other programs
+//! would take the sum for data. A drive may also keep it from a program that ended without unloading: so it is set at mount
+//! in either case. While it is on, a change of the drive's settings by somebody else ends the session: the sums would be
+//! recorded as data.
+
+use crate::head::{Head, Wrote};
+use crate::{Blame, Fault, Result, TapeError};
+use scsi::mode::DataProtection;
+use scsi::{ReadOutcome, Sense, Ssc};
+
+const DOING: &str = "setting logical block protection";
+/// Bytes of the sum behind a record (CRC-32C, least significant byte first).
+const SUM: usize = 4;
+
+/// Puts the sum behind a record.
+fn seal(record: &[u8], sealed: &mut Vec<u8>) {
+    sealed.clear();
+    sealed.extend_from_slice(record);
+    sealed.extend_from_slice(&crc32c::crc32c(record).to_le_bytes());
+}
+
+/// The record before its sum; None if that is wrong or missing.
+fn open(sealed: &[u8]) -> Option<&[u8]> {
+    let (record, sum) = sealed.split_last_chunk::<SUM>()?;
+    (crc32c::crc32c(record).to_le_bytes() == *sum).then_some(record)
+}
+
+impl Head {
+    /// Switches protection on, where the drive has it, or off.
+    pub fn protect(&mut self, wanted: bool) -> Result<()> {
+        self.guarded = false;
+        let Some(before) = self.attempt(DOING, Ssc::data_protection)? else { return Ok(()) };
+        let target = if wanted { DataProtection::CRC32C } else { DataProtection::OFF };
+        if before != target {
+            match self.attempt(DOING, |ssc| ssc.set_data_protection(target)) {
+                // Drives that know another sum only.
+                Err(e) if wanted && e.fault == Fault::Refused => {}
+                done => done?,
+            }
+        }
+        match self.attempt(DOING, Ssc::data_protection)? {
+            Some(now) if now == target => self.guarded = wanted,
+            Some(DataProtection { on_write: false, on_read: false, .. }) => {}
+            now => {
+                let what = format!("the drive has set {now:?} where {target:?} was asked for");
+                let advice =
+                    "see whether another program uses the drive; set tape.block_protection to \"off\"";
+                return Err(self.error(Fault::HardwareError, Blame::Drive, DOING, what, advice));
+            }
+        }
+        Ok(())
+    }
+
+    /// READ into `buffer`; with protection the sum is checked and taken off.
+    pub fn read_record(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome> {
+        if !self.guarded {
+            return self.attempt("reading", |ssc| ssc.read(buffer));
+        }
+        let mut sealed = std::mem::take(&mut self.sealed);
+        sealed.resize(buffer.len() + SUM, 0);
+        let found = self.attempt("reading", |ssc| ssc.read(&mut sealed));
+        let found = match found {
+            Ok(ReadOutcome::Record { bytes }) => match sealed.get(..bytes).and_then(open) {
+                Some(record) => {
+                    buffer[..record.len()].copy_from_slice(record);
+                    Ok(ReadOutcome::Record { bytes: record.len() })
+                }
+                None => Err(self.garbled()),
+            },
+            Ok(ReadOutcome::TooLong { length }) => {
+                Ok(ReadOutcome::TooLong { length: length.map(|n| n.saturating_sub(SUM as u64)) })
+            }
+            other => other,
+        };
+        self.sealed = sealed;
+        found
+    }
+
+    /// WRITE of a record; with protection the sum is put behind it.
+    pub fn write(&mut self, record: &[u8]) -> Result<Wrote> {
+        if !self.guarded {
+            return self.put("writing", 1, |ssc| ssc.write(record));
+        }
+        let mut sealed = std::mem::take(&mut self.sealed);
+        seal(record, &mut sealed);
+        let wrote = self.put("writing", 1, |ssc| ssc.write(&sealed));
+        self.sealed = sealed;
+        wrote
+    }
+
+    /// Somebody else changed the drive's settings: whether records carry sums is no longer known.
+    pub fn settings_changed(&mut self, doing: &str, sense: Sense) -> TapeError {
+        let doing = self.doing(doing);
+        self.forget_position();
+        let what = "another program changed the drive's settings, perhaps logical block protection";
+        let advice = "mount the volume again; keep other programs away from the drive";
+        let error = self.error(Fault::PositionLost, Blame::Drive, doing, what, advice);
+        let error = TapeError { sense: Some(sense), ..error };
+        self.lost = Some(error.clone());
+        error
+    }
+
+    fn garbled(&mut self) -> TapeError {
+        let doing = self.doing("reading");
+        self.forget_position();
+        let what = "the record does not have its sum (CRC-32C): it was changed between medium and memory";
+        let advice =
+            "nothing of it was used; check cable, host adapter and drive; it is read again elsewhere";
+        self.error(Fault::Garbled, Blame::Path, doing, what, advice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_sum_is_that_of_the_standard() {
+        // CRC-32C of "123456789" is E3069283h; on the wire its low byte comes first.
+        let mut sealed = Vec::new();
+        seal(b"123456789", &mut sealed);
+        assert_eq!(sealed[9..], [0x83, 0x92, 0x06, 0xE3]);
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back_and_no_changed_bit_passes(record in proptest::collection::vec(any::<u8>(), 1..500), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let mut sealed = vec![1, 2, 3];
+            seal(&record, &mut sealed);
+            prop_assert_eq!(open(&sealed), Some(&record[..]));
+            let at = at.index(sealed.len());
+            sealed[at] ^= 1 << bit;
+            prop_assert_eq!(open(&sealed), None);
+            prop_assert_eq!(open(&sealed[..at.min(3)]), None);
+        }
+    }
+}
