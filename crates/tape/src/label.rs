@@ -113,8 +113,12 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
     if !first.starts_with(b"VOL1") {
         return Ok(decode(&first, &[])); // no need to read more to say what it is
     }
-    if head.read(&mut [0; 1])? != Item::Filemark {
-        return Ok(decode(&first, &[]));
+    match head.read(&mut [0; 1]) {
+        Ok(Item::Filemark) => {}
+        Ok(_) => return Ok(decode(&first, &[])),
+        // a longer record: more labels, as on ANSI volumes
+        Err(e) if e.fault == Fault::BadRecord => return Ok(decode(&first, &[])),
+        Err(e) => return Err(e),
     }
     let mut second = vec![0; MAX_LABEL_RECORD];
     let n = match head.read(&mut second)? {

@@ -5,7 +5,8 @@
 //! [`Mounted`] formats, appends ([`Appender`]), writes and reads indexes, and reads [`types::Extent`]s. There are no
 //! threads and no clocks here: whoever opens a device gives it a [`Sleeper`].
 //!
-//! What a volume carries is described in `docs/formats/ltfs.md`; how a session keeps it consistent through a power
+//! What a volume carries is described in `docs/formats/ltfs.md` and, for media without partitions ([`SectionWriter`]),
+//! in `docs/formats/ansi-tar.md`; how a session keeps it consistent through a power
 //! failure at any command is described at [`Mounted::appender`] and [`Mounted::write_index`].
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod mounted;
 mod protect;
 mod read;
 mod records;
+mod section;
 mod tail;
 
 pub use append::{Appender, Flushed, Room};
@@ -37,6 +39,7 @@ pub use index_read::{FoundIndex, VolumeEnd};
 pub use label::LabelState;
 pub use make::{Formatted, LabelSpec, Overwrite};
 pub use mounted::Mounted;
+pub use section::{Section, SectionPoint, SectionWriter};
 pub use tail::AppendPoint;
 
 /// Waits for the given time. Tests give one that returns at once.

@@ -97,7 +97,7 @@ impl Mounted<'_> {
             coherency::write(head, partition, spec.uuid, vcr, first)?;
         }
         coherency::write_mark(head, coherency::SessionMark { open: false, base: vcr, newest: vcr })?;
-        self.label = LabelState::Ltfs(label);
+        (self.label, self.ansi) = (LabelState::Ltfs(label), None);
         self.fresh_tail(spec.uuid, append_block, vcr);
         self.capacity = self.read_capacity()?;
         let capacity = self.capacity.map(|c| c.maximum);
@@ -119,7 +119,7 @@ impl Mounted<'_> {
             .map_err(|e| misuse(e.to_string()))
     }
 
-    fn may_overwrite(&self, allowed: Overwrite<'_>) -> Result<()> {
+    pub(crate) fn may_overwrite(&self, allowed: Overwrite<'_>) -> Result<()> {
         let found = match (&self.label, allowed) {
             (LabelState::Blank, _) | (_, Overwrite::Anything) => return Ok(()),
             (LabelState::Ltfs(label), Overwrite::Volume(uuid)) if label.uuid == uuid => return Ok(()),

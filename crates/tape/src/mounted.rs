@@ -3,7 +3,8 @@
 use crate::head::Head;
 use crate::layout::DATA_PARTITION;
 use crate::tail::Tail;
-use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label};
+use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label, section};
+use format::ansi::AnsiLabel;
 use format::ltfs::label::LtfsLabel;
 use scsi::{Ssc, TapeCapacity};
 use types::Barcode;
@@ -16,6 +17,8 @@ const LOST_STATISTICS: u8 = 0x32;
 pub struct Mounted<'d> {
     pub(crate) drive: &'d mut Drive,
     pub(crate) label: LabelState,
+    /// The label of a volume of ours without partitions.
+    pub(crate) ansi: Option<AnsiLabel>,
     pub(crate) capacity: Option<TapeCapacity>,
     alerts: Vec<u8>,
     write_protected: bool,
@@ -33,9 +36,14 @@ impl<'d> Mounted<'d> {
         let write_protected = drive.head.attempt("asking for write protection", Ssc::write_protected)?;
         let alerts = drive.alerts()?;
         let label = label::read(&mut drive.head, expect)?;
+        let ansi = match label {
+            LabelState::Foreign { .. } => section::read_label(&mut drive.head, expect)?,
+            _ => None,
+        };
         let mut mounted = Self {
             drive,
             label,
+            ansi,
             capacity: None,
             alerts,
             write_protected,
@@ -106,6 +114,14 @@ impl<'d> Mounted<'d> {
         };
         let advice = "put the right cartridge there, or label it again if nothing on it is needed";
         Err(self.drive.head.error(Fault::NotLtfs, Blame::Medium, doing, what, advice))
+    }
+
+    /// Partition that holds data, and the size of its records (bytes).
+    pub(crate) fn data(&self, doing: &str) -> Result<(u8, usize)> {
+        match &self.ansi {
+            Some(label) => Ok((0, label.block_size as usize)),
+            None => Ok((DATA_PARTITION, self.ltfs(doing)?.block_size as usize)),
+        }
     }
 
     /// Fails if the volume must not be written: protected, or alerts are active.

@@ -1,7 +1,6 @@
 //! Reading extents: forward in one stream where they follow each other.
 
 use crate::head::{Item, Place};
-use crate::layout::DATA_PARTITION;
 use crate::{Mounted, Result};
 use std::ops::ControlFlow;
 use types::Extent;
@@ -9,7 +8,7 @@ use types::Extent;
 const DOING: &str = "reading data";
 
 impl Mounted<'_> {
-    /// Reads an extent of the data partition and hands it to `sink` in pieces, each with its offset in the file; the
+    /// Reads an extent of the data partition (of a volume without partitions: of that) and hands it to `sink` in pieces, each with its offset in the file; the
     /// slice is valid during the call. `sink` may stop with `Break`, which is returned. The tape moves only if the
     /// extent does not begin in the record read last or the one behind it.
     ///
@@ -21,11 +20,11 @@ impl Mounted<'_> {
         extent: &Extent,
         sink: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let block_size = self.ltfs(DOING)?.block_size as usize;
+        let (partition, block_size) = self.data(DOING)?;
         let (mut block, mut skip) = (extent.start_block, extent.byte_offset as usize);
         let (mut offset, mut left) = (extent.file_offset, extent.byte_count);
         while left > 0 {
-            self.load_record(block, block_size)?;
+            self.load_record(Place { partition, block }, block_size)?;
             let wanted = usize::try_from(left).unwrap_or(usize::MAX);
             let end = block_size.min(skip.saturating_add(wanted));
             let Some(piece) = self.record.get(skip..end).filter(|piece| !piece.is_empty()) else {
@@ -41,13 +40,14 @@ impl Mounted<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Has the record at `block` in `self.record`.
-    fn load_record(&mut self, block: u64, block_size: usize) -> Result<()> {
+    /// Has the record at a place in `self.record`.
+    fn load_record(&mut self, at: Place, block_size: usize) -> Result<()> {
+        let block = at.block;
         if self.record_block == Some(block) {
             return Ok(());
         }
         self.record_block = None;
-        self.drive.head.locate(Place { partition: DATA_PARTITION, block })?;
+        self.drive.head.locate(at)?;
         self.record.resize(block_size, 0);
         match self.drive.head.read(&mut self.record)? {
             Item::Record(n) => self.record.truncate(n),
