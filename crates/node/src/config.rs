@@ -114,6 +114,8 @@ pub struct TapeConfig {
     pub drive_retry_s: u32,
     /// Each record is checked by drive and node on its way between them (logical block protection, CRC-32C).
     pub block_protection: BlockProtection,
+    /// Compression by the drives; none: as they are set.
+    pub compression: Option<bool>,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
 }
@@ -131,7 +133,10 @@ pub enum BlockProtection {
 impl TapeConfig {
     /// How drives are used.
     pub fn settings(&self) -> tape::Settings {
-        tape::Settings { block_protection: self.block_protection == BlockProtection::Auto }
+        tape::Settings {
+            block_protection: self.block_protection == BlockProtection::Auto,
+            compression: self.compression,
+        }
     }
 }
 
@@ -298,6 +303,7 @@ impl Default for TapeConfig {
             idle_unmount_s: 30,
             drive_retry_s: 30,
             block_protection: BlockProtection::Auto,
+            compression: None,
             auto_label: true,
         }
     }

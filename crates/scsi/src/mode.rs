@@ -10,6 +10,8 @@ pub const SUBPAGE_DATA_PROTECTION: u8 = 0xF0;
 pub const PAGE_COMPRESSION: u8 = 0x0F;
 /// Page: medium partitions.
 pub const PAGE_PARTITIONS: u8 = 0x11;
+/// Page: medium configuration (drives).
+pub const PAGE_MEDIUM_CONFIGURATION: u8 = 0x1D;
 /// Page: element address assignment (changers).
 pub const PAGE_ELEMENTS: u8 = 0x1D;
 

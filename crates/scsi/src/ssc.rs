@@ -255,6 +255,27 @@ impl Ssc {
         Ok(self.mode_sense(0, 0)?.write_protected)
     }
 
+    /// True when the loaded medium can be written once only (page 1Dh, WORMM); false where the drive does not tell.
+    pub fn worm(&mut self) -> Result<bool> {
+        match self.mode_sense(mode::PAGE_MEDIUM_CONFIGURATION, 0) {
+            Ok(data) => Ok(data.pages.get(2).is_some_and(|flags| flags & 1 != 0)),
+            Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::IllegalRequest) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The drive's compression (page 0Fh, DCE); None where it has none.
+    pub fn compression(&mut self) -> Result<Option<bool>> {
+        match self.mode_sense(mode::PAGE_COMPRESSION, 0) {
+            // DCC: the drive can compress
+            Ok(data) => {
+                Ok(data.pages.get(2).filter(|flags| *flags & 0x40 != 0).map(|flags| flags & 0x80 != 0))
+            }
+            Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::IllegalRequest) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Sets variable block length and buffered writes.
     pub fn set_variable_blocks(&mut self) -> Result<()> {
         let mut data = self.mode_sense(0, 0)?;

@@ -65,7 +65,13 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
         (_, 0x30, 0x03 | 0x07) => {
             fail(F::Cleaning, B::Medium, "a cleaning cartridge is loaded", "unload it; it holds no data")
         }
-        (_, 0x30, 0x0c | 0x10) | (K::DataProtect, _, _) => fail(
+        (_, 0x30, 0x0c) => fail(
+            F::WriteProtected,
+            B::Medium,
+            "the cartridge is of WORM medium: what is on it cannot be overwritten",
+            "use a cartridge that can be rewritten",
+        ),
+        (_, 0x30, 0x10) | (K::DataProtect, _, _) => fail(
             F::WriteProtected,
             B::Medium,
             "the cartridge is write protected",

@@ -23,12 +23,14 @@ const MAX_ATTENTIONS: u32 = 32;
 pub struct Settings {
     /// Logical block protection (CRC-32C behind each record on its way) where the drive has it; false: never.
     pub block_protection: bool,
+    /// Compression by the drive, where it has it; None: as the drive is set.
+    pub compression: Option<bool>,
 }
 
 impl Default for Settings {
     /// All that the drive has.
     fn default() -> Self {
-        Self { block_protection: true }
+        Self { block_protection: true, compression: None }
     }
 }
 
@@ -114,8 +116,19 @@ impl Drive {
         self.wait_ready()?;
         self.head.attempt("preventing removal", |ssc| ssc.prevent_removal(true))?;
         self.head.set_variable_blocks()?;
+        self.compress()?;
         self.head.protect(self.settings.block_protection)?;
         Mounted::open(self, expect)
+    }
+
+    /// Sets the drive's compression as the settings say.
+    fn compress(&mut self) -> Result<()> {
+        const DOING: &str = "setting compression";
+        let Some(wanted) = self.settings.compression else { return Ok(()) };
+        match self.head.attempt(DOING, Ssc::compression)? {
+            Some(now) if now != wanted => self.head.attempt(DOING, |ssc| ssc.set_compression(wanted)),
+            _ => Ok(()),
+        }
     }
 
     /// Waits until the loaded cartridge can be used; loads it if it sits in the drive unloaded. Unit attentions are

@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Opcode.
 const WRITE: u8 = 0x0a;
 
-const OFF: Settings = Settings { block_protection: false };
+const OFF: Settings = Settings { block_protection: false, compression: None };
 
 /// A volume with one recorded batch, in drive 0.
 fn volume(rig: &Rig, settings: Settings) -> (Drive, Catalogue) {
@@ -98,6 +98,17 @@ fn protection_is_set_at_mount_and_taken_off_before_a_volume_leaves() {
     let mut mounted = drive.mount(None).unwrap();
     assert_eq!(rig.raw(0).data_protection().unwrap(), Some(DataProtection::OFF));
     catalogue.verify(&mut mounted);
+}
+
+#[test]
+fn compression_is_set_at_mount_only_when_asked_for() {
+    let rig = Rig::new(16 * MIB, MIB);
+    let mut drive = rig.load(BARCODE, 0);
+    for (wanted, found) in [(None, true), (Some(false), false), (None, false), (Some(true), true)] {
+        drive = drive.with(Settings { compression: wanted, ..Settings::default() });
+        drive.mount(None).unwrap().unload().unwrap();
+        assert_eq!(rig.raw(0).compression().unwrap(), Some(found), "{wanted:?}");
+    }
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn streams(protected: bool) {
     let fast = Arc::new(AtomicBool::new(false));
     let null = Null { inner: rig.library.drive(0), fast: fast.clone(), block: 0, protected, filled: false };
     let drive = tape::Drive::open(Box::new(null), Box::new(|_| {})).unwrap();
-    let mut drive = drive.with(tape::Settings { block_protection: protected });
+    let mut drive = drive.with(tape::Settings { block_protection: protected, ..Default::default() });
     let mut mounted = drive.mount(Some(&barcode())).unwrap();
     let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
     mounted.appender(&catalogue.point, 0).unwrap();

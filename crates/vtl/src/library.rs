@@ -199,7 +199,13 @@ impl Library {
     /// Makes a new empty cartridge, outside of the library; [`Library::insert`] puts it in.
     pub fn create_cartridge(&self, barcode: &str, capacity_bytes: u64) -> Result<()> {
         check_barcode(barcode)?;
-        create(&self.config, barcode, capacity_bytes)
+        create(&self.config, barcode, capacity_bytes, false)
+    }
+
+    /// The same of WORM medium, which can be written once.
+    pub fn create_worm_cartridge(&self, barcode: &str, capacity_bytes: u64) -> Result<()> {
+        check_barcode(barcode)?;
+        create(&self.config, barcode, capacity_bytes, true)
     }
 
     /// Puts a cartridge that lies outside of the library into the first empty import/export slot; returns its address.
@@ -253,9 +259,10 @@ impl Library {
     }
 }
 
-fn create(config: &VtlConfig, barcode: &str, capacity: u64) -> Result<()> {
+fn create(config: &VtlConfig, barcode: &str, capacity: u64, worm: bool) -> Result<()> {
     let serial = format!("{}{barcode}", config.serial);
-    Cartridge::create(&Elements::cartridge_dir(&config.dir, barcode), serial, capacity)
+    let meta = Meta { worm, ..Meta::new(serial, capacity) };
+    Cartridge::create(&Elements::cartridge_dir(&config.dir, barcode), &meta)
 }
 
 /// Makes the cartridges of a new library. Runs again after a crash in the middle, so half-made ones are removed first.
@@ -271,7 +278,7 @@ fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
             if dir.exists() {
                 fs::remove_dir_all(&dir).map_err(io(&dir, "remove"))?;
             }
-            create(config, &barcode, config.capacity_bytes)?;
+            create(config, &barcode, config.capacity_bytes, false)?;
         }
         elements.full.insert(address, Occupant { barcode, source: None, by_operator: false });
     }

@@ -20,6 +20,8 @@ pub(crate) struct Meta {
     pub(crate) partitions: Vec<u64>,
     /// The write-protect tab is set.
     pub(crate) protected: bool,
+    /// Write once, read many: nothing on it can be overwritten.
+    pub(crate) worm: bool,
     /// Times loaded.
     pub(crate) loads: u64,
     /// Bytes written in its life.
@@ -32,7 +34,7 @@ impl Meta {
     /// A new cartridge with one partition.
     pub(crate) fn new(serial: String, capacity: u64) -> Self {
         let partitions = vec![capacity];
-        Self { serial, capacity, partitions, protected: false, loads: 0, written: 0, read: 0 }
+        Self { serial, capacity, partitions, protected: false, worm: false, loads: 0, written: 0, read: 0 }
     }
 
     /// Where the file is for the cartridge directory `dir`.
@@ -60,6 +62,9 @@ impl Meta {
             let _ = writeln!(text, "partition {size}");
         }
         let _ = writeln!(text, "protected {}", u8::from(self.protected));
+        if self.worm {
+            text.push_str("worm 1\n");
+        }
         let _ = writeln!(text, "loads {}\nwritten {}\nread {}", self.loads, self.written, self.read);
         text
     }
@@ -87,6 +92,7 @@ impl Meta {
             capacity: number("capacity")?,
             partitions,
             protected: number("protected")? != 0,
+            worm: values.get("worm").is_some_and(|v| *v == "1"),
             loads: number("loads")?,
             written: number("written")?,
             read: number("read")?,
@@ -103,6 +109,8 @@ mod tests {
         let mut meta = Meta::new("0001".into(), 5 << 30);
         meta.partitions = vec![1 << 30, 5 << 30];
         meta.protected = true;
+        assert_eq!(Meta::parse(&meta.format()), Some(meta.clone()));
+        meta.worm = true;
         meta.loads = 7;
         assert_eq!(Meta::parse(&meta.format()), Some(meta.clone()));
         assert_eq!(Meta::parse(&meta.format().replace("cartridge 1", "cartridge 2")), None);

@@ -80,14 +80,14 @@ fn scan(dir: &Path, fd: &OwnedFd) -> Result<Found> {
 }
 
 impl Cartridge {
-    /// Makes an empty cartridge in `dir`, which must not exist.
-    pub(crate) fn create(dir: &Path, serial: String, capacity: u64) -> Result<()> {
+    /// Makes an empty cartridge with this description in `dir`, which must not exist.
+    pub(crate) fn create(dir: &Path, meta: &Meta) -> Result<()> {
         fs::create_dir(dir).map_err(io(dir, "create"))?;
         let end = dir.join(end_name(0, 0));
         File::create(&end).and_then(|f| f.sync_all()).map_err(io(&end, "create"))?;
         durable::sync_parent(&end)?;
         // The description comes last: a directory without one was not finished.
-        Meta::new(serial, capacity).store(dir)
+        meta.store(dir)
     }
 
     /// Opens the cartridge in `dir`: one reading of the directory; objects behind the end of data are removed.

@@ -18,6 +18,9 @@ fn garble(bytes: &mut [u8]) {
     }
 }
 
+/// WORM medium, overwrite attempted.
+const WORM_OVERWRITE: Sense = Sense::new(SenseKey::DataProtect, 0x30, 0x0C);
+
 fn residual(sense: Sense, left: u64) -> Sense {
     Sense { information: Some(left as i64), ..sense }
 }
@@ -177,7 +180,7 @@ impl State {
         }
         let faults = self.faults.clone();
         let buffered = self.settings.buffered;
-        let m = self.writable()?;
+        let m = self.changeable()?;
         let (barcode, at) = (&m.cartridge.barcode, (m.partition, m.block));
         if m.bytes_before() + length > room(m, faults.early_end(barcode)) {
             return Err(at_end(SenseKey::VolumeOverflow, 0x00, 0x02));
@@ -223,6 +226,15 @@ impl State {
         self.ready()
     }
 
+    /// The medium, if it may be written on here: WORM medium only behind its last record.
+    fn changeable(&mut self) -> Result<&mut Medium, Sense> {
+        let m = self.writable()?;
+        if m.cartridge.meta.worm && m.block < m.end() {
+            return Err(WORM_OVERWRITE);
+        }
+        Ok(m)
+    }
+
     /// Before the first change since the load the volume change reference goes up.
     fn first_change(&mut self) -> Result<(), Sense> {
         let m = self.ready()?;
@@ -265,6 +277,9 @@ impl State {
     pub(super) fn write_filemarks(&mut self, cdb: &[u8]) -> Outcome {
         let (immediate, count) = (cdb[1] & 1 != 0, field(cdb, 2, 3));
         self.writable()?;
+        if count > 0 {
+            self.changeable()?;
+        }
         for _ in 0..count {
             self.first_change()?;
             let m = self.ready()?;
@@ -301,7 +316,7 @@ impl State {
 
     pub(super) fn erase(&mut self) -> Outcome {
         self.flush()?;
-        self.writable()?;
+        self.changeable()?;
         self.first_change()?;
         let m = self.ready()?;
         let erased = m.cartridge.truncate(m.partition, m.block);
@@ -334,6 +349,10 @@ impl State {
     }
 
     fn format(&mut self, capacities: Vec<u64>) -> Outcome {
+        let m = self.writable()?;
+        if m.cartridge.meta.worm && (0..m.cartridge.partitions()).any(|p| m.cartridge.index(p).end() > 0) {
+            return Err(WORM_OVERWRITE);
+        }
         self.first_change()?;
         self.pace.stop();
         let m = self.ready()?;

@@ -55,18 +55,27 @@ impl Settings {
 
 impl State {
     pub(super) fn mode_sense(&mut self, cdb: &[u8], data: Data<'_>) -> Outcome {
+        let worm = self.worm();
         let protected = self.ready().map(|m| m.cartridge.meta.protected).unwrap_or(false);
         let length = self.settings.block_length.to_be_bytes();
         let head = ModeHead {
-            medium_type: if self.ready().is_ok() { 0x98 } else { 0 }, // LTO-9 data cartridge
+            // LTO-9: data cartridge, WORM cartridge
+            medium_type: if worm { 0x9C } else { u8::from(self.ready().is_ok()) * 0x98 },
             device_specific: (u8::from(protected) << 7) | (u8::from(self.settings.buffered) << 4),
             block_descriptor: Some([DENSITY, 0, 0, 0, 0, length[1], length[2], length[3]]),
         };
         identity::mode_sense(cdb, data, &head, &self.mode_pages())
     }
 
+    /// The loaded medium can be written once only.
+    fn worm(&mut self) -> bool {
+        self.ready().is_ok_and(|m| m.cartridge.meta.worm)
+    }
+
     fn mode_pages(&mut self) -> Vec<Vec<u8>> {
         let page = |code: u8, body: &[u8]| [&[code, body.len() as u8], body].concat();
+        let mut medium = [0; 30];
+        medium[0] = u8::from(self.worm());
         let compression = 0x40 | (u8::from(self.settings.compression) << 7);
         let megabytes = (self.settings.early_warning_mb.min(0xFFFF) as u16).to_be_bytes();
         vec![
@@ -80,7 +89,7 @@ impl State {
             [&[0x50, 0x01, 0, 0x1C, 0, 0, megabytes[0], megabytes[1]], &[0u8; 24][..]].concat(),
             self.partition_page(),
             page(0x1C, &[0x08, 0x03, 0, 0, 0, 0, 0, 0, 0, 0]),
-            page(0x1D, &[0; 30]),
+            page(0x1D, &medium),
         ]
     }
 
