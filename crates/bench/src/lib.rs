@@ -1,5 +1,5 @@
 //! What `thermo bench` measures: the mount against the file systems below it, the catalogue in process, and tape against
-//! what virtual drives and their mechanics allow. Every figure is printed next to its target; figures that depend on the
+//! what virtual drives and their mechanics allow, the scheduler in simulated time. Every figure is printed next to its target; figures that depend on the
 //! machine are ratios taken in the same run. Results are kept with all their rounds; tables and pictures are made from
 //! them, never by hand.
 #![deny(unsafe_code)]
@@ -19,6 +19,7 @@ mod place;
 mod plot;
 mod report;
 mod results;
+mod schedule;
 mod sides;
 mod tape;
 
@@ -51,12 +52,14 @@ pub enum Group {
     Memory,
     /// Migration and recall with virtual drives.
     Tape,
+    /// The scheduler in simulated time, and what it costs.
+    Schedule,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 6] =
-        [Self::Data, Self::Create, Self::List, Self::Catalogue, Self::Memory, Self::Tape];
+    pub const ALL: [Self; 7] =
+        [Self::Data, Self::Create, Self::List, Self::Catalogue, Self::Memory, Self::Tape, Self::Schedule];
 
     /// Its name in files and documents.
     pub fn name(self) -> &'static str {
@@ -67,6 +70,7 @@ impl Group {
             Self::Catalogue => "catalogue",
             Self::Memory => "memory",
             Self::Tape => "tape",
+            Self::Schedule => "schedule",
         }
     }
 }
@@ -115,6 +119,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Catalogue => (catalogue::measure(plan, told)?, Vec::new()),
             Group::Memory => (memory::measure(plan, told)?, Vec::new()),
             Group::Tape => (tape::measure(plan, told)?, Vec::new()),
+            Group::Schedule => (schedule::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

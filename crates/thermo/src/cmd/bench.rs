@@ -82,6 +82,8 @@ enum Only {
     Memory,
     /// Migration and recall with virtual drives
     Tape,
+    /// The scheduler in simulated time, and what it costs
+    Schedule,
 }
 
 impl Only {
@@ -94,6 +96,7 @@ impl Only {
             Self::Catalogue => &[Group::Catalogue],
             Self::Memory => &[Group::Memory],
             Self::Tape => &[Group::Tape],
+            Self::Schedule => &[Group::Schedule],
         }
     }
 }
