@@ -49,7 +49,7 @@ pub(crate) fn classify(sense: &Sense, device: Device) -> Verdict {
     by_code(sense, device).unwrap_or_else(|| by_key(sense.key, device))
 }
 
-/// Codes that say more than their key.
+/// Codes that say more than their key. A sum that is wrong (10h) is the medium's fault only with the key of such.
 fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
     use Blame as B;
     use Fault as F;
@@ -96,7 +96,6 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
             "take the inventory again and mount the volume again",
         ),
         (K::UnitAttention, _, _) => Verdict::Again,
-        // With key "medium error" the medium is meant, otherwise the way to the drive.
         (K::HardwareError | K::AbortedCommand | K::IllegalRequest, 0x10, _) => fail(
             F::Garbled,
             B::Path,
