@@ -5,7 +5,7 @@ mod support;
 use node::Size;
 use support::{Bed, pattern};
 use types::*;
-use wire::Call;
+use wire::{Call, Reply};
 
 const MB: usize = 1 << 20;
 
@@ -238,4 +238,36 @@ fn an_operator_takes_volumes_out_of_use_and_back() {
     assert!(used.iter().all(|v| bed.volume(v).last_verified.is_none()));
     assert_eq!(bed.check(true).findings, []);
     assert!(used.iter().all(|v| bed.volume(v).last_verified.is_some()));
+}
+
+#[test]
+fn a_pool_takes_more_volumes_once_its_limit_is_raised_and_new_pools_are_made() {
+    let bed = Bed::with(|c| {
+        c.library.cartridge_capacity = Size::mib(24);
+        c.pools[0].max_volumes = 1;
+        c.classes[0].copies.truncate(1);
+    });
+    for i in 0..10 {
+        bed.write(&format!("f{i}"), &pattern(3 * MB, i));
+    }
+    let first = bed.begin(Call::Migrate(bed.all()));
+    bed.until("its only volume is full", |b| b.volumes().iter().any(|v| v.state == VolumeState::Full));
+    bed.call(Call::Cancel(first.request.id));
+    let set = |name: &str, create, max_volumes| {
+        bed.try_call(Call::SetPool { name: PoolName(name.into()), create, max_volumes })
+    };
+    assert_eq!(set("primry", false, Some(2)).unwrap_err().class, ErrorClass::NotFound);
+    assert_eq!(set("primary", true, Some(2)).unwrap_err().class, ErrorClass::Invalid);
+    let volumes = |bed: &Bed| -> std::collections::BTreeSet<Barcode> {
+        (0..10).flat_map(|i| bed.volumes_of(&format!("/f{i}"))).collect()
+    };
+    assert_eq!(volumes(&bed).len(), 1);
+    set("primary", false, Some(2)).unwrap();
+    let second = bed.act(Call::Migrate(bed.all()));
+    assert_eq!(second.state, RequestState::Done, "{second:?}");
+    assert_eq!(volumes(&bed).len(), 2);
+    set("offsite", true, None).unwrap();
+    let Reply::Pools(pools) = bed.call(Call::Pools) else { panic!("no pools") };
+    let limits: Vec<_> = pools.iter().map(|p| (p.name.as_str(), p.max_volumes)).collect();
+    assert_eq!(limits, [("offsite", 0), ("primary", 2), ("second", 0)]);
 }

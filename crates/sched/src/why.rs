@@ -124,7 +124,10 @@ impl fmt::Display for BlockedWhy {
                 write!(f, "no volume for pool {pool}: all are full; import blank cartridges and label them")
             }
             Self::PoolFull(pool) => {
-                write!(f, "pool {pool} has as many volumes as it may and all are full; raise its limit")
+                write!(
+                    f,
+                    "pool {pool} has as many volumes as it may and all are full; raise its limit with `thermo pool set`"
+                )
             }
         }
     }

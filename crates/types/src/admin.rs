@@ -181,6 +181,8 @@ pub struct PoolView {
     pub backlog_files: u64,
     /// Bytes waiting to be written to this pool.
     pub backlog_bytes: u64,
+    /// Most volumes that it may hold; 0: no limit.
+    pub max_volumes: u32,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

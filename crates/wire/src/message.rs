@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::*;
 
 /// Wire versions, newest first:
-/// 3: a volume says who set its state and when it was verified; `SetVolume`.
+/// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
 /// 2: `Mount` says what `O_NONBLOCK` means.
 /// 1: first release.
 pub const VERSION: u32 = 3;
@@ -201,6 +201,15 @@ pub enum Call {
         state: VolumeState,
         /// Why.
         reason: String,
+    },
+    /// Make a pool, or change its limits -> `Done`.
+    SetPool {
+        /// Name.
+        name: PoolName,
+        /// Make it: it must not be there; otherwise it must.
+        create: bool,
+        /// Most volumes that it may hold, 0: no limit; None leaves it.
+        max_volumes: Option<u32>,
     },
 }
 

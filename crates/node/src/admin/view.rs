@@ -164,6 +164,7 @@ impl Node {
                 live: mine.iter().map(|v| v.live).sum(),
                 backlog_files: backlog.files,
                 backlog_bytes: backlog.bytes,
+                max_volumes: pool.max_volumes,
                 name: pool.name,
             })
         };

@@ -1,4 +1,4 @@
-//! What operators decide about volumes.
+//! What operators decide about volumes and pools.
 
 use crate::Node;
 use crate::archive::Event;
@@ -29,6 +29,33 @@ impl Node {
             tracing::info!("volume {barcode} is {state:?} by order of uid {}: {}", cx.uid, order.reason);
         }
         // What waits for these volumes is looked at anew, and so is what their pools take.
+        self.archive.send(Event::Backlog);
+        self.governor.wake();
+        Ok(())
+    }
+
+    pub(super) fn set_pool(
+        &self,
+        name: &PoolName,
+        create: bool,
+        max_volumes: Option<u32>,
+    ) -> Result<(), Failure> {
+        let subject = format!("pool {name}");
+        let pools = self.catalog.pools().map_err(|e| refused(&subject, &e))?;
+        let mut pool = match (pools.into_iter().find(|p| p.name == *name), create) {
+            (Some(_), true) => {
+                let message = format!("there is a pool `{name}` already; without --create it is changed");
+                return Err(failure(ErrorClass::Invalid, message));
+            }
+            (Some(pool), false) => pool,
+            (None, true) => Pool { name: name.clone(), max_volumes: 0 },
+            (None, false) => {
+                let message = format!("there is no pool `{name}`: see `thermo pool ls`, or add --create");
+                return Err(failure(ErrorClass::NotFound, message));
+            }
+        };
+        pool.max_volumes = max_volumes.unwrap_or(pool.max_volumes);
+        self.catalog.put_pool(&pool).map_err(|e| refused(&subject, &e))?;
         self.archive.send(Event::Backlog);
         self.governor.wake();
         Ok(())

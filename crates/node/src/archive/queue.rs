@@ -164,6 +164,15 @@ impl WriteQueue {
             .for_each(|(_, held)| held.until = now);
     }
 
+    /// Files that are left alone for a while.
+    pub fn held(&self, items: &[MigrateItem], now: Time) -> Vec<Ino> {
+        let inner = self.inner.lock();
+        let is_held = |item: &&MigrateItem| {
+            inner.retry.get(&(item.ino, item.copy)).is_some_and(|held| held.keeps_out(item, now))
+        };
+        items.iter().filter(is_held).map(|item| item.ino).collect()
+    }
+
     /// Whether an attempt to write this copy cost space on a volume in vain.
     pub fn was_wasteful(&self, item: &MigrateItem) -> bool {
         let inner = self.inner.lock();
@@ -307,5 +316,27 @@ mod tests {
         queue.let_in([Ino(1)].into_iter(), now);
         assert_eq!(queue.push(&next, true, now).added, 1, "nor does what a user asks for");
         assert!(!queue.was_wasteful(&one.items[0]) && queue.was_wasteful(&next.items[0]));
+    }
+
+    #[test]
+    fn a_file_left_alone_is_offered_again_for_a_request_made_meanwhile() {
+        let rig = super::super::testing::Rig::new();
+        let node = &rig.worker.node;
+        let first = rig.put("f", 0); // more would not fit: there is no cartridge
+        let pools = ["primary", "second"].map(|n| PoolName(n.into()));
+        for (pool, copy) in pools.iter().zip(1..) {
+            let item = MigrateItem { copy: CopyNo(copy), ..first };
+            let batch = super::super::testing::Rig::batch(pool, &[item]);
+            assert_eq!(node.writes.push(&batch, false, crate::now()).added, 1);
+            node.writes.hold(&node.writes.pop(pool).unwrap(), false, crate::now());
+        }
+        let request = types::Request::new(types::RequestKind::Migrate, 0, "/f".into(), crate::now());
+        node.catalog.create_request(&request, &[(first.ino, 0)]).unwrap();
+        node.governor.wake();
+        let begun = std::time::Instant::now();
+        while pools.iter().any(|pool| node.writes.queued(pool) == 0) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "nobody offers it again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

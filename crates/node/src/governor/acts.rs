@@ -113,6 +113,8 @@ impl Node {
         let mut all = Pushed { added: 0, full: false };
         for mut batch in batches.into_values() {
             self.leave_out_too_large(&mut batch);
+            // It may fail just before a request for it is made, which would wait for its age otherwise.
+            self.writes.held(&batch.items, now).into_iter().for_each(|ino| self.migrate_again(ino));
             let Pushed { added, full } = self.writes.push(&batch, true, now);
             (all.added, all.full) = (all.added + added, all.full | full);
         }
