@@ -71,7 +71,7 @@ struct LsArgs {
                   suspect    read if no other copy is to be had, not written\n  broken     neither read nor written\n  \
                   exported   out of the library: neither read nor written\n  retired    out of use for good; refused while a \
                   file needs it\n\nThe states of all volumes named are set, or of none.\n\nExample:\n  thermo volume state \
-                  TC0001L9 TC0002L9 exported --reason 'to the vault, box 12'\n  thermo volume state TC0001L9 filling"
+                  TC0001L9 TC0002L9 exported --reason vault-12\n  thermo volume state TC0001L9 filling"
 )]
 struct StateArgs {
     /// Barcodes
