@@ -100,6 +100,9 @@ pub fn file(records: &[Record], length: u64) -> Result<Option<TapeFile>, String>
     let mut file = parsed?;
     for (key, value) in records {
         if let Some(name) = key.strip_prefix(XATTR) {
+            if name.contains('\0') {
+                return Err(format!("record {key:?} is about an attribute that no file can have"));
+            }
             file.xattrs.push((name.as_bytes().to_vec(), value.clone()));
         } else if key.starts_with(ODD_XATTR) {
             let at = value.iter().position(|&byte| byte == 0);
