@@ -70,16 +70,23 @@ fn take(
         shared: None,
         batch: Vec::new(),
         found: Standing::Left,
+        left_out: 0,
+        cut: false,
         error: None,
     };
     let found = mounted.read_index(&mut |event| reader.event(event))?;
     reader.flush();
-    let (found_it, error) = (reader.found, reader.error.take());
+    let (found_it, left_out, cut, error) = (reader.found, reader.left_out, reader.cut, reader.error.take());
     if let Some(e) = error {
         return Err(ours(barcode, "entering its files", e));
     }
+    if cut {
+        // The volume stays as it is, read-only: the next rebuild goes on.
+        adopted.failed = Some("the node stopped before all its files were entered; ask again".into());
+        return Ok(());
+    }
     match found_it {
-        Standing::New => settle(worker, mounted, barcode, &found, adopted),
+        Standing::New => settle(worker, mounted, barcode, &found, left_out, adopted),
         Standing::Unverified => verify(worker, mounted, barcode, &found, adopted),
         Standing::Left => Ok(()),
     }
@@ -114,6 +121,10 @@ struct Reader<'r> {
     shared: Option<Arc<[ListedDir]>>,
     batch: Vec<ListedFile>,
     found: Standing,
+    /// Files of its index that the catalogue does not take.
+    left_out: u64,
+    /// The node stops: what was read is not all.
+    cut: bool,
     error: Option<catalog::CatalogError>,
 }
 
@@ -133,8 +144,8 @@ impl Reader<'_> {
             }
             IndexEvent::File(file) => self.file(file),
         }
-        let go_on = self.error.is_none() && !self.worker.node.archive.halted();
-        if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        self.cut = self.worker.node.archive.halted();
+        if self.error.is_none() && !self.cut { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
     /// The root says whose volume this is.
@@ -164,7 +175,10 @@ impl Reader<'_> {
         }
         let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == header.volume_uuid);
         match known.as_ref().map(|v| (v.state, v.generation.cmp(&header.generation))) {
-            None | Some((_, Ordering::Less)) => {}
+            None | Some((VolumeState::Unverified, Ordering::Less)) => {}
+            // An earlier rebuild did not come to its end.
+            Some((VolumeState::ReadOnly, Ordering::Less))
+                if known.as_ref().is_some_and(|v| v.generation == 0) => {}
             Some((VolumeState::Unverified, Ordering::Equal)) => return Ok(Standing::Unverified),
             Some(_) => {
                 self.adopted.what = "known to the catalogue".into();
@@ -197,8 +211,8 @@ impl Reader<'_> {
                     self.flush();
                 }
             }
-            Ok(None) => self.note(format!("{:?} was put there by another program", file.name)),
-            Err(e) => self.note(format!("not entered: {e}")),
+            Ok(None) => self.leave_out(format!("{:?} was put there by another program", file.name)),
+            Err(e) => self.leave_out(format!("not entered: {e}")),
         }
     }
 
@@ -233,6 +247,11 @@ impl Reader<'_> {
         }
     }
 
+    fn leave_out(&mut self, line: String) {
+        self.left_out += 1;
+        self.note(line);
+    }
+
     fn note(&mut self, line: String) {
         if self.adopted.notes.len() < MOST_NOTES {
             self.adopted.notes.push(line);
@@ -246,12 +265,17 @@ fn settle(
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
     found: &FoundIndex,
+    left_out: u64,
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
     let end = mounted.survey(found)?;
     let unlisted = end.end_of_data.saturating_sub(end.append_block);
     let (state, reason) = match end.append_block {
         _ if mounted.write_protected() => (VolumeState::ReadOnly, "it is write protected".to_owned()),
+        // The next index would not list them any more.
+        _ if left_out > 0 => {
+            (VolumeState::ReadOnly, format!("{left_out} files of its index are not in the catalogue"))
+        }
         0 => (VolumeState::Full, "its newest index had no room on the data partition".to_owned()),
         _ if unlisted > 0 => {
             let why = format!(
@@ -270,7 +294,7 @@ fn settle(
         v.index_block = end.index_block;
         v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };
         // A stale index partition is written anew at the next occasion.
-        v.indexed_to = v.append_block - u64::from(found.index_partition_stale);
+        v.indexed_to = v.append_block.saturating_sub(u64::from(found.index_partition_stale));
         v.vcr = end.vcr;
         v.last_written = Some(found.header.update_time);
     });
