@@ -335,3 +335,62 @@ fn verify(
     adopted.what = what;
     recorded.map(drop).map_err(|e| ours(barcode, "recording its state", e))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::Event;
+    use crate::{Config, Node};
+    use std::path::Path;
+    use std::sync::atomic::Ordering::Release;
+    use std::time::{Duration, Instant};
+    use types::api::{FileApi, OpenFlags};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn node(state: &Path, library: &Path) -> Arc<Node> {
+        let mut config = Config { state_dir: state.to_owned(), ..Config::default() };
+        config.library.path = Some(library.to_owned());
+        config.classes[0].copies = vec!["primary".into()];
+        config.classes[0].migrate_after_s = 0;
+        Node::start(config).unwrap()
+    }
+
+    fn ask(node: &Node, barcode: &Barcode) -> (Option<String>, u64, VolumeState) {
+        let (answer, answers) = crossbeam_channel::unbounded();
+        node.archive.send(Event::Adopt { volumes: vec![barcode.clone()], answer });
+        let (_, adopted) = answers.recv_timeout(PATIENCE).unwrap();
+        let known = node.catalog.volume(barcode).unwrap().unwrap();
+        (adopted.failed, adopted.live, known.state)
+    }
+
+    #[test]
+    fn a_volume_read_in_part_is_not_written_and_the_next_rebuild_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("library");
+        let first = node(&dir.path().join("first"), &library);
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = first.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
+        first.write(opened.handle, 0, b"content").unwrap();
+        first.release(opened.handle);
+        let copies = || first.catalog.inode(opened.attr.ino).unwrap().file.unwrap().copies;
+        let begun = Instant::now();
+        while copies().is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "no copy was made");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let written = first.catalog.volumes().unwrap().into_iter().find(|v| v.files > 0).unwrap().barcode;
+        first.stop(true);
+        drop(first);
+
+        let second = node(&dir.path().join("second"), &library);
+        second.archive.halt.store(true, Release);
+        let (failed, live, state) = ask(&second, &written);
+        assert!(failed.is_some_and(|why| why.contains("ask again")));
+        assert_eq!(live, 0);
+        assert_ne!(state, VolumeState::Filling);
+        second.archive.halt.store(false, Release);
+        assert_eq!(ask(&second, &written), (None, 1, VolumeState::Filling));
+        second.stop(true);
+    }
+}
