@@ -1,4 +1,4 @@
-//! Writing an index onto both partitions.
+//! Writing an index: onto the data partition while a volume is being filled, onto both when it is closed or leaves the drive.
 
 use crate::coherency::IndexAt;
 use crate::head::{Head, Place, Wrote};
@@ -29,6 +29,18 @@ pub struct IndexSpec<'a> {
     pub highest_uid: u64,
     /// Time now.
     pub now: Time,
+    /// Where it goes.
+    pub onto: Onto,
+}
+
+/// Partitions that get an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onto {
+    /// The data partition, at whose end the head stands: the index partition keeps an older one, which its coherency
+    /// attribute says, until the next index goes onto both. Spares a physical drive the way to its first wraps and back.
+    Data,
+    /// Both.
+    Both,
 }
 
 /// An index that is on the volume, flushed.
@@ -45,11 +57,13 @@ pub struct Indexed {
     /// The data partition had no room for it (the reserve was too small): it is on the index partition only, where
     /// every LTFS reader looks first. Nothing more may be appended.
     pub data_partition_full: bool,
+    /// The index partition has it too.
+    pub on_both: bool,
 }
 
 impl Mounted<'_> {
-    /// Writes a new index: first at the end of the data partition, then over the old one of the index partition, then
-    /// the coherency attributes. Each step is on the medium before the next begins, so a power failure at any command
+    /// Writes a new index: first at the end of the data partition, then, if `spec` says so or the data partition has no room
+    /// for it, over the old one of the index partition, then the coherency attributes. Each step is on the medium before the next begins, so a power failure at any command
     /// leaves a whole index that describes all data recorded before: the old ones until the one on the data partition
     /// is whole, that one until the index partition is whole again. A writer that comes back with the old
     /// [`AppendPoint`] finds a whole index behind it and goes on behind that.
@@ -94,15 +108,18 @@ impl Mounted<'_> {
             Err(error) if error.fault == Fault::Full => true,
             Err(error) => return Err(error),
         };
-        header.location = Location { partition: Partition::INDEX, block: FIRST_INDEX_MARK + 1 };
-        // From here until it is whole again nobody may rely on the index partition.
-        coherency::write(self.head(), INDEX_PARTITION, &tail.uuid, 0, tail.index)?;
-        put(self.head(), INDEX_MARK, block_size, &header, fill)?;
-        (tail.index, tail.index_stale) = (IndexAt { generation, block: FIRST_INDEX_MARK + 1 }, false);
+        let on_both = spec.onto == Onto::Both || data_partition_full;
+        if on_both {
+            header.location = Location { partition: Partition::INDEX, block: FIRST_INDEX_MARK + 1 };
+            // From here until it is whole again nobody may rely on the index partition.
+            coherency::write(self.head(), INDEX_PARTITION, &tail.uuid, 0, tail.index)?;
+            put(self.head(), INDEX_MARK, block_size, &header, fill)?;
+            (tail.index, tail.index_stale) = (IndexAt { generation, block: FIRST_INDEX_MARK + 1 }, false);
+        }
         let (index_block, append_block) = (tail.data.block, tail.block);
         self.tail = Some(tail);
         let vcr = self.record_vcr(true)?;
-        Ok(Indexed { generation, index_block, append_block, vcr, data_partition_full })
+        Ok(Indexed { generation, index_block, append_block, vcr, data_partition_full, on_both })
     }
 }
 

@@ -34,7 +34,7 @@ pub use append::{Appender, Flushed, Room};
 pub use changer::Changer;
 pub use drive::{Drive, Settings};
 pub use error::{Blame, Fault, Result, TapeError};
-pub use index::{Fill, IndexSpec, Indexed};
+pub use index::{Fill, IndexSpec, Indexed, Onto};
 pub use index_read::{FoundIndex, VolumeEnd};
 pub use label::LabelState;
 pub use make::{Formatted, LabelSpec, Overwrite};

@@ -6,7 +6,7 @@ mod support;
 use format::ltfs::mam::Coherency;
 use support::catalogue::{Catalogue, File, barcode, indexed_files, read_file, spec};
 use support::rig::{BARCODE, Rig};
-use tape::{Drive, LabelState, Overwrite, Result};
+use tape::{Drive, LabelState, Onto, Overwrite, Result};
 
 const BLOCK: u32 = 4096;
 
@@ -22,6 +22,8 @@ fn session(drive: &mut Drive, catalogue: &mut Option<Catalogue>, indexed: &mut u
     catalogue.index(&mut mounted)?;
     *indexed = catalogue.files.len();
     catalogue.append(&mut mounted, &batch(2))?;
+    catalogue.index_onto(&mut mounted, Onto::Data)?;
+    *indexed = catalogue.files.len();
     catalogue.append(&mut mounted, &batch(3))?;
     mounted.unload()?;
     let mut mounted = drive.mount(Some(&barcode()))?;

@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use support::catalogue::{Catalogue, barcode, indexed_files, read_file, spec};
 use support::rig::{BARCODE, Rig};
-use tape::{Fault, LabelState, Overwrite};
+use tape::{Fault, LabelState, Onto, Overwrite};
 
 const BLOCK: u32 = 4096;
 
@@ -39,6 +39,35 @@ fn label_append_flush_index_read() {
         assert_eq!((name, *length, extents), (&file.name, file.bytes.len() as u64, &file.extents));
         assert_eq!(read_file(&mut mounted, *length as usize, extents), file.bytes);
     }
+}
+
+#[test]
+fn an_index_while_the_volume_is_filled_costs_no_way_to_the_index_partition_and_is_the_one_that_counts() {
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let mut drive = rig.load(BARCODE, 0);
+    let mut mounted = drive.mount(None).unwrap();
+    let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
+    catalogue.append(&mut mounted, &[bytes(5000, 1)]).unwrap();
+    catalogue.index(&mut mounted).unwrap();
+    for n in 0..3 {
+        catalogue.append(&mut mounted, &[bytes(7000, n)]).unwrap();
+        rig.wire().opcodes.clear();
+        let done = catalogue.index_onto(&mut mounted, Onto::Data).unwrap();
+        assert!(!done.on_both && done.index_block == catalogue.point.block - 2, "{done:?}");
+        assert!(!rig.wire().opcodes.contains(&0x92), "no LOCATE: the head stands at the end of data");
+    }
+    mounted.unload().unwrap();
+
+    let mut mounted = drive.mount(None).unwrap();
+    let (generation, stale, files) = indexed_files(&mut mounted);
+    assert_eq!((generation, stale, files.len()), (5, true, 4), "found on the data partition");
+    catalogue.append(&mut mounted, &[bytes(100, 9)]).unwrap();
+    assert!(catalogue.index(&mut mounted).unwrap().on_both);
+    mounted.unload().unwrap();
+    let mut mounted = drive.mount(None).unwrap();
+    let (generation, stale, files) = indexed_files(&mut mounted);
+    assert_eq!((generation, stale, files.len()), (6, false, 5));
+    catalogue.verify(&mut mounted);
 }
 
 #[test]
@@ -103,7 +132,7 @@ proptest! {
     #[test]
     fn any_files_in_any_batches_come_back(
         batches in proptest::collection::vec(proptest::collection::vec(0..20_000_usize, 0..12), 1..6),
-        index_after in proptest::collection::vec(any::<bool>(), 6),
+        index_after in proptest::collection::vec(0..3, 6),
     ) {
         let rig = Rig::new(64 << 20, 1 << 20);
         let mut drive = rig.load(BARCODE, 0);
@@ -112,8 +141,10 @@ proptest! {
         for (n, lengths) in batches.iter().enumerate() {
             let batch: Vec<_> = lengths.iter().map(|&l| bytes(l, n + l)).collect();
             catalogue.append(&mut mounted, &batch).unwrap();
-            if index_after[n] {
-                catalogue.index(&mut mounted).unwrap();
+            match index_after[n] {
+                0 => {}
+                1 => drop(catalogue.index_onto(&mut mounted, Onto::Data).unwrap()),
+                _ => drop(catalogue.index(&mut mounted).unwrap()),
             }
         }
         catalogue.index(&mut mounted).unwrap();

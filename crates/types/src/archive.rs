@@ -172,7 +172,8 @@ pub struct Volume {
     pub generation: u64,
     /// Block of the newest index on the data partition.
     pub index_block: u64,
-    /// The newest index lists everything recorded before this block; it lists all when this equals `append_block`.
+    /// The index on the index partition lists everything recorded before this block; it lists all when this equals
+    /// `append_block`. The data partition may hold a newer one.
     pub indexed_to: u64,
     /// Volume change reference after our last write; another value on the medium means somebody else wrote.
     pub vcr: u64,

@@ -7,21 +7,26 @@ use catalog::TapeNode;
 use format::ltfs::index::{DirMeta, EntryTimes};
 use format::ltfs::origin::{Origin, Rules};
 use std::ops::ControlFlow;
-use tape::{AppendPoint, IndexSpec, Mounted, TapeError};
+use tape::{AppendPoint, IndexSpec, Mounted, Onto, TapeError};
 use types::*;
 
 /// Directories of the tape's tree get LTFS uids above this, files below.
 const DIRECTORY_UIDS: u64 = 1 << 48;
 
-/// Writes a full index of the volume from the catalogue to both partitions; returns the tape's position.
-pub fn write_index(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode) -> Result<u64, TapeError> {
+/// Writes a full index of the volume from the catalogue; returns the tape's position.
+pub fn write_index(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    onto: Onto,
+) -> Result<u64, TapeError> {
     let catalog = &worker.node.catalog;
     let volume = volume(worker, barcode)?;
     let now = crate::now();
     let root_time = volume.labelled.unwrap_or(now);
     let creator = concat!("Thermocline ", env!("CARGO_PKG_VERSION"));
     let point = AppendPoint::from(&volume);
-    let spec = IndexSpec { point: &point, creator, highest_uid: DIRECTORY_UIDS * 2, now };
+    let spec = IndexSpec { point: &point, creator, highest_uid: DIRECTORY_UIDS * 2, now, onto };
     let origin = origin(worker, &volume).map_err(|e| ours(barcode, "writing an index", e))?;
     let indexed = mounted.write_index(&spec, &mut |writer| {
         let root = directory(barcode.as_str(), 1, root_time);
@@ -65,7 +70,9 @@ pub fn write_index(worker: &Worker, mounted: &mut Mounted<'_>, barcode: &Barcode
         v.generation = indexed.generation;
         v.index_block = indexed.index_block;
         v.append_block = indexed.append_block;
-        v.indexed_to = indexed.append_block;
+        if indexed.on_both {
+            v.indexed_to = indexed.append_block;
+        }
         v.vcr = indexed.vcr;
         if indexed.data_partition_full {
             fill(v, "its end was reached by an index", now);

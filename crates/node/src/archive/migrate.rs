@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tape::{AppendPoint, Appender, Mounted, Room, TapeError};
+use tape::{AppendPoint, Appender, Mounted, Onto, Room, TapeError};
 use types::*;
 
 /// Why a volume is full.
@@ -116,8 +116,10 @@ impl Turn<'_> {
             if let Pause::Full(why) = pause {
                 self.close(why)?;
             }
-            if matches!(pause, Pause::Full(_)) || self.index_is_due() {
-                write_index(self.worker, mounted, &barcode)?;
+            let full = matches!(pause, Pause::Full(_));
+            if full || self.index_is_due() {
+                let onto = if full { Onto::Both } else { Onto::Data };
+                write_index(self.worker, mounted, &barcode, onto)?;
                 self.volume = volume(self.worker, &barcode)?;
             }
             if !matches!(pause, Pause::Look) || self.volume.state != VolumeState::Filling {
@@ -127,7 +129,7 @@ impl Turn<'_> {
     }
 
     fn index_is_due(&self) -> bool {
-        let blocks = self.append_block.saturating_sub(self.volume.indexed_to);
+        let blocks = self.append_block.saturating_sub(self.volume.index_block);
         blocks * u64::from(self.volume.block_size) >= self.worker.node.config.tape.index_every.0
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use tape::{Blame, Changer, Drive, Fault, Mounted, TapeError};
+use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError};
 use types::*;
 
 /// Before work is tried again that failed through no fault of volume or drive.
@@ -337,7 +337,7 @@ impl Worker {
                 return good;
             }
             Job::Migrate(pool) => migrate::migrate(self, mounted, &volume, &pool),
-            Job::Index => index::write_index(self, mounted, &volume),
+            Job::Index => index::write_index(self, mounted, &volume, Onto::Both),
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
             Job::Adopt { answer } => adopt::adopt(self, mounted, &volume, &answer),

@@ -7,7 +7,7 @@ use format::ltfs::index::IndexEvent;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
-use tape::{Mounted, TapeError};
+use tape::{Mounted, Onto, TapeError};
 use types::*;
 
 /// Entries of the catalogue read at a time.
@@ -90,7 +90,7 @@ fn compare(
         return Ok(0);
     }
     if volume.is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
-        write_index(worker, mounted, barcode)?;
+        write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
     let mut to_read = Vec::new();

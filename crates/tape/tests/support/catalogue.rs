@@ -4,7 +4,7 @@ use format::ltfs::Partition;
 use format::ltfs::index::{Content, DirMeta, EntryTimes, IndexEvent, IndexExtent, IndexFile, IndexWriter};
 use std::ops::ControlFlow;
 use tape::{
-    AppendPoint, Flushed, Formatted, IndexSpec, Indexed, LabelSpec, Mounted, Overwrite, Result, Room,
+    AppendPoint, Flushed, Formatted, IndexSpec, Indexed, LabelSpec, Mounted, Onto, Overwrite, Result, Room,
 };
 use types::{Barcode, Extent, Time};
 
@@ -87,8 +87,12 @@ impl Catalogue {
     }
 
     pub fn index(&mut self, mounted: &mut Mounted<'_>) -> Result<Indexed> {
+        self.index_onto(mounted, Onto::Both)
+    }
+
+    pub fn index_onto(&mut self, mounted: &mut Mounted<'_>, onto: Onto) -> Result<Indexed> {
         let highest_uid = self.files.len() as u64 + 1;
-        let spec = IndexSpec { point: &self.point, creator: "Thermocline test", highest_uid, now: NOW };
+        let spec = IndexSpec { point: &self.point, creator: "Thermocline test", highest_uid, now: NOW, onto };
         let files = &self.files;
         let done = mounted.write_index(&spec, &mut |w| Ok(write_tree(w, files)?))?;
         self.point.block = done.append_block;
