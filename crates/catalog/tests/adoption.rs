@@ -39,7 +39,7 @@ fn listing(c: &Catalog, barcode: &str) -> Vec<ListedFile> {
 fn empty() -> Catalog {
     let c = Catalog::open(Arc::new(MemoryEngine::new()), t(9_000)).unwrap();
     for pool in common::POOLS {
-        c.put_pool(&Pool { name: pool.into(), max_volumes: 0 }).unwrap();
+        c.put_pool(&Pool::new(pool.into())).unwrap();
     }
     c.put_class(&class("default", &common::POOLS)).unwrap();
     c.put_class(&class("single", &["pool-b"])).unwrap();

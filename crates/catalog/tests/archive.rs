@@ -438,7 +438,7 @@ fn copies_follow_a_file_into_another_class() {
     assert_eq!((copies[0].copy, copies[0].segments[0].volume.as_str()), (CopyNo(1), "VB0001L9"));
     assert_eq!(copies.len(), 2, "the other stays as an extra");
     f.check();
-    f.catalog.put_pool(&Pool { name: "pool-c".into(), max_volumes: 0 }).expect("pool");
+    f.catalog.put_pool(&Pool::new("pool-c".into())).expect("pool");
     f.catalog.put_class(&class("single", &["pool-c", "pool-a"])).expect("class");
     while f.catalog.refresh_classes(10, t(130)).expect("refresh") {}
     let waits = f.catalog.candidate(x).expect("read").expect("lacks pool-c");

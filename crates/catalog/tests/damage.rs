@@ -13,7 +13,7 @@ use types::*;
 fn filled() -> (Arc<MemoryEngine>, Catalog) {
     let engine = Arc::new(MemoryEngine::new());
     let c = Catalog::open(engine.clone(), t(1)).expect("opens");
-    c.put_pool(&Pool { name: "p".into(), max_volumes: 0 }).expect("pool");
+    c.put_pool(&Pool::new("p".into())).expect("pool");
     c.put_class(&class("default", &["p"])).expect("class");
     while c.refresh_classes(10, t(1)).expect("refresh") {}
     c.put_volume(&volume("V1", "p")).expect("volume");
@@ -59,7 +59,7 @@ fn a_damaged_inode_is_named() {
 #[test]
 fn a_damaged_record_keeps_out_its_own_file_only() {
     let (engine, c) = filled();
-    c.put_pool(&Pool { name: "q".into(), max_volumes: 0 }).expect("pool");
+    c.put_pool(&Pool::new("q".into())).expect("pool");
     c.put_class(&class("default", &["p", "q"])).expect("class");
     while c.refresh_classes(10, t(1)).expect("refresh") {}
     c.put_volume(&volume("V2", "q")).expect("volume");
@@ -136,7 +136,7 @@ fn a_damaged_inode_stops_neither_listing_nor_classes_nor_check() {
         assert_eq!((seen.len(), damaged), (3, vec![x]), "pages of {limit}");
         assert!(seen.contains(&later));
     }
-    c.put_pool(&Pool { name: "q".into(), max_volumes: 0 }).expect("pool");
+    c.put_pool(&Pool::new("q".into())).expect("pool");
     c.put_class(&class("default", &["p", "q"])).expect("class");
     while c.refresh_classes(1, t(7)).expect("goes on behind it") {}
     assert!(check::verify(&c).iter().any(|f| f.contains(&format!("inode of {x} is damaged"))));

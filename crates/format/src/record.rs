@@ -77,12 +77,34 @@ macro_rules! records {
     };
 }
 
-use types::{Class, CopyRecord, Pool, Request};
+use types::{Class, CopyRecord, Pool, PoolName, Request};
 records! {
     CopyRecord = 1,
     Request = 1,
     Class = 1,
-    Pool = 1,
+}
+
+/// `Pool` before it had a limit of bytes.
+#[derive(serde::Deserialize)]
+struct PoolV1 {
+    name: PoolName,
+    max_volumes: u32,
+}
+
+impl Record for Pool {
+    const NAME: &'static str = "Pool";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => {
+                let PoolV1 { name, max_volumes } = body(bytes).map_err(damaged)?;
+                Ok(Self { max_volumes, ..Self::new(name) })
+            }
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
 }
 
 /// Encodes a value: version byte, then its body.

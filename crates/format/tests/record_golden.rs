@@ -65,7 +65,10 @@ fn golden_bytes() {
         keep_on_disk: false,
     };
     golden(&class, "010373746402016101623cac0200");
-    golden(&Pool { name: PoolName::from("a"), max_volumes: 300 }, "010161ac02");
+    let pool = Pool { max_volumes: 300, max_bytes: 5, ..Pool::new(PoolName::from("a")) };
+    golden(&pool, "020161ac0205");
+    let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);
+    assert_eq!(before, Ok(Pool { max_bytes: 0, ..pool }), "as written by version 1");
 }
 
 /// The number of an enum's variant is part of the encoding: new variants go to the end.

@@ -149,6 +149,9 @@ pub struct PoolConfig {
     /// Most volumes; 0 means no limit.
     #[serde(default)]
     pub max_volumes: u32,
+    /// Most bytes that current versions may need of it; 0 means no limit.
+    #[serde(default)]
+    pub max_bytes: Size,
 }
 
 /// A class made at first start.
@@ -254,7 +257,9 @@ impl Default for Config {
             libraries: Vec::new(),
             tape: TapeConfig::default(),
             catalog: CatalogConfig::default(),
-            pools: ["primary", "second"].map(|n| PoolConfig { name: n.into(), max_volumes: 0 }).to_vec(),
+            pools: ["primary", "second"]
+                .map(|n| PoolConfig { name: n.into(), max_volumes: 0, max_bytes: Size(0) })
+                .to_vec(),
             classes: vec![ClassConfig {
                 name: "default".into(),
                 copies: vec!["primary".into(), "second".into()],

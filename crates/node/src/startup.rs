@@ -242,7 +242,8 @@ fn name_site(catalog: &Catalog) -> Result<(), Failure> {
 fn first_settings(catalog: &Catalog, config: &Config) -> Result<(), Failure> {
     let fail = |e| refused("first settings", &e);
     for pool in &config.pools {
-        let pool = Pool { name: PoolName(pool.name.clone()), max_volumes: pool.max_volumes };
+        let (name, max_volumes) = (PoolName(pool.name.clone()), pool.max_volumes);
+        let pool = Pool { max_volumes, max_bytes: pool.max_bytes.0, ..Pool::new(name) };
         catalog.put_pool(&pool).map_err(fail)?;
     }
     for class in &config.classes {

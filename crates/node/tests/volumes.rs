@@ -5,7 +5,7 @@ mod support;
 use node::Size;
 use support::{Bed, pattern};
 use types::*;
-use wire::{Call, Reply};
+use wire::{Call, PoolChange, Reply};
 
 const MB: usize = 1 << 20;
 
@@ -254,7 +254,11 @@ fn a_pool_takes_more_volumes_once_its_limit_is_raised_and_new_pools_are_made() {
     bed.until("its only volume is full", |b| b.volumes().iter().any(|v| v.state == VolumeState::Full));
     bed.call(Call::Cancel(first.request.id));
     let set = |name: &str, create, max_volumes| {
-        bed.try_call(Call::SetPool { name: PoolName(name.into()), create, max_volumes })
+        bed.try_call(Call::SetPool {
+            name: PoolName(name.into()),
+            create,
+            change: PoolChange { max_volumes, max_bytes: None },
+        })
     };
     assert_eq!(set("primry", false, Some(2)).unwrap_err().class, ErrorClass::NotFound);
     assert_eq!(set("primary", true, Some(2)).unwrap_err().class, ErrorClass::Invalid);
@@ -270,4 +274,28 @@ fn a_pool_takes_more_volumes_once_its_limit_is_raised_and_new_pools_are_made() {
     let Reply::Pools(pools) = bed.call(Call::Pools) else { panic!("no pools") };
     let limits: Vec<_> = pools.iter().map(|p| (p.name.as_str(), p.max_volumes)).collect();
     assert_eq!(limits, [("offsite", 0), ("primary", 2), ("second", 0)]);
+}
+
+#[test]
+fn a_pool_takes_no_more_bytes_than_it_may_says_why_and_goes_on_when_there_is_room_again() {
+    let bed = Bed::with(|c| {
+        c.pools[0].max_bytes = Size::mib(4);
+        c.classes[0].copies.truncate(1);
+        c.tape.flush_files = 1;
+    });
+    for i in 0..4 {
+        bed.write(&format!("f{i}"), &pattern(3 * MB, i));
+    }
+    let request = bed.begin(Call::Migrate(bed.all()));
+    let live = |b: &Bed| b.volumes().iter().map(|v| v.live).sum::<u64>();
+    bed.until("the pool is as full as it may be", |b| live(b) > 4 * MB as u64);
+    bed.until("somebody is told", |b| {
+        let Reply::Status(status) = b.call(Call::Status) else { return false };
+        status.warnings.iter().any(|w| w.contains("pool primary holds as many bytes as it may"))
+    });
+    assert_eq!(live(&bed), 6 * MB as u64, "the file that crosses the limit is the last");
+    let change = PoolChange { max_bytes: Some(0), ..PoolChange::default() };
+    bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change });
+    bed.until("the rest is written", |b| live(b) == 12 * MB as u64);
+    assert_eq!(bed.wait(request.request.id).state, RequestState::Done);
 }

@@ -183,6 +183,8 @@ pub struct PoolView {
     pub backlog_bytes: u64,
     /// Most volumes that it may hold; 0: no limit.
     pub max_volumes: u32,
+    /// Most bytes that current versions may need of it; 0: no limit.
+    pub max_bytes: u64,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

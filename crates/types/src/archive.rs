@@ -236,6 +236,16 @@ pub struct Pool {
     pub name: PoolName,
     /// Largest number of volumes it may hold; 0 means no limit.
     pub max_volumes: u32,
+    /// No more is written to it when its volumes hold so much that is needed (bytes, as written); 0 means no limit.
+    #[serde(default)]
+    pub max_bytes: u64,
+}
+
+impl Pool {
+    /// A pool without limits.
+    pub fn new(name: PoolName) -> Self {
+        Self { name, max_volumes: 0, max_bytes: 0 }
+    }
 }
 
 /// A class of service: how many copies go where, and what happens to disk space.

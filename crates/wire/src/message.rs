@@ -55,6 +55,15 @@ pub struct ClassChange {
     pub keep_on_disk: Option<bool>,
 }
 
+/// Changes of a pool; None leaves a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolChange {
+    /// Most volumes that it may hold; 0: no limit.
+    pub max_volumes: Option<u32>,
+    /// Most bytes that current versions may need of it; 0: no limit.
+    pub max_bytes: Option<u64>,
+}
+
 /// Everything a node can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
@@ -208,8 +217,8 @@ pub enum Call {
         name: PoolName,
         /// Make it: it must not be there; otherwise it must.
         create: bool,
-        /// Most volumes that it may hold, 0: no limit; None leaves it.
-        max_volumes: Option<u32>,
+        /// Changes.
+        change: PoolChange,
     },
 }
 

@@ -59,7 +59,7 @@ pub fn engine(dir: &std::path::Path) -> Arc<LmdbEngine> {
 
 fn furnish(catalog: &Catalog) {
     for pool in POOLS {
-        catalog.put_pool(&Pool { name: pool.into(), max_volumes: 0 }).expect("pool");
+        catalog.put_pool(&Pool::new(pool.into())).expect("pool");
     }
     catalog.put_class(&class("default", &POOLS)).expect("class");
     catalog.put_class(&class("single", &["pool-b"])).expect("class");

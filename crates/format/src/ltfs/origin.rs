@@ -115,7 +115,10 @@ mod tests {
         Origin {
             site: "0f4cbd65-3e1d-4a55-9f43-2f9d0e6c1b11".into(),
             pool: Some("a".into()),
-            rules: Rules { classes: vec![class], pools: vec![Pool { name: "a".into(), max_volumes: 3 }] },
+            rules: Rules {
+                classes: vec![class],
+                pools: vec![Pool { max_volumes: 3, ..Pool::new("a".into()) }],
+            },
         }
     }
 

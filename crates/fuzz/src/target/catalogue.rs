@@ -137,7 +137,7 @@ fn sound() -> &'static Pairs {
 }
 
 fn furnish(c: &Catalog) {
-    c.put_pool(&Pool { name: "p".into(), max_volumes: 0 }).expect("a pool");
+    c.put_pool(&Pool::new("p".into())).expect("a pool");
     let class = Class {
         name: "default".into(),
         copies: vec!["p".into()],

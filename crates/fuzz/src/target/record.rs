@@ -46,6 +46,6 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         one(0, &CopyRecord { copy: CopyNo(1), segments: vec![segment], recorded: now }),
         one(1, &Request::new(RequestKind::Migrate, 1000, "/a".into(), now)),
         one(2, &class),
-        one(3, &Pool { name: "a".into(), max_volumes: 3 }),
+        one(3, &Pool { max_volumes: 3, max_bytes: 9, ..Pool::new("a".into()) }),
     ]
 }

@@ -97,9 +97,9 @@ impl Node {
                 self.admin_only(cx, "setting the state of volumes")?;
                 self.set_volume_state(cx, &volumes, state, reason)?;
             }
-            Call::SetPool { name, create, max_volumes } => {
+            Call::SetPool { name, create, change } => {
                 self.admin_only(cx, "making and changing pools")?;
-                self.set_pool(&name, create, max_volumes)?;
+                self.set_pool(&name, create, change)?;
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;

@@ -165,6 +165,7 @@ impl Node {
                 backlog_files: backlog.files,
                 backlog_bytes: backlog.bytes,
                 max_volumes: pool.max_volumes,
+                max_bytes: pool.max_bytes,
                 name: pool.name,
             })
         };

@@ -5,7 +5,7 @@ use crate::archive::Event;
 use crate::error::{failure, refused};
 use catalog::StateOrder;
 use types::*;
-use wire::Failure;
+use wire::{Failure, PoolChange};
 
 impl Node {
     pub(super) fn set_volume_state(
@@ -34,12 +34,7 @@ impl Node {
         Ok(())
     }
 
-    pub(super) fn set_pool(
-        &self,
-        name: &PoolName,
-        create: bool,
-        max_volumes: Option<u32>,
-    ) -> Result<(), Failure> {
+    pub(super) fn set_pool(&self, name: &PoolName, create: bool, change: PoolChange) -> Result<(), Failure> {
         let subject = format!("pool {name}");
         let pools = self.catalog.pools().map_err(|e| refused(&subject, &e))?;
         let mut pool = match (pools.into_iter().find(|p| p.name == *name), create) {
@@ -48,13 +43,14 @@ impl Node {
                 return Err(failure(ErrorClass::Invalid, message));
             }
             (Some(pool), false) => pool,
-            (None, true) => Pool { name: name.clone(), max_volumes: 0 },
+            (None, true) => Pool::new(name.clone()),
             (None, false) => {
                 let message = format!("there is no pool `{name}`: see `thermo pool ls`, or add --create");
                 return Err(failure(ErrorClass::NotFound, message));
             }
         };
-        pool.max_volumes = max_volumes.unwrap_or(pool.max_volumes);
+        pool.max_volumes = change.max_volumes.unwrap_or(pool.max_volumes);
+        pool.max_bytes = change.max_bytes.unwrap_or(pool.max_bytes);
         self.catalog.put_pool(&pool).map_err(|e| refused(&subject, &e))?;
         self.archive.send(Event::Backlog);
         self.governor.wake();

@@ -37,6 +37,14 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
             pools.insert(pool.clone(), Some(b.why.to_string()));
         }
     }
+    for (pool, why) in &mut pools {
+        if node.allowed_to(pool) == Some(0) {
+            *why = Some(format!(
+                "pool {pool} holds as many bytes as it may; remove files, or raise its limit with `thermo pool set {pool} \
+                 --max-bytes SIZE`"
+            ));
+        }
+    }
     for (pool, why) in pools {
         node.writes.set_blocked(&pool, why);
     }

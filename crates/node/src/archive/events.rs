@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{
     Backlog, Busy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, SchedView, Work,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tape::{Blame, Fault, TapeError};
@@ -127,6 +127,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let tapes = tapes::all(node);
     let pools: BTreeMap<PoolName, u32> =
         node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
+    let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
+    let full: BTreeSet<PoolName> = full.collect();
     let now = crate::now();
     let config = &node.config;
     let mut guard = node.archive.state.lock();
@@ -134,7 +136,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let backlog = node.writes.backlog();
     state.waiting_since.retain(|pool, _| backlog.contains_key(pool));
     let mut writes = BTreeMap::new();
-    for (pool, b) in backlog {
+    for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.get(&pool).copied().unwrap_or(0);
         writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });

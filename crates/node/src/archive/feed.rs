@@ -68,6 +68,8 @@ pub struct Limits {
     pub files: u64,
     /// ... and bytes of data.
     pub bytes: u64,
+    /// Bytes that the pool takes by its own limit: nothing more is begun behind them.
+    pub allowed: u64,
     /// Bytes of a batch.
     pub flush_bytes: u64,
     /// Files of a batch.
@@ -171,6 +173,9 @@ impl<'t> Feeder<'t> {
             }
             if self.limits.files == 0 {
                 break Some("it holds as many files as tape.max_files_per_volume allows");
+            }
+            if self.at() >= self.limits.allowed {
+                break None; // the pool holds as much as it may
             }
             let Some((ticket, item)) = self.hand.pop() else { break None };
             let begun = Mark { at: self.at(), parts: self.parts.len(), sent: self.sent };
@@ -304,8 +309,8 @@ mod tests {
 
     /// Nothing of what the tests feed comes to a limit.
     fn limits() -> Limits {
-        let (bytes, flush_bytes) = (u64::MAX, u64::MAX);
-        Limits { files: 10, bytes, flush_bytes, flush_files: 10, flush_after: Duration::MAX }
+        let (bytes, flush_bytes, allowed) = (u64::MAX, u64::MAX, u64::MAX);
+        Limits { files: 10, bytes, allowed, flush_bytes, flush_files: 10, flush_after: Duration::MAX }
     }
 
     fn words(fed: &Fed) -> Vec<&'static str> {

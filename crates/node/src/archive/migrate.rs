@@ -76,6 +76,7 @@ pub fn migrate(
     let limits = Limits {
         files: config.tape.max_files_per_volume.saturating_sub(volume.files),
         bytes: room::free_on(&volume),
+        allowed: worker.node.allowed_to(pool).unwrap_or(u64::MAX),
         flush_bytes: config.tape.flush_every.0.min(worker.node.space.view().capacity / FLUSH_SHARE),
         flush_files: config.tape.flush_files,
         flush_after: FLUSH_AFTER,

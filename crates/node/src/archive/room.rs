@@ -68,6 +68,15 @@ fn pool_room(
 }
 
 impl Node {
+    /// Bytes that a pool may still take by its own limit; None without one.
+    pub(super) fn allowed_to(&self, pool: &PoolName) -> Option<u64> {
+        let pools = self.catalog.pools().ok()?;
+        let limit = pools.iter().find(|p| p.name == *pool).map(|p| p.max_bytes).filter(|most| *most > 0)?;
+        let volumes = self.catalog.volumes().ok()?;
+        let live: u64 = volumes.iter().filter(|v| v.pool.as_ref() == Some(pool)).map(|v| v.live).sum();
+        Some(limit.saturating_sub(live))
+    }
+
     /// What a pool can still take, leaving one volume out; None if that is not known.
     fn room_of(&self, pool: &PoolName, without: Option<&Barcode>) -> Option<Room> {
         let pools = self.catalog.pools().ok()?;
@@ -153,7 +162,7 @@ mod tests {
             volume("F", None, VolumeState::Blank, 0, 0),
         ];
         let room = |max_volumes, auto_label, volumes: &[Volume]| {
-            let pool = Pool { name: "p".into(), max_volumes };
+            let pool = Pool { max_volumes, ..Pool::new("p".into()) };
             let room = pool_room(&pool, volumes, auto_label, |b| b.as_str() != "F");
             room.map(|room| (room.all.div_ceil(GIB), room.one.div_ceil(GIB)))
         };

@@ -7,7 +7,7 @@ use crate::render::percent;
 use crate::units::size;
 use anyhow::Result;
 use types::{PoolName, PoolView};
-use wire::Call;
+use wire::{Call, PoolChange};
 
 /// Pools of volumes
 #[derive(Debug, clap::Args)]
@@ -21,10 +21,11 @@ enum Command {
     /// List pools with their fill and backlog
     #[command(after_help = "Example:\n  thermo pool ls")]
     Ls,
-    /// Make a pool, or change how many volumes it may hold
+    /// Make a pool, or change how much it may hold
     #[command(
-        after_help = "A lower limit takes no volume out of the pool, but none joins it.\n\nExample:\n  thermo pool set primary \
-                      --max-volumes 40\n  thermo pool set offsite --create"
+        after_help = "A lower limit takes no volume out of the pool, but none joins it; and nothing is written to it while it holds \
+                      more than its limit of bytes.\n\nExample:\n  thermo pool set primary --max-volumes 40 --max-bytes 500TiB\n  \
+                      thermo pool set offsite --create"
     )]
     Set {
         /// Name
@@ -33,8 +34,11 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present = "create")]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes"])]
         max_volumes: Option<u32>,
+        /// Most bytes that files may need of its volumes, 0 for no limit
+        #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+        max_bytes: Option<u64>,
     },
 }
 
@@ -45,9 +49,10 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes } => {
+        Command::Set { pool, create, max_volumes, max_bytes } => {
             let name = PoolName(pool);
-            let call = Call::SetPool { name: name.clone(), create, max_volumes };
+            let call =
+                Call::SetPool { name: name.clone(), create, change: PoolChange { max_volumes, max_bytes } };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
             Ok(Exit::OK)
@@ -66,6 +71,7 @@ pub fn table(pools: &[PoolView]) -> Table {
         "WRITTEN>",
         "FULL>",
         "LIVE>",
+        "MOST>",
         "WAITING FILES>",
         "WAITING>",
     ];
@@ -80,6 +86,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             size(pool.written),
             percent(pool.written, pool.capacity),
             size(pool.live),
+            if pool.max_bytes == 0 { "-".into() } else { size(pool.max_bytes) },
             pool.backlog_files.to_string(),
             size(pool.backlog_bytes),
         ]);
