@@ -7,12 +7,15 @@ use types::DriveNo;
 
 /// Weight of a new observation, once there are many: the last twenty or so count.
 const WEIGHT: f64 = 0.05;
+/// What is expected to take less than this makes older observations fade less (seconds): a thousand tiny files say little
+/// of how fast a large one is read.
+const FULL_S: f64 = 1.0;
 /// A drive of which fewer are known is judged by all drives.
 const ENOUGH: u64 = 5;
 /// Spread of the factor before anything is known.
 const UNKNOWN: f64 = 0.2;
 
-/// Mean and variance of a factor, newer observations counting more.
+/// Mean and variance of a factor. Longer observations count more, and so do newer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Learnt {
     /// Mean of observed ÷ expected.
@@ -21,14 +24,18 @@ pub struct Learnt {
     pub variance: f64,
     /// Observations.
     pub count: u64,
+    /// What they were expected to take, as far as it has not faded (seconds).
+    pub weight_s: f64,
 }
 
 impl Learnt {
-    fn note(&mut self, factor: f64) {
-        let weight = (1.0 / (self.count + 1) as f64).max(WEIGHT);
+    fn note(&mut self, expected_s: f64, factor: f64) {
+        self.weight_s *= (1.0 - WEIGHT).powf((expected_s / FULL_S).min(1.0));
+        self.weight_s += expected_s;
+        let share = expected_s / self.weight_s;
         let off = factor - self.mean;
-        self.mean += weight * off;
-        self.variance = (1.0 - weight) * (self.variance + weight * off * off);
+        self.mean += share * off;
+        self.variance = (1.0 - share) * (self.variance + share * off * off);
         self.count = self.count.saturating_add(1);
     }
 }
@@ -36,45 +43,46 @@ impl Learnt {
 /// What was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timed {
-    /// From slot to ready.
-    Mount,
-    /// From ready to slot.
-    Unmount,
+    /// The robot's way from slot to drive or back.
+    Move,
+    /// From there to ready, with reading the labels.
+    Load,
+    /// From ready to where the robot can take the cartridge.
+    Unload,
     /// Going to a file.
     Locate,
     /// Reading it.
-    Transfer,
+    Read,
+    /// Writing files, with their filemarks and flushes.
+    Write,
 }
 
 /// Factors of one drive, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// Mounts: robot and load.
-    pub mount: Learnt,
-    /// Unmounts.
-    pub unmount: Learnt,
+    /// Moves of the robot to and from it.
+    pub moves: Learnt,
+    /// Loads.
+    pub load: Learnt,
+    /// Unloads.
+    pub unload: Learnt,
     /// Locates.
     pub locate: Learnt,
-    /// Transfers.
-    pub transfer: Learnt,
+    /// Reads.
+    pub read: Learnt,
+    /// Writes.
+    pub write: Learnt,
 }
 
 impl Factors {
-    fn of(&self, what: Timed) -> &Learnt {
+    fn of(&mut self, what: Timed) -> &mut Learnt {
         match what {
-            Timed::Mount => &self.mount,
-            Timed::Unmount => &self.unmount,
-            Timed::Locate => &self.locate,
-            Timed::Transfer => &self.transfer,
-        }
-    }
-
-    fn note(&mut self, what: Timed, factor: f64) {
-        match what {
-            Timed::Mount => self.mount.note(factor),
-            Timed::Unmount => self.unmount.note(factor),
-            Timed::Locate => self.locate.note(factor),
-            Timed::Transfer => self.transfer.note(factor),
+            Timed::Move => &mut self.moves,
+            Timed::Load => &mut self.load,
+            Timed::Unload => &mut self.unload,
+            Timed::Locate => &mut self.locate,
+            Timed::Read => &mut self.read,
+            Timed::Write => &mut self.write,
         }
     }
 }
@@ -92,17 +100,17 @@ impl Calibration {
     /// Something took `took_s` where the model says `expected_s` (seconds). What is no time at all teaches nothing.
     pub fn note(&mut self, drive: DriveNo, what: Timed, expected_s: f64, took_s: f64) {
         let factor = took_s / expected_s;
-        if factor.is_finite() && factor >= 0.0 {
-            self.drives.entry(drive).or_default().note(what, factor);
-            self.all.note(what, factor);
+        if factor.is_finite() && factor >= 0.0 && expected_s > 0.0 {
+            self.drives.entry(drive).or_default().of(what).note(expected_s, factor);
+            self.all.of(what).note(expected_s, factor);
         }
     }
 
     /// How long something takes that takes `expected_s` by the model.
     pub fn span(&self, drive: DriveNo, what: Timed, expected_s: f64) -> Span {
-        let own = self.drives.get(&drive).map(|factors| factors.of(what));
-        let known = own.filter(|own| own.count >= ENOUGH).or(Some(self.all.of(what)));
-        match known.filter(|known| known.count >= ENOUGH) {
+        let learnt =
+            |factors: &Factors| Some(*factors.clone().of(what)).filter(|known| known.count >= ENOUGH);
+        match self.drives.get(&drive).and_then(learnt).or_else(|| learnt(&self.all)) {
             Some(known) => {
                 Span { mean_s: expected_s * known.mean, variance: expected_s * expected_s * known.variance }
             }
@@ -112,12 +120,12 @@ impl Calibration {
 
     /// Bringing a volume from its slot to ready.
     pub fn mount(&self, drive: DriveNo, model: &Mechanics) -> Span {
-        self.span(drive, Timed::Mount, model.mount_s())
+        self.span(drive, Timed::Move, model.move_s) + self.span(drive, Timed::Load, model.load_s)
     }
 
     /// Bringing it back.
     pub fn unmount(&self, drive: DriveNo, model: &Mechanics) -> Span {
-        self.span(drive, Timed::Unmount, model.unmount_s())
+        self.span(drive, Timed::Unload, model.unload_s) + self.span(drive, Timed::Move, model.move_s)
     }
 }
 
@@ -172,16 +180,26 @@ mod tests {
     #[test]
     fn a_drive_is_judged_by_itself_as_soon_as_enough_is_known() {
         let (mut c, slow, other) = (Calibration::default(), DriveNo(1), DriveNo(2));
-        let mean = |c: &Calibration, drive| c.span(drive, Timed::Mount, 10.0).mean_s;
+        let mean = |c: &Calibration, drive| c.span(drive, Timed::Load, 10.0).mean_s;
         assert_eq!(mean(&c, slow), 10.0);
-        (0..4).for_each(|_| c.note(slow, Timed::Mount, 10.0, 20.0));
+        (0..4).for_each(|_| c.note(slow, Timed::Load, 10.0, 20.0));
         assert_eq!(mean(&c, slow), 10.0, "too few");
-        c.note(slow, Timed::Mount, 10.0, 20.0);
+        c.note(slow, Timed::Load, 10.0, 20.0);
         assert_eq!((mean(&c, slow), mean(&c, other)), (20.0, 20.0));
-        (0..200).for_each(|_| c.note(other, Timed::Mount, 10.0, 5.0));
+        (0..200).for_each(|_| c.note(other, Timed::Load, 10.0, 5.0));
         assert!((mean(&c, slow) - 20.0).abs() < 1e-9 && (mean(&c, other) - 5.0).abs() < 1e-9);
-        c.note(slow, Timed::Mount, 0.0, 3.0);
+        c.note(slow, Timed::Load, 0.0, 3.0);
         assert!((mean(&c, slow) - 20.0).abs() < 1e-9, "nothing was expected");
+    }
+
+    #[test]
+    fn long_observations_count_more_than_many_short_ones() {
+        let (mut c, drive) = (Calibration::default(), DriveNo(1));
+        (0..20).for_each(|_| c.note(drive, Timed::Read, 10.0, 15.0));
+        // A thousand files of a few bytes each: what they take is not the drive's rate.
+        (0..1000).for_each(|_| c.note(drive, Timed::Read, 1e-5, 1e-3));
+        let factor = c.span(drive, Timed::Read, 1.0).mean_s;
+        assert!((1.5..1.6).contains(&factor), "{factor}");
     }
 
     #[test]

@@ -51,11 +51,11 @@ struct Turn {
     ahead: u64,
 }
 
-/// Which volume gets which drive, and when: worked out once for any number of estimates.
-pub struct Forecast<'v> {
-    view: &'v SchedView<'v>,
-    times: &'v Calibration,
-    turns: HashMap<&'v Barcode, Turn>,
+/// Which volume gets which drive, and when: worked out once for any number of estimates. It borrows nothing, so that it can
+/// be kept for as long as it is true enough.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    turns: HashMap<Barcode, Turn>,
     /// The drives when everything that waits now is done.
     after: BinaryHeap<Server>,
 }
@@ -64,7 +64,26 @@ pub struct Forecast<'v> {
 /// there, or when no drive is usable.
 pub fn estimate(view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> {
     let times = Calibration::default();
-    Forecast::new(view, &times).of(volume).remove(&id)
+    Forecast::new(view, &times).of(view, &times, volume).remove(&id)
+}
+
+/// When each of these items is begun and there, read in this order by a drive that stands at block `from` now.
+pub fn along(
+    times: &Calibration,
+    drive: DriveNo,
+    model: &Mechanics,
+    from: u64,
+    order: &[RecallItem],
+) -> Vec<(Span, Span)> {
+    let (mut clock, mut at) = (Span::default(), from);
+    let item = |item: &RecallItem| {
+        clock += times.span(drive, Timed::Locate, model.locate(at, item.block));
+        let start = clock;
+        clock += times.span(drive, Timed::Read, model.transfer(item.bytes));
+        at = model.last_block(item.block, item.byte, item.bytes);
+        (start, clock)
+    };
+    order.iter().map(item).collect()
 }
 
 /// What the recall of these files would take, queued behind everything that waits now. None when no drive is usable.
@@ -83,14 +102,14 @@ pub fn quote(
         let model = view.mechanics_of(volume);
         let finish = match forecast.turns.get(volume).copied() {
             Some(turn) => {
-                let way = forecast.way(&model, turn.drive, turn.block, items);
+                let way = way(times, &model, turn.drive, turn.block, items);
                 quote.drives += way;
                 turn.ready + guess(view, times, turn.drive, volume) + way
             }
             None => {
                 let mut server = forecast.after.pop()?;
                 let exchange = server.exchange(times, &model);
-                let way = forecast.way(&model, server.drive, 0, items);
+                let way = way(times, &model, server.drive, 0, items);
                 quote.mounts += 1;
                 quote.drives += exchange + way;
                 server.free += exchange + way;
@@ -107,15 +126,23 @@ pub fn quote(
     Some(quote).filter(|_| quote.volumes == 0 || view.drives.iter().any(|drive| drive.usable))
 }
 
-impl<'v> Forecast<'v> {
+/// Reading these files from a volume that stands at `from`.
+fn way(times: &Calibration, model: &Mechanics, drive: DriveNo, from: u64, items: &[RecallItem]) -> Span {
+    let mut queue = RecallQueue::default();
+    items.iter().for_each(|item| queue.insert(*item));
+    let order = in_order(model, from, &queue);
+    along(times, drive, model, from, &order).last().map_or(Span::default(), |(_, end)| *end)
+}
+
+impl Forecast {
     /// Gives drives to volumes in the order of demands (list scheduling).
-    pub fn new(view: &'v SchedView<'v>, times: &'v Calibration) -> Self {
+    pub fn new(view: &SchedView<'_>, times: &Calibration) -> Self {
         let mut turns = HashMap::new();
         let mut servers = BinaryHeap::new();
         for (mut server, volume) in servers_now(view) {
             if let Some(volume) = volume {
                 let Server { free: ready, drive, block, .. } = server;
-                turns.insert(volume, Turn { ready, drive, block, ahead: 0 });
+                turns.insert(volume.clone(), Turn { ready, drive, block, ahead: 0 });
                 server.free += guess(view, times, drive, volume);
             }
             servers.push(server);
@@ -130,43 +157,34 @@ impl<'v> Forecast<'v> {
             let model = view.mechanics_of(volume);
             let exchange = server.exchange(times, &model);
             server.free += exchange;
-            turns.insert(volume, Turn { ready: server.free, drive: server.drive, block: 0, ahead });
+            turns.insert(volume.clone(), Turn { ready: server.free, drive: server.drive, block: 0, ahead });
             ahead += 1;
             server.free += guess(view, times, server.drive, volume);
             servers.push(server);
         }
-        Self { view, times, turns, after: servers }
+        Self { turns, after: servers }
     }
 
-    /// Estimates for all items in the queue of a volume; none when it gets no drive.
-    pub fn of(&self, volume: &Barcode) -> HashMap<u64, Eta> {
-        let mut all = HashMap::new();
-        let (Some(turn), Some(queue)) = (self.turns.get(volume), self.view.recalls.get(volume)) else {
-            return all;
+    /// Until everything that waits now is read; zero without drives.
+    pub fn done(&self) -> Span {
+        let last = self.after.iter().max_by(|a, b| a.free.mean_s.total_cmp(&b.free.mean_s));
+        last.map_or(Span::default(), |server| server.free)
+    }
+
+    /// Estimates for all items in the queue of a volume; none when it gets no drive. They count from the moment of the
+    /// forecast.
+    pub fn of(&self, view: &SchedView<'_>, times: &Calibration, volume: &Barcode) -> HashMap<u64, Eta> {
+        let (Some(turn), Some(queue)) = (self.turns.get(volume), view.recalls.get(volume)) else {
+            return HashMap::new();
         };
-        let model = self.view.mechanics_of(volume);
-        let (mut clock, mut at) = (turn.ready, turn.block);
-        for (item, position) in in_order(&model, turn.block, queue).into_iter().zip(1..) {
-            clock += self.times.span(turn.drive, Timed::Locate, model.locate(at, item.block));
-            let start = clock;
-            clock += self.times.span(turn.drive, Timed::Transfer, model.transfer(item.bytes));
-            at = model.last_block(item.block, item.byte, item.bytes);
-            all.insert(item.id, Eta { start, finish: clock, position, volumes_ahead: turn.ahead });
-        }
-        all
-    }
-
-    /// Reading these files from a volume that stands at `from`.
-    fn way(&self, model: &Mechanics, drive: DriveNo, from: u64, items: &[RecallItem]) -> Span {
-        let mut queue = RecallQueue::default();
-        items.iter().for_each(|item| queue.insert(*item));
-        let (mut time, mut at) = (Span::default(), from);
-        for item in in_order(model, from, &queue) {
-            time += self.times.span(drive, Timed::Locate, model.locate(at, item.block));
-            time += self.times.span(drive, Timed::Transfer, model.transfer(item.bytes));
-            at = model.last_block(item.block, item.byte, item.bytes);
-        }
-        time
+        let model = view.mechanics_of(volume);
+        let order = in_order(&model, turn.block, queue);
+        let spans = along(times, turn.drive, &model, turn.block, &order);
+        let eta = |(position, (item, (start, finish))): (u64, (&RecallItem, (Span, Span)))| {
+            let (start, finish) = (turn.ready + start, turn.ready + finish);
+            (item.id, Eta { start, finish, position, volumes_ahead: turn.ahead })
+        };
+        (1..).zip(order.iter().zip(spans)).map(eta).collect()
     }
 }
 
@@ -254,7 +272,7 @@ fn guess(view: &SchedView<'_>, times: &Calibration, drive: DriveNo, volume: &Bar
     let mut locates = times.span(drive, Timed::Locate, locates_s);
     // The variance of a sum of `count` equal parts; and the guess itself is rough.
     locates.variance = locates.variance / count + (ROUGH * locates.mean_s).powi(2);
-    let mut transfers = times.span(drive, Timed::Transfer, model.transfer(queue.bytes()));
+    let mut transfers = times.span(drive, Timed::Read, model.transfer(queue.bytes()));
     transfers.variance /= count;
     locates + transfers
 }

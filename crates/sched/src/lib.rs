@@ -31,7 +31,7 @@ pub use action::{Action, Blocked, Job, Plan};
 pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::Want;
-pub use eta::{Eta, Forecast, Quote, estimate, quote};
+pub use eta::{Eta, Forecast, Quote, along, estimate, quote};
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};
 pub use plan::plan;

@@ -25,10 +25,10 @@ impl Chance {
 /// What things really take, as a factor of the model: the second drive is slow, and everything scatters.
 fn real(chance: &mut Chance, drive: DriveNo, what: Timed) -> f64 {
     let (mean, spread) = match what {
-        Timed::Mount => (1.5, 0.2),
-        Timed::Unmount => (1.1, 0.1),
+        Timed::Move | Timed::Load => (1.5, 0.2),
+        Timed::Unload => (1.1, 0.1),
         Timed::Locate => (if drive.0 == 1 { 1.4 } else { 0.9 }, 0.3),
-        Timed::Transfer => (if drive.0 == 1 { 1.3 } else { 1.05 }, 0.1),
+        Timed::Read | Timed::Write => (if drive.0 == 1 { 1.3 } else { 1.05 }, 0.1),
     };
     mean * chance.around_one(spread)
 }
@@ -64,13 +64,15 @@ fn run(world: &mut World, times: &mut Calibration, chance: &mut Chance) -> HashM
         let drive = usize::from(clock[1] < clock[0]);
         let no = DriveNo(drive as u16);
         if n > 1 {
-            clock[drive] += took(times, no, Timed::Unmount, model.unmount_s());
+            clock[drive] += took(times, no, Timed::Unload, model.unload_s);
+            clock[drive] += took(times, no, Timed::Move, model.move_s);
         }
-        clock[drive] += took(times, no, Timed::Mount, model.mount_s());
+        clock[drive] += took(times, no, Timed::Move, model.move_s);
+        clock[drive] += took(times, no, Timed::Load, model.load_s);
         let mut at = 0;
         for item in world.recalls[&volume(n)].pass(0) {
             clock[drive] += took(times, no, Timed::Locate, model.locate(at, item.block));
-            clock[drive] += took(times, no, Timed::Transfer, model.transfer(item.bytes));
+            clock[drive] += took(times, no, Timed::Read, model.transfer(item.bytes));
             at = model.last_block(item.block, item.byte, item.bytes);
             there.insert(item.id, clock[drive]);
         }
@@ -89,7 +91,7 @@ fn nine_of_ten_files_are_there_by_their_p90_and_half_by_their_p50() {
         let known = times.clone();
         let expected: HashMap<u64, Eta> = world.with_view(|view| {
             let forecast = Forecast::new(view, &known);
-            (0..7).flat_map(|n| forecast.of(&volume(n))).collect()
+            (0..7).flat_map(|n| forecast.of(view, &known, &volume(n))).collect()
         });
         assert_eq!(expected.len(), 210, "an estimate for each file");
         let there = run(&mut world, &mut times, &mut chance);
@@ -150,8 +152,12 @@ fn what_is_guessed_of_a_whole_queue_of_a_tape_with_wraps_is_near_its_best_order(
         let (last, guessed) = world.with_view(|view| {
             let times = Calibration::default();
             let forecast = Forecast::new(view, &times);
-            let last = forecast.of(&volume(0)).values().map(|eta| eta.finish.p50_s()).fold(0.0, f64::max);
-            (last, forecast.of(&volume(1))[&9999].start.p50_s())
+            let last = forecast
+                .of(view, &times, &volume(0))
+                .values()
+                .map(|eta| eta.finish.p50_s())
+                .fold(0.0, f64::max);
+            (last, forecast.of(view, &times, &volume(1))[&9999].start.p50_s())
         });
         let (mount, exchange) = (26.0, 92.0);
         let (real, guess) = (last - mount, guessed - exchange - mount);

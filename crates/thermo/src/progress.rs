@@ -140,7 +140,9 @@ fn follow_one(
         let request = &view.request;
         bar.set_length(request.bytes_total);
         bar.set_position(view.bytes_moved.min(request.bytes_total));
-        let eta = view.eta_s.map_or(String::new(), |s| format!("eta {} ", span(s)));
+        let eta = view.estimate.map_or(String::new(), |e| {
+            format!("eta {} (9 of 10: {}) ", span(e.finish_p50_s), span(e.finish_p90_s))
+        });
         bar.set_message(format!("{eta}{}/{} files, {}", request.files_done, request.files_total, view.doing));
         if matches!(request.state, RequestState::Done | RequestState::Failed | RequestState::Cancelled) {
             bar.finish_and_clear();

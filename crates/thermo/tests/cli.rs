@@ -65,6 +65,8 @@ fn request(id: u64, percent: u64, failed: u64) -> RequestView {
         percent: percent.min(100) as u8,
         bytes_moved,
         eta_s: Some(5),
+        estimate: None,
+        why: Vec::new(),
         doing,
     }
 }

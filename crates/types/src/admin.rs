@@ -198,10 +198,28 @@ pub struct RequestView {
     pub percent: u8,
     /// Bytes moved, including those of unfinished files.
     pub bytes_moved: u64,
-    /// Estimated seconds until it is done; None where nothing can be said.
+    /// Estimated seconds until it is done, as likely longer as shorter; None where nothing can be said.
     pub eta_s: Option<u64>,
+    /// When it will begin and end, as far as can be said.
+    pub estimate: Option<Estimate>,
     /// What it waits for or does now, as text for people.
     pub doing: String,
+    /// Why it waits: which volumes, drives, robot or limits are in the way, and who is ahead. One line each.
+    pub why: Vec<String>,
+}
+
+/// When something will begin and end, in seconds from now: as likely later as earlier (p50), and later in one case of ten
+/// (p90). It rests on the times that drives and robot took before, on everything that waits now, and on no new work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// First byte, 0 when it has begun.
+    pub start_p50_s: u64,
+    /// First byte.
+    pub start_p90_s: u64,
+    /// Last byte.
+    pub finish_p50_s: u64,
+    /// Last byte.
+    pub finish_p90_s: u64,
 }
 
 /// One file of a request.

@@ -8,7 +8,7 @@ use types::*;
 use wire::Failure;
 
 /// Files of a request that its estimate rests on.
-const FILES_ESTIMATED: usize = 1_000;
+const FILES_ESTIMATED: usize = 5_000;
 
 /// What a listing shows of an entry whose inode is damaged.
 pub(super) fn unknown_view(path: String, attr: Attr) -> FileView {
@@ -44,7 +44,7 @@ impl Node {
             versions: Vec::new(),
             request: is_file.then(|| self.catalog.requests_for(ino).ok()?.first().copied()).flatten(),
             percent: staging.as_ref().map(|s| percent(s.arrived_bytes(), s.size)),
-            eta_s: staging.and_then(|_| self.archive.eta_s(ino)),
+            eta_s: staging.and_then(|_| self.eta_s(ino)),
             directory_class,
         }
     }
@@ -66,7 +66,9 @@ impl Node {
             queue_position: moving.queue_position,
             percent,
             bytes_moved,
-            eta_s: moving.eta_s.filter(|_| open),
+            eta_s: moving.estimate.map(|e| e.finish_p50_s),
+            estimate: moving.estimate,
+            why: moving.why,
             doing: if open { moving.doing } else { String::new() },
             request,
         }
@@ -75,16 +77,19 @@ impl Node {
     /// Progress of an open request beyond what is recorded.
     fn moving(&self, request: &Request) -> Moving {
         match request.kind {
-            RequestKind::Stage => self.archive.progress_of(&self.recalls_of(request.id)),
+            RequestKind::Stage => {
+                let (files, all) = self.recalls_of(request.id);
+                self.archive.progress_of(self, &files, all)
+            }
             RequestKind::Migrate => {
                 let queued: u64 = self.writes.backlog().values().map(|pool| pool.bytes).sum();
                 // What a drive has taken, or nobody has queued yet, is in neither.
                 let own = request.bytes_total.saturating_sub(request.bytes_done);
                 let left = self.writes.blocked().is_empty().then(|| queued.max(own));
-                self.archive.writing_now(left, self.ahead_of(request))
+                self.archive.writing_now(self, left, self.ahead_of(request))
             }
             RequestKind::Label => {
-                let Moving { doing, .. } = self.archive.writing_now(None, 0);
+                let Moving { doing, .. } = self.archive.writing_now(self, None, 0);
                 let queue_position =
                     if request.state == RequestState::Queued { self.ahead_of(request) + 1 } else { 0 };
                 Moving { doing, queue_position, ..Moving::default() }
@@ -93,24 +98,30 @@ impl Node {
         }
     }
 
-    /// Files of a request that are being recalled, as many as an estimate looks at. When many recalls run most may be of
+    /// Files of a request that are being recalled, as many as an estimate looks at, and whether these are all. When many recalls run most may be of
     /// other requests: then the request's own list is the shorter way.
-    fn recalls_of(&self, request: RequestId) -> Vec<Ino> {
+    fn recalls_of(&self, request: RequestId) -> (Vec<Ino>, bool) {
         if self.staging.len() <= FILES_ESTIMATED {
             let mine = |ino: &Ino| self.catalog.requests_for(*ino).is_ok_and(|ids| ids.contains(&request));
-            return self.staging.all().into_iter().map(|s| s.ino).filter(mine).collect();
+            return (self.staging.all().into_iter().map(|s| s.ino).filter(mine).collect(), true);
         }
         let (mut found, mut after) = (Vec::new(), Ino(0));
         while let Ok(page) = self.catalog.items(request, after, FILES_ESTIMATED)
             && let Some(&(last, ..)) = page.last()
-            && found.len() < FILES_ESTIMATED
+            && found.len() <= FILES_ESTIMATED
         {
             let pending = page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
             found.extend(pending.map(|(ino, ..)| ino).filter(|ino| self.staging.get(*ino).is_some()));
             after = last;
         }
+        let all = found.len() <= FILES_ESTIMATED;
         found.truncate(FILES_ESTIMATED);
-        found
+        (found, all)
+    }
+
+    /// Seconds until a file under recall is whole.
+    pub(crate) fn eta_s(&self, ino: Ino) -> Option<u64> {
+        crate::archive::expected(self, &[ino], true).map(|e| e.estimate.finish_p50_s)
     }
 
     /// Open requests of the same kind that came before.

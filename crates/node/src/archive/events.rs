@@ -1,15 +1,13 @@
 //! The loop: take what happened, ask `sched` what to do now, hand it to the drives.
 
 use super::library::Workers;
-use super::state::{CheckAsk, DriveSlot, Errand, State};
+use super::look::with_view;
+use super::state::{CheckAsk, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, library, recalls, revive, tapes};
+use super::{Event, blocked, library, look, outlook, recalls, revive, times};
 use crate::Node;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use sched::{
-    Backlog, Busy, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics, SchedView, Work,
-};
-use std::collections::{BTreeMap, BTreeSet};
+use sched::{DriveState, Loaded, Maintenance, MaintenanceKind, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tape::{Blame, Fault, TapeError};
@@ -31,6 +29,7 @@ const READ_NOTED: Duration = Duration::from_secs(60);
 /// Runs until stopped and every drive is at rest.
 pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
     serve(node, queue, &workers);
+    times::keep(node, true);
     // Whoever waits for an answer learns that none will come.
     let mut state = node.archive.state.lock();
     state.errands.clear();
@@ -48,6 +47,7 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
         }
         queue.try_iter().for_each(|event| handle(node, event));
         recalls::unpark(node);
+        times::keep(node, false);
         let stopping = node.archive.state.lock().stopping;
         match stopping {
             None => {
@@ -109,63 +109,6 @@ fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, errand:
     state.errands.insert(id, errand);
 }
 
-/// What the scheduler sees of a drive.
-pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
-    let mut state = d.state.clone();
-    if d.comeback.down
-        && let DriveState::Loaded(l) = &d.state
-    {
-        // It is about to be put away.
-        state =
-            DriveState::Busy(Busy { volume: l.volume.clone(), work: Work::Unmount, want: None, until: None });
-    }
-    sched::Drive { id: d.no, usable: d.usable(), state }
-}
-
-/// Builds the scheduler's view and calls `f` with it.
-pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
-    let tapes = tapes::all(node);
-    let pools: BTreeMap<PoolName, u32> =
-        node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
-    let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
-    let full: BTreeSet<PoolName> = full.collect();
-    let now = crate::now();
-    let config = &node.config;
-    let mut guard = node.archive.state.lock();
-    let state = &mut *guard;
-    let backlog = node.writes.backlog();
-    state.waiting_since.retain(|pool, _| backlog.contains_key(pool));
-    let mut writes = BTreeMap::new();
-    for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
-        let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
-        let max_volumes = pools.get(&pool).copied().unwrap_or(0);
-        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
-    }
-    if state.write_again.is_some_and(|at| at > Instant::now()) {
-        writes.clear();
-    }
-    let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
-    let limits = Limits {
-        unmount_idle: Duration::from_secs(u64::from(config.tape.idle_unmount_s)),
-        label_blank: config.tape.auto_label,
-        ..Limits::default()
-    };
-    let mechanics = Mechanics { block_bytes: config.tape.block_size.0, ..Mechanics::default() };
-    let view = SchedView {
-        now,
-        drives: &drives,
-        volumes: &tapes,
-        recalls: &state.recalls,
-        writes: &writes,
-        maintenance: &state.maintenance,
-        robot_busy: state.robot_busy(),
-        disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
-        limits: &limits,
-        mechanics: &mechanics,
-    };
-    f(&view, state)
-}
-
 fn dispatch(node: &Arc<Node>, workers: &Workers) {
     let plan = with_view(node, |view, _| sched::plan(view));
     blocked::note(node, plan.blocked);
@@ -177,7 +120,10 @@ fn dispatch(node: &Arc<Node>, workers: &Workers) {
 fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     let mut state = node.archive.state.lock();
     let Some((volume, job, status)) = prepare(node, &mut state, action) else { return };
-    let busy = action.busy(None);
+    let mut busy = action.busy(None);
+    let known = node.archive.times.known();
+    let takes = outlook::job_s(&known, &look::mechanics(node), action.drive, busy.work);
+    busy.until = takes.map(|s| crate::now().plus(Duration::from_secs_f64(s)));
     if let Some(drive) = state.drives.get_mut(&action.drive) {
         drive.state = DriveState::Busy(busy);
         drive.status = status;
@@ -552,6 +498,8 @@ fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
 mod tests {
     use super::super::testing::Rig;
     use super::*;
+    use sched::Busy;
+    use std::collections::BTreeMap;
 
     #[test]
     fn each_cartridge_left_in_a_drive_gets_a_slot_of_its_own_and_keeps_the_robot_until_it_is_there() {

@@ -9,13 +9,15 @@ use super::hand::InHand;
 use super::index::write_index;
 use super::room;
 use super::stream::Stream;
+use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use sched::Timed;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tape::{AppendPoint, Appender, Mounted, Onto, Room, TapeError};
 use types::*;
 
@@ -47,6 +49,8 @@ struct Turn<'t> {
     unanswered: u32,
     /// Where the last flush ended.
     append_block: u64,
+    /// When it did, and the bytes taken since.
+    since: (Instant, u64),
 }
 
 /// Why writing stops for the moment.
@@ -93,7 +97,9 @@ pub fn migrate(
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
         let stream = Stream::new(volume.block_size, volume.next_uid);
         let append_block = volume.append_block;
-        let turn = Turn { worker, pool, volume, fed, stream, orders, recorded, unanswered: 0, append_block };
+        let since = (Instant::now(), 0);
+        let turn =
+            Turn { worker, pool, volume, fed, stream, orders, recorded, unanswered: 0, append_block, since };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -138,6 +144,7 @@ impl Turn<'_> {
     fn write(&mut self, mounted: &mut Mounted<'_>) -> Result<Pause, TapeError> {
         let reserve = room::index_reserve(&self.volume);
         let mut appender = mounted.appender(&AppendPoint::from(&self.volume), reserve)?;
+        self.since = (Instant::now(), 0);
         self.stream.begin(appender.here().0);
         loop {
             // The reader ends with a word; if it does not it has panicked, and then so do we.
@@ -166,7 +173,9 @@ impl Turn<'_> {
         let take = self.stream.takes(at, bytes.filled().len(), &parts);
         let before = appender.taken();
         let room = appender.write(&bytes.filled()[..take])?;
-        self.worker.progress.bytes.fetch_add(appender.taken() - before, Ordering::Relaxed);
+        let taken = appender.taken() - before;
+        self.worker.progress.bytes.fetch_add(taken, Ordering::Relaxed);
+        self.since.1 += taken;
         drop(bytes); // to be filled again
         self.stream.pass(at + take as u64, parts);
         Ok(match room {
@@ -183,6 +192,9 @@ impl Turn<'_> {
         }
         self.order(Order::Sync)?;
         let flushed = appender.flush()?;
+        let (begun, bytes) = std::mem::replace(&mut self.since, (Instant::now(), 0));
+        let expected_s = times::mechanics(&self.worker.node, &self.volume.barcode).transfer(bytes);
+        self.worker.took(Timed::Write, expected_s, begun);
         let held = flushed.append_block * u64::from(self.volume.block_size);
         let (worker, pool, volume) = (self.worker, self.pool, &self.volume.barcode);
         let files = self.stream.flushed(&flushed, |file| splits(worker, pool, volume, held, file));

@@ -13,8 +13,10 @@ mod hardware;
 mod index;
 mod label;
 mod library;
+mod look;
 mod migrate;
 mod nearest;
+mod outlook;
 mod queue;
 mod read;
 mod recalls;
@@ -28,6 +30,7 @@ mod stream;
 mod tapes;
 #[cfg(test)]
 mod testing;
+mod times;
 mod trouble;
 mod view;
 mod worker;
@@ -45,6 +48,7 @@ pub use bytes::FileHash;
 pub use hardware::Hardware;
 pub use index::write_index;
 pub use library::open_virtual;
+pub use outlook::expected;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use state::{Adopted, CheckAsk, Checked};
 pub use view::Moving;
@@ -111,6 +115,10 @@ pub struct Archive {
     state: Mutex<State>,
     stopped: Mutex<Option<Receiver<()>>>,
     halt: AtomicBool,
+    /// How long things take.
+    times: times::Times,
+    /// When things will be done.
+    outlook: outlook::Outlooks,
 }
 
 impl Archive {
@@ -123,6 +131,8 @@ impl Archive {
                 state: Mutex::new(State::default()),
                 stopped: Mutex::new(None),
                 halt: AtomicBool::new(false),
+                times: times::Times::default(),
+                outlook: outlook::Outlooks::default(),
             },
             queue,
         )
@@ -170,6 +180,7 @@ impl Archive {
 /// The library or a drive does not answer.
 pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
     let workers = library::take_stock(node)?;
+    times::load(node);
     let (alive, stopped) = crossbeam_channel::bounded::<()>(0);
     *node.archive.stopped.lock() = Some(stopped);
     let running = node.clone();

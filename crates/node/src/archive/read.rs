@@ -5,11 +5,14 @@
 use super::buffers::Buffers;
 use super::settle::Settler;
 use super::store::{Piece, Storer, Taking};
+use super::times::{self, Observed};
 use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::files::{Outcome, Staging};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
+use sched::{Mechanics, Timed};
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
@@ -62,7 +65,9 @@ pub fn read_segments(
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
         let (whole, settles) = bounded(1);
         let (storer, settler) = (Storer::new(worker, whole), Settler::new(worker, &failed));
-        let reading = Reading { worker, buffers: &buffers, out, failed: &failed };
+        let model = times::mechanics(&worker.node, volume);
+        let reading =
+            Reading { worker, buffers: &buffers, out, failed: &failed, model, observed: RefCell::default() };
         let threads = worker
             .helper(scope, "store", move || storer.run(&pieces))
             .and_then(|first| Ok([first, worker.helper(scope, "settle", move || settler.run(&settles))?]));
@@ -83,6 +88,8 @@ struct Reading<'t> {
     buffers: &'t Buffers,
     out: Sender<Piece>,
     failed: &'t Mutex<Vec<(Wanted, TapeError)>>,
+    model: Mechanics,
+    observed: RefCell<Vec<Observed>>,
 }
 
 impl Reading<'_> {
@@ -118,6 +125,7 @@ impl Reading<'_> {
             }
         }
         unread.extend(queue);
+        node.archive.times.note(self.worker.no, &self.observed.take());
         (ended.map_or_else(|| Ok(Done::Worked { position: mounted.reads_from() }), Err), unread)
     }
 
@@ -130,9 +138,13 @@ impl Reading<'_> {
         let fd = object_of(self.worker, staging, segment)?;
         let taking = Arc::new(Taking::new(wanted.clone(), fd));
         self.put(Piece::Begin(taking.clone()))?;
+        let (file_begun, mut located) = (Instant::now(), Duration::ZERO);
         for extent in &segment.extents {
             let mut closed = false;
+            let expected_s = self.model.locate(mounted.reads_from(), extent.start_block);
+            let (begun, mut arrived) = (Instant::now(), None);
             let read = mounted.read(extent, &mut |offset, bytes| {
+                arrived.get_or_insert_with(Instant::now);
                 closed = self.hand_over(offset, bytes).is_err();
                 if closed || taking.given_up() || self.worker.node.archive.halted() {
                     ControlFlow::Break(())
@@ -141,13 +153,20 @@ impl Reading<'_> {
                 }
             });
             match read {
-                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Continue(())) => {
+                    let took = arrived.map_or(Duration::ZERO, |arrived| arrived - begun);
+                    self.observed.borrow_mut().push((Timed::Locate, expected_s, took.as_secs_f64()));
+                    located += took;
+                }
                 _ if closed => return Err(Trouble::Closed),
                 // Whoever gave it up has told everybody.
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Err(e) => return Err(Trouble::Tape(e)),
             }
         }
+        let bytes = segment.extents.iter().map(|e| e.byte_count).sum();
+        let took_s = file_begun.elapsed().saturating_sub(located).as_secs_f64();
+        self.observed.borrow_mut().push((Timed::Read, self.model.transfer(bytes), took_s));
         self.put(Piece::End)
     }
 

@@ -1,8 +1,9 @@
 //! Recalls between a user's wish and a drive: choosing a copy, queueing its segments, trying the next copy on failure.
 
+use super::outlook::Promise;
 use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
-use super::{Archive, RecallTask, events};
+use super::{Archive, RecallTask, look};
 use crate::Node;
 use crate::files::{Outcome, Staging};
 use sched::{CopyChoice, CopyPlace, RecallItem};
@@ -21,6 +22,20 @@ const PLACED_TOGETHER: usize = 500;
 const PARKED_FOR: Duration = Duration::from_secs(2);
 
 impl Archive {
+    /// A drive has begun with these segments: when each will be there.
+    pub fn promise(&self, drive: DriveNo, wanted: &[Wanted], promises: Vec<Promise>) {
+        let mut state = self.state.lock();
+        let end = promises.last().map(|promise| promise.at(crate::now()));
+        for (one, promise) in wanted.iter().zip(promises) {
+            if let Some(recall) = state.recall_of(one) {
+                recall.promise = Some(promise.later(recall.promise));
+            }
+        }
+        if let Some(sched::DriveState::Busy(busy)) = state.drives.get_mut(&drive).map(|d| &mut d.state) {
+            busy.until = end;
+        }
+    }
+
     /// A segment has arrived; true if the file has all of them.
     pub fn segment_read(&self, wanted: &Wanted) -> bool {
         let mut state = self.state.lock();
@@ -168,6 +183,7 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
         let ids = state.queue_segments(&task, attempt, copy, vec![segment]);
         if let Some(recall) = state.files.get_mut(&task.staging.ino) {
             recall.queued.extend(ids);
+            recall.promise = None;
         }
     }
 }
@@ -201,7 +217,7 @@ fn place(node: &Node, files: Vec<Unplaced>) {
     if placing.is_empty() {
         return;
     }
-    let choices: Vec<Option<CopyChoice>> = events::with_view(node, |view, state| {
+    let choices: Vec<Option<CopyChoice>> = look::with_view(node, |view, state| {
         let choose = |p: &Placing| {
             sched::choose_copy(view, &p.places, &state.avoid)
                 .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()))
@@ -260,7 +276,7 @@ fn queue(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>, chosen: C
     state.unqueue(ino); // of a recall that was withdrawn
     let queued = state.queue_segments(&task, attempt, chosen.copy, chosen.segments);
     let left = queued.len();
-    state.files.insert(ino, Recall { task, failed, attempt, left, queued });
+    state.files.insert(ino, Recall { task, failed, attempt, left, queued, promise: None });
 }
 
 fn covers(copy: &CopyRecord, size: u64) -> bool {
@@ -317,7 +333,10 @@ mod tests {
             let segment =
                 Segment { volume: volume(n), file_offset: 0, length: 10, extents, tape_dir, tape_name };
             let queued = state.queue_segments(&task, 1, CopyNo(1), vec![segment]);
-            state.files.insert(Ino(n), Recall { task, failed: Vec::new(), attempt: 1, left: 1, queued });
+            state.files.insert(
+                Ino(n),
+                Recall { task, failed: Vec::new(), attempt: 1, left: 1, queued, promise: None },
+            );
         }
         let reader = table.join(Ino(2), Version(1), 10).0;
         assert!(reader.add_reader() && !reader.add_reader(), "told once");
@@ -332,7 +351,8 @@ mod tests {
         let (archive, _queue) = Archive::new();
         let (staging, _) = StagingTable::default().join(Ino(1), Version(1), 10);
         let task = RecallTask { staging: staging.clone(), since: Time::default() };
-        let recall = Recall { task, failed: Vec::new(), attempt: 2, left: 1, queued: Vec::new() };
+        let (failed, queued) = (Vec::new(), Vec::new());
+        let recall = Recall { task, failed, attempt: 2, left: 1, queued, promise: None };
         archive.state.lock().files.insert(Ino(1), recall);
         let of_attempt = |attempt| {
             let segment = Segment {

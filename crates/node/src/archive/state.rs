@@ -1,6 +1,7 @@
 //! What the archive service knows: drives, library, queues. Locked only for short steps that do no IO.
 
 use super::RecallTask;
+use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
 use crate::archive::worker::{Progress, Wanted};
@@ -64,6 +65,8 @@ pub struct Recall {
     pub left: usize,
     /// Queue items of those not yet given to a drive (some may have been since).
     pub queued: Vec<u64>,
+    /// When what a drive has of it will be there.
+    pub promise: Option<Promise>,
 }
 
 /// A segment in a queue or in a drive.

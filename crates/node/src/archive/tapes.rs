@@ -13,13 +13,6 @@ pub struct Tapes {
     all: Arc<BTreeMap<Barcode, Tape>>,
 }
 
-impl Tapes {
-    /// The volumes as they were seen last.
-    pub fn seen(&self) -> Arc<BTreeMap<Barcode, Tape>> {
-        self.all.clone()
-    }
-}
-
 /// All volumes, as they are now.
 pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     // Asked before they are read: what changes meanwhile is seen the next time.

@@ -1,11 +1,15 @@
 //! What others may see of the archive service: drives, library, progress, estimates.
 
-use super::Archive;
-use super::state::{QueuedSegment, State};
-use sched::{Calibration, Forecast, Limits, Mechanics, SchedView};
+use super::state::{DriveSlot, QueuedSegment, State};
+use super::{Archive, outlook};
+use crate::Node;
+use sched::DriveState;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use types::*;
+
+/// Volumes or drives named of one request.
+const MOST_TOLD: usize = 8;
 
 /// A copy of what operators see.
 #[derive(Clone, Debug)]
@@ -25,10 +29,12 @@ pub struct Moving {
     pub queue_position: u64,
     /// Bytes arrived of unfinished files.
     pub bytes: u64,
-    /// Seconds until it is done.
-    pub eta_s: Option<u64>,
+    /// When it begins and ends.
+    pub estimate: Option<Estimate>,
     /// What it waits for.
     pub doing: String,
+    /// Why, in full.
+    pub why: Vec<String>,
 }
 
 impl Archive {
@@ -46,54 +52,42 @@ impl Archive {
         }
     }
 
-    /// Seconds until a file under recall is whole.
-    pub fn eta_s(&self, ino: Ino) -> Option<u64> {
-        let state = self.state.lock();
-        state.eta(&[ino]).map(|(seconds, _)| seconds)
-    }
-
-    /// Progress of a stage request from the recalls it waits for.
-    pub fn progress_of(&self, files: &[Ino]) -> Moving {
+    /// Progress of a stage request from the recalls it waits for; `all`: there are no more of them.
+    pub fn progress_of(&self, node: &Node, files: &[Ino], all: bool) -> Moving {
+        let expected = outlook::expected(node, files, all);
         let state = self.state.lock();
         let recalls = files.iter().filter_map(|ino| state.files.get(ino));
         let bytes = recalls.map(|r| r.task.staging.arrived_bytes()).sum();
-        let estimate = state.eta(files);
         let active = files.iter().any(|ino| state.in_a_drive(*ino));
         Moving {
-            queue_position: if active { 0 } else { estimate.map_or(0, |(_, position)| position) },
+            queue_position: if active { 0 } else { expected.as_ref().map_or(0, |e| e.position) },
             bytes,
-            eta_s: estimate.map(|(seconds, _)| seconds),
+            estimate: expected.map(|e| e.estimate),
             doing: state.doing(files),
+            why: state.why(files),
         }
     }
 
     /// Where writing to tape stands, for a request that is done when `left` bytes are written: at least its own, with
     /// what waits before them; None if some of it waits for an operator. `ahead` is the number of requests before it.
-    pub fn writing_now(&self, left: Option<u64>, ahead: u64) -> Moving {
+    pub fn writing_now(&self, node: &Node, left: Option<u64>, ahead: u64) -> Moving {
+        let estimate = left.map(|bytes| outlook::writing(node, bytes));
         let state = self.state.lock();
         let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
         if !busy.is_empty() {
-            let rates: Vec<u64> = busy.iter().map(|d| d.progress.rate()).collect();
             let doing: Vec<String> = busy.iter().map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
-            let eta_s = left.map(|bytes| seconds_to_write(bytes, &rates));
-            return Moving { eta_s, doing: doing.join("; "), ..Moving::default() };
+            return Moving { estimate, doing: doing.join("; "), ..Moving::default() };
         }
-        let blocked = state.blocked.iter().find(|b| matches!(b.want, sched::Want::Write(_)));
-        let mount_s = Mechanics::default().mount_s().ceil() as u64;
+        let blocked = state.blocked.iter().filter(|b| matches!(b.want, sched::Want::Write(_)));
+        let why: Vec<String> = blocked.map(|b| format!("{} waits: {}", b.want, b.why)).collect();
         Moving {
             queue_position: ahead + 1,
-            eta_s: left.map(|bytes| mount_s + seconds_to_write(bytes, &[])),
-            doing: blocked.map_or_else(String::new, |b| format!("waits: {}", b.why)),
+            estimate,
+            doing: why.first().cloned().unwrap_or_default(),
+            why: if why.is_empty() { why } else { [why, state.drives_now()].concat() },
             ..Moving::default()
         }
     }
-}
-
-/// Drives that have just begun, or none: as fast as a drive is by its data sheet.
-fn seconds_to_write(bytes: u64, rates: &[u64]) -> u64 {
-    let measured: u64 = rates.iter().sum();
-    let rate = if measured > 0 { measured } else { Mechanics::default().rate as u64 };
-    bytes.div_ceil(rate.max(1))
 }
 
 impl State {
@@ -103,10 +97,9 @@ impl State {
 
     fn doing(&self, files: &[Ino]) -> String {
         let Some(ino) = files.iter().find(|ino| self.files.contains_key(ino)) else { return String::new() };
-        let Some((_, queued)) = self.queued(*ino).next() else { return "being read".into() };
+        let Some(queued) = self.queued(*ino).next() else { return "being read".into() };
         let volume = &queued.segment.volume;
-        let want = sched::Want::Recall(volume.clone());
-        match self.blocked.iter().position(|b| b.want == want).map(|n| (n + 1, &self.blocked[n].why)) {
+        match self.place_in_line(volume) {
             Some((place, why)) => {
                 format!("waits for volume {volume}: {why} ({place} of {} in line)", self.blocked.len())
             }
@@ -117,77 +110,99 @@ impl State {
         }
     }
 
-    /// A file's segments that wait for a drive.
-    fn queued(&self, ino: Ino) -> impl Iterator<Item = (u64, &QueuedSegment)> {
-        let ids = self.files.get(&ino).map_or(&[][..], |r| &r.queued[..]);
-        ids.iter().filter_map(|id| Some((*id, self.segments.get(id)?)))
+    /// Place among what waits for a drive, and why it waits.
+    fn place_in_line(&self, volume: &Barcode) -> Option<(usize, &sched::BlockedWhy)> {
+        let of = |b: &sched::Blocked| matches!(&b.want, sched::Want::Recall(wanted) if wanted == volume);
+        let place = self.blocked.iter().position(of)?;
+        Some((place + 1, &self.blocked[place].why))
     }
 
-    /// Seconds until the last of these files is whole, and the queue position of the first.
-    fn eta(&self, files: &[Ino]) -> Option<(u64, u64)> {
-        let left: u64 = files
-            .iter()
-            .filter(|ino| self.queued(**ino).next().is_none())
-            .filter_map(|ino| self.files.get(ino))
-            .map(|r| r.task.staging.size - r.task.staging.arrived_bytes())
-            .sum();
-        let reading = self.drives.values().filter(|d| d.status == DriveStatus::Recalling);
-        let rate: u64 = reading.map(|d| d.progress.rate()).sum();
-        let in_drives = (left > 0 && rate > 0).then(|| left.div_ceil(rate));
-        match (in_drives, self.eta_of_queued(files)) {
-            (Some(first), Some((then, position))) => Some((first + then, position)),
-            (Some(first), None) => Some((first, 0)),
-            (None, queued) => queued,
+    /// What each volume of these files waits for, who is before it, and what the drives do.
+    fn why(&self, files: &[Ino]) -> Vec<String> {
+        let mut volumes: BTreeMap<&Barcode, (u64, u64)> = BTreeMap::new();
+        for queued in files.iter().flat_map(|ino| self.queued(*ino)) {
+            let (files, bytes) = volumes.entry(&queued.segment.volume).or_default();
+            *files += 1;
+            *bytes += queued.segment.length;
         }
+        let more = volumes.len().saturating_sub(MOST_TOLD);
+        let mut lines = Vec::new();
+        let mut waits_for_a_drive = false;
+        for (volume, (files, bytes)) in volumes.into_iter().take(MOST_TOLD) {
+            let what = format!("volume {volume} ({files} files, {bytes} bytes)");
+            let in_drive = self.drives.values().find(|d| d.volume() == Some(volume));
+            let why = match (self.place_in_line(volume), in_drive) {
+                (Some((place, why)), _) => {
+                    waits_for_a_drive = true;
+                    format!("{why}; {}", self.ahead(place))
+                }
+                (None, Some(d)) => format!("is in drive {}: {}{}", d.no, d.activity, until(d)),
+                (None, None) => "is looked at next".into(),
+            };
+            lines.push(format!("{what}: {why}"));
+        }
+        if more > 0 {
+            lines.push(format!("and {more} more volumes"));
+        }
+        if waits_for_a_drive {
+            lines.extend(self.drives_now());
+        }
+        lines
     }
 
-    fn eta_of_queued(&self, files: &[Ino]) -> Option<(u64, u64)> {
-        let drives: Vec<sched::Drive> = self.drives.values().map(super::events::sched_drive).collect();
-        let writes = BTreeMap::new();
-        let volumes = self.tapes.as_ref().map(|known| known.seen()).unwrap_or_default();
-        let (limits, mechanics) = (Limits::default(), Mechanics::default());
-        let view = SchedView {
-            now: crate::now(),
-            drives: &drives,
-            volumes: &volumes,
-            recalls: &self.recalls,
-            writes: &writes,
-            maintenance: &[],
-            robot_busy: self.robot_busy(),
-            disk_pressure: false,
-            limits: &limits,
-            mechanics: &mechanics,
+    /// Who is before that place in line.
+    fn ahead(&self, place: usize) -> String {
+        let before = &self.blocked[..place - 1];
+        let Some(next) = before.first() else { return "next in line".into() };
+        let others = before.len() - 1;
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        format!("ahead of it: {}{more}", next.want)
+    }
+
+    /// What each drive does, and for how long; a few of them.
+    fn drives_now(&self) -> Vec<String> {
+        let busy = |d: &&DriveSlot| matches!(d.state, DriveState::Busy(_)) || !d.usable();
+        let line = |d: &DriveSlot| match &d.status {
+            DriveStatus::Suspect(why) => format!("drive {} is out of use: {why}", d.no),
+            DriveStatus::Down => format!("drive {} was taken out of use", d.no),
+            _ => {
+                let volume = d.volume().map_or(String::new(), |v| format!(" volume {v},"));
+                format!("drive {}:{volume} {}{}", d.no, d.activity, until(d))
+            }
         };
-        let times = Calibration::default();
-        let forecast = Forecast::new(&view, &times);
-        let mut wanted: BTreeMap<&Barcode, Vec<u64>> = BTreeMap::new();
-        for (id, s) in files.iter().flat_map(|ino| self.queued(*ino)) {
-            wanted.entry(&s.segment.volume).or_default().push(id);
-        }
-        let estimates = wanted.into_iter().flat_map(|(volume, ids)| {
-            let of_volume = forecast.of(volume);
-            ids.into_iter().filter_map(move |id| of_volume.get(&id).copied())
-        });
-        let best = estimates.fold(None, |acc: Option<(f64, u64)>, e| {
-            let (finish, position) = acc.unwrap_or((0.0, u64::MAX));
-            Some((finish.max(e.finish.p50_s()), position.min(e.position + e.volumes_ahead)))
-        });
-        best.map(|(finish, position)| (finish.ceil() as u64, position))
+        self.drives.values().filter(busy).map(line).take(MOST_TOLD).collect()
+    }
+
+    /// A file's segments that wait for a drive.
+    fn queued(&self, ino: Ino) -> impl Iterator<Item = &QueuedSegment> {
+        let ids = self.files.get(&ino).map_or(&[][..], |r| &r.queued[..]);
+        ids.iter().filter_map(|id| self.segments.get(id))
     }
 }
 
-impl super::state::DriveSlot {
+/// For how much longer a drive is busy, where that is known.
+fn until(d: &DriveSlot) -> String {
+    match &d.state {
+        DriveState::Busy(busy) => {
+            let left = busy.until.map(|until| until.since(crate::now()).as_secs());
+            left.filter(|s| *s > 0).map_or(String::new(), |s| format!(", about {s} s more"))
+        }
+        _ => String::new(),
+    }
+}
+
+impl DriveSlot {
     /// Volume in it, or on its way.
     pub fn volume(&self) -> Option<&Barcode> {
         match &self.state {
-            sched::DriveState::Empty => None,
-            sched::DriveState::Loaded(l) => Some(&l.volume),
-            sched::DriveState::Busy(b) => Some(&b.volume),
+            DriveState::Empty => None,
+            DriveState::Loaded(l) => Some(&l.volume),
+            DriveState::Busy(b) => Some(&b.volume),
         }
     }
 }
 
-fn drive_view(d: &super::state::DriveSlot) -> DriveView {
+fn drive_view(d: &DriveSlot) -> DriveView {
     DriveView {
         drive: d.no,
         product: d.product.clone(),

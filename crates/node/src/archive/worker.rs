@@ -2,7 +2,7 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, adopt, blocked, index, label, migrate, nearest, read, recalls};
+use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times};
 use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
@@ -235,7 +235,7 @@ impl Worker {
                 }
                 (Job::Mount { from }, Some(drive)) => self.fetch(drive, volume, from, orders),
                 (Job::Unmount { to }, Some(drive)) => {
-                    let unloaded = drive.unload();
+                    let unloaded = self.timed_unload(&volume, || drive.unload());
                     self.put_away(volume, to, unloaded);
                     None
                 }
@@ -277,14 +277,17 @@ impl Worker {
         from: u16,
         orders: &Receiver<Order>,
     ) -> Option<Order> {
-        if let Err(e) = self.carry(from, self.element) {
+        if let Err(e) = self.carry_timed(&volume, from, self.element) {
             self.ended(volume, None, Err(e));
             return None;
         }
         let moved = Some((from, self.element));
         self.progress.bytes.store(0, Ordering::Relaxed);
+        let begun = Instant::now();
         match drive.mount(Some(&volume)) {
             Ok(mounted) => {
+                let expected_s = times::mechanics(&self.node, &volume).load_s;
+                self.took(sched::Timed::Load, expected_s, begun);
                 self.ended(volume, moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
                 self.session(mounted, None, orders)
             }
@@ -307,7 +310,7 @@ impl Worker {
         while let Some((volume, job)) = first.take().or_else(|| self.next(orders)) {
             match job {
                 Job::Unmount { to } => {
-                    let unloaded = mounted.unload().map(drop);
+                    let unloaded = self.timed_unload(&volume, || mounted.unload().map(drop));
                     self.put_away(volume, to, unloaded);
                     return None;
                 }
@@ -330,6 +333,7 @@ impl Worker {
             Job::Recall(wanted) => {
                 let (now, later) = nearest::choose(&self.node, &volume, mounted.reads_from(), wanted);
                 recalls::unread(&self.node, later);
+                self.promise(&volume, mounted.reads_from(), &now);
                 let read = read::read_segments(self, mounted, &volume, now);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
@@ -348,6 +352,38 @@ impl Worker {
         let good = result.is_ok();
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
         good
+    }
+
+    /// A job of the drive is done, as the model expects it to take `expected_s`.
+    pub fn took(&self, what: sched::Timed, expected_s: f64, begun: Instant) {
+        self.node.archive.times.note(self.no, &[(what, expected_s, begun.elapsed().as_secs_f64())]);
+    }
+
+    fn timed_unload(
+        &self,
+        volume: &Barcode,
+        unload: impl FnOnce() -> Result<(), TapeError>,
+    ) -> Result<(), TapeError> {
+        let begun = Instant::now();
+        unload()?;
+        self.took(sched::Timed::Unload, times::mechanics(&self.node, volume).unload_s, begun);
+        Ok(())
+    }
+
+    fn carry_timed(&self, volume: &Barcode, from: u16, to: u16) -> Result<(), TapeError> {
+        // One move at a time is ordered: nobody waits for the robot here.
+        let begun = Instant::now();
+        self.carry(from, to)?;
+        self.took(sched::Timed::Move, times::mechanics(&self.node, volume).move_s, begun);
+        Ok(())
+    }
+
+    /// Says when each of these segments will be there.
+    fn promise(&self, volume: &Barcode, from: u64, wanted: &[Wanted]) {
+        let item = |one: &Wanted| recalls::recall_item(0, &one.queued.segment, 0, Time::default());
+        let order: Vec<_> = wanted.iter().map(item).collect();
+        let promises = outlook::promises(&self.node, self.no, volume, from, &order);
+        self.node.archive.promise(self.no, wanted, promises);
     }
 
     /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the
@@ -398,7 +434,7 @@ impl Worker {
         if let Err(e) = unloaded {
             return self.ended(volume, None, Err(e));
         }
-        let moved = self.carry(self.element, to);
+        let moved = self.carry_timed(&volume, self.element, to);
         let put = moved.is_ok().then_some((self.element, to));
         self.ended(volume, put, moved.map(|()| Done::Unmounted));
     }

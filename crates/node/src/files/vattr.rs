@@ -42,7 +42,7 @@ impl Node {
             }
             "eta" => {
                 staging()?;
-                self.archive.eta_s(ino).map(|s| format!("{s} s")).ok_or(FsError::NoAttribute)
+                self.eta_s(ino).map(|s| format!("{s} s")).ok_or(FsError::NoAttribute)
             }
             _ => Err(FsError::NoAttribute),
         }

@@ -87,7 +87,7 @@ fn list(context: &mut Context, node: &mut Connection, all: bool, limit: u32) -> 
 
 fn table(views: &[RequestView], utc: bool) -> Table {
     let mut table =
-        Table::new(&["ID>", "KIND", "STATE", "DONE>", "FILES>", "BYTES>", "ETA>", "MADE", "WHAT"]);
+        Table::new(&["ID>", "KIND", "STATE", "DONE>", "FILES>", "BYTES>", "ETA>", "P90>", "MADE", "WHAT"]);
     for view in views {
         let r = &view.request;
         table.row(vec![
@@ -98,6 +98,7 @@ fn table(views: &[RequestView], utc: bool) -> Table {
             format!("{}/{}", r.files_done, r.files_total),
             size(r.bytes_total),
             view.eta_s.map_or_else(|| "-".into(), span),
+            view.estimate.map_or_else(|| "-".into(), |e| span(e.finish_p90_s)),
             time(r.created, utc),
             client::escape(r.subject.as_bytes()),
         ]);
@@ -128,6 +129,15 @@ fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: boo
     out.line(format!("  ended     {}", time_or_dash(r.finished, utc)))?;
     if view.queue_position > 0 {
         out.line(format!("  position  {} in the queue", view.queue_position))?;
+    }
+    if let Some(e) = view.estimate {
+        let [start, start_p90, end, end_p90] =
+            [e.start_p50_s, e.start_p90_s, e.finish_p50_s, e.finish_p90_s].map(span);
+        out.line(format!("  begins    in {start}, in nine cases of ten within {start_p90}"))?;
+        out.line(format!("  ends      in {end}, in nine cases of ten within {end_p90}"))?;
+    }
+    for line in &view.why {
+        out.line(format!("  why       {line}"))?;
     }
     if !r.message.is_empty() {
         out.line(format!("  message   {}", r.message))?;

@@ -1,0 +1,75 @@
+//! What the scheduler looks at, gathered from the catalogue, the queues and the drives.
+
+use super::state::{DriveSlot, State};
+use super::tapes;
+use crate::Node;
+use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use types::PoolName;
+
+/// Bounds and times of the scheduler as configured.
+pub fn limits(node: &Node) -> Limits {
+    let tape = &node.config.tape;
+    Limits {
+        unmount_idle: Duration::from_secs(u64::from(tape.idle_unmount_s)),
+        label_blank: tape.auto_label,
+        ..Limits::default()
+    }
+}
+
+/// Times of the library by its data sheet.
+pub fn mechanics(node: &Node) -> Mechanics {
+    Mechanics { block_bytes: node.config.tape.block_size.0, ..Mechanics::default() }
+}
+
+/// What the scheduler sees of a drive.
+pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
+    let mut state = d.state.clone();
+    if d.comeback.down
+        && let DriveState::Loaded(l) = &d.state
+    {
+        // It is about to be put away.
+        state =
+            DriveState::Busy(Busy { volume: l.volume.clone(), work: Work::Unmount, want: None, until: None });
+    }
+    sched::Drive { id: d.no, usable: d.usable(), state }
+}
+
+/// Builds the scheduler's view and calls `f` with it.
+pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
+    let tapes = tapes::all(node);
+    let pools: BTreeMap<PoolName, u32> =
+        node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
+    let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
+    let full: BTreeSet<PoolName> = full.collect();
+    let now = crate::now();
+    let mut guard = node.archive.state.lock();
+    let state = &mut *guard;
+    let backlog = node.writes.backlog();
+    state.waiting_since.retain(|pool, _| backlog.contains_key(pool));
+    let mut writes = BTreeMap::new();
+    for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
+        let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
+        let max_volumes = pools.get(&pool).copied().unwrap_or(0);
+        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
+    }
+    if state.write_again.is_some_and(|at| at > Instant::now()) {
+        writes.clear();
+    }
+    let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
+    let (limits, mechanics) = (limits(node), mechanics(node));
+    let view = SchedView {
+        now,
+        drives: &drives,
+        volumes: &tapes,
+        recalls: &state.recalls,
+        writes: &writes,
+        maintenance: &state.maintenance,
+        robot_busy: state.robot_busy(),
+        disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
+        limits: &limits,
+        mechanics: &mechanics,
+    };
+    f(&view, state)
+}

@@ -1,0 +1,197 @@
+//! When requests will begin and end: worked out for all at once, and kept for a little while, because in a large system it
+//! costs as much as a plan.
+
+use super::look::{mechanics, with_view};
+use super::state::{Recall, State};
+use super::times;
+use crate::Node;
+use parking_lot::Mutex;
+use sched::{Calibration, Eta, Forecast, Mechanics, RecallItem, SchedView, Span, Timed, along};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::*;
+
+/// A forecast is used for so many times as long as it took to make.
+const USED: u32 = 20;
+
+/// The forecast made last.
+#[derive(Default)]
+pub struct Outlooks(Mutex<Option<Outlook>>);
+
+struct Outlook {
+    made: Instant,
+    took: Duration,
+    times: Arc<Calibration>,
+    forecast: Forecast,
+    volumes: HashMap<Barcode, HashMap<u64, Eta>>,
+}
+
+/// When a file given to a drive will be there, as it looked when the drive began.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    made: Instant,
+    start: Span,
+    finish: Span,
+}
+
+/// A time from now on.
+#[derive(Clone, Copy, Debug, Default)]
+struct When {
+    p50_s: f64,
+    p90_s: f64,
+}
+
+impl When {
+    fn of(span: Span, made: Instant) -> Self {
+        let gone = made.elapsed().as_secs_f64();
+        Self { p50_s: (span.p50_s() - gone).max(0.0), p90_s: (span.p90_s() - gone).max(0.0) }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { p50_s: self.p50_s.max(other.p50_s), p90_s: self.p90_s.max(other.p90_s) }
+    }
+
+    fn min(self, other: Self) -> Self {
+        Self { p50_s: self.p50_s.min(other.p50_s), p90_s: self.p90_s.min(other.p90_s) }
+    }
+}
+
+/// Estimate of some files, and the best place that one of them has in the queues.
+pub struct Expected {
+    /// Begin and end.
+    pub estimate: Estimate,
+    /// Place; 0 when a drive has one of them.
+    pub position: u64,
+}
+
+/// When these files begin to come and are all there; None when nothing can be said. `all`: there are no more of the request
+/// than these.
+pub fn expected(node: &Node, files: &[Ino], all: bool) -> Option<Expected> {
+    let mut kept = node.archive.outlook.0.lock();
+    with_view(node, |view, state| {
+        if kept.as_ref().is_none_or(|o| o.made.elapsed() > o.took * USED) {
+            *kept = Some(Outlook::new(view, node.archive.times.known()));
+        }
+        let outlook = kept.as_mut()?;
+        let mut sum = None::<(When, When, u64)>;
+        let mut seen = |start: When, finish: When, at: u64| {
+            let joined =
+                |(first, last, place): (When, When, u64)| (first.min(start), last.max(finish), place.min(at));
+            sum = Some(sum.map_or((start, finish, at), joined));
+        };
+        for recall in files.iter().filter_map(|ino| state.files.get(ino)) {
+            for (volume, id) in waiting(state, recall) {
+                if let Some(eta) = outlook.of(view, volume, id) {
+                    let at = eta.position + eta.volumes_ahead;
+                    seen(When::of(eta.start, outlook.made), When::of(eta.finish, outlook.made), at);
+                }
+            }
+            if let Some(promise) = recall.promise {
+                let staging = &recall.task.staging;
+                let left = staging.size.saturating_sub(staging.arrived_bytes());
+                let left_s = Span::exactly(view.mechanics.transfer(left));
+                let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Instant::now()));
+                seen(When::of(promise.start, promise.made), finish, 0);
+            }
+        }
+        if !all {
+            let done = When::of(outlook.forecast.done(), outlook.made);
+            seen(done, done, u64::MAX);
+        }
+        let (first, last, position) = sum?;
+        Some(Expected { estimate: estimate(first, last), position })
+    })
+}
+
+fn estimate(first: When, last: When) -> Estimate {
+    let up = |seconds: f64| seconds.ceil() as u64;
+    Estimate {
+        start_p50_s: up(first.p50_s),
+        start_p90_s: up(first.p90_s),
+        finish_p50_s: up(last.p50_s),
+        finish_p90_s: up(last.p90_s),
+    }
+}
+
+/// Volumes and queue items of a recall that wait for a drive.
+fn waiting<'s>(state: &'s State, recall: &'s Recall) -> impl Iterator<Item = (&'s Barcode, u64)> {
+    recall.queued.iter().filter_map(|id| Some((&state.segments.get(id)?.segment.volume, *id)))
+}
+
+impl Outlook {
+    fn new(view: &SchedView<'_>, times: Arc<Calibration>) -> Self {
+        let made = Instant::now();
+        let forecast = Forecast::new(view, &times);
+        Self { made, took: made.elapsed(), times, forecast, volumes: HashMap::new() }
+    }
+
+    /// What came after the forecast was made is expected at the end of its volume.
+    fn of(&mut self, view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> {
+        if !self.volumes.contains_key(volume) {
+            let begun = Instant::now();
+            let known = self.forecast.of(view, &self.times, volume);
+            self.took += begun.elapsed();
+            self.volumes.insert(volume.clone(), known);
+        }
+        let known = self.volumes.get(volume)?;
+        known.get(&id).or_else(|| known.values().max_by_key(|eta| eta.position)).copied()
+    }
+}
+
+/// A drive that stands at block `from` begins to read these items in this order: when each will be there.
+pub fn promises(
+    node: &Node,
+    drive: DriveNo,
+    volume: &Barcode,
+    from: u64,
+    order: &[RecallItem],
+) -> Vec<Promise> {
+    let (made, known) = (Instant::now(), node.archive.times.known());
+    let spans = along(&known, drive, &times::mechanics(node, volume), from, order);
+    spans.into_iter().map(|(start, finish)| Promise { made, start, finish }).collect()
+}
+
+impl Promise {
+    /// The later of two: parts of a file.
+    pub fn later(self, other: Option<Self>) -> Self {
+        match other {
+            Some(other) if other.finish.mean_s > self.finish.mean_s => other,
+            _ => self,
+        }
+    }
+
+    /// When it will be there, as likely later as earlier.
+    pub fn at(&self, now: Time) -> Time {
+        let left = self.finish.p50_s() - self.made.elapsed().as_secs_f64();
+        now.plus(Duration::from_secs_f64(left.clamp(0.0, 1e9)))
+    }
+}
+
+/// When `bytes` will be on tape that drives write now, or will once they have a volume.
+pub fn writing(node: &Node, bytes: u64) -> Estimate {
+    let (times, model) = (node.archive.times.known(), mechanics(node));
+    let state = node.archive.state.lock();
+    let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
+    let measured: u64 = busy.iter().map(|d| d.progress.rate()).sum();
+    let drive = busy.first().copied().or_else(|| state.drives.values().next()).map_or(DriveNo(0), |d| d.no);
+    let share_s = model.transfer(bytes) / busy.len().max(1) as f64;
+    let mut write = times.span(drive, Timed::Write, share_s);
+    if measured > 0 && write.mean_s > 0.0 {
+        // What the drives do now says more than what they did before.
+        let scale = bytes as f64 / measured as f64 / write.mean_s;
+        write = Span { mean_s: write.mean_s * scale, variance: write.variance * scale * scale };
+    }
+    let start = if busy.is_empty() { times.mount(drive, &model) } else { Span::default() };
+    let now = Instant::now();
+    estimate(When::of(start, now), When::of(start + write, now))
+}
+
+/// Expected length of a robot's and drive's job, for [`sched::Busy::until`].
+pub fn job_s(times: &Calibration, model: &Mechanics, drive: DriveNo, work: sched::Work) -> Option<f64> {
+    match work {
+        sched::Work::Mount => Some(times.mount(drive, model).p50_s()),
+        sched::Work::Unmount => Some(times.unmount(drive, model).p50_s()),
+        sched::Work::Recall | sched::Work::Migrate | sched::Work::Maintain => None,
+    }
+}
