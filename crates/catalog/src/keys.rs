@@ -39,6 +39,8 @@ pub const DROP: u8 = 0x32;
 pub const CLASS: u8 = 0x40;
 /// Pools: `POOL name`.
 pub const POOL: u8 = 0x41;
+/// Quotas: `QUOTA uid`, that of everybody else with the uid that nobody has.
+pub const QUOTA: u8 = 0x42;
 /// Requests: `REQUEST what ...`.
 pub const REQUEST: u8 = 0x50;
 
@@ -233,6 +235,11 @@ pub fn purge(access: i64, ino: Ino) -> [u8; 17] {
 pub fn sum_user(what: u8, uid: u32) -> [u8; 6] {
     let u = uid.to_be_bytes();
     [SUM, what, u[0], u[1], u[2], u[3]]
+}
+
+pub fn quota(uid: Option<u32>) -> [u8; 5] {
+    let u = uid.unwrap_or(u32::MAX).to_be_bytes();
+    [QUOTA, u[0], u[1], u[2], u[3]]
 }
 
 pub fn sum_files(uid: u32, class: u32) -> [u8; 10] {

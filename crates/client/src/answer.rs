@@ -42,6 +42,7 @@ answers! {
     Check(x) => CheckReport = x;
     Backup(x) => BackupView = x;
     Usage(x) => Vec<UsageView> = x;
+    Quotas(x) => Vec<QuotaView> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -153,6 +153,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::AssignClass { .. }
         | Call::Pools
         | Call::Usage
+        | Call::Quotas
         | Call::Check { .. } => true,
         Call::File(file) => matches!(
             file,

@@ -77,11 +77,12 @@ macro_rules! records {
     };
 }
 
-use types::{Class, CopyRecord, Pool, PoolName, Request};
+use types::{Class, CopyRecord, Pool, PoolName, Quota, Request};
 records! {
     CopyRecord = 1,
     Request = 1,
     Class = 1,
+    Quota = 1,
 }
 
 /// `Pool` before it had a limit of bytes.

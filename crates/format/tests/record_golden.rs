@@ -65,6 +65,8 @@ fn golden_bytes() {
         keep_on_disk: false,
     };
     golden(&class, "010373746402016101623cac0200");
+    let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0 };
+    golden(&quota, "0101e80701ac0200");
     let pool = Pool { max_volumes: 300, max_bytes: 5, ..Pool::new(PoolName::from("a")) };
     golden(&pool, "020161ac0205");
     let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);

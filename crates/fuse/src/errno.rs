@@ -32,6 +32,7 @@ pub(crate) fn errno(error: FsError) -> Errno {
         E::NoData => Errno::ENXIO,
         E::NotSupported => Errno::EOPNOTSUPP,
         E::Loop => Errno::ELOOP,
+        E::Quota => Errno::EDQUOT,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, Hardware, WriteQueue};
 use crate::error::failure;
-use crate::files::{ObjectPool, OpenTable, Ready, Space, StagingTable};
+use crate::files::{ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
 use crate::governor::Governor;
 use crate::{Config, startup};
 use catalog::Catalog;
@@ -46,6 +46,7 @@ pub struct Node {
     pub(crate) staging: Arc<StagingTable>,
     pub(crate) ready: Sender<Ready>,
     pub(crate) space: Space,
+    pub(crate) quotas: Quotas,
     pub(crate) governor: Governor,
     pub(crate) writes: WriteQueue,
     pub(crate) archive: Archive,

@@ -2,7 +2,7 @@
 
 use crate::archive::{Archive, Event, Hardware, WriteQueue};
 use crate::error::{failure, fs_failure, refused};
-use crate::files::{Joined, ObjectPool, OpenTable, Ready, Space, StagingTable};
+use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
 use crate::governor::Governor;
 use crate::{Config, Node};
 use catalog::Catalog;
@@ -55,6 +55,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
     let node = Arc::new(Node {
         space: Space::new(&config.disk),
+        quotas: Quotas::default(),
         config,
         uid,
         started: std::time::Instant::now(),

@@ -40,6 +40,15 @@ pub struct UsageView {
     pub tape_bytes: u64,
 }
 
+/// An owner's limits and what he holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaView {
+    /// Limits.
+    pub quota: Quota,
+    /// What he holds; None for the quota of everybody else.
+    pub usage: Option<UsageView>,
+}
+
 /// A backup of the catalogue that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {

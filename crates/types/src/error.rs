@@ -109,6 +109,9 @@ pub enum FsError {
     /// ELOOP
     #[error("too many levels of symbolic links")]
     Loop,
+    /// EDQUOT
+    #[error("the owner holds as much as his quota allows; see `thermo quota ls`")]
+    Quota,
 }
 
 impl FsError {
@@ -125,7 +128,7 @@ impl FsError {
             E::Invalid | E::NameTooLong | E::TooBig | E::FileTooLarge | E::NotSupported => {
                 ErrorClass::Invalid
             }
-            E::NoSpace => ErrorClass::NoSpace,
+            E::NoSpace | E::Quota => ErrorClass::NoSpace,
             E::Busy => ErrorClass::Busy,
             E::WouldBlock | E::Interrupted => ErrorClass::Retry,
             E::Io => ErrorClass::Corrupt,

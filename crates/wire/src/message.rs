@@ -65,6 +65,17 @@ pub struct PoolChange {
     pub max_bytes: Option<u64>,
 }
 
+/// Changes of a quota; None leaves a field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaChange {
+    /// Most files, directories and other nodes; 0: no limit.
+    pub files: Option<u64>,
+    /// Most bytes of regular files; 0: no limit.
+    pub bytes: Option<u64>,
+    /// Most bytes of copies on tape; 0: no limit.
+    pub tape_bytes: Option<u64>,
+}
+
 /// Everything a node can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
@@ -220,6 +231,15 @@ pub enum Call {
         create: bool,
         /// Changes.
         change: PoolChange,
+    },
+    /// What owners may hold, and hold -> `Quotas`.
+    Quotas,
+    /// Change what an owner may hold -> `Done`.
+    SetQuota {
+        /// Whose (uid); None: of everybody who has no quota of his own.
+        uid: Option<u32>,
+        /// Changes; None takes the quota away.
+        change: Option<QuotaChange>,
     },
 }
 
@@ -428,4 +448,6 @@ pub enum Reply {
     Backup(BackupView),
     /// What users hold.
     Usage(Vec<UsageView>),
+    /// Quotas.
+    Quotas(Vec<QuotaView>),
 }

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::ops::tape_tree::Walker;
-use crate::ops::{class, pool, record_copies, sums, volume, volume_state};
+use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
 use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -178,6 +178,24 @@ impl Catalog {
     /// Makes or changes a pool.
     pub fn put_pool(&self, pool: &Pool) -> Result<()> {
         self.durable(|tx| pool::put(tx, pool))
+    }
+
+    /// Quotas in order of uid, that of everybody else last.
+    pub fn quotas(&self) -> Result<Vec<Quota>> {
+        self.read(quota::all)
+    }
+
+    /// Sets the quota of an owner, or of everybody else; the catalogue does not enforce it.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for the uid that nobody has.
+    pub fn put_quota(&self, quota: &Quota) -> Result<()> {
+        self.durable(|tx| quota::put(tx, quota))
+    }
+
+    /// Forgets the quota of an owner; false if he had none of his own.
+    pub fn remove_quota(&self, uid: u32) -> Result<bool> {
+        self.durable(|tx| quota::remove(tx, uid))
     }
 
     /// Closed files on disk that lack their copy in this pool.

@@ -14,6 +14,7 @@ pub mod open;
 pub mod path;
 pub mod pool;
 pub mod purge;
+pub mod quota;
 pub mod record_copies;
 pub mod remove;
 pub mod rename;

@@ -2,6 +2,7 @@
 
 mod access;
 mod classes;
+mod quotas;
 mod rebuild;
 mod select;
 mod view;
@@ -60,6 +61,7 @@ impl Node {
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
             Call::Pools => Reply::Pools(self.pool_views()?),
             Call::Usage => Reply::Usage(self.usage_views()?),
+            Call::Quotas => Reply::Quotas(self.quota_views()?),
             call => self.admin_call(cx, call)?,
         };
         Ok(reply.into())
@@ -100,6 +102,10 @@ impl Node {
             Call::SetPool { name, create, change } => {
                 self.admin_only(cx, "making and changing pools")?;
                 self.set_pool(&name, create, change)?;
+            }
+            Call::SetQuota { uid, change } => {
+                self.admin_only(cx, "changing quotas")?;
+                self.set_quota(uid, change)?;
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;

@@ -62,6 +62,7 @@ impl Node {
     }
 
     fn new_node(&self, cx: &Cx, parent: Ino, name: &[u8], new: New) -> FsResult<Attr> {
+        self.may_make(cx)?;
         Ok(self.catalog.create(cx, parent, name, &new).map_err(self.fail("create"))?.attr)
     }
 }
@@ -77,6 +78,7 @@ impl FileApi for Node {
 
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         if let Some(size) = set.size {
+            self.may_resize(cx, ino, size)?;
             self.truncate(cx, ino, size)?;
         }
         let rest = SetAttr { size: None, ..set.clone() };
@@ -136,10 +138,13 @@ impl FileApi for Node {
     }
 
     fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened> {
+        self.may_make(cx)?;
+        self.may_grow(cx, cx.uid)?;
         self.create_file(cx, parent, name, mode, flags)
     }
 
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        self.may_write(cx, ino, flags)?;
         self.open_file(cx, ino, flags)
     }
 

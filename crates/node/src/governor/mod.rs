@@ -87,6 +87,7 @@ impl Node {
         let progress = self.writes.makes_progress();
         let classes = self.class_map()?;
         let now = crate::now();
+        self.look_at_quotas()?;
         let decision = self.decide(&classes, now)?;
         let busy = !decision.migrate.is_empty();
         if !self.governor.busy.swap(busy, Ordering::Relaxed) && busy {

@@ -17,6 +17,7 @@ pub mod ls;
 pub mod mount;
 pub mod pin;
 pub mod pool;
+pub mod quota;
 pub mod request;
 pub mod stat;
 pub mod status;
