@@ -11,6 +11,7 @@ use std::path::Path;
 
 mod buffer;
 pub mod conformance;
+mod crashing;
 mod error;
 mod key;
 mod limits;
@@ -19,6 +20,7 @@ mod memory;
 mod merge;
 mod txn;
 
+pub use crashing::CrashingEngine;
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions};
 pub use memory::MemoryEngine;

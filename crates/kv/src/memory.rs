@@ -30,15 +30,31 @@ impl MemoryEngine {
         Self::default()
     }
 
-    fn commit(&self, changes: Changes) {
+    /// Applies changes; returns what would undo them.
+    pub(crate) fn commit(&self, changes: Changes) -> Changes {
         let mut map = self.map.write();
+        let mut inverse = Changes::new();
         for (key, value) in changes {
-            match value {
-                Some(value) => map.insert(key, value),
+            let before = match value {
+                Some(value) => map.insert(key.clone(), value),
                 None => map.remove(&key),
             };
+            inverse.insert(key, before);
         }
         self.writes.fetch_add(1, Ordering::Relaxed);
+        inverse
+    }
+
+    /// Runs a writing closure and commits; returns what would undo it.
+    pub(crate) fn change(&self, f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>) -> Result<Changes> {
+        let _writer = self.writer.lock();
+        let changes = {
+            let map = self.map.read();
+            let mut txn = Txn::new(&*map);
+            f(&mut txn)?;
+            txn.into_changes()
+        };
+        Ok(self.commit(changes))
     }
 }
 
@@ -48,15 +64,7 @@ impl Engine for MemoryEngine {
     }
 
     fn write_dyn(&self, _: Durability, f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>) -> Result<()> {
-        let _writer = self.writer.lock();
-        let changes = {
-            let map = self.map.read();
-            let mut txn = Txn::new(&*map);
-            f(&mut txn)?;
-            txn.into_changes()
-        };
-        self.commit(changes);
-        Ok(())
+        self.change(f).map(drop)
     }
 
     fn sync(&self) -> Result<()> {

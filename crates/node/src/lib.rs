@@ -9,6 +9,7 @@ mod admin;
 mod archive;
 pub mod attached;
 mod check;
+mod clock;
 pub mod config;
 mod error;
 mod files;
@@ -17,14 +18,18 @@ mod node;
 mod restore;
 mod server;
 mod startup;
+mod stepped;
 
 pub use admin::Session;
+pub use archive::{Devices, Queues};
+pub use clock::Clock;
 pub use config::{Config, ConfigError, Size};
 pub use node::{Mounter, Node};
 pub use restore::{Restored, restore_catalog};
 pub use server::{Server, serve};
+pub use stepped::{Order, OrderKind, Stepped};
 
-/// The wall clock, read only in this room and above.
+/// The time of day, read only in this room and above.
 pub(crate) fn now() -> types::Time {
-    std::time::SystemTime::now().into()
+    clock::now()
 }

@@ -98,7 +98,7 @@ impl Node {
     pub fn virtual_library(&self) -> &Arc<vtl::Library> {
         match &self.hardware {
             Hardware::Virtual { library, .. } => library,
-            Hardware::Attached(library) => panic!("the node uses the attached library {}", library.name),
+            other => panic!("the node uses the library {}", other.name()),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Starting: locks, formats, recovery after a crash, services.
 
 use crate::archive::{Archive, Event, Hardware, WriteQueue};
+use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
 use crate::governor::Governor;
 use crate::{Config, Node};
 use catalog::Catalog;
+use crossbeam_channel::Receiver;
 use disk::DiskTarget;
 use kv::{Durability, LmdbEngine, LmdbOptions};
 use std::fs::{self, File};
@@ -20,6 +22,8 @@ use wire::Failure;
 const STATE_FORMAT: u32 = 1;
 /// Threads that finish reads whose bytes have arrived.
 const FINISHERS: usize = 2;
+/// Disk objects kept in stock by a node that a simulator runs.
+const STOCK_ALONE: usize = 16;
 /// How long a lock held by somebody else is tried again.
 const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Ended requests are forgotten after this long.
@@ -33,10 +37,46 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     if !fresh {
         has_catalogue(&state)?;
     }
-    let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
     let engine = patiently(|| open_engine(&state.join("catalog")))?;
+    let hardware = |config: &Config| Hardware::of(config, library.clone());
+    let Assembled { node, events, ready } = assemble(config, (lock, fresh), Arc::new(engine), hardware)?;
+    recover(&node)?;
+    for n in 0..FINISHERS {
+        let ready = ready.clone();
+        spawn(None, &format!("finish-{n}"), move || ready.iter().for_each(Ready::finish))?;
+    }
+    crate::archive::start(&node, events)?;
+    let governed = node.clone();
+    let thread = spawn(Some(&node), "governor", move || governed.govern())?;
+    debug_assert!(thread.is_none());
+    let backed_up = node.clone();
+    spawn(Some(&node), "backup", move || backed_up.keep_backups())?;
+    let stocked = node.clone();
+    spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
+    resume(&node)?;
+    Ok(node)
+}
+
+/// A node that nobody works for yet.
+pub(crate) struct Assembled {
+    pub(crate) node: Arc<Node>,
+    /// What happens to the archive.
+    pub(crate) events: Receiver<Event>,
+    /// Reads whose bytes have arrived.
+    pub(crate) ready: Receiver<Ready>,
+}
+
+/// Opens catalogue, disk tier and library, and makes the first settings of a `fresh` state directory.
+pub(crate) fn assemble(
+    config: Config,
+    (lock, fresh): (File, bool),
+    engine: Arc<dyn kv::Engine>,
+    hardware: impl Fn(&Config) -> Result<Hardware, Failure>,
+) -> Result<Assembled, Failure> {
+    let state = config.state_dir.clone();
+    let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
     let now = crate::now();
-    let catalog = Catalog::open(Arc::new(engine), now).map_err(|e| refused("catalogue", &e))?;
+    let catalog = Catalog::open(engine, now).map_err(|e| refused("catalogue", &e))?;
     let disk =
         patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
     if fresh {
@@ -49,11 +89,13 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
-    let hardware = patiently(|| Hardware::of(&config, library.clone()))?;
-    let (archive, archive_events) = Archive::new();
-    let (ready, finished) = crossbeam_channel::unbounded::<Ready>();
+    let hardware = patiently(|| hardware(&config))?;
+    let (archive, events) = Archive::new();
+    let (to_finish, ready) = crossbeam_channel::unbounded::<Ready>();
     let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
-    let node = Arc::new(Node {
+    // A simulator starts nodes by the thousand.
+    let objects = if crate::clock::alone() { objects.with_stock(STOCK_ALONE) } else { objects };
+    let node = Node {
         space: Space::new(&config.disk),
         quotas: Quotas::default(),
         config,
@@ -64,7 +106,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         objects,
         open: OpenTable::new(),
         staging: Arc::new(StagingTable::default()),
-        ready,
+        ready: to_finish,
         governor: Governor::default(),
         writes: WriteQueue::default(),
         archive,
@@ -76,22 +118,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
         threads: Default::default(),
         hardware,
         _lock: lock,
-    });
-    recover(&node)?;
-    for n in 0..FINISHERS {
-        let finished = finished.clone();
-        spawn(None, &format!("finish-{n}"), move || finished.iter().for_each(Ready::finish))?;
-    }
-    crate::archive::start(&node, archive_events)?;
-    let governed = node.clone();
-    let thread = spawn(Some(&node), "governor", move || governed.govern())?;
-    debug_assert!(thread.is_none());
-    let backed_up = node.clone();
-    spawn(Some(&node), "backup", move || backed_up.keep_backups())?;
-    let stocked = node.clone();
-    spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
-    resume(&node)?;
-    Ok(node)
+    };
+    Ok(Assembled { node: Arc::new(node), events, ready })
 }
 
 /// Opens or makes the engine of the catalogue.
@@ -118,6 +146,11 @@ pub(crate) fn spawn(
     name: &str,
     f: impl FnOnce() + Send + 'static,
 ) -> Result<Option<std::thread::JoinHandle<()>>, Failure> {
+    let clock = crate::clock::given();
+    let f = move || {
+        crate::clock::give(clock);
+        f();
+    };
     let thread = std::thread::Builder::new()
         .name(name.into())
         .spawn(f)
@@ -140,11 +173,11 @@ pub(crate) fn io(path: &Path, e: &std::io::Error) -> Failure {
 
 /// A node that was killed a moment ago may still hold its locks while the kernel takes it apart.
 fn patiently<T>(mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
-    let end = std::time::Instant::now() + LOCK_PATIENCE;
+    let end = Moment::now() + LOCK_PATIENCE;
     loop {
         match open() {
-            Err(e) if e.class == ErrorClass::Busy && std::time::Instant::now() < end => {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+            Err(e) if e.class == ErrorClass::Busy && Moment::now() < end => {
+                crate::clock::sleep(std::time::Duration::from_millis(20));
             }
             other => return other,
         }
@@ -255,7 +288,7 @@ fn first_settings(catalog: &Catalog, config: &Config) -> Result<(), Failure> {
 }
 
 /// Brings catalogue and disk together after whatever ended the last run.
-fn recover(node: &Node) -> Result<(), Failure> {
+pub(crate) fn recover(node: &Node) -> Result<(), Failure> {
     let fail = |e| refused("recovery", &e);
     let cx = Cx::admin(crate::now());
     for ino in node.catalog.writing().map_err(fail)? {
@@ -290,7 +323,7 @@ fn recover(node: &Node) -> Result<(), Failure> {
 }
 
 /// Continues what users had asked for when the last run ended.
-fn resume(node: &Arc<Node>) -> Result<(), Failure> {
+pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
     let fail = |e| refused("resume requests", &e);
     for request in node.catalog.open_requests().map_err(fail)? {
         match request.kind {

@@ -26,34 +26,43 @@ pub struct Recorder<'t> {
     /// Syncs of the disk tier that had failed when the turn began: if there are more now, bytes may be lost that were
     /// read in this turn, whoever was told of it.
     failed_syncs: u64,
+    /// How the last sync of the disk tier ended.
+    synced: Result<(), TapeError>,
 }
 
 impl<'t> Recorder<'t> {
     /// Before the first file is read.
     pub fn new(worker: &'t Worker, volume: &'t Barcode, hand: &'t InHand<'t>) -> Self {
-        Self { worker, volume, hand, failed_syncs: worker.node.disk.failed_syncs() }
+        Self { worker, volume, hand, failed_syncs: worker.node.disk.failed_syncs(), synced: Ok(()) }
     }
 
     /// Records batches in order and says after each how the volume stands. After a failure nothing is recorded any more:
     /// what follows would stand on records that the catalogue does not know.
-    pub fn run(&self, orders: &Receiver<Order>, done: &Sender<Result<Volume, TapeError>>) {
-        let mut synced = Ok(());
+    pub fn run(mut self, orders: &Receiver<Order>, done: &Sender<Result<Volume, TapeError>>) {
         while let Ok(order) = orders.recv() {
             // One sync serves all batches that have come while the last one ran.
             let waiting: Vec<Order> = std::iter::once(order).chain(orders.try_iter()).collect();
-            if waiting.iter().any(|order| matches!(order, Order::Sync)) {
-                synced = self.sync();
-            }
-            for order in waiting {
-                let Order::Record(append, files) = order else { continue };
-                let recorded = synced.clone().and_then(|()| self.record(&append, files));
-                let failed = recorded.is_err();
-                let _ = done.send(recorded);
-                if failed {
-                    return;
-                }
+            if !self.carry_out(waiting, done) {
+                return;
             }
         }
+    }
+
+    /// Carries out some orders; false after a failure.
+    pub fn carry_out(&mut self, orders: Vec<Order>, done: &Sender<Result<Volume, TapeError>>) -> bool {
+        if orders.iter().any(|order| matches!(order, Order::Sync)) {
+            self.synced = self.sync();
+        }
+        for order in orders {
+            let Order::Record(append, files) = order else { continue };
+            let recorded = self.synced.clone().and_then(|()| self.record(&append, files));
+            let failed = recorded.is_err();
+            let _ = done.send(recorded);
+            if failed {
+                return false;
+            }
+        }
+        true
     }
 
     /// A copy of bytes that a power failure takes from the disk would make the file look changed.

@@ -4,17 +4,18 @@ use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, library, look, outlook, recalls, revive, times};
+use super::{Event, blocked, ends, library, look, outlook, recalls, revive, times};
 use crate::Node;
+use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{DriveState, Loaded, Maintenance, MaintenanceKind, Work};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::{Blame, Fault, TapeError};
 use types::*;
 
 /// The scheduler is asked at least this often (idle volumes are put away by the clock).
-const TICK: Duration = Duration::from_millis(500);
+pub const TICK: Duration = Duration::from_millis(500);
 
 /// Resets in a row, without a job done well in between, after which a drive counts as failed.
 const RESETS_EXCUSED: u32 = 3;
@@ -37,29 +38,33 @@ pub fn run(node: &Arc<Node>, queue: &Receiver<Event>, workers: Workers) {
 }
 
 fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
-    put_away_leftovers(node, workers);
-    index_what_a_crash_left(node);
+    ends::begin(node, workers);
     loop {
-        match queue.recv_timeout(TICK) {
-            Ok(event) => handle(node, event),
-            Err(RecvTimeoutError::Timeout) => {}
+        let event = match queue.recv_timeout(TICK) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if step(node, workers, event.into_iter().chain(queue.try_iter())) {
+            return;
         }
-        queue.try_iter().for_each(|event| handle(node, event));
-        recalls::unpark(node);
-        times::keep(node, false);
-        let stopping = node.archive.state.lock().stopping;
-        match stopping {
-            None => {
-                revive::dispatch(node, workers);
-                dispatch(node, workers);
-            }
-            Some(graceful) => {
-                if wind_down(node, workers, graceful) {
-                    return;
-                }
-            }
+    }
+}
+
+/// Takes what happened and gives the drives their orders; true when the service has come to its end. The node's thread
+/// does this again and again, and so does the simulator.
+pub fn step(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Event>) -> bool {
+    events.for_each(|event| handle(node, event));
+    recalls::unpark(node);
+    times::keep(node, false);
+    let stopping = node.archive.state.lock().stopping;
+    match stopping {
+        None => {
+            revive::dispatch(node, workers);
+            dispatch(node, workers);
+            false
         }
+        Some(graceful) => ends::wind_down(node, workers, graceful),
     }
 }
 
@@ -103,7 +108,7 @@ fn handle(node: &Arc<Node>, event: Event) {
     }
 }
 
-fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, errand: Errand) {
+pub fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, errand: Errand) {
     let id = state.id();
     state.maintenance.push(Maintenance { id, kind, volume, since: crate::now() });
     state.errands.insert(id, errand);
@@ -223,7 +228,7 @@ fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
     }
 }
 
-fn finished(node: &Arc<Node>, ended: Ended) {
+pub fn finished(node: &Arc<Node>, ended: Ended) {
     let Ended { drive: no, volume, moved, result, unread, failed } = ended;
     let now = crate::now();
     // It came into the drive, but could not be mounted.
@@ -250,7 +255,7 @@ fn finished(node: &Arc<Node>, ended: Ended) {
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
         if work == Some(Work::Migrate) && result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
-            state.write_again = Some(Instant::now() + WRITE_AGAIN);
+            state.write_again = Some(Moment::now() + WRITE_AGAIN);
         }
         if moving && result.is_ok() {
             state.avoid.remove(&volume);
@@ -394,147 +399,5 @@ fn note_volume(
     });
     if let Err(e) = noted {
         tracing::error!("volume {volume}: its errors cannot be recorded: {e}");
-    }
-}
-
-/// Cartridges that the last run left in drives go back to their slots first.
-fn put_away_leftovers(node: &Node, workers: &Workers) {
-    let mut state = node.archive.state.lock();
-    let left: Vec<(DriveNo, Barcode, Option<u16>)> = state
-        .drives
-        .values()
-        .filter_map(|d| match &d.state {
-            DriveState::Busy(b) => Some((d.no, b.volume.clone(), d.home)),
-            _ => None,
-        })
-        .collect();
-    for (no, volume, home) in left {
-        match (state.free_slot(home), workers.get(&no)) {
-            (Some(to), Some(worker)) => {
-                // A drive's first order finds room in its queue.
-                let _ = worker.try_send((volume, Job::Unmount { to }));
-                state.moves.insert(no, Some(to));
-            }
-            _ => {
-                let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
-                if let Some(drive) = state.drives.get_mut(&no) {
-                    drive.status = DriveStatus::Suspect(why.clone());
-                }
-                state.warn(why);
-            }
-        }
-    }
-}
-
-/// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
-fn index_what_a_crash_left(node: &Node) {
-    let volumes = node.catalog.volumes().unwrap_or_default();
-    let mut state = node.archive.state.lock();
-    for v in volumes.into_iter().filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty()) {
-        let writable = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
-        if writable && state.find(&v.barcode).is_some() {
-            add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
-        }
-    }
-}
-
-/// Ends: indexes and slots first when graceful. True when nothing is left to do.
-fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
-    let mut orders = Vec::new();
-    {
-        let mut state = node.archive.state.lock();
-        let busy = state.drives.values().any(|d| d.usable() && matches!(d.state, DriveState::Busy(_)));
-        if !graceful {
-            return !busy;
-        }
-        if state.robot_busy() {
-            return false;
-        }
-        let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
-            .drives
-            .values()
-            .filter(|d| d.usable() && !state.troubled.contains(&d.no))
-            .filter_map(|d| match &d.state {
-                DriveState::Loaded(l) => Some((d.no, l.clone(), d.home)),
-                _ => None,
-            })
-            .collect();
-        if loaded.is_empty() {
-            return !busy;
-        }
-        for (no, l, home) in loaded {
-            let action = if l.dirty {
-                (Job::Index, Work::Maintain, DriveStatus::Maintaining)
-            } else {
-                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy()) else { continue };
-                state.moves.insert(no, Some(to));
-                (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
-            };
-            if let Some(d) = state.drives.get_mut(&no) {
-                d.state = DriveState::Busy(sched::Busy {
-                    volume: l.volume.clone(),
-                    work: action.1,
-                    want: None,
-                    until: None,
-                });
-                d.status = action.2;
-                d.activity = "the node stops".into();
-            }
-            orders.push((no, (l.volume, action.0)));
-        }
-        if orders.is_empty() {
-            return !busy;
-        }
-    }
-    for (no, order) in orders {
-        if let Some(worker) = workers.get(&no) {
-            let _ = worker.try_send(order);
-        }
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::Rig;
-    use super::*;
-    use sched::Busy;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn each_cartridge_left_in_a_drive_gets_a_slot_of_its_own_and_keeps_the_robot_until_it_is_there() {
-        let rig = Rig::new();
-        let node = &rig.worker.node;
-        let drives: Vec<(DriveNo, u16)> =
-            node.archive.state.lock().drives.values().map(|d| (d.no, d.element)).collect();
-        let [(first, element), (second, from), ..] = drives[..] else { panic!("two drives are needed") };
-        let (mut workers, mut queues) = (Workers::new(), BTreeMap::new());
-        {
-            let mut state = node.archive.state.lock();
-            // Both came from a slot that is only one.
-            let home = state.free_slot(None);
-            for no in [first, second] {
-                let volume = Barcode(format!("LEFT0{no}L9"));
-                let Some(drive) = state.drives.get_mut(&no) else { continue };
-                drive.home = home;
-                drive.state = DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None });
-                let (orders, queue) = crossbeam_channel::bounded(4);
-                workers.insert(no, orders);
-                queues.insert(no, queue);
-            }
-        }
-        put_away_leftovers(node, &workers);
-        let mut seen = Vec::new();
-        for (no, from) in [(second, from), (first, element)] {
-            let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };
-            let (moved, result) = (Some((from, to)), Ok(Done::Unmounted));
-            let (unread, failed) = (Vec::new(), Vec::new());
-            finished(node, Ended { drive: no, volume, moved, result, unread, failed });
-            let state = node.archive.state.lock();
-            seen.push((to, state.robot_busy(), state.moves.values().copied().flatten().collect::<Vec<_>>()));
-        }
-        // Only now: a drive that is not at rest would keep the node from stopping.
-        let [(one, true, left), (other, false, none)] = &seen[..] else { panic!("{seen:?}") };
-        assert!(one != other && left == &[*other] && none.is_empty(), "{seen:?}");
     }
 }

@@ -7,10 +7,11 @@ use super::bytes::FileHash;
 use super::hand::{InHand, Ticket};
 use super::source::{Origin, Skip, Source};
 use super::worker::Worker;
+use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use policy::MigrateItem;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::{Digest, Ino};
 
 /// Next in the stream.
@@ -113,12 +114,12 @@ struct Batch {
     files: u32,
     /// Where in the stream it begins, and since when it is read.
     at: u64,
-    since: Instant,
+    since: Moment,
 }
 
 impl Batch {
     fn begin(at: u64) -> Self {
-        Self { files: 0, at, since: Instant::now() }
+        Self { files: 0, at, since: Moment::now() }
     }
 
     /// Whether it is to be flushed now that the stream has come to `at`.

@@ -5,6 +5,7 @@ use super::worker::OpenDrive;
 use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
 use crate::error::failure;
+use scsi::Transport;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
 use types::{ElementKind, ElementView, ErrorClass};
@@ -21,6 +22,16 @@ pub enum Hardware {
     },
     /// Behind the operating system or a network.
     Attached(AttachedLibrary),
+    /// In a simulator's world.
+    Simulated(Arc<dyn Devices>),
+}
+
+/// The devices of a simulated library.
+pub trait Devices: Send + Sync {
+    /// A way to the robot.
+    fn changer(&self) -> Box<dyn Transport>;
+    /// A way to a drive, counted from 0 in the order of the elements.
+    fn drive(&self, n: u16) -> Box<dyn Transport>;
 }
 
 /// A drive of the library: its element, and how it is opened.
@@ -60,7 +71,7 @@ impl Hardware {
     /// Name for people.
     pub fn name(&self) -> &str {
         match self {
-            Self::Virtual { .. } => VIRTUAL,
+            Self::Virtual { .. } | Self::Simulated(_) => VIRTUAL,
             Self::Attached(library) => &library.name,
         }
     }
@@ -74,7 +85,7 @@ impl Hardware {
     pub fn robot_trouble(&self) -> Option<String> {
         match self {
             Self::Virtual { library, .. } => library.take_robot_error(),
-            Self::Attached(_) => None,
+            Self::Attached(_) | Self::Simulated(_) => None,
         }
     }
 
@@ -87,6 +98,7 @@ impl Hardware {
             Self::Virtual { library, .. } => Changer::open(Box::new(library.changer()), sleeper()),
             Self::Attached(library) => Changer::open(library.changer.0.transport(), sleeper())
                 .and_then(|changer| changer.insist(library.serial.as_deref())),
+            Self::Simulated(devices) => Changer::open(devices.changer(), sleeper()),
         };
         opened.map_err(|e| tape_failure(&e))
     }
@@ -104,7 +116,18 @@ impl Hardware {
         let drives = elements.iter().filter(|e| e.kind == ElementKind::Drive);
         match self {
             Self::Virtual { library, .. } => {
-                Ok((0..).zip(drives).map(|(n, e)| site(library, n, e, settings)).collect())
+                let site = |(n, e)| {
+                    let library = library.clone();
+                    site(move || Box::new(library.drive(n)), e, settings)
+                };
+                Ok((0..).zip(drives).map(site).collect())
+            }
+            Self::Simulated(devices) => {
+                let site = |(n, e)| {
+                    let devices = devices.clone();
+                    site(move || devices.drive(n), e, settings)
+                };
+                Ok((0..).zip(drives).map(site).collect())
             }
             Self::Attached(library) => {
                 let identified = changer.drives().map_err(|e| tape_failure(&e))?;
@@ -115,10 +138,12 @@ impl Hardware {
     }
 }
 
-fn site(library: &Arc<vtl::Library>, n: u16, element: &ElementView, settings: Settings) -> Site {
-    let library = library.clone();
-    let open: OpenDrive =
-        Box::new(move || Ok(Drive::open(Box::new(library.drive(n)), sleeper())?.with(settings)));
+fn site(
+    to: impl Fn() -> Box<dyn Transport> + Send + 'static,
+    element: &ElementView,
+    settings: Settings,
+) -> Site {
+    let open: OpenDrive = Box::new(move || Ok(Drive::open(to(), sleeper())?.with(settings)));
     Site { element: element.clone(), open }
 }
 

@@ -3,11 +3,11 @@
 use super::hardware::Site;
 use super::revive::Comeback;
 use super::state::DriveSlot;
-use super::worker::{Order, Progress, Worker};
+use super::worker::{OpenDrive, Order, Progress, Worker};
 use crate::Node;
 use crate::config::Config;
 use crate::error::{failure, refused};
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use sched::{Busy, DriveState, Work};
 use std::collections::BTreeMap;
@@ -54,18 +54,54 @@ pub fn tape_failure(e: &TapeError) -> Failure {
 
 /// Waits in earnest.
 pub fn sleeper() -> tape::Sleeper {
-    Box::new(std::thread::sleep)
+    Box::new(crate::clock::sleep)
 }
 
+/// A drive that somebody is to work.
+pub struct Station {
+    /// What is to be done there.
+    pub worker: Worker,
+    /// The drive; None if it did not answer.
+    pub drive: Option<Drive>,
+    /// Opens it anew.
+    pub open: OpenDrive,
+}
+
+impl Station {
+    /// Starts a thread that carries out what `orders` bring.
+    ///
+    /// # Errors
+    /// The system has no more threads.
+    pub fn man(self, orders: Receiver<Order>) -> Result<(), Failure> {
+        let Self { worker, drive, open } = self;
+        let (node, name) = (worker.node.clone(), format!("drive-{}", worker.no));
+        crate::startup::spawn(Some(&node), &name, move || worker.run(drive, &open, &orders)).map(drop)
+    }
+}
+
+/// Orders that a drive has not begun yet, at most.
+pub const ORDERS: usize = 4;
+
 /// Takes the inventory, opens the drives and starts a thread for each.
-pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
+pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
+    let mut workers = Workers::new();
+    for station in take_stock(node)? {
+        let (orders, queue) = crossbeam_channel::bounded(ORDERS);
+        workers.insert(station.worker.no, orders);
+        station.man(queue)?;
+    }
+    Ok(workers)
+}
+
+/// Takes the inventory and opens the drives.
+pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
     let mut changer = node.hardware.changer()?;
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
     let sites = node.hardware.drives(&mut changer, &elements, node.config.tape.settings())?;
     let robot = Arc::new(Mutex::new(changer));
-    let mut workers = Workers::new();
+    let mut stations = Vec::new();
     for (n, Site { element, open }) in (0..).zip(sites) {
         let no = DriveNo(n);
         let progress = Arc::new(Progress::default());
@@ -81,18 +117,14 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Workers, Failure> {
             }
         };
         node.archive.state.lock().drives.insert(no, slot);
-        let (orders, queue) = crossbeam_channel::bounded(4);
         let worker = Worker::new(node.clone(), no, element.address, robot.clone(), progress);
-        crate::startup::spawn(Some(node), &format!("drive-{no}"), move || {
-            worker.run(drive, &open, &queue);
-        })?;
-        workers.insert(no, orders);
+        stations.push(Station { worker, drive, open });
     }
     let mut state = node.archive.state.lock();
     state.library_name = node.hardware.name().to_owned();
     state.library_product = product;
     state.set_elements(elements);
-    Ok(workers)
+    Ok(stations)
 }
 
 /// A cartridge left in a drive by the last run is put away before the drive is used.

@@ -3,9 +3,10 @@
 use super::state::{DriveSlot, State};
 use super::tapes;
 use crate::Node;
+use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::PoolName;
 
 /// Bounds and times of the scheduler as configured.
@@ -54,7 +55,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         let max_volumes = pools.get(&pool).copied().unwrap_or(0);
         writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
     }
-    if state.write_again.is_some_and(|at| at > Instant::now()) {
+    if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();
     }
     let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();

@@ -12,12 +12,13 @@ use super::stream::Stream;
 use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
+use crate::clock::Moment;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use sched::Timed;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::{AppendPoint, Appender, Mounted, Onto, Room, TapeError};
 use types::*;
 
@@ -43,14 +44,22 @@ struct Turn<'t> {
     volume: Volume,
     fed: Receiver<Fed>,
     stream: Stream,
-    orders: Sender<Order>,
+    records: Records<'t>,
     recorded: Receiver<Result<Volume, TapeError>>,
     /// Batches handed to the recorder that it has not answered for.
     unanswered: u32,
     /// Where the last flush ended.
     append_block: u64,
     /// When it did, and the bytes taken since.
-    since: (Instant, u64),
+    since: (Moment, u64),
+}
+
+/// Who records what is flushed.
+enum Records<'t> {
+    /// A thread that takes orders.
+    Thread(Sender<Order>),
+    /// This one, at once: a simulator runs it alone.
+    Here(Box<Recorder<'t>>, Sender<Result<Volume, TapeError>>),
 }
 
 /// Why writing stops for the moment.
@@ -92,18 +101,23 @@ pub fn migrate(
         let (hand, buffers) = (&hand, &buffers);
         let failed = |e: std::io::Error| ours(barcode, "starting threads", e);
         let reads = move || Feeder::new(worker, hand, buffers, out, limits).run();
-        let reader = worker.helper(scope, "read", reads).map_err(failed)?;
-        let records = move || recorder.run(&queue, &done);
-        let recorder = worker.helper(scope, "record", records).map_err(failed)?;
+        let mut threads = Vec::new();
+        let records = if crate::clock::alone() {
+            reads();
+            Records::Here(Box::new(recorder), done)
+        } else {
+            threads.push(worker.helper(scope, "read", reads).map_err(failed)?);
+            let records = move || recorder.run(&queue, &done);
+            threads.push(worker.helper(scope, "record", records).map_err(failed)?);
+            Records::Thread(orders)
+        };
         let stream = Stream::new(volume.block_size, volume.next_uid);
         let append_block = volume.append_block;
-        let since = (Instant::now(), 0);
+        let since = (Moment::now(), 0);
         let turn =
-            Turn { worker, pool, volume, fed, stream, orders, recorded, unanswered: 0, append_block, since };
+            Turn { worker, pool, volume, fed, stream, records, recorded, unanswered: 0, append_block, since };
         let ended = turn.run(mounted);
-        for thread in [reader, recorder] {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-        }
+        threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
     })
 }
@@ -144,7 +158,7 @@ impl Turn<'_> {
     fn write(&mut self, mounted: &mut Mounted<'_>) -> Result<Pause, TapeError> {
         let reserve = room::index_reserve(&self.volume);
         let mut appender = mounted.appender(&AppendPoint::from(&self.volume), reserve)?;
-        self.since = (Instant::now(), 0);
+        self.since = (Moment::now(), 0);
         self.stream.begin(appender.here().0);
         loop {
             // The reader ends with a word; if it does not it has panicked, and then so do we.
@@ -192,7 +206,7 @@ impl Turn<'_> {
         }
         self.order(Order::Sync)?;
         let flushed = appender.flush()?;
-        let (begun, bytes) = std::mem::replace(&mut self.since, (Instant::now(), 0));
+        let (begun, bytes) = std::mem::replace(&mut self.since, (Moment::now(), 0));
         let expected_s = times::mechanics(&self.worker.node, &self.volume.barcode).transfer(bytes);
         self.worker.took(Timed::Write, expected_s, begun);
         let held = flushed.append_block * u64::from(self.volume.block_size);
@@ -215,7 +229,14 @@ impl Turn<'_> {
     }
 
     fn order(&mut self, order: Order) -> Result<(), TapeError> {
-        if self.orders.send(order).is_ok() {
+        let taken = match &mut self.records {
+            Records::Thread(orders) => orders.send(order).is_ok(),
+            Records::Here(recorder, done) => {
+                recorder.carry_out(vec![order], done);
+                true // how it ended waits among the answers
+            }
+        };
+        if taken {
             return Ok(());
         }
         // The recorder has ended, and said why; without a word only if it has panicked, and then so do we.

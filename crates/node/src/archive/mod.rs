@@ -6,6 +6,7 @@ mod blocked;
 mod buffers;
 mod bytes;
 mod commit;
+mod ends;
 mod events;
 mod feed;
 mod hand;
@@ -45,14 +46,16 @@ use types::*;
 use wire::Failure;
 
 pub use bytes::FileHash;
-pub use hardware::Hardware;
+pub use ends::begin;
+pub use events::{TICK, step};
+pub use hardware::{Devices, Hardware};
 pub use index::write_index;
-pub use library::open_virtual;
+pub use library::{ORDERS, Workers, open_virtual, take_stock};
 pub use outlook::expected;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use state::{Adopted, CheckAsk, Checked};
 pub use view::Moving;
-pub use worker::Worker;
+pub use worker::{Job, Order, Worker};
 
 use state::State;
 use worker::Ended;
@@ -109,6 +112,19 @@ pub enum Event {
     },
 }
 
+/// Lengths of the queues of the archive service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Queues {
+    /// Files on their way back.
+    pub files: usize,
+    /// Segments of them that wait for a drive.
+    pub segments: usize,
+    /// Labels, indexes, checks that wait.
+    pub maintenance: usize,
+    /// Segments that wait for room in the disk tier.
+    pub parked: usize,
+}
+
 /// The rest of the node's hold on the archive service.
 pub struct Archive {
     events: Sender<Event>,
@@ -136,6 +152,17 @@ impl Archive {
             },
             queue,
         )
+    }
+
+    /// How much of everything there is.
+    pub fn queues(&self) -> Queues {
+        let state = self.state.lock();
+        Queues {
+            files: state.files.len(),
+            segments: state.segments.len(),
+            maintenance: state.maintenance.len(),
+            parked: state.parked.iter().map(|(_, wanted)| wanted.len()).sum(),
+        }
     }
 
     /// Tells the service; after it has stopped nobody listens any more, which is as it should be.
@@ -179,7 +206,7 @@ impl Archive {
 /// # Errors
 /// The library or a drive does not answer.
 pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
-    let workers = library::take_stock(node)?;
+    let workers = library::open_for_work(node)?;
     times::load(node);
     let (alive, stopped) = crossbeam_channel::bounded::<()>(0);
     *node.archive.stopped.lock() = Some(stopped);

@@ -5,11 +5,12 @@ use super::look::{mechanics, with_view};
 use super::state::{Recall, State};
 use super::times;
 use crate::Node;
+use crate::clock::Moment;
 use parking_lot::Mutex;
 use sched::{Calibration, Eta, Forecast, Mechanics, RecallItem, SchedView, Span, Timed, along};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::*;
 
 /// A forecast is used for so many times as long as it took to make.
@@ -20,7 +21,7 @@ const USED: u32 = 20;
 pub struct Outlooks(Mutex<Option<Outlook>>);
 
 struct Outlook {
-    made: Instant,
+    made: Moment,
     took: Duration,
     times: Arc<Calibration>,
     forecast: Forecast,
@@ -30,7 +31,7 @@ struct Outlook {
 /// When a file given to a drive will be there, as it looked when the drive began.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    made: Instant,
+    made: Moment,
     start: Span,
     finish: Span,
 }
@@ -43,7 +44,7 @@ struct When {
 }
 
 impl When {
-    fn of(span: Span, made: Instant) -> Self {
+    fn of(span: Span, made: Moment) -> Self {
         let gone = made.elapsed().as_secs_f64();
         Self { p50_s: (span.p50_s() - gone).max(0.0), p90_s: (span.p90_s() - gone).max(0.0) }
     }
@@ -91,7 +92,7 @@ pub fn expected(node: &Node, files: &[Ino], all: bool) -> Option<Expected> {
                 let staging = &recall.task.staging;
                 let left = staging.size.saturating_sub(staging.arrived_bytes());
                 let left_s = Span::exactly(view.mechanics.transfer(left));
-                let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Instant::now()));
+                let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Moment::now()));
                 seen(When::of(promise.start, promise.made), finish, 0);
             }
         }
@@ -121,7 +122,7 @@ fn waiting<'s>(state: &'s State, recall: &'s Recall) -> impl Iterator<Item = (&'
 
 impl Outlook {
     fn new(view: &SchedView<'_>, times: Arc<Calibration>) -> Self {
-        let made = Instant::now();
+        let made = Moment::now();
         let forecast = Forecast::new(view, &times);
         Self { made, took: made.elapsed(), times, forecast, volumes: HashMap::new() }
     }
@@ -129,7 +130,7 @@ impl Outlook {
     /// What came after the forecast was made is expected at the end of its volume.
     fn of(&mut self, view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> {
         if !self.volumes.contains_key(volume) {
-            let begun = Instant::now();
+            let begun = Moment::now();
             let known = self.forecast.of(view, &self.times, volume);
             self.took += begun.elapsed();
             self.volumes.insert(volume.clone(), known);
@@ -147,7 +148,7 @@ pub fn promises(
     from: u64,
     order: &[RecallItem],
 ) -> Vec<Promise> {
-    let (made, known) = (Instant::now(), node.archive.times.known());
+    let (made, known) = (Moment::now(), node.archive.times.known());
     let spans = along(&known, drive, &times::mechanics(node, volume), from, order);
     spans.into_iter().map(|(start, finish)| Promise { made, start, finish }).collect()
 }
@@ -183,7 +184,7 @@ pub fn writing(node: &Node, bytes: u64) -> Estimate {
         write = Span { mean_s: write.mean_s * scale, variance: write.variance * scale * scale };
     }
     let start = if busy.is_empty() { times.mount(drive, &model) } else { Span::default() };
-    let now = Instant::now();
+    let now = Moment::now();
     estimate(When::of(start, now), When::of(start + write, now))
 }
 

@@ -8,6 +8,7 @@ use super::store::{Piece, Storer, Taking};
 use super::times::{self, Observed};
 use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
+use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -17,7 +18,7 @@ use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::{Blame, Mounted, TapeError};
 use types::*;
 
@@ -63,11 +64,18 @@ pub fn read_segments(
     let buffers = Buffers::of_drive(config, config.tape.block_size.0 as usize);
     let (result, unread) = std::thread::scope(|scope| {
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
-        let (whole, settles) = bounded(1);
+        let alone = crate::clock::alone();
+        let (whole, settles) = if alone { unbounded() } else { bounded(1) };
         let (storer, settler) = (Storer::new(worker, whole), Settler::new(worker, &failed));
         let model = times::mechanics(&worker.node, volume);
         let reading =
             Reading { worker, buffers: &buffers, out, failed: &failed, model, observed: RefCell::default() };
+        if alone {
+            let ended = reading.run(mounted, wanted);
+            storer.run(&pieces);
+            settler.run(&settles);
+            return ended;
+        }
         let threads = worker
             .helper(scope, "store", move || storer.run(&pieces))
             .and_then(|first| Ok([first, worker.helper(scope, "settle", move || settler.run(&settles))?]));
@@ -138,13 +146,13 @@ impl Reading<'_> {
         let fd = object_of(self.worker, staging, segment)?;
         let taking = Arc::new(Taking::new(wanted.clone(), fd));
         self.put(Piece::Begin(taking.clone()))?;
-        let (file_begun, mut located) = (Instant::now(), Duration::ZERO);
+        let (file_begun, mut located) = (Moment::now(), Duration::ZERO);
         for extent in &segment.extents {
             let mut closed = false;
             let expected_s = self.model.locate(mounted.reads_from(), extent.start_block);
-            let (begun, mut arrived) = (Instant::now(), None);
+            let (begun, mut arrived) = (Moment::now(), None);
             let read = mounted.read(extent, &mut |offset, bytes| {
-                arrived.get_or_insert_with(Instant::now);
+                arrived.get_or_insert_with(Moment::now);
                 closed = self.hand_over(offset, bytes).is_err();
                 if closed || taking.given_up() || self.worker.node.archive.halted() {
                     ControlFlow::Break(())
@@ -192,9 +200,9 @@ impl Reading<'_> {
 /// Room in the disk tier. While files wait to be written to tape, this drive may be the one that has to make it.
 fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
     let node = &worker.node;
-    let deadline = Instant::now() + node.space.patience();
+    let deadline = Moment::now() + node.space.patience();
     loop {
-        let begun = Instant::now();
+        let begun = Moment::now();
         if node.space.reserve_within(node, bytes, ROOM_WAIT).is_ok() {
             return Ok(());
         }
@@ -205,7 +213,7 @@ fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
             return Err(Trouble::NoRoomYet);
         }
         // It is said before its time when nothing can make room.
-        if begun.elapsed() < ROOM_WAIT || Instant::now() >= deadline {
+        if begun.elapsed() < ROOM_WAIT || Moment::now() >= deadline {
             return Err(Trouble::Disk(FULL.to_owned()));
         }
     }

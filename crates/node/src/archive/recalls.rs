@@ -5,11 +5,12 @@ use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
 use super::{Archive, RecallTask, look};
 use crate::Node;
+use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use sched::{CopyChoice, CopyPlace, RecallItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::{Blame, TapeError};
 use types::*;
 
@@ -47,7 +48,7 @@ impl Archive {
     /// Segments for which there is no room now: they go back to the queues after a while, and until then the drives
     /// write what waits for them.
     pub fn park(&self, wanted: Vec<Wanted>) {
-        self.state.lock().parked.push((Instant::now() + PARKED_FOR, wanted));
+        self.state.lock().parked.push((Moment::now() + PARKED_FOR, wanted));
     }
 
     /// Nobody wants this recall any more, or its file is back. A later recall of the same file, or a later attempt of
@@ -190,7 +191,7 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
 
 /// Puts segments back into the queues whose time without room is over.
 pub fn unpark(node: &Node) {
-    let now = Instant::now();
+    let now = Moment::now();
     let due: Vec<Wanted> = {
         let mut state = node.archive.state.lock();
         state.parked.extract_if(.., |(until, _)| *until <= now).flat_map(|(_, wanted)| wanted).collect()

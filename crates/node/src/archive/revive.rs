@@ -9,9 +9,10 @@ use super::library::Workers;
 use super::state::{DriveSlot, State};
 use super::worker::{Job, Revived};
 use crate::Node;
+use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Work};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::*;
 
 /// Longest pause before a failed drive is tried again.
@@ -33,7 +34,7 @@ pub struct Comeback {
     /// Failures since it last did a job well.
     strikes: u32,
     /// When it failed last; None: it is not tried by itself.
-    since: Option<Instant>,
+    since: Option<Moment>,
     /// It is being tried.
     pub trying: bool,
     /// An operator wants it out of use.
@@ -46,7 +47,7 @@ impl Comeback {
     /// The drive failed.
     pub fn failed(&mut self) {
         self.strikes += 1;
-        self.since = Some(Instant::now());
+        self.since = Some(Moment::now());
     }
 
     /// Time from its last failure until it is tried again: `first`, twice as long each further time. While no other

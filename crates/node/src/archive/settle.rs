@@ -36,7 +36,7 @@ impl<'t> Settler<'t> {
         let node = &self.worker.node;
         let synced = node.disk.sync_fs().map_err(|e| e.to_string());
         // The stamps taken below tell of every change that follows them.
-        std::thread::sleep(SETTLED_AFTER);
+        crate::clock::sleep(SETTLED_AFTER);
         for (one, digest) in arrived {
             let lost = node.disk.failed_syncs() != one.staging.failed_syncs();
             let stored = if lost { synced.clone().and(Err(LOST.to_owned())) } else { synced.clone() };

@@ -96,7 +96,7 @@ impl Source {
         let (disk, stamp, now) = (&worker.node.disk, self.origin.stamp, crate::now());
         // A change time ahead of the clock was set before somebody turned the clock back.
         if stamp.ctime <= now && now.since(stamp.ctime) < SETTLED_AFTER {
-            std::thread::sleep(SETTLED_AFTER);
+            crate::clock::sleep(SETTLED_AFTER);
             if disk.stamp(&self.fd)? != stamp {
                 return later("it changed a moment ago");
             }

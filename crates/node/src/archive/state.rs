@@ -5,11 +5,11 @@ use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
 use crate::archive::worker::{Progress, Wanted};
+use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 use types::*;
 
 /// A drive and what it does.
@@ -166,17 +166,17 @@ pub struct State {
     /// Files to be read, per volume.
     pub recalls: BTreeMap<Barcode, RecallQueue>,
     /// Segments by queue item id.
-    pub segments: HashMap<u64, QueuedSegment>,
+    pub segments: BTreeMap<u64, QueuedSegment>,
     /// Recalls by inode.
-    pub files: HashMap<Ino, Recall>,
+    pub files: BTreeMap<Ino, Recall>,
     /// Segments that wait for room in the disk tier, and until when.
-    pub parked: Vec<(Instant, Vec<Wanted>)>,
+    pub parked: Vec<(Moment, Vec<Wanted>)>,
     /// Labels, indexes and checks that wait.
     pub maintenance: Vec<Maintenance>,
     /// What they are about.
-    pub errands: HashMap<u64, Errand>,
+    pub errands: BTreeMap<u64, Errand>,
     /// The catalogue or the disk tier failed while a volume was written: nothing is written before then.
-    pub write_again: Option<Instant>,
+    pub write_again: Option<Moment>,
     /// Volumes of a pool's backlog wait since then.
     pub waiting_since: BTreeMap<PoolName, Time>,
     /// Volumes that gave an error lately: copies elsewhere are preferred.

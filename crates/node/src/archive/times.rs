@@ -3,6 +3,7 @@
 use super::state::State;
 use super::tapes;
 use crate::Node;
+use crate::clock::Moment;
 use format::record;
 use parking_lot::Mutex;
 use sched::{Calibration, Factors, Mechanics, Timed};
@@ -12,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::{Barcode, DriveNo};
 
 /// File of the state directory that keeps them.
@@ -33,7 +34,7 @@ pub struct Times {
 #[derive(Default)]
 struct Kept {
     as_of: Option<Arc<Calibration>>,
-    at: Option<Instant>,
+    at: Option<Moment>,
 }
 
 impl Times {
@@ -95,7 +96,7 @@ pub fn load(node: &Node) {
 pub fn keep(node: &Node, now: bool) {
     let times = &node.archive.times;
     let mut kept = times.kept.lock();
-    let early = kept.at.get_or_insert_with(Instant::now).elapsed() < KEEP_EVERY;
+    let early = kept.at.get_or_insert_with(Moment::now).elapsed() < KEEP_EVERY;
     let learnt = times.known();
     let news =
         kept.as_of.as_ref().is_none_or(|as_of| !Arc::ptr_eq(as_of, &learnt)) && learnt.all.load.count > 0;
@@ -109,7 +110,7 @@ pub fn keep(node: &Node, now: bool) {
     if let Err(e) = replace(&node.config.state_dir, &record::encode(&rec)) {
         tracing::warn!("the times learnt from drives are not kept: {}: {e}", node.config.state_dir.display());
     }
-    (kept.as_of, kept.at) = (Some(learnt), Some(Instant::now()));
+    (kept.as_of, kept.at) = (Some(learnt), Some(Moment::now()));
 }
 
 fn numbers(state: &State) -> BTreeMap<String, DriveNo> {

@@ -4,6 +4,7 @@ use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
 use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times};
 use crate::Node;
+use crate::clock::Moment;
 use crate::files::Staging;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError};
 use types::*;
 
@@ -23,13 +24,13 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 pub struct Progress {
     /// Bytes.
     pub bytes: AtomicU64,
-    job: Mutex<Option<(Instant, u64)>>,
+    job: Mutex<Option<(Moment, u64)>>,
 }
 
 impl Progress {
     /// A job begins.
     pub fn begin(&self) {
-        *self.job.lock() = Some((Instant::now(), self.bytes.load(Ordering::Relaxed)));
+        *self.job.lock() = Some((Moment::now(), self.bytes.load(Ordering::Relaxed)));
     }
 
     /// A job ended.
@@ -210,6 +211,7 @@ impl Worker {
 
     /// The next order, noted in case that it does not come to its end.
     fn next(&self, orders: &Receiver<Order>) -> Option<Order> {
+        crate::clock::at_rest();
         let (volume, job) = orders.recv().ok()?;
         let wanted = if let Job::Recall(wanted) = &job { wanted.clone() } else { Vec::new() };
         let label = match &job {
@@ -283,7 +285,7 @@ impl Worker {
         }
         let moved = Some((from, self.element));
         self.progress.bytes.store(0, Ordering::Relaxed);
-        let begun = Instant::now();
+        let begun = Moment::now();
         match drive.mount(Some(&volume)) {
             Ok(mounted) => {
                 let expected_s = times::mechanics(&self.node, &volume).load_s;
@@ -355,7 +357,7 @@ impl Worker {
     }
 
     /// A job of the drive is done, as the model expects it to take `expected_s`.
-    pub fn took(&self, what: sched::Timed, expected_s: f64, begun: Instant) {
+    pub fn took(&self, what: sched::Timed, expected_s: f64, begun: Moment) {
         self.node.archive.times.note(self.no, &[(what, expected_s, begun.elapsed().as_secs_f64())]);
     }
 
@@ -364,7 +366,7 @@ impl Worker {
         volume: &Barcode,
         unload: impl FnOnce() -> Result<(), TapeError>,
     ) -> Result<(), TapeError> {
-        let begun = Instant::now();
+        let begun = Moment::now();
         unload()?;
         self.took(sched::Timed::Unload, times::mechanics(&self.node, volume).unload_s, begun);
         Ok(())
@@ -372,7 +374,7 @@ impl Worker {
 
     fn carry_timed(&self, volume: &Barcode, from: u16, to: u16) -> Result<(), TapeError> {
         // One move at a time is ordered: nobody waits for the robot here.
-        let begun = Instant::now();
+        let begun = Moment::now();
         self.carry(from, to)?;
         self.took(sched::Timed::Move, times::mechanics(&self.node, volume).move_s, begun);
         Ok(())
@@ -453,9 +455,9 @@ impl Worker {
     }
 
     fn pause(&self) {
-        let until = Instant::now() + RETRY_PAUSE;
-        while Instant::now() < until && !self.node.archive.halted() {
-            std::thread::sleep(Duration::from_millis(20));
+        let until = Moment::now() + RETRY_PAUSE;
+        while Moment::now() < until && !self.node.archive.halted() {
+            crate::clock::sleep(Duration::from_millis(20));
         }
     }
 
@@ -484,6 +486,7 @@ mod tests {
     use super::*;
     use scsi::{Data, Reply, Transport, TransportError};
     use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
 
     /// A drive whose driver has a defect that shows once.
     struct Defect<T>(T, Arc<AtomicBool>);

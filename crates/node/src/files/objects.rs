@@ -32,6 +32,8 @@ pub struct ObjectPool {
     /// The stock is low, or the end has come.
     low: Condvar,
     stopped: AtomicBool,
+    /// Objects in a full stock.
+    full: usize,
 }
 
 /// Unowned objects that the sweep must leave alone.
@@ -54,7 +56,13 @@ impl ObjectPool {
             refilling: Mutex::new(()),
             low: Condvar::new(),
             stopped: AtomicBool::new(false),
+            full: STOCK,
         })
+    }
+
+    /// The same with another size of the stock: one that is often started anew should not make hundreds each time.
+    pub fn with_stock(self, full: usize) -> Self {
+        Self { full: full.max(1), ..self }
     }
 
     /// An empty object, open for reading and writing. Stays reserved until [`ObjectPool::settle`].
@@ -63,7 +71,7 @@ impl ObjectPool {
             {
                 let mut stock = self.stock.lock();
                 let one = stock.pop_front();
-                if stock.len() < STOCK / 2 {
+                if stock.len() < self.full / 2 {
                     self.low.notify_one();
                 }
                 match one {
@@ -100,8 +108,8 @@ impl ObjectPool {
 
     /// Fills the stock up.
     pub fn top_up(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<(), FsError> {
-        while self.stock.lock().len() < STOCK {
-            self.refill(catalog, disk, STOCK)?;
+        while self.stock.lock().len() < self.full {
+            self.refill(catalog, disk, self.full)?;
         }
         Ok(())
     }
@@ -127,7 +135,7 @@ impl ObjectPool {
         if failed && !self.stopped.load(Ordering::Acquire) {
             self.low.wait_for(&mut stock, RETRY);
         }
-        while stock.len() >= STOCK / 2 && !self.stopped.load(Ordering::Acquire) {
+        while stock.len() >= self.full / 2 && !self.stopped.load(Ordering::Acquire) {
             self.low.wait(&mut stock);
         }
         !self.stopped.load(Ordering::Acquire)
@@ -146,7 +154,9 @@ impl ObjectPool {
         if self.stock.lock().len() >= wanted {
             return Ok(());
         }
-        let ids = catalog.alloc_objects(BATCH).map_err(|e| fs_error("allocate disk objects", &e))?;
+        let ids = catalog
+            .alloc_objects(BATCH.min(self.full as u64))
+            .map_err(|e| fs_error("allocate disk objects", &e))?;
         {
             let mut reserved = self.reserved.lock();
             reserved.objects.extend(ids.clone().map(ObjectId));

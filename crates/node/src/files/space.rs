@@ -1,11 +1,12 @@
 //! Space of the disk tier: who may write how, and releasing objects that are safely on tape.
 
 use crate::Node;
+use crate::clock::{self, Moment};
 use crate::error::fs_error;
 use parking_lot::{Condvar, Mutex};
 use policy::{DiskMode, DiskUse};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::{FsError, Ino, ObjectId, Version};
 
 use policy::Pressure;
@@ -95,7 +96,7 @@ impl Space {
     }
 
     fn wait_for(&self, node: &Node, bytes: u64, limit: Duration) -> Result<(), FsError> {
-        let deadline = Instant::now() + limit;
+        let deadline = Moment::now() + limit;
         let mut view = self.view.lock();
         // Once: every look wakes all who wait, and each of them must not ask for the next one at once.
         node.governor.wake();
@@ -103,7 +104,7 @@ impl Space {
             if bytes > view.capacity || node.archive.halted() {
                 return Err(FsError::NoSpace);
             }
-            let timed_out = self.changed.wait_until(&mut view, deadline).timed_out();
+            let timed_out = clock::wait_until(&self.changed, &mut view, deadline);
             if self.promise(&view, bytes) {
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::{Class, ClassName, FsError, Ino, RequestId, Time};
 
 /// Looks at least this often.
-const TICK: Duration = Duration::from_millis(250);
+pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// Files that cannot be moved, named in the status at most.
 const REFUSED_NOTED: usize = 100;
 /// Candidates looked at while nothing is to be migrated: the first ones tell whether any is due.
@@ -40,7 +40,7 @@ pub struct Governor {
     /// Files that cannot be moved until somebody has mended something, and what was said of them.
     refused: Mutex<BTreeMap<Ino, String>>,
     /// Files that could not be copied when their turn came, and when they are looked at again.
-    again: Mutex<HashMap<Ino, Time>>,
+    again: Mutex<BTreeMap<Ino, Time>>,
 }
 
 impl Governor {
@@ -54,6 +54,11 @@ impl Governor {
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.wake();
+    }
+
+    /// Whether somebody asked for a look since this was asked before.
+    pub(crate) fn is_poked(&self) -> bool {
+        std::mem::take(&mut *self.poked.lock())
     }
 
     fn wait(&self) -> bool {
@@ -82,7 +87,8 @@ impl Node {
         }
     }
 
-    fn govern_once(&self) -> Result<(), FsError> {
+    /// One look at everything.
+    pub(crate) fn govern_once(&self) -> Result<(), FsError> {
         // Before the look: a copy that is recorded after it may make room that the decision does not know of.
         let progress = self.writes.makes_progress();
         let classes = self.class_map()?;

@@ -1,0 +1,160 @@
+//! How the service begins and ends: cartridges left in drives, indexes that a crash left unwritten, putting everything away.
+
+use super::events::add_errand;
+use super::library::Workers;
+use super::state::Errand;
+use super::worker::Job;
+use crate::Node;
+use sched::{DriveState, Loaded, MaintenanceKind, Work};
+use std::sync::Arc;
+use types::*;
+
+/// Before the first step: what the last run left behind.
+pub fn begin(node: &Node, workers: &Workers) {
+    put_away_leftovers(node, workers);
+    index_what_a_crash_left(node);
+}
+
+/// Cartridges that the last run left in drives go back to their slots first.
+fn put_away_leftovers(node: &Node, workers: &Workers) {
+    let mut state = node.archive.state.lock();
+    let left: Vec<(DriveNo, Barcode, Option<u16>)> = state
+        .drives
+        .values()
+        .filter_map(|d| match &d.state {
+            DriveState::Busy(b) => Some((d.no, b.volume.clone(), d.home)),
+            _ => None,
+        })
+        .collect();
+    for (no, volume, home) in left {
+        match (state.free_slot(home), workers.get(&no)) {
+            (Some(to), Some(worker)) => {
+                // A drive's first order finds room in its queue.
+                let _ = worker.try_send((volume, Job::Unmount { to }));
+                state.moves.insert(no, Some(to));
+            }
+            _ => {
+                let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
+                if let Some(drive) = state.drives.get_mut(&no) {
+                    drive.status = DriveStatus::Suspect(why.clone());
+                }
+                state.warn(why);
+            }
+        }
+    }
+}
+
+/// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
+fn index_what_a_crash_left(node: &Node) {
+    let volumes = node.catalog.volumes().unwrap_or_default();
+    let mut state = node.archive.state.lock();
+    for v in volumes.into_iter().filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty()) {
+        let writable = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
+        if writable && state.find(&v.barcode).is_some() {
+            add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
+        }
+    }
+}
+
+/// Ends: indexes and slots first when graceful. True when nothing is left to do.
+pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
+    let mut orders = Vec::new();
+    {
+        let mut state = node.archive.state.lock();
+        let busy = state.drives.values().any(|d| d.usable() && matches!(d.state, DriveState::Busy(_)));
+        if !graceful {
+            return !busy;
+        }
+        if state.robot_busy() {
+            return false;
+        }
+        let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
+            .drives
+            .values()
+            .filter(|d| d.usable() && !state.troubled.contains(&d.no))
+            .filter_map(|d| match &d.state {
+                DriveState::Loaded(l) => Some((d.no, l.clone(), d.home)),
+                _ => None,
+            })
+            .collect();
+        if loaded.is_empty() {
+            return !busy;
+        }
+        for (no, l, home) in loaded {
+            let action = if l.dirty {
+                (Job::Index, Work::Maintain, DriveStatus::Maintaining)
+            } else {
+                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy()) else { continue };
+                state.moves.insert(no, Some(to));
+                (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
+            };
+            if let Some(d) = state.drives.get_mut(&no) {
+                d.state = DriveState::Busy(sched::Busy {
+                    volume: l.volume.clone(),
+                    work: action.1,
+                    want: None,
+                    until: None,
+                });
+                d.status = action.2;
+                d.activity = "the node stops".into();
+            }
+            orders.push((no, (l.volume, action.0)));
+        }
+        if orders.is_empty() {
+            return !busy;
+        }
+    }
+    for (no, order) in orders {
+        if let Some(worker) = workers.get(&no) {
+            let _ = worker.try_send(order);
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::finished;
+    use super::super::testing::Rig;
+    use super::super::worker::{Done, Ended};
+    use super::*;
+    use sched::Busy;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_cartridge_left_in_a_drive_gets_a_slot_of_its_own_and_keeps_the_robot_until_it_is_there() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let drives: Vec<(DriveNo, u16)> =
+            node.archive.state.lock().drives.values().map(|d| (d.no, d.element)).collect();
+        let [(first, element), (second, from), ..] = drives[..] else { panic!("two drives are needed") };
+        let (mut workers, mut queues) = (Workers::new(), BTreeMap::new());
+        {
+            let mut state = node.archive.state.lock();
+            // Both came from a slot that is only one.
+            let home = state.free_slot(None);
+            for no in [first, second] {
+                let volume = Barcode(format!("LEFT0{no}L9"));
+                let Some(drive) = state.drives.get_mut(&no) else { continue };
+                drive.home = home;
+                drive.state = DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None });
+                let (orders, queue) = crossbeam_channel::bounded(4);
+                workers.insert(no, orders);
+                queues.insert(no, queue);
+            }
+        }
+        put_away_leftovers(node, &workers);
+        let mut seen = Vec::new();
+        for (no, from) in [(second, from), (first, element)] {
+            let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };
+            let (moved, result) = (Some((from, to)), Ok(Done::Unmounted));
+            let (unread, failed) = (Vec::new(), Vec::new());
+            finished(node, Ended { drive: no, volume, moved, result, unread, failed });
+            let state = node.archive.state.lock();
+            seen.push((to, state.robot_busy(), state.moves.values().copied().flatten().collect::<Vec<_>>()));
+        }
+        // Only now: a drive that is not at rest would keep the node from stopping.
+        let [(one, true, left), (other, false, none)] = &seen[..] else { panic!("{seen:?}") };
+        assert!(one != other && left == &[*other] && none.is_empty(), "{seen:?}");
+    }
+}
