@@ -29,6 +29,9 @@ pub struct Config {
     pub mount: Option<PathBuf>,
     /// What `O_NONBLOCK` means for files on tape, on every mount that does not say otherwise: `"eagain"` or `"wait"`.
     pub nonblock: NonBlock,
+    /// At this start take robot and drives from other hosts that have reserved them; an operator's order, in no file.
+    #[serde(skip)]
+    pub preempt: bool,
 }
 
 /// Disk tier.
@@ -118,6 +121,8 @@ pub struct TapeConfig {
     pub compression: Option<bool>,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
+    /// Keep other hosts off robot and drives (persistent reservations).
+    pub reserve: bool,
 }
 
 /// When records carry a sum on their way between node and drive.
@@ -136,6 +141,7 @@ impl TapeConfig {
         tape::Settings {
             block_protection: self.block_protection == BlockProtection::Auto,
             compression: self.compression,
+            key: None,
         }
     }
 }
@@ -269,6 +275,7 @@ impl Default for Config {
             }],
             mount: None,
             nonblock: NonBlock::Eagain,
+            preempt: false,
         }
     }
 }
@@ -310,6 +317,7 @@ impl Default for TapeConfig {
             block_protection: BlockProtection::Auto,
             compression: None,
             auto_label: true,
+            reserve: true,
         }
     }
 }

@@ -19,6 +19,7 @@ pub mod mam;
 pub mod mode;
 pub mod opcode;
 pub mod position;
+pub mod reserve;
 pub mod sense;
 pub mod sg;
 mod smc;
@@ -36,6 +37,7 @@ pub use inquiry::Inquiry;
 pub use log::TapeCapacity;
 pub use mam::Attribute;
 pub use position::Position;
+pub use reserve::{Registrant, Reservation, ReservationKind};
 pub use sense::{Sense, SenseKey};
 pub use smc::Smc;
 pub use ssc::{

@@ -23,6 +23,9 @@ proptest! {
         let _ = mode::DataProtection::decode(&raw);
         let _ = position::decode_long(&raw);
         let _ = position::decode_short(&raw);
+        let _ = scsi::reserve::decode_keys(&raw);
+        let _ = scsi::reserve::decode_full_status(&raw);
+        let _ = scsi::reserve::decode_reservation(&raw);
         let _ = scsi::ElementAssignment::decode(&raw);
         let _ = scsi::decode_densities(&raw);
         let _ = scsi::decode_block_limits(&raw);

@@ -1,6 +1,7 @@
 //! The library: what is where, and moving it.
 
 use crate::classify::{Device, Verdict, classify, explain};
+use crate::fence::{self, Claim, Refused};
 use crate::{Blame, Fault, Result, Sleeper, TapeError};
 use scsi::{Element, ElementType, ScsiError, SenseKey, Smc, Transport};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Changer {
     sleeper: Sleeper,
     product: String,
     changed: bool,
+    key: Option<u64>,
+    claim: Claim,
 }
 
 impl Changer {
@@ -29,7 +32,14 @@ impl Changer {
     /// # Errors
     /// No answer, a device that is not a changer, or one that does not become ready within an hour.
     pub fn open(transport: Box<dyn Transport>, sleeper: Sleeper) -> Result<Self> {
-        let mut changer = Self { smc: Smc::new(transport), sleeper, product: String::new(), changed: false };
+        let mut changer = Self {
+            smc: Smc::new(transport),
+            sleeper,
+            product: String::new(),
+            changed: false,
+            key: None,
+            claim: Claim::None,
+        };
         let inquiry = changer.attempt("asking the library who it is", |smc| smc.inquiry())?;
         changer.product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
         if inquiry.device_type != CHANGER {
@@ -59,6 +69,50 @@ impl Changer {
             crate::discover::insist(self.smc.name(), &has, wanted)?;
         }
         Ok(self)
+    }
+
+    /// Makes sure that no other host uses the robot, now and whenever it was reset; `force` takes it from whoever does.
+    ///
+    /// # Errors
+    /// [`Fault::Reserved`]: another host has it; the message names it.
+    pub fn claim(&mut self, key: u64, force: bool) -> Result<Claim> {
+        self.key = Some(key);
+        self.claim_again(force)
+    }
+
+    fn claim_again(&mut self, force: bool) -> Result<Claim> {
+        const DOING: &str = "reserving the library";
+        let Some(key) = self.key else { return Ok(Claim::None) };
+        self.claim = match fence::claim(&mut self.smc, key, force) {
+            Ok(claim) => claim,
+            Err(Refused::Failed(e)) => return Err(self.failed(DOING, e)),
+            Err(Refused::Elsewhere(who)) => {
+                return Err(TapeError {
+                    blame: Blame::Library,
+                    fault: Fault::Reserved,
+                    volume: None,
+                    drive: self.smc.name().into(),
+                    doing: DOING.into(),
+                    what: who.into(),
+                    sense: None,
+                    advice: "stop the other host, or take the library from it: `thermo down`, `thermo up --preempt`",
+                });
+            }
+        };
+        Ok(self.claim)
+    }
+
+    /// Whether it is reserved for us.
+    pub fn claimed(&self) -> Claim {
+        self.claim
+    }
+
+    /// Gives the robot back to other hosts.
+    pub fn release(&mut self) {
+        if let (Claim::Held, Some(key)) = (self.claim, self.key) {
+            fence::release(&mut self.smc, key);
+            self.claim = Claim::None;
+        }
     }
 
     /// Vendor, product and revision.
@@ -119,7 +173,11 @@ impl Changer {
 
     /// Takes pending unit attentions before a command that moves things, so that the inventory is known to be stale.
     fn smc_ready(&mut self) -> Result<()> {
-        self.attempt("asking whether the library is ready", |smc| smc.test_unit_ready())
+        self.attempt("asking whether the library is ready", |smc| smc.test_unit_ready())?;
+        if self.key.is_some() && self.claim == Claim::None {
+            self.claim_again(false)?;
+        }
+        Ok(())
     }
 
     /// Runs a command, waiting while the library becomes ready. A unit attention means that the command was not
@@ -131,10 +189,18 @@ impl Changer {
                 Ok(value) => return Ok(value),
                 Err(e) => e,
             };
-            let Some(sense) = error.sense() else { return Err(self.failed(doing, error)) };
+            let Some(sense) = error.sense() else {
+                if matches!(error, ScsiError::Status { status: 0x18, .. }) {
+                    self.claim = Claim::None;
+                }
+                return Err(self.failed(doing, error));
+            };
             match classify(sense, Device::Library) {
                 _ if sense.key == SenseKey::UnitAttention && attentions < MAX_ATTENTIONS => {
                     self.changed |= matches!(sense.asc, 0x28 | 0x29);
+                    if matches!((sense.asc, sense.ascq), (0x29, _) | (0x2a, 3..=5)) {
+                        self.claim = Claim::None;
+                    }
                     attentions += 1;
                 }
                 Verdict::Wait if polls < READY_LIMIT => {

@@ -200,9 +200,9 @@ fn without_sense(error: &ScsiError, device: Device) -> Verdict {
     match error {
         ScsiError::Status { status: 0x18, .. } => fail(
             Fault::Reserved,
-            Blame::Us,
-            "another initiator has reserved the device",
-            "release it there, or take the device out of this node's configuration",
+            device.blame(),
+            "another host has reserved the device",
+            "stop the other host, or take the device from it with --preempt",
         ),
         ScsiError::Transport(TransportError::Timeout { .. } | TransportError::Lost { .. }) => fail(
             Fault::NoAnswer,

@@ -1,6 +1,7 @@
 //! A drive: opening it, waiting until it is ready, its alerts, loading and unloading.
 
 use crate::classify::{Device, Verdict, classify};
+use crate::fence::{self, Claim, Refused};
 use crate::head::Head;
 use crate::{Blame, Fault, Mounted, Result, Sleeper};
 use scsi::{ScsiError, SenseKey, Ssc, Transport};
@@ -25,12 +26,14 @@ pub struct Settings {
     pub block_protection: bool,
     /// Compression by the drive, where it has it; None: as the drive is set.
     pub compression: Option<bool>,
+    /// Drives are reserved with this key (see [`crate::fence`]); None: not at all.
+    pub key: Option<u64>,
 }
 
 impl Default for Settings {
     /// All that the drive has.
     fn default() -> Self {
-        Self { block_protection: true, compression: None }
+        Self { block_protection: true, compression: None, key: None }
     }
 }
 
@@ -106,6 +109,41 @@ impl Drive {
         Ok(scsi::log::tape_alerts(&page))
     }
 
+    /// Makes sure that no other host uses the drive; `force` takes it from whoever does.
+    ///
+    /// # Errors
+    /// [`Fault::Reserved`]: another host has it; the message names it.
+    pub fn claim(&mut self, force: bool) -> Result<Claim> {
+        const DOING: &str = "reserving the drive";
+        let Some(key) = self.settings.key else { return Ok(Claim::None) };
+        self.head.claim = Claim::None;
+        match fence::claim(&mut self.head.ssc, key, force) {
+            Ok(claim) => {
+                self.head.claim = claim;
+                Ok(claim)
+            }
+            Err(Refused::Failed(e)) => Err(self.head.failed(DOING, e)),
+            Err(Refused::Elsewhere(who)) => {
+                let advice =
+                    "stop the other host, or take the drive from it with `thermo drive up --preempt`";
+                Err(self.head.error(Fault::Reserved, Blame::Drive, DOING, who, advice))
+            }
+        }
+    }
+
+    /// Whether it is reserved for us.
+    pub fn claimed(&self) -> Claim {
+        self.head.claim
+    }
+
+    /// Gives the drive back to other hosts.
+    pub fn release(&mut self) {
+        if let (Claim::Held, Some(key)) = (self.head.claim, self.settings.key) {
+            fence::release(&mut self.head.ssc, key);
+            self.head.claim = Claim::None;
+        }
+    }
+
     /// Loads what the robot put into the drive and reads its label. `expect` is the barcode on the cartridge as the
     /// library reads it; a label of another volume counts as [`crate::LabelState::Foreign`].
     ///
@@ -113,7 +151,10 @@ impl Drive {
     /// No cartridge, a cleaning cartridge, a drive that does not become ready within three hours, or one that fails.
     pub fn mount(&mut self, expect: Option<&Barcode>) -> Result<Mounted<'_>> {
         self.head.begin(expect.cloned());
+        self.claim(false)?;
         self.wait_ready()?;
+        // A reset during the load has ended the reservation.
+        self.claim(false)?;
         self.head.attempt("preventing removal", |ssc| ssc.prevent_removal(true))?;
         self.head.set_variable_blocks()?;
         self.compress()?;

@@ -2,8 +2,9 @@
 //! good when the position is lost.
 
 use crate::classify::{Device, Verdict, classify, explain};
+use crate::fence::Claim;
 use crate::{Blame, Fault, Result, TapeError};
-use scsi::{ReadOutcome, ScsiError, SenseKey, Ssc, WriteOutcome};
+use scsi::{ReadOutcome, ScsiError, Sense, SenseKey, Ssc, WriteOutcome};
 use types::Barcode;
 
 /// How often a command is sent again after unit attentions that change nothing.
@@ -48,11 +49,21 @@ pub(crate) struct Head {
     /// Records carry a sum (see the module `protect`), in this buffer.
     pub guarded: bool,
     pub sealed: Vec<u8>,
+    /// Whether the drive is reserved for us.
+    pub claim: Claim,
 }
 
 impl Head {
     pub fn new(ssc: Ssc) -> Self {
-        Self { ssc, volume: None, at: None, lost: None, guarded: false, sealed: Vec::new() }
+        Self {
+            ssc,
+            volume: None,
+            at: None,
+            lost: None,
+            guarded: false,
+            sealed: Vec::new(),
+            claim: Claim::None,
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -134,12 +145,30 @@ impl Head {
             if let Some(sense) = sense.filter(|s| self.guarded && s.is(SenseKey::UnitAttention, 0x2a, 0x01)) {
                 return Err(self.settings_changed(doing, sense));
             }
+            if let Some(sense) = sense.filter(|s| self.claim == Claim::Held && fence_is_down(s)) {
+                return Err(self.taken(doing, sense));
+            }
             let harmless = error.sense().is_some_and(|s| classify(s, Device::Drive) == Verdict::Again);
             if !harmless || again == MAX_AGAIN {
                 return Err(self.failed(doing, error));
             }
             again += 1;
         }
+    }
+
+    /// Another host has ended our reservation: it may have moved the tape.
+    fn taken(&mut self, doing: &str, sense: Sense) -> TapeError {
+        self.claim = Claim::None;
+        let doing = self.doing(doing);
+        self.at = None;
+        let what = "another host has taken the drive from us (its reservation was preempted)";
+        let advice = "see what else uses the drive; data after the last flush must be written again";
+        let error = TapeError {
+            sense: Some(sense),
+            ..self.error(Fault::Reserved, Blame::Drive, doing, what, advice)
+        };
+        self.lost = Some(error.clone());
+        error
     }
 
     /// Variable-length records, buffered writes.
@@ -249,4 +278,9 @@ impl Head {
             place.block += objects;
         }
     }
+}
+
+/// Reservations preempted, reservations released, registrations preempted.
+fn fence_is_down(sense: &Sense) -> bool {
+    sense.key == SenseKey::UnitAttention && sense.asc == 0x2a && matches!(sense.ascq, 3..=5)
 }

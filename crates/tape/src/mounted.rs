@@ -68,6 +68,11 @@ impl<'d> Mounted<'d> {
         &self.alerts
     }
 
+    /// Whether the drive is reserved for us.
+    pub fn claimed(&self) -> crate::Claim {
+        self.drive.claimed()
+    }
+
     /// The write-protect tab is set.
     pub fn write_protected(&self) -> bool {
         self.write_protected

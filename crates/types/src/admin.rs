@@ -109,6 +109,21 @@ pub struct DriveView {
     pub errors: u64,
     /// Active TapeAlert flags.
     pub alerts: Vec<u8>,
+    /// Whether other hosts are kept off it.
+    pub hold: Hold,
+}
+
+/// Whether other hosts are kept off a drive or a robot (persistent reservation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hold {
+    /// Not now: nothing was asked of it, or another host has it.
+    #[default]
+    No,
+    /// It has no reservations.
+    Unsupported,
+    /// It is reserved for this node.
+    Held,
 }
 
 /// Kind of a library element.

@@ -27,7 +27,7 @@ impl Library {
         padded[..n].copy_from_slice(&cdb[..n]);
         let conflict = Reply { status: RESERVATION_CONFLICT, ..Reply::default() };
         let mut robot = self.robot.lock();
-        if robot.hosts.conflict(host, padded[0]) {
+        if robot.hosts.conflict(host, &padded) {
             return conflict;
         }
         if padded[0] == op::PERSISTENT_RESERVE_OUT {

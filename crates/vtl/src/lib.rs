@@ -17,6 +17,7 @@ mod error;
 mod fault;
 mod identity;
 mod library;
+mod reserve;
 mod serve;
 mod stats;
 mod transport;

@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 use scsi::ElementType;
 use std::fs::{self, File};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 /// A virtual tape library. One process at a time can have it open.
 pub struct Library {
@@ -28,6 +29,8 @@ pub struct Library {
     /// Designators of the drives, for READ ELEMENT STATUS.
     pub(crate) designators: Vec<Vec<u8>>,
     pub(crate) robot: Mutex<Robot>,
+    /// Hosts that were given out, see [`Host`].
+    pub(crate) hosts: AtomicU32,
     _lock: File,
 }
 
@@ -57,10 +60,19 @@ impl Library {
         let drives: Vec<Drive> = (0..config.drives).map(drive).collect();
         let designators = drives.iter().map(Drive::designator).collect();
         let mut hosts = Hosts::default();
-        hosts.reset(0x01);
+        hosts.power_on();
         let identity = Identity::changer(format!("{}LL0", config.serial));
         let robot = Mutex::new(Robot { identity, hosts, elements, host_error: None });
-        let library = Arc::new(Self { config, clock, faults, drives, designators, robot, _lock: lock });
+        let library = Arc::new(Self {
+            config,
+            clock,
+            faults,
+            drives,
+            designators,
+            robot,
+            hosts: AtomicU32::new(1),
+            _lock: lock,
+        });
         library.restore(&library.robot.lock())?;
         Ok(library)
     }
@@ -150,7 +162,7 @@ impl Library {
     /// Power off and on again: what was not flushed is lost, all hosts get a unit attention.
     pub fn power_cycle(&self) -> Result<()> {
         let mut robot = self.robot.lock();
-        robot.hosts.reset(0x01);
+        robot.hosts.power_on();
         for drive in &self.drives {
             drive.drop_medium();
             drive.power_cycle(None);
@@ -225,7 +237,7 @@ impl Library {
         next.full.insert(address, Occupant { barcode: barcode.into(), source: None, by_operator: true });
         next.store()?;
         robot.elements = next;
-        robot.hosts.attention(0x28, 0x01, None);
+        robot.hosts.attention(0x28, 0x01);
         Ok(address)
     }
 
@@ -241,7 +253,7 @@ impl Library {
         next.full.remove(&address);
         next.store()?;
         robot.elements = next;
-        robot.hosts.attention(0x28, 0x01, None);
+        robot.hosts.attention(0x28, 0x01);
         Ok(())
     }
 

@@ -21,9 +21,6 @@ use std::time::Duration;
 /// Connections per device; more are closed at once.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Host number of everything that comes through the sockets.
-const SOCKET_HOST: u32 = 1;
-
 /// Running servers; dropping it closes sockets and connections and removes the socket files.
 pub struct Server {
     listeners: Vec<Listening>,
@@ -43,15 +40,17 @@ struct Shared {
     connections: Mutex<BTreeMap<u64, UnixStream>>,
 }
 
-/// Listens on `<dir>/drive0.sock` ... and `<dir>/changer.sock`, readable and writable by this user only.
+/// Listens on `<dir>/drive0.sock` ... and `<dir>/changer.sock`, readable and writable by this user only. Whatever comes
+/// through the sockets of one directory comes from one host; another directory is another host.
 pub fn serve(library: Arc<Library>, dir: &Path) -> Result<Server> {
     fs::create_dir_all(dir).map_err(io(dir, "create"))?;
+    let host = library.hosts.fetch_add(1, Ordering::Relaxed);
     let mut server = Server { listeners: Vec::new() };
     for n in 0..library.drives() {
         let library = library.clone();
-        server.listen(dir.join(format!("drive{n}.sock")), move || library.drive_as(n, SOCKET_HOST))?;
+        server.listen(dir.join(format!("drive{n}.sock")), move || library.drive_as(n, host))?;
     }
-    server.listen(dir.join("changer.sock"), move || library.changer_as(SOCKET_HOST))?;
+    server.listen(dir.join("changer.sock"), move || library.changer_as(host))?;
     Ok(server)
 }
 

@@ -1,13 +1,14 @@
 //! What every logical unit does the same way: hosts with their unit attentions, reservations, common answers.
 
-use scsi::{CHECK_CONDITION, Data, GOOD, Reply, Sense, SenseKey, opcode};
+use crate::reserve::{PREEMPT_AND_ABORT, Refusal, Reservations, UNREGISTERED};
+use scsi::{CHECK_CONDITION, Data, GOOD, Reply, Sense, SenseKey};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Status RESERVATION CONFLICT.
 pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// Which host (I_T nexus) sends a command. Host 0 is the process that owns the library, host 1 everything that comes
-/// through the unix sockets; as on Linux, all programs of one host share its unit attentions and reservations.
+/// Which host (I_T nexus) sends a command. Host 0 is the process that owns the library; each directory of sockets is one
+/// more, from 1. As on Linux, all programs of one host share its unit attentions and reservations.
 pub type Host = u32;
 
 /// A command that was carried out, perhaps with something to tell.
@@ -68,45 +69,54 @@ pub(crate) fn reply(outcome: Outcome) -> Reply {
     }
 }
 
-/// Commands that are answered whatever is pending or reserved (SPC-4 sections 5.14 and 6.4).
-pub(crate) fn always_answered(op: u8) -> bool {
-    matches!(op, opcode::INQUIRY | opcode::REPORT_LUNS | opcode::REQUEST_SENSE)
-}
-
-/// Hosts as a logical unit knows them.
+/// Hosts as a logical unit knows them. One that was never heard of has the power-on still to be told.
 #[derive(Default)]
 pub(crate) struct Hosts {
     pending: BTreeMap<Host, VecDeque<(u8, u8)>>,
+    /// What a host is told that comes later.
+    newcomers: VecDeque<(u8, u8)>,
     prevented: BTreeMap<Host, bool>,
-    reserved_by: Option<Host>,
-    keys: BTreeMap<Host, u64>,
-    persistent: Option<(Host, u8)>,
-    generation: u32,
+    reservations: Reservations,
 }
 
-/// The hosts there are (see [`Host`]).
-pub(crate) const HOSTS: [Host; 2] = [0, 1];
-
 impl Hosts {
-    /// Tells all hosts but `except` (unit attention).
-    pub(crate) fn attention(&mut self, asc: u8, ascq: u8, except: Option<Host>) {
-        for host in HOSTS.into_iter().filter(|h| Some(*h) != except) {
-            let queue = self.pending.entry(host).or_default();
-            if !queue.contains(&(asc, ascq)) {
-                queue.push_back((asc, ascq));
-            }
+    fn queue(&mut self, host: Host) -> &mut VecDeque<(u8, u8)> {
+        self.pending.entry(host).or_insert_with(|| self.newcomers.clone())
+    }
+
+    /// Tells all hosts (unit attention).
+    pub(crate) fn attention(&mut self, asc: u8, ascq: u8) {
+        for queue in self.pending.values_mut().chain([&mut self.newcomers]) {
+            enqueue(queue, (asc, ascq));
         }
     }
 
-    /// Power on or reset: everything is forgotten, and every host is told.
-    pub(crate) fn reset(&mut self, ascq: u8) {
-        *self = Self::default();
-        self.attention(0x29, ascq, None);
+    /// Tells all other hosts.
+    pub(crate) fn tell_others(&mut self, host: Host, asc: u8, ascq: u8) {
+        for (_, queue) in self.pending.iter_mut().filter(|(h, _)| **h != host) {
+            enqueue(queue, (asc, ascq));
+        }
+    }
+
+    /// Power on: everything is forgotten, and every host is told.
+    pub(crate) fn power_on(&mut self) {
+        let known = std::mem::take(&mut self.pending);
+        *self =
+            Self { pending: known.into_keys().map(|h| (h, VecDeque::new())).collect(), ..Self::default() };
+        self.attention(0x29, 0x01);
+    }
+
+    /// Reset: preventions end, registrations stay, and every host is told.
+    pub(crate) fn reset(&mut self) {
+        self.reservations.reset();
+        self.prevented.clear();
+        self.pending.values_mut().chain([&mut self.newcomers]).for_each(VecDeque::clear);
+        self.attention(0x29, 0x00);
     }
 
     /// Next unit attention for a host.
     pub(crate) fn take_attention(&mut self, host: Host) -> Option<Sense> {
-        let (asc, ascq) = self.pending.get_mut(&host)?.pop_front()?;
+        let (asc, ascq) = self.queue(host).pop_front()?;
         Some(Sense::new(SenseKey::UnitAttention, asc, ascq))
     }
 
@@ -126,117 +136,45 @@ impl Hosts {
         self.prevented.clear();
     }
 
-    /// True when `op` from `host` meets somebody else's reservation.
-    pub(crate) fn conflict(&self, host: Host, op: u8) -> bool {
-        use opcode::*;
-        if always_answered(op) || matches!(op, PERSISTENT_RESERVE_IN | PERSISTENT_RESERVE_OUT) {
-            return false;
-        }
-        let releasing = matches!(op, RELEASE_6 | RELEASE_10);
-        let reserved = self.reserved_by.is_some_and(|h| h != host) && !releasing;
-        let persistent = self.persistent.is_some_and(|(holder, kind)| {
-            let registrants = kind >= 5;
-            holder != host && !(registrants && self.keys.contains_key(&host))
-        });
-        reserved || persistent
+    /// True when a command from `host` meets somebody else's reservation.
+    pub(crate) fn conflict(&self, host: Host, cdb: &[u8; 16]) -> bool {
+        self.reservations.conflict(host, cdb)
     }
 
     /// RESERVE and RELEASE (SPC-2).
     pub(crate) fn reserve(&mut self, host: Host, reserve: bool) -> Outcome {
         match reserve {
-            true => self.reserved_by = Some(host),
-            false if self.reserved_by == Some(host) => self.reserved_by = None,
-            false => {}
+            true => self.reservations.reserve_old(host),
+            false => self.reservations.release_old(host),
         }
         OK
     }
 
-    /// PERSISTENT RESERVE IN: read keys, read reservation, report capabilities (SPC-4 section 6.15).
+    /// PERSISTENT RESERVE IN.
     pub(crate) fn persistent_in(&self, cdb: &[u8], data: Data<'_>) -> Outcome {
-        let mut raw = self.generation.to_be_bytes().to_vec();
-        match cdb[1] & 0x1F {
-            0 => {
-                raw.extend((8 * self.keys.len() as u32).to_be_bytes());
-                self.keys.values().for_each(|k| raw.extend(k.to_be_bytes()));
-            }
-            1 => match self.persistent {
-                None => raw.extend([0; 4]),
-                Some((holder, kind)) => {
-                    raw.extend(16u32.to_be_bytes());
-                    raw.extend(self.keys.get(&holder).copied().unwrap_or(0).to_be_bytes());
-                    raw.extend([0, 0, 0, 0, 0, kind, 0, 0]);
-                }
-            },
-            2 => raw = vec![0, 8, 0x10, 0x80, 0xEA, 0x01, 0, 0],
-            _ => return Err(BAD_FIELD),
-        }
-        give(data, &raw, field(cdb, 7, 2))
+        self.reservations.answer(cdb, data)
     }
 
-    /// PERSISTENT RESERVE OUT: register, reserve, release, clear, preempt, register and ignore (SPC-4 section 6.16).
-    /// None: reservation conflict.
+    /// PERSISTENT RESERVE OUT. None: reservation conflict.
     pub(crate) fn persistent_out(&mut self, host: Host, cdb: &[u8], data: &Data<'_>) -> Option<Outcome> {
-        let list = match parameters(data, field(cdb, 5, 4)) {
-            Ok(list) if list.len() >= 24 => list,
-            _ => return Some(Err(BAD_LENGTH)),
-        };
-        let (key, action_key) = (field(list, 0, 8), field(list, 8, 8));
-        let (action, kind) = (cdb[1] & 0x1F, cdb[2] & 0x0F);
-        let registered = self.keys.get(&host).copied();
-        match action {
-            0 | 6 => {
-                if action == 0 && registered.unwrap_or(0) != key {
-                    return None;
-                }
-                self.generation = self.generation.wrapping_add(1);
-                match action_key {
-                    0 => self.unregister(host),
-                    new => _ = self.keys.insert(host, new),
-                }
-            }
-            _ if registered != Some(key) => return None,
-            1 => match self.persistent {
-                Some(held) if held != (host, kind) => return None,
-                _ if !matches!(kind, 1 | 3 | 5..=8) => return Some(Err(BAD_FIELD)),
-                _ => self.persistent = Some((host, kind)),
-            },
-            2 => {
-                if let Some((holder, held)) = self.persistent.filter(|(h, _)| *h == host) {
-                    if held != kind {
-                        return Some(Err(illegal(0x26, 0x04)));
+        match self.reservations.act(host, cdb, data) {
+            Ok(notices) => {
+                for (other, what) in notices {
+                    if what == UNREGISTERED && cdb[1] & 0x1F == PREEMPT_AND_ABORT {
+                        self.prevented.remove(&other);
                     }
-                    self.persistent = None;
-                    if held >= 5 {
-                        self.attention(0x2A, 0x04, Some(holder));
-                    }
+                    enqueue(self.queue(other), what);
                 }
+                Some(OK)
             }
-            3 => {
-                self.generation = self.generation.wrapping_add(1);
-                self.keys.clear();
-                self.persistent = None;
-                self.attention(0x2A, 0x03, Some(host));
-            }
-            4 => self.preempt(host, action_key, kind),
-            _ => return Some(Err(BAD_FIELD)),
-        }
-        Some(OK)
-    }
-
-    fn unregister(&mut self, host: Host) {
-        self.keys.remove(&host);
-        if self.persistent.is_some_and(|(holder, _)| holder == host) {
-            self.persistent = None;
+            Err(Refusal::Check(sense)) => Some(Err(sense)),
+            Err(Refusal::Conflict) => None,
         }
     }
+}
 
-    fn preempt(&mut self, host: Host, victim_key: u64, kind: u8) {
-        self.generation = self.generation.wrapping_add(1);
-        let holder_key = self.persistent.and_then(|(h, _)| self.keys.get(&h).copied());
-        if holder_key == Some(victim_key) {
-            self.persistent = Some((host, kind));
-        }
-        self.keys.retain(|h, k| *h == host || *k != victim_key);
-        self.attention(0x2A, 0x05, Some(host));
+fn enqueue(queue: &mut VecDeque<(u8, u8)>, what: (u8, u8)) {
+    if !queue.contains(&what) {
+        queue.push_back(what);
     }
 }

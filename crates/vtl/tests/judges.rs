@@ -9,7 +9,7 @@ use vtl::{Library, Server, VtlConfig, serve};
 
 struct Court {
     dir: tempfile::TempDir,
-    _server: Server,
+    _servers: [Server; 2],
 }
 
 fn build_shim(dir: &Path) -> PathBuf {
@@ -33,9 +33,9 @@ impl Court {
         build_shim(dir.path());
         let library =
             Library::open(VtlConfig { cartridges: 3, slots: 4, ..VtlConfig::new(dir.path()) }).unwrap();
-        let server = serve(library, &dir.path().join("s")).unwrap();
-        let court = Self { dir, _server: server };
-        for device in ["/dev/sg0", "/dev/sg1", "/dev/sg2"] {
+        let servers = ["s", "t"].map(|name| serve(library.clone(), &dir.path().join(name)).unwrap());
+        let court = Self { dir, _servers: servers };
+        for device in ["/dev/sg0", "/dev/sg1", "/dev/sg2", "/dev/sg9"] {
             let answer = court.run("sg_turs", &[device]);
             assert_eq!(answer.status.code(), Some(6), "first command after power on: {answer:?}");
         }
@@ -44,11 +44,13 @@ impl Court {
 
     fn run(&self, tool: &str, args: &[&str]) -> Output {
         let socket = |name: &str| self.dir.path().join("s").join(name).display().to_string();
+        // sg9 is the drive of sg1 as a second host sees it.
         let map = format!(
-            "/dev/sg0={};/dev/sg1={};/dev/sg2={}",
+            "/dev/sg0={};/dev/sg1={};/dev/sg2={};/dev/sg9={}",
             socket("changer.sock"),
             socket("drive0.sock"),
-            socket("drive1.sock")
+            socket("drive1.sock"),
+            self.dir.path().join("t/drive0.sock").display()
         );
         Command::new(tool)
             .args(args)
@@ -185,4 +187,32 @@ fn tools_read_a_loaded_cartridge() {
         &["Main partition maximum capacity (in MiB): 1024"],
     );
     has(&court.ok("sg_logs", &["/dev/sg1"]), &["0x17", "0x2e", "0x31"]);
+}
+
+#[test]
+fn sg_persist_understands_reservations_of_two_hosts() {
+    let court = Court::new();
+    let persist = |args: &[&str]| court.ok("sg_persist", args);
+    has(
+        &persist(&["--in", "-c", "/dev/sg1"]),
+        &["Compatible Reservation Handling(CRH): 1", "Exclusive Access: 1"],
+    );
+    persist(&["--out", "--register", "--param-sark=abc", "/dev/sg1"]);
+    persist(&["--out", "--reserve", "--param-rk=abc", "--prout-type=3", "/dev/sg1"]);
+    has(&persist(&["--in", "-k", "/dev/sg9"]), &["1 registered reservation key follows", "0xabc"]);
+    has(&persist(&["--in", "-r", "/dev/sg9"]), &["Key=0xabc", "LU_SCOPE", "Exclusive Access"]);
+    court.fails("sg_persist", &["--out", "--reserve", "--param-rk=def", "--prout-type=3", "/dev/sg9"]);
+    persist(&["--out", "--register", "--param-sark=def", "/dev/sg9"]);
+    let full = persist(&["--in", "-s", "/dev/sg9"]);
+    has(&full, &["Key=0xabc", "Reservation holder", "Key=0xdef", "not reservation holder"]);
+    has(&court.fails("sg_prevent", &["-v", "/dev/sg9"]), &["eservation conflict"]);
+    let preempt =
+        ["--out", "--preempt-abort", "--param-rk=def", "--param-sark=abc", "--prout-type=3", "/dev/sg9"];
+    persist(&preempt);
+    has(&persist(&["--in", "-r", "/dev/sg9"]), &["Key=0xdef"]);
+    has(&court.fails("sg_turs", &["-v", "/dev/sg1"]), &["Unit Attention", "egistrations preempted"]);
+    persist(&["--out", "--release", "--param-rk=def", "--prout-type=3", "/dev/sg9"]);
+    has(&persist(&["--in", "-r", "/dev/sg9"]), &["there is NO reservation held"]);
+    persist(&["--out", "--clear", "--param-rk=def", "/dev/sg9"]);
+    has(&persist(&["--in", "-k", "/dev/sg9"]), &["NO registered reservation keys"]);
 }

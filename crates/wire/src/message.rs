@@ -241,6 +241,11 @@ pub enum Call {
         /// Changes; None takes the quota away.
         change: Option<QuotaChange>,
     },
+    /// Take a drive into use, and from another host that has reserved it -> `Done`.
+    TakeDrive {
+        /// Drive.
+        drive: DriveNo,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

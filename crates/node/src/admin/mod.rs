@@ -109,7 +109,11 @@ impl Node {
             }
             Call::SetDrive { drive, up } => {
                 self.admin_only(cx, "taking drives in or out of use")?;
-                self.set_drive(drive, up)?;
+                self.set_drive(drive, up, false)?;
+            }
+            Call::TakeDrive { drive } => {
+                self.admin_only(cx, "taking drives from other hosts")?;
+                self.set_drive(drive, true, true)?;
             }
             Call::Down { graceful } => {
                 self.admin_only(cx, "stopping the node")?;

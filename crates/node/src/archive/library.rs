@@ -96,16 +96,23 @@ pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
 /// Takes the inventory and opens the drives.
 pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
     let mut changer = node.hardware.changer()?;
+    let key = fence_key(node)?;
+    if let Some(key) = key {
+        changer.claim(key, node.config.preempt).map_err(|e| tape_failure(&e))?;
+    }
     let elements = changer.inventory().map_err(|e| tape_failure(&e))?;
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
-    let sites = node.hardware.drives(&mut changer, &elements, node.config.tape.settings())?;
+    let settings = tape::Settings { key, ..node.config.tape.settings() };
+    let sites = node.hardware.drives(&mut changer, &elements, settings)?;
     let robot = Arc::new(Mutex::new(changer));
     let mut stations = Vec::new();
+    node.archive.robots.lock().push(robot.clone());
     for (n, Site { element, open }) in (0..).zip(sites) {
         let no = DriveNo(n);
         let progress = Arc::new(Progress::default());
-        let drive = open();
+        let drive = open().and_then(|mut drive| drive.claim(node.config.preempt).map(|_| drive));
+        progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
         let mut slot = slot(no, &element, &drive, progress.clone());
         let drive = match drive {
             Ok(drive) => Some(drive),
@@ -125,6 +132,18 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
     state.library_product = product;
     state.set_elements(elements);
     Ok(stations)
+}
+
+/// Key of this node for reservations: of its namespace and this machine, so that a copy of either is another.
+fn fence_key(node: &Node) -> Result<Option<u64>, Failure> {
+    if !node.config.tape.reserve {
+        return Ok(None);
+    }
+    let site = node.catalog.site().map_err(|e| refused("the namespace's name", &e))?.unwrap_or_default();
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let machine = if machine.trim().is_empty() { host.as_str() } else { machine.trim() };
+    Ok(Some(tape::fence::key(&format!("{site} {machine}"))))
 }
 
 /// A cartridge left in a drive by the last run is put away before the drive is used.

@@ -135,6 +135,7 @@ pub struct Archive {
     times: times::Times,
     /// When things will be done.
     outlook: outlook::Outlooks,
+    robots: Mutex<Vec<Arc<Mutex<tape::Changer>>>>,
 }
 
 impl Archive {
@@ -149,6 +150,7 @@ impl Archive {
                 halt: AtomicBool::new(false),
                 times: times::Times::default(),
                 outlook: outlook::Outlooks::default(),
+                robots: Mutex::default(),
             },
             queue,
         )
@@ -213,6 +215,7 @@ pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
     let running = node.clone();
     let service = move || {
         events::run(&running, &queue, workers);
+        running.archive.robots.lock().drain(..).for_each(|robot| robot.lock().release());
         drop(alive);
     };
     crate::startup::spawn(Some(node), "archive", service).map(drop)

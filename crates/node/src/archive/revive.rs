@@ -24,6 +24,8 @@ pub struct DriveAsk {
     pub drive: DriveNo,
     /// Into use; otherwise out of it.
     pub up: bool,
+    /// Take it from another host that has reserved it.
+    pub preempt: bool,
     /// Gets the outcome, in words if it did not work.
     pub answer: Sender<Result<(), String>>,
 }
@@ -39,6 +41,8 @@ pub struct Comeback {
     pub trying: bool,
     /// An operator wants it out of use.
     pub down: bool,
+    /// The operators want it taken from another host.
+    preempt: bool,
     /// Operators who wait for it.
     asked: Vec<Sender<Result<(), String>>>,
 }
@@ -94,7 +98,10 @@ pub fn ask(node: &Node, ask: DriveAsk) {
             drive.comeback.down = false;
             let _ = ask.answer.send(Ok(()));
         }
-        true => drive.comeback.asked.push(ask.answer),
+        true => {
+            drive.comeback.preempt |= ask.preempt;
+            drive.comeback.asked.push(ask.answer);
+        }
         false => {
             drive.comeback.down = true;
             let _ = ask.answer.send(Ok(()));
@@ -147,7 +154,8 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
             return;
         }
     }
-    let sent = workers.get(&no).is_some_and(|w| w.try_send((volume, Job::Revive { to })).is_ok());
+    let preempt = state.drives.get_mut(&no).is_some_and(|d| std::mem::take(&mut d.comeback.preempt));
+    let sent = workers.get(&no).is_some_and(|w| w.try_send((volume, Job::Revive { to, preempt })).is_ok());
     if sent && to.is_some() {
         state.moves.insert(no, to);
     }
@@ -238,9 +246,9 @@ impl Node {
     ///
     /// # Errors
     /// There is no such drive, or it still fails.
-    pub(crate) fn set_drive(&self, drive: DriveNo, up: bool) -> Result<(), wire::Failure> {
+    pub(crate) fn set_drive(&self, drive: DriveNo, up: bool, preempt: bool) -> Result<(), wire::Failure> {
         let (answer, answers) = crossbeam_channel::bounded(1);
-        self.archive.send(Event::Drive(DriveAsk { drive, up, answer }));
+        self.archive.send(Event::Drive(DriveAsk { drive, up, preempt, answer }));
         let outcome = answers.recv().unwrap_or_else(|_| Err("the node stops".into()));
         outcome.map_err(|why| crate::error::failure(ErrorClass::Drive, why))
     }

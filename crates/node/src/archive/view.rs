@@ -216,5 +216,14 @@ fn drive_view(d: &DriveSlot) -> DriveView {
         mounts: d.mounts,
         errors: d.errors,
         alerts: d.alerts.clone(),
+        hold: hold(d.progress.claim()),
+    }
+}
+
+fn hold(claim: tape::Claim) -> Hold {
+    match claim {
+        tape::Claim::None => Hold::No,
+        tape::Claim::Unsupported => Hold::Unsupported,
+        tape::Claim::Held => Hold::Held,
     }
 }

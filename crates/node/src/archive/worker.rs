@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError};
+use tape::{Blame, Changer, Claim, Drive, Fault, Mounted, Onto, TapeError};
 use types::*;
 
 /// Before work is tried again that failed through no fault of volume or drive.
@@ -25,6 +25,7 @@ pub struct Progress {
     /// Bytes.
     pub bytes: AtomicU64,
     job: Mutex<Option<(Moment, u64)>>,
+    claim: Mutex<Claim>,
 }
 
 impl Progress {
@@ -36,6 +37,16 @@ impl Progress {
     /// A job ended.
     pub fn end(&self) {
         *self.job.lock() = None;
+    }
+
+    /// Whether the drive is reserved for us.
+    pub fn claimed(&self, claim: Claim) {
+        *self.claim.lock() = claim;
+    }
+
+    /// What [`Progress::claimed`] was told last.
+    pub fn claim(&self) -> Claim {
+        *self.claim.lock()
     }
 
     /// Bytes per second of the present job.
@@ -84,6 +95,8 @@ pub enum Job {
     Revive {
         /// Slot for the cartridge in it, if there is one.
         to: Option<u16>,
+        /// Take it from another host that has reserved it.
+        preempt: bool,
     },
     /// Compare with the catalogue.
     Check {
@@ -226,8 +239,8 @@ impl Worker {
         let mut left = None;
         while let Some((volume, job)) = left.take().or_else(|| self.next(orders)) {
             left = match (job, &mut drive) {
-                (Job::Revive { to }, drive) => {
-                    self.revive(drive, open, to);
+                (Job::Revive { to, preempt }, drive) => {
+                    self.revive(drive, open, to, preempt);
                     None
                 }
                 (job, None) => {
@@ -250,13 +263,18 @@ impl Worker {
                     }
                 },
             };
+            self.progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
+        }
+        if let Some(drive) = &mut drive {
+            drive.release();
         }
     }
 
     /// Opens the device anew, and takes the cartridge out of the drive: both must work.
-    fn revive(&self, drive: &mut Option<Drive>, open: &OpenDrive, to: Option<u16>) {
+    fn revive(&self, drive: &mut Option<Drive>, open: &OpenDrive, to: Option<u16>, preempt: bool) {
         let mut moved = None;
         let result = open().and_then(|mut fresh| {
+            fresh.claim(preempt)?;
             fresh.probe()?;
             if let Some(to) = to {
                 fresh.unload()?;
@@ -286,8 +304,10 @@ impl Worker {
         let moved = Some((from, self.element));
         self.progress.bytes.store(0, Ordering::Relaxed);
         let begun = Moment::now();
-        match drive.mount(Some(&volume)) {
+        let mounted = drive.mount(Some(&volume));
+        match mounted {
             Ok(mounted) => {
+                self.progress.claimed(mounted.claimed());
                 let expected_s = times::mechanics(&self.node, &volume).load_s;
                 self.took(sched::Timed::Load, expected_s, begun);
                 self.ended(volume, moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));

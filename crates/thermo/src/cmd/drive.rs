@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::Table;
-use crate::render::{drive_status, or_dash, rate_or_dash};
+use crate::render::{drive_status, or_dash, rate_or_dash, word};
 use crate::units::size;
 use anyhow::Result;
 use types::{DriveNo, DriveView};
@@ -23,11 +23,14 @@ enum Command {
     Ls,
     /// Take a drive into use again after a repair; it must answer and give up the cartridge in it
     #[command(
-        after_help = "Drives that failed are also tried again by themselves (tape.drive_retry_s).\n\nExample:\n  thermo drive up 1"
+        after_help = "Drives that failed are also tried again by themselves (tape.drive_retry_s).\n\nExample:\n  thermo drive up 1\n  thermo drive up 1 --preempt"
     )]
     Up {
         /// Number of the drive
         drive: u16,
+        /// Take it from another host that has reserved it: only if that host no longer uses it
+        #[arg(long)]
+        preempt: bool,
     },
     /// Take a drive out of use: it finishes its present job and gives up its cartridge
     #[command(
@@ -43,7 +46,12 @@ enum Command {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Ls => ls(context),
-        Command::Up { drive } => set(context, drive, true, "is in use"),
+        Command::Up { drive, preempt: false } => set(context, drive, true, "is in use"),
+        Command::Up { drive, preempt: true } => {
+            context.connect()?.ask::<()>(&Call::TakeDrive { drive: DriveNo(drive) })?;
+            context.out.line(format!("drive {drive} is in use"))?;
+            Ok(Exit::OK)
+        }
         Command::Down { drive } => {
             set(context, drive, false, "is out of use as soon as its present job has ended")
         }
@@ -65,7 +73,7 @@ fn ls(context: &mut Context) -> Result<Exit> {
 pub fn table(drives: &[DriveView]) -> Table {
     let mut table = Table::new(&[
         "DRIVE>", "PRODUCT", "SERIAL", "VOLUME", "STATE", "MOVED>", "RATE>", "MOUNTS>", "ERRORS>", "ALERTS",
-        "DOING",
+        "RESERVED", "DOING",
     ]);
     for drive in drives {
         let alerts: Vec<_> = drive.alerts.iter().map(u8::to_string).collect();
@@ -80,6 +88,7 @@ pub fn table(drives: &[DriveView]) -> Table {
             drive.mounts.to_string(),
             drive.errors.to_string(),
             if alerts.is_empty() { "-".into() } else { alerts.join(",") },
+            word(&drive.hold),
             drive.activity.clone(),
         ]);
     }

@@ -38,6 +38,9 @@ pub struct Args {
     /// Longest wait until it answers (seconds)
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
+    /// Take library and drives from another host that has reserved them: only if that host no longer uses them
+    #[arg(long)]
+    preempt: bool,
     /// Leave the terminal: for the background process of `up` itself
     #[arg(long, hide = true)]
     detach: bool,
@@ -85,6 +88,7 @@ fn config(context: &Context, args: &Args) -> Result<Config> {
     if global.socket.as_ref().is_some_and(|s| *s != config.socket_path()) {
         return Err(usage(format!("the control socket is always {}", config.socket_path().display())));
     }
+    config.preempt = args.preempt;
     if let Some(mount) = &args.mount {
         config.mount = Some(absolute_text(mount)?.into());
     }
@@ -112,6 +116,9 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
     }
     if let Some(mount) = &config.mount {
         command.arg("--mount").arg(mount);
+    }
+    if args.preempt {
+        command.arg("--preempt");
     }
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
     let mut child = command.spawn().context("starting the background process")?;

@@ -74,7 +74,7 @@ impl Drive {
             alerts: 0,
             deferred: None,
         };
-        state.hosts.reset(0x01);
+        state.hosts.power_on();
         Self { number, faults, ejected: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
@@ -129,7 +129,7 @@ impl Drive {
     /// Power off and on: what was only in the buffer is lost; the cartridge (opened anew) stays in the drive.
     pub(crate) fn power_cycle(&self, cartridge: Option<Cartridge>) {
         let mut s = self.state.lock();
-        s.hosts.reset(0x01);
+        s.hosts.power_on();
         s.settings = Settings::default();
         s.deferred = None;
         s.alerts = 0;
@@ -148,7 +148,7 @@ impl Drive {
     pub(crate) fn reset(&self) {
         let mut s = self.state.lock();
         let flushed = s.flush();
-        s.hosts.reset(0x00);
+        s.hosts.reset();
         s.settings = Settings::default();
         s.deferred = flushed.err();
         if let Some(m) = &mut s.medium {
@@ -178,7 +178,7 @@ impl Drive {
         let n = cdb.len().min(16);
         padded[..n].copy_from_slice(&cdb[..n]);
         let mut s = self.state.lock();
-        if s.hosts.conflict(host, padded[0]) {
+        if s.hosts.conflict(host, &padded) {
             return Ok(Reply { status: unit::RESERVATION_CONFLICT, ..Reply::default() });
         }
         let outcome = match padded[0] {
@@ -255,7 +255,7 @@ impl State {
         }
         m.stage = Stage::Ready;
         self.stats.loads += 1;
-        self.hosts.attention(0x28, 0x00, None);
+        self.hosts.attention(0x28, 0x00);
         if let Err(e) = m.cartridge.record_load(&drive) {
             self.stats.host_error = Some(e.to_string());
             self.alerts |= alert_bit(alert::HARDWARE_A);

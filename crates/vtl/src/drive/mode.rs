@@ -144,7 +144,7 @@ impl State {
             rest = select_page(&mut new, rest)?;
         }
         self.settings = new;
-        self.hosts.attention(0x2A, 0x01, Some(host));
+        self.hosts.tell_others(host, 0x2A, 0x01);
         OK
     }
 }
