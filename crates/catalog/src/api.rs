@@ -214,6 +214,19 @@ pub enum RecordOutcome {
     },
 }
 
+/// A copy of which a part on one volume cannot be read, or is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostCopy {
+    /// File.
+    pub ino: Ino,
+    /// Version.
+    pub version: Version,
+    /// Copy.
+    pub copy: CopyNo,
+    /// Where that part lies: if the copy lies elsewhere by now it is not lost.
+    pub volume: Barcode,
+}
+
 /// A page of an index. A damaged record keeps out its own file only.
 #[derive(Debug)]
 pub struct Listed<T> {

@@ -27,6 +27,8 @@ pub const VERSION: u8 = 0x17;
 pub const CANDIDATE: u8 = 0x20;
 /// Purge order: `PURGE access ino`.
 pub const PURGE: u8 = 0x21;
+/// Offline files that are to come back so that a lost copy can be made anew: `MEND ino`.
+pub const MEND: u8 = 0x23;
 /// Sums: `SUM what ...`.
 pub const SUM: u8 = 0x22;
 /// Volumes: `VOLUME what barcode`.
@@ -100,6 +102,8 @@ pub mod req {
     pub const OPEN: u8 = 1;
     pub const ITEM: u8 = 2;
     pub const PENDING: u8 = 3;
+    /// One volume of a request.
+    pub const VOLUME: u8 = 4;
 }
 
 fn number(table: u8, n: u64) -> [u8; 9] {
@@ -232,6 +236,10 @@ pub fn purge(access: i64, ino: Ino) -> [u8; 17] {
     numbers(PURGE, ordered(access), ino.0)
 }
 
+pub fn mend(ino: Ino) -> [u8; 9] {
+    number(MEND, ino.0)
+}
+
 pub fn sum_user(what: u8, uid: u32) -> [u8; 6] {
     let u = uid.to_be_bytes();
     [SUM, what, u[0], u[1], u[2], u[3]]
@@ -315,4 +323,12 @@ pub fn pendings(ino: Ino) -> [u8; 10] {
 
 pub fn pending(ino: Ino, id: RequestId) -> Vec<u8> {
     text(&pendings(ino), &id.0.to_be_bytes())
+}
+
+pub fn request_volumes(id: RequestId) -> [u8; 10] {
+    req_key(req::VOLUME, id.0)
+}
+
+pub fn request_volume(id: RequestId, volume: &Barcode) -> Vec<u8> {
+    text(&request_volumes(id), volume.0.as_bytes())
 }

@@ -19,5 +19,6 @@ mod rec_golden;
 mod store;
 
 pub use api::*;
-pub use catalog::Catalog;
+pub use catalog::{Catalog, TapePlace, place_of};
 pub use error::{CatalogError, Result};
+pub use ops::keep::Lost;

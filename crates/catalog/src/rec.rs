@@ -45,6 +45,8 @@ pub struct FileRec {
     /// Segments of the present version are recorded.
     pub known: bool,
     pub pinned: bool,
+    /// A copy of the present version was lost: it is made anew, and for that the file comes back to disk.
+    pub mend: bool,
     /// Bit n-1: copy n is whole.
     pub copies: u32,
     pub digest: Option<Digest>,
@@ -82,8 +84,11 @@ impl InodeRec {
     pub fn settle(&mut self, class: &Class, now: Time) {
         let linked = self.nlink > 0;
         if let Some(f) = &mut self.file {
-            let waits = f.sealed && linked && f.object.is_some() && f.missing(class).next().is_some();
-            let due = now.secs.saturating_add(i64::from(class.migrate_after_s));
+            let lacks = f.missing(class).next().is_some();
+            let waits = f.sealed && linked && f.object.is_some() && lacks;
+            f.mend &= lacks;
+            let age = if f.mend { 0 } else { class.migrate_after_s };
+            let due = now.secs.saturating_add(i64::from(age));
             f.due = waits.then(|| f.due.unwrap_or(due));
         }
     }
@@ -149,6 +154,7 @@ struct StampWire {
 const SEALED: u8 = 1;
 const KNOWN: u8 = 2;
 const PINNED: u8 = 4;
+const MEND: u8 = 8;
 
 fn nanos(t: Time) -> i128 {
     i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
@@ -214,7 +220,10 @@ impl FileWire {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         Self {
             version: f.version.0,
-            flags: flag(f.sealed, SEALED) | flag(f.known, KNOWN) | flag(f.pinned, PINNED),
+            flags: flag(f.sealed, SEALED)
+                | flag(f.known, KNOWN)
+                | flag(f.pinned, PINNED)
+                | flag(f.mend, MEND),
             object: f.object.map(|o| o.0),
             stamp: f.stamp.map(|s| StampWire {
                 size: s.size,
@@ -240,6 +249,7 @@ impl FileWire {
             sealed: self.flags & SEALED != 0,
             known: self.flags & KNOWN != 0,
             pinned: self.flags & PINNED != 0,
+            mend: self.flags & MEND != 0,
             copies: self.copies,
             digest: self.digest,
             due: self.due.map(|d| d.wrapping_add(btime.secs)),
@@ -371,6 +381,7 @@ impl From<VolumeRecV1> for VolumeRec {
             last_read: v.last_read,
             by: None,
             last_verified: None,
+            verified_to: 0,
         };
         Self { volume, tree: old.tree, next_dir: old.next_dir }
     }

@@ -27,6 +27,7 @@ fn inode() -> InodeRec {
         sealed: true,
         known: false,
         pinned: true,
+        mend: false,
         copies: 3,
         digest: Some(Digest([0xab; 32])),
         due: Some(14),
@@ -79,6 +80,7 @@ fn volume() -> Volume {
         last_read: Some(time(3)),
         by: Some(1000),
         last_verified: Some(time(4)),
+        verified_to: 300,
     }
 }
 
@@ -115,7 +117,7 @@ fn golden_bytes() {
     golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac0202",
+        "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -133,7 +135,7 @@ fn old_versions_are_read() {
         "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202";
     let digits: Vec<u8> = bytes.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
     let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    let volume = Volume { by: None, last_verified: None, ..volume() };
+    let volume = Volume { by: None, last_verified: None, verified_to: 0, ..volume() };
     assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
     assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
     assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
@@ -161,6 +163,7 @@ fn variants_keep_their_numbers() {
         S::Unverified,
         S::Exported,
         S::Retired,
+        S::Repacking,
     ];
     for (number, state) in states.into_iter().enumerate() {
         let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1 };

@@ -209,6 +209,8 @@ pub struct Derived {
     pub backlog: Option<(Arc<Class>, u32)>,
     /// Second of last use and bytes.
     pub purge: Option<(i64, i64)>,
+    /// It is to come back for a new copy.
+    pub mend: bool,
 }
 
 impl Derived {
@@ -227,6 +229,7 @@ impl Derived {
         if f.object.is_some() && rec.nlink > 0 && !f.pinned && !class.keep_on_disk && f.complete(&class) {
             d.purge = Some((f.used, d.disk));
         }
+        d.mend = f.mend && f.object.is_none() && rec.nlink > 0 && f.copies != 0;
         d.backlog = f.due.map(|_| (class, f.copies));
         Ok(d)
     }
@@ -269,6 +272,11 @@ impl Derived {
         let (from, into) = (self.purge.map(|p| p.0), to.purge.map(|p| p.0));
         if from != into {
             move_key(w, from.map(|s| keys::purge(s, ino)), into.map(|s| keys::purge(s, ino)))?;
+        }
+        match (self.mend, to.mend) {
+            (false, true) => w.put(&keys::mend(ino), &[])?,
+            (true, false) => w.delete(&keys::mend(ino))?,
+            _ => {}
         }
         if self.backlog != to.backlog || (to.backlog.is_some() && self.bytes != to.bytes) {
             for (key, n) in self.backlog_sums() {

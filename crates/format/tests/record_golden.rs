@@ -82,6 +82,8 @@ fn variants_keep_their_numbers() {
         RequestKind::Purge,
         RequestKind::Label,
         RequestKind::Rebuild,
+        RequestKind::Verify,
+        RequestKind::Repack,
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
         assert_eq!(usize::from(encode(&Request { kind, ..request() })[2]), number, "{kind:?}");

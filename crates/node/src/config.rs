@@ -19,6 +19,8 @@ pub struct Config {
     pub libraries: Vec<AttachedLibrary>,
     /// How volumes are written.
     pub tape: TapeConfig,
+    /// When volumes are emptied without being asked.
+    pub reclaim: ReclaimConfig,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -119,10 +121,46 @@ pub struct TapeConfig {
     pub block_protection: BlockProtection,
     /// Compression by the drives; none: as they are set.
     pub compression: Option<bool>,
+    /// Each copy is read and compared with its digest at least this often (days); 0: only when asked for.
+    pub verify_every_days: u32,
+    /// Bytes per second, on average, that are read for that; 0: as much as drives have time for.
+    pub verify_pace: Size,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
     /// Keep other hosts off robot and drives (persistent reservations).
     pub reserve: bool,
+}
+
+/// When volumes are emptied without being asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReclaimConfig {
+    /// A full volume is when so many per cent of it are dead; 0: never for that.
+    pub dead_percent: u8,
+    /// Volumes of this generation (`"LTO6"`) and older ones are; none: never for that.
+    pub generation: Option<String>,
+    /// Volumes emptied at a time, asked for or not.
+    pub parallel: u16,
+}
+
+impl Default for ReclaimConfig {
+    fn default() -> Self {
+        Self { dead_percent: 0, generation: None, parallel: 2 }
+    }
+}
+
+/// Number of a generation of LTO: `LTO6` or `6`.
+pub fn lto_generation(text: &str) -> Option<u8> {
+    let number = text.trim().trim_start_matches(['L', 'l', 'T', 't', 'O', 'o', '-']);
+    number.parse().ok().filter(|n| (1..=10).contains(n))
+}
+
+impl ReclaimConfig {
+    /// For the policy.
+    pub fn rules(&self) -> policy::ReclaimRules {
+        let generation = self.generation.as_deref().and_then(lto_generation).unwrap_or(0);
+        policy::ReclaimRules { dead_percent: self.dead_percent, generation }
+    }
 }
 
 /// When records carry a sum on their way between node and drive.
@@ -262,6 +300,7 @@ impl Default for Config {
             library: LibraryConfig::default(),
             libraries: Vec::new(),
             tape: TapeConfig::default(),
+            reclaim: ReclaimConfig::default(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
                 .map(|n| PoolConfig { name: n.into(), max_volumes: 0, max_bytes: Size(0) })
@@ -316,6 +355,8 @@ impl Default for TapeConfig {
             drive_retry_s: 30,
             block_protection: BlockProtection::Auto,
             compression: None,
+            verify_every_days: 0,
+            verify_pace: Size(0),
             auto_label: true,
             reserve: true,
         }
@@ -371,6 +412,13 @@ impl Config {
         }
         if !["none", "lto9"].contains(&l.mechanics.as_str()) || !l.speed.is_finite() || l.speed <= 0.0 {
             return Err("library.mechanics must be \"none\" or \"lto9\" and library.speed above 0".into());
+        }
+        let r = &self.reclaim;
+        if r.dead_percent > 100 || r.parallel == 0 {
+            return Err("reclaim.dead_percent must be at most 100 and reclaim.parallel at least 1".into());
+        }
+        if let Some(bad) = r.generation.as_deref().filter(|text| lto_generation(text).is_none()) {
+            return Err(format!("reclaim.generation is `{bad}`; write for example \"LTO6\""));
         }
         attached::validate(&self.libraries)?;
         self.validate_classes()
@@ -472,6 +520,14 @@ mod tests {
         assert_eq!("18014398509481985".parse(), Ok(Size((1 << 54) + 1)), "no byte is lost");
         assert!("16777216 TiB".parse::<Size>().is_err());
         assert!(Config::parse("[disk]\ncapacity = \"3 parsec\"\n").unwrap_err().contains("parsec"));
+    }
+
+    #[test]
+    fn a_generation_is_named_as_people_name_it() {
+        let read = ["LTO6", "lto-6", "6", "L6", "LTO10"].map(lto_generation);
+        assert_eq!(read, [Some(6), Some(6), Some(6), Some(6), Some(10)]);
+        assert!(Config::parse("[reclaim]\ngeneration = \"DLT\"\n").unwrap_err().contains("LTO6"));
+        assert!(Config::parse("[reclaim]\ndead_percent = 101\n").is_err());
     }
 
     #[test]

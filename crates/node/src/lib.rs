@@ -14,6 +14,7 @@ pub mod config;
 mod error;
 mod files;
 mod governor;
+mod keep;
 mod node;
 mod restore;
 mod server;

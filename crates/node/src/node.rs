@@ -50,6 +50,7 @@ pub struct Node {
     pub(crate) governor: Governor,
     pub(crate) writes: WriteQueue,
     pub(crate) archive: Archive,
+    pub(crate) keeper: crate::keep::Keeper,
     pub(crate) watchers: RwLock<Vec<Arc<dyn Watcher>>>,
     pub(crate) watched: AtomicBool,
     pub(crate) mounter: Mutex<Option<Arc<dyn Mounter>>>,
@@ -141,6 +142,7 @@ impl Node {
     pub fn stop(&self, graceful: bool) {
         self.request_stop(graceful);
         self.governor.stop();
+        self.keeper.stop();
         self.objects.stop();
         self.archive.halt();
         self.end_waits();

@@ -54,6 +54,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let stocked = node.clone();
     spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
     resume(&node)?;
+    let keeping = node.clone();
+    spawn(Some(&node), "keeper", move || keeping.keep())?;
     Ok(node)
 }
 
@@ -110,6 +112,7 @@ pub(crate) fn assemble(
         governor: Governor::default(),
         writes: WriteQueue::default(),
         archive,
+        keeper: crate::keep::Keeper::default(),
         watchers: Default::default(),
         watched: Default::default(),
         mounter: Default::default(),
@@ -329,6 +332,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
         match request.kind {
             RequestKind::Stage => resume_stage(node, request.id)?,
             RequestKind::Migrate => node.governor.wake(),
+            RequestKind::Verify | RequestKind::Repack => node.keeper.wake(),
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {

@@ -72,6 +72,7 @@ pub struct Stepped {
     ready: Receiver<Ready>,
     workers: Workers,
     routes: BTreeMap<DriveNo, Route>,
+    desk: crate::keep::Desk,
 }
 
 impl Stepped {
@@ -91,7 +92,8 @@ impl Stepped {
         let hardware = |_: &Config| Ok(Hardware::Simulated(devices.clone()));
         let Assembled { node, events, ready } = startup::assemble(config, place, engine, hardware)?;
         startup::recover(&node)?;
-        let mut stepped = Self { node, events, ready, workers: Workers::new(), routes: BTreeMap::new() };
+        let (workers, routes, desk) = (Workers::new(), BTreeMap::new(), crate::keep::Desk::default());
+        let mut stepped = Self { node, events, ready, workers, routes, desk };
         for station in archive::take_stock(&stepped.node)? {
             let no = station.worker.no;
             let (give, from) = crossbeam_channel::bounded(ORDERS);
@@ -120,6 +122,14 @@ impl Stepped {
     pub fn step(&mut self) {
         archive::step(&self.node, &self.workers, self.events.try_iter());
         self.collect();
+    }
+
+    /// The keeper looks for what is to be verified, emptied or made anew.
+    ///
+    /// # Errors
+    /// The catalogue cannot be read or written.
+    pub fn keep(&mut self) -> Result<(), Failure> {
+        self.desk.tick(&self.node).map_err(|e| crate::error::refused("keeping volumes in order", &e))
     }
 
     /// Whether something has happened that the archive service does not know yet.

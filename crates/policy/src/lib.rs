@@ -11,10 +11,12 @@
 mod disk;
 mod migrate;
 mod purge;
+mod reclaim;
 
 pub use disk::{DiskMode, DiskUse, Pressure};
 pub use migrate::{Candidate, MigrateBatch, MigrateItem, MigrateWhy};
 pub use purge::{Held, Purge, PurgeCandidate, PurgeItem, held};
+pub use reclaim::{Reclaim, ReclaimRules, dead_percent, generation, reclaim};
 
 use std::collections::BTreeMap;
 use types::{Class, ClassName, Time};

@@ -6,6 +6,9 @@ use std::collections::HashMap;
 use std::fmt;
 use types::{Barcode, PoolName, Time};
 
+/// Recalls of this priority are nobody's who waits: they take drives that nothing else wants.
+pub const BACKGROUND: u8 = 0;
+
 /// Something that needs a drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Want {
@@ -63,6 +66,8 @@ pub(crate) enum Level {
     Maintain,
     /// A second writer of a pool.
     ExtraWrite,
+    /// What can wait for as long as anything else wants the drive.
+    Background,
 }
 
 /// A need with what decides its turn.
@@ -87,7 +92,8 @@ pub(crate) struct Demand<'v> {
 
 impl<'v> Demand<'v> {
     fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
-        let starving = level != Level::ExtraWrite && view.now.since(since) >= view.limits.starve_after;
+        let waits = matches!(level, Level::ExtraWrite | Level::Background);
+        let starving = !waits && view.now.since(since) >= view.limits.starve_after;
         let (tape, drive, job) = (None, None, None);
         Self { need, level, starving, priority, since, files: 0, tape, drive, in_hand: false, job }
     }
@@ -123,7 +129,8 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
     let mut in_hand = Walk::new(hand.recalls().into_iter().map(|volume| (volume, ())));
     for (volume, queue) in view.recalls {
         let Some(since) = queue.oldest() else { continue };
-        let demand = Demand::new(view, Need::Recall(volume), Level::Recall, queue.priority(), since);
+        let level = if queue.priority() == BACKGROUND { Level::Background } else { Level::Recall };
+        let demand = Demand::new(view, Need::Recall(volume), level, queue.priority(), since);
         let (tape, drive) = (tapes.at(volume), drives.at(volume));
         let in_hand = in_hand.at(volume).is_some();
         all.push(Demand { files: queue.len(), tape, drive, in_hand, ..demand });
@@ -134,7 +141,9 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
     for job in view.maintenance.iter().filter(|job| !hand.has(Need::Maintain(job.id))) {
         // Labels first: a pool may be waiting for them.
         let priority = u8::from(job.kind == MaintenanceKind::Label);
-        let demand = Demand::new(view, Need::Maintain(job.id), Level::Maintain, priority, job.since);
+        let verify = job.kind == MaintenanceKind::Verify;
+        let level = if verify { Level::Background } else { Level::Maintain };
+        let demand = Demand::new(view, Need::Maintain(job.id), level, priority, job.since);
         all.push(Demand { job: Some(job), ..demand });
     }
     all.sort_unstable_by(|a, b| a.key().cmp(&b.key()));

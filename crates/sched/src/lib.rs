@@ -30,7 +30,7 @@ mod wraps;
 pub use action::{Action, Blocked, Job, Plan};
 pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
-pub use demand::Want;
+pub use demand::{BACKGROUND, Want};
 pub use eta::{Eta, Forecast, Quote, along, estimate, quote};
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};

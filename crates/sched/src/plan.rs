@@ -258,7 +258,7 @@ impl<'v> Planner<'v> {
         self.view
             .volumes
             .get(volume)
-            .is_some_and(|tape| matches!(tape.state, S::Scratch | S::Filling | S::Full))
+            .is_some_and(|tape| matches!(tape.state, S::Scratch | S::Filling | S::Full | S::Repacking))
     }
 
     fn put_idle_away(&mut self) {
@@ -323,6 +323,6 @@ fn maintain(job: &Maintenance) -> Job {
     match job.kind {
         MaintenanceKind::Label => Job::Label { volume, id: Some(job.id), pool: None },
         MaintenanceKind::Index => Job::WriteIndex { volume, id: Some(job.id) },
-        MaintenanceKind::Check => Job::Check { volume, id: job.id },
+        MaintenanceKind::Check | MaintenanceKind::Verify => Job::Check { volume, id: job.id },
     }
 }

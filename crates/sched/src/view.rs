@@ -157,6 +157,8 @@ pub enum MaintenanceKind {
     Index,
     /// Read label and index and compare with the catalogue.
     Check,
+    /// Read copies through; whatever else wants the drive goes first.
+    Verify,
 }
 
 /// Bounds and times.
@@ -221,6 +223,9 @@ impl Tape {
     pub fn readable(&self) -> bool {
         use VolumeState as S;
         self.place == Place::Library
-            && matches!(self.state, S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Unverified)
+            && matches!(
+                self.state,
+                S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Unverified | S::Repacking
+            )
     }
 }

@@ -20,7 +20,7 @@ const POOLS: [&str; 2] = ["a", "b"];
 
 fn load() -> impl Strategy<Value = Load> {
     prop_oneof![
-        6 => (0..6u32, 0..1000u64, 0..3u8).prop_map(|(volume, block, priority)| Load::Recall { volume, block, priority }),
+        6 => (0..6u32, 0..1000u64, 1..4u8).prop_map(|(volume, block, priority)| Load::Recall { volume, block, priority }),
         3 => (0..2usize, 1..400u64).prop_map(|(pool, files)| Load::Write { pool, files }),
         1 => (0..6u32).prop_map(|volume| Load::Check { volume }),
         1 => any::<bool>().prop_map(Load::Pressure),

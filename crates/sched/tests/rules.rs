@@ -65,6 +65,20 @@ fn recalls_go_before_writes_unless_the_disk_is_under_pressure() {
 }
 
 #[test]
+fn background_work_takes_a_drive_only_if_nothing_else_wants_it() {
+    let mut world = library(1);
+    world.now = 100_000;
+    world.want(2, RecallItem { priority: BACKGROUND, ..item(1, 5, 0) });
+    let kind = MaintenanceKind::Verify;
+    world.jobs.push(Maintenance { id: 7, kind, volume: volume(3), since: Time::default() });
+    assert_eq!(jobs(&world.plan()), [&mount(2)], "files that are to move before those that are only read");
+    world.backlog("a", 10, 10);
+    assert_eq!(jobs(&world.plan()), [&mount(0)], "however long it has waited");
+    world.want(4, item(2, 5, world.now));
+    assert_eq!(jobs(&world.plan()), [&mount(4)]);
+}
+
+#[test]
 fn old_backlog_goes_before_recalls() {
     let mut world = library(1);
     world.backlog("a", 10, 10);

@@ -133,6 +133,9 @@ pub enum VolumeState {
     Exported,
     /// Out of use for good: nothing on it is needed, and it is neither read nor written.
     Retired,
+    /// What is needed of it is being copied to other volumes of its pool; it is read, no longer written, and scratch at the
+    /// end.
+    Repacking,
 }
 
 /// A cartridge volume as the catalogue knows it.
@@ -187,8 +190,10 @@ pub struct Volume {
     pub last_read: Option<Time>,
     /// Operator (uid) who set the state; None: the node did, from what it met.
     pub by: Option<u32>,
-    /// Last time every byte on it was read and found good.
+    /// Last time every byte on it that a current version needs was read and found good.
     pub last_verified: Option<Time>,
+    /// A verification that has begun has come to this block of the data partition; 0: none has.
+    pub verified_to: u64,
 }
 
 impl Volume {
@@ -225,6 +230,7 @@ impl Volume {
             last_read: None,
             by: None,
             last_verified: None,
+            verified_to: 0,
         }
     }
 }
@@ -297,12 +303,16 @@ pub enum RequestKind {
     Label,
     /// Enter what is on tape into the catalogue.
     Rebuild,
+    /// Read every copy on volumes and compare it with its digest.
+    Verify,
+    /// Copy what is needed of volumes to others, and make them scratch.
+    Repack,
 }
 
 impl RequestKind {
     /// Counts volumes, not files.
     pub fn is_of_volumes(self) -> bool {
-        matches!(self, Self::Label | Self::Rebuild)
+        matches!(self, Self::Label | Self::Rebuild | Self::Verify | Self::Repack)
     }
 }
 

@@ -43,6 +43,17 @@ pub struct Selection {
     pub recursive: bool,
 }
 
+/// Which volumes an act concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeChoice {
+    /// These; one that the act cannot take is refused, and then all are.
+    These(Vec<Barcode>),
+    /// Those of a pool that the act can take.
+    Pool(PoolName),
+    /// All that the act can take.
+    All,
+}
+
 /// Changes of a class of service; None leaves a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassChange {
@@ -245,6 +256,17 @@ pub enum Call {
     TakeDrive {
         /// Drive.
         drive: DriveNo,
+    },
+    /// Read every copy on volumes and compare it with its digest -> `Request`.
+    Verify(VolumeChoice),
+    /// Copy what is needed of volumes to others of their pools, and make them scratch -> `Request`.
+    Repack {
+        /// Which ones.
+        volumes: VolumeChoice,
+        /// Of those only the ones of which so many per cent are dead.
+        dead_percent: Option<u8>,
+        /// Of those only the ones of this generation of LTO or an older one.
+        generation: Option<u8>,
     },
 }
 

@@ -3,8 +3,11 @@
 mod adoption;
 mod archive;
 mod data;
+mod keep;
 mod names;
 mod requests;
+
+pub use keep::{TapePlace, place_of};
 
 use crate::Result;
 use crate::classes::Classes;

@@ -116,9 +116,13 @@ impl Check<'_> {
         for (key, want) in expected.into_iter().filter(|(_, n)| *n != 0) {
             self.find(format!("sum {key:02x?} is missing, but its inodes make {want}"));
         }
-        for (table, name) in
-            [(keys::OBJECT, "objects"), (keys::CANDIDATE, "candidates"), (keys::PURGE, "purge order")]
-        {
+        let indexes = [
+            (keys::OBJECT, "objects"),
+            (keys::CANDIDATE, "candidates"),
+            (keys::PURGE, "purge order"),
+            (keys::MEND, "files to mend"),
+        ];
+        for (table, name) in indexes {
             let mut is = 0;
             self.table(&[table], |_, _| {
                 is += 1;

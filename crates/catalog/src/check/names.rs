@@ -57,6 +57,7 @@ fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
         d.object.map(|o| keys::object(o).to_vec()),
         d.candidate.map(|s| keys::candidate(s, rec.ino).to_vec()),
         d.purge.map(|(s, _)| keys::purge(s, rec.ino).to_vec()),
+        d.mend.then(|| keys::mend(rec.ino).to_vec()),
     ];
     for key in wanted.into_iter().flatten() {
         *c.counts.entry(key[0]).or_default() += 1;

@@ -88,6 +88,9 @@ fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<
         return Ok(dead(false, "the file was deleted".into()));
     }
     if f.has_copy(s.copy.0) {
+        if moves(tx, s, pool)? {
+            return Ok(Standing::Wanted(Box::new(rec)));
+        }
         return Ok(dead(false, format!("copy {} is recorded already", s.copy)));
     }
     let class = tx.class(rec.class)?;
@@ -95,6 +98,16 @@ fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<
         return Ok(dead(false, format!("class {} wants no copy {} in this pool", class.name, s.copy)));
     }
     Ok(Standing::Wanted(Box::new(rec)))
+}
+
+/// Whether exactly this part of the copy lies on a volume of the same pool that is being repacked: then this one takes its
+/// place, and the copy counts before and after.
+fn moves(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<bool> {
+    let Some(copy) = version::copy(tx, s.ino, s.version, s.copy)? else { return Ok(false) };
+    let part = |have: &&Segment| (have.file_offset, have.length) == (s.file_offset, s.length);
+    let Some(old) = copy.segments.iter().find(part) else { return Ok(false) };
+    let from = volume::load(&*tx.w, &old.volume)?.map(|v| v.volume);
+    Ok(from.is_some_and(|v| v.state == VolumeState::Repacking && v.pool.as_ref() == pool))
 }
 
 /// Enters a wanted segment; with the last one the copy counts.

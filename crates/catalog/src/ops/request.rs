@@ -203,6 +203,7 @@ pub fn prune(tx: &mut Tx<'_>, ended_before: Time, limit: usize) -> Result<usize>
         for (ino, ..) in items(tx.view(), *id, Ino(0), usize::MAX)? {
             tx.w.delete(&keys::item(*id, ino))?;
         }
+        super::request_volumes::erase(tx, *id)?;
         tx.w.delete(&keys::request(*id))?;
     }
     Ok(old.len())

@@ -56,6 +56,7 @@ fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
         S::Unknown | S::Foreign | S::Unverified => {
             Err("the node finds that out by itself, it cannot be set".into())
         }
+        S::Repacking => Err("`thermo volume repack` makes it so".into()),
         S::Retired if v.live_files > 0 => Err(format!(
             "{} file segments on it are needed by current files; `exported` takes it out of the library and keeps them",
             v.live_files

@@ -2,6 +2,7 @@
 
 mod access;
 mod classes;
+mod keep;
 mod quotas;
 mod rebuild;
 mod select;
@@ -82,6 +83,15 @@ impl Node {
                 self.admin_only(cx, "checking the whole system")?;
                 return Ok(Reply::Check(self.check(tapes, deep)?));
             }
+            Call::Verify(volumes) => {
+                self.admin_only(cx, "verifying volumes")?;
+                return Ok(self.request_reply(self.verify_volumes(cx, &volumes)?));
+            }
+            Call::Repack { volumes, dead_percent, generation } => {
+                self.admin_only(cx, "repacking volumes")?;
+                let request = self.repack_volumes(cx, &volumes, dead_percent, generation)?;
+                return Ok(self.request_reply(request));
+            }
             Call::Rebuild => {
                 self.admin_only(cx, "rebuilding the catalogue")?;
                 return Ok(self.request_reply(self.rebuild(cx)?));
@@ -144,6 +154,10 @@ impl Node {
 
     fn request_items(&self, id: RequestId, after: Ino, limit: u32) -> Result<Reply, Failure> {
         self.request(id)?;
+        let volumes = self.volume_items(id, after, limit)?;
+        if !volumes.is_empty() {
+            return Ok(Reply::RequestItems(volumes));
+        }
         let items =
             self.catalog.items(id, after, limit.min(10_000) as usize).map_err(|e| refused("request", &e))?;
         let view = |(ino, state, _bytes)| {

@@ -94,6 +94,7 @@ impl Node {
                     if request.state == RequestState::Queued { self.ahead_of(request) + 1 } else { 0 };
                 Moving { doing, queue_position, ..Moving::default() }
             }
+            RequestKind::Verify | RequestKind::Repack => self.moving_volumes(request),
             RequestKind::Purge | RequestKind::Rebuild => Moving::default(),
         }
     }
@@ -125,7 +126,7 @@ impl Node {
     }
 
     /// Open requests of the same kind that came before.
-    fn ahead_of(&self, request: &Request) -> u64 {
+    pub(super) fn ahead_of(&self, request: &Request) -> u64 {
         let open = self.catalog.open_requests().unwrap_or_default();
         open.iter().filter(|r| r.kind == request.kind && r.id < request.id).count() as u64
     }

@@ -85,6 +85,9 @@ fn handle(node: &Arc<Node>, event: Event) {
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
             }
         }
+        Event::Errand { kind, volume, errand } => {
+            add_errand(&mut node.archive.state.lock(), kind, volume, errand);
+        }
         Event::Adopt { volumes, answer } => {
             for volume in volumes {
                 let errand = Errand::Adopt { answer: answer.clone() };
@@ -197,6 +200,7 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
                 (volume.clone(), Job::Check { deep, answer }, DriveStatus::Maintaining)
             }
             Errand::Adopt { answer } => (volume.clone(), Job::Adopt { answer }, DriveStatus::Maintaining),
+            Errand::Verify(ticket) => (volume.clone(), Job::Verify(ticket), DriveStatus::Maintaining),
             _ => return None,
         },
     })

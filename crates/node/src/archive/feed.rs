@@ -59,8 +59,12 @@ pub struct NewFile {
     pub item: MigrateItem,
     /// Where it comes from.
     pub origin: Origin,
-    /// Where in the file this segment begins.
+    /// Where in the file this segment begins ...
     pub from: u64,
+    /// ... and ends.
+    pub to: u64,
+    /// It takes the place of one that counts: it is not to be split.
+    pub moves: bool,
 }
 
 /// How much goes into one volume and between two flushes.
@@ -233,7 +237,15 @@ impl<'t> Feeder<'t> {
 
     fn file(&mut self, ticket: Ticket, item: MigrateItem) -> Result<(), Stop> {
         let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
-        if source.size().saturating_sub(source.from) > self.limits.bytes.saturating_sub(self.at())
+        let bytes = source.to.saturating_sub(source.from);
+        if source.moves && !node.takes_whole(self.hand.pool(), &types::Barcode::default(), bytes) {
+            let why = format!(
+                "no volume of pool {} takes the {bytes} bytes of it that are to leave their volume in one piece",
+                self.hand.pool()
+            );
+            return Err(Skip::Never(why).into());
+        }
+        if bytes > self.limits.bytes.saturating_sub(self.at())
             && let Some(why) = node.does_not_fit(self.hand.pool(), &item)
         {
             return Err(Skip::Never(why).into());
@@ -243,7 +255,8 @@ impl<'t> Feeder<'t> {
             node.catalog.path_of(item.ino).map_err(Skip::from)?;
             source.verify(self.worker, item.ino)?;
         }
-        let file = NewFile { ticket, item, origin: source.origin, from: source.from };
+        let Source { origin, from, to, moves, .. } = source;
+        let file = NewFile { ticket, item, origin, from, to, moves };
         self.parts.push((self.at(), Part::Begin(Box::new(file))));
         let mut hash = FileHash::new();
         for range in self.worker.node.disk.data_ranges(&source.fd, source.size()) {
@@ -256,17 +269,20 @@ impl<'t> Feeder<'t> {
         Ok(())
     }
 
-    /// Hashes a range of data and puts what lies behind `source.from` into the stream.
+    /// Hashes a range of data and puts what lies between `source.from` and `source.to` into the stream.
     fn range(&mut self, source: &Source, hash: &mut FileHash, range: Range<u64>) -> Result<(), Stop> {
-        let wanted = range.start.max(source.from)..range.end;
+        let wanted = range.start.max(source.from)..range.end.min(source.to);
         if !wanted.is_empty() {
             let (file_offset, length) = (wanted.start, wanted.end - wanted.start);
             self.parts.push((self.at(), Part::Bytes { file_offset, length }));
         }
         let mut offset = range.start;
         while offset < range.end {
-            let skips = offset < source.from;
-            let end = if skips { range.end.min(source.from) } else { range.end };
+            let (skips, end) = match offset {
+                at if at < source.from => (true, range.end.min(source.from)),
+                at if at < source.to => (false, range.end.min(source.to)),
+                _ => (true, range.end),
+            };
             if self.buffer.room().is_empty() {
                 self.put_chunk()?;
             }

@@ -15,6 +15,7 @@ pub fn label(
     errand: Option<Errand>,
 ) -> Result<u64, TapeError> {
     let ordered = match errand {
+        Some(Errand::Reclaim(ticket)) => return super::reclaim::reclaim(worker, mounted, barcode, ticket),
         Some(Errand::Label { request, force, .. }) => Some((request, force)),
         _ => None,
     };
@@ -84,7 +85,7 @@ fn try_label(
     write_label(worker, mounted, barcode, pool, overwrite).map(Ok)
 }
 
-fn write_label(
+pub fn write_label(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
@@ -126,7 +127,7 @@ fn write_label(
     Ok(formatted.append_block)
 }
 
-fn set_state(worker: &Worker, barcode: &Barcode, state: VolumeState, why: &str) -> Result<(), TapeError> {
+pub fn set_state(worker: &Worker, barcode: &Barcode, state: VolumeState, why: &str) -> Result<(), TapeError> {
     let now = crate::now();
     let done = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.becomes(state, why, now);

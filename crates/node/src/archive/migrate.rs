@@ -274,6 +274,9 @@ impl Turn<'_> {
 /// Whether a file goes on on another volume where this one ended after `held` bytes: if it is large, or no other takes it as
 /// a whole, and if it is what it was.
 fn splits(worker: &Worker, pool: &PoolName, volume: &Barcode, held: u64, file: &NewFile) -> bool {
+    if file.moves {
+        return false;
+    }
     let size = file.origin.stamp.size;
     let split =
         size > held / SPLIT_SHARE || !worker.node.takes_whole(pool, volume, size.saturating_sub(file.from));

@@ -21,6 +21,7 @@ mod outlook;
 mod queue;
 mod read;
 mod recalls;
+mod reclaim;
 mod revive;
 mod room;
 mod settle;
@@ -33,6 +34,7 @@ mod tapes;
 mod testing;
 mod times;
 mod trouble;
+mod verify;
 mod view;
 mod worker;
 
@@ -53,7 +55,7 @@ pub use index::write_index;
 pub use library::{ORDERS, Workers, open_virtual, take_stock};
 pub use outlook::expected;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
-pub use state::{Adopted, CheckAsk, Checked};
+pub use state::{Adopted, CheckAsk, Checked, Errand};
 pub use view::Moving;
 pub use worker::{Job, Order, Worker};
 
@@ -67,6 +69,17 @@ pub struct RecallTask {
     pub staging: Arc<Staging>,
     /// Since when somebody waits.
     pub since: Time,
+    /// Nobody waits: it is brought back so that copies of it can be written; drives that others want are left to them.
+    pub background: bool,
+    /// Volume that it is best read from.
+    pub prefer: Option<Barcode>,
+}
+
+impl RecallTask {
+    /// Somebody waits from now on.
+    pub fn new(staging: Arc<Staging>) -> Self {
+        Self { staging, since: crate::now(), background: false, prefer: None }
+    }
 }
 
 /// Everything that can happen to the archive service.
@@ -90,6 +103,15 @@ pub enum Event {
     },
     /// Compare volumes with the catalogue.
     Check(CheckAsk),
+    /// Something is to be done with a volume.
+    Errand {
+        /// For the scheduler.
+        kind: sched::MaintenanceKind,
+        /// Volume.
+        volume: Barcode,
+        /// What.
+        errand: Errand,
+    },
     /// Enter the files of volumes that the catalogue has lost.
     Adopt {
         /// Volumes.
@@ -185,6 +207,32 @@ impl Archive {
     /// Whether any drive is in use at all.
     pub fn has_drives(&self) -> bool {
         self.state.lock().drives.values().any(state::DriveSlot::usable)
+    }
+
+    /// Cartridges in the library.
+    pub fn present(&self) -> std::collections::BTreeSet<Barcode> {
+        self.state.lock().present().into_iter().cloned().collect()
+    }
+
+    /// Whether something else than background work waits for this drive, or for any.
+    pub fn drive_is_wanted(&self, drive: DriveNo) -> bool {
+        use sched::{BlockedWhy, MaintenanceKind, Want};
+        let state = self.state.lock();
+        let waits = |want: &Want| match want {
+            Want::Recall(volume) => {
+                state.recalls.get(volume).is_some_and(|q| q.priority() > sched::BACKGROUND)
+            }
+            Want::Write(_) => true,
+            Want::Maintain(id) => {
+                let errand = state.maintenance.iter().find(|m| m.id == *id);
+                errand.is_some_and(|m| m.kind != MaintenanceKind::Verify)
+            }
+        };
+        state.blocked.iter().any(|b| match &b.why {
+            BlockedWhy::DrivesBusy => waits(&b.want),
+            BlockedWhy::VolumeBusy(busy) => *busy == drive && waits(&b.want),
+            _ => false,
+        })
     }
 
     /// Running jobs are to end at the next occasion.

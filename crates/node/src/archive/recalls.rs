@@ -106,7 +106,11 @@ impl State {
         copy: CopyNo,
         segments: Vec<Segment>,
     ) -> Vec<u64> {
-        let priority = if task.staging.has_reader() { PRIORITY_READER } else { PRIORITY_BULK };
+        let priority = match (task.staging.has_reader(), task.background) {
+            (true, _) => PRIORITY_READER,
+            (false, false) => PRIORITY_BULK,
+            (false, true) => sched::BACKGROUND,
+        };
         let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
             let id = self.id();
@@ -220,6 +224,9 @@ fn place(node: &Node, files: Vec<Unplaced>) {
     }
     let choices: Vec<Option<CopyChoice>> = look::with_view(node, |view, state| {
         let choose = |p: &Placing| {
+            if let Some(choice) = preferred(view, state, p) {
+                return Some(choice);
+            }
             sched::choose_copy(view, &p.places, &state.avoid)
                 .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()))
         };
@@ -237,6 +244,14 @@ fn place(node: &Node, files: Vec<Unplaced>) {
             None => node.end_recall(&task.staging, Outcome::Failed(reasons(&failed, &places))),
         }
     }
+}
+
+/// The copy on the volume that is being emptied: it is mounted for the others of it anyway.
+fn preferred(view: &sched::SchedView<'_>, state: &State, p: &Placing) -> Option<CopyChoice> {
+    let wanted = p.file.task.prefer.as_ref().filter(|volume| !state.avoid.contains(volume))?;
+    let index = p.places.iter().position(|place| place.volumes.contains(wanted))?;
+    let choice = sched::choose_copy(view, p.places.get(index..=index)?, &BTreeSet::new())?;
+    Some(CopyChoice { index, ..choice })
 }
 
 /// The copies of a file that can be chosen from; None if there is nothing to choose, which is told.
@@ -328,7 +343,7 @@ mod tests {
         let volume = |n: u64| Barcode::from(format!("TC{n:04}L9").as_str());
         for n in [1, 2] {
             let (staging, _) = table.join(Ino(n), Version(1), 10);
-            let task = RecallTask { staging, since: Time::default() };
+            let task = RecallTask::new(staging);
             let extents = vec![Extent { file_offset: 0, start_block: 7, byte_offset: 0, byte_count: 10 }];
             let (tape_dir, tape_name) = (TapeDir(0), String::new());
             let segment =
@@ -351,7 +366,7 @@ mod tests {
     fn what_is_late_of_an_earlier_attempt_does_not_end_the_present_one() {
         let (archive, _queue) = Archive::new();
         let (staging, _) = StagingTable::default().join(Ino(1), Version(1), 10);
-        let task = RecallTask { staging: staging.clone(), since: Time::default() };
+        let task = RecallTask::new(staging.clone());
         let (failed, queued) = (Vec::new(), Vec::new());
         let recall = Recall { task, failed, attempt: 2, left: 1, queued, promise: None };
         archive.state.lock().files.insert(Ino(1), recall);

@@ -47,8 +47,12 @@ pub struct Source {
     pub fd: OwnedFd,
     /// What was open when reading began.
     pub origin: Origin,
-    /// Where this copy continues whose first segments lie on other volumes already.
+    /// Where this copy continues whose first segments lie on other volumes already ...
     pub from: u64,
+    /// ... and where it ends: behind the last byte, or where that part ends that leaves a volume which is being repacked.
+    pub to: u64,
+    /// The copy counts already, and this part of it leaves its volume: it goes as a whole to another.
+    pub moves: bool,
     /// Digest recorded for this version.
     known: Option<Digest>,
 }
@@ -68,7 +72,9 @@ impl Source {
         let node = &worker.node;
         let inode = node.catalog.inode(item.ino)?;
         let Some(file) = inode.file.as_ref() else { return later("it is not a regular file") };
-        if file.version != item.version || file.copies.contains(&item.copy) {
+        let moves = file.copies.contains(&item.copy);
+        let part = if moves { part_to_move(worker, item)? } else { None };
+        if file.version != item.version || (moves && part.is_none()) {
             return later("it has another version by now, or this copy already");
         }
         let Some(object) = file.object else { return later("it is offline") };
@@ -87,9 +93,13 @@ impl Source {
             node.observe_closed(item.ino, object);
             return later("its content changed without the catalogue knowing");
         }
-        let source = Self { fd, origin: Origin { object, stamp }, from: 0, known: file.digest };
+        let (to, known) = (stamp.size, file.digest);
+        let source = Self { fd, origin: Origin { object, stamp }, from: 0, to, moves, known };
         source.settled(worker)?;
-        Ok(Self { from: continues_at(worker, item)?, ..source })
+        Ok(match part {
+            Some((from, to)) => Self { from, to, ..source },
+            None => Self { from: continues_at(worker, item)?, ..source },
+        })
     }
 
     fn settled(&self, worker: &Worker) -> Result<(), Skip> {
@@ -180,6 +190,19 @@ impl Origin {
         let now = disk.open_object(self.object, false).and_then(|fd| disk.stamp(&fd));
         now.is_ok_and(|stamp| stamp == self.stamp) && !worker.node.is_being_written(ino)
     }
+}
+
+/// The first part of a copy that lies on a volume which is being repacked.
+fn part_to_move(worker: &Worker, item: &MigrateItem) -> Result<Option<(u64, u64)>, Skip> {
+    let catalog = &worker.node.catalog;
+    let known = catalog.version_copies(item.ino, item.version)?;
+    for segment in known.iter().filter(|c| c.copy == item.copy).flat_map(|c| &c.segments) {
+        let volume = catalog.volume(&segment.volume)?;
+        if volume.is_some_and(|v| v.state == VolumeState::Repacking) {
+            return Ok(Some((segment.file_offset, segment.file_offset + segment.length)));
+        }
+    }
+    Ok(None)
 }
 
 fn continues_at(worker: &Worker, item: &MigrateItem) -> Result<u64, Skip> {

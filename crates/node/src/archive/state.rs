@@ -146,6 +146,10 @@ pub enum Errand {
         /// Where the answer goes.
         answer: Sender<(Barcode, Adopted)>,
     },
+    /// Read its copies through.
+    Verify(crate::keep::Ticket),
+    /// Make it scratch: nothing on it is needed.
+    Reclaim(crate::keep::Ticket),
 }
 
 /// All of it.
@@ -189,7 +193,7 @@ pub struct State {
     pub stopping: Option<bool>,
     /// Drives that had an error since start, or since the order to stop.
     pub troubled: BTreeSet<DriveNo>,
-    /// When each demand was found blocked, as the scheduler said it last.
+    /// What each demand was found blocked by, as the scheduler said it last.
     pub blocked: Vec<sched::Blocked>,
 }
 

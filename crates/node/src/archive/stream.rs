@@ -128,7 +128,7 @@ impl Stream {
                 cut = Some(begun);
                 break;
             }
-            let to = begun.file.origin.stamp.size;
+            let to = begun.file.to;
             segments.push(self.segment(begun, safe, to, digest));
         }
         if let Some(begun) = cut.filter(|b| split(&b.file)) {
@@ -209,7 +209,14 @@ mod tests {
     fn begin(hand: &InHand<'_>, size: u64, from: u64) -> Part {
         let (ticket, item) = hand.pop().unwrap();
         let stamp = ObjectStamp { size, ..ObjectStamp::default() };
-        Part::Begin(Box::new(NewFile { ticket, item, origin: Origin { object: ObjectId(1), stamp }, from }))
+        Part::Begin(Box::new(NewFile {
+            ticket,
+            item,
+            origin: Origin { object: ObjectId(1), stamp },
+            from,
+            to: size,
+            moves: false,
+        }))
     }
 
     fn bytes(file_offset: u64, length: u64) -> Part {

@@ -2,7 +2,7 @@
 
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times};
+use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times, verify};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::Staging;
@@ -105,6 +105,8 @@ pub enum Job {
         /// Where the answer goes.
         answer: crossbeam_channel::Sender<super::Checked>,
     },
+    /// Read its copies through.
+    Verify(crate::keep::Ticket),
     /// Enter its files into the catalogue.
     Adopt {
         /// Where the answer goes.
@@ -367,6 +369,7 @@ impl Worker {
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
             Job::Adopt { answer } => adopt::adopt(self, mounted, &volume, &answer),
+            Job::Verify(ticket) => verify::verify(self, mounted, &volume, ticket),
             Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } => {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
@@ -440,6 +443,7 @@ impl Worker {
                 blocked::refuse(&self.node, &volume, Errand::Check { deep, answer }, &e);
             }
             Job::Adopt { answer } => blocked::refuse(&self.node, &volume, Errand::Adopt { answer }, &e),
+            Job::Verify(ticket) => blocked::refuse(&self.node, &volume, Errand::Verify(ticket), &e),
             _ => {}
         }
         self.report(Ended {

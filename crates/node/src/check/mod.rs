@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use types::*;
 use wire::Failure;
 
-pub(crate) use tape_side::{answer_failed, check_volume};
+pub(crate) use tape_side::{answer_failed, check_volume, distrust};
 
 /// Inodes read at a time.
 const PAGE: usize = 1_000;

@@ -139,7 +139,7 @@ fn compare_entry(
     if !same {
         let problem = format!("lists {:?} where the catalogue has {path} (inode {})", found.name, wanted.ino);
         checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
-    } else if let Some(to_read) = to_read {
+    } else if let Some(to_read) = to_read.filter(|_| wanted.live) {
         to_read.push(wanted);
     }
 }
@@ -185,7 +185,7 @@ fn verified(worker: &Worker, barcode: &Barcode) {
 }
 
 /// Readers get bytes before a digest can be compared: from now on the other copies are preferred.
-fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
+pub(crate) fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
     let now = crate::now();
     let noted = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.errors += 1;

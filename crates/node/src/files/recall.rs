@@ -64,7 +64,7 @@ impl Node {
         let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
         let first_reader = for_reader && staging.add_reader();
         Ok(match fresh {
-            true => Joined::Begun(RecallTask { staging, since: crate::now() }, inode.attr),
+            true => Joined::Begun(RecallTask::new(staging), inode.attr),
             false => {
                 if first_reader {
                     self.archive.send(Event::Hurry(staging.clone()));
@@ -101,6 +101,7 @@ impl Node {
             self.objects.settle(object);
         }
         self.finish_item(ino, RequestKind::Stage, &item, bytes);
+        self.keeper.touch(ino);
     }
 
     /// Reports one file to every open request of `kind` that contains it.

@@ -126,11 +126,13 @@ impl Node {
         let path = self.catalog.path_of(ino).unwrap_or_default();
         let text = format!("inode {ino} ({}) is not copied to tape: {why}", String::from_utf8_lossy(&path));
         self.note_refused(ino, text);
+        self.keeper.refuse(ino, &why);
         self.finish_item(ino, RequestKind::Migrate, &ItemState::Failed(why), 0);
     }
 
     /// Tells migrate requests about a file that lacks no copy any more, or cannot be copied.
     pub(crate) fn finish_migrated(&self, ino: Ino) {
+        self.keeper.touch(ino);
         let (state, bytes) = match self.catalog.inode(ino) {
             Ok(inode) => match &inode.file {
                 Some(f) if f.copies.len() >= self.copies_required(&f.class) => {

@@ -51,7 +51,7 @@ pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
 }
 
 pub fn item(id: u64, block: u64, since: u64) -> RecallItem {
-    RecallItem { id, block, byte: 0, bytes: 1 << 20, priority: 0, since: at(since) }
+    RecallItem { id, block, byte: 0, bytes: 1 << 20, priority: 1, since: at(since) }
 }
 
 impl World {

@@ -46,6 +46,8 @@ enum Command {
     },
     Label(LabelArgs),
     State(StateArgs),
+    Verify(super::keep::VerifyArgs),
+    Repack(super::keep::RepackArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -86,7 +88,7 @@ struct StateArgs {
 }
 
 /// All states; those that only the node can find out are refused by it, with the reason.
-const STATES: [(&str, VolumeState); 12] = [
+const STATES: [(&str, VolumeState); 13] = [
     ("unknown", VolumeState::Unknown),
     ("blank", VolumeState::Blank),
     ("scratch", VolumeState::Scratch),
@@ -99,6 +101,7 @@ const STATES: [(&str, VolumeState); 12] = [
     ("unverified", VolumeState::Unverified),
     ("exported", VolumeState::Exported),
     ("retired", VolumeState::Retired),
+    ("repacking", VolumeState::Repacking),
 ];
 
 fn state_parser() -> impl TypedValueParser<Value = VolumeState> {
@@ -142,6 +145,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Files { volume, dead } => files(context, &mut node, Barcode(volume), dead),
         Command::Label(args) => label(context, &mut node, args),
         Command::State(args) => set_state(context, &mut node, args),
+        Command::Verify(args) => super::keep::verify(context, &mut node, args),
+        Command::Repack(args) => super::keep::repack(context, &mut node, args),
     }
 }
 

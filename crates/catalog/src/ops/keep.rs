@@ -1,0 +1,58 @@
+//! Copies that turn out to be lost, and the files that are to come back to disk so that they are made anew.
+
+use super::record_copies::covers;
+use super::{tape_tree, version};
+use crate::keys;
+use crate::store::{Tx, View};
+use crate::{LostCopy, Result};
+use std::ops::ControlFlow;
+use types::*;
+
+/// One of those of [`Catalog::lose_copies`](crate::Catalog::lose_copies).
+pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
+    let Some(old) = tx.try_load(lost.ino)? else { return Ok(Lost::Gone) };
+    let mut rec = old.clone();
+    let Some(f) = rec.file.as_mut().filter(|f| f.version == lost.version) else { return Ok(Lost::Gone) };
+    let copies = version::copies(tx.view(), lost.ino, lost.version)?;
+    let (bad, left): (Vec<_>, Vec<_>) = copies.into_iter().partition(|c| c.copy == lost.copy);
+    let Some(bad) = bad.first().filter(|c| c.segments.iter().any(|s| s.volume == lost.volume)) else {
+        return Ok(Lost::Gone);
+    };
+    if f.object.is_none() && !left.iter().any(|c| covers(&c.segments, old.size)) {
+        return Ok(Lost::Last);
+    }
+    tx.w.delete(&keys::copy(lost.ino, lost.version, lost.copy))?;
+    for segment in &bad.segments {
+        tape_tree::kill(tx, lost.ino, lost.version, segment)?;
+    }
+    f.copies &= !(1 << (lost.copy.0 - 1));
+    f.known = !left.is_empty();
+    f.mend = true;
+    let class = tx.class(rec.class)?;
+    rec.settle(&class, now);
+    tx.replace(Some(&old), Some(&rec))?;
+    Ok(Lost::Dropped)
+}
+
+/// What became of a copy that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It counts no more, and the file is to get another.
+    Dropped,
+    /// It is all there is of the file: it stays on record.
+    Last,
+    /// Nobody needs it any more.
+    Gone,
+}
+
+/// Files to be brought back, in order of inode.
+pub fn to_mend(view: View<'_>, after: Ino, limit: usize) -> Result<Vec<Ino>> {
+    let mut found = Vec::new();
+    if limit > 0 {
+        view.r.scan(&keys::after(&keys::mend(after)), &[keys::MEND + 1], &mut |k, _| {
+            found.extend(keys::number_at(k, 1).map(Ino));
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+    }
+    Ok(found)
+}

@@ -1,0 +1,159 @@
+//! Lost copies, moves between volumes, requests for volumes.
+
+mod common;
+
+use catalog::{Lost, LostCopy, NewSegment, RecordOutcome};
+use common::*;
+use kv::Durability;
+use types::*;
+
+const A: &str = "VA0001L9";
+const B: &str = "VB0001L9";
+/// Of the same pool as `A`.
+const A2: &str = "VA0002L9";
+
+/// A file of so many bytes with a copy on `A` and one on `B`.
+fn archived(f: &Fixture, name: &str, object: u64, size: u64) -> Ino {
+    let fresh = catalog::New::file(0o644, ObjectId(object));
+    let ino = f.catalog.create(&root(5), Ino::ROOT, name.as_bytes(), &fresh).expect("create").attr.ino;
+    f.catalog
+        .observe(&root(6), ino, ObjectId(object), &stamp(size, 6), true, Durability::Relaxed)
+        .expect("closed");
+    for (copy, barcode) in [(1, A), (2, B)] {
+        assert_eq!(put(f, barcode, ino, copy, (0, size), size), RecordOutcome::Counted);
+    }
+    ino
+}
+
+fn put(f: &Fixture, barcode: &str, ino: Ino, copy: u8, part: (u64, u64), size: u64) -> RecordOutcome {
+    let one: NewSegment = segment(ino, Version(1), copy, size, part, 0);
+    record(&f.catalog, barcode, 20, vec![one]).remove(0)
+}
+
+fn purge(f: &Fixture, ino: Ino, object: u64, size: u64) {
+    f.catalog.release_object(ino, Version(1), ObjectId(object), &stamp(size, 6)).expect("released");
+}
+
+fn lose(f: &Fixture, ino: Ino, copy: u8, volume: &str) -> Lost {
+    let lost = LostCopy { ino, version: Version(1), copy: CopyNo(copy), volume: volume.into() };
+    f.catalog.lose_copies(&[lost], t(30)).expect("recorded").remove(0)
+}
+
+fn copies(f: &Fixture, ino: Ino) -> Vec<u8> {
+    f.catalog.inode(ino).expect("inode").file.expect("a file").copies.iter().map(|c| c.0).collect()
+}
+
+fn live(f: &Fixture, barcode: &str) -> u64 {
+    f.catalog.volume(&barcode.into()).expect("read").expect("is there").live_files
+}
+
+fn state(f: &Fixture, barcode: &str, state: VolumeState) {
+    f.catalog.update_volume(&barcode.into(), &mut |v| v.state = state).expect("set");
+}
+
+#[test]
+fn a_lost_copy_counts_no_more_and_the_file_is_migrated_or_brought_back() {
+    for f in [memory(), lmdb()] {
+        let (disk, tape) = (archived(&f, "disk", 1, 100), archived(&f, "tape", 2, 200));
+        purge(&f, tape, 2, 200);
+        assert_eq!([lose(&f, disk, 1, A), lose(&f, tape, 1, A)], [Lost::Dropped; 2]);
+        assert_eq!((copies(&f, disk), copies(&f, tape), live(&f, A)), (vec![2], vec![2], 0));
+        let due = f.catalog.candidates(t(31), None, 10).expect("list").found;
+        assert_eq!(due.iter().map(|c| c.ino).collect::<Vec<_>>(), [disk], "at once");
+        assert_eq!(f.catalog.to_mend(Ino(0), 10).expect("list"), [tape]);
+        f.check();
+        // It is back, and at once a candidate: whoever releases it now is refused.
+        assert!(f.catalog.set_resident(tape, Version(1), ObjectId(9), &stamp(200, 6), t(40)).expect("set"));
+        assert_eq!(f.catalog.to_mend(Ino(0), 10).expect("list"), []);
+        assert_eq!(f.catalog.candidates(t(41), None, 10).expect("list").found.len(), 2);
+        f.catalog.release_object(tape, Version(1), ObjectId(9), &stamp(200, 6)).expect_err("refused");
+        assert_eq!(put(&f, A2, tape, 1, (0, 200), 200), RecordOutcome::Counted);
+        f.catalog.release_object(tape, Version(1), ObjectId(9), &stamp(200, 6)).expect("complete");
+        assert_eq!(f.catalog.to_mend(Ino(0), 10).expect("list"), []);
+        f.check();
+    }
+}
+
+#[test]
+fn the_last_copy_of_a_file_stays_on_record_whatever_is_said_of_it() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    purge(&f, ino, 1, 100);
+    assert_eq!(lose(&f, ino, 2, B), Lost::Dropped);
+    assert_eq!(lose(&f, ino, 1, A), Lost::Last);
+    assert_eq!((copies(&f, ino), live(&f, A)), (vec![1], 1));
+    assert_eq!(lose(&f, ino, 2, B), Lost::Gone, "it is gone already");
+    assert_eq!(lose(&f, ino, 1, A2), Lost::Gone, "the copy does not lie there");
+    f.check();
+}
+
+#[test]
+fn a_copy_of_several_parts_is_lost_with_any_of_them() {
+    let f = lmdb();
+    let fresh = catalog::New::file(0o644, ObjectId(1));
+    let ino = f.catalog.create(&root(5), Ino::ROOT, b"f", &fresh).expect("create").attr.ino;
+    f.catalog.observe(&root(6), ino, ObjectId(1), &stamp(100, 6), true, Durability::Relaxed).expect("closed");
+    assert_eq!(put(&f, A, ino, 1, (0, 60), 100), RecordOutcome::Partial);
+    assert_eq!(put(&f, A2, ino, 1, (60, 40), 100), RecordOutcome::Counted);
+    assert_eq!(lose(&f, ino, 1, A2), Lost::Dropped);
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![], 0, 0));
+    f.check();
+}
+
+#[test]
+fn a_copy_moves_from_a_volume_that_is_repacked_and_never_counts_less() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    purge(&f, ino, 1, 100);
+    assert!(matches!(put(&f, A2, ino, 1, (0, 100), 100), RecordOutcome::Stale { .. }), "it has its copy");
+    state(&f, A, VolumeState::Repacking);
+    assert!(matches!(put(&f, A2, ino, 1, (0, 60), 100), RecordOutcome::Stale { .. }), "a part is no whole");
+    assert_eq!(put(&f, A2, ino, 1, (0, 100), 100), RecordOutcome::Counted);
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![1, 2], 0, 1));
+    assert!(matches!(put(&f, A2, ino, 1, (0, 100), 100), RecordOutcome::Stale { .. }), "it has moved");
+    assert!(matches!(put(&f, A2, ino, 2, (0, 100), 100), RecordOutcome::Stale { .. }), "another pool");
+    f.check();
+}
+
+#[test]
+fn live_segments_come_in_tape_order_page_by_page() {
+    let f = memory();
+    let files: Vec<Ino> = (1..=5).map(|n| archived(&f, &format!("f{}", 9 - n), n, 10 * n)).collect();
+    assert_eq!(lose(&f, files[2], 1, A), Lost::Dropped);
+    let (mut seen, mut from) = (Vec::new(), (0, 0, 0));
+    loop {
+        let page = f.catalog.live_segments(&A.into(), from, 2).expect("list");
+        let Some(last) = page.last() else { break };
+        let (block, byte, uid) = catalog::place_of(last);
+        from = (block, byte, uid + 1);
+        seen.extend(page.iter().map(|file| file.ino));
+    }
+    assert_eq!(seen, [files[0], files[1], files[3], files[4]]);
+}
+
+#[test]
+fn a_request_for_volumes_ends_with_the_last_of_them() {
+    let f = lmdb();
+    let volumes = [(Barcode::from(A), 70), (Barcode::from(B), 30)];
+    let wanted = Request::new(RequestKind::Repack, 0, "2 volumes".into(), t(5));
+    let made =
+        f.catalog.create_volume_request(&wanted, &volumes, Some(VolumeState::Repacking)).expect("made");
+    assert_eq!((made.files_total, made.bytes_total), (2, 100));
+    let v = f.catalog.volume(&A.into()).expect("read").expect("is there");
+    assert_eq!((v.state, v.reason), (VolumeState::Repacking, format!("request {}", made.id)));
+    let done = |barcode: &str, state| {
+        f.catalog.finish_volume(made.id, &barcode.into(), &state, "", t(9)).expect("told")
+    };
+    let r = done(A, ItemState::Done);
+    assert_eq!((r.state, r.files_done, r.bytes_done), (RequestState::Active, 1, 70));
+    assert_eq!(done(A, ItemState::Done).files_done, 1, "once");
+    let r = done(B, ItemState::Failed("no".into()));
+    assert_eq!(
+        (r.state, r.files_failed, r.message.as_str()),
+        (RequestState::Failed, 1, "volume VB0001L9: no")
+    );
+    assert_eq!(f.catalog.request_volumes(made.id).expect("list").len(), 2);
+    f.check();
+    assert_eq!(f.catalog.prune_requests(t(99), 10).expect("pruned"), 1);
+    assert_eq!(f.catalog.request_volumes(made.id).expect("list"), []);
+}

@@ -1,0 +1,73 @@
+//! A volume on which nothing is needed becomes scratch: only if the catalogue and the label in the drive agree on what it is.
+
+use super::label::{set_state, write_label};
+use super::trouble::ours;
+use super::worker::Worker;
+use crate::keep::Ticket;
+use tape::{LabelState, Mounted, Overwrite, TapeError};
+use types::*;
+
+/// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position.
+pub fn reclaim(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    ticket: Ticket,
+) -> Result<u64, TapeError> {
+    match try_reclaim(worker, mounted, barcode) {
+        Ok(Ok(position)) => {
+            ticket.done(String::new());
+            Ok(position)
+        }
+        Ok(Err(why)) => {
+            ticket.refused(why);
+            Ok(0)
+        }
+        Err(e) => {
+            ticket.failed(&e);
+            Err(e)
+        }
+    }
+}
+
+/// Inner error: refused, with the reason.
+fn try_reclaim(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+) -> Result<Result<u64, String>, TapeError> {
+    let catalog = &worker.node.catalog;
+    // What made it free of files is on stable storage, or a power failure could bring back files without their bytes.
+    catalog.sync().map_err(|e| ours(barcode, "making sure that nothing on it is needed", e))?;
+    let volume = super::migrate::volume(worker, barcode)?;
+    if volume.state != VolumeState::Repacking {
+        return Ok(Err(format!("it is {:?} by now", volume.state)));
+    }
+    if volume.live_files > 0 {
+        return Ok(Err(format!("{} file segments on it are needed", volume.live_files)));
+    }
+    if mounted.write_protected() {
+        return Ok(Err("it is write protected; move its tab, then label it".into()));
+    }
+    if mounted.worm() {
+        set_state(worker, barcode, VolumeState::Retired, "nothing on it is needed; it is of WORM medium")?;
+        return Ok(Err("it is of WORM medium and cannot be used again: it is retired".into()));
+    }
+    // A label that was about to be written when the node died is ours as well.
+    let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
+    let found = match mounted.label() {
+        LabelState::Ltfs(label) => label.uuid.clone(),
+        LabelState::Blank => "none".into(),
+        LabelState::Foreign { what } => format!("something else: {what}"),
+        LabelState::Damaged { what } => format!("a damaged one: {what}"),
+    };
+    if found != volume.uuid && Some(&found) != intended.as_ref() {
+        let why = format!(
+            "the label on it is not the one recorded ({}) but {found}; it was left alone: find out what cartridge this is",
+            volume.uuid
+        );
+        set_state(worker, barcode, VolumeState::Foreign, &why)?;
+        return Ok(Err(why));
+    }
+    write_label(worker, mounted, barcode, None, Overwrite::Volume(&found)).map(Ok)
+}

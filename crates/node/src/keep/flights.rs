@@ -1,0 +1,274 @@
+//! Files that are on their way through the disk tier to a new copy: brought back if they are not there, written by the drives
+//! like every other file, and released again when the copy is recorded. So many bytes at a time that they are a small part
+//! of the disk tier.
+
+use crate::Node;
+use crate::archive::Event;
+use crate::clock::Moment;
+use crate::files::{Joined, Outcome, Staging};
+use policy::{MigrateBatch, MigrateItem, MigrateWhy};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use types::*;
+
+/// Files at a time.
+const MOST: usize = 5_000;
+/// Share of the disk tier that they may take at most.
+const SHARE: u64 = 8;
+/// All of them are looked at this often; in between those of which something is known to have happened.
+const ALL_EVERY: Duration = Duration::from_secs(2);
+/// A file that could not be brought back is left alone for this long.
+const AGAIN_AFTER: Duration = Duration::from_secs(600);
+
+/// What a file is on its way to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// All copies that its class requires.
+    Complete,
+    /// This copy of it no longer lies on this volume.
+    Leave(Barcode, CopyNo),
+}
+
+struct Flight {
+    goal: Goal,
+    version: Version,
+    bytes: u64,
+    /// The recall that it waits for.
+    staging: Option<Arc<Staging>>,
+    /// It was brought back for this, and goes again.
+    staged: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Flights {
+    all: BTreeMap<Ino, Flight>,
+    bytes: u64,
+    looked: Option<Moment>,
+    /// Files that failed: not before then, and why.
+    failed: BTreeMap<Ino, (Moment, String)>,
+    /// How far files to mend have been looked at.
+    mended: Ino,
+}
+
+/// How a file stands.
+enum Step {
+    /// Nothing more to be done.
+    Arrived,
+    Waits,
+    Failed(String),
+}
+
+impl Flights {
+    /// Whether so many bytes more may come.
+    pub fn has_room(&self, node: &Node, bytes: u64) -> bool {
+        let window = node.space.view().capacity / SHARE;
+        self.all.len() < MOST && self.bytes.saturating_add(bytes) <= window
+    }
+
+    /// Whether nothing is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether a file is on its way.
+    pub fn contains(&self, ino: Ino) -> bool {
+        self.all.contains_key(&ino)
+    }
+
+    /// Files on their way from this volume.
+    pub fn leaving(&self, volume: &Barcode) -> usize {
+        let leaves = |f: &&Flight| matches!(&f.goal, Goal::Leave(from, _) if from == volume);
+        self.all.values().filter(leaves).count()
+    }
+
+    /// Why a file could not go its way lately.
+    pub fn failure(&mut self, ino: Ino) -> Option<&str> {
+        let now = Moment::now();
+        self.failed.retain(|_, (until, _)| *until > now);
+        self.failed.get(&ino).map(|(_, why)| why.as_str())
+    }
+
+    /// Sends files on their way.
+    pub fn send(&mut self, node: &Node, files: Vec<(Ino, Version, u64, Goal)>) -> catalog::Result<()> {
+        let mut tasks = Vec::new();
+        for (ino, version, bytes, goal) in files {
+            let mut flight = Flight { goal, version, bytes, staging: None, staged: false };
+            node.keeper.flying.store(true, Ordering::Release);
+            match node.join_recall(ino, false) {
+                Ok(Joined::Resident) => {}
+                Ok(Joined::Running(staging)) => flight.staging = Some(staging),
+                Ok(Joined::Begun(mut task, _)) => {
+                    task.background = true;
+                    if let Goal::Leave(volume, _) = &flight.goal {
+                        task.prefer = Some(volume.clone());
+                    }
+                    flight.staging = Some(task.staging.clone());
+                    flight.staged = true;
+                    tasks.push(task);
+                }
+                Err(FsError::NotFound) => continue,
+                Err(e) => {
+                    self.fail(ino, e.to_string());
+                    continue;
+                }
+            }
+            self.bytes += bytes;
+            self.all.insert(ino, flight);
+        }
+        if !tasks.is_empty() {
+            node.archive.send(Event::Recall(tasks));
+        }
+        let fresh: Vec<Ino> =
+            self.all.iter().filter(|(_, f)| f.staging.is_none()).map(|(ino, _)| *ino).collect();
+        self.look_at(node, &fresh)
+    }
+
+    fn fail(&mut self, ino: Ino, why: String) {
+        self.failed.insert(ino, (Moment::now() + AGAIN_AFTER, why));
+    }
+
+    /// Offline files that lost a copy come back to disk, from where the governor has the copy made.
+    pub fn mend(&mut self, node: &Node) -> catalog::Result<()> {
+        while self.has_room(node, 0) && self.all.len() < MOST {
+            let page = node.catalog.to_mend(self.mended, 100)?;
+            let Some(last) = page.last() else {
+                self.mended = Ino(0);
+                return Ok(());
+            };
+            self.mended = *last;
+            let mut files = Vec::new();
+            for ino in page {
+                if self.contains(ino) || self.failure(ino).is_some() {
+                    continue;
+                }
+                let Ok(inode) = node.catalog.inode(ino) else { continue };
+                let Some(file) = inode.file else { continue };
+                let alone = files.is_empty() && self.is_empty();
+                if !alone && !self.has_room(node, inode.attr.size) {
+                    self.mended = Ino(ino.0 - 1);
+                    return self.send(node, files);
+                }
+                files.push((ino, file.version, inode.attr.size, Goal::Complete));
+            }
+            self.send(node, files)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at those of which something happened, now and then at all.
+    pub fn tick(&mut self, node: &Node) -> catalog::Result<()> {
+        for (ino, why) in std::mem::take(&mut *node.keeper.refused.lock()) {
+            if let Some(flight) = self.all.remove(&ino) {
+                self.bytes -= flight.bytes;
+                self.failed.insert(ino, (Moment::now() + AGAIN_AFTER, why));
+            }
+        }
+        let touched = std::mem::take(&mut *node.keeper.touched.lock());
+        if self.looked.is_none_or(|at| at.elapsed() >= ALL_EVERY) {
+            self.looked = Some(Moment::now());
+            let all: Vec<Ino> = self.all.keys().copied().collect();
+            self.look_at(node, &all)?;
+        } else {
+            self.look_at(node, &touched)?;
+        }
+        node.keeper.flying.store(!self.all.is_empty(), Ordering::Release);
+        Ok(())
+    }
+
+    fn look_at(&mut self, node: &Node, files: &[Ino]) -> catalog::Result<()> {
+        let mut writes: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
+        for ino in files {
+            let Some(flight) = self.all.get_mut(ino) else { continue };
+            match step(node, *ino, flight, &mut writes)? {
+                Step::Waits => continue,
+                Step::Arrived => {}
+                Step::Failed(why) => {
+                    let path = node.catalog.path_of(*ino).unwrap_or_default();
+                    let path = String::from_utf8_lossy(&path).into_owned();
+                    let text = format!("{path} (inode {ino}) does not come back for a new copy: {why}");
+                    node.archive.warn(text);
+                    self.failed.insert(*ino, (Moment::now() + AGAIN_AFTER, why));
+                }
+            }
+            if let Some(flight) = self.all.remove(ino) {
+                self.bytes -= flight.bytes;
+            }
+            node.keeper.wake();
+        }
+        let mut added = 0;
+        for batch in writes.into_values() {
+            added += node.writes.push(&batch, false, crate::now()).added;
+        }
+        if added > 0 {
+            node.archive.send(Event::Backlog);
+        }
+        Ok(())
+    }
+}
+
+/// Looks how a file stands, and does the next thing for it.
+fn step(
+    node: &Node,
+    ino: Ino,
+    flight: &mut Flight,
+    writes: &mut BTreeMap<PoolName, MigrateBatch>,
+) -> catalog::Result<Step> {
+    let inode = match node.catalog.inode(ino) {
+        Ok(inode) => inode,
+        Err(e) if e.fs() == FsError::NotFound => return Ok(Step::Arrived),
+        Err(e) if e.is_damage() => return Ok(Step::Failed(e.to_string())),
+        Err(e) => return Err(e),
+    };
+    let Some(file) = inode.file.filter(|f| f.version == flight.version) else { return Ok(Step::Arrived) };
+    let there = match &flight.goal {
+        Goal::Complete => file.copies.len() >= node.copies_required(&file.class),
+        Goal::Leave(volume, copy) => !lies_on(node, ino, file.version, *copy, volume)?,
+    };
+    if there {
+        if let (true, Some(object)) = (flight.staged, file.object)
+            && let Err(why) = node.purge_file(ino, file.version, object)
+        {
+            tracing::debug!("inode {ino} stays on disk: {why}");
+        }
+        return Ok(Step::Arrived);
+    }
+    if file.object.is_none() {
+        return Ok(match flight.staging.as_ref().map(|s| s.outcome()) {
+            Some(None) => Step::Waits,
+            Some(Some(Outcome::Failed(why))) => Step::Failed(why),
+            // It was purged meanwhile: from the beginning.
+            _ => Step::Arrived,
+        });
+    }
+    if let Goal::Leave(volume, copy) = &flight.goal
+        && let Some(pool) = node.catalog.volume(volume)?.and_then(|v| v.pool)
+    {
+        let batch = writes.entry(pool.clone()).or_insert_with(|| MigrateBatch {
+            class: file.class.clone(),
+            pool,
+            items: Vec::new(),
+            bytes: 0,
+            why: MigrateWhy::Age,
+        });
+        let (version, due) = (file.version, Time::default());
+        batch.bytes += flight.bytes;
+        batch.items.push(MigrateItem { ino, version, copy: *copy, size: flight.bytes, due });
+    }
+    Ok(Step::Waits)
+}
+
+/// Whether a part of this copy lies on the volume.
+pub fn lies_on(
+    node: &Node,
+    ino: Ino,
+    version: Version,
+    copy: CopyNo,
+    volume: &Barcode,
+) -> catalog::Result<bool> {
+    let copies = node.catalog.version_copies(ino, version)?;
+    let found = copies.into_iter().find(|c| c.copy == copy);
+    Ok(found.is_some_and(|c| c.segments.iter().any(|s| s.volume == *volume)))
+}

@@ -1,0 +1,271 @@
+//! Volumes that are being emptied: what current versions need of them is copied to other volumes of their pool, in the order
+//! in which it lies on them. The work list is the volume itself (state `Repacking`, its live segments), so a restart goes on
+//! where the last record was made.
+
+use super::flights::{Flights, Goal, lies_on};
+use super::ticket::End;
+use super::{Task, verify};
+use crate::Node;
+use crate::clock::Moment;
+use catalog::TapePlace;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use types::*;
+
+/// Segments listed at a time.
+const PAGE: usize = 5_000;
+/// Errors of drives after which a volume is not made scratch for this time.
+const TRIES: u32 = 3;
+/// Volumes that are worth it by themselves are looked for this often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Default)]
+pub struct Repack {
+    moves: BTreeMap<Barcode, Move>,
+    looked: Option<Moment>,
+}
+
+/// A volume that is being emptied.
+#[derive(Default)]
+struct Move {
+    /// Where the listing goes on; None: it has come to the end.
+    from: TapePlace,
+    at_end: bool,
+    page: VecDeque<TapeFile>,
+    /// Live segments when this pass began.
+    before: u64,
+    /// Files that this pass could not move, one of them by name.
+    stuck: u64,
+    why: String,
+    errors: u32,
+    emptied: bool,
+}
+
+impl Move {
+    fn begin(&mut self, live: u64) {
+        *self = Self { before: live, errors: self.errors, ..Self::default() };
+    }
+}
+
+impl Repack {
+    /// Sends files on their way from the volumes that are being emptied, as far as there is room.
+    pub fn tick(
+        &mut self,
+        node: &Arc<Node>,
+        volumes: &[Volume],
+        flights: &mut Flights,
+    ) -> catalog::Result<()> {
+        self.look(node, volumes)?;
+        self.withdraw(node, volumes)?;
+        let mut emptying: Vec<&Volume> =
+            volumes.iter().filter(|v| v.state == VolumeState::Repacking).collect();
+        self.moves.retain(|barcode, _| emptying.iter().any(|v| v.barcode == *barcode));
+        // Those that have begun first: every one of them holds a drive now and then.
+        emptying.sort_by_key(|v| (!self.moves.contains_key(&v.barcode), v.since, v.barcode.clone()));
+        for volume in emptying.into_iter().take(usize::from(node.config.reclaim.parallel.max(1))) {
+            let one = self.moves.entry(volume.barcode.clone()).or_insert_with(|| {
+                let mut one = Move::default();
+                one.begin(volume.live_files);
+                one
+            });
+            one.go_on(node, volume, flights)?;
+        }
+        Ok(())
+    }
+
+    /// The configured rules say which volumes are emptied without being asked.
+    fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
+        let rules = node.config.reclaim.rules();
+        if !rules.any() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(());
+        }
+        self.looked = Some(Moment::now());
+        let busy = volumes.iter().filter(|v| v.state == VolumeState::Repacking).count();
+        let room = usize::from(node.config.reclaim.parallel).saturating_sub(busy);
+        let present = node.archive.present();
+        let here = volumes.iter().filter(|v| present.contains(&v.barcode) && may_be_repacked(v).is_ok());
+        let chosen = policy::reclaim(&rules, here, room);
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let why: Vec<String> = chosen.iter().map(|c| c.to_string()).collect();
+        tracing::info!("{}", why.join("; "));
+        let chosen: Vec<&Volume> =
+            volumes.iter().filter(|v| chosen.iter().any(|c| c.volume == v.barcode)).collect();
+        node.begin_repack(node.uid, &chosen).map(drop)
+    }
+
+    /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again.
+    fn withdraw(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
+        if !volumes.iter().any(|v| v.state == VolumeState::Repacking) {
+            return Ok(());
+        }
+        let asked = node.volumes_asked_for(RequestKind::Repack)?;
+        for v in volumes.iter().filter(|v| v.state == VolumeState::Repacking) {
+            if !asked.iter().any(|(barcode, _)| *barcode == v.barcode) {
+                set_state(node, &v.barcode, VolumeState::Full, "its repack was withdrawn")?;
+            }
+        }
+        // The other way round: somebody set another state.
+        for (barcode, _) in asked {
+            let found = volumes.iter().find(|v| v.barcode == barcode);
+            if let Some(v) = found.filter(|v| v.state != VolumeState::Repacking)
+                && !node.keeper.running.lock().contains_key(&barcode)
+                && node.keeper.ended.lock().iter().all(|(ended, ..)| *ended != barcode)
+                && node.catalog.volume(&barcode)?.is_some_and(|v| v.state != VolumeState::Repacking)
+            {
+                let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
+                let scratch = v.state == VolumeState::Scratch;
+                let state = if scratch { ItemState::Done } else { failed };
+                node.finish_volume(RequestKind::Repack, &barcode, &state, "")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A drive tried to make a volume scratch.
+    pub fn reclaimed(&mut self, node: &Arc<Node>, volume: &Barcode, end: End) -> catalog::Result<()> {
+        let one = self.moves.entry(volume.clone()).or_default();
+        one.emptied = false;
+        let why = match end {
+            End::Done(_) => {
+                self.moves.remove(volume);
+                tracing::info!("volume {volume} is empty and scratch again");
+                return node.finish_volume(RequestKind::Repack, volume, &ItemState::Done, "");
+            }
+            End::Paused(_) => return Ok(()),
+            End::Failed(why) if one.errors + 1 < TRIES => {
+                tracing::warn!("volume {volume} is not yet scratch: {why}; it is tried again");
+                one.errors += 1;
+                return Ok(());
+            }
+            End::Failed(why) | End::Refused(why) => why,
+        };
+        self.moves.remove(volume);
+        give_up(node, volume, &why)
+    }
+}
+
+/// It stays as it is; operators are told.
+fn give_up(node: &Arc<Node>, volume: &Barcode, why: &str) -> catalog::Result<()> {
+    node.archive.warn(format!("volume {volume} is not emptied: {why}"));
+    if node.catalog.volume(volume)?.is_some_and(|v| v.state == VolumeState::Repacking) {
+        set_state(node, volume, VolumeState::ReadOnly, &format!("it was not emptied: {why}"))?;
+    }
+    node.finish_volume(RequestKind::Repack, volume, &ItemState::Failed(why.to_owned()), "")
+}
+
+fn set_state(node: &Node, volume: &Barcode, state: VolumeState, why: &str) -> catalog::Result<()> {
+    let now = crate::now();
+    node.catalog.update_volume(volume, &mut |v| v.becomes(state, why, now)).map(drop)
+}
+
+impl Move {
+    fn go_on(&mut self, node: &Arc<Node>, volume: &Volume, flights: &mut Flights) -> catalog::Result<()> {
+        let mut files = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = self.next(node, &volume.barcode)? {
+            if flights.contains(next.ino) {
+                continue; // for another copy of it: the next pass finds it
+            }
+            if let Some(why) = flights.failure(next.ino) {
+                self.stuck += 1;
+                self.why = format!("{}: {why}", String::from_utf8_lossy(&next.path));
+                continue;
+            }
+            if !lies_on(node, next.ino, next.version, next.copy, &volume.barcode)? {
+                continue;
+            }
+            // One alone may be as large as it is.
+            let alone = files.is_empty() && flights.is_empty();
+            if !alone && !flights.has_room(node, bytes + next.file_size) {
+                self.page.push_front(next);
+                break;
+            }
+            bytes += next.file_size;
+            files.push((
+                next.ino,
+                next.version,
+                next.file_size,
+                Goal::Leave(volume.barcode.clone(), next.copy),
+            ));
+        }
+        flights.send(node, files)?;
+        if self.at_end && self.page.is_empty() && flights.leaving(&volume.barcode) == 0 {
+            self.end_of_pass(node, &volume.barcode)?;
+        }
+        Ok(())
+    }
+
+    /// Everything was sent on its way once.
+    fn end_of_pass(&mut self, node: &Arc<Node>, barcode: &Barcode) -> catalog::Result<()> {
+        let Some(now) = node.catalog.volume(barcode)? else { return Ok(()) };
+        if now.live_files == 0 {
+            if !self.emptied {
+                self.emptied = node.send_errand(barcode, Task::Reclaim, false);
+            }
+            return Ok(());
+        }
+        if self.stuck > 0 && now.live_files >= self.before {
+            let why = format!("{} file segments could not be moved, among them {}", now.live_files, self.why);
+            return give_up(node, barcode, &why);
+        }
+        self.begin(now.live_files);
+        Ok(())
+    }
+
+    /// The next segment to move, in tape order.
+    fn next(&mut self, node: &Node, barcode: &Barcode) -> catalog::Result<Option<TapeFile>> {
+        if self.page.is_empty() && !self.at_end {
+            self.page = node.catalog.live_segments(barcode, self.from, PAGE)?.into();
+            match self.page.back() {
+                Some(last) => {
+                    let (block, byte, uid) = catalog::place_of(last);
+                    self.from = (block, byte, uid.saturating_add(1));
+                }
+                None => self.at_end = true,
+            }
+        }
+        Ok(self.page.pop_front())
+    }
+}
+
+/// Why a volume may not be repacked now, if so.
+pub fn may_be_repacked(v: &Volume) -> Result<(), String> {
+    if v.state == VolumeState::Repacking {
+        return Err("it is being repacked already".into());
+    }
+    if !verify::can_be_verified(v) {
+        return Err(format!("it is {:?}; only labelled volumes that can be read are repacked", v.state));
+    }
+    if v.pool.is_none() {
+        return Err("it belongs to no pool that could take its files".into());
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Begins to empty these volumes; from now on nothing is written to them.
+    pub(crate) fn begin_repack(&self, owner: u32, volumes: &[&Volume]) -> catalog::Result<Request> {
+        let subject = subject(volumes.iter().map(|v| &v.barcode));
+        let request = Request::new(RequestKind::Repack, owner, subject, crate::now());
+        let items: Vec<(Barcode, u64)> = volumes.iter().map(|v| (v.barcode.clone(), v.live)).collect();
+        let made = self.catalog.create_volume_request(&request, &items, Some(VolumeState::Repacking))?;
+        self.archive.send(crate::archive::Event::Backlog);
+        self.keeper.wake();
+        Ok(made)
+    }
+}
+
+/// What a request for volumes is about, in a few words.
+pub fn subject<'v>(volumes: impl ExactSizeIterator<Item = &'v Barcode>) -> String {
+    let count = volumes.len();
+    let named: Vec<&str> = volumes.take(3).map(Barcode::as_str).collect();
+    match (count, named.as_slice()) {
+        (1, [one]) => format!("volume {one}"),
+        (2..=3, some) => format!("volumes {}", some.join(", ")),
+        _ => format!("{count} volumes"),
+    }
+}

@@ -1,0 +1,121 @@
+//! An errand of the keeper on its way through queue and drive. However it ends, the keeper learns of it.
+
+use crate::Node;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use tape::{Blame, TapeError};
+use types::Barcode;
+
+/// What is to be done with a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Read its copies.
+    Verify,
+    /// Make it scratch.
+    Reclaim,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All of it is done; what is to be said about it.
+    Done(String),
+    /// It goes on later.
+    Paused(String),
+    /// It will not be done.
+    Refused(String),
+    /// Drive or robot failed: another may do it.
+    Failed(String),
+}
+
+/// An errand under way.
+#[derive(Default)]
+pub struct Running {
+    /// Block that it has come to.
+    pub block: AtomicU64,
+    /// Nobody wants it any more.
+    pub withdrawn: AtomicBool,
+}
+
+/// See the module.
+pub struct Ticket {
+    node: Weak<Node>,
+    volume: Barcode,
+    task: Task,
+    /// It reads no more than the configured pace allows.
+    paced: bool,
+    running: Arc<Running>,
+    told: bool,
+}
+
+impl Ticket {
+    /// None if there is one for this volume already.
+    pub(super) fn new(node: &Arc<Node>, volume: &Barcode, task: Task, paced: bool) -> Option<Self> {
+        let mut all = node.keeper.running.lock();
+        if all.contains_key(volume) {
+            return None;
+        }
+        let running = Arc::<Running>::default();
+        all.insert(volume.clone(), running.clone());
+        drop(all);
+        let (node, volume) = (Arc::downgrade(node), volume.clone());
+        Some(Self { node, volume, task, paced, running, told: false })
+    }
+
+    /// It has come to this block.
+    pub fn at(&self, block: u64) {
+        self.running.block.store(block, Ordering::Relaxed);
+    }
+
+    /// Nobody wants it any more.
+    pub fn withdrawn(&self) -> bool {
+        self.running.withdrawn.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many bytes may be read now.
+    pub fn may_read(&self, bytes: u64) -> bool {
+        let Some(node) = self.node.upgrade() else { return false };
+        !self.paced || node.keeper.take(bytes, node.config.tape.verify_pace.0)
+    }
+
+    /// All of it is done.
+    pub fn done(self, note: String) {
+        self.tell(End::Done(note));
+    }
+
+    /// It goes on later.
+    pub fn paused(self, note: String) {
+        self.tell(End::Paused(note));
+    }
+
+    /// It will not be done.
+    pub fn refused(self, why: String) {
+        self.tell(End::Refused(why));
+    }
+
+    /// An error ended it.
+    pub fn failed(self, error: &TapeError) {
+        let why = error.to_string();
+        self.tell(if error.blame == Blame::Medium { End::Refused(why) } else { End::Failed(why) });
+    }
+
+    fn tell(mut self, end: End) {
+        self.told = true;
+        self.report(end);
+    }
+
+    fn report(&self, end: End) {
+        let Some(node) = self.node.upgrade() else { return };
+        node.keeper.running.lock().remove(&self.volume);
+        node.keeper.ended.lock().push((self.volume.clone(), self.task, end));
+        node.keeper.wake();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.told {
+            self.report(End::Paused(String::new()));
+        }
+    }
+}

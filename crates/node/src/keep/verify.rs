@@ -1,0 +1,138 @@
+//! Which volumes are verified when: those of requests, and in the background those that have not been for long.
+
+use super::Task;
+use super::ticket::End;
+use crate::Node;
+use crate::clock::Moment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use types::*;
+
+/// Errors of drives after which a volume is given up for this time.
+const TRIES: u32 = 3;
+/// Volumes that are due by themselves are looked for this often.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A volume that could not be verified is tried again by itself after this long.
+const AGAIN_AFTER: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// See the module.
+#[derive(Default)]
+pub struct Verify {
+    /// What was found so far, and errors of drives, of volumes that are not through.
+    open: BTreeMap<Barcode, Open>,
+    /// Volumes in the background, until they are through.
+    background: BTreeSet<Barcode>,
+    looked: Option<Moment>,
+    /// Not before then.
+    again: BTreeMap<Barcode, Moment>,
+}
+
+#[derive(Default)]
+struct Open {
+    notes: Vec<String>,
+    errors: u32,
+}
+
+/// Whether a volume has copies that can be read.
+pub fn can_be_verified(v: &Volume) -> bool {
+    use VolumeState as S;
+    let readable = matches!(v.state, S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Repacking);
+    readable && !v.uuid.is_empty()
+}
+
+impl Verify {
+    /// Sends what is asked for, and what is due, to the drives.
+    pub fn tick(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
+        let asked: Vec<Barcode> =
+            node.volumes_asked_for(RequestKind::Verify)?.into_iter().map(|(volume, _)| volume).collect();
+        for (volume, running) in &*node.keeper.running.lock() {
+            let wanted = asked.contains(volume) || self.background.contains(volume);
+            let verifies = self.open.contains_key(volume);
+            running.withdrawn.store(verifies && !wanted, Ordering::Relaxed);
+        }
+        // More than drives can do soon would only make the queue long.
+        let drives = node.archive.view().drives;
+        let mounted: BTreeSet<Barcode> = drives.iter().filter_map(|d| d.volume.clone()).collect();
+        let room = (drives.len() * 2).max(4).saturating_sub(node.keeper.running.lock().len());
+        let (here, elsewhere): (Vec<_>, Vec<_>) = asked.into_iter().partition(|v| mounted.contains(v));
+        for volume in here.into_iter().chain(elsewhere).take(room) {
+            if node.send_errand(&volume, Task::Verify, false) {
+                self.open.entry(volume).or_default();
+            }
+        }
+        self.look(node, volumes, &mounted);
+        Ok(())
+    }
+
+    /// Volumes that are mounted anyway, and one at a time of the others, that longest ago first.
+    fn look(&mut self, node: &Arc<Node>, volumes: &[Volume], mounted: &BTreeSet<Barcode>) {
+        let days = node.config.tape.verify_every_days;
+        let (now, instant) = (crate::now(), Moment::now());
+        if days == 0 || self.looked.is_some_and(|at| instant - at < LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(instant);
+        self.again.retain(|_, at| *at > instant);
+        let due = |v: &&Volume| {
+            let since = v.last_verified.or(v.labelled).unwrap_or_default();
+            v.live_files > 0
+                && can_be_verified(v)
+                && now.since(since) >= DAY * days
+                && !self.again.contains_key(&v.barcode)
+        };
+        let mut due: Vec<&Volume> = volumes.iter().filter(due).collect();
+        due.sort_by_key(|v| (v.verified_to == 0, v.last_verified));
+        self.background.retain(|b| due.iter().any(|v| v.barcode == *b));
+        let present = node.archive.present();
+        for v in due.into_iter().filter(|v| present.contains(&v.barcode)) {
+            let fetches = !mounted.contains(&v.barcode);
+            let busy = self.background.iter().any(|b| *b != v.barcode && !mounted.contains(b));
+            if (fetches && busy) || !node.keeper.take(0, node.config.tape.verify_pace.0) {
+                continue;
+            }
+            self.background.insert(v.barcode.clone());
+            if node.send_errand(&v.barcode, Task::Verify, true) {
+                self.open.entry(v.barcode.clone()).or_default();
+            }
+        }
+    }
+
+    /// A drive has done with a volume for now.
+    pub fn ended(&mut self, node: &Arc<Node>, volume: &Barcode, end: End) -> catalog::Result<()> {
+        let mut open = self.open.remove(volume).unwrap_or_default();
+        let note = |open: &mut Open, note: String| {
+            if !note.is_empty() {
+                open.notes.push(note);
+            }
+        };
+        let state = match end {
+            End::Paused(what) => {
+                note(&mut open, what);
+                self.open.insert(volume.clone(), open);
+                return Ok(());
+            }
+            End::Failed(why) if open.errors + 1 < TRIES => {
+                tracing::warn!("volume {volume} is not verified to its end: {why}; it is tried again");
+                open.errors += 1;
+                self.open.insert(volume.clone(), open);
+                return Ok(());
+            }
+            End::Failed(why) | End::Refused(why) => {
+                note(&mut open, why);
+                self.again.insert(volume.clone(), Moment::now() + AGAIN_AFTER);
+                ItemState::Failed(open.notes.join("; "))
+            }
+            End::Done(what) => {
+                note(&mut open, what);
+                ItemState::Done
+            }
+        };
+        self.background.remove(volume);
+        let said = open.notes.join("; ");
+        let said = if said.is_empty() { said } else { format!("volume {volume}: {said}") };
+        node.finish_volume(RequestKind::Verify, volume, &state, &said)
+    }
+}

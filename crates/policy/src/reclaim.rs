@@ -1,0 +1,112 @@
+//! Which volumes are worth being emptied.
+
+use std::fmt;
+use types::{Barcode, Volume, VolumeState};
+
+/// When a volume is emptied without being asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReclaimRules {
+    /// A full volume is, when so many per cent of what was written to it are dead; 0: never for that.
+    pub dead_percent: u8,
+    /// Every volume of this generation of LTO or an older one is; 0: never for that.
+    pub generation: u8,
+}
+
+impl ReclaimRules {
+    /// Whether any volume ever is.
+    pub fn any(&self) -> bool {
+        self.dead_percent > 0 || self.generation > 0
+    }
+}
+
+/// A volume to be emptied, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reclaim {
+    /// Volume.
+    pub volume: Barcode,
+    /// Per cent of it that are dead.
+    pub dead_percent: u8,
+    /// Because of its generation, not of what is dead.
+    pub old: bool,
+}
+
+impl fmt::Display for Reclaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = if self.old { "its medium is of an old generation, " } else { "" };
+        write!(f, "volume {} is emptied: {why}{} per cent of it are dead", self.volume, self.dead_percent)
+    }
+}
+
+/// Generation of LTO by the media identifier at the end of a barcode (`L5` to `L9`, `LA` for the tenth).
+pub fn generation(barcode: &Barcode) -> Option<u8> {
+    match barcode.as_str().as_bytes() {
+        [.., b'L', digit @ b'1'..=b'9'] => Some(digit - b'0'),
+        [.., b'L', b'A'] => Some(10),
+        _ => None,
+    }
+}
+
+/// Share of what was written to a volume that nothing needs (per cent, rounded down).
+pub fn dead_percent(v: &Volume) -> u8 {
+    let dead = v.written.saturating_sub(v.live);
+    match v.written {
+        0 => 0,
+        written => (u128::from(dead) * 100 / u128::from(written)) as u8,
+    }
+}
+
+/// The volumes to empty now, at most `room`: those of an old generation and the most dead first. One that still takes data is
+/// left alone unless its generation is old; so is one on which nothing was written.
+pub fn reclaim<'v>(
+    rules: &ReclaimRules,
+    volumes: impl Iterator<Item = &'v Volume>,
+    room: usize,
+) -> Vec<Reclaim> {
+    let chosen = volumes.filter(|v| v.files > 0).filter_map(|v| {
+        let old = rules.generation > 0 && generation(&v.barcode).is_some_and(|g| g <= rules.generation);
+        let dead = dead_percent(v);
+        let ended = matches!(v.state, VolumeState::Full | VolumeState::ReadOnly | VolumeState::Suspect);
+        let worth = rules.dead_percent > 0 && dead >= rules.dead_percent && ended;
+        (old || worth).then(|| Reclaim { volume: v.barcode.clone(), dead_percent: dead, old })
+    });
+    let mut chosen: Vec<Reclaim> = chosen.collect();
+    chosen.sort_by(|a, b| (b.old, b.dead_percent, &a.volume).cmp(&(a.old, a.dead_percent, &b.volume)));
+    chosen.truncate(room);
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Time;
+
+    fn volume(barcode: &str, state: VolumeState, written: u64, live: u64) -> Volume {
+        let fresh = Volume::new(Barcode::from(barcode), Time::default());
+        Volume { state, written, live, files: u64::from(written > 0), ..fresh }
+    }
+
+    #[test]
+    fn old_generations_and_the_most_dead_go_first() {
+        use VolumeState::{Filling, Full};
+        let volumes = [
+            volume("AA0001L9", Full, 100, 50),
+            volume("AA0002L9", Full, 100, 20),
+            volume("AA0003L9", Filling, 100, 0),
+            volume("AA0004L6", Filling, 100, 100),
+            volume("AA0005L5", Full, 0, 0),
+            volume("AA0006LA", Full, 100, 51),
+        ];
+        let chosen = |dead_percent, generation, room| {
+            let rules = ReclaimRules { dead_percent, generation };
+            let found = reclaim(&rules, volumes.iter(), room).into_iter();
+            found.map(|r| r.volume.0[5..6].to_owned()).collect::<String>()
+        };
+        assert_eq!(chosen(0, 0, 9), "");
+        assert_eq!(chosen(50, 0, 9), "21", "a volume that takes data is left alone");
+        assert_eq!(chosen(50, 0, 1), "2");
+        assert_eq!(chosen(0, 6, 9), "4", "nothing was written to the fifth");
+        assert_eq!(chosen(49, 6, 9), "4216");
+        let why = reclaim(&ReclaimRules { dead_percent: 80, generation: 0 }, volumes.iter(), 9);
+        assert_eq!(why[0].to_string(), "volume AA0002L9 is emptied: 80 per cent of it are dead");
+    }
+}
