@@ -267,7 +267,10 @@ fn backups_are_made_by_themselves_and_old_ones_go() {
     bed.up();
     let names = || -> BTreeSet<String> {
         let entries = fs::read_dir(&dir).into_iter().flatten().map(|e| e.unwrap().file_name());
-        entries.map(|name| name.into_string().unwrap()).filter(|name| !name.ends_with(".partial")).collect()
+        entries
+            .map(|name| name.into_string().unwrap())
+            .filter(|name| name.starts_with("catalog-") && !name.ends_with(".partial"))
+            .collect()
     };
     bed.wait("two backups", || names().len() == 2);
     let oldest = names().pop_first().unwrap();
@@ -278,4 +281,58 @@ fn backups_are_made_by_themselves_and_old_ones_go() {
     bed.ok(["catalog".as_ref(), "restore".as_ref(), newest.as_os_str()]);
     bed.up();
     bed.check();
+}
+
+#[test]
+fn the_catalogue_comes_back_as_it_was_at_a_moment_between_two_backups() {
+    let bed = bed();
+    let dir = bed.path("backups");
+    let settings = format!("[catalog]\nbackup_dir = {dir:?}\n");
+    let config = bed.state().join("config.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap() + &settings).unwrap();
+    bed.up();
+    let first = || {
+        let entries = fs::read_dir(&dir).into_iter().flatten().map(|e| e.unwrap().path());
+        let is_backup = |path: &PathBuf| path.join("position").exists() && path.extension().is_none();
+        entries.filter(is_backup).min()
+    };
+    bed.wait("the first backup, without which the log is worth nothing", || first().is_some());
+    let first = first().unwrap();
+    let put = |name: &str| {
+        make_files(&bed.path(name), 12, 2_000);
+        bed.ok(["put".as_ref(), "-T".as_ref(), bed.path(name).as_os_str(), format!("tc:/{name}").as_ref()]);
+        bed.ok(["migrate", "--wait", "-r", &format!("tc:/{name}")]);
+    };
+    put("one");
+    let moment = utc_now();
+    put("two");
+    bed.ok(["down"]);
+    bed.up();
+    put("three");
+    let held = |bed: &Bed| -> Vec<String> {
+        let listed = bed.json(["ls", "tc:/"]);
+        let mut names: Vec<String> =
+            listed.as_array().unwrap().iter().map(|f| f["path"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(held(&bed), ["/one", "/three", "/two"]);
+    bed.ok(["down"]);
+    let restore = |from: &Path, at: &str| bed.ok(["catalog", "restore", from.to_str().unwrap(), "--at", at]);
+    let said = restore(&dir, &moment);
+    assert!(said.contains("brought forward to"), "{said}");
+    bed.up();
+    assert_eq!(held(&bed), ["/one"], "as it was between the two");
+    bed.ok(["down"]);
+    restore(&first, &utc_now());
+    bed.up();
+    assert_eq!(held(&bed), ["/one", "/three", "/two"], "as far as the log of that backup goes");
+    rebuild(&bed);
+    bed.check();
+}
+
+/// Now, as the command line takes it.
+fn utc_now() -> String {
+    let out = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output().unwrap();
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }

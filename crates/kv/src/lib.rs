@@ -22,7 +22,7 @@ mod txn;
 
 pub use crashing::CrashingEngine;
 pub use error::{KvError, Result};
-pub use lmdb::{LmdbEngine, LmdbOptions};
+pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;
 
 /// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.
@@ -100,6 +100,10 @@ pub trait Engine: Send + Sync {
     fn verify(&self) -> Result<()>;
     /// Writes a consistent copy, openable as an engine, into the new directory `to` while running.
     fn backup(&self, to: &Path) -> Result<()>;
+    /// How the log of changes is, if this engine keeps one.
+    fn log(&self) -> Option<log::LogState> {
+        None
+    }
     /// Figures.
     fn stats(&self) -> Stats;
 }

@@ -1,6 +1,7 @@
 //! Backups of the catalogue, and putting one in the place of a catalogue that was lost.
 
 use crate::error::{failure, refused};
+use crate::moment::{CHANGES, Source};
 use crate::startup::{io, open_engine, prepare, write_marker};
 use crate::{Config, Node};
 use catalog::Catalog;
@@ -24,6 +25,8 @@ const PAGE: usize = 1_000;
 const MOST_TOLD: usize = 5;
 /// How long after a failed backup the next is tried.
 const RETRY: Duration = Duration::from_secs(600);
+/// How often the log of changes is looked at.
+const LOOK: Duration = Duration::from_secs(60);
 
 impl Node {
     /// Writes a backup below `dir`, named after the time: one consistent moment, openable as an engine.
@@ -59,8 +62,12 @@ impl Node {
         let settings = &self.config.catalog;
         let Some(dir) = &settings.backup_dir else { return };
         let every = Duration::from_secs(settings.backup_every_s.max(1).into());
-        let mut wait = until_due(dir, every);
-        while !self.stops_within(wait) {
+        let mut wait = if self.log_wants_backup() { Duration::ZERO } else { until_due(dir, every) };
+        while !self.stops_within(wait.min(LOOK)) {
+            wait = wait.saturating_sub(LOOK);
+            if !wait.is_zero() && !self.log_wants_backup() {
+                continue;
+            }
             wait = match self.backup_catalog(dir) {
                 Ok(made) => {
                     tracing::info!("backup of the catalogue: {} ({} ms)", made.path, made.took_ms);
@@ -73,6 +80,17 @@ impl Node {
                 }
             };
         }
+    }
+}
+
+impl Node {
+    /// Whether changes go unlogged, or into a log that no backup belongs to.
+    fn log_wants_backup(&self) -> bool {
+        let Some(state) = self.catalog.engine().log() else { return false };
+        if let Some(trouble) = &state.trouble {
+            self.archive.warn(trouble.clone());
+        }
+        state.needs_backup || state.trouble.is_some()
     }
 }
 
@@ -91,7 +109,7 @@ fn name_of(now: Time) -> String {
 }
 
 /// Whole backups in a directory, oldest first.
-fn backups(dir: &Path) -> Vec<PathBuf> {
+pub fn backups(dir: &Path) -> Vec<PathBuf> {
     let is_ours = |p: &PathBuf| {
         let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         name.starts_with(PREFIX) && !name.ends_with(PARTIAL)
@@ -115,6 +133,10 @@ fn prune(dir: &Path, keep: usize) {
             tracing::warn!("old backup {} cannot be removed: {e}", old.display());
         }
     }
+    let kept = backups(dir).into_iter().filter_map(|backup| kv::log::position(&backup).ok()?);
+    if let Err(e) = kv::log::prune(&dir.join(CHANGES), &kept.collect::<Vec<_>>()) {
+        tracing::warn!("old changes in {} cannot be removed: {e}", dir.display());
+    }
 }
 
 /// What a restore did.
@@ -128,23 +150,24 @@ pub struct Restored {
     pub missing: u64,
     /// Where the catalogue is kept that was there before.
     pub replaced: Option<PathBuf>,
+    /// Batches of changes that were applied to the backup.
+    pub batches: u64,
+    /// When the last of them was made.
+    pub as_of: Option<Time>,
 }
 
-/// Puts a backup in the place of the catalogue of a node that is not running. The backup is copied, checked from end to end
-/// and fitted to the disk tier before it takes the place of the catalogue in one step; that is kept beside it.
+/// Puts a backup in the place of the catalogue of a node that is not running. The backup is copied, brought forward by the log of
+/// changes, checked from end to end and fitted to the disk tier before it takes the place of the catalogue in one step; that is kept beside it.
 ///
 /// # Errors
 /// The node runs; the backup is damaged or is none; the state directory cannot be written. Nothing was changed then.
-pub fn restore_catalog(config: &Config, backup: &Path) -> Result<Restored, Failure> {
+pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Failure> {
+    let backup = source.backup.as_path();
     let state = &config.state_dir;
     let (_lock, fresh) = prepare(state)?;
     let (place, fitting) = (state.join("catalog"), state.join("catalog.restoring"));
-    if !backup.join("data.mdb").is_file() {
-        let message = format!("{} is no backup of a catalogue: it has no data.mdb", backup.display());
-        return Err(failure(ErrorClass::NotFound, message));
-    }
     copy_dir(backup, &fitting)?;
-    let mut restored = fit(config, &fitting, backup)?;
+    let mut restored = fit(config, &fitting, source)?;
     let fail = |e: std::io::Error| io(state, &e);
     if place.exists() {
         let kept = state.join(format!("catalog.replaced-{}", crate::now().secs));
@@ -171,7 +194,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
         fs::create_dir(to)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
-            if entry.file_type()?.is_file() {
+            if entry.file_type()?.is_file() && entry.file_name() != kv::log::POSITION_FILE {
                 fs::copy(entry.path(), to.join(entry.file_name()))?;
                 File::open(to.join(entry.file_name()))?.sync_all()?;
             }
@@ -182,16 +205,17 @@ fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
 }
 
 /// Checks the copy of a backup, and brings it together with the disk tier as it is now.
-fn fit(config: &Config, copy: &Path, backup: &Path) -> Result<Restored, Failure> {
+fn fit(config: &Config, copy: &Path, source: &Source) -> Result<Restored, Failure> {
     let fail = |e| refused("restore", &e);
-    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy)?);
+    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None)?);
+    let forward = source.bring_forward(engine.as_ref())?;
     let catalog = Catalog::open(engine, crate::now()).map_err(fail)?;
     let findings = catalog::check::verify(&catalog);
     if !findings.is_empty() {
         let told: Vec<&str> = findings.iter().take(MOST_TOLD).map(String::as_str).collect();
         let message = format!(
             "backup {} is damaged ({} findings, the first: {}); take another one",
-            backup.display(),
+            source.backup.display(),
             findings.len(),
             told.join("; ")
         );
@@ -200,7 +224,9 @@ fn fit(config: &Config, copy: &Path, backup: &Path) -> Result<Restored, Failure>
     let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
     catalog.mark_restored(crate::now()).map_err(fail)?;
     let writing = catalog.writing().map_err(fail)?;
-    let mut restored = Restored::default();
+    let as_of =
+        forward.last_ms.map(|ms| Time::new(ms.div_euclid(1000), ms.rem_euclid(1000) as u32 * 1_000_000));
+    let mut restored = Restored { batches: forward.batches, as_of, ..Restored::default() };
     let mut after = Ino(0);
     loop {
         let page = catalog.for_each_inode(after, PAGE).map_err(fail)?;

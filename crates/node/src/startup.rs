@@ -5,10 +5,12 @@ use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
 use crate::governor::Governor;
+use crate::moment::CHANGES;
 use crate::{Config, Node};
 use catalog::Catalog;
 use crossbeam_channel::Receiver;
 use disk::DiskTarget;
+use kv::log::LogOptions;
 use kv::{Durability, LmdbEngine, LmdbOptions};
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,7 +39,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     if !fresh {
         has_catalogue(&state)?;
     }
-    let engine = patiently(|| open_engine(&state.join("catalog")))?;
+    let engine = patiently(|| open_engine(&state.join("catalog"), change_log(&config)))?;
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), Arc::new(engine), hardware)?;
     recover(&node)?;
@@ -125,9 +127,16 @@ pub(crate) fn assemble(
     Ok(Assembled { node: Arc::new(node), events, ready })
 }
 
+/// Changes are logged beside the backups.
+fn change_log(config: &Config) -> Option<LogOptions> {
+    let clock_ms = || crate::moment::milliseconds(crate::now());
+    let dir = config.catalog.backup_dir.as_ref().filter(|_| config.catalog.log_changes)?;
+    Some(LogOptions { dir: dir.join(CHANGES), clock_ms })
+}
+
 /// Opens or makes the engine of the catalogue.
-pub(crate) fn open_engine(dir: &Path) -> Result<LmdbEngine, Failure> {
-    LmdbEngine::open(dir, LmdbOptions::default()).map_err(|e| {
+pub(crate) fn open_engine(dir: &Path, log: Option<LogOptions>) -> Result<LmdbEngine, Failure> {
+    LmdbEngine::open(dir, LmdbOptions { log, ..LmdbOptions::default() }).map_err(|e| {
         let busy = matches!(e, kv::KvError::Locked { .. });
         failure(if busy { ErrorClass::Busy } else { ErrorClass::Corrupt }, e.to_string())
     })

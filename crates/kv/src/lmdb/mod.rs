@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use self::log::{LogOptions, LogState};
 use self::shared::Core;
 use self::store::Store;
 use crate::txn::Txn;
 use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod file;
+pub mod log;
 mod overlay;
 mod place;
 mod sealed;
@@ -30,12 +32,19 @@ pub struct LmdbOptions {
     /// Memory for changes not yet in the store (bytes); writers wait when it is used up. While a flush runs, twice
     /// this may be held.
     pub overlay_bytes: usize,
+    /// Where changes are logged, if anywhere.
+    pub log: Option<LogOptions>,
 }
 
 impl Default for LmdbOptions {
-    /// 1 TiB, 50 ms, 32 MiB.
+    /// 1 TiB, 50 ms, 32 MiB, no log.
     fn default() -> Self {
-        Self { map_bytes: 1 << 40, flush_interval: Duration::from_millis(50), overlay_bytes: 32 << 20 }
+        Self {
+            map_bytes: 1 << 40,
+            flush_interval: Duration::from_millis(50),
+            overlay_bytes: 32 << 20,
+            log: None,
+        }
     }
 }
 
@@ -104,6 +113,10 @@ impl Engine for LmdbEngine {
     fn backup(&self, to: &Path) -> Result<()> {
         self.sync()?;
         self.core.store.copy(to)
+    }
+
+    fn log(&self) -> Option<LogState> {
+        self.core.store.log.as_ref().map(log::ChangeLog::view)
     }
 
     fn stats(&self) -> Stats {

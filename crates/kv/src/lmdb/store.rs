@@ -12,6 +12,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::LmdbOptions;
+use super::log::ChangeLog;
 use super::overlay::Overlay;
 use super::place::{self, DATA_FILE, Place, io_error};
 use super::tables::{RECORD_KEY, Tables};
@@ -43,6 +44,8 @@ pub(super) struct Store {
     page: u64,
     /// What the store holds.
     tables: Mutex<Tables>,
+    /// Where changes go besides.
+    pub(super) log: Option<ChangeLog>,
     pub(super) place: Place,
 }
 
@@ -80,6 +83,8 @@ impl Store {
         let db = db.ok_or_else(|| place.corrupt("data.mdb has no main table"))?;
         txn.commit().map_err(fail)?;
         let page = verified.page_size;
+        let at = env.info().last_txn_id as u64;
+        let log = options.log.clone().map(|log| ChangeLog::open(log, &place.dir, at));
         Ok(Self {
             env,
             db,
@@ -88,6 +93,7 @@ impl Store {
             allocated: AtomicU64::new(0),
             page,
             tables: Mutex::new(verified.tables),
+            log,
             place,
         })
     }
@@ -138,6 +144,9 @@ impl Store {
                 Some(value) => txn.put(&mut changed, key, value),
                 None => txn.delete(&mut changed, key),
             })?;
+            if let Some(log) = &self.log {
+                log.append(txn.txn.id() as u64, overlay);
+            }
             txn.commit(&changed)
         };
         change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
@@ -201,9 +210,17 @@ impl Store {
     pub(super) fn copy(&self, to: &Path) -> Result<()> {
         let fail = |e: std::io::Error| io_error(to, "writing the backup", &e);
         place::make_empty_dir(to)?;
+        if let Some(log) = &self.log {
+            let _no_flush = self.tables.lock();
+            log.mend(self.env.info().last_txn_id as u64);
+        }
         let copied = self.env.copy_to_path(to.join(DATA_FILE), CompactionOption::Enabled);
         copied.map_err(|e| error(to, &e))?.sync_all().map_err(fail)?;
-        renumber(to).map_err(|e| error(to, &e))?;
+        let number = renumber(to).map_err(|e| error(to, &e))?;
+        if let Some(log) = &self.log {
+            log.sync();
+            log.mark(to, number).map_err(fail)?;
+        }
         place::mark(to).and_then(|()| place::sync_parent(to)).map_err(fail)
     }
 
@@ -269,20 +286,23 @@ fn make(dir: &Path, options: &LmdbOptions) -> heed::Result<()> {
     Change { db, txn, sealed: Vec::new() }.commit(&Tables::default())
 }
 
-/// A copy made by LMDB counts its transactions anew: its record follows, in both of its states.
-fn renumber(dir: &Path) -> heed::Result<()> {
+/// A copy made by LMDB counts its transactions anew: its record follows, in both of its states. Returns the number of the last
+/// transaction that is in it.
+fn renumber(dir: &Path) -> heed::Result<u64> {
     let env = open_env(dir, &LmdbOptions::default())?;
+    let mut copied = None;
     for _ in 0..2 {
         let txn = env.write_txn()?;
         let db: Option<Db> = env.open_database(&txn, None)?;
         let db = db.ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
-        let (_, tables) = db
+        let (number, tables) = db
             .get(&txn, &RECORD_KEY)?
             .and_then(Tables::decode)
             .ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
+        copied.get_or_insert(number);
         Change { db, txn, sealed: Vec::new() }.commit(&tables)?;
     }
-    Ok(())
+    Ok(copied.unwrap_or_default())
 }
 
 /// Opens or makes an environment. Flags: every commit syncs its data, then its meta page (no NOSYNC, NOMETASYNC or

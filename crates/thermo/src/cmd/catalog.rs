@@ -3,11 +3,11 @@
 use crate::context::{Context, absolute_text};
 use crate::exit::Exit;
 use crate::progress::follow;
-use crate::render::request_line;
+use crate::render::{request_line, time};
 use crate::units::size;
 use anyhow::Result;
 use std::path::PathBuf;
-use types::{BackupView, RequestView};
+use types::{BackupView, RequestView, Time};
 use wire::Call;
 
 /// The catalogue itself
@@ -28,13 +28,19 @@ enum Command {
         dir: Option<PathBuf>,
     },
     /// Put a backup in the place of the catalogue; the node must not run
-    #[command(after_help = "Example:\n  thermo catalog restore /backup/thermo/catalog-20261121T085959Z\n\n\
+    #[command(after_help = "Example:\n  thermo catalog restore /backup/thermo/catalog-20261121T085959Z\n  \
+                      thermo catalog restore /backup/thermo --at 2026-11-21T14:30:00Z\n\n\
+                      One backup is taken as it was made. Of a directory of backups the newest is taken and brought forward by \
+                      the log of changes beside it, as far as that goes or to the time given. \
                       The backup is checked from end to end before anything is changed; the catalogue that was there is kept \
                       beside it. What is on the disk tier counts where it is newer. Start the node and rebuild afterwards: \
                       volumes written since the backup are not written again before.")]
     Restore {
-        /// Backup: a directory that `thermo catalog backup` made
+        /// A backup, or the directory of the backups
         backup: PathBuf,
+        /// As it was then
+        #[arg(long, value_name = "TIME")]
+        at: Option<jiff::Timestamp>,
         /// Configuration file of the node
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
@@ -56,7 +62,10 @@ enum Command {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Backup { dir } => backup(context, dir),
-        Command::Restore { backup, config } => restore(context, &backup, config),
+        Command::Restore { backup, at, config } => {
+            let at = at.map(|at| Time::new(at.as_second(), at.subsec_nanosecond().unsigned_abs()));
+            restore(context, &node::Source::choose(&backup, at)?, config)
+        }
         Command::Rebuild { wait } => rebuild(context, wait),
     }
 }
@@ -72,10 +81,18 @@ fn backup(context: &mut Context, dir: Option<PathBuf>) -> Result<Exit> {
     Ok(Exit::OK)
 }
 
-fn restore(context: &mut Context, backup: &std::path::Path, config: Option<PathBuf>) -> Result<Exit> {
+fn restore(context: &mut Context, source: &node::Source, config: Option<PathBuf>) -> Result<Exit> {
     let config = context.config(config.as_deref())?;
-    let done = node::restore_catalog(&config, backup)?;
-    context.out.line(format!("restored: {} files and directories", done.inodes))?;
+    let done = node::restore_catalog(&config, source)?;
+    context.out.line(format!(
+        "restored from {}: {} files and directories",
+        source.backup.display(),
+        done.inodes
+    ))?;
+    if let Some(as_of) = done.as_of {
+        let shown = time(as_of, true);
+        context.out.line(format!("brought forward to {shown} by {} batches of changes", done.batches))?;
+    }
     if done.changed > 0 {
         context.out.line(format!(
             "{} files changed on disk after the backup and are as they are there",
