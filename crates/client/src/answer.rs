@@ -43,6 +43,7 @@ answers! {
     Backup(x) => BackupView = x;
     Usage(x) => Vec<UsageView> = x;
     Quotas(x) => Vec<QuotaView> = x;
+    Holdings(x) => Vec<HoldingView> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

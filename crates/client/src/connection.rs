@@ -154,6 +154,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::Pools
         | Call::Usage
         | Call::Quotas
+        | Call::Holdings { .. }
         | Call::Check { .. } => true,
         Call::File(file) => matches!(
             file,

@@ -78,6 +78,21 @@ fn copies_on_tape_and_numbers_of_files_are_limited_too_and_others_share_a_defaul
     });
     assert!(ann.open(&bed, file, WRITE).is_ok(), "nothing is on tape");
     assert_eq!(bed.act(Call::Migrate(bed.one("/a"))).state, RequestState::Done);
+    let held = |owner, class: Option<&str>| {
+        let Reply::Holdings(held) = bed.call(Call::Holdings { owner, class: class.map(ClassName::from) })
+        else {
+            panic!("no holdings")
+        };
+        held.iter().map(|h| (h.pool.clone().unwrap().0, h.files, h.bytes)).collect::<Vec<_>>()
+    };
+    let both = [("primary".to_owned(), 1, 2 * MB as u64), ("second".to_owned(), 1, 2 * MB as u64)];
+    let sorted = |mut held: Vec<(String, u64, u64)>| {
+        held.sort();
+        held
+    };
+    assert_eq!(sorted(held(Some(1001), None)), both, "one copy in each pool");
+    assert_eq!(sorted(held(None, Some("default"))), both);
+    assert!(held(Some(1002), None).is_empty() && held(Some(1001), Some("other")).is_empty());
     bed.until("two copies are 4 MiB", |b| ann.open(b, file, WRITE) == Err(FsError::Quota));
     let Reply::Quotas(views) = bed.call(Call::Quotas) else { panic!("no quotas") };
     let held: Vec<_> = views.iter().map(|v| (v.quota.uid, v.usage.as_ref().map(|u| u.tape_bytes))).collect();

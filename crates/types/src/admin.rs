@@ -177,6 +177,21 @@ pub struct VolumeView {
     pub location: String,
 }
 
+/// What of an owner's or a class's files is on one volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldingView {
+    /// Volume.
+    pub volume: Barcode,
+    /// Its pool: tells the first copies from the second.
+    pub pool: Option<PoolName>,
+    /// Where it is now.
+    pub location: String,
+    /// File segments that current versions need.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
 /// A file on a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeFileView {

@@ -268,6 +268,13 @@ pub enum Call {
         /// Of those only the ones of this generation of LTO or an older one.
         generation: Option<u8>,
     },
+    /// Volumes with files that are wanted by these, and how much -> `Holdings`.
+    Holdings {
+        /// Only files of this owner (uid).
+        owner: Option<u32>,
+        /// Only files of this class.
+        class: Option<ClassName>,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -477,4 +484,6 @@ pub enum Reply {
     Usage(Vec<UsageView>),
     /// Quotas.
     Quotas(Vec<QuotaView>),
+    /// Who holds what on volumes.
+    Holdings(Vec<HoldingView>),
 }

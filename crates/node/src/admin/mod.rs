@@ -63,41 +63,29 @@ impl Node {
             Call::Pools => Reply::Pools(self.pool_views()?),
             Call::Usage => Reply::Usage(self.usage_views()?),
             Call::Quotas => Reply::Quotas(self.quota_views()?),
+            Call::Holdings { owner, class } => Reply::Holdings(self.holdings(owner, class.as_ref())?),
             call => self.admin_call(cx, call)?,
         };
         Ok(reply.into())
     }
 
+    /// What only the administrator may order, but for giving a class to one's own files.
     fn admin_call(self: &Arc<Self>, cx: &Cx, call: Call) -> Result<Reply, Failure> {
+        if let Some(what) = of_the_administrator(&call) {
+            self.admin_only(cx, what)?;
+        }
         match call {
-            Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
-            Call::SetClass { name, change } => {
-                self.admin_only(cx, "changing a class of service")?;
-                self.set_class(&name, change)?;
-            }
             Call::Label { volumes, pool, force } => {
-                self.admin_only(cx, "labelling volumes")?;
                 return Ok(self.request_reply(self.label(cx, volumes, pool, force)?));
             }
-            Call::Check { tapes, deep } => {
-                self.admin_only(cx, "checking the whole system")?;
-                return Ok(Reply::Check(self.check(tapes, deep)?));
-            }
-            Call::Verify(volumes) => {
-                self.admin_only(cx, "verifying volumes")?;
-                return Ok(self.request_reply(self.verify_volumes(cx, &volumes)?));
-            }
+            Call::Check { tapes, deep } => return Ok(Reply::Check(self.check(tapes, deep)?)),
+            Call::Verify(volumes) => return Ok(self.request_reply(self.verify_volumes(cx, &volumes)?)),
             Call::Repack { volumes, dead_percent, generation } => {
-                self.admin_only(cx, "repacking volumes")?;
                 let request = self.repack_volumes(cx, &volumes, dead_percent, generation)?;
                 return Ok(self.request_reply(request));
             }
-            Call::Rebuild => {
-                self.admin_only(cx, "rebuilding the catalogue")?;
-                return Ok(self.request_reply(self.rebuild(cx)?));
-            }
+            Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
-                self.admin_only(cx, "making a backup of the catalogue")?;
                 let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
                 let dir = dir.ok_or_else(|| {
                     let message = "name a directory for the backup, or set `catalog.backup_dir`";
@@ -105,38 +93,18 @@ impl Node {
                 })?;
                 return Ok(Reply::Backup(self.backup_catalog(&dir)?));
             }
+            Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
+            Call::SetClass { name, change } => self.set_class(&name, change)?,
             Call::SetVolume { volumes, state, reason } => {
-                self.admin_only(cx, "setting the state of volumes")?;
                 self.set_volume_state(cx, &volumes, state, reason)?;
             }
-            Call::SetPool { name, create, change } => {
-                self.admin_only(cx, "making and changing pools")?;
-                self.set_pool(&name, create, change)?;
-            }
-            Call::SetQuota { uid, change } => {
-                self.admin_only(cx, "changing quotas")?;
-                self.set_quota(uid, change)?;
-            }
-            Call::SetDrive { drive, up } => {
-                self.admin_only(cx, "taking drives in or out of use")?;
-                self.set_drive(drive, up, false)?;
-            }
-            Call::TakeDrive { drive } => {
-                self.admin_only(cx, "taking drives from other hosts")?;
-                self.set_drive(drive, true, true)?;
-            }
-            Call::Down { graceful } => {
-                self.admin_only(cx, "stopping the node")?;
-                self.request_stop(graceful);
-            }
-            Call::Mount { path, nonblock } => {
-                self.admin_only(cx, "mounting")?;
-                self.mount_at(path.as_ref(), nonblock)?;
-            }
-            Call::Umount { path } => {
-                self.admin_only(cx, "unmounting")?;
-                self.unmount_at(path.as_ref())?;
-            }
+            Call::SetPool { name, create, change } => self.set_pool(&name, create, change)?,
+            Call::SetQuota { uid, change } => self.set_quota(uid, change)?,
+            Call::SetDrive { drive, up } => self.set_drive(drive, up, false)?,
+            Call::TakeDrive { drive } => self.set_drive(drive, true, true)?,
+            Call::Down { graceful } => self.request_stop(graceful),
+            Call::Mount { path, nonblock } => self.mount_at(path.as_ref(), nonblock)?,
+            Call::Umount { path } => self.unmount_at(path.as_ref())?,
             other => return Err(failure(ErrorClass::Bug, format!("no answer is defined for {other:?}"))),
         }
         Ok(Reply::Done)
@@ -216,4 +184,27 @@ impl Node {
         }
         Ok(view)
     }
+}
+
+/// What an order does, if only the administrator may give it: all but those named as free.
+fn of_the_administrator(call: &Call) -> Option<&'static str> {
+    Some(match call {
+        Call::SetClass { .. } => "changing a class of service",
+        Call::Label { .. } => "labelling volumes",
+        Call::Check { .. } => "checking the whole system",
+        Call::Verify(_) => "verifying volumes",
+        Call::Repack { .. } => "repacking volumes",
+        Call::Rebuild => "rebuilding the catalogue",
+        Call::Backup { .. } => "making a backup of the catalogue",
+        Call::SetVolume { .. } => "setting the state of volumes",
+        Call::SetPool { .. } => "making and changing pools",
+        Call::SetQuota { .. } => "changing quotas",
+        Call::SetDrive { .. } => "taking drives in or out of use",
+        Call::TakeDrive { .. } => "taking drives from other hosts",
+        Call::Down { .. } => "stopping the node",
+        Call::Mount { .. } => "mounting",
+        Call::Umount { .. } => "unmounting",
+        Call::AssignClass { .. } => return None,
+        _ => "this",
+    })
 }

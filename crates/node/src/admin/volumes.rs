@@ -3,7 +3,8 @@
 use crate::Node;
 use crate::archive::Event;
 use crate::error::{failure, refused};
-use catalog::StateOrder;
+use catalog::{StateOrder, TapeNode};
+use std::ops::ControlFlow;
 use types::*;
 use wire::{Failure, PoolChange};
 
@@ -32,6 +33,35 @@ impl Node {
         self.archive.send(Event::Backlog);
         self.governor.wake();
         Ok(())
+    }
+
+    /// The volumes that hold files of an owner or a class: walks the trees of all volumes.
+    pub(super) fn holdings(
+        &self,
+        owner: Option<u32>,
+        class: Option<&ClassName>,
+    ) -> Result<Vec<HoldingView>, Failure> {
+        let mut found = Vec::new();
+        for view in self.volume_views()?.into_iter().filter(|view| view.volume.live_files > 0) {
+            let VolumeView { volume, location } = view;
+            let (mut files, mut bytes) = (0, 0);
+            let walked = self.catalog.walk_volume(&volume.barcode, &mut |node| {
+                if let TapeNode::File { file, .. } = node
+                    && file.live
+                    && owner.is_none_or(|uid| uid == file.uid_owner)
+                    && class.is_none_or(|class| *class == file.class)
+                {
+                    files += 1;
+                    bytes += file.segment_length;
+                }
+                ControlFlow::Continue(())
+            });
+            walked.map_err(|e| refused(&format!("volume {}", volume.barcode), &e))?;
+            if files > 0 {
+                found.push(HoldingView { volume: volume.barcode, pool: volume.pool, location, files, bytes });
+            }
+        }
+        Ok(found)
     }
 
     pub(super) fn set_pool(&self, name: &PoolName, create: bool, change: PoolChange) -> Result<(), Failure> {

@@ -9,7 +9,9 @@ use crate::units::size;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::Connection;
-use types::{Barcode, PoolName, RequestView, VolumeFileView, VolumeState, VolumeView};
+use types::{
+    Barcode, ClassName, HoldingView, PoolName, RequestView, VolumeFileView, VolumeState, VolumeView,
+};
 use wire::Call;
 
 /// Files asked for at a time.
@@ -26,7 +28,7 @@ pub struct Args {
 enum Command {
     /// List volumes
     #[command(
-        after_help = "Example:\n  thermo volume ls --pool primary\n  thermo volume ls --state suspect --long\n  thermo volume ls --state full --short"
+        after_help = "Example:\n  thermo volume ls --pool primary\n  thermo volume ls --state suspect --long\n  thermo volume ls --state full --short\n  thermo volume ls --owner 1000"
     )]
     Ls(LsArgs),
     /// Show one volume
@@ -64,6 +66,12 @@ struct LsArgs {
     /// Also dead bytes, dates, and who set the state and why
     #[arg(short, long)]
     long: bool,
+    /// Only volumes that hold files of this owner, and how much of them
+    #[arg(long, value_name = "UID")]
+    owner: Option<u32>,
+    /// Only volumes that hold files of this class, and how much of them
+    #[arg(long)]
+    class: Option<String>,
 }
 
 /// Set the state of volumes
@@ -152,6 +160,13 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 
 fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<Exit> {
     let mut views: Vec<VolumeView> = node.ask(&Call::Volumes)?;
+    let mut holdings: Option<Vec<HoldingView>> = None;
+    if args.owner.is_some() || args.class.is_some() {
+        let class = args.class.clone().map(ClassName);
+        let held: Vec<HoldingView> = node.ask(&Call::Holdings { owner: args.owner, class })?;
+        views.retain(|v| held.iter().any(|h| h.volume == v.volume.barcode));
+        holdings = Some(held);
+    }
     if let Some(pool) = &args.pool {
         views.retain(|v| v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool));
     }
@@ -162,8 +177,26 @@ fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<E
         views.iter().try_for_each(|v| context.out.line(&v.volume.barcode))?;
         return Ok(Exit::OK);
     }
+    if let (Some(mut held), false) = (holdings, args.long) {
+        held.retain(|h| views.iter().any(|v| v.volume.barcode == h.volume));
+        return context.print(&held, |held| holdings_table(held));
+    }
     let utc = context.global.utc;
     context.print(&views, |views| if args.long { long_table(views, utc) } else { table(views) })
+}
+
+fn holdings_table(held: &[HoldingView]) -> Table {
+    let mut table = Table::new(&["VOLUME", "POOL", "WHERE", "FILES>", "BYTES>"]);
+    for h in held {
+        table.row(vec![
+            h.volume.to_string(),
+            or_dash(h.pool.as_ref()),
+            h.location.clone(),
+            h.files.to_string(),
+            size(h.bytes),
+        ]);
+    }
+    table
 }
 
 fn long_table(views: &[VolumeView], utc: bool) -> Table {
