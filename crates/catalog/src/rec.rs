@@ -306,14 +306,33 @@ format::records! {
 
 impl Record for VolumeRec {
     const NAME: &'static str = "VolumeRec";
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
         match version {
             1 => record::body::<VolumeRecV1>(bytes).map(Self::from).map_err(damaged),
+            2 => record::body::<VolumeRecV2>(bytes).map(Self::from).map_err(damaged),
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }
+    }
+}
+
+/// `VolumeRec` before it said how far a verification has come, and what is newer.
+#[derive(Deserialize)]
+struct VolumeRecV2 {
+    volume: VolumeV1,
+    by: Option<u32>,
+    last_verified: Option<Time>,
+    tree: u64,
+    next_dir: u64,
+}
+
+impl From<VolumeRecV2> for VolumeRec {
+    fn from(old: VolumeRecV2) -> Self {
+        let VolumeRecV2 { volume, by, last_verified, tree, next_dir } = old;
+        let first = Self::from(VolumeRecV1 { volume, tree, next_dir });
+        Self { volume: Volume { by, last_verified, ..first.volume }, ..first }
     }
 }
 
@@ -382,6 +401,7 @@ impl From<VolumeRecV1> for VolumeRec {
             by: None,
             last_verified: None,
             verified_to: 0,
+            family: None,
         };
         Self { volume, tree: old.tree, next_dir: old.next_dir }
     }

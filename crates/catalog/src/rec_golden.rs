@@ -81,6 +81,7 @@ fn volume() -> Volume {
         by: Some(1000),
         last_verified: Some(time(4)),
         verified_to: 300,
+        family: Some("f".to_owned()),
     }
 }
 
@@ -117,7 +118,7 @@ fn golden_bytes() {
     golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02ac0202",
+        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -131,14 +132,26 @@ fn golden_bytes() {
 /// What earlier releases wrote is still read.
 #[test]
 fn old_versions_are_read() {
-    let bytes =
-        "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202";
-    let digits: Vec<u8> = bytes.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
-    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    let volume = Volume { by: None, last_verified: None, verified_to: 0, ..volume() };
-    assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
-    assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
-    assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
+    let second = Volume { verified_to: 0, family: None, ..volume() };
+    let first = Volume { by: None, last_verified: None, ..second.clone() };
+    let written = [
+        (
+            "01085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d00010603ac0202",
+            first,
+        ),
+        (
+            "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac0202",
+            second,
+        ),
+    ];
+    for (bytes, volume) in written {
+        let digits: Vec<u8> =
+            bytes.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
+        let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
+        assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
+        assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
+    }
 }
 
 /// The number of an enum's variant is part of the encoding: new variants go to the end.

@@ -67,10 +67,19 @@ fn golden_bytes() {
     golden(&class, "010373746402016101623cac0200");
     let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0 };
     golden(&quota, "0101e80701ac0200");
-    let pool = Pool { max_volumes: 300, max_bytes: 5, ..Pool::new(PoolName::from("a")) };
-    golden(&pool, "020161ac0205");
+    let pool = Pool {
+        max_volumes: 300,
+        max_bytes: 5,
+        collocate: Collocate::Directory(2),
+        ..Pool::new(PoolName::from("a"))
+    };
+    golden(&pool, "020161ac02050402");
     let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);
-    assert_eq!(before, Ok(Pool { max_bytes: 0, ..pool }), "as written by version 1");
+    assert_eq!(
+        before,
+        Ok(Pool { max_bytes: 0, collocate: Collocate::Off, ..pool }),
+        "as written by version 1"
+    );
 }
 
 /// The number of an enum's variant is part of the encoding: new variants go to the end.

@@ -194,6 +194,8 @@ pub struct Volume {
     pub last_verified: Option<Time>,
     /// A verification that has begun has come to this block of the data partition; 0: none has.
     pub verified_to: u64,
+    /// In a pool that keeps files together: whose or which it holds; None: any.
+    pub family: Option<String>,
 }
 
 impl Volume {
@@ -231,6 +233,7 @@ impl Volume {
             by: None,
             last_verified: None,
             verified_to: 0,
+            family: None,
         }
     }
 }
@@ -245,13 +248,33 @@ pub struct Pool {
     /// No more is written to it when its volumes hold so much that is needed (bytes, as written); 0 means no limit.
     #[serde(default)]
     pub max_bytes: u64,
+    /// What is kept together on volumes of its own.
+    #[serde(default)]
+    pub collocate: Collocate,
 }
 
 impl Pool {
     /// A pool without limits.
     pub fn new(name: PoolName) -> Self {
-        Self { name, max_volumes: 0, max_bytes: 0 }
+        Self { name, max_volumes: 0, max_bytes: 0, collocate: Collocate::Off }
     }
+}
+
+/// Which files of a pool share volumes with nothing else, as long as there are volumes enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Collocate {
+    /// All lie together.
+    #[default]
+    Off,
+    /// Those of an owner.
+    Owner,
+    /// Those of a group.
+    Group,
+    /// Those of a class of service.
+    Class,
+    /// Those below the same directory at this depth of the namespace (1: below the root): a project.
+    Directory(u8),
 }
 
 /// What an owner may hold; 0 means no limit.
