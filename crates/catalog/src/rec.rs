@@ -402,6 +402,7 @@ impl From<VolumeRecV1> for VolumeRec {
             last_verified: None,
             verified_to: 0,
             family: None,
+            key: String::new(),
         };
         Self { volume, tree: old.tree, next_dir: old.next_dir }
     }

@@ -21,6 +21,8 @@ pub struct Config {
     pub tape: TapeConfig,
     /// When volumes are emptied without being asked.
     pub reclaim: ReclaimConfig,
+    /// Volumes that drives encrypt.
+    pub encryption: EncryptionConfig,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -96,6 +98,16 @@ impl Default for CatalogConfig {
     fn default() -> Self {
         Self { backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: true }
     }
+}
+
+/// Volumes that drives encrypt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EncryptionConfig {
+    /// Where the keys are: `"file:/path"` or `"command:/path"`.
+    pub keys: Option<String>,
+    /// Pools whose volumes are encrypted, from their labelling on.
+    pub pools: Vec<String>,
 }
 
 /// How volumes are written.
@@ -303,6 +315,7 @@ impl Default for Config {
             libraries: Vec::new(),
             tape: TapeConfig::default(),
             reclaim: ReclaimConfig::default(),
+            encryption: EncryptionConfig::default(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
                 .map(|n| PoolConfig { name: n.into(), max_volumes: 0, max_bytes: Size(0) })
@@ -423,6 +436,7 @@ impl Config {
             return Err(format!("reclaim.generation is `{bad}`; write for example \"LTO6\""));
         }
         attached::validate(&self.libraries)?;
+        crate::keys::NodeKeys::of(&self.encryption)?;
         self.validate_classes()
     }
 

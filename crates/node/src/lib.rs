@@ -15,6 +15,7 @@ mod error;
 mod files;
 mod governor;
 mod keep;
+mod keys;
 mod moment;
 mod node;
 mod restore;

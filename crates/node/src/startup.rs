@@ -93,6 +93,8 @@ pub(crate) fn assemble(
         give_root(&catalog, uid)?;
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
+    let keys = crate::keys::NodeKeys::of(&config.encryption).map_err(|e| failure(ErrorClass::Invalid, e))?;
+    let keys = keys.map(Arc::new);
     let hardware = patiently(|| hardware(&config))?;
     let (archive, events) = Archive::new();
     let (to_finish, ready) = crossbeam_channel::unbounded::<Ready>();
@@ -122,6 +124,7 @@ pub(crate) fn assemble(
         stop_asked: Default::default(),
         threads: Default::default(),
         hardware,
+        keys,
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })

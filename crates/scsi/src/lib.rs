@@ -11,6 +11,7 @@ mod asc;
 mod bytes;
 mod device;
 pub mod element;
+pub mod encrypt;
 mod error;
 pub mod inquiry;
 pub mod iscsi;

@@ -24,6 +24,8 @@ proptest! {
         let _ = position::decode_long(&raw);
         let _ = position::decode_short(&raw);
         let _ = scsi::reserve::decode_keys(&raw);
+        let _ = scsi::encrypt::decode_algorithms(&raw);
+        let _ = scsi::encrypt::decode_next_block(&raw);
         let _ = scsi::reserve::decode_full_status(&raw);
         let _ = scsi::reserve::decode_reservation(&raw);
         let _ = scsi::ElementAssignment::decode(&raw);

@@ -71,6 +71,7 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
             "the cartridge is of WORM medium: what is on it cannot be overwritten",
             "use a cartridge that can be rewritten",
         ),
+        (_, 0x74, _) => locked(sense.ascq),
         (_, 0x30, 0x10) | (K::DataProtect, _, _) => fail(
             F::WriteProtected,
             B::Medium,
@@ -108,9 +109,7 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
             "the destination element holds a cartridge already",
             "take the inventory again",
         ),
-        (_, 0x3b, 0x0e) => {
-            fail(F::SourceEmpty, B::Library, "the source element is empty", "take the inventory again")
-        }
+        (_, 0x3b, 0x0e) => SOURCE_EMPTY,
         (_, 0x53, _) => fail(
             F::Prevented,
             B::Library,
@@ -119,6 +118,27 @@ fn by_code(sense: &Sense, device: Device) -> Option<Verdict> {
         ),
         _ => return None,
     })
+}
+
+const SOURCE_EMPTY: Verdict =
+    fail(Fault::SourceEmpty, Blame::Library, "the source element is empty", "take the inventory again");
+
+/// Security errors: encryption by the drive.
+fn locked(ascq: u8) -> Verdict {
+    match ascq {
+        0x02 => fail(
+            Fault::Key,
+            Blame::Medium,
+            "what is here is not encrypted, although the volume is",
+            "somebody else wrote to the volume, or exchanged it; use another copy and look into it",
+        ),
+        _ => fail(
+            Fault::Key,
+            Blame::Us,
+            "the volume is encrypted, and the drive cannot read it with the key that it was given",
+            "see that the key of this name is still the same in the source of keys ([encryption])",
+        ),
+    }
 }
 
 /// What the sense key alone says.

@@ -3,7 +3,7 @@
 use crate::classify::{Device, Verdict, classify};
 use crate::fence::{self, Claim, Refused};
 use crate::head::Head;
-use crate::{Blame, Fault, Mounted, Result, Sleeper};
+use crate::{Blame, Fault, KeySource, Mounted, Result, Sleeper};
 use scsi::{ScsiError, SenseKey, Ssc, Transport};
 use std::time::Duration;
 use types::Barcode;
@@ -44,6 +44,7 @@ pub struct Drive {
     product: String,
     serial: String,
     settings: Settings,
+    pub(crate) keys: Option<KeySource>,
 }
 
 impl Drive {
@@ -66,7 +67,7 @@ impl Drive {
         }
         let serial = head.attempt("asking the drive for its serial number", |ssc| ssc.unit_serial())?;
         let product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
-        Ok(Self { head, sleeper, product, serial, settings: Settings::default() })
+        Ok(Self { head, sleeper, product, serial, settings: Settings::default(), keys: None })
     }
 
     /// Goes on only if the drive's serial number is the given one (None: any).
@@ -81,6 +82,11 @@ impl Drive {
     /// Uses the drive so, from the next mount on.
     pub fn with(self, settings: Settings) -> Self {
         Self { settings, ..self }
+    }
+
+    /// Takes the keys of encrypted volumes from `keys`.
+    pub fn with_keys(self, keys: Option<KeySource>) -> Self {
+        Self { keys, ..self }
     }
 
     /// Name of the device.

@@ -59,6 +59,8 @@ pub enum Fault {
     DestinationFull,
     /// Removal is prevented, or the element does not let go of the cartridge.
     Prevented,
+    /// The volume is encrypted, and its key is not at hand or another one.
+    Key,
     /// Another initiator holds the device.
     Reserved,
     /// No answer.
@@ -100,6 +102,7 @@ impl TapeError {
             (Fault::Full, _) => ErrorClass::NoSpace,
             (Fault::WriteProtected, _) => ErrorClass::Denied,
             (Fault::Reserved, _) => ErrorClass::Busy,
+            (Fault::Key, Blame::Us) => ErrorClass::Denied,
             (_, Blame::Medium) => ErrorClass::Medium,
             (_, Blame::Drive | Blame::Path) => ErrorClass::Drive,
             (_, Blame::Library) => ErrorClass::Library,

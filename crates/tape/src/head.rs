@@ -51,6 +51,8 @@ pub(crate) struct Head {
     pub sealed: Vec<u8>,
     /// Whether the drive is reserved for us.
     pub claim: Claim,
+    /// Name of the key that the drive has for this volume.
+    pub key: Option<String>,
 }
 
 impl Head {
@@ -63,6 +65,7 @@ impl Head {
             guarded: false,
             sealed: Vec::new(),
             claim: Claim::None,
+            key: None,
         }
     }
 
@@ -77,6 +80,7 @@ impl Head {
     /// A new session: nothing is known of the medium.
     pub fn begin(&mut self, volume: Option<Barcode>) {
         (self.volume, self.at, self.lost, self.guarded) = (volume, None, None, false);
+        self.key = None;
     }
 
     /// Where the head stands, as far as known.
@@ -115,6 +119,10 @@ impl Head {
         self.at = None;
         let (failure, what) = explain(&error, Device::Drive);
         let sense = error.sense().copied();
+        let what = match (&self.key, failure.fault) {
+            (Some(key), Fault::Key) => format!("{what} (key `{key}`)"),
+            _ => what,
+        };
         let mut error = self.error(failure.fault, failure.blame, doing, what, failure.advice);
         error.sense = sense;
         if error.fault == Fault::PositionLost {

@@ -2,6 +2,7 @@
 
 use crate::coherency::{self, IndexAt};
 use crate::head::{Head, Place, Wrote};
+use crate::keys::{self, Key};
 use crate::layout::{DATA_PARTITION, FIRST_INDEX_MARK, INDEX_PARTITION};
 use crate::{Blame, Fault, LabelState, Mounted, Result, index};
 use format::ltfs::index::{DirMeta, EntryTimes, IndexHeader, Location};
@@ -46,6 +47,8 @@ pub struct LabelSpec<'a> {
     pub now: Time,
     /// What may be lost.
     pub overwrite: Overwrite<'a>,
+    /// The drive encrypts all of the volume with this.
+    pub key: Option<&'a Key>,
 }
 
 /// A new volume.
@@ -80,6 +83,7 @@ impl Mounted<'_> {
             (None, LabelState::Damaged { what: "labelling did not finish".into() });
         let head = self.head();
         partition(head)?;
+        keys::lock(head, spec.key)?;
         let append_block = put_side(head, &label.on(Partition::DATA), spec, DATA_PARTITION)?;
         put_side(head, &label.on(Partition::INDEX), spec, INDEX_PARTITION)?;
         let host = host_attributes(&HostInfo {

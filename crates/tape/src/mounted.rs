@@ -1,6 +1,7 @@
 //! A mounted volume: one session of one drive.
 
 use crate::head::Head;
+use crate::keys;
 use crate::layout::DATA_PARTITION;
 use crate::tail::Tail;
 use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label, section};
@@ -37,6 +38,8 @@ impl<'d> Mounted<'d> {
         let write_protected = drive.head.attempt("asking for write protection", Ssc::write_protected)?;
         let worm = drive.head.attempt("asking for the kind of medium", Ssc::worm)?;
         let alerts = drive.alerts()?;
+        let keys = drive.keys.clone();
+        keys::unlock(&mut drive.head, keys.as_ref())?;
         let label = label::read(&mut drive.head, expect)?;
         let ansi = match label {
             LabelState::Foreign { .. } => section::read_label(&mut drive.head, expect)?,
@@ -66,6 +69,11 @@ impl<'d> Mounted<'d> {
     /// TapeAlert flags that were active at mount.
     pub fn alerts(&self) -> &[u8] {
         &self.alerts
+    }
+
+    /// Name of the key that the volume is encrypted with.
+    pub fn key(&self) -> Option<&str> {
+        self.drive.head.key.as_deref()
     }
 
     /// Whether the drive is reserved for us.

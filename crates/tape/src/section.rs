@@ -134,6 +134,7 @@ impl<'d> Mounted<'d> {
         self.label = LabelState::Damaged { what: "labelling did not finish".into() };
         let start = Place { partition: PARTITION, block: 0 };
         let head = self.head();
+        crate::keys::lock(head, spec.key)?;
         head.locate(start)?;
         head.verify(LABELLING, start)?;
         for record in label.encode() {

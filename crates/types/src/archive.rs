@@ -196,6 +196,8 @@ pub struct Volume {
     pub verified_to: u64,
     /// In a pool that keeps files together: whose or which it holds; None: any.
     pub family: Option<String>,
+    /// Name of the key that the drive encrypts it with; empty: it is not encrypted.
+    pub key: String,
 }
 
 impl Volume {
@@ -234,6 +236,7 @@ impl Volume {
             last_verified: None,
             verified_to: 0,
             family: None,
+            key: String::new(),
         }
     }
 }

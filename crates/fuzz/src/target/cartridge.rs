@@ -144,6 +144,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         version: "0.1",
         now: Time::new(1_790_000_000, 5),
         overwrite: Overwrite::OnlyBlank,
+        key: None,
     };
     let made = mounted.format(&spec).expect("a new volume");
     mounted.unload().expect("it unloads");

@@ -64,6 +64,7 @@ fn take(
         barcode,
         label: &label,
         capacity: mounted.capacity().map_or(0, |c| c.maximum),
+        key: mounted.key().unwrap_or_default().to_owned(),
         adopted,
         header: None,
         dirs: Vec::new(),
@@ -114,6 +115,7 @@ struct Reader<'r> {
     barcode: &'r Barcode,
     label: &'r LtfsLabel,
     capacity: u64,
+    key: String,
     adopted: &'r mut Adopted,
     header: Option<IndexHeader>,
     dirs: Vec<ListedDir>,
@@ -195,6 +197,7 @@ impl Reader<'_> {
             labelled: Some(self.label.format_time),
             block_size: self.label.block_size,
             capacity: self.capacity,
+            key: self.key.clone(),
             ..Volume::new(self.barcode.clone(), now)
         })?;
         self.adopted.what = format!("index of generation {}", header.generation);

@@ -362,6 +362,11 @@ fn blame(
     }
 }
 
+/// A volume cannot be used without its key: nothing is written to it until an operator says that the key is there.
+fn locked(e: &TapeError) -> bool {
+    e.fault == Fault::Key && e.blame == Blame::Us && &*e.doing != "labelling it"
+}
+
 /// What the catalogue should know of the volume's health.
 fn note_volume(
     node: &Node,
@@ -374,6 +379,7 @@ fn note_volume(
     let mounted = matches!(result, Ok(Done::Mounted { .. }));
     let medium = |e: &&TapeError| e.blame == Blame::Medium;
     let error = result.as_ref().err().filter(medium).or_else(|| failed.iter().map(|(_, e)| e).find(medium));
+    let error = error.or_else(|| result.as_ref().err().filter(|e| locked(e)));
     if !mounted && !read && error.is_none() {
         return;
     }
@@ -395,6 +401,7 @@ fn note_volume(
         let state = match e.fault {
             Fault::Full => VolumeState::Full,
             Fault::WriteProtected => VolumeState::ReadOnly,
+            Fault::Key if locked(e) => VolumeState::ReadOnly,
             _ => VolumeState::Suspect,
         };
         if writable {

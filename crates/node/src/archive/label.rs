@@ -95,6 +95,7 @@ pub fn write_label(
     let uuid = uuid::Uuid::new_v4().to_string();
     let now = crate::now();
     let block_size = worker.node.config.tape.block_size.0 as u32;
+    let key = key(worker, pool).map_err(|why| unlabelled(barcode, why))?;
     // A label that was written, but could not be recorded, must not look like somebody else's.
     let catalog = &worker.node.catalog;
     catalog.intend_label(barcode, &uuid).map_err(|e| ours(barcode, "preparing its label", e))?;
@@ -107,6 +108,7 @@ pub fn write_label(
         version: env!("CARGO_PKG_VERSION"),
         now,
         overwrite,
+        key: key.as_ref(),
     })?;
     let fresh = Volume {
         state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
@@ -121,10 +123,51 @@ pub fn write_label(
         indexed_to: formatted.append_block,
         vcr: formatted.vcr,
         mounts: 1,
+        key: key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default(),
         ..Volume::new(barcode.clone(), now)
     };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
     Ok(formatted.append_block)
+}
+
+/// The key for a new volume of a pool.
+fn key(worker: &Worker, pool: Option<&PoolName>) -> Result<Option<tape::Key>, String> {
+    match (&worker.node.keys, pool) {
+        (Some(keys), Some(pool)) => keys.for_pool(pool),
+        _ => Ok(None),
+    }
+}
+
+fn unlabelled(barcode: &Barcode, why: String) -> TapeError {
+    let what = format!("its pool is encrypted, and there is no key for it: {why}; nothing was written");
+    TapeError { fault: tape::Fault::Key, ..ours(barcode, "labelling it", what) }
+}
+
+/// What a volume needs before files of its pool are written to it.
+pub enum Fitness {
+    /// Nothing.
+    Fit,
+    /// It was labelled anew, with the key of its pool.
+    Labelled,
+    /// It holds files in plain, and must not take more.
+    Plain,
+}
+
+/// A volume that was labelled before anybody knew its pool may lack the pool's encryption.
+pub fn fit(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    volume: &Volume,
+    pool: &PoolName,
+) -> Result<Fitness, TapeError> {
+    if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(pool)) {
+        return Ok(Fitness::Fit);
+    }
+    if volume.files > 0 {
+        return Ok(Fitness::Plain);
+    }
+    write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
+    Ok(Fitness::Labelled)
 }
 
 pub fn set_state(worker: &Worker, barcode: &Barcode, state: VolumeState, why: &str) -> Result<(), TapeError> {

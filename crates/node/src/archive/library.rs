@@ -111,6 +111,8 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
     for (n, Site { element, open }) in (0..).zip(sites) {
         let no = DriveNo(n);
         let progress = Arc::new(Progress::default());
+        let keys = node.keys.clone().map(|keys| keys as tape::KeySource);
+        let open: OpenDrive = Box::new(move || Ok(open()?.with_keys(keys.clone())));
         let drive = open().and_then(|mut drive| drive.claim(node.config.preempt).map(|_| drive));
         progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
         let mut slot = slot(no, &element, &drive, progress.clone());

@@ -7,6 +7,7 @@ use super::commit::{Order, Recorder};
 use super::feed::{Chunk, Fed, Feeder, Limits, NewFile};
 use super::hand::InHand;
 use super::index::write_index;
+use super::label::{self, Fitness};
 use super::room;
 use super::stream::Stream;
 use super::times;
@@ -79,9 +80,19 @@ pub fn migrate(
     barcode: &Barcode,
     pool: &PoolName,
 ) -> Result<u64, TapeError> {
-    let volume = volume(worker, barcode)?;
+    let mut volume = self::volume(worker, barcode)?;
     // While the catalogue takes no changes tape would be written in vain.
     worker.node.catalog.sync().map_err(|e| ours(barcode, "recording copies", e))?;
+    match label::fit(worker, mounted, &volume, pool)? {
+        Fitness::Fit => {}
+        Fitness::Labelled => volume = self::volume(worker, barcode)?,
+        Fitness::Plain => {
+            let why = "it is not encrypted, and its pool is: it takes no more files";
+            let full = &mut |v: &mut Volume| v.becomes(VolumeState::Full, why, crate::now());
+            let noted = worker.node.catalog.update_volume(barcode, full);
+            return noted.map(|_| mounted.reads_from()).map_err(|e| ours(barcode, "recording its state", e));
+        }
+    }
     let config = &worker.node.config;
     let hand = InHand::new(&worker.node.writes, pool);
     let buffers = Buffers::of_drive(config, volume.block_size as usize);

@@ -4,7 +4,8 @@ use format::ltfs::Partition;
 use format::ltfs::index::{Content, DirMeta, EntryTimes, IndexEvent, IndexExtent, IndexFile, IndexWriter};
 use std::ops::ControlFlow;
 use tape::{
-    AppendPoint, Flushed, Formatted, IndexSpec, Indexed, LabelSpec, Mounted, Onto, Overwrite, Result, Room,
+    AppendPoint, Flushed, Formatted, IndexSpec, Indexed, Key, LabelSpec, Mounted, Onto, Overwrite, Result,
+    Room,
 };
 use types::{Barcode, Extent, Time};
 
@@ -40,6 +41,7 @@ pub fn spec<'a>(barcode: &'a Barcode, block_size: u32, overwrite: Overwrite<'a>)
         version: "0.1",
         now: NOW,
         overwrite,
+        key: None,
     }
 }
 
@@ -57,6 +59,20 @@ impl Catalogue {
 
     pub fn format(mounted: &mut Mounted<'_>, block_size: u32) -> Result<Self> {
         Ok(Self::new(&mounted.format(&spec(&barcode(), block_size, Overwrite::OnlyBlank))?))
+    }
+
+    pub fn format_with(mounted: &mut Mounted<'_>, block_size: u32, key: Option<&Key>) -> Result<Self> {
+        Self::format_over(mounted, block_size, key, Overwrite::OnlyBlank)
+    }
+
+    pub fn format_over(
+        mounted: &mut Mounted<'_>,
+        block_size: u32,
+        key: Option<&Key>,
+        overwrite: Overwrite<'_>,
+    ) -> Result<Self> {
+        let barcode = barcode();
+        Ok(Self::new(&mounted.format(&LabelSpec { key, ..spec(&barcode, block_size, overwrite) })?))
     }
 
     /// Appends files as one batch; they are recorded only when it is flushed.

@@ -8,6 +8,7 @@ mod index;
 mod mam;
 mod meta;
 mod open;
+pub(crate) mod seal;
 mod sync;
 
 pub(crate) use mam::Moved;
@@ -17,7 +18,7 @@ use crate::fault::{Faults, HostOp};
 use index::Index;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use scsi::Attribute;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -42,10 +43,43 @@ struct Partition {
     index: Index,
     /// Where `<P>_<B>_E` is.
     flushed: u64,
+    /// Objects that are encrypted records.
+    sealed: BTreeSet<u64>,
+}
+
+impl Partition {
+    /// Name of the file of an object.
+    fn name(&self, partition: u8, block: u64) -> String {
+        match self.index.length(block) {
+            Some(0) => mark_name(partition, block),
+            _ if self.sealed.contains(&block) => sealed_name(partition, block),
+            _ => record_name(partition, block),
+        }
+    }
+}
+
+/// What stands in the way of reading a record.
+pub(crate) enum Unread {
+    /// The host.
+    Host(io::Error),
+    /// It is encrypted, and there is no key, or another.
+    Sealed,
+    /// The key is another, or the record was changed.
+    WrongKey,
+}
+
+impl From<io::Error> for Unread {
+    fn from(e: io::Error) -> Self {
+        Self::Host(e)
+    }
 }
 
 fn record_name(partition: u8, block: u64) -> String {
     format!("{partition}_{block}_R")
+}
+
+fn sealed_name(partition: u8, block: u64) -> String {
+    format!("{partition}_{block}_X")
 }
 
 fn mark_name(partition: u8, block: u64) -> String {
@@ -96,9 +130,21 @@ impl Cartridge {
     }
 
     /// Writes a record (1 byte to 4 MiB) at `at`, removing what lies behind. On an error the partition ends at `at`.
-    pub(crate) fn write_record(&mut self, partition: u8, at: u64, record: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_record(
+        &mut self,
+        partition: u8,
+        at: u64,
+        record: &[u8],
+        key: Option<&seal::Key>,
+    ) -> io::Result<()> {
         self.truncate(partition, at)?;
-        let name = record_name(partition, at);
+        let length = record.len() as u32;
+        let sealed = key.map(|key| seal::seal(key, partition, at, record)).transpose()?;
+        let name = match &sealed {
+            Some(_) => sealed_name(partition, at),
+            None => record_name(partition, at),
+        };
+        let record = sealed.as_deref().unwrap_or(record);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let mut file = File::from(openat(&self.fd, &name, flags, Mode::from_raw_mode(0o644))?);
         let written = match self.host(HostOp::Write) {
@@ -111,7 +157,11 @@ impl Cartridge {
             return Err(e);
         }
         self.unsynced.add(file);
-        self.partitions[usize::from(partition)].index.push(record.len() as u32);
+        let p = &mut self.partitions[usize::from(partition)];
+        p.index.push(length);
+        if sealed.is_some() {
+            p.sealed.insert(at);
+        }
         Ok(())
     }
 
@@ -138,26 +188,60 @@ impl Cartridge {
         let p = &mut self.partitions[usize::from(partition)];
         while p.index.end() > at {
             let last = p.index.end() - 1;
-            let name = match p.index.length(last) {
-                Some(0) => mark_name(partition, last),
-                _ => record_name(partition, last),
-            };
-            match unlinkat(&self.fd, name, AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => p.index.truncate(last),
+            match unlinkat(&self.fd, p.name(partition, last), AtFlags::empty()) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {
+                    p.index.truncate(last);
+                    p.sealed.remove(&last);
+                }
                 Err(e) => return Err(e.into()),
             }
         }
         Ok(())
     }
 
-    /// Reads the record at `at` into `buf` (as much as fits); returns the bytes read.
-    pub(crate) fn read_record(&self, partition: u8, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    /// True for an encrypted record.
+    pub(crate) fn sealed(&self, partition: u8, at: u64) -> bool {
+        self.partitions[usize::from(partition)].sealed.contains(&at)
+    }
+
+    fn file(&self, partition: u8, at: u64) -> io::Result<File> {
         self.host(HostOp::Read)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&self.fd, record_name(partition, at), flags, Mode::empty())?);
+        let name = self.partitions[usize::from(partition)].name(partition, at);
+        Ok(File::from(openat(&self.fd, name, flags, Mode::empty()).map_err(io::Error::from)?))
+    }
+
+    /// Reads the record at `at` into `buf` (as much as fits); returns the bytes read.
+    pub(crate) fn read_record(
+        &self,
+        partition: u8,
+        at: u64,
+        buf: &mut [u8],
+        key: Option<&seal::Key>,
+    ) -> Result<usize, Unread> {
         let want = buf.len().min(self.index(partition).length(at).unwrap_or(0) as usize);
-        file.read_exact(&mut buf[..want])?;
+        let mut file = self.file(partition, at)?;
+        if !self.sealed(partition, at) {
+            file.read_exact(&mut buf[..want])?;
+            return Ok(want);
+        }
+        let key = key.ok_or(Unread::Sealed)?;
+        let mut raw = Vec::new();
+        file.read_to_end(&mut raw)?;
+        let record = seal::open(key, partition, at, &raw).ok_or(Unread::WrongKey)?;
+        let plain = record.get(..want).ok_or(Unread::WrongKey)?;
+        buf[..want].copy_from_slice(plain);
         Ok(want)
+    }
+
+    /// Key-associated data of an encrypted record; None for all else.
+    pub(crate) fn kad(&self, partition: u8, at: u64) -> io::Result<Option<seal::Kad>> {
+        if !self.sealed(partition, at) {
+            return Ok(None);
+        }
+        let mut head = vec![0; seal::OVERHEAD as usize];
+        self.file(partition, at)?.read_exact(&mut head)?;
+        Ok(seal::kad(&head))
     }
 
     /// Forgets all data and makes partitions of these capacities (one or two).

@@ -6,7 +6,7 @@ use crate::error::{Result, damaged, io};
 use crate::fault::Faults;
 use rustix::fs::{AtFlags, Mode, OFlags, open, statat, unlinkat};
 use scsi::Attribute;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 /// One file of a cartridge directory by its name.
 enum Name {
     Record(u8, u64),
+    Sealed(u8, u64),
     Mark(u8, u64),
     End(u8, u64),
     Attribute(u8, u16),
@@ -38,6 +39,7 @@ fn parse(name: &str) -> Name {
         }
         [p, b, kind] => plain::<u8>(p).filter(|p| *p < 2).zip(plain(b)).and_then(|(p, b)| match kind {
             "R" => Some(Name::Record(p, b)),
+            "X" => Some(Name::Sealed(p, b)),
             "F" => Some(Name::Mark(p, b)),
             "E" => Some(Name::End(p, b)),
             _ => None,
@@ -47,11 +49,29 @@ fn parse(name: &str) -> Name {
     parsed.unwrap_or(Name::Foreign)
 }
 
+/// What an object is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Record,
+    Sealed,
+    Mark,
+}
+
+impl Kind {
+    fn name(self, partition: u8, block: u64) -> String {
+        match self {
+            Kind::Record => super::record_name(partition, block),
+            Kind::Sealed => super::sealed_name(partition, block),
+            Kind::Mark => super::mark_name(partition, block),
+        }
+    }
+}
+
 /// What one reading of the directory found.
 #[derive(Default)]
 struct Found {
-    /// Record or not, by object number.
-    objects: [BTreeMap<u64, bool>; 2],
+    /// By object number.
+    objects: [BTreeMap<u64, Kind>; 2],
     ends: [Option<u64>; 2],
     attributes: Vec<(u8, u16)>,
 }
@@ -62,8 +82,9 @@ fn scan(dir: &Path, fd: &OwnedFd) -> Result<Found> {
         let name = entry.map_err(io(dir, "list"))?.file_name();
         let name = name.to_string_lossy();
         match parse(&name) {
-            Name::Record(p, b) => _ = found.objects[usize::from(p)].insert(b, true),
-            Name::Mark(p, b) => _ = found.objects[usize::from(p)].insert(b, false),
+            Name::Record(p, b) => _ = found.objects[usize::from(p)].insert(b, Kind::Record),
+            Name::Sealed(p, b) => _ = found.objects[usize::from(p)].insert(b, Kind::Sealed),
+            Name::Mark(p, b) => _ = found.objects[usize::from(p)].insert(b, Kind::Mark),
             Name::End(p, b) => {
                 if found.ends[usize::from(p)].replace(b).is_some() {
                     return Err(damaged(dir, format!("partition {p} has two end-of-data files")));
@@ -119,31 +140,36 @@ fn partition(
     fd: &OwnedFd,
     number: u8,
     end: u64,
-    objects: &mut BTreeMap<u64, bool>,
+    objects: &mut BTreeMap<u64, Kind>,
 ) -> Result<Partition> {
-    for (block, record) in objects.split_off(&end) {
-        let name = if record { super::record_name(number, block) } else { super::mark_name(number, block) };
-        unlinkat(fd, name, AtFlags::empty()).map_err(|e| io(dir, "remove unflushed objects")(e.into()))?;
+    for (block, kind) in objects.split_off(&end) {
+        unlinkat(fd, kind.name(number, block), AtFlags::empty())
+            .map_err(|e| io(dir, "remove unflushed objects")(e.into()))?;
     }
     let mut index = Index::default();
-    for (block, record) in &*objects {
+    let mut sealed = BTreeSet::new();
+    for (block, kind) in &*objects {
         if *block != index.end() {
             break;
         }
         let mut length = 0;
-        if *record {
-            let name = super::record_name(number, *block);
+        if *kind != Kind::Mark {
+            let name = kind.name(number, *block);
             let stat = statat(fd, &name, AtFlags::empty()).map_err(|e| io(dir, "examine")(e.into()))?;
-            length = u32::try_from(stat.st_size).ok().filter(|n| *n > 0).ok_or_else(|| {
+            let more = if *kind == Kind::Sealed { super::seal::OVERHEAD as i64 } else { 0 };
+            length = u32::try_from(stat.st_size - more).ok().filter(|n| *n > 0).ok_or_else(|| {
                 damaged(dir.join(&name), format!("a record cannot have {} bytes", stat.st_size))
             })?;
+        }
+        if *kind == Kind::Sealed {
+            sealed.insert(*block);
         }
         index.push(length);
     }
     if index.end() != end {
         return Err(damaged(dir, format!("object {} of partition {number} is missing", index.end())));
     }
-    Ok(Partition { index, flushed: end })
+    Ok(Partition { index, flushed: end, sealed })
 }
 
 fn attribute(path: &Path) -> Result<Attribute> {

@@ -1,7 +1,8 @@
 //! READ, WRITE, WRITE FILEMARKS, ERASE, FORMAT MEDIUM, and the flush behind them.
 
 use super::medium::Medium;
-use super::{MAX_RECORD, State, alert, alert_bit, protect};
+use super::{MAX_RECORD, State, alert, alert_bit, encrypt, protect};
+use crate::cartridge::Unread;
 use crate::unit::{self, BAD_FIELD, Done, OK, Outcome, field};
 use scsi::{Data, Sense, SenseKey};
 use std::time::Duration;
@@ -95,8 +96,15 @@ impl State {
             return Err(residual(Sense::new(SenseKey::MediumError, 0x11, 0x00), left));
         }
         let room = buf.len().min(wanted as usize);
-        let read = m.cartridge.read_record(m.partition, m.block, &mut buf[..room]);
-        let n = read.map_err(|e| residual(self.unreadable(&e), left))?;
+        let sealed = m.cartridge.sealed(m.partition, m.block);
+        let key = self.encryption.reads(sealed).map_err(|sense| residual(sense, left))?;
+        let m = self.ready()?;
+        let read = m.cartridge.read_record(m.partition, m.block, &mut buf[..room], key.as_ref());
+        let n = read.map_err(|e| match e {
+            Unread::Host(e) => residual(self.unreadable(&e), left),
+            Unread::Sealed => residual(encrypt::NO_KEY, left),
+            Unread::WrongKey => residual(encrypt::WRONG_KEY, left),
+        })?;
         self.count_read(length);
         if length == wanted || (sili && (length < wanted || self.settings.block_length == 0)) {
             return Ok(Done { transferred: n, sense: None });
@@ -189,8 +197,9 @@ impl State {
             return self.write_failure(buffered).map(|_| None);
         }
         self.first_change()?;
+        let key = self.encryption.writes();
         let m = self.ready()?;
-        let written = m.cartridge.write_record(at.0, at.1, record);
+        let written = m.cartridge.write_record(at.0, at.1, record, key.as_ref());
         if let Err(e) = written {
             return Err(self.host_failure(&e));
         }

@@ -1,6 +1,7 @@
 //! A tape drive: an SSC-4 device server. One command at a time; a command that waits for the mechanics holds the drive.
 
 mod data;
+mod encrypt;
 mod log;
 mod mam;
 mod medium;
@@ -50,6 +51,7 @@ pub(crate) struct State {
     config: VtlConfig,
     hosts: Hosts,
     settings: Settings,
+    encryption: encrypt::Encryption,
     medium: Option<Medium>,
     pace: Pace,
     stats: DriveStats,
@@ -69,6 +71,7 @@ impl Drive {
             config: config.clone(),
             hosts: Hosts::default(),
             settings: Settings::default(),
+            encryption: encrypt::Encryption::default(),
             medium: None,
             stats: DriveStats::default(),
             alerts: 0,
@@ -131,6 +134,7 @@ impl Drive {
         let mut s = self.state.lock();
         s.hosts.power_on();
         s.settings = Settings::default();
+        s.encryption = encrypt::Encryption::default();
         s.deferred = None;
         s.alerts = 0;
         s.pace = Pace::new(s.config.mechanics, s.config.buffer_bytes);
@@ -150,6 +154,7 @@ impl Drive {
         let flushed = s.flush();
         s.hosts.reset();
         s.settings = Settings::default();
+        s.encryption = encrypt::Encryption::default();
         s.deferred = flushed.err();
         if let Some(m) = &mut s.medium {
             (m.partition, m.block) = (0, 0);
@@ -237,6 +242,8 @@ impl State {
             op::READ_POSITION => self.read_position(cdb, data),
             op::REPORT_DENSITY_SUPPORT => self.report_density(cdb, data),
             op::LOG_SENSE => self.log_sense(cdb, data),
+            op::SECURITY_PROTOCOL_IN => self.security_in(cdb, data),
+            op::SECURITY_PROTOCOL_OUT => self.security_out(host, cdb, data),
             op::PERSISTENT_RESERVE_IN => self.hosts.persistent_in(cdb, data),
             op::ALLOW_OVERWRITE => Err(unit::illegal(0x20, 0x0C)),
             op::READ_ATTRIBUTE => self.read_attribute(cdb, data),

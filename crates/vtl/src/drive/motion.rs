@@ -220,6 +220,7 @@ impl State {
         self.flush()?;
         self.wait(self.config.mechanics.unload);
         self.hosts.allow_removal();
+        self.encryption.demounted();
         self.alerts = 0;
         let m = self.ready()?;
         (m.partition, m.block, m.stage) = (0, 0, Stage::Ejected);

@@ -1,0 +1,253 @@
+//! Keys of volumes that drives encrypt: read from a file or asked of a program each time one is needed, so that a new key
+//! counts at once, and never kept, logged or recorded. The catalogue knows their names only.
+
+use crate::clock;
+use crate::config::EncryptionConfig;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tape::{Key, Keys};
+use types::PoolName;
+
+/// Longest wait for the program that gives keys.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Most of its answer that is looked at (bytes).
+const ANSWER: u64 = 4096;
+
+/// Where keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Lines `NAME KEY [POOL ...]`.
+    File(PathBuf),
+    /// A program: `PROGRAM get NAME` prints the key, `PROGRAM current POOL` the name of the one for new volumes.
+    Command(PathBuf),
+}
+
+impl Source {
+    /// `file:/path` or `command:/path`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parsed = match text.split_once(':') {
+            Some(("file", path)) => Some((Source::File(path.into()), path)),
+            Some(("command", path)) => Some((Source::Command(path.into()), path)),
+            _ => None,
+        };
+        let (source, path) = parsed.ok_or_else(|| {
+            format!("encryption.keys is `{text}`; write \"file:/path\" or \"command:/path\"")
+        })?;
+        if !Path::new(path).is_absolute() {
+            return Err(format!("encryption.keys: the path `{path}` is not absolute"));
+        }
+        Ok(source)
+    }
+}
+
+/// Keys of the node's volumes.
+pub(crate) struct NodeKeys {
+    source: Source,
+    pools: Vec<String>,
+}
+
+impl NodeKeys {
+    /// As configured; None: no volume is encrypted.
+    pub(crate) fn of(config: &EncryptionConfig) -> Result<Option<Self>, String> {
+        match &config.keys {
+            Some(keys) => Ok(Some(Self { source: Source::parse(keys)?, pools: config.pools.clone() })),
+            None if config.pools.is_empty() => Ok(None),
+            None => {
+                Err("encryption.pools names pools, and encryption.keys does not say where their keys are"
+                    .into())
+            }
+        }
+    }
+
+    /// Whether new volumes of a pool are encrypted.
+    pub(crate) fn encrypts(&self, pool: &PoolName) -> bool {
+        self.pools.iter().any(|p| p == pool.as_str())
+    }
+
+    /// The key for a new volume of a pool; None: it is not encrypted.
+    pub(crate) fn for_pool(&self, pool: &PoolName) -> Result<Option<Key>, String> {
+        if !self.encrypts(pool) {
+            return Ok(None);
+        }
+        let name = match &self.source {
+            Source::File(path) => {
+                let lines = lines(path)?;
+                let current =
+                    lines.iter().rev().find(|l| l.pools.iter().any(|p| p == pool.as_str() || p == "*"));
+                current.map(|l| l.name.clone()).ok_or_else(|| {
+                    format!(
+                        "{} names no key for pool {pool}: write its name (or *) behind a key",
+                        path.display()
+                    )
+                })?
+            }
+            Source::Command(program) => ask(program, &["current", pool.as_str()])?,
+        };
+        self.key(&name).map(Some)
+    }
+}
+
+impl Keys for NodeKeys {
+    fn key(&self, name: &str) -> Result<Key, String> {
+        let (hex, from) = match &self.source {
+            Source::File(path) => {
+                let found = lines(path)?.into_iter().find(|l| l.name == name);
+                let found = found.ok_or_else(|| format!("{} has no key of this name", path.display()))?;
+                (found.key, path)
+            }
+            Source::Command(program) => (ask(program, &["get", name])?, program),
+        };
+        let bytes = bytes(&hex).ok_or_else(|| {
+            format!("{}: key `{name}` is not 64 hexadecimal digits (32 bytes)", from.display())
+        })?;
+        Key::new(name, bytes).ok_or_else(|| {
+            format!("{}: `{name}` is no name of a key: up to 32 printable characters", from.display())
+        })
+    }
+}
+
+/// A line of a key file.
+struct Line {
+    name: String,
+    key: String,
+    pools: Vec<String>,
+}
+
+fn lines(path: &Path) -> Result<Vec<Line>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+    let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let path = path.display();
+        return Err(format!(
+            "{path} can be read by others than its owner (mode {:o}): chmod 600 {path}",
+            mode & 0o777
+        ));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let used =
+        text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
+    used.map(|(n, line)| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let (Some(name), Some(key)) = (words.next(), words.next()) else {
+            return Err(format!("{}, line {}: write NAME KEY [POOL ...]", path.display(), n + 1));
+        };
+        Ok(Line { name, key, pools: words.collect() })
+    })
+    .collect()
+}
+
+fn bytes(hex: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    if hex.len() != 64 || !hex.is_ascii() {
+        return None;
+    }
+    for (n, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&hex[2 * n..2 * n + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
+/// First word that the program prints. What else it says, and that it failed, is in the error; the answer never is.
+fn ask(program: &Path, args: &[&str]) -> Result<String, String> {
+    let failed = |what: String| format!("`{} {}`: {what}", program.display(), args.join(" "));
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| failed(format!("cannot be run: {e}")))?;
+    let (begun, out) = (clock::Moment::now(), child.stdout.take());
+    let status = loop {
+        match child.try_wait().map_err(|e| failed(e.to_string()))? {
+            Some(status) => break status,
+            None if begun.elapsed() > PATIENCE => {
+                // It may have ended just now.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(failed(format!("it gave no answer within {} s", PATIENCE.as_secs())));
+            }
+            None => clock::sleep(Duration::from_millis(10)),
+        }
+    };
+    if !status.success() {
+        return Err(failed(format!("it failed ({status}); see its messages in the log")));
+    }
+    let mut answer = String::new();
+    if let Some(out) = out {
+        out.take(ANSWER).read_to_string(&mut answer).map_err(|e| failed(e.to_string()))?;
+    }
+    answer.split_whitespace().next().map(str::to_owned).ok_or_else(|| failed("it printed nothing".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str, mode: u32) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    fn keys(source: &str, pools: &[&str]) -> NodeKeys {
+        let pools = pools.iter().map(ToString::to_string).collect();
+        NodeKeys::of(&EncryptionConfig { keys: Some(source.into()), pools }).unwrap().unwrap()
+    }
+
+    #[test]
+    fn keys_come_from_a_file_that_only_its_owner_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        let source = format!("file:{}", path.display());
+        let (one, two) = ("01".repeat(32), "ab".repeat(32));
+        write(&path, &format!("# name key pools\nk1 {one} secret\n\nk2 {two} secret other\n"), 0o600);
+        let ring = keys(&source, &["secret", "lonely"]);
+        let current = |pool: &str| ring.for_pool(&PoolName(pool.into()));
+        assert_eq!(
+            current("secret").unwrap().map(|k| k.name().to_owned()),
+            Some("k2".into()),
+            "the last one"
+        );
+        assert_eq!(current("other").unwrap(), None, "the configuration does not name it");
+        assert!(current("lonely").unwrap_err().contains("no key for pool lonely"));
+        assert_eq!(ring.key("k1").unwrap(), Key::new("k1", [1; 32]).unwrap());
+        assert!(ring.key("k3").unwrap_err().contains("no key of this name"));
+        write(&path, &format!("k1 {} *", &one[1..]), 0o600);
+        let e = current("secret").unwrap_err();
+        assert!(e.contains("64 hexadecimal digits") && !e.contains("0101"), "{e}");
+        write(&path, &format!("k1 {one} *"), 0o640);
+        assert!(ring.key("k1").unwrap_err().contains("chmod 600"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(ring.key("k1").unwrap_err().contains("No such file"));
+    }
+
+    #[test]
+    fn keys_come_from_a_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let script = format!(
+            "#!/bin/sh\ncase $1-$2 in current-*) echo k9;; get-k9) echo {};; *) exit 3;; esac\n",
+            "0f".repeat(32)
+        );
+        write(&path, &script, 0o700);
+        let ring = keys(&format!("command:{}", path.display()), &["p"]);
+        let current = ring.for_pool(&PoolName("p".into())).unwrap();
+        assert_eq!(current, Key::new("k9", [15; 32]));
+        assert!(ring.key("other").unwrap_err().contains("it failed (exit status: 3)"));
+    }
+
+    #[test]
+    fn a_bad_configuration_is_refused() {
+        let of = |keys: Option<&str>, pools: &[&str]| {
+            let pools = pools.iter().map(ToString::to_string).collect();
+            NodeKeys::of(&EncryptionConfig { keys: keys.map(str::to_owned), pools }).map(|k| k.is_some())
+        };
+        assert_eq!(of(None, &[]), Ok(false));
+        assert!(of(None, &["p"]).unwrap_err().contains("encryption.keys does not say"));
+        assert!(of(Some("/etc/keys"), &[]).unwrap_err().contains("file:/path"));
+        assert!(of(Some("file:keys"), &[]).unwrap_err().contains("not absolute"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Pools whose volumes the drives encrypt: from file to cartridge and back, with keys that change, are missing, or are all
+//! that is left besides the cartridges.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use support::{Bed, config, pattern};
+use types::*;
+use wire::Call;
+
+const SECRET: &[u8] = b"what only the owner may read ";
+
+fn key_file(dir: &Path) -> PathBuf {
+    dir.join("keys")
+}
+
+/// Keys by name, each with the pools that use it for new volumes.
+fn write_keys(dir: &Path, keys: &[(&str, u8, &str)]) {
+    let text: String = keys
+        .iter()
+        .map(|(name, byte, pools)| format!("{name} {} {pools}\n", format!("{byte:02x}").repeat(32)))
+        .collect();
+    let path = key_file(dir);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+fn bed(pools: &[&str]) -> Bed {
+    let dir = tempfile::tempdir().unwrap();
+    write_keys(dir.path(), &[("k1", 0x11, "*")]);
+    let mut config = config(dir.path());
+    config.encryption.keys = Some(format!("file:{}", key_file(dir.path()).display()));
+    config.encryption.pools = pools.iter().map(ToString::to_string).collect();
+    let node = node::Node::start(config).unwrap();
+    Bed { dir, node }
+}
+
+fn migrate(bed: &Bed, path: &str) -> RequestState {
+    bed.wait(bed.begin(Call::Migrate(bed.one(path))).request.id).state
+}
+
+fn keys_of(bed: &Bed, path: &str) -> Vec<String> {
+    bed.volumes_of(path).iter().map(|barcode| bed.volume(barcode).key).collect()
+}
+
+/// Whether some object of the cartridge holds these bytes.
+fn holds(bed: &Bed, barcode: &Barcode, what: &[u8]) -> bool {
+    let dir = bed.node.config().library_path().join("cartridges").join(barcode.as_str());
+    let mut files = std::fs::read_dir(dir).unwrap().map(|e| std::fs::read(e.unwrap().path()).unwrap());
+    files.any(|bytes| bytes.windows(what.len()).any(|w| w == what))
+}
+
+#[test]
+fn volumes_of_a_pool_are_encrypted_and_those_of_others_are_not() {
+    let bed = bed(&["primary"]);
+    let data = SECRET.repeat(1000);
+    let ino = bed.write("f", &data);
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    let mut keys = keys_of(&bed, "/f");
+    keys.sort();
+    assert_eq!(keys, ["", "k1"]);
+    for barcode in bed.volumes_of("/f") {
+        let plain = bed.volume(&barcode).key.is_empty();
+        assert_eq!(holds(&bed, &barcode, SECRET), plain, "{barcode}");
+    }
+    bed.purge("/f");
+    assert!(bed.read(ino) == data);
+}
+
+#[test]
+fn new_volumes_take_the_new_key_and_old_ones_are_still_read() {
+    let bed = bed(&["primary", "second"]);
+    let data = pattern(100_000, 1);
+    let old = bed.write("old", &data);
+    assert_eq!(migrate(&bed, "/old"), RequestState::Done);
+    write_keys(bed.dir.path(), &[("k1", 0x11, "*"), ("k2", 0x22, "*")]);
+    let volumes = bed.volumes_of("/old");
+    bed.call(Call::SetVolume { volumes, state: VolumeState::ReadOnly, reason: "full enough".into() });
+    let new = bed.write("new", &data);
+    assert_eq!(migrate(&bed, "/new"), RequestState::Done);
+    assert_eq!((keys_of(&bed, "/old"), keys_of(&bed, "/new")), (vec!["k1".into(); 2], vec!["k2".into(); 2]));
+    for (path, ino) in [("/old", old), ("/new", new)] {
+        bed.purge(path);
+        assert!(bed.read(ino) == data, "{path}");
+    }
+}
+
+#[test]
+fn a_missing_key_is_named_with_its_volume_and_all_is_well_once_it_is_there() {
+    let bed = bed(&["primary", "second"]);
+    let data = pattern(100_000, 1);
+    let ino = bed.write("f", &data);
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    bed.purge("/f");
+    let bed = bed.restart();
+    write_keys(bed.dir.path(), &[("k2", 0x22, "*")]);
+    bed.try_read(ino).unwrap_err();
+    let warnings = bed.status().warnings.join("\n");
+    let volume = bed.volumes_of("/f")[0].to_string();
+    assert!(warnings.contains(&volume) && warnings.contains("key `k1`, which cannot be had"), "{warnings}");
+    assert!(bed.drives().iter().all(|d| !matches!(d.status, DriveStatus::Suspect(_))), "{:?}", bed.drives());
+    // Another key by that name is no better, and says so.
+    write_keys(bed.dir.path(), &[("k1", 0x22, "*")]);
+    bed.try_read(ino).unwrap_err();
+    let warnings = bed.status().warnings.join("\n");
+    assert!(warnings.contains("cannot read it with the key that it was given (key `k1`)"), "{warnings}");
+    write_keys(bed.dir.path(), &[("k1", 0x11, "*")]);
+    bed.until("it is read", |bed| bed.try_read(ino).is_ok_and(|bytes| bytes == data));
+}
+
+#[test]
+fn nothing_is_written_in_plain_for_want_of_a_key() {
+    let bed = bed(&["primary", "second"]);
+    write_keys(bed.dir.path(), &[("k1", 0x11, "other")]);
+    bed.write("f", &SECRET.repeat(100));
+    let request = bed.begin(Call::Migrate(bed.one("/f"))).request.id;
+    bed.until("it says why", |bed| bed.status().warnings.iter().any(|w| w.contains("names no key for pool")));
+    let inside = bed.node.virtual_library().contents();
+    assert!(!inside.iter().any(|(_, barcode)| holds(&bed, &Barcode(barcode.clone()), SECRET)));
+    write_keys(bed.dir.path(), &[("k1", 0x11, "*")]);
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    assert_eq!(keys_of(&bed, "/f"), ["k1", "k1"]);
+}
+
+#[test]
+fn a_volume_labelled_before_its_pool_was_known_gets_the_key_of_the_pool() {
+    let bed = bed(&["primary", "second"]);
+    let volumes: Vec<Barcode> = ["TC0001L9", "TC0002L9"].map(Barcode::from).to_vec();
+    let label = Call::Label { volumes: volumes.clone(), pool: None, force: false };
+    assert_eq!(bed.wait(bed.begin(label).request.id).state, RequestState::Done);
+    assert!(volumes.iter().all(|v| bed.volume(v).key.is_empty()));
+    let data = SECRET.repeat(1000);
+    let ino = bed.write("f", &data);
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    assert_eq!(keys_of(&bed, "/f"), ["k1", "k1"]);
+    assert!(bed.volumes_of("/f").iter().all(|v| !holds(&bed, v, SECRET)));
+    bed.purge("/f");
+    assert!(bed.read(ino) == data);
+}
+
+#[test]
+fn a_pool_that_becomes_encrypted_leaves_its_plain_volumes_as_they_are() {
+    let bed = bed(&[]);
+    bed.write("f", b"in plain");
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    let before = bed.volumes_of("/f");
+    let mut config = bed.node.config().clone();
+    bed.node.stop(true);
+    drop(bed.node);
+    config.encryption.pools = vec!["primary".into(), "second".into()];
+    let bed = Bed { node: node::Node::start(config).unwrap(), dir: bed.dir };
+    let ino = bed.write("g", SECRET);
+    assert_eq!(migrate(&bed, "/g"), RequestState::Done);
+    assert_eq!(keys_of(&bed, "/g"), ["k1", "k1"]);
+    for volume in before.iter().map(|v| bed.volume(v)) {
+        assert!(volume.state == VolumeState::Full && volume.reason.contains("not encrypted"), "{volume:?}");
+    }
+    bed.purge("/f");
+    bed.purge("/g");
+    assert!(bed.read(ino) == SECRET);
+}
+
+#[test]
+fn a_lost_catalogue_comes_back_from_encrypted_cartridges_and_their_keys() {
+    let bed = bed(&["primary", "second"]);
+    let data = pattern(100_000, 3);
+    bed.write("f", &data);
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    let volumes = bed.volumes_of("/f");
+    let mut config = bed.node.config().clone();
+    bed.node.stop(true);
+    drop(bed.node);
+    let state = tempfile::tempdir().unwrap();
+    config.library.path = Some(bed.dir.path().join("library"));
+    config.state_dir = state.path().to_owned();
+    let bed = Bed { node: node::Node::start(config).unwrap(), dir: bed.dir };
+    assert_eq!(bed.wait(bed.begin(Call::Rebuild).request.id).state, RequestState::Done);
+    assert!(volumes.iter().all(|v| bed.volume(v).key == "k1"), "the catalogue knows the keys' names again");
+    let ino = bed.stat("/f").attr.ino;
+    assert!(bed.read(ino) == data);
+    bed.node.stop(true);
+    drop(state);
+}
