@@ -77,10 +77,9 @@ macro_rules! records {
     };
 }
 
-use types::{Class, CopyRecord, Pool, PoolName, Quota, Request};
+use types::{Class, CopyRecord, Pool, PoolName, Quota, Request, RequestId, RequestKind, RequestState, Time};
 records! {
     CopyRecord = 1,
-    Request = 1,
     Class = 1,
     Quota = 1,
 }
@@ -90,6 +89,56 @@ records! {
 struct PoolV1 {
     name: PoolName,
     max_volumes: u32,
+}
+
+/// `Request` before it had a priority.
+#[derive(serde::Deserialize)]
+struct RequestV1 {
+    id: RequestId,
+    kind: RequestKind,
+    owner: u32,
+    subject: String,
+    state: RequestState,
+    created: Time,
+    started: Option<Time>,
+    finished: Option<Time>,
+    files_total: u64,
+    files_done: u64,
+    files_failed: u64,
+    bytes_total: u64,
+    bytes_done: u64,
+    message: String,
+}
+
+impl From<RequestV1> for Request {
+    fn from(old: RequestV1) -> Self {
+        Self {
+            id: old.id,
+            state: old.state,
+            started: old.started,
+            finished: old.finished,
+            files_total: old.files_total,
+            files_done: old.files_done,
+            files_failed: old.files_failed,
+            bytes_total: old.bytes_total,
+            bytes_done: old.bytes_done,
+            message: old.message,
+            ..Self::new(old.kind, old.owner, old.subject, old.created)
+        }
+    }
+}
+
+impl Record for Request {
+    const NAME: &'static str = "Request";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => body::<RequestV1>(bytes).map(Self::from).map_err(damaged),
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
 }
 
 impl Record for Pool {

@@ -50,13 +50,20 @@ fn request() -> Request {
         bytes_total: 6,
         bytes_done: 7,
         message: "m".to_owned(),
+        priority: 9,
+        deadline: Some(time(8)),
     }
 }
 
 #[test]
 fn golden_bytes() {
     golden(&copy(), "010101085443303030314c3900060101ac02f0a2040503016e1209");
-    golden(&request(), "010101e807022f61030201010402000304050607016d");
+    golden(&request(), "020101e807022f61030201010402000304050607016d09011008");
+    let before = "0101e807022f61030201010402000304050607016d";
+    let bytes: Vec<u8> =
+        (0..before.len() / 2).map(|n| u8::from_str_radix(&before[2 * n..2 * n + 2], 16).unwrap()).collect();
+    let old = decode::<Request>(&[&[1], &bytes[..]].concat());
+    assert_eq!(old, Ok(Request { priority: 5, deadline: None, ..request() }), "as written by version 1");
     let class = Class {
         name: ClassName::from("std"),
         copies: vec![PoolName::from("a"), PoolName::from("b")],
@@ -114,7 +121,7 @@ fn errors_are_told_apart() {
     assert!(matches!(decode::<Request>(&bytes), Err(RecordError::Unknown { found: 0, .. })));
     bytes[0] = 200;
     let newer = decode::<Request>(&bytes).unwrap_err();
-    assert_eq!(newer, RecordError::Newer { name: "Request", found: 200, known: 1 });
+    assert_eq!(newer, RecordError::Newer { name: "Request", found: 200, known: 2 });
     assert_eq!(newer.class(), ErrorClass::Invalid);
 }
 

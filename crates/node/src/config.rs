@@ -1,6 +1,7 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
 use crate::attached::{self, AttachedLibrary};
+use crate::limits::{self, LimitConfig};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use types::{Class, ClassName, NonBlock, PoolName};
@@ -29,6 +30,8 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Classes of service made at first start.
     pub classes: Vec<ClassConfig>,
+    /// Shares and limits of those who recall files.
+    pub limits: Vec<LimitConfig>,
     /// Mount here when the node starts.
     pub mount: Option<PathBuf>,
     /// What `O_NONBLOCK` means for files on tape, on every mount that does not say otherwise: `"eagain"` or `"wait"`.
@@ -128,6 +131,10 @@ pub struct TapeConfig {
     pub max_files_per_volume: u64,
     /// An unused mounted volume stays in its drive this long (seconds).
     pub idle_unmount_s: u32,
+    /// Drives that are never used for writing, as long as one is left for it.
+    pub drives_for_recall: u32,
+    /// One more drive writes a pool's backlog for each so many bytes of it.
+    pub bytes_per_drive: Size,
     /// A drive that failed is tried again after this long (seconds), twice as long each further time, at most an hour;
     /// 0: only when an operator says so.
     pub drive_retry_s: u32,
@@ -327,6 +334,7 @@ impl Default for Config {
                 migrate_bytes: Size::gib(1),
                 keep_on_disk: false,
             }],
+            limits: Vec::new(),
             mount: None,
             nonblock: NonBlock::Eagain,
             preempt: false,
@@ -367,6 +375,8 @@ impl Default for TapeConfig {
             buffers: Size::mib(128),
             max_files_per_volume: 2_000_000,
             idle_unmount_s: 30,
+            drives_for_recall: 0,
+            bytes_per_drive: Size::gib(64),
             drive_retry_s: 30,
             block_protection: BlockProtection::Auto,
             compression: None,
@@ -437,6 +447,7 @@ impl Config {
         }
         attached::validate(&self.libraries)?;
         crate::keys::NodeKeys::of(&self.encryption)?;
+        limits::validate(&self.limits)?;
         self.validate_classes()
     }
 

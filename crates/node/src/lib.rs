@@ -16,6 +16,7 @@ mod files;
 mod governor;
 mod keep;
 mod keys;
+pub mod limits;
 mod moment;
 mod node;
 mod restore;

@@ -3,7 +3,7 @@
 use crate::archive::{Archive, Event, Hardware, WriteQueue};
 use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
-use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable};
+use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
 use crate::governor::Governor;
 use crate::moment::CHANGES;
 use crate::{Config, Node};
@@ -342,7 +342,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
     let fail = |e| refused("resume requests", &e);
     for request in node.catalog.open_requests().map_err(fail)? {
         match request.kind {
-            RequestKind::Stage => resume_stage(node, request.id)?,
+            RequestKind::Stage => resume_stage(node, &request)?,
             RequestKind::Migrate => node.governor.wake(),
             RequestKind::Verify | RequestKind::Repack => node.keeper.wake(),
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild => {
@@ -359,7 +359,10 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn resume_stage(node: &Node, id: RequestId) -> Result<(), Failure> {
+fn resume_stage(node: &Node, request: &Request) -> Result<(), Failure> {
+    let id = request.id;
+    let (uid, priority) = (Some(request.owner), Some(request.priority));
+    let wish = Wish { uid, reader: false, priority, deadline: request.deadline };
     let mut after = Ino(0);
     loop {
         let page = node.catalog.items(id, after, 1_000).map_err(|e| refused("resume requests", &e))?;
@@ -370,7 +373,7 @@ fn resume_stage(node: &Node, id: RequestId) -> Result<(), Failure> {
             if state != ItemState::Pending {
                 continue;
             }
-            match node.join_recall(ino, false) {
+            match node.join_recall(ino, wish) {
                 Ok(Joined::Begun(task, _)) => tasks.push(task),
                 Ok(Joined::Running(_)) => {}
                 Ok(Joined::Resident) => node.finish_item(ino, RequestKind::Stage, &ItemState::Done, bytes),

@@ -1,6 +1,6 @@
 //! What a plan consists of.
 
-use crate::{BlockedWhy, Busy, Want, Why, Work};
+use crate::{AccountId, BlockedWhy, Busy, Want, Why, Work};
 use types::{Barcode, DriveNo, PoolName, Time};
 
 /// What a drive is to do.
@@ -66,6 +66,9 @@ pub struct Action {
     pub job: Job,
     /// What it serves, if anything: keep it in [`Busy::want`] while the job runs.
     pub want: Option<Want>,
+    /// Whose limits the drive counts for meanwhile, if anybody's: keep it in [`Busy::charge`], and charge his
+    /// [`crate::Shares`] with the time when the job has ended.
+    pub charge: Option<AccountId>,
     /// The reason.
     pub why: Why,
 }
@@ -82,7 +85,7 @@ impl Action {
                 (Work::Maintain, volume)
             }
         };
-        Busy { volume: volume.clone(), work, want: self.want.clone(), until }
+        Busy { volume: volume.clone(), work, want: self.want.clone(), until, charge: self.charge }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Who wants a drive, in the order in which they get one.
 
-use crate::{Backlog, Drive, DriveState, Maintenance, MaintenanceKind, SchedView, Tape};
+use crate::{
+    AccountId, Backlog, Drive, DriveState, Maintenance, MaintenanceKind, RecallQueue, SchedView, Share, Tape,
+};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
@@ -8,6 +10,10 @@ use types::{Barcode, PoolName, Time};
 
 /// Recalls of this priority are nobody's who waits: they take drives that nothing else wants.
 pub const BACKGROUND: u8 = 0;
+/// A deadline is looked at when so many times what its files take is left until then.
+const DEADLINE_MARGIN: f64 = 2.0;
+/// Owners whose use of drives differs by less than this part of a turn are served in the order of asking.
+pub(crate) const STEPS_OF_TURN: f64 = 4.0;
 
 /// Something that needs a drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +85,16 @@ pub(crate) struct Demand<'v> {
     pub priority: u8,
     pub since: Time,
     /// Of a recall: number of files.
-    pub files: usize,
+    pub files: u64,
+    /// Of a recall: for whom.
+    pub account: AccountId,
+    /// Of a recall: his owner, and the weight of that one's share.
+    pub owner: u32,
+    pub weight: f64,
+    /// Second of a deadline that can only just be met, or cannot any more.
+    pub due: Option<i64>,
+    /// What its owner has had, the less the sooner it is his turn.
+    pub had: u64,
     /// Of a recall: its volume, if it is known.
     pub tape: Option<&'v Tape>,
     /// Of a recall: the drive that holds the volume or is about to.
@@ -94,15 +109,57 @@ impl<'v> Demand<'v> {
     fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
         let waits = matches!(level, Level::ExtraWrite | Level::Background);
         let starving = !waits && view.now.since(since) >= view.limits.starve_after;
-        let (tape, drive, job) = (None, None, None);
-        Self { need, level, starving, priority, since, files: 0, tape, drive, in_hand: false, job }
+        Self {
+            need,
+            level,
+            starving,
+            priority,
+            since,
+            files: 0,
+            account: AccountId::default(),
+            owner: 0,
+            weight: 1.0,
+            due: None,
+            had: 0,
+            tape: None,
+            drive: None,
+            in_hand: false,
+            job: None,
+        }
+    }
+
+    /// Files that wait for one account on one volume.
+    fn recall(view: &SchedView<'v>, volume: &'v Barcode, share: &Share) -> Self {
+        let level = if share.priority == BACKGROUND { Level::Background } else { Level::Recall };
+        let demand = Self::new(view, Need::Recall(volume), level, share.priority, share.since);
+        let (owner, weight) = view.accounts.share(share.account);
+        let due =
+            share.deadline.filter(|deadline| is_due(view, share, *deadline)).map(|deadline| deadline.secs);
+        Self { files: share.files, account: share.account, owner, weight, due, ..demand }
+    }
+
+    /// Of one owner's demands, which comes first.
+    fn own_key(&self) -> impl Ord + '_ {
+        let loaded = self.drive.is_some_and(|drive| matches!(drive.state, DriveState::Loaded(_)));
+        (
+            Reverse(self.starving),
+            Reverse(self.priority),
+            by_deadline(self.due),
+            !loaded,
+            self.since,
+            Reverse(self.files),
+            self.need,
+        )
     }
 
     fn key(&self) -> impl Ord + '_ {
-        let (level, priority) =
-            if self.starving { (None, Reverse(0)) } else { (Some(self.level), Reverse(self.priority)) };
+        let (level, priority, due, had) = if self.starving {
+            (None, Reverse(0), by_deadline(None), 0)
+        } else {
+            (Some(self.level), Reverse(self.priority), by_deadline(self.due), self.had)
+        };
         // Of what has waited equally long the longest first: then the drives end at about the same time.
-        (level, priority, self.since, Reverse(self.files), self.need)
+        (level, priority, due, had, self.since, Reverse(self.files), self.need)
     }
 
     /// Whether this demand may take the drive of a mounted volume that has `other` to do; `turn_over`: that volume has
@@ -113,11 +170,25 @@ impl<'v> Demand<'v> {
             (true, false) => turn_over || self.level < other.level,
             (false, true) => false,
             (false, false) => {
-                let dearer = self.level == other.level && self.priority > other.priority;
+                let rank = |demand: &Demand<'_>| (demand.priority, demand.due.is_some());
+                let dearer = self.level == other.level && rank(self) > rank(other);
                 self.level < other.level || (dearer && turn_over)
             }
         }
     }
+}
+
+/// Deadlines in order, those without behind them.
+fn by_deadline(due: Option<i64>) -> (bool, Option<i64>) {
+    (due.is_none(), due)
+}
+
+/// Whether a deadline can only just be met if its volume is fetched now.
+fn is_due(view: &SchedView<'_>, share: &Share, deadline: Time) -> bool {
+    let m = view.mechanics;
+    let files_s = share.files as f64 * m.locate_s + m.transfer(share.bytes);
+    let needed_s = DEADLINE_MARGIN * (m.unmount_s() + m.mount_s() + files_s);
+    deadline.since(view.now).as_secs_f64() <= needed_s
 }
 
 /// All demands, first served first.
@@ -128,13 +199,16 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
     let mut drives = Walk::new(drives_by_volume(view).into_iter());
     let mut in_hand = Walk::new(hand.recalls().into_iter().map(|volume| (volume, ())));
     for (volume, queue) in view.recalls {
-        let Some(since) = queue.oldest() else { continue };
-        let level = if queue.priority() == BACKGROUND { Level::Background } else { Level::Recall };
-        let demand = Demand::new(view, Need::Recall(volume), level, queue.priority(), since);
+        if queue.is_empty() {
+            continue;
+        }
         let (tape, drive) = (tapes.at(volume), drives.at(volume));
         let in_hand = in_hand.at(volume).is_some();
-        all.push(Demand { files: queue.len(), tape, drive, in_hand, ..demand });
+        if let Some(share) = for_whom(view, hand, queue) {
+            all.push(Demand { tape, drive, in_hand, ..Demand::recall(view, volume, &share) });
+        }
     }
+    share_out(view, hand, &mut all);
     for (pool, backlog) in view.writes {
         writers(view, hand, pool, backlog, &mut all);
     }
@@ -148,6 +222,55 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
     }
     all.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
     all
+}
+
+/// Whom a volume is fetched for, of those who want files of it: somebody whose limits allow it, then the one whose turn comes
+/// first. Files of the others are read along.
+fn for_whom(view: &SchedView<'_>, hand: &InHand<'_>, queue: &RecallQueue) -> Option<Share> {
+    let mut shares = queue.shares();
+    let first = shares.next()?;
+    let key = |share: &Share| {
+        let demand = Demand::new(view, Need::Maintain(0), Level::Recall, share.priority, share.since);
+        let (owner, weight) = view.accounts.share(share.account);
+        let had_s = view.accounts.used.used(owner, view.now) / weight;
+        (
+            hand.is_capped(view, share.account),
+            !demand.starving,
+            Reverse(share.priority),
+            had_s as u64,
+            share.since,
+        )
+    };
+    // Few volumes are wanted by several.
+    let Some(second) = shares.next() else { return Some(first) };
+    [first, second].into_iter().chain(shares).min_by_key(key)
+}
+
+/// Says of each demand what its owner has had by the time of his turn: the use of drives so far, the drives that work for
+/// him, and one turn for each of his own demands before it, in proportion to his weight.
+fn share_out(view: &SchedView<'_>, hand: &InHand<'_>, recalls: &mut [Demand<'_>]) {
+    let Some(first) = recalls.first() else { return };
+    if recalls.iter().all(|demand| demand.owner == first.owner) {
+        return;
+    }
+    let mut order: Vec<usize> = (0..recalls.len()).collect();
+    order.sort_unstable_by(|a, b| {
+        let key = |n: &usize| (recalls[*n].owner, recalls[*n].own_key());
+        key(a).cmp(&key(b))
+    });
+    let turn_s = view.limits.turn.as_secs_f64().max(1.0);
+    let (mut owner, mut had_s) = (None, 0.0);
+    for n in order {
+        let demand = &mut recalls[n];
+        if owner != Some(demand.owner) {
+            owner = Some(demand.owner);
+            had_s = view.accounts.used.used(demand.owner, view.now);
+            had_s += turn_s * f64::from(hand.drives_of(demand.owner));
+        }
+        // In steps: who has had about the same is served in the order of asking.
+        demand.had = (had_s / demand.weight / turn_s * STEPS_OF_TURN) as u64;
+        had_s += turn_s;
+    }
 }
 
 /// One demand for each writer that a pool lacks.
@@ -176,24 +299,52 @@ fn writers<'v>(
 }
 
 /// What the busy drives work towards.
-pub(crate) struct InHand<'v>(HashMap<Need<'v>, u64>);
+pub(crate) struct InHand<'v> {
+    needs: HashMap<Need<'v>, u64>,
+    /// Drives that work for each owner.
+    owners: HashMap<u32, u32>,
+    /// Drives that count for each cap.
+    pub(crate) caps: Vec<u32>,
+}
 
 impl<'v> InHand<'v> {
     pub(crate) fn new(view: &SchedView<'v>) -> Self {
-        let mut needs = HashMap::new();
+        let (mut needs, mut owners) = (HashMap::new(), HashMap::new());
+        let mut caps = vec![0; view.accounts.caps.len()];
         for drive in view.drives {
-            if let DriveState::Busy(busy) = &drive.state
-                && let Some(want) = &busy.want
-            {
+            let DriveState::Busy(busy) = &drive.state else { continue };
+            if let Some(want) = &busy.want {
                 *needs.entry(Need::of(want)).or_default() += 1;
             }
+            if let Some(account) = busy.charge {
+                *owners.entry(view.accounts.share(account).0).or_default() += 1;
+                count(view, account, &mut caps);
+            }
         }
-        Self(needs)
+        Self { needs, owners, caps }
+    }
+
+    /// Drives that work for an owner.
+    pub(crate) fn drives_of(&self, owner: u32) -> u32 {
+        self.owners.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// Whether a cap of this account allows no more drives.
+    fn is_capped(&self, view: &SchedView<'_>, account: AccountId) -> bool {
+        let caps = &view.accounts.caps;
+        let full =
+            |cap: &usize| self.caps.get(*cap).zip(caps.get(*cap)).is_some_and(|(n, cap)| *n >= cap.drives);
+        view.accounts.caps_of(account).iter().any(full)
+    }
+
+    /// Drives that work towards writing.
+    pub(crate) fn writers(&self) -> u64 {
+        self.needs.iter().filter(|(need, _)| matches!(need, Need::Write(_))).map(|(_, drives)| drives).sum()
     }
 
     /// Volumes that a drive works towards reading, sorted.
     fn recalls(&self) -> Vec<&'v Barcode> {
-        let volumes = self.0.keys().filter_map(|need| match need {
+        let volumes = self.needs.keys().filter_map(|need| match need {
             Need::Recall(volume) => Some(*volume),
             _ => None,
         });
@@ -204,12 +355,21 @@ impl<'v> InHand<'v> {
 
     /// Drives that work towards it.
     fn drives_for(&self, need: Need<'v>) -> u64 {
-        self.0.get(&need).copied().unwrap_or(0)
+        self.needs.get(&need).copied().unwrap_or(0)
     }
 
     /// Whether a drive already works towards it.
     fn has(&self, need: Need<'v>) -> bool {
-        self.0.contains_key(&need)
+        self.needs.contains_key(&need)
+    }
+}
+
+/// One more drive counts for the caps of an account.
+pub(crate) fn count(view: &SchedView<'_>, account: AccountId, caps: &mut [u32]) {
+    for cap in view.accounts.caps_of(account) {
+        if let Some(drives) = caps.get_mut(*cap) {
+            *drives += 1;
+        }
     }
 }
 

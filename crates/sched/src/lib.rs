@@ -13,11 +13,13 @@
 //! lower order; among equals a mounted volume keeps its drive while it has work.
 #![forbid(unsafe_code)]
 
+mod account;
 mod action;
 mod calibration;
 mod copy;
 mod demand;
 mod eta;
+mod heat;
 mod mechanics;
 mod order;
 mod pick;
@@ -27,15 +29,17 @@ mod view;
 mod why;
 mod wraps;
 
+pub use account::{Account, AccountId, Accounts, Cap, Shares};
 pub use action::{Action, Blocked, Job, Plan};
 pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::{BACKGROUND, Want};
 pub use eta::{Eta, Forecast, Quote, along, estimate, quote};
+pub use heat::Heat;
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};
 pub use plan::plan;
-pub use queue::{RecallItem, RecallQueue, first_part};
+pub use queue::{RecallItem, RecallQueue, Share, first_part};
 pub use view::{
     Backlog, Busy, Drive, DriveState, Limits, Loaded, Maintenance, MaintenanceKind, Place, SchedView, Tape,
     Work,

@@ -1,19 +1,25 @@
 //! Matching demands with drives.
 
-use crate::demand::{Demand, InHand, Level, Need, demands};
+use crate::demand::{Demand, InHand, Level, Need, STEPS_OF_TURN, count, demands};
 use crate::pick::{Pick, Pools, pick_volume};
 use crate::{
-    Action, Blocked, BlockedWhy, Drive, DriveState, Job, Layout, Limits, Loaded, Maintenance,
+    Action, Blocked, BlockedWhy, Cap, Drive, DriveState, Job, Layout, Limits, Loaded, Maintenance,
     MaintenanceKind, Plan, SchedView, Tape, Why,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use types::{Barcode, DriveNo, PoolName, VolumeState};
 
+/// A volume that is wanted more rarely than once an hour need not stay in its drive.
+const COLD_PER_S: f64 = 1.0 / 3600.0;
+
+/// Turns by which the use of drives of two owners differs clearly.
+const CLEARLY: u64 = 2 * STEPS_OF_TURN as u64;
+
 /// Plans the next jobs. Start them all, then ask again at the next event (a job ended, work came, time passed).
 pub fn plan(view: &SchedView<'_>) -> Plan {
     let hand = InHand::new(view);
     let demands = demands(view, &hand);
-    let mut planner = Planner::new(view, &demands);
+    let mut planner = Planner::new(view, &hand, &demands);
     for demand in &demands {
         if let Err(why) = planner.serve(demand) {
             planner.plan.blocked.push(Blocked { want: demand.need.want(), why });
@@ -35,10 +41,18 @@ pub(crate) struct Planner<'v> {
     pub(crate) drive_of: HashMap<&'v Barcode, &'v Drive>,
     /// Volumes that this plan uses.
     pub(crate) taken: HashSet<&'v Barcode>,
+    /// Volumes that this plan goes to read.
+    read: HashSet<&'v Barcode>,
     pub(crate) pools: Pools<'v>,
     /// Starving, level and priority of demands that could not displace anything: later ones of the same kind cannot
     /// either, and need not look at every drive again.
-    hopeless: HashSet<(bool, Level, u8)>,
+    hopeless: HashSet<Kind>,
+    /// Drives that count for each cap, with those of this plan.
+    caps: Vec<u32>,
+    /// Drives that each owner holds: working for him, or at rest with a volume that has work of his.
+    held: HashMap<u32, u32>,
+    /// Drives that work towards writing, with those of this plan.
+    writers: u64,
     robot: bool,
     /// Some drive is.
     usable: bool,
@@ -46,7 +60,7 @@ pub(crate) struct Planner<'v> {
 }
 
 impl<'v> Planner<'v> {
-    fn new(view: &'v SchedView<'v>, demands: &'v [Demand<'v>]) -> Self {
+    fn new(view: &'v SchedView<'v>, hand: &InHand<'v>, demands: &'v [Demand<'v>]) -> Self {
         let idle = |drive: &&Drive| drive.usable && !matches!(drive.state, DriveState::Busy(_));
         let free: BTreeMap<_, _> = view.drives.iter().filter(idle).map(|drive| (drive.id, drive)).collect();
         let empty = free.values().rev().filter(|drive| drive.state == DriveState::Empty);
@@ -57,14 +71,57 @@ impl<'v> Planner<'v> {
             own: HashMap::new(),
             drive_of: view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect(),
             taken: HashSet::new(),
+            read: HashSet::new(),
             pools: Pools::new(view),
             hopeless: HashSet::new(),
+            caps: hand.caps.clone(),
+            held: HashMap::new(),
+            writers: hand.writers(),
             robot: !view.robot_busy,
             usable: view.drives.iter().any(|drive| drive.usable),
             plan: Plan::default(),
         };
         planner.own = planner.best_of_mounted(demands);
+        let resting = planner.own.values().filter(|own| matches!(own.need, Need::Recall(_)));
+        let mut held: HashMap<u32, u32> = HashMap::new();
+        resting.for_each(|own| *held.entry(own.owner).or_default() += 1);
+        for demand in demands.iter().filter(|demand| matches!(demand.need, Need::Recall(_))) {
+            held.entry(demand.owner).or_insert(0);
+        }
+        held.iter_mut().for_each(|(owner, drives)| *drives += hand.drives_of(*owner));
+        planner.held = held;
         planner
+    }
+
+    /// The first cap that does not allow one more drive for this demand.
+    fn capped(&self, demand: &Demand<'_>) -> Option<&'v Cap> {
+        let caps = &self.view.accounts.caps;
+        let full = |cap: &&usize| {
+            caps.get(**cap).is_some_and(|c| self.caps.get(**cap).is_some_and(|drives| *drives >= c.drives))
+        };
+        caps.get(*self.view.accounts.caps_of(demand.account).iter().find(full)?)
+    }
+
+    /// The demand, put down to somebody whose limits allow it.
+    fn allowed(&self, demand: &Demand<'v>) -> Result<Demand<'v>, BlockedWhy> {
+        let Some(cap) = self.capped(demand) else { return Ok(*demand) };
+        let queue = match demand.need {
+            Need::Recall(volume) => self.view.recalls.get(volume),
+            _ => None,
+        };
+        let shares = queue.into_iter().flat_map(|queue| queue.shares());
+        let mut others = shares.map(|share| {
+            let (owner, weight) = self.view.accounts.share(share.account);
+            Demand { account: share.account, owner, weight, ..*demand }
+        });
+        let found = others.find(|other| self.capped(other).is_none());
+        found.ok_or_else(|| BlockedWhy::Limit { name: cap.name.clone(), drives: cap.drives })
+    }
+
+    /// Drives that may be used for writing.
+    fn most_writers(&self) -> u64 {
+        let usable = self.view.drives.iter().filter(|drive| drive.usable).count() as u64;
+        usable.saturating_sub(u64::from(self.view.limits.drives_for_recall)).max(1)
     }
 
     /// For each free drive the first demand that the volume in it could serve.
@@ -77,7 +134,10 @@ impl<'v> Planner<'v> {
         let (mut own, mut pools) = (HashMap::new(), HashSet::new());
         for demand in demands {
             let drive = match demand.need {
-                Need::Recall(_) => demand.drive.filter(|_| demand.tape.is_some_and(Tape::readable)),
+                Need::Recall(_) => {
+                    let may = demand.tape.is_some_and(Tape::readable) && self.capped(demand).is_none();
+                    demand.drive.filter(|_| may)
+                }
                 Need::Maintain(_) => demand.job.and_then(|job| self.drive_of.get(&job.volume).copied()),
                 Need::Write(pool) => {
                     if pools.insert(pool) {
@@ -119,17 +179,24 @@ impl<'v> Planner<'v> {
     fn serve(&mut self, demand: &Demand<'v>) -> Result<(), BlockedWhy> {
         match demand.need {
             Need::Recall(volume) => {
-                if demand.in_hand {
+                // What is wanted of it for somebody else is read along.
+                if demand.in_hand || self.read.contains(volume) {
                     return Ok(());
                 }
                 self.check_reachable(volume, demand.drive, demand.tape)?;
                 if !demand.tape.is_some_and(Tape::readable) {
                     return Err(BlockedWhy::Unreadable(volume.clone()));
                 }
+                let demand = &self.allowed(demand)?;
                 let view = self.view;
-                self.on_volume(demand, volume, demand.drive, |loaded| recall(view, loaded))
+                self.on_volume(demand, volume, demand.drive, |loaded| recall(view, loaded))?;
+                self.read.insert(volume);
+                Ok(())
             }
             Need::Write(pool) => {
+                if self.writers >= self.most_writers() && self.view.limits.drives_for_recall > 0 {
+                    return Err(BlockedWhy::Reserved(self.view.limits.drives_for_recall));
+                }
                 let Pick { volume, blank, grows } = pick_volume(self, pool)?;
                 let job = if blank {
                     Job::Label { volume: volume.clone(), id: None, pool: Some(pool.clone()) }
@@ -138,6 +205,7 @@ impl<'v> Planner<'v> {
                 };
                 let drive = self.drive_of.get(volume).copied();
                 self.on_volume(demand, volume, drive, |_| job)?;
+                self.writers += 1;
                 if grows {
                     self.pools.grown(pool);
                 }
@@ -201,6 +269,7 @@ impl<'v> Planner<'v> {
                 return Err(BlockedWhy::RobotBusy);
             }
             let why = self.why(demand);
+            self.holds_one_more(demand);
             self.take(id, Job::Mount { volume: volume.clone() }, Some(demand), why);
             return Ok(());
         }
@@ -220,16 +289,64 @@ impl<'v> Planner<'v> {
         });
         let allowed = loaded.filter(|(id, loaded)| {
             let turn_over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
-            self.own.get(id).is_none_or(|own| demand.may_displace(own, turn_over))
+            let fairer = |own: &Demand<'_>| turn_over && self.is_fairer(demand, own);
+            self.own.get(id).map_or_else(
+                || !self.is_held(demand, loaded),
+                |own| demand.may_displace(own, turn_over) || fairer(own),
+            )
         });
         let victim = allowed.min_by_key(|(id, loaded)| match self.own.get(id) {
             None => (None, loaded.idle_since, *id),
             Some(own) => (Some((own.starving, std::cmp::Reverse(own.level))), loaded.idle_since, *id),
         });
-        if victim.is_none() {
-            self.hopeless.insert(kind(demand));
+        match victim {
+            None => drop(self.hopeless.insert(kind(demand))),
+            Some((id, _)) => {
+                if let Some(own) = self.own.get(&id).filter(|own| matches!(own.need, Need::Recall(_))) {
+                    self.held.entry(own.owner).and_modify(|drives| *drives = drives.saturating_sub(1));
+                }
+                self.holds_one_more(demand);
+            }
         }
         victim
+    }
+
+    fn holds_one_more(&mut self, demand: &Demand<'_>) {
+        if let Need::Recall(_) = demand.need {
+            *self.held.entry(demand.owner).or_default() += 1;
+        }
+    }
+
+    /// Whether the owner of a demand would still hold fewer drives than the other, for his weight, if he took one of his; or
+    /// hardly more, and he has had clearly less so far.
+    fn is_fairer(&self, demand: &Demand<'_>, other: &Demand<'_>) -> bool {
+        let alike = |d: &Demand<'_>| (d.starving, d.level, d.priority, d.due.is_some());
+        if demand.level != Level::Recall || demand.starving || alike(demand) != alike(other) {
+            return false;
+        }
+        let drives = |d: &Demand<'_>| f64::from(self.held.get(&d.owner).copied().unwrap_or(0));
+        let (mine, his) = ((drives(demand) + 1.0) / demand.weight, drives(other) / other.weight);
+        let had_less = demand.had.saturating_add(CLEARLY) < other.had;
+        let hardly_more = mine <= his + 1.0 / demand.weight.min(other.weight);
+        demand.owner != other.owner && (mine < his || (had_less && hardly_more))
+    }
+
+    /// Whether a volume at rest is wanted so often that the next wish is likely to come before its cartridge would be back:
+    /// then it keeps its drive against others, for one turn.
+    fn is_held(&self, demand: &Demand<'_>, loaded: &Loaded) -> bool {
+        let (view, limits) = (self.view, self.view.limits);
+        let presses = demand.starving || demand.level == Level::PressedWrite;
+        let turn_over = view.now.since(loaded.mounted) >= limits.turn;
+        !presses && !turn_over && view.heat.of(&loaded.volume, view.now) * limits.exchange.as_secs_f64() > 1.0
+    }
+
+    /// Whether it pays to leave a volume at rest in its drive: it is wanted more often than all that would have to wait until
+    /// it is taken out, which is nothing while another drive is empty.
+    fn is_warm(&self, loaded: &Loaded) -> bool {
+        let (heat, now) = (self.view.heat, self.view.now);
+        let wanted = heat.of(&loaded.volume, now);
+        let in_the_way = if self.empty.is_empty() { heat.of_others(&loaded.volume, now) } else { 0.0 };
+        !self.view.limits.exchange.is_zero() && wanted > in_the_way.max(COLD_PER_S)
     }
 
     /// Writes the index if one is due, else unmounts.
@@ -265,7 +382,10 @@ impl<'v> Planner<'v> {
         for drive in self.free.clone().into_values() {
             let DriveState::Loaded(loaded) = &drive.state else { continue };
             let idle = self.view.now.since(loaded.idle_since);
-            if !self.own.contains_key(&drive.id) && idle >= self.view.limits.unmount_idle {
+            // What stays in its drive gets its index all the same.
+            let stays = self.is_warm(loaded) && !(loaded.dirty && self.takes_index(&loaded.volume));
+            let due = idle >= self.view.limits.unmount_idle && !stays;
+            if !self.own.contains_key(&drive.id) && due {
                 // Nobody is blocked by a robot that has no time for tidying up.
                 let _ = self.put_away(drive.id, loaded, None, Why::Idle { idle_s: idle.as_secs() });
             }
@@ -277,7 +397,12 @@ impl<'v> Planner<'v> {
             self.robot = false;
         }
         self.free.remove(&drive);
-        self.plan.actions.push(Action { drive, job, want: demand.map(|demand| demand.need.want()), why });
+        let want = demand.map(|demand| demand.need.want());
+        let charge = demand.filter(|d| matches!(d.need, Need::Recall(_))).map(|d| d.account);
+        if let Some(account) = charge {
+            count(self.view, account, &mut self.caps);
+        }
+        self.plan.actions.push(Action { drive, job, want, charge, why });
     }
 
     fn why(&self, demand: &Demand<'v>) -> Why {
@@ -301,9 +426,11 @@ impl<'v> Planner<'v> {
     }
 }
 
-/// What decides, with its age, which mounted volumes a demand may displace.
-fn kind(demand: &Demand<'_>) -> (bool, Level, u8) {
-    (demand.starving, demand.level, demand.priority)
+/// What decides, with its age, which mounted volumes a demand may displace: starving, level, priority, due, owner.
+type Kind = (bool, Level, u8, bool, u32);
+
+fn kind(demand: &Demand<'_>) -> Kind {
+    (demand.starving, demand.level, demand.priority, demand.due.is_some(), demand.owner)
 }
 
 /// The next batch of the mounted volume, in order of blocks.

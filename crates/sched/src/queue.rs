@@ -1,10 +1,11 @@
 //! Files to be read from one volume, kept in tape order, with sums that cost nothing to ask for.
 
+use crate::AccountId;
 use std::collections::BTreeMap;
 use types::Time;
 
 /// A file, or the part of one, to be read from a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecallItem {
     /// Identifier given by the caller, unique over all queues.
     pub id: u64,
@@ -18,6 +19,10 @@ pub struct RecallItem {
     pub priority: u8,
     /// Since when somebody waits for it.
     pub since: Time,
+    /// For whom it is read.
+    pub account: AccountId,
+    /// Somebody wants it by then (to the second).
+    pub deadline: Option<Time>,
 }
 
 /// Where an item begins on tape; the id tells apart those that begin at one place (empty files).
@@ -28,11 +33,74 @@ type Place = (u64, u32, u64);
 struct Rest {
     bytes: u64,
     since: Time,
+    /// Second; [`NEVER`] without a deadline: there may be millions of items.
+    deadline: i64,
+    account: AccountId,
     priority: u8,
 }
 
-fn item((block, byte, id): Place, Rest { bytes, since, priority }: Rest) -> RecallItem {
-    RecallItem { id, block, byte, bytes, priority, since }
+/// No deadline.
+const NEVER: i64 = i64::MAX;
+
+fn item((block, byte, id): Place, rest: Rest) -> RecallItem {
+    let Rest { bytes, since, deadline, account, priority } = rest;
+    let deadline = (deadline != NEVER).then(|| Time::new(deadline, 0));
+    RecallItem { id, block, byte, bytes, priority, since, account, deadline }
+}
+
+/// What waits for one account.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    files: u64,
+    bytes: u64,
+    /// Numbers of items: those of a request have waited for equally long.
+    by_since: BTreeMap<Time, u64>,
+    by_priority: BTreeMap<u8, u64>,
+    by_deadline: BTreeMap<i64, u64>,
+}
+
+/// What waits in a queue for one account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// For whom.
+    pub account: AccountId,
+    /// Items.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Since when the oldest waits.
+    pub since: Time,
+    /// Greatest priority.
+    pub priority: u8,
+    /// First deadline.
+    pub deadline: Option<Time>,
+}
+
+impl Sums {
+    fn add(&mut self, rest: &Rest) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(rest.bytes);
+        *self.by_since.entry(rest.since).or_default() += 1;
+        *self.by_priority.entry(rest.priority).or_default() += 1;
+        if rest.deadline != NEVER {
+            *self.by_deadline.entry(rest.deadline).or_default() += 1;
+        }
+    }
+
+    fn take(&mut self, rest: &Rest) {
+        self.files = self.files.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(rest.bytes);
+        take_one(&mut self.by_since, &rest.since);
+        take_one(&mut self.by_priority, &rest.priority);
+        take_one(&mut self.by_deadline, &rest.deadline);
+    }
+
+    fn share(&self, account: AccountId) -> Option<Share> {
+        let since = *self.by_since.first_key_value()?.0;
+        let priority = self.by_priority.last_key_value().map_or(0, |(priority, _)| *priority);
+        let deadline = self.by_deadline.first_key_value().map(|(deadline, _)| Time::new(*deadline, 0));
+        Some(Share { account, files: self.files, bytes: self.bytes, since, priority, deadline })
+    }
 }
 
 /// The place before all that begin in a block.
@@ -48,33 +116,39 @@ fn begin_of(block: u64) -> Place {
 pub struct RecallQueue {
     by_place: BTreeMap<Place, Rest>,
     place_of: BTreeMap<u64, (u64, u32)>,
-    /// Numbers of items: those of a request have waited for equally long.
-    by_since: BTreeMap<Time, u64>,
-    by_priority: BTreeMap<u8, u64>,
-    bytes: u64,
+    /// Few in one queue, sorted.
+    accounts: Vec<(AccountId, Sums)>,
 }
 
 impl RecallQueue {
     /// Adds an item; one with the same id is replaced.
     pub fn insert(&mut self, item: RecallItem) {
         self.remove(item.id);
-        let RecallItem { id, block, byte, bytes, priority, since } = item;
-        self.by_place.insert((block, byte, id), Rest { bytes, since, priority });
+        let RecallItem { id, block, byte, bytes, priority, since, account, deadline } = item;
+        let deadline = deadline.map_or(NEVER, |at| at.secs.min(NEVER - 1));
+        let rest = Rest { bytes, since, deadline, account, priority };
+        self.by_place.insert((block, byte, id), rest);
         self.place_of.insert(id, (block, byte));
-        *self.by_since.entry(since).or_default() += 1;
-        *self.by_priority.entry(priority).or_default() += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+        let at = self.accounts.binary_search_by_key(&account, |(account, _)| *account);
+        let at = at.unwrap_or_else(|at| {
+            self.accounts.insert(at, (account, Sums::default()));
+            at
+        });
+        self.accounts[at].1.add(&rest);
     }
 
     /// Takes an item out (it was given to a drive, or withdrawn).
     pub fn remove(&mut self, id: u64) -> Option<RecallItem> {
         let (block, byte) = self.place_of.remove(&id)?;
         let place = (block, byte, id);
-        let item = item(place, self.by_place.remove(&place)?);
-        take_one(&mut self.by_since, &item.since);
-        take_one(&mut self.by_priority, &item.priority);
-        self.bytes = self.bytes.saturating_sub(item.bytes);
-        Some(item)
+        let rest = self.by_place.remove(&place)?;
+        if let Ok(at) = self.accounts.binary_search_by_key(&rest.account, |(account, _)| *account) {
+            self.accounts[at].1.take(&rest);
+            if self.accounts[at].1.files == 0 {
+                self.accounts.remove(at);
+            }
+        }
+        Some(item(place, rest))
     }
 
     /// The item with this id.
@@ -96,17 +170,22 @@ impl RecallQueue {
 
     /// Sum of the bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.accounts.iter().map(|(_, sums)| sums.bytes).fold(0, u64::saturating_add)
     }
 
     /// Since when the oldest item waits.
     pub fn oldest(&self) -> Option<Time> {
-        self.by_since.first_key_value().map(|(since, _)| *since)
+        self.shares().map(|share| share.since).min()
     }
 
     /// Greatest priority.
     pub fn priority(&self) -> u8 {
-        self.by_priority.last_key_value().map_or(0, |(priority, _)| *priority)
+        self.shares().map(|share| share.priority).max().unwrap_or(0)
+    }
+
+    /// What waits for each account.
+    pub fn shares(&self) -> impl Iterator<Item = Share> {
+        self.accounts.iter().filter_map(|(account, sums)| sums.share(*account))
     }
 
     /// First and last block at which an item begins.

@@ -1,6 +1,6 @@
 //! What the scheduler looks at.
 
-use crate::{Generation, Mechanics, RecallQueue, Want};
+use crate::{AccountId, Accounts, Generation, Heat, Mechanics, RecallQueue, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
@@ -28,6 +28,10 @@ pub struct SchedView<'a> {
     pub limits: &'a Limits,
     /// Times of robot and drives, and of volumes of which no more is known.
     pub mechanics: &'a Mechanics,
+    /// For whom files are read: shares and limits.
+    pub accounts: &'a Accounts,
+    /// How often which volumes are wanted.
+    pub heat: &'a Heat,
 }
 
 /// A drive.
@@ -79,6 +83,15 @@ pub struct Busy {
     pub want: Option<Want>,
     /// When it is expected to end, if known; for estimates.
     pub until: Option<Time>,
+    /// Whose limits the drive counts for.
+    pub charge: Option<AccountId>,
+}
+
+impl Busy {
+    /// A job that nobody waits for.
+    pub fn new(volume: Barcode, work: Work) -> Self {
+        Self { volume, work, want: None, until: None, charge: None }
+    }
 }
 
 /// Kind of a running job.
@@ -168,8 +181,10 @@ pub struct Limits {
     pub starve_after: Duration,
     /// A mounted volume with work keeps its drive at least this long against other starving demands.
     pub turn: Duration,
-    /// A mounted volume without work is unmounted after this time.
+    /// A mounted volume without work is unmounted after this time, unless it pays to leave it where it is.
     pub unmount_idle: Duration,
+    /// What taking one cartridge out and another in costs; zero: nothing, and volumes are not kept in drives for it.
+    pub exchange: Duration,
     /// Most files of one recall action.
     pub recall_batch: usize,
     /// Bytes after which a recall action ends, so that something more urgent need not wait for long.
@@ -178,6 +193,8 @@ pub struct Limits {
     pub bytes_per_writer: u64,
     /// Blank cartridges are labelled when a pool needs one.
     pub label_blank: bool,
+    /// Drives that are never used for writing, as long as one is left for it.
+    pub drives_for_recall: u32,
 }
 
 impl Default for Limits {
@@ -186,10 +203,12 @@ impl Default for Limits {
             starve_after: Duration::from_secs(30 * 60),
             turn: Duration::from_secs(5 * 60),
             unmount_idle: Duration::from_secs(2 * 60),
+            exchange: Duration::from_secs(92),
             recall_batch: 1000,
             recall_bytes: 64 << 30,
             bytes_per_writer: 256 << 30,
             label_blank: true,
+            drives_for_recall: 0,
         }
     }
 }

@@ -101,6 +101,15 @@ pub enum BlockedWhy {
     NoVolume(PoolName),
     /// The pool has as many volumes as it may.
     PoolFull(PoolName),
+    /// As many drives work for it as a limit allows.
+    Limit {
+        /// Name of the limit.
+        name: String,
+        /// Drives that it allows.
+        drives: u32,
+    },
+    /// The drives left are kept for reading.
+    Reserved(u32),
 }
 
 impl fmt::Display for BlockedWhy {
@@ -122,6 +131,12 @@ impl fmt::Display for BlockedWhy {
             }
             Self::NoVolume(pool) => {
                 write!(f, "no volume for pool {pool}: all are full; import blank cartridges and label them")
+            }
+            Self::Limit { name, drives } => {
+                write!(f, "limit `{name}` allows {drives} drives at once, and they are in use for it")
+            }
+            Self::Reserved(drives) => {
+                write!(f, "{drives} drives are kept for reading (`tape.drives_for_recall`)")
             }
             Self::PoolFull(pool) => {
                 write!(

@@ -333,7 +333,7 @@ fn copies_are_chosen_by_what_is_at_hand() {
     assert_eq!(choose(&world, &[]), Some((0, CopyWhy::Mounted)));
     // Being written: rather the other copy.
     let migrate = Job::Migrate { volume: volume(2), pool: "a".into() };
-    let action = Action { drive: DriveNo(0), job: migrate, want: None, why: Why::Asked };
+    let action = Action { drive: DriveNo(0), job: migrate, want: None, charge: None, why: Why::Asked };
     world.drives[0].state = DriveState::Busy(action.busy(None));
     assert_eq!(choose(&world, &[]), Some((1, CopyWhy::Shared)));
     // In a suspect drive: out of reach. On a suspect volume: only for want of a better one.

@@ -52,6 +52,22 @@ pub fn parse_seconds(text: &str) -> Result<u32, String> {
     number.checked_mul(factor).ok_or_else(|| format!("`{text}` is too long; the longest is 136 years"))
 }
 
+/// Reads a span from now (`90m`, `6h`, `2d`) or a local time (`2026-11-30T18:00`).
+///
+/// # Errors
+/// For clap.
+pub fn parse_when(text: &str) -> Result<types::Time, String> {
+    if let Ok(seconds) = parse_seconds(text) {
+        let now: types::Time = std::time::SystemTime::now().into();
+        return Ok(now.plus(Duration::from_secs(u64::from(seconds))));
+    }
+    let at = text
+        .parse::<jiff::civil::DateTime>()
+        .map_err(|_| format!("`{text}` is neither a span such as 6h nor a time such as 2026-11-30T18:00"))?;
+    let at = at.to_zoned(jiff::tz::TimeZone::system()).map_err(|e| format!("`{text}`: {e}"))?;
+    Ok(types::Time::new(at.timestamp().as_second(), 0))
+}
+
 /// Reads `10G`, `500MB`, `1.5 TiB` as bytes, in the way of the configuration file.
 ///
 /// # Errors

@@ -47,6 +47,8 @@ fn request(id: u64, percent: u64, failed: u64) -> RequestView {
         _ => RequestState::Failed,
     };
     let request = Request {
+        priority: 5,
+        deadline: None,
         id: RequestId(id),
         state,
         started: Some(time(1)),

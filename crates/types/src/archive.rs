@@ -401,9 +401,16 @@ pub struct Request {
     pub bytes_done: u64,
     /// Last error, or empty.
     pub message: String,
+    /// Greater goes first, 1 to 9.
+    pub priority: u8,
+    /// Wanted by then.
+    pub deadline: Option<Time>,
 }
 
 impl Request {
+    /// Priority unless something else is asked for.
+    pub const USUAL_PRIORITY: u8 = 5;
+
     /// A request that has not begun, without files yet; the catalogue gives it its id.
     pub fn new(kind: RequestKind, owner: u32, subject: String, now: Time) -> Self {
         Self {
@@ -421,6 +428,8 @@ impl Request {
             bytes_total: 0,
             bytes_done: 0,
             message: String::new(),
+            priority: Self::USUAL_PRIORITY,
+            deadline: None,
         }
     }
 }

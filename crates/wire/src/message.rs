@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::*;
 
 /// Wire versions, newest first:
-/// 4: a request says when it begins and ends, with p50 and p90, and why it waits.
+/// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
 /// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
 /// 2: `Mount` says what `O_NONBLOCK` means.
 /// 1: first release.
@@ -274,6 +274,15 @@ pub enum Call {
         owner: Option<u32>,
         /// Only files of this class.
         class: Option<ClassName>,
+    },
+    /// Bring back to disk, more or less urgently -> `Request`.
+    StageAs {
+        /// Which files.
+        files: Selection,
+        /// 1 to 9, greater goes first; None: as the limits say.
+        priority: Option<u8>,
+        /// Wanted by then.
+        by: Option<Time>,
     },
 }
 

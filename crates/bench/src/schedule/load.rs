@@ -37,6 +37,7 @@ impl Load {
                 bytes: bytes as u64,
                 priority: 5,
                 since: Time::new(BEGIN_S, 0),
+                ..RecallItem::default()
             });
             asked.push((on, id));
         }

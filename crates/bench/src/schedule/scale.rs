@@ -2,14 +2,17 @@
 
 use super::chance::Chance;
 use sched::{
-    Backlog, Busy, Drive, DriveState, Generation, Limits, Loaded, Maintenance, MaintenanceKind, Mechanics,
-    Place, RecallItem, RecallQueue, SchedView, Tape, Want, Work,
+    Account, AccountId, Accounts, Backlog, Busy, Cap, Drive, DriveState, Generation, Heat, Limits, Loaded,
+    Maintenance, MaintenanceKind, Mechanics, Place, RecallItem, RecallQueue, SchedView, Shares, Tape, Want,
+    Work,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
 
 const POOLS: u64 = 20;
+/// Users; up to three of them want files of one volume.
+const OWNERS: u32 = 1_000;
 
 /// How large it is.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,8 @@ pub struct Centre {
     pub maintenance: Vec<Maintenance>,
     limits: Limits,
     mechanics: Mechanics,
+    accounts: Accounts,
+    heat: Heat,
     now: Time,
     asked: u64,
 }
@@ -62,6 +67,8 @@ impl Centre {
             maintenance: Vec::new(),
             limits: Limits::default(),
             mechanics: Mechanics::default(),
+            accounts: accounts(),
+            heat: Heat::default(),
             now,
             asked: 0,
         };
@@ -76,6 +83,8 @@ impl Centre {
         let id = self.asked;
         self.asked += 1;
         let waited = Duration::from_secs(chance.below(3600) as u64);
+        let n = chance.below(size.volumes as usize) as u64;
+        let (on, owner) = (volume(n), (n * 7 + chance.below(3) as u64) % u64::from(OWNERS));
         let item = RecallItem {
             id,
             block: chance.below(30_000_000) as u64,
@@ -83,8 +92,9 @@ impl Centre {
             bytes: 1 << 30,
             priority: 5 + 5 * (chance.below(100) == 0) as u8,
             since: Time::new(self.now.secs - waited.as_secs() as i64, 0),
+            account: AccountId(owner as u32),
+            deadline: None,
         };
-        let on = volume(chance.below(size.volumes as usize) as u64);
         self.recalls.entry(on).or_default().insert(item);
     }
 
@@ -100,7 +110,24 @@ impl Centre {
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.mechanics,
+            accounts: &self.accounts,
+            heat: &self.heat,
         }
+    }
+}
+
+/// Every tenth owner has a cap.
+fn accounts() -> Accounts {
+    let account = |owner: u32| Account {
+        owner,
+        weight: f64::from(1 + owner % 3),
+        caps: if owner.is_multiple_of(10) { vec![owner as usize / 10] } else { Vec::new() },
+    };
+    let cap = |n: u32| Cap { name: format!("cap {n}"), drives: 2 };
+    Accounts {
+        list: (0..OWNERS).map(account).collect(),
+        caps: (0..OWNERS / 10).map(cap).collect(),
+        used: Shares::default(),
     }
 }
 
@@ -115,24 +142,12 @@ fn drive(n: u16, volumes: u64, now: Time) -> Drive {
             position: 0,
         }),
         2 => DriveState::Empty,
-        3 => DriveState::Busy(Busy {
-            want: Some(Want::Recall(on.clone())),
-            volume: on,
-            work: Work::Recall,
-            until: None,
-        }),
+        3 => DriveState::Busy(Busy { want: Some(Want::Recall(on.clone())), ..Busy::new(on, Work::Recall) }),
         4 => DriveState::Busy(Busy {
             want: Some(Want::Write(pool(u64::from(n) % POOLS))),
-            volume: on,
-            work: Work::Migrate,
-            until: None,
+            ..Busy::new(on, Work::Migrate)
         }),
-        _ => DriveState::Busy(Busy {
-            want: Some(Want::Recall(on.clone())),
-            volume: on,
-            work: Work::Mount,
-            until: None,
-        }),
+        _ => DriveState::Busy(Busy { want: Some(Want::Recall(on.clone())), ..Busy::new(on, Work::Mount) }),
     };
     Drive { id: DriveNo(n), usable: n % 50 != 49, state }
 }

@@ -3,8 +3,8 @@
 
 use super::load::{BEGIN_S, Load, Outcome};
 use sched::{
-    Action, Drive, DriveState, Generation, Job, Limits, Loaded, Place, RecallQueue, SchedView, Tape,
-    first_part, plan, recall_order,
+    Accounts, Action, Drive, DriveState, Generation, Heat, Job, Limits, Loaded, Place, RecallQueue,
+    SchedView, Tape, first_part, plan, recall_order,
 };
 use std::collections::BTreeMap;
 use types::{Barcode, DriveNo, Time, VolumeState};
@@ -76,6 +76,8 @@ impl World<'_> {
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.load.mechanics,
+            accounts: &Accounts::default(),
+            heat: &Heat::default(),
         });
         plan.actions.into_iter().for_each(|action| self.begin(&action));
         let Some(next) = self.running.iter().map(|job| job.end_s).min_by(f64::total_cmp) else {

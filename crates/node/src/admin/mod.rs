@@ -46,7 +46,10 @@ impl Node {
             Call::Status => Reply::Status(Box::new(self.status()?)),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
-            Call::Stage(files) => self.request_reply(self.stage(cx, &files)?),
+            Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
+            Call::StageAs { files, priority, by } => {
+                self.request_reply(self.stage(cx, &files, priority, by)?)
+            }
             Call::Migrate(files) => self.request_reply(self.migrate(cx, &files)?),
             Call::Purge(files) => self.request_reply(self.purge(cx, &files)?),
             Call::Pin { files, pin } => Reply::Count(self.pin(cx, &files, pin)?),

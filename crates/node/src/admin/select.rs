@@ -3,7 +3,8 @@
 use crate::Node;
 use crate::archive::Event;
 use crate::error::{failure, fs_failure, refused};
-use crate::files::{Joined, Outcome};
+use crate::files::{Joined, Outcome, Wish};
+use crate::limits::{Asker, HIGHEST, LOWEST, priority_of};
 use types::*;
 use wire::{Failure, Selection};
 
@@ -27,6 +28,11 @@ fn subject(selection: &Selection) -> String {
         [first, rest @ ..] => format!("{} and {} more", text(first), rest.len()),
         [] => "nothing".into(),
     }
+}
+
+/// A request about these files; who asks is entered with it.
+fn named(kind: RequestKind, selection: &Selection, note: String) -> Request {
+    Request { message: note, ..Request::new(kind, 0, subject(selection), Time::default()) }
 }
 
 impl Node {
@@ -107,18 +113,10 @@ impl Node {
     }
 
     /// Enters a request with its files; one without files is done at once.
-    fn enter(
-        &self,
-        cx: &Cx,
-        kind: RequestKind,
-        subject: String,
-        note: String,
-        items: &[(Ino, u64)],
-    ) -> Result<Request, Failure> {
+    fn enter(&self, cx: &Cx, request: Request, items: &[(Ino, u64)]) -> Result<Request, Failure> {
         let fail = |e| refused("request", &e);
         let now = crate::now();
-        let mut request = Request::new(kind, cx.uid, subject, now);
-        request.message = note;
+        let mut request = Request { owner: cx.uid, created: now, ..request };
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(now));
         }
@@ -129,19 +127,32 @@ impl Node {
     }
 
     /// Brings files back.
-    pub(super) fn stage(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
-        let (mut items, mut resident) = (Vec::new(), 0u64);
+    pub(super) fn stage(
+        &self,
+        cx: &Cx,
+        selection: &Selection,
+        priority: Option<u8>,
+        deadline: Option<Time>,
+    ) -> Result<Request, Failure> {
+        let (mut items, mut resident, mut allowed) = (Vec::new(), 0u64, HIGHEST);
         self.select(cx, selection, Need::Read, &mut |inode| match &inode.file {
-            Some(f) if f.object.is_none() => items.push((inode.attr.ino, inode.attr.size)),
+            Some(f) if f.object.is_none() => {
+                let who = Asker { uid: cx.uid, gid: inode.attr.gid, class: &f.class };
+                allowed = allowed.min(priority_of(&self.config.limits, &who));
+                items.push((inode.attr.ino, inode.attr.size));
+            }
             _ => resident += 1,
         })?;
+        let priority = self.priority(cx, priority, allowed)?;
         dedup(&mut items, |(ino, _)| *ino);
         let note =
             if resident > 0 { format!("{resident} files were on disk already") } else { String::new() };
-        let request = self.enter(cx, RequestKind::Stage, subject(selection), note, &items)?;
+        let request = Request { priority, deadline, ..named(RequestKind::Stage, selection, note) };
+        let request = self.enter(cx, request, &items)?;
+        let wish = Wish { uid: Some(cx.uid), reader: false, priority: Some(priority), deadline };
         let mut tasks = Vec::new();
         for (ino, size) in items {
-            match self.join_recall(ino, false) {
+            match self.join_recall(ino, wish) {
                 Ok(Joined::Begun(task, _)) => tasks.push(task),
                 Ok(Joined::Running(_)) => {}
                 Ok(Joined::Resident) => {
@@ -157,6 +168,26 @@ impl Node {
         Ok(request)
     }
 
+    /// The priority of a request, if it may have it.
+    fn priority(&self, cx: &Cx, asked: Option<u8>, allowed: u8) -> Result<u8, Failure> {
+        let highest = if self.is_admin(cx) { HIGHEST } else { allowed };
+        match asked {
+            None => Ok(allowed.min(highest)),
+            Some(asked) if asked < LOWEST => {
+                let message = format!("priority {asked}: ask for {LOWEST} to {highest}");
+                Err(failure(ErrorClass::Invalid, message))
+            }
+            Some(asked) if asked <= highest => Ok(asked),
+            Some(asked) => {
+                let message = format!(
+                    "priority {asked} is more than you may ask for: the limits of this node allow {highest} for these \
+                     files; ask for {highest} or less"
+                );
+                Err(failure(ErrorClass::Invalid, message))
+            }
+        }
+    }
+
     /// Writes the copies that files lack.
     pub(super) fn migrate(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
         let (mut items, mut complete) = (Vec::new(), 0u64);
@@ -168,7 +199,7 @@ impl Node {
         })?;
         dedup(&mut items, |(ino, _)| *ino);
         let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };
-        let request = self.enter(cx, RequestKind::Migrate, subject(selection), note, &items)?;
+        let request = self.enter(cx, named(RequestKind::Migrate, selection, note), &items)?;
         self.writes.let_in(items.iter().map(|(ino, _)| *ino), crate::now());
         self.governor.wake();
         Ok(request)
@@ -184,7 +215,7 @@ impl Node {
         })?;
         dedup(&mut files, |(ino, ..)| *ino);
         let items: Vec<_> = files.iter().map(|(ino, bytes, ..)| (*ino, *bytes)).collect();
-        let request = self.enter(cx, RequestKind::Purge, subject(selection), String::new(), &items)?;
+        let request = self.enter(cx, named(RequestKind::Purge, selection, String::new()), &items)?;
         for (ino, bytes, version, object) in files {
             let (state, bytes) = match self.purge_file(ino, version, object) {
                 Ok(()) => (ItemState::Done, bytes),

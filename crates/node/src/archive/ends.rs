@@ -89,12 +89,7 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
                 (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
             };
             if let Some(d) = state.drives.get_mut(&no) {
-                d.state = DriveState::Busy(sched::Busy {
-                    volume: l.volume.clone(),
-                    work: action.1,
-                    want: None,
-                    until: None,
-                });
+                d.state = DriveState::Busy(sched::Busy::new(l.volume.clone(), action.1));
                 d.status = action.2;
                 d.activity = "the node stops".into();
             }
@@ -137,7 +132,7 @@ mod tests {
                 let volume = Barcode(format!("LEFT0{no}L9"));
                 let Some(drive) = state.drives.get_mut(&no) else { continue };
                 drive.home = home;
-                drive.state = DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None });
+                drive.state = DriveState::Busy(Busy::new(volume, Work::Unmount));
                 let (orders, queue) = crossbeam_channel::bounded(4);
                 workers.insert(no, orders);
                 queues.insert(no, queue);

@@ -72,6 +72,9 @@ fn handle(node: &Arc<Node>, event: Event) {
     match event {
         Event::Recall(tasks) => recalls::add(node, tasks),
         Event::Hurry(staging) => recalls::hurry(node, &staging),
+        Event::Raise { staging, account, priority, deadline } => {
+            recalls::raise(node, &staging, account, (priority, deadline));
+        }
         Event::Backlog => {}
         Event::Label { request, volumes, pool, force } => {
             for volume in volumes {
@@ -131,9 +134,11 @@ fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     let mut busy = action.busy(None);
     let known = node.archive.times.known();
     let takes = outlook::job_s(&known, &look::mechanics(node), action.drive, busy.work);
-    busy.until = takes.map(|s| crate::now().plus(Duration::from_secs_f64(s)));
+    let takes = takes.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    busy.until = takes.map(|time| crate::now().plus(time));
     if let Some(drive) = state.drives.get_mut(&action.drive) {
         drive.state = DriveState::Busy(busy);
+        drive.begun = crate::now();
         drive.status = status;
         drive.activity = action.why.to_string();
     }
@@ -232,6 +237,17 @@ fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
     }
 }
 
+/// The time of a job is put down to whom it was for.
+fn charge(state: &mut State, no: DriveNo, now: Time) {
+    let Some(drive) = state.drives.get(&no) else { return };
+    if let DriveState::Busy(busy) = &drive.state
+        && let Some(owner) = busy.charge.and_then(|account| state.accounts.owner(account))
+    {
+        let took_s = now.since(drive.begun).as_secs_f64();
+        state.accounts.all.used.charge(owner, took_s, now);
+    }
+}
+
 pub fn finished(node: &Arc<Node>, ended: Ended) {
     let Ended { drive: no, volume, moved, result, unread, failed } = ended;
     let now = crate::now();
@@ -248,6 +264,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
             DriveState::Busy(b) => Some(b.work),
             _ => None,
         });
+        charge(&mut state, no, now);
         if let Some(drive) = state.drives.get_mut(&no) {
             // True if a defect ended its trial.
             drive.comeback.trying = false;

@@ -157,7 +157,7 @@ fn slot(
 ) -> DriveSlot {
     let left = element.barcode.clone().filter(|_| element.full);
     let state = match left {
-        Some(volume) => DriveState::Busy(Busy { volume, work: Work::Unmount, want: None, until: None }),
+        Some(volume) => DriveState::Busy(Busy::new(volume, Work::Unmount)),
         None => DriveState::Empty,
     };
     let (product, serial) = drive
@@ -182,6 +182,7 @@ fn slot(
         progress,
         home: element.source,
         mounted: Time::default(),
+        begun: Time::default(),
         mounts: 0,
         errors: 0,
         alerts: Vec::new(),

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::PoolName;
+use types::{DriveNo, PoolName};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
@@ -15,8 +15,28 @@ pub fn limits(node: &Node) -> Limits {
     Limits {
         unmount_idle: Duration::from_secs(u64::from(tape.idle_unmount_s)),
         label_blank: tape.auto_label,
+        bytes_per_writer: tape.bytes_per_drive.0,
+        drives_for_recall: tape.drives_for_recall,
+        exchange: exchange(node),
         ..Limits::default()
     }
+}
+
+/// What taking one cartridge out and another in has cost so far; nothing where no mechanics are simulated.
+fn exchange(node: &Node) -> Duration {
+    let simulated = !node.hardware.is_attached();
+    if simulated && node.config.library.mechanics == "none" {
+        return Duration::ZERO;
+    }
+    // Of no drive in particular: that of all.
+    let (times, model, any) = (node.archive.times.known(), mechanics(node), DriveNo(u16::MAX));
+    let speed = if simulated { node.config.library.speed } else { 1.0 };
+    let s = if times.all.load.count == 0 {
+        (model.unmount_s() + model.mount_s()) / speed
+    } else {
+        times.unmount(any, &model).mean_s + times.mount(any, &model).mean_s
+    };
+    Duration::try_from_secs_f64(s).unwrap_or_default()
 }
 
 /// Times of the library by its data sheet.
@@ -31,8 +51,7 @@ pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
         && let DriveState::Loaded(l) = &d.state
     {
         // It is about to be put away.
-        state =
-            DriveState::Busy(Busy { volume: l.volume.clone(), work: Work::Unmount, want: None, until: None });
+        state = DriveState::Busy(Busy::new(l.volume.clone(), Work::Unmount));
     }
     sched::Drive { id: d.no, usable: d.usable(), state }
 }
@@ -71,6 +90,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
         limits: &limits,
         mechanics: &mechanics,
+        accounts: &state.accounts.all,
+        heat: &state.heat,
     };
     f(&view, state)
 }

@@ -1,6 +1,7 @@
 //! The archive service: one thread that owns the state of drives, queues and volumes and lets `sched` decide; one worker
 //! thread per drive that does one job at a time and answers with an event.
 
+mod accounts;
 mod adopt;
 mod blocked;
 mod buffers;
@@ -73,12 +74,26 @@ pub struct RecallTask {
     pub background: bool,
     /// Volume that it is best read from.
     pub prefer: Option<Barcode>,
+    /// For whom.
+    pub account: sched::AccountId,
+    /// Greater goes first, 1 to 9.
+    pub priority: u8,
+    /// Wanted by then.
+    pub deadline: Option<Time>,
 }
 
 impl RecallTask {
-    /// Somebody waits from now on.
+    /// Somebody waits from now on, nobody in particular.
     pub fn new(staging: Arc<Staging>) -> Self {
-        Self { staging, since: crate::now(), background: false, prefer: None }
+        Self {
+            staging,
+            since: crate::now(),
+            background: false,
+            prefer: None,
+            account: sched::AccountId::default(),
+            priority: Request::USUAL_PRIORITY,
+            deadline: None,
+        }
     }
 }
 
@@ -88,6 +103,17 @@ pub enum Event {
     Recall(Vec<RecallTask>),
     /// Somebody opened a file whose recall waits.
     Hurry(Arc<Staging>),
+    /// Another request wants a file whose recall waits: it is as urgent as the more urgent of the two.
+    Raise {
+        /// The recall.
+        staging: Arc<Staging>,
+        /// For whom, if nobody has waited so far.
+        account: sched::AccountId,
+        /// Greater goes first.
+        priority: u8,
+        /// Wanted by then.
+        deadline: Option<Time>,
+    },
     /// The write queues have more.
     Backlog,
     /// An operator wants labels.

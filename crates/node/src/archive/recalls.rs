@@ -7,6 +7,7 @@ use super::{Archive, RecallTask, look};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
+use crate::limits::{Asker, LimitConfig};
 use sched::{CopyChoice, CopyPlace, RecallItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,15 +15,19 @@ use std::time::Duration;
 use tape::{Blame, TapeError};
 use types::*;
 
-/// An open file goes before a bulk request.
-const PRIORITY_READER: u8 = 10;
-const PRIORITY_BULK: u8 = 5;
+/// An open file goes before a bulk request, whatever that one's priority (at most 9).
+const READER: u8 = 10;
 /// Files for which copies are chosen in one look at drives, volumes and queues.
 const PLACED_TOGETHER: usize = 500;
 /// How long recalls without room leave the drives to writers.
 const PARKED_FOR: Duration = Duration::from_secs(2);
 
 impl Archive {
+    /// The number under which somebody's recalls are counted.
+    pub fn account(&self, limits: &[LimitConfig], who: &Asker<'_>) -> sched::AccountId {
+        self.state.lock().accounts.id(limits, who)
+    }
+
     /// A drive has begun with these segments: when each will be there.
     pub fn promise(&self, drive: DriveNo, wanted: &[Wanted], promises: Vec<Promise>) {
         let mut state = self.state.lock();
@@ -85,15 +90,15 @@ impl State {
 
     /// A reader waits for what a bulk request asked for: what of it is not in a drive yet goes before bulk requests.
     fn hurry(&mut self, staging: &Arc<Staging>) {
-        let Some(recall) = self.files.get(&staging.ino).filter(|r| Arc::ptr_eq(&r.task.staging, staging))
-        else {
-            return;
-        };
+        let recall = self.files.get_mut(&staging.ino).filter(|r| Arc::ptr_eq(&r.task.staging, staging));
+        let Some(recall) = recall else { return };
+        let task = &recall.task;
+        let (priority, deadline, account) = (task.effective_priority(), task.deadline, task.account);
         for id in &recall.queued {
             let Some(s) = self.segments.get(id) else { continue };
             let queue = self.recalls.get_mut(&s.segment.volume);
             if let Some((queue, item)) = queue.and_then(|q| q.get(*id).map(|item| (q, item))) {
-                queue.insert(RecallItem { priority: PRIORITY_READER, ..item });
+                queue.insert(RecallItem { priority, deadline, account, ..item });
             }
         }
     }
@@ -106,17 +111,18 @@ impl State {
         copy: CopyNo,
         segments: Vec<Segment>,
     ) -> Vec<u64> {
-        let priority = match (task.staging.has_reader(), task.background) {
-            (true, _) => PRIORITY_READER,
-            (false, false) => PRIORITY_BULK,
-            (false, true) => sched::BACKGROUND,
-        };
+        let priority = task.effective_priority();
         let mut ids = Vec::with_capacity(segments.len());
         for segment in segments {
             let id = self.id();
             ids.push(id);
-            let item = recall_item(id, &segment, priority, task.since);
-            self.recalls.entry(segment.volume.clone()).or_default().insert(item);
+            let (account, deadline) = (task.account, task.deadline);
+            let item = RecallItem { account, deadline, ..recall_item(id, &segment, priority, task.since) };
+            let queue = self.recalls.entry(segment.volume.clone()).or_default();
+            if queue.is_empty() {
+                self.heat.note(&segment.volume, crate::now());
+            }
+            queue.insert(item);
             self.segments.insert(id, QueuedSegment { ino: task.staging.ino, copy, attempt, segment });
         }
         ids
@@ -127,12 +133,41 @@ impl State {
 pub fn recall_item(id: u64, segment: &Segment, priority: u8, since: Time) -> RecallItem {
     let (block, byte) = segment.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset));
     let bytes = segment.extents.iter().map(|e| e.byte_count).sum();
-    RecallItem { id, block, byte, bytes, priority, since }
+    RecallItem { id, block, byte, bytes, priority, since, ..RecallItem::default() }
 }
 
 /// A reader joined this recall.
 pub fn hurry(node: &Node, staging: &Arc<Staging>) {
     node.archive.state.lock().hurry(staging);
+}
+
+/// Another request wants this recall, with this priority and by then.
+pub fn raise(
+    node: &Node,
+    staging: &Arc<Staging>,
+    account: sched::AccountId,
+    (priority, deadline): (u8, Option<Time>),
+) {
+    let mut state = node.archive.state.lock();
+    let recall = state.files.get_mut(&staging.ino).filter(|r| Arc::ptr_eq(&r.task.staging, staging));
+    let Some(Recall { task, .. }) = recall else { return };
+    if std::mem::take(&mut task.background) {
+        task.account = account;
+    }
+    task.priority = task.priority.max(priority);
+    task.deadline = task.deadline.into_iter().chain(deadline).min();
+    state.hurry(staging);
+}
+
+impl RecallTask {
+    /// That of its most urgent request; with a reader, before all without.
+    fn effective_priority(&self) -> u8 {
+        match (self.staging.has_reader(), self.background) {
+            (true, _) => self.priority + READER,
+            (false, false) => self.priority,
+            (false, true) => sched::BACKGROUND,
+        }
+    }
 }
 
 /// Queues files for the drives.
@@ -358,7 +393,7 @@ mod tests {
         assert!(reader.add_reader() && !reader.add_reader(), "told once");
         state.hurry(&reader);
         let priority = |n| state.recalls[&volume(n)].priority();
-        assert_eq!((priority(1), priority(2)), (PRIORITY_BULK, PRIORITY_READER));
+        assert_eq!((priority(1), priority(2)), (5, READER + 5));
         assert_eq!(state.recalls[&volume(2)].len(), 1);
     }
 

@@ -188,7 +188,7 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
             state.moves.insert(no, to);
         }
         if let Some(drive) = state.drives.get_mut(&no) {
-            drive.state = DriveState::Busy(sched::Busy { volume, work, want: None, until: None });
+            drive.state = DriveState::Busy(sched::Busy::new(volume, work));
             drive.status = DriveStatus::Mounting;
             drive.activity = "an operator takes the drive out of use".into();
         }

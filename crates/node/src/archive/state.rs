@@ -1,6 +1,7 @@
 //! What the archive service knows: drives, library, queues. Locked only for short steps that do no IO.
 
 use super::RecallTask;
+use super::accounts::AccountTable;
 use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
@@ -34,6 +35,8 @@ pub struct DriveSlot {
     pub home: Option<u16>,
     /// When the volume was mounted.
     pub mounted: Time,
+    /// When the present job began.
+    pub begun: Time,
     /// Mounts since start.
     pub mounts: u64,
     /// Errors since start.
@@ -167,6 +170,10 @@ pub struct State {
     pub tapes: Option<Tapes>,
     /// Moves of the robot that have been ordered and have not ended: the drive, and the slot that is to take its cartridge.
     pub moves: BTreeMap<DriveNo, Option<u16>>,
+    /// For whom files are read.
+    pub accounts: AccountTable,
+    /// How often which volumes are wanted.
+    pub heat: sched::Heat,
     /// Files to be read, per volume.
     pub recalls: BTreeMap<Barcode, RecallQueue>,
     /// Segments by queue item id.

@@ -15,7 +15,7 @@ pub(crate) use names::unknown;
 pub use objects::ObjectPool;
 pub use open::OpenTable;
 pub use quota::Quotas;
-pub(crate) use recall::Joined;
+pub(crate) use recall::{Joined, Wish};
 pub use space::Space;
 pub use staging::{Outcome, Ready, Staging, StagingTable};
 pub use vattr::percent;

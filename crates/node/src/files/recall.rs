@@ -4,9 +4,23 @@ use super::staging::{Outcome, Staging};
 use crate::Node;
 use crate::archive::{Event, RecallTask};
 use crate::error::fs_error;
+use crate::limits::{Asker, priority_of};
 use std::sync::Arc;
 use types::api::FsResult;
 use types::*;
+
+/// On whose behalf a file is wanted, and how urgently.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// Who asks; None: the file's owner.
+    pub uid: Option<u32>,
+    /// Somebody has it open and waits.
+    pub reader: bool,
+    /// Priority asked for; None: as his limits say.
+    pub priority: Option<u8>,
+    /// Wanted by then.
+    pub deadline: Option<Time>,
+}
 
 /// How a wish for a file's bytes stands.
 pub(crate) enum Joined {
@@ -21,7 +35,7 @@ pub(crate) enum Joined {
 impl Node {
     /// Joins the recall of an offline file, or starts one with a request of its own; None if it is resident.
     pub(crate) fn recall(&self, ino: Ino, owner: Option<u32>, why: &str) -> FsResult<Option<Arc<Staging>>> {
-        let staging = match self.join_recall(ino, true)? {
+        let staging = match self.join_recall(ino, Wish { uid: owner, reader: true, ..Wish::default() })? {
             Joined::Resident => return Ok(None),
             Joined::Running(staging) => return Ok(Some(staging)),
             Joined::Begun(task, attr) => {
@@ -30,6 +44,7 @@ impl Node {
                 let path = self.catalog.path_of(ino).unwrap_or_default();
                 let subject = format!("{why} {}", String::from_utf8_lossy(&path));
                 let request = Request::new(RequestKind::Stage, owner, subject, crate::now());
+                let request = Request { priority: task.priority, ..request };
                 let made = self.catalog.create_request(&request, &[(ino, attr.size)]);
                 if let Err(e) = made {
                     self.finish_reads(self.staging.end(&staging, Outcome::Failed(e.to_string())));
@@ -44,11 +59,11 @@ impl Node {
 
     /// The recall of a file's current version. Decided under the lock of its entry, where recalls become resident: so
     /// nobody starts a recall of a file that has just come back. A new recall's task is for the caller to send.
-    pub(crate) fn join_recall(&self, ino: Ino, for_reader: bool) -> FsResult<Joined> {
-        self.open.with(ino, |_, _| self.join_locked(ino, for_reader))
+    pub(crate) fn join_recall(&self, ino: Ino, wish: Wish) -> FsResult<Joined> {
+        self.open.with(ino, |_, _| self.join_locked(ino, wish))
     }
 
-    fn join_locked(&self, ino: Ino, for_reader: bool) -> FsResult<Joined> {
+    fn join_locked(&self, ino: Ino, wish: Wish) -> FsResult<Joined> {
         let inode = self.catalog.inode(ino).map_err(|e| fs_error("recall", &e))?;
         let file = inode.file.as_ref().ok_or(FsError::Invalid)?;
         if file.object.is_some() {
@@ -62,12 +77,23 @@ impl Node {
             return Err(FsError::Io);
         }
         let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
-        let first_reader = for_reader && staging.add_reader();
+        let first_reader = wish.reader && staging.add_reader();
+        let limits = &self.config.limits;
+        let who = Asker { uid: wish.uid.unwrap_or(inode.attr.uid), gid: inode.attr.gid, class: &file.class };
+        let priority = wish.priority.unwrap_or_else(|| priority_of(limits, &who));
+        let deadline = wish.deadline;
         Ok(match fresh {
-            true => Joined::Begun(RecallTask::new(staging), inode.attr),
+            true => {
+                let account = self.archive.account(limits, &who);
+                let task = RecallTask { account, priority, deadline, ..RecallTask::new(staging) };
+                Joined::Begun(task, inode.attr)
+            }
             false => {
                 if first_reader {
                     self.archive.send(Event::Hurry(staging.clone()));
+                } else if wish.uid.is_some() && !wish.reader {
+                    let account = self.archive.account(limits, &who);
+                    self.archive.send(Event::Raise { staging: staging.clone(), account, priority, deadline });
                 }
                 Joined::Running(staging)
             }

@@ -97,11 +97,11 @@ impl Flights {
         for (ino, version, bytes, goal) in files {
             let mut flight = Flight { goal, version, bytes, staging: None, staged: false };
             node.keeper.flying.store(true, Ordering::Release);
-            match node.join_recall(ino, false) {
+            match node.join_recall(ino, crate::files::Wish::default()) {
                 Ok(Joined::Resident) => {}
                 Ok(Joined::Running(staging)) => flight.staging = Some(staging),
                 Ok(Joined::Begun(mut task, _)) => {
-                    task.background = true;
+                    (task.background, task.account) = (true, sched::AccountId::default());
                     if let Goal::Leave(volume, _) = &flight.goal {
                         task.prefer = Some(volume.clone());
                     }

@@ -18,6 +18,8 @@ pub struct World {
     pub pressure: bool,
     pub limits: Limits,
     pub mechanics: Mechanics,
+    pub accounts: Accounts,
+    pub heat: Heat,
     running: Vec<Running>,
     /// Items read, in order.
     pub read: Vec<u64>,
@@ -26,6 +28,8 @@ pub struct World {
     pub mounts: u64,
     /// Longest time from asking to reading (seconds).
     pub longest_wait: u64,
+    /// Time of drives that worked for each owner (seconds).
+    pub served: BTreeMap<u32, f64>,
     /// (time, drive, action) as begun.
     pub log: Vec<(u64, Action)>,
 }
@@ -51,7 +55,7 @@ pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
 }
 
 pub fn item(id: u64, block: u64, since: u64) -> RecallItem {
-    RecallItem { id, block, byte: 0, bytes: 1 << 20, priority: 1, since: at(since) }
+    RecallItem { id, block, bytes: 1 << 20, priority: 1, since: at(since), ..RecallItem::default() }
 }
 
 impl World {
@@ -67,11 +71,14 @@ impl World {
             pressure: false,
             limits: Limits::default(),
             mechanics: Mechanics::default(),
+            accounts: Accounts::default(),
+            heat: Heat::default(),
             running: Vec::new(),
             read: Vec::new(),
             backward: 0,
             mounts: 0,
             longest_wait: 0,
+            served: BTreeMap::new(),
             log: Vec::new(),
         }
     }
@@ -110,6 +117,8 @@ impl World {
             disk_pressure: self.pressure,
             limits: &self.limits,
             mechanics: &self.mechanics,
+            accounts: &self.accounts,
+            heat: &self.heat,
         })
     }
 
@@ -155,6 +164,23 @@ impl World {
             }
         }
         assert!(robot <= 1, "more than one robot move: {plan:?}");
+        self.check_caps(plan);
+    }
+
+    /// No cap is exceeded, whoever counts for it.
+    fn check_caps(&self, plan: &Plan) {
+        let busy = self.drives.iter().filter_map(|drive| match &drive.state {
+            DriveState::Busy(busy) => busy.charge,
+            _ => None,
+        });
+        let charged: Vec<AccountId> = busy.chain(plan.actions.iter().filter_map(|a| a.charge)).collect();
+        for (n, cap) in self.accounts.caps.iter().enumerate() {
+            let counts = |id: &&AccountId| {
+                self.accounts.list.get(id.0 as usize).is_some_and(|account| account.caps.contains(&n))
+            };
+            let drives = charged.iter().filter(counts).count();
+            assert!(drives <= cap.drives as usize, "{drives} drives for {cap:?}: {plan:?}");
+        }
     }
 
     fn check_order(&self, job: &Job, loaded: &Loaded) {
@@ -200,6 +226,11 @@ impl World {
             (_, kept) => (5, kept),
         };
         let end = self.now + took;
+        if let Some(account) = action.charge {
+            let owner = self.accounts.list.get(account.0 as usize).map_or(0, |account| account.owner);
+            *self.served.entry(owner).or_default() += took as f64;
+            self.accounts.used.charge(owner, took as f64, at(self.now));
+        }
         self.drives[drive].state = DriveState::Busy(action.busy(Some(at(end))));
         self.log.push((self.now, action.clone()));
         self.running.push(Running { end, action, kept });

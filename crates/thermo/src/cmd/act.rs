@@ -61,31 +61,41 @@ pub struct PurgeArgs {
 /// Bring files back to disk
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  thermo stage --wait /mnt/tc/project/data.tar\n  thermo stage -r tc:/project"
+    after_help = "Example:\n  thermo stage --wait /mnt/tc/project/data.tar\n  thermo stage -r tc:/project\n  thermo stage --priority 3 --by 6h -r tc:/project"
 )]
 pub struct StageArgs {
     #[command(flatten)]
     files: Files,
     #[command(flatten)]
     wait: Wait,
+    /// 1 to 9, greater goes first; as high as the node's limits allow unless given
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=9))]
+    priority: Option<u8>,
+    /// When the files are wanted: a span from now (90m, 6h, 2d) or a time (2026-11-30T18:00)
+    #[arg(long, value_name = "TIME", value_parser = crate::units::parse_when)]
+    by: Option<types::Time>,
 }
 
 /// Runs `thermo migrate`.
 pub fn migrate(context: &mut Context, args: MigrateArgs) -> Result<Exit> {
-    act(context, args.files, args.wait, Call::Migrate)
+    act(context, args.files, args.wait, &Call::Migrate)
 }
 
 /// Runs `thermo purge`.
 pub fn purge(context: &mut Context, args: PurgeArgs) -> Result<Exit> {
-    act(context, args.files, args.wait, Call::Purge)
+    act(context, args.files, args.wait, &Call::Purge)
 }
 
 /// Runs `thermo stage`.
 pub fn stage(context: &mut Context, args: StageArgs) -> Result<Exit> {
-    act(context, args.files, args.wait, Call::Stage)
+    let (priority, by) = (args.priority, args.by);
+    act(context, args.files, args.wait, &|files| match (priority, by) {
+        (None, None) => Call::Stage(files),
+        _ => Call::StageAs { files, priority, by },
+    })
 }
 
-fn act(context: &mut Context, files: Files, wait: Wait, call: fn(Selection) -> Call) -> Result<Exit> {
+fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection) -> Call) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
     let mut views: Vec<RequestView> = Vec::new();
     for selection in files.resolve(context, &mut node)? {

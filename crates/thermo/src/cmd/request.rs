@@ -124,6 +124,10 @@ fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: boo
     out.line(format!("  state     {state} {}", view.doing))?;
     out.line(format!("  what      {}", client::escape(r.subject.as_bytes())))?;
     out.line(format!("  owner     uid {}", r.owner))?;
+    if r.kind == types::RequestKind::Stage {
+        let by = r.deadline.map_or_else(String::new, |by| format!(", wanted by {}", time(by, utc)));
+        out.line(format!("  priority  {}{by}", r.priority))?;
+    }
     out.line(format!("  made      {}", time(r.created, utc)))?;
     out.line(format!("  started   {}", time_or_dash(r.started, utc)))?;
     out.line(format!("  ended     {}", time_or_dash(r.finished, utc)))?;
