@@ -25,7 +25,7 @@ mod startup;
 mod stepped;
 
 pub use admin::Session;
-pub use archive::{Devices, Queues};
+pub use archive::{Checked, Devices, Queues};
 pub use clock::Clock;
 pub use config::{Config, ConfigError, Size};
 pub use moment::Source;

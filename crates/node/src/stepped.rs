@@ -6,7 +6,9 @@
 //! (reading ahead, recording, storing, settling: the drive's own thread does their work one after the other), that of
 //! backups, and the loops that wait for time to pass.
 
-use crate::archive::{self, Devices, Event, Hardware, Job, ORDERS, Queues, Workers};
+use crate::archive::{
+    self, CheckAsk, Checked, Devices, DriveAsk, Event, Hardware, Job, ORDERS, Queues, Workers,
+};
 use crate::clock::{self, Clock};
 use crate::files::Ready;
 use crate::startup::{self, Assembled};
@@ -189,6 +191,25 @@ impl Stepped {
     /// Lengths of the archive service's queues, and copies to be written, for whoever checks that they are bounded.
     pub fn queues(&self) -> (Queues, usize) {
         (self.node.archive.queues(), self.node.writes.len())
+    }
+
+    /// Its drives.
+    pub fn drives(&self) -> Vec<DriveNo> {
+        self.routes.keys().copied().collect()
+    }
+
+    /// Orders a drive into use or out of it; the answer comes when it is there.
+    pub fn set_drive(&self, drive: DriveNo, up: bool) -> Receiver<Result<(), String>> {
+        let (answer, answers) = crossbeam_channel::bounded(1);
+        self.node.archive.send(Event::Drive(DriveAsk { drive, up, preempt: false, answer }));
+        answers
+    }
+
+    /// Orders volumes to be compared with the catalogue; an answer comes for each.
+    pub fn begin_check(&self, volumes: Vec<Barcode>, deep: bool) -> Receiver<Checked> {
+        let (answer, answers) = crossbeam_channel::unbounded();
+        self.node.archive.send(Event::Check(CheckAsk { volumes, deep, answer }));
+        answers
     }
 
     /// Nothing more is done: what runs gives up at its next occasion. Returns when every thread has ended, which those

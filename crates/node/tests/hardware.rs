@@ -307,6 +307,24 @@ fn a_cartridge_ends_while_it_is_labelled() {
     migrate_through("while labelling", vec![Fault::EarlyEnd { barcode: barcode(1), bytes: 3_000 }]);
 }
 
+/// A label that is cut short is known as ours by what there is of it: it is written again, and the cartridge is not left
+/// for somebody else's.
+#[test]
+fn labelling_that_is_cut_short_is_done_again_and_costs_no_cartridge() {
+    for nth in 1..=8 {
+        let bed = bed();
+        let files = Files::write(&bed);
+        let lose = |drive| at(Device::Drive(drive), op::WRITE_FILEMARKS_6, nth, Fault::PowerLoss { drive });
+        inject(&bed, vec![lose(0), lose(1)]);
+        bed.migrate_and_purge();
+        files.are_safe(&bed);
+        let states: Vec<VolumeState> =
+            (1..=BARCODES).map(|n| bed.volume(&barcode(n).as_str().into()).state).collect();
+        assert!(!states.contains(&VolumeState::Foreign), "filemark {nth}: {states:?}");
+        bed.node.stop(true);
+    }
+}
+
 /// Two cartridges have changed places without their barcodes: nothing is written to either, the data come from elsewhere.
 #[test]
 fn the_wrong_cartridge_is_in_the_slot() {

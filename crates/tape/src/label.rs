@@ -2,8 +2,7 @@
 
 use crate::head::{Head, Item, Place};
 use crate::layout::{DATA_PARTITION, INDEX_PARTITION, MAX_LABEL_RECORD};
-use crate::{Fault, Result, section};
-use format::ansi::AnsiLabel;
+use crate::{Fault, Result};
 use format::ltfs::label::{LabelError, LtfsLabel, check_pair, decode};
 use format::ltfs::vol1;
 use scsi::Ssc;
@@ -16,8 +15,6 @@ pub enum LabelState {
     Blank,
     /// An LTFS volume; the labels of both partitions agree.
     Ltfs(LtfsLabel),
-    /// A volume of ours without partitions: sections between ANSI labels.
-    Sections(AnsiLabel),
     /// Something that is not ours to touch: another format, another program's layout, another volume than expected.
     Foreign {
         /// What was seen.
@@ -27,31 +24,9 @@ pub enum LabelState {
     Damaged {
         /// What is wrong.
         what: String,
+        /// Volume of each side that can be read: labelling that was cut short leaves one, or two that differ.
+        uuids: Vec<String>,
     },
-}
-
-impl LabelState {
-    /// Uuid of the volume, where it is an LTFS volume or one of ours.
-    pub fn uuid(&self) -> Option<&str> {
-        match self {
-            Self::Ltfs(label) => Some(&label.uuid),
-            Self::Sections(label) => Some(&label.uuid),
-            Self::Blank | Self::Foreign { .. } | Self::Damaged { .. } => None,
-        }
-    }
-
-    /// In a few words, what is on it.
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Blank => "nothing".into(),
-            Self::Ltfs(label) => format!("the LTFS volume {:?} ({})", label.serial, label.uuid),
-            Self::Sections(label) => {
-                format!("the ANSI volume {:?} of Thermocline ({})", label.serial, label.uuid)
-            }
-            Self::Foreign { what } => what.clone(),
-            Self::Damaged { what } => format!("a damaged LTFS label ({what})"),
-        }
-    }
 }
 
 /// What one partition shows.
@@ -62,21 +37,17 @@ pub(crate) fn read(head: &mut Head, expect: Option<&Barcode>) -> Result<LabelSta
     let additional = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
     let index = read_partition(head, INDEX_PARTITION)?;
     if additional == 0 {
-        return match index {
-            Ok(_) => Ok(damaged("an LTFS label, but the medium has one partition only".into())),
-            Err(error @ LabelError::Foreign { .. }) => {
-                let sections = section::read_label(head, expect)?;
-                Ok(sections.map_or_else(|| alone(error), LabelState::Sections))
-            }
-            Err(error) => Ok(alone(error)),
-        };
+        return Ok(match index {
+            Ok(_) => damaged("an LTFS label, but the medium has one partition only".into()),
+            Err(error) => alone(error),
+        });
     }
     let data = read_partition(head, DATA_PARTITION)?;
     Ok(combine(index, data, expect))
 }
 
 fn damaged(what: String) -> LabelState {
-    LabelState::Damaged { what }
+    LabelState::Damaged { what, uuids: Vec::new() }
 }
 
 fn alone(error: LabelError) -> LabelState {
@@ -92,14 +63,16 @@ fn combine(index: Side, data: Side, expect: Option<&Barcode>) -> LabelState {
     match (index, data) {
         (Ok(index), Ok(data)) => match check_pair(&index, &data) {
             Ok(()) => recognise(index, expect),
-            Err(error) => damaged(error.to_string()),
+            Err(error) => LabelState::Damaged { what: error.to_string(), uuids: vec![index.uuid, data.uuid] },
         },
         (Err(LabelError::Blank), Err(LabelError::Blank)) => LabelState::Blank,
         (Err(error @ (LabelError::Foreign { .. } | LabelError::Version { .. })), _)
         | (_, Err(error @ (LabelError::Foreign { .. } | LabelError::Version { .. }))) => alone(error),
         (index, data) => {
             let say = |side: Side| side.map_or_else(|e| e.to_string(), |_| "an LTFS label".to_owned());
-            damaged(format!("partition 0: {}; partition 1: {}", say(index), say(data)))
+            let uuids = [&index, &data].into_iter().flatten().map(|label| label.uuid.clone()).collect();
+            let what = format!("partition 0: {}; partition 1: {}", say(index), say(data));
+            LabelState::Damaged { what, uuids }
         }
     }
 }

@@ -178,7 +178,6 @@ impl Node {
                 backlog_bytes: backlog.bytes,
                 max_volumes: pool.max_volumes,
                 max_bytes: pool.max_bytes,
-                format: pool.format,
                 name: pool.name,
             })
         };

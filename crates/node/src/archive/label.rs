@@ -1,6 +1,5 @@
 //! Writing labels. What is not ours is never overwritten unless an operator said so.
 
-use super::layout;
 use super::state::Errand;
 use super::trouble::ours;
 use super::worker::Worker;
@@ -28,6 +27,17 @@ pub fn label(
         Ok(Ok(position)) => Ok(position),
         Ok(Err(_refused)) => Ok(0),
         Err(e) => Err(e),
+    }
+}
+
+/// The volume in the drive, if it is one of those that we know of: a whole label, or what is left of one whose writing
+/// was cut short.
+pub fn ours_on(label: &LabelState, known: &[Option<String>]) -> Option<String> {
+    let is_ours = |uuid: &&String| known.iter().flatten().any(|known| known == *uuid);
+    match label {
+        LabelState::Ltfs(found) => Some(&found.uuid).filter(is_ours).cloned(),
+        LabelState::Damaged { uuids, .. } if uuids.iter().all(|u| is_ours(&u)) => uuids.first().cloned(),
+        _ => None,
     }
 }
 
@@ -63,16 +73,17 @@ fn try_label(
     }
     let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
     let recorded = known.as_ref().map(|v| v.uuid.clone()).filter(|u| !u.is_empty());
-    let found = mounted.label().uuid();
-    let ours_on_it = [&intended, &recorded].into_iter().flatten().find(|u| Some(u.as_str()) == found);
-    let overwrite = match (mounted.label(), ours_on_it) {
+    let ours_on_it = ours_on(mounted.label(), &[intended, recorded]);
+    let overwrite = match (mounted.label(), &ours_on_it) {
         (LabelState::Blank, _) => Overwrite::OnlyBlank,
         _ if force == Some(true) => Overwrite::Anything,
         (_, Some(uuid)) => Overwrite::Volume(uuid),
         (other, None) => {
-            let what = match other.uuid() {
-                Some(_) => format!("it is somebody else's: {}", other.describe()),
-                None => format!("it carries {}", other.describe()),
+            let what = match other {
+                LabelState::Ltfs(found) => format!("it is LTFS volume {} of somebody else", found.uuid),
+                LabelState::Foreign { what } => format!("it carries something else: {what}"),
+                LabelState::Damaged { what, .. } => format!("its label is damaged: {what}"),
+                LabelState::Blank => String::new(),
             };
             let advice = "if all on it may be destroyed: `thermo volume label --force`";
             set_state(worker, barcode, VolumeState::Foreign, &format!("{what}; {advice}"))?;
@@ -89,15 +100,19 @@ pub fn write_label(
     pool: Option<&PoolName>,
     overwrite: Overwrite<'_>,
 ) -> Result<u64, TapeError> {
-    let uuid = uuid::Uuid::new_v4().to_string();
     let now = crate::now();
-    let format = layout::choose(mounted, rule(worker, barcode, pool)?)?;
     let block_size = worker.node.config.tape.block_size.0 as u32;
     let key = key(worker, pool).map_err(|why| unlabelled(barcode, why))?;
-    // A label that was written, but could not be recorded, must not look like somebody else's.
+    // A label that was written, but could not be recorded, must not look like somebody else's. A second attempt has the
+    // name of the first: if it is cut short before it has written anything, what is there is still known as ours.
     let catalog = &worker.node.catalog;
+    let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
+    let uuid = match (overwrite, intended) {
+        (Overwrite::Volume(found), Some(intended)) if found == intended => intended,
+        _ => uuid::Uuid::new_v4().to_string(),
+    };
     catalog.intend_label(barcode, &uuid).map_err(|e| ours(barcode, "preparing its label", e))?;
-    let spec = LabelSpec {
+    let formatted = mounted.format(&LabelSpec {
         barcode,
         uuid: &uuid,
         block_size,
@@ -107,21 +122,25 @@ pub fn write_label(
         now,
         overwrite,
         key: key.as_ref(),
+    })?;
+    let fresh = Volume {
+        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
+        pool: pool.cloned(),
+        uuid,
+        labelled: Some(now),
+        block_size,
+        capacity: formatted.capacity.unwrap_or(0),
+        append_block: formatted.append_block,
+        generation: formatted.generation,
+        index_block: formatted.index_block,
+        indexed_to: formatted.append_block,
+        vcr: formatted.vcr,
+        mounts: 1,
+        key: key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default(),
+        ..Volume::new(barcode.clone(), now)
     };
-    let made = layout::make(mounted, format, &spec)?;
-    let state = if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch };
-    let key = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
-    let fresh = Volume { state, pool: pool.cloned(), key, ..made };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
-    Ok(fresh.append_block)
-}
-
-/// Which format volumes of this pool get.
-fn rule(worker: &Worker, barcode: &Barcode, pool: Option<&PoolName>) -> Result<FormatRule, TapeError> {
-    let pools = worker.node.catalog.pools().map_err(|e| ours(barcode, "looking up its pool", e))?;
-    let of_pool =
-        pools.into_iter().find(|known| Some(&known.name) == pool).map_or(FormatRule::Auto, |p| p.format);
-    Ok(if of_pool == FormatRule::Auto { worker.node.config.tape.format } else { of_pool })
+    Ok(formatted.append_block)
 }
 
 /// The key for a new volume of a pool.
@@ -141,24 +160,19 @@ fn unlabelled(barcode: &Barcode, why: String) -> TapeError {
 pub enum Fitness {
     /// Nothing.
     Fit,
-    /// It was labelled anew, as its pool wants it.
+    /// It was labelled anew, with the key of its pool.
     Labelled,
     /// It holds files in plain, and must not take more.
     Plain,
 }
 
-/// A volume that was labelled before anybody knew its pool may lack the pool's encryption, or its format.
+/// A volume that was labelled before anybody knew its pool may lack the pool's encryption.
 pub fn fit(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     volume: &Volume,
     pool: &PoolName,
 ) -> Result<Fitness, TapeError> {
-    let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(pool))?)?;
-    if volume.files == 0 && volume.format != wanted {
-        write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
-        return Ok(Fitness::Labelled);
-    }
     if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(pool)) {
         return Ok(Fitness::Fit);
     }

@@ -165,7 +165,6 @@ impl Stream {
             size: file.origin.stamp.size,
             digest,
             uid,
-            told: None,
         };
         (file.ticket, segment)
     }

@@ -1,0 +1,7 @@
+//! The simulator: the node's own services in a world whose time, robots, drives, users and faults come from a seed.
+//!
+//! [`world`] runs one seed and looks with checkers at what must always be true. See `docs/design/0006-simulator.md`.
+#![forbid(unsafe_code)]
+
+pub mod dice;
+pub mod world;

@@ -1,0 +1,67 @@
+//! Worlds from fixed seeds and from one that nobody has chosen; and worlds that are made wrong on purpose.
+//!
+//! `cargo run --release -p sim -- --minutes 60` runs very many more; a seed that fails becomes a test here.
+
+use sim::dice::Dice;
+use sim::world::{self, Outcome, Sabotage, Shape};
+use std::time::{Duration, SystemTime};
+
+/// Smaller than those of the long run.
+fn shape() -> Shape {
+    Shape {
+        drives: 2,
+        cartridges: 10,
+        cartridge_bytes: 8 << 20,
+        disk_bytes: 6 << 20,
+        acts: 30,
+        act_every: Duration::from_secs(60),
+        fault_every: Some(Duration::from_secs(90)),
+    }
+}
+
+fn run(seed: u64, shape: Shape, sabotage: Option<Sabotage>) -> Outcome {
+    world::run_shape(seed, shape, Dice::new(seed), false, sabotage).unwrap()
+}
+
+fn good(outcome: &Outcome) {
+    let last = outcome.lines.iter().rev().take(30).rev().cloned().collect::<Vec<_>>().join("\n");
+    assert!(outcome.failed.is_none(), "seed {}: {:?}\n{last}", outcome.seed, outcome.failed);
+}
+
+#[test]
+fn fixed_seeds() {
+    let mut faults = 0;
+    for seed in 1..=4 {
+        let outcome = run(seed, shape(), None);
+        good(&outcome);
+        faults += outcome.faults;
+    }
+    assert!(faults > 20, "only {faults} faults happened");
+}
+
+#[test]
+fn a_seed_that_nobody_has_chosen() {
+    let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    println!("seed {seed}");
+    good(&run(seed, shape(), None));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let [a, b, c] = [7, 7, 8].map(|seed| run(seed, shape(), None));
+    assert_eq!((a.trace, a.faults, a.jobs, a.time), (b.trace, b.faults, b.jobs, b.time));
+    assert_eq!(a.lines, b.lines);
+    assert_ne!(a.trace.1, c.trace.1);
+    assert!(a.trace.0 > 1_000, "{} lines", a.trace.0);
+}
+
+#[test]
+fn every_checker_notices_what_is_wrong() {
+    let quiet = Shape { acts: 12, fault_every: None, ..shape() };
+    good(&run(3, quiet.clone(), None));
+    for (sabotage, says) in Sabotage::ALL {
+        let outcome = run(3, quiet.clone(), Some(sabotage));
+        let said = outcome.failed.unwrap_or_default();
+        assert!(said.contains(says), "{sabotage:?}: {said:?} instead of {says:?}");
+    }
+}
