@@ -1,5 +1,6 @@
 //! Errors of tape work: what failed, on which volume and drive, whose fault it seems, and what to do next.
 
+use crate::policy::{self, Then};
 use scsi::Sense;
 use std::fmt;
 use types::{Barcode, ErrorClass};
@@ -43,6 +44,8 @@ pub enum Fault {
     BadRecord,
     /// A record was changed on its way between medium and memory; nothing of it was used.
     Garbled,
+    /// One drive after the other failed with the cartridge.
+    BreaksDrives,
     /// The cartridge is not the one expected (barcode or uuid).
     WrongVolume,
     /// Somebody else wrote to this volume.
@@ -59,6 +62,8 @@ pub enum Fault {
     DestinationFull,
     /// Removal is prevented, or the element does not let go of the cartridge.
     Prevented,
+    /// The drive or the cartridge raises a TapeAlert flag.
+    Alert,
     /// The volume is encrypted, and its key is not at hand or another one.
     Key,
     /// Another initiator holds the device.
@@ -67,6 +72,8 @@ pub enum Fault {
     NoAnswer,
     /// The device refused the command (it lacks a function, or we asked for nonsense).
     Refused,
+    /// This machine did not send the command (permission, too much data, a missing library).
+    NotSent,
     /// Calls in an order that makes no sense, or arguments that do not fit.
     Misuse,
 }
@@ -96,6 +103,19 @@ pub struct TapeError {
 pub type Result<T> = std::result::Result<T, TapeError>;
 
 impl TapeError {
+    /// Stable code of what happened: see `docs/ERRORS.md`.
+    pub fn code(&self) -> &'static str {
+        match &self.sense {
+            Some(sense) if self.fault != Fault::Reserved => policy::of_sense(sense).code,
+            _ => policy::found(self.fault, self.blame).code,
+        }
+    }
+
+    /// What follows from it.
+    pub fn then(&self) -> Then {
+        Then::of(self.fault, self.blame)
+    }
+
     /// The error class of this error.
     pub fn class(&self) -> ErrorClass {
         match (self.fault, self.blame) {
@@ -113,6 +133,7 @@ impl TapeError {
 
 impl fmt::Display for TapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.code())?;
         if let Some(volume) = &self.volume {
             write!(f, "volume {volume} in ")?;
         }

@@ -173,7 +173,7 @@ impl<'d> Mounted<'d> {
             true => (Blame::Medium, "copy what is on the volume to another one and retire it"),
             false => (Blame::Drive, "clean or service the drive; the volume can be written in another one"),
         };
-        self.drive.head.error(Fault::HardwareError, blame, doing, what, advice)
+        self.drive.head.error(Fault::Alert, blame, doing, what, advice)
     }
 
     /// Closes the session mark: from here on another VCR means another writer.

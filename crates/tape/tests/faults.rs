@@ -183,7 +183,7 @@ fn errors_are_blamed_on_the_right_resource() {
             assert_eq!(error.volume, Some(barcode()));
             let text = error.to_string();
             assert!(
-                text.starts_with("volume TC0001L9 in virtual drive 0: reading at block 7 of partition 1:"),
+                text.contains(": volume TC0001L9 in virtual drive 0: reading at block 7 of partition 1:"),
                 "{text}"
             );
         });
@@ -296,8 +296,8 @@ fn protected_and_alarming_volumes_are_read_only() {
     catalogue.append(&mut mounted, &[vec![1; 5000]]).unwrap();
     for (protected, alerts, fault, blame) in [
         (true, vec![], Fault::WriteProtected, Blame::Medium),
-        (false, vec![3, 4], Fault::HardwareError, Blame::Medium),
-        (false, vec![30], Fault::HardwareError, Blame::Drive),
+        (false, vec![3, 4], Fault::Alert, Blame::Medium),
+        (false, vec![30], Fault::Alert, Blame::Drive),
     ] {
         mounted.unload().unwrap();
         rig.wire().alerts = alerts.clone();

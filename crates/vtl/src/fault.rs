@@ -1,6 +1,7 @@
 //! Faults that tests and the simulator put into a library. Not reachable from any configuration or socket.
 
 use parking_lot::Mutex;
+use scsi::Sense;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A device of the library.
@@ -40,6 +41,15 @@ pub enum Fault {
         nth: u32,
         /// What begins then.
         then: Box<Fault>,
+    },
+    /// Once: the next command with this operation code is answered with this sense and not carried out.
+    Answer {
+        /// Device.
+        device: Device,
+        /// Operation code.
+        opcode: u8,
+        /// The answer.
+        sense: Sense,
     },
     /// Once: the drive is reset. What it had in its buffer reaches the medium; its position is lost (6/29/00).
     Reset {
@@ -151,6 +161,21 @@ impl Faults {
         list.extend(begun);
         list.extract_if(.., |f| matches!(f, Fault::Reset { .. } | Fault::PowerLoss { .. } | Fault::PowerCut))
             .collect()
+    }
+
+    /// What a device answers to this command instead of carrying it out, once.
+    pub(crate) fn answer(&self, to: Device, op: u8) -> Option<Sense> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let at = list.iter().position(
+            |f| matches!(f, Fault::Answer { device, opcode, .. } if *device == to && *opcode == op),
+        )?;
+        match list.remove(at) {
+            Fault::Answer { sense, .. } => Some(sense),
+            _ => None,
+        }
     }
 
     /// Error number that the host gives for this, if any.

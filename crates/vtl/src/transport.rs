@@ -27,7 +27,11 @@ impl LibraryTransport {
 
 impl Transport for LibraryTransport {
     fn execute(&mut self, cdb: &[u8], data: Data<'_>, _: Duration) -> Result<Reply, TransportError> {
-        self.library.begin_faults(self.unit, cdb.first().copied().unwrap_or(0));
+        let opcode = cdb.first().copied().unwrap_or(0);
+        self.library.begin_faults(self.unit, opcode);
+        if let Some(sense) = self.library.faults.answer(self.unit, opcode) {
+            return Ok(crate::unit::reply(Err(sense)));
+        }
         match self.unit {
             Device::Drive(n) => self.library.drives[usize::from(n)].execute(self.host, cdb, data),
             Device::Changer => Ok(self.library.execute_changer(self.host, cdb, data)),

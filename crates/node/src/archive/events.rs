@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{DriveState, Loaded, Maintenance, MaintenanceKind, Work};
 use std::sync::Arc;
 use std::time::Duration;
+use tape::policy::Then;
 use tape::{Blame, Fault, TapeError};
 use types::*;
 
@@ -251,6 +252,7 @@ fn charge(state: &mut State, no: DriveNo, now: Time) {
 pub fn finished(node: &Arc<Node>, ended: Ended) {
     let Ended { drive: no, volume, moved, result, unread, failed } = ended;
     let now = crate::now();
+    let result = node.archive.state.lock().breaks.judge(no, &volume, result);
     // It came into the drive, but could not be mounted.
     let mounting = moved.is_some() && result.is_err();
     let known = node.catalog.volume(&volume).ok().flatten();
@@ -293,7 +295,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         recalls::failed(node, wanted, &error);
     }
     if let Err(e) = &result
-        && mounting
+        && (mounting || e.fault == Fault::BreaksDrives)
         && !matches!(e.blame, Blame::Drive | Blame::Path)
     {
         blocked::out_of_reach(node, &volume, e);
@@ -359,8 +361,12 @@ fn blame(
     drive.status = if in_drive { DriveStatus::Idle } else { DriveStatus::Free };
     // A reset that somebody else made is no fault of the drive: the work is done again from the last flush.
     drive.resets += u32::from(e.fault == Fault::PositionLost);
-    let excused = e.fault == Fault::PositionLost && drive.resets <= RESETS_EXCUSED;
-    if matches!(e.blame, Blame::Drive | Blame::Path) && !excused {
+    let failed = match e.then() {
+        Then::OtherDrive => true,
+        Then::MountAgain => drive.resets > RESETS_EXCUSED,
+        _ => false,
+    };
+    if failed {
         drive.suspect(e.to_string());
     }
     drive.state = match in_drive {

@@ -4,6 +4,7 @@
 mod accounts;
 mod adopt;
 mod blocked;
+mod breaks;
 mod buffers;
 mod bytes;
 mod commit;

@@ -2,6 +2,7 @@
 
 use super::RecallTask;
 use super::accounts::AccountTable;
+use super::breaks::Breaks;
 use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
@@ -192,6 +193,8 @@ pub struct State {
     pub waiting_since: BTreeMap<PoolName, Time>,
     /// Volumes that gave an error lately: copies elsewhere are preferred.
     pub avoid: BTreeSet<Barcode>,
+    /// Volumes that drives have failed with.
+    pub breaks: Breaks,
     /// For operators, newest first.
     pub warnings: Vec<String>,
     /// Next queue item or maintenance id.

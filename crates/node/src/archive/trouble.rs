@@ -54,3 +54,24 @@ pub fn ours(volume: &Barcode, doing: &str, what: impl ToString) -> TapeError {
         "nothing was lost and nothing counts that is not recorded; see the log, the work is tried again";
     error(Blame::Us, Fault::Misuse, volume, doing, what.to_string(), advice)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tape::policy::Then;
+
+    #[test]
+    fn what_the_node_finds_has_codes_too() {
+        let volume = Barcode::from("TC0001L9");
+        for (error, code, then) in [
+            (damaged(&volume, "w".into()), "TC-M045", Then::OtherVolume),
+            (unreachable(&volume, "w".into()), "TC-L057", Then::MoveAgain),
+            (no_drive(&volume, "w"), "TC-P031", Then::OtherDrive),
+            (defect(&volume, "w"), "TC-D056", Then::OtherDrive),
+            (ours(&volume, "d", "w"), "TC-U055", Then::Operator),
+        ] {
+            assert_eq!((error.code(), error.then()), (code, then), "{error}");
+            assert!(error.to_string().starts_with(&format!("{code}: volume TC0001L9")), "{error}");
+        }
+    }
+}
