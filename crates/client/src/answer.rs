@@ -44,6 +44,9 @@ answers! {
     Usage(x) => Vec<UsageView> = x;
     Quotas(x) => Vec<QuotaView> = x;
     Holdings(x) => Vec<HoldingView> = x;
+    Quote(x) => QuoteView = *x;
+    RequestSums(x) => Vec<RequestSum> = x;
+    PurgeList(x) => Vec<PurgeCandidateView> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

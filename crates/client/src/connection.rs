@@ -155,6 +155,8 @@ fn repeatable(call: &Call) -> bool {
         | Call::Usage
         | Call::Quotas
         | Call::Holdings { .. }
+        | Call::RequestSums(_)
+        | Call::PurgeList { .. }
         | Call::Check { .. } => true,
         Call::File(file) => matches!(
             file,
@@ -174,7 +176,7 @@ fn name(call: &Call) -> &'static str {
         Call::Down { .. } => "stopping it",
         Call::Mount { .. } => "mounting",
         Call::Umount { .. } => "unmounting",
-        Call::Stage(_) => "asking for a stage request",
+        Call::Stage(_) | Call::StageAs { .. } => "asking for a stage request",
         Call::Migrate(_) => "asking for a migrate request",
         Call::Purge(_) => "asking for a purge request",
         Call::Cancel(_) => "cancelling a request",

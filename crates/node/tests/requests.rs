@@ -3,6 +3,7 @@
 mod support;
 
 use support::{Bed, pattern};
+use types::api::FileApi;
 use types::*;
 use wire::Call;
 
@@ -131,4 +132,102 @@ fn a_limit_of_drives_holds_and_is_named_to_who_waits() {
         views.iter().all(|view| view.request.state == RequestState::Done)
     });
     assert!(told, "nobody was told of the limit");
+}
+
+fn quote(bed: &Bed, files: wire::Selection) -> QuoteView {
+    match bed.call(Call::Quote { files, after: 0 }) {
+        wire::Reply::Quote(view) => *view,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_quote_says_what_a_recall_would_take_and_what_cannot_come_and_changes_nothing() {
+    let bed = Bed::with(|c| c.classes[0].copies = vec!["primary".into()]);
+    for i in 0..3 {
+        bed.write(&format!("f{i}"), &pattern(MB, i));
+    }
+    bed.migrate_and_purge();
+    bed.write("here", b"resident");
+    bed.until_dismounted();
+    let before = bed.status().requests_open;
+    let view = quote(&bed, bed.all());
+    let mb = MB as u64;
+    assert_eq!((view.files, view.bytes, view.resident), (4, 3 * mb + 8, (1, 8)), "{view:?}");
+    assert_eq!((view.wanted, view.volumes, view.mounts, view.lost), ((3, 3 * mb), 1, 1, 0), "{view:?}");
+    let e = view.estimate.unwrap();
+    assert!(
+        e.finish_p50_s > 0 && e.finish_p50_s <= e.finish_p90_s && view.drive_s.0 <= view.drive_s.1,
+        "{view:?}"
+    );
+    assert_eq!((bed.status().requests_open, bed.stat("/f0").residency), (before, Some(Residency::Offline)));
+    // A second part of the list adds to the first; after another connection it is refused.
+    let mut session = node::Session::default();
+    let mut ask = |path: &str, after| {
+        let call = Call::Quote { files: bed.one(path), after };
+        bed.node.call(&support::cx(), &mut session, call).map(|answer| answer.reply)
+    };
+    assert!(matches!(ask("/f0", 0), Ok(wire::Reply::Quote(q)) if q.wanted.0 == 1));
+    assert!(matches!(ask("/f1", 1), Ok(wire::Reply::Quote(q)) if q.wanted.0 == 2 && q.mounts == 1));
+    assert!(ask("/f2", 1).unwrap_err().message.contains("ask again"));
+    let volume = bed.volumes_of("/f0")[0].clone();
+    let (volumes, state) = (vec![volume.clone()], VolumeState::Exported);
+    bed.call(Call::SetVolume { volumes, state, reason: "vault".into() });
+    let view = quote(&bed, bed.all());
+    assert_eq!((view.lost, view.volumes), (3, 0));
+    let (path, why) = &view.lost_files[0];
+    assert!(path == "/f0" && why.contains(&volume.0), "{path}: {why}");
+}
+
+#[test]
+fn open_requests_are_summed_up_by_owner_class_and_pool() {
+    let bed = Bed::new();
+    for i in 0..4 {
+        bed.write(&format!("f{i}"), &pattern(MB, i));
+    }
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    bed.begin(Call::Migrate(bed.one("/f0")));
+    bed.begin(Call::Migrate(bed.one("/f1")));
+    let sums = |by| match bed.call(Call::RequestSums(by)) {
+        wire::Reply::RequestSums(sums) => sums,
+        other => panic!("{other:?}"),
+    };
+    let told = |by| {
+        let sums: Vec<RequestSum> = sums(by);
+        sums.into_iter()
+            .map(|s| (s.of, s.requests, s.files_total, s.bytes_total, s.percent))
+            .collect::<Vec<_>>()
+    };
+    let both = 2 * MB as u64;
+    let of = |name: &str| (name.to_owned(), 2, 2, both, 0);
+    assert_eq!(told(SumBy::Owner), [of(&support::cx().uid.to_string())]);
+    assert_eq!(told(SumBy::Class), [of("default")]);
+    assert_eq!(told(SumBy::Pool), [of("primary"), of("second")]);
+    bed.node.virtual_library().clear_faults();
+    bed.until("they are done", |b| b.status().requests_open == 0);
+    assert_eq!(told(SumBy::Class), []);
+}
+
+#[test]
+fn what_would_leave_the_disk_next_is_listed_in_its_order_with_what_stays() {
+    let bed = Bed::new();
+    bed.write("pinned", &pattern(MB, 1));
+    bed.write("old", &pattern(MB, 2));
+    bed.act(Call::Migrate(bed.all()));
+    bed.call(Call::Pin { files: bed.one("/pinned"), pin: true });
+    bed.write("new", &pattern(MB, 3));
+    let list = |all| match bed.call(Call::PurgeList { all, limit: 10 }) {
+        wire::Reply::PurgeList(files) => files,
+        other => panic!("{other:?}"),
+    };
+    let files: Vec<PurgeCandidateView> = list(false);
+    assert_eq!(files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>(), ["/old"]);
+    assert!(files[0].bytes >= MB as u64);
+    let old = bed.stat("/old").attr.ino;
+    let opened = bed.open(old, types::api::OpenFlags { read: true, ..Default::default() });
+    assert_eq!(list(false), []);
+    let held: Vec<_> = list(true).into_iter().map(|f| (f.path, f.held)).collect();
+    assert_eq!(held, [("/old".to_owned(), Some("open".to_owned()))]);
+    bed.node.release(opened.handle);
+    assert!(as_user(&bed, Call::PurgeList { all: false, limit: 1 }).is_err(), "names of all users");
 }

@@ -3,7 +3,7 @@
 use crate::PolicyView;
 use std::collections::BTreeMap;
 use std::fmt;
-use types::{ClassName, CopyNo, Ino, ObjectId, Time, Version};
+use types::{Class, ClassName, CopyNo, Ino, ObjectId, Time, Version};
 
 /// A file that occupies disk space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,8 +100,8 @@ impl Purge {
 }
 
 /// Why `file` may not be purged, if so.
-pub fn held(view: &PolicyView<'_>, file: &PurgeCandidate) -> Option<Held> {
-    let Some(class) = view.classes.get(&file.class) else { return Some(Held::UnknownClass) };
+pub fn held(classes: &BTreeMap<ClassName, Class>, file: &PurgeCandidate) -> Option<Held> {
+    let Some(class) = classes.get(&file.class) else { return Some(Held::UnknownClass) };
     if class.copies.is_empty() {
         return Some(Held::NoCopies);
     }
@@ -134,7 +134,7 @@ pub(crate) fn select(view: &PolicyView<'_>, purging: bool) -> Purge {
         if file.allocated == 0 {
             continue;
         }
-        if let Some(held) = held(view, file) {
+        if let Some(held) = held(view.classes, file) {
             let sum = purge.held.entry(held).or_default();
             *sum = (sum.0 + 1, sum.1.saturating_add(file.allocated));
             continue;

@@ -128,6 +128,10 @@ pub fn quote(
 
 /// Reading these files from a volume that stands at `from`.
 fn way(times: &Calibration, model: &Mechanics, drive: DriveNo, from: u64, items: &[RecallItem]) -> Span {
+    if items.len() > WORKED_OUT {
+        let last = items.iter().map(|item| item.block).max().unwrap_or(0);
+        return rough(times, drive, model, items.len(), last, items.iter().map(|item| item.bytes).sum());
+    }
     let mut queue = RecallQueue::default();
     items.iter().for_each(|item| queue.insert(*item));
     let order = in_order(model, from, &queue);
@@ -260,8 +264,19 @@ fn guess(view: &SchedView<'_>, times: &Calibration, drive: DriveNo, volume: &Bar
     let Some((queue, (_, last))) = queue.and_then(|queue| Some((queue, queue.span()?))) else {
         return Span::default();
     };
-    let model = view.mechanics_of(volume);
-    let (count, gap) = (queue.len() as f64, last / queue.len() as u64);
+    rough(times, drive, &view.mechanics_of(volume), queue.len(), last, queue.bytes())
+}
+
+/// About how long so many items take that lie anywhere up to block `last`.
+fn rough(
+    times: &Calibration,
+    drive: DriveNo,
+    model: &Mechanics,
+    items: usize,
+    last: u64,
+    bytes: u64,
+) -> Span {
+    let (count, gap) = (items as f64, last / items.max(1) as u64);
     let locates_s = match &model.layout {
         Layout::Line { .. } => count * model.locate(0, gap),
         Layout::Wraps(wraps) => {
@@ -272,7 +287,7 @@ fn guess(view: &SchedView<'_>, times: &Calibration, drive: DriveNo, volume: &Bar
     let mut locates = times.span(drive, Timed::Locate, locates_s);
     // The variance of a sum of `count` equal parts; and the guess itself is rough.
     locates.variance = locates.variance / count + (ROUGH * locates.mean_s).powi(2);
-    let mut transfers = times.span(drive, Timed::Read, model.transfer(queue.bytes()));
+    let mut transfers = times.span(drive, Timed::Read, model.transfer(bytes));
     transfers.variance /= count;
     locates + transfers
 }

@@ -5,6 +5,7 @@
 mod admin;
 pub mod api;
 mod archive;
+mod asked;
 mod error;
 mod file;
 mod ids;
@@ -12,6 +13,7 @@ mod time;
 
 pub use admin::*;
 pub use archive::*;
+pub use asked::*;
 pub use error::*;
 pub use file::*;
 pub use ids::*;

@@ -284,6 +284,22 @@ pub enum Call {
         /// Wanted by then.
         by: Option<Time>,
     },
+    /// What bringing files back would take; changes nothing -> `Quote`.
+    Quote {
+        /// Which files.
+        files: Selection,
+        /// Files of the parts of the list that this connection has asked about before; 0: this is the first.
+        after: u64,
+    },
+    /// How far open requests are -> `RequestSums`.
+    RequestSums(SumBy),
+    /// Files on disk, least recently used first -> `PurgeList`.
+    PurgeList {
+        /// Those that stay too.
+        all: bool,
+        /// Most rows.
+        limit: u32,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -495,4 +511,10 @@ pub enum Reply {
     Quotas(Vec<QuotaView>),
     /// Who holds what on volumes.
     Holdings(Vec<HoldingView>),
+    /// What a recall would take.
+    Quote(Box<QuoteView>),
+    /// How far requests are.
+    RequestSums(Vec<RequestSum>),
+    /// Files on disk in order of release.
+    PurgeList(Vec<PurgeCandidateView>),
 }

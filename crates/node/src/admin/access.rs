@@ -1,5 +1,6 @@
 //! File access over a socket: the caller is whoever the kernel says is at the other end.
 
+use super::quote::Quoting;
 use crate::Node;
 use crate::error::{failure, fs_failure};
 use std::collections::HashSet;
@@ -16,6 +17,8 @@ const MAX_IO: usize = 1 << 20;
 #[derive(Default)]
 pub struct Session {
     handles: HashSet<Handle>,
+    /// What it asks a quote for.
+    pub(super) quoting: Quoting,
 }
 
 impl Node {

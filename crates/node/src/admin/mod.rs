@@ -4,8 +4,10 @@ mod access;
 mod classes;
 mod keep;
 mod quotas;
+mod quote;
 mod rebuild;
 mod select;
+mod sums;
 mod view;
 mod volumes;
 
@@ -47,6 +49,12 @@ impl Node {
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
+            Call::Quote { files, after } => Reply::Quote(Box::new(self.quote(cx, session, &files, after)?)),
+            Call::RequestSums(by) => Reply::RequestSums(self.request_sums(by)?),
+            Call::PurgeList { all, limit } => {
+                self.admin_only(cx, "listing the files of all users")?;
+                Reply::PurgeList(self.purge_list(all, limit)?)
+            }
             Call::StageAs { files, priority, by } => {
                 self.request_reply(self.stage(cx, &files, priority, by)?)
             }

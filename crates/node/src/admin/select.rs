@@ -126,6 +126,16 @@ impl Node {
         Ok(request)
     }
 
+    /// Calls `f` for each file that a stage request would name.
+    pub(super) fn to_read(
+        &self,
+        cx: &Cx,
+        selection: &Selection,
+        f: &mut dyn FnMut(Inode),
+    ) -> Result<(), Failure> {
+        self.select(cx, selection, Need::Read, f)
+    }
+
     /// Brings files back.
     pub(super) fn stage(
         &self,

@@ -330,7 +330,8 @@ fn queue(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>, chosen: C
     state.files.insert(ino, Recall { task, failed, attempt, left, queued, promise: None });
 }
 
-fn covers(copy: &CopyRecord, size: u64) -> bool {
+/// Whether a copy is whole.
+pub fn covers(copy: &CopyRecord, size: u64) -> bool {
     let mut end = 0;
     for s in &copy.segments {
         if s.file_offset != end {

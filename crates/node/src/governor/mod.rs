@@ -124,7 +124,8 @@ impl Node {
         Ok(())
     }
 
-    fn class_map(&self) -> Result<BTreeMap<ClassName, Class>, FsError> {
+    /// All classes by name.
+    pub(crate) fn class_map(&self) -> Result<BTreeMap<ClassName, Class>, FsError> {
         let classes = self.catalog.classes().map_err(|e| fs_error("read the classes of service", &e))?;
         Ok(classes.into_iter().map(|c| (c.name.clone(), c)).collect())
     }
@@ -154,13 +155,30 @@ impl Node {
         };
         page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
         let purgeable_complete = page.found.len() + page.damaged.len() < PURGE_PAGE;
-        let mut purgeable = Vec::with_capacity(page.found.len());
-        for c in &page.found {
+        let purgeable = self.purge_page(&page.found)?;
+        let view = PolicyView {
+            disk,
+            classes,
+            candidates: &candidates,
+            waiting: &waiting,
+            purgeable: &purgeable,
+            purgeable_complete,
+        };
+        Ok(policy::decide(&view, now))
+    }
+
+    /// Files on disk as the policy sees them.
+    pub(crate) fn purge_page(
+        &self,
+        page: &[catalog::PurgeCandidate],
+    ) -> Result<Vec<policy::PurgeCandidate>, FsError> {
+        let mut purgeable = Vec::with_capacity(page.len());
+        for c in page {
             let file = match self.catalog.inode(c.ino) {
                 Ok(inode) => inode.file,
                 // Deleted since the page was read, or damaged.
                 Err(e) if e.fs() == FsError::NotFound || e.is_damage() => None,
-                Err(e) => return Err(fail(e)),
+                Err(e) => return Err(fs_error("look for files to purge", &e)),
             };
             let Some(file) = file else { continue };
             purgeable.push(policy::PurgeCandidate {
@@ -175,15 +193,7 @@ impl Node {
                 pinned: file.pinned,
             });
         }
-        let view = PolicyView {
-            disk,
-            classes,
-            candidates: &candidates,
-            waiting: &waiting,
-            purgeable: &purgeable,
-            purgeable_complete,
-        };
-        Ok(policy::decide(&view, now))
+        Ok(purgeable)
     }
 
     /// The files that are due first, about `most` that nobody has queued, if some pool wants them. Files of a pool that has

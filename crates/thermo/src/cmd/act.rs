@@ -19,7 +19,6 @@ const MOST_INPUT: u64 = 4 << 30;
 #[derive(Debug, clap::Args)]
 pub struct Files {
     /// Files and directories; `-` reads a list from standard input
-    #[arg(required_unless_present = "from_stdin")]
     pub paths: Vec<OsString>,
     /// Directories with all files below them
     #[arg(short, long)]
@@ -50,18 +49,29 @@ pub struct MigrateArgs {
 
 /// Release the disk space of files whose copies are all on tape
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  thermo purge -r tc:/project/2024")]
+#[command(
+    after_help = "Example:\n  thermo purge -r tc:/project/2024\n  thermo purge --list --limit 20\n  thermo purge --list --all"
+)]
 pub struct PurgeArgs {
     #[command(flatten)]
     files: Files,
     #[command(flatten)]
     wait: Wait,
+    /// Release nothing: list the files that may go, in the order in which space would be released
+    #[arg(long, conflicts_with_all = ["paths", "from_stdin", "recursive", "wait"])]
+    list: bool,
+    /// With --list: also files that stay for the moment, because somebody has them open
+    #[arg(long, requires = "list")]
+    all: bool,
+    /// With --list: most rows
+    #[arg(long, requires = "list", default_value_t = 100)]
+    limit: u32,
 }
 
 /// Bring files back to disk
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  thermo stage --wait /mnt/tc/project/data.tar\n  thermo stage -r tc:/project\n  thermo stage --priority 3 --by 6h -r tc:/project"
+    after_help = "Example:\n  thermo stage --wait /mnt/tc/project/data.tar\n  thermo stage -r tc:/project\n  thermo stage --priority 3 --by 6h -r tc:/project\n  find /mnt/tc/in -type f -print0 | thermo stage --dry-run --from-stdin"
 )]
 pub struct StageArgs {
     #[command(flatten)]
@@ -74,6 +84,9 @@ pub struct StageArgs {
     /// When the files are wanted: a span from now (90m, 6h, 2d) or a time (2026-11-30T18:00)
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_when)]
     by: Option<types::Time>,
+    /// Change nothing: say what it would take
+    #[arg(long, conflicts_with_all = ["wait", "priority", "by"])]
+    dry_run: bool,
 }
 
 /// Runs `thermo migrate`.
@@ -83,11 +96,17 @@ pub fn migrate(context: &mut Context, args: MigrateArgs) -> Result<Exit> {
 
 /// Runs `thermo purge`.
 pub fn purge(context: &mut Context, args: PurgeArgs) -> Result<Exit> {
+    if args.list {
+        return crate::cmd::quote::purge_list(context, args.all, args.limit);
+    }
     act(context, args.files, args.wait, &Call::Purge)
 }
 
 /// Runs `thermo stage`.
 pub fn stage(context: &mut Context, args: StageArgs) -> Result<Exit> {
+    if args.dry_run {
+        return crate::cmd::quote::quote(context, args.files);
+    }
     let (priority, by) = (args.priority, args.by);
     act(context, args.files, args.wait, &|files| match (priority, by) {
         (None, None) => Call::Stage(files),
@@ -135,7 +154,7 @@ impl Files {
         }
         let parts = selections(context.paths(node, &typed)?, self.recursive);
         if parts.is_empty() {
-            return Err(usage("the list of files is empty"));
+            return Err(usage("no files are named; give paths, or a list with --from-stdin"));
         }
         Ok(parts)
     }

@@ -19,6 +19,7 @@ pub mod mount;
 pub mod pin;
 pub mod pool;
 pub mod quota;
+pub mod quote;
 pub mod request;
 pub mod stat;
 pub mod status;

@@ -21,7 +21,9 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List requests, newest first
-    #[command(after_help = "Example:\n  thermo request ls\n  thermo request ls --all --limit 20")]
+    #[command(
+        after_help = "Example:\n  thermo request ls\n  thermo request ls --all --limit 20\n  thermo request ls --by pool"
+    )]
     Ls {
         /// Ended ones too
         #[arg(short, long)]
@@ -29,6 +31,9 @@ enum Command {
         /// Most rows
         #[arg(long, default_value_t = 100)]
         limit: u32,
+        /// Sum up how far the open recalls and migrates are
+        #[arg(long, conflicts_with = "all")]
+        by: Option<By>,
     },
     /// Show a request and its files
     #[command(after_help = "Example:\n  thermo request show 12\n  thermo request show 12 --failed")]
@@ -53,11 +58,33 @@ enum Command {
     },
 }
 
+/// By what requests are summed up.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum By {
+    /// Who asked
+    Owner,
+    /// Class of the files
+    Class,
+    /// Pool: of a migrate each of the class, of a recall that of the first copy
+    Pool,
+}
+
+impl From<By> for types::SumBy {
+    fn from(by: By) -> Self {
+        match by {
+            By::Owner => Self::Owner,
+            By::Class => Self::Class,
+            By::Pool => Self::Pool,
+        }
+    }
+}
+
 /// Runs `thermo request`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
     match args.command {
-        Command::Ls { all, limit } => list(context, &mut node, all, limit),
+        Command::Ls { by: Some(by), .. } => crate::cmd::quote::sums(context, &mut node, by.into()),
+        Command::Ls { all, limit, by: None } => list(context, &mut node, all, limit),
         Command::Show { id, failed } => show(context, &mut node, RequestId(id), failed),
         Command::Watch { id: Some(id) } => {
             let view = node.ask(&Call::Request(RequestId(id)))?;

@@ -1,0 +1,76 @@
+//! What a recall would take: told before anything is moved.
+
+use super::Session;
+use crate::Node;
+use crate::archive::{Quoted, quote};
+use crate::error::failure;
+use types::*;
+use wire::{Failure, Selection};
+
+/// Files that cannot come back, named at most.
+const NAMED: usize = 1_000;
+
+/// Files of one question, which may take several calls.
+#[derive(Default)]
+pub struct Quoting {
+    files: Vec<(Ino, Version, u64)>,
+    view: QuoteView,
+}
+
+impl Node {
+    /// What bringing these files back would take, with those of the calls before: `after` files so far.
+    pub(super) fn quote(
+        &self,
+        cx: &Cx,
+        session: &mut Session,
+        selection: &Selection,
+        after: u64,
+    ) -> Result<QuoteView, Failure> {
+        if after == 0 {
+            session.quoting = Quoting::default();
+        }
+        let Quoting { files, view } = &mut session.quoting;
+        if view.files != after {
+            let message = "the connection was lost between two parts of the list; ask again";
+            return Err(failure(ErrorClass::Retry, message));
+        }
+        self.to_read(cx, selection, &mut |inode| {
+            let Some(file) = &inode.file else { return };
+            let (ino, bytes) = (inode.attr.ino, inode.attr.size);
+            (view.files, view.bytes) = (view.files + 1, view.bytes + bytes);
+            let sum = match (file.object, self.staging.get(ino)) {
+                (Some(_), _) => &mut view.resident,
+                (None, Some(_)) => &mut view.coming,
+                (None, None) => {
+                    files.push((ino, file.version, bytes));
+                    &mut view.wanted
+                }
+            };
+            *sum = (sum.0 + 1, sum.1 + bytes);
+        })?;
+        files.sort_unstable();
+        let before = files.len();
+        files.dedup();
+        if files.len() < before {
+            // Hard links, or paths that overlap.
+            let twice = (before - files.len()) as u64;
+            (view.files, view.wanted.0) = (view.files - twice, view.wanted.0 - twice);
+            view.wanted.1 = files.iter().map(|(.., bytes)| bytes).sum();
+        }
+        let Quoted { quote, lost } = quote(self, files);
+        let named = lost.iter().take(NAMED).map(|(ino, why)| {
+            let path = self.catalog.path_of(*ino).unwrap_or_default();
+            (String::from_utf8_lossy(&path).into_owned(), why.clone())
+        });
+        let up = |seconds: f64| seconds.max(0.0).ceil() as u64;
+        let mut told = QuoteView { lost: lost.len() as u64, lost_files: named.collect(), ..view.clone() };
+        if let Some(q) = quote {
+            (told.volumes, told.mounts) = (q.volumes, q.mounts);
+            told.drive_s = (up(q.drives.p50_s()), up(q.drives.p90_s()));
+            let [p50, p90] = [up(q.time.p50_s()), up(q.time.p90_s())];
+            let estimate = Estimate { finish_p50_s: p50, finish_p90_s: p90, ..Estimate::default() };
+            told.estimate = Some(estimate);
+        }
+        Ok(told)
+    }
+}
