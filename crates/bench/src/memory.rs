@@ -145,6 +145,7 @@ fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, 
             size: SIZE,
             digest: Some(Digest([n as u8; 32])),
             uid,
+            told: None,
         });
         inos.push((ino, version, object));
     }
@@ -154,6 +155,7 @@ fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, 
         next_uid: volume.next_uid + segments.len() as u64,
         vcr: volume.vcr + 1,
         now,
+        section: None,
     };
     c.record_copies(&append, &segments)?;
     for (ino, version, object) in inos {

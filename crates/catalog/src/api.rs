@@ -169,6 +169,8 @@ pub struct VolumeAppend {
     pub vcr: u64,
     /// When it was flushed.
     pub now: Time,
+    /// Of a volume without partitions: number of the section that was written.
+    pub section: Option<u64>,
 }
 
 /// A part of one copy that was read consistently from disk and lies flushed on tape. A file that changed while it was
@@ -193,6 +195,8 @@ pub struct NewSegment {
     pub digest: Option<Digest>,
     /// LTFS file uid given to it.
     pub uid: u64,
+    /// What the volume itself tells of it already (the list of a section); None: the next index will tell.
+    pub told: Option<Box<TapeFile>>,
 }
 
 /// What a recorded segment is worth.

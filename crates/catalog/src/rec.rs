@@ -403,6 +403,7 @@ impl From<VolumeRecV1> for VolumeRec {
             verified_to: 0,
             family: None,
             key: String::new(),
+            format: VolumeFormat::Ltfs,
         };
         Self { volume, tree: old.tree, next_dir: old.next_dir }
     }

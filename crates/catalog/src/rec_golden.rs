@@ -83,6 +83,7 @@ fn volume() -> Volume {
         verified_to: 300,
         family: Some("f".to_owned()),
         key: "k1".into(),
+        format: VolumeFormat::AnsiTar,
     }
 }
 
@@ -119,7 +120,7 @@ fn golden_bytes() {
     golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31ac0202",
+        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b3101ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -133,7 +134,8 @@ fn golden_bytes() {
 /// What earlier releases wrote is still read.
 #[test]
 fn old_versions_are_read() {
-    let second = Volume { verified_to: 0, family: None, key: String::new(), ..volume() };
+    let second =
+        Volume { verified_to: 0, family: None, key: String::new(), format: VolumeFormat::Ltfs, ..volume() };
     let first = Volume { by: None, last_verified: None, ..second.clone() };
     let written = [
         (

@@ -351,7 +351,8 @@ fn an_index_does_not_list_empty_files_recorded_after_it() {
     assert_eq!(indexed.indexed_to, indexed.append_block);
     let x = file(&f, "empty", 1, 0, 100);
     let (append_block, next_uid, vcr) = (indexed.append_block, indexed.next_uid + 1, indexed.vcr);
-    let append = catalog::VolumeAppend { volume: name.clone(), append_block, next_uid, vcr, now: t(5) };
+    let append =
+        catalog::VolumeAppend { volume: name.clone(), append_block, next_uid, vcr, now: t(5), section: None };
     f.catalog.record_copies(&append, &[]).expect("nothing");
     assert_eq!(f.catalog.volume(&name).expect("volume").expect("there").indexed_to, append_block);
     let s = segment(x, Version(1), 1, 0, (0, 0), indexed.next_uid);
@@ -365,8 +366,14 @@ fn an_index_does_not_list_empty_files_recorded_after_it() {
 fn an_append_never_goes_back() {
     let f = memory();
     let x = file(&f, "x", 1, 500, 100);
-    let append =
-        catalog::VolumeAppend { volume: "VA0001L9".into(), append_block: 5, next_uid: 9, vcr: 2, now: t(5) };
+    let append = catalog::VolumeAppend {
+        volume: "VA0001L9".into(),
+        append_block: 5,
+        next_uid: 9,
+        vcr: 2,
+        now: t(5),
+        section: None,
+    };
     let s = segment(x, Version(1), 1, 500, (0, 500), 2);
     assert!(refused(f.catalog.record_copies(&append, &[s])).contains("block 5"));
     assert!(state(&f, x).copies.is_empty());

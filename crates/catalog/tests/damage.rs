@@ -102,6 +102,7 @@ fn a_damaged_record_keeps_out_its_own_file_only() {
         next_uid: v2.next_uid,
         vcr: 9,
         now: t(9),
+        section: None,
     };
     let part = segment(files[1], Version(1), 1, 10, (0, 10), 99);
     assert!(c.record_copies(&append, &[part]).expect_err("damaged").is_damage());

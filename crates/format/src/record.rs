@@ -84,7 +84,7 @@ records! {
     Quota = 1,
 }
 
-/// `Pool` before it had a limit of bytes.
+/// `Pool` before it had a limit of bytes and a format.
 #[derive(serde::Deserialize)]
 struct PoolV1 {
     name: PoolName,

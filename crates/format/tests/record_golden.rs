@@ -78,13 +78,14 @@ fn golden_bytes() {
         max_volumes: 300,
         max_bytes: 5,
         collocate: Collocate::Directory(2),
+        format: FormatRule::AnsiTar,
         ..Pool::new(PoolName::from("a"))
     };
-    golden(&pool, "020161ac02050402");
+    golden(&pool, "020161ac0205040202");
     let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);
     assert_eq!(
         before,
-        Ok(Pool { max_bytes: 0, collocate: Collocate::Off, ..pool }),
+        Ok(Pool { max_bytes: 0, collocate: Collocate::Off, format: FormatRule::Auto, ..pool }),
         "as written by version 1"
     );
 }

@@ -4,7 +4,7 @@ use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use types::{Class, ClassName, NonBlock, PoolName};
+use types::{Class, ClassName, FormatRule, NonBlock, PoolName};
 
 /// Everything an operator can set. Sizes are bytes written as integers or as text (`"6 GiB"`, `"500MB"`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,8 @@ pub struct LibraryConfig {
     pub import_export: u16,
     /// Cartridges made when the library is new.
     pub cartridges: u16,
+    /// Last two characters of their barcodes: the generation, of which `L1` to `L4` cannot be partitioned.
+    pub media: String,
     /// Capacity of each of them (data partition).
     pub cartridge_capacity: Size,
     /// Mechanics: `"none"` (no waiting) or `"lto9"` (real times), scaled by `speed`.
@@ -117,8 +119,10 @@ pub struct EncryptionConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TapeConfig {
-    /// LTFS record size.
+    /// Size of records.
     pub block_size: Size,
+    /// Format of new volumes whose pool does not say: `"auto"`, `"ltfs"` or `"ansi-tar"`.
+    pub format: FormatRule,
     /// A full index is written whenever this many bytes follow the last one.
     pub index_every: Size,
     /// A batch is flushed, recorded and its disk space releasable after at most this many bytes ...
@@ -217,6 +221,9 @@ pub struct PoolConfig {
     /// Most bytes that current versions may need of it; 0 means no limit.
     #[serde(default)]
     pub max_bytes: Size,
+    /// Format of its volumes: `"auto"`, `"ltfs"` or `"ansi-tar"`.
+    #[serde(default)]
+    pub format: FormatRule,
 }
 
 /// A class made at first start.
@@ -325,7 +332,12 @@ impl Default for Config {
             encryption: EncryptionConfig::default(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
-                .map(|n| PoolConfig { name: n.into(), max_volumes: 0, max_bytes: Size(0) })
+                .map(|n| PoolConfig {
+                    name: n.into(),
+                    max_volumes: 0,
+                    max_bytes: Size(0),
+                    format: FormatRule::Auto,
+                })
                 .to_vec(),
             classes: vec![ClassConfig {
                 name: "default".into(),
@@ -356,6 +368,7 @@ impl Default for LibraryConfig {
             slots: 8,
             import_export: 1,
             cartridges: 8,
+            media: "L9".into(),
             cartridge_capacity: Size::gib(6),
             mechanics: "none".into(),
             speed: 1.0,
@@ -369,6 +382,7 @@ impl Default for TapeConfig {
     fn default() -> Self {
         Self {
             block_size: Size(512 << 10),
+            format: FormatRule::Auto,
             index_every: Size::gib(64),
             flush_every: Size::gib(16),
             flush_files: 5000,

@@ -257,7 +257,7 @@ fn a_pool_takes_more_volumes_once_its_limit_is_raised_and_new_pools_are_made() {
         bed.try_call(Call::SetPool {
             name: PoolName(name.into()),
             create,
-            change: PoolChange { max_volumes, max_bytes: None },
+            change: PoolChange { max_volumes, ..PoolChange::default() },
         })
     };
     assert_eq!(set("primry", false, Some(2)).unwrap_err().class, ErrorClass::NotFound);

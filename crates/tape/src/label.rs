@@ -2,7 +2,8 @@
 
 use crate::head::{Head, Item, Place};
 use crate::layout::{DATA_PARTITION, INDEX_PARTITION, MAX_LABEL_RECORD};
-use crate::{Fault, Result};
+use crate::{Fault, Result, section};
+use format::ansi::AnsiLabel;
 use format::ltfs::label::{LabelError, LtfsLabel, check_pair, decode};
 use format::ltfs::vol1;
 use scsi::Ssc;
@@ -15,6 +16,8 @@ pub enum LabelState {
     Blank,
     /// An LTFS volume; the labels of both partitions agree.
     Ltfs(LtfsLabel),
+    /// A volume of ours without partitions: sections between ANSI labels.
+    Sections(AnsiLabel),
     /// Something that is not ours to touch: another format, another program's layout, another volume than expected.
     Foreign {
         /// What was seen.
@@ -29,6 +32,30 @@ pub enum LabelState {
     },
 }
 
+impl LabelState {
+    /// Uuid of the volume, where it is an LTFS volume or one of ours.
+    pub fn uuid(&self) -> Option<&str> {
+        match self {
+            Self::Ltfs(label) => Some(&label.uuid),
+            Self::Sections(label) => Some(&label.uuid),
+            Self::Blank | Self::Foreign { .. } | Self::Damaged { .. } => None,
+        }
+    }
+
+    /// In a few words, what is on it.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Blank => "nothing".into(),
+            Self::Ltfs(label) => format!("the LTFS volume {:?} ({})", label.serial, label.uuid),
+            Self::Sections(label) => {
+                format!("the ANSI volume {:?} of Thermocline ({})", label.serial, label.uuid)
+            }
+            Self::Foreign { what } => what.clone(),
+            Self::Damaged { what, .. } => format!("a damaged LTFS label ({what})"),
+        }
+    }
+}
+
 /// What one partition shows.
 type Side = std::result::Result<LtfsLabel, LabelError>;
 
@@ -37,10 +64,14 @@ pub(crate) fn read(head: &mut Head, expect: Option<&Barcode>) -> Result<LabelSta
     let additional = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
     let index = read_partition(head, INDEX_PARTITION)?;
     if additional == 0 {
-        return Ok(match index {
-            Ok(_) => damaged("an LTFS label, but the medium has one partition only".into()),
-            Err(error) => alone(error),
-        });
+        return match index {
+            Ok(_) => Ok(damaged("an LTFS label, but the medium has one partition only".into())),
+            Err(error @ LabelError::Foreign { .. }) => {
+                let sections = section::read_label(head, expect)?;
+                Ok(sections.map_or_else(|| alone(error), LabelState::Sections))
+            }
+            Err(error) => Ok(alone(error)),
+        };
     }
     let data = read_partition(head, DATA_PARTITION)?;
     Ok(combine(index, data, expect))

@@ -31,6 +31,7 @@ mod protect;
 mod read;
 mod records;
 mod section;
+mod section_index;
 mod tail;
 
 pub use append::{Appender, Flushed, Room};
@@ -45,6 +46,7 @@ pub use label::LabelState;
 pub use make::{Formatted, LabelSpec, Overwrite};
 pub use mounted::Mounted;
 pub use section::{Section, SectionPoint, SectionWriter};
+pub use section_index::{Contents, Told};
 pub use tail::AppendPoint;
 
 /// Waits for the given time. Tests give one that returns at once.

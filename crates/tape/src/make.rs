@@ -22,7 +22,7 @@ const MAX_BLOCK_SIZE: u32 = 1 << 20;
 pub enum Overwrite<'a> {
     /// Nothing: the cartridge must be blank.
     OnlyBlank,
-    /// A blank cartridge, or the LTFS volume with this uuid.
+    /// A blank cartridge, or the volume with this uuid.
     Volume(&'a str),
     /// Whatever is on it. Only when an operator said so.
     Anything,
@@ -101,7 +101,7 @@ impl Mounted<'_> {
             coherency::write(head, partition, spec.uuid, vcr, first)?;
         }
         coherency::write_mark(head, coherency::SessionMark { open: false, base: vcr, newest: vcr })?;
-        (self.label, self.ansi) = (LabelState::Ltfs(label), None);
+        self.label = LabelState::Ltfs(label);
         self.fresh_tail(spec.uuid, append_block, vcr);
         self.capacity = self.read_capacity()?;
         let capacity = self.capacity.map(|c| c.maximum);
@@ -124,19 +124,17 @@ impl Mounted<'_> {
     }
 
     pub(crate) fn may_overwrite(&self, allowed: Overwrite<'_>) -> Result<()> {
-        let found = match (&self.label, allowed) {
+        match (&self.label, allowed) {
             (LabelState::Blank, _) | (_, Overwrite::Anything) => return Ok(()),
-            (LabelState::Ltfs(label), Overwrite::Volume(uuid)) if label.uuid == uuid => return Ok(()),
+            (label, Overwrite::Volume(uuid)) if label.uuid() == Some(uuid) => return Ok(()),
             (LabelState::Damaged { uuids, .. }, Overwrite::Volume(uuid))
                 if uuids.iter().any(|u| u == uuid) =>
             {
                 return Ok(());
             }
-            (LabelState::Ltfs(label), _) => format!("the LTFS volume {:?} ({})", label.serial, label.uuid),
-            (LabelState::Foreign { what }, _) => what.clone(),
-            (LabelState::Damaged { what, .. }, _) => format!("a damaged LTFS label ({what})"),
-        };
-        let what = format!("the cartridge is not blank: it carries {found}");
+            _ => {}
+        }
+        let what = format!("the cartridge is not blank: it carries {}", self.label.describe());
         let advice = "nothing was written; force labelling only if nothing on it is needed";
         Err(self.drive.head.error(Fault::Refused, Blame::Us, DOING, what, advice))
     }

@@ -4,8 +4,7 @@ use crate::head::Head;
 use crate::keys;
 use crate::layout::DATA_PARTITION;
 use crate::tail::Tail;
-use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label, section};
-use format::ansi::AnsiLabel;
+use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label};
 use format::ltfs::label::LtfsLabel;
 use scsi::{Ssc, TapeCapacity};
 use types::Barcode;
@@ -18,8 +17,6 @@ const LOST_STATISTICS: u8 = 0x32;
 pub struct Mounted<'d> {
     pub(crate) drive: &'d mut Drive,
     pub(crate) label: LabelState,
-    /// The label of a volume of ours without partitions.
-    pub(crate) ansi: Option<AnsiLabel>,
     pub(crate) capacity: Option<TapeCapacity>,
     alerts: Vec<u8>,
     write_protected: bool,
@@ -41,14 +38,9 @@ impl<'d> Mounted<'d> {
         let keys = drive.keys.clone();
         keys::unlock(&mut drive.head, keys.as_ref())?;
         let label = label::read(&mut drive.head, expect)?;
-        let ansi = match label {
-            LabelState::Foreign { .. } => section::read_label(&mut drive.head, expect)?,
-            _ => None,
-        };
         let mut mounted = Self {
             drive,
             label,
-            ansi,
             capacity: None,
             alerts,
             write_protected,
@@ -94,7 +86,8 @@ impl<'d> Mounted<'d> {
     /// Block of the data partition from which on reading goes forward, as far as known: where the head stands, or the
     /// block before if that was read last, because it is still at hand. 0 when the head stands elsewhere.
     pub fn reads_from(&self) -> u64 {
-        let Some(at) = self.drive.head.at().filter(|at| at.partition == DATA_PARTITION) else { return 0 };
+        let data = self.data_partition();
+        let Some(at) = self.drive.head.at().filter(|at| at.partition == data) else { return 0 };
         self.record_block.filter(|held| held + 1 == at.block).unwrap_or(at.block)
     }
 
@@ -118,7 +111,9 @@ impl<'d> Mounted<'d> {
     /// Capacity of the data partition now.
     pub(crate) fn read_capacity(&mut self) -> Result<Option<TapeCapacity>> {
         let both = self.head().attempt("asking for the capacity", Ssc::capacity)?;
-        Ok(both[usize::from(DATA_PARTITION)])
+        let blank_alone = both[usize::from(DATA_PARTITION)].is_none_or(|c| c.maximum == 0);
+        let partition = if blank_alone { 0 } else { self.data_partition() };
+        Ok(both[usize::from(partition)])
     }
 
     pub(crate) fn head(&mut self) -> &mut Head {
@@ -127,22 +122,35 @@ impl<'d> Mounted<'d> {
 
     /// The label of an LTFS volume, or an error that says what the cartridge is instead.
     pub(crate) fn ltfs(&self, doing: &str) -> Result<&LtfsLabel> {
-        let what = match &self.label {
-            LabelState::Ltfs(label) => return Ok(label),
-            LabelState::Blank => "the cartridge is blank".to_owned(),
-            LabelState::Foreign { what } => format!("the cartridge is not an LTFS volume of ours: {what}"),
-            LabelState::Damaged { what, .. } => format!("the label is damaged: {what}"),
-        };
+        if let LabelState::Ltfs(label) = &self.label {
+            return Ok(label);
+        }
+        let what =
+            format!("the cartridge is not an LTFS volume of ours, it carries {}", self.label.describe());
         let advice = "put the right cartridge there, or label it again if nothing on it is needed";
         Err(self.drive.head.error(Fault::NotLtfs, Blame::Medium, doing, what, advice))
     }
 
+    /// Partition that holds data.
+    fn data_partition(&self) -> u8 {
+        if matches!(self.label, LabelState::Ltfs(_)) { DATA_PARTITION } else { 0 }
+    }
+
     /// Partition that holds data, and the size of its records (bytes).
     pub(crate) fn data(&self, doing: &str) -> Result<(u8, usize)> {
-        match &self.ansi {
-            Some(label) => Ok((0, label.block_size as usize)),
-            None => Ok((DATA_PARTITION, self.ltfs(doing)?.block_size as usize)),
+        match &self.label {
+            LabelState::Sections(label) => Ok((0, label.block_size as usize)),
+            _ => Ok((DATA_PARTITION, self.ltfs(doing)?.block_size as usize)),
         }
+    }
+
+    /// Whether the medium can have the two partitions that LTFS needs.
+    ///
+    /// # Errors
+    /// The drive does not say.
+    pub fn takes_partitions(&mut self) -> Result<bool> {
+        let page = self.head().attempt("asking for the partitions", Ssc::partition_page)?;
+        Ok(page.additional.max(page.max_additional) > 0)
     }
 
     /// Fails if the volume must not be written: protected, WORM, or alerts are active.

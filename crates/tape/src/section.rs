@@ -5,22 +5,22 @@
 
 use crate::head::{Head, Item, Place, Wrote};
 use crate::records::RecordSource;
-use crate::{Blame, Fault, LabelSpec, LabelState, Mounted, Overwrite, Result, Room};
+use crate::{Blame, Fault, LabelSpec, LabelState, Mounted, Result, Room};
 use format::ansi::{AnsiLabel, Ending, LENGTH, SECTION_LABELS, SectionLabel, Trailer};
 use format::tar::index::{Entry, SectionHead};
 use format::tar::{index, plan, read};
-use scsi::Ssc;
-use types::{Barcode, Time};
+use scsi::{FormatKind, Ssc};
+use types::{Barcode, Time, Volume};
 
 const LABELLING: &str = "labelling";
 const WRITING: &str = "writing a section";
 const READING: &str = "reading the labels of a section";
 /// The only partition.
-const PARTITION: u8 = 0;
+pub(crate) const PARTITION: u8 = 0;
 /// Block of the first section: VOL1 and UVL1 are before it.
-const FIRST: u64 = 2;
+pub(crate) const FIRST: u64 = 2;
 /// The labels around the data of a section, and the filemark behind them.
-const GROUP: u64 = SECTION_LABELS as u64 + 1;
+pub(crate) const GROUP: u64 = SECTION_LABELS as u64 + 1;
 /// Filemarks from the end of a volume back to the EOF labels of the last whole section, at most: those of a section that
 /// was cut off have three.
 const CUT_MARKS: usize = 4;
@@ -34,6 +34,12 @@ pub struct SectionPoint {
     pub block: u64,
     /// Number of the last section, 0 where there is none.
     pub section: u64,
+}
+
+impl From<&Volume> for SectionPoint {
+    fn from(v: &Volume) -> Self {
+        Self { uuid: v.uuid.clone(), block: v.append_block, section: v.generation }
+    }
 }
 
 /// A whole section.
@@ -104,38 +110,34 @@ fn labels(head: &mut Head, block: u64) -> Result<Option<[Vec<u8>; SECTION_LABELS
 }
 
 impl<'d> Mounted<'d> {
-    /// The label of a volume of ours without partitions. [`Mounted::label`] shows such a volume as foreign: it is none
-    /// for LTFS.
+    /// The label of a volume of ours without partitions.
     pub fn ansi(&self) -> Option<&AnsiLabel> {
-        self.ansi.as_ref()
+        if let LabelState::Sections(label) = &self.label { Some(label) } else { None }
     }
 
-    /// Labels a medium without partitions; on the medium when this returns. After a power failure in between the
-    /// cartridge is blank, or foreign with half a label.
+    /// Labels a medium without partitions; on the medium when this returns. Partitions that it has are made one. After a
+    /// power failure in between the cartridge is blank, or foreign with half a label.
     ///
     /// # Errors
-    /// As [`Mounted::format`]; a medium that has partitions is refused.
+    /// As [`Mounted::format`].
     pub fn format_ansi(&mut self, spec: &LabelSpec<'_>) -> Result<SectionPoint> {
         let label = AnsiLabel::new(spec.barcode.as_str(), spec.uuid, spec.now, spec.block_size);
         let label = label.map_err(|e| self.misuse(LABELLING, e.to_string()))?;
-        match (&self.ansi, spec.overwrite) {
-            (Some(old), Overwrite::Volume(uuid)) if old.uuid == uuid => {}
-            _ => self.may_overwrite(spec.overwrite)?,
-        }
+        self.may_overwrite(spec.overwrite)?;
         self.writable(LABELLING)?;
-        let head = self.head();
-        if head.attempt("asking for the partitions", Ssc::partition_page)?.additional > 0 {
-            let advice = "nothing was written; label it as LTFS volume";
-            let what = "the medium has partitions";
-            return Err(head.error(Fault::Refused, Blame::Us, LABELLING, what, advice));
-        }
         self.distrust();
-        (self.record_block, self.ansi) = (None, None);
+        self.record_block = None;
         self.label = LabelState::Damaged { what: "labelling did not finish".into(), uuids: Vec::new() };
         let start = Place { partition: PARTITION, block: 0 };
         let head = self.head();
         crate::keys::lock(head, spec.key)?;
+        let partitions = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
         head.locate(start)?;
+        if partitions > 0 {
+            head.attempt("formatting the medium", |ssc| ssc.format_medium(FormatKind::Default))?;
+            head.forget_position();
+            head.locate(start)?;
+        }
         head.verify(LABELLING, start)?;
         for record in label.encode() {
             let wrote = head.write(&record)?;
@@ -144,9 +146,9 @@ impl<'d> Mounted<'d> {
         let wrote = head.filemarks(0, false)?;
         room(head, LABELLING, wrote)?;
         head.verify(LABELLING, Place { partition: PARTITION, block: FIRST })?;
-        self.label = LabelState::Foreign { what: format!("the ANSI label of our volume {}", label.serial) };
         let point = SectionPoint { uuid: label.uuid.clone(), block: FIRST, section: 0 };
-        self.ansi = Some(label);
+        self.label = LabelState::Sections(label);
+        self.capacity = self.read_capacity()?;
         Ok(point)
     }
 
@@ -156,7 +158,7 @@ impl<'d> Mounted<'d> {
     }
 
     fn need_ansi(&self, doing: &str) -> Result<AnsiLabel> {
-        self.ansi.clone().ok_or_else(|| {
+        self.ansi().cloned().ok_or_else(|| {
             let what = "the cartridge carries no ANSI label of ours";
             let advice = "put the right cartridge there, or label it again if nothing on it is needed";
             self.drive.head.error(Fault::NotLtfs, Blame::Medium, doing, what, advice)
@@ -170,6 +172,17 @@ impl<'d> Mounted<'d> {
     pub fn section_place(&self, point: &SectionPoint) -> Result<plan::Place> {
         let block_size = self.need_ansi(WRITING)?.block_size;
         Ok(plan::Place { first_block: point.block + GROUP, block_size })
+    }
+
+    /// Bytes that the volume still takes behind its recorded end, as far as the drive tells: what lies behind that (a section
+    /// that was cut off) is overwritten.
+    ///
+    /// # Errors
+    /// The volume carries no ANSI label of ours; failures of the drive.
+    pub fn section_room(&mut self, point: &SectionPoint) -> Result<Option<u64>> {
+        let used = point.block * u64::from(self.need_ansi(WRITING)?.block_size);
+        let capacity = self.read_capacity()?;
+        Ok(capacity.map(|c| c.remaining.max(c.maximum.saturating_sub(used))))
     }
 
     /// Begins a section at the recorded end of the volume, after checking that it is the volume meant, that the last
@@ -238,7 +251,7 @@ impl<'d> Mounted<'d> {
     }
 
     /// The section whose last filemark is before `block`; None if none of this volume ends there.
-    fn section_before(&mut self, block: u64) -> Result<Option<Section>> {
+    pub(crate) fn section_before(&mut self, block: u64) -> Result<Option<Section>> {
         let uuid = self.need_ansi(READING)?.uuid;
         let Some(at) = block.checked_sub(GROUP).filter(|&at| at > FIRST) else { return Ok(None) };
         let records = labels(self.head(), at)?;
@@ -379,6 +392,12 @@ impl SectionWriter<'_, '_> {
         self.bytes += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
+    }
+
+    /// The caller cannot go on.
+    pub(crate) fn failed(&self, what: String) -> crate::TapeError {
+        let advice = "report this; the section does not count, those before it are safe";
+        self.mounted.drive.head.error(Fault::Misuse, Blame::Us, WRITING, what, advice)
     }
 
     fn usable(&self) -> Result<()> {

@@ -224,6 +224,8 @@ pub struct PoolView {
     pub max_volumes: u32,
     /// Most bytes that current versions may need of it; 0: no limit.
     pub max_bytes: u64,
+    /// Format of its new volumes.
+    pub format: FormatRule,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

@@ -138,6 +138,32 @@ pub enum VolumeState {
     Repacking,
 }
 
+/// How the data of a volume lies on its medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeFormat {
+    /// LTFS: two partitions, an index.
+    #[default]
+    Ltfs,
+    /// Sections of pax tar between ANSI labels, on media without partitions.
+    AnsiTar,
+    /// Tar archives of another program between filemarks, with or without ANSI labels; only read.
+    Tar,
+}
+
+/// Which format new volumes get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FormatRule {
+    /// LTFS where the medium can be partitioned, ANSI labels and tar elsewhere.
+    #[default]
+    Auto,
+    /// LTFS; other media are refused.
+    Ltfs,
+    /// ANSI labels and tar, on any medium.
+    AnsiTar,
+}
+
 /// A cartridge volume as the catalogue knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
@@ -171,7 +197,7 @@ pub struct Volume {
     pub append_block: u64,
     /// Next LTFS file uid.
     pub next_uid: u64,
-    /// Generation of the newest index on the volume (0: none).
+    /// Generation of the newest index on the volume (0: none); of volumes without partitions the number of the last section.
     pub generation: u64,
     /// Block of the newest index on the data partition.
     pub index_block: u64,
@@ -198,6 +224,8 @@ pub struct Volume {
     pub family: Option<String>,
     /// Name of the key that the drive encrypts it with; empty: it is not encrypted.
     pub key: String,
+    /// How its data lies on the medium.
+    pub format: VolumeFormat,
 }
 
 impl Volume {
@@ -237,6 +265,7 @@ impl Volume {
             verified_to: 0,
             family: None,
             key: String::new(),
+            format: VolumeFormat::Ltfs,
         }
     }
 }
@@ -254,12 +283,15 @@ pub struct Pool {
     /// What is kept together on volumes of its own.
     #[serde(default)]
     pub collocate: Collocate,
+    /// Format of its new volumes.
+    #[serde(default)]
+    pub format: FormatRule,
 }
 
 impl Pool {
     /// A pool without limits.
     pub fn new(name: PoolName) -> Self {
-        Self { name, max_volumes: 0, max_bytes: 0, collocate: Collocate::Off }
+        Self { name, max_volumes: 0, max_bytes: 0, collocate: Collocate::Off, format: FormatRule::Auto }
     }
 }
 

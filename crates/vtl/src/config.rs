@@ -16,6 +16,8 @@ pub struct VtlConfig {
     pub import_export: u16,
     /// Cartridges made when the library is new, in the first slots: `TC0001L9`, `TC0002L9` ...
     pub cartridges: u16,
+    /// Last two characters of their barcodes, which name the kind of medium: `L1` to `L4` cannot be partitioned.
+    pub media: String,
     /// Capacity of the data partition of new cartridges (bytes of record data).
     pub capacity_bytes: u64,
     /// Early warning comes this many bytes before the end of a partition; None: a twentieth of the capacity, within
@@ -38,6 +40,7 @@ impl VtlConfig {
             slots: 8,
             import_export: 1,
             cartridges: 8,
+            media: "L9".into(),
             capacity_bytes: 1 << 30,
             early_warning_bytes: None,
             buffer_bytes: 1 << 30,

@@ -280,7 +280,7 @@ fn create(config: &VtlConfig, barcode: &str, capacity: u64, worm: bool) -> Resul
 /// Makes the cartridges of a new library. Runs again after a crash in the middle, so half-made ones are removed first.
 fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
     for n in 0..config.cartridges {
-        let barcode = format!("TC{:04}L9", n + 1);
+        let barcode = format!("TC{:04}{}", n + 1, config.media);
         let Some(address) = elements.empty(ElementType::Storage) else {
             let (cartridges, slots) = (config.cartridges, config.slots);
             return Err(VtlError::Refused(format!("{cartridges} cartridges do not fit into {slots} slots")));

@@ -74,6 +74,8 @@ pub struct PoolChange {
     pub max_volumes: Option<u32>,
     /// Most bytes that current versions may need of it; 0: no limit.
     pub max_bytes: Option<u64>,
+    /// Format of its new volumes.
+    pub format: Option<FormatRule>,
 }
 
 /// Changes of a quota; None leaves a field.

@@ -35,6 +35,11 @@ impl Page {
 }
 
 impl Catalog {
+    /// What a volume tells of a segment of a file that is about to be written to it, as the file is now.
+    pub fn tape_file(&self, segment: &NewSegment, now: Time) -> Result<TapeFile> {
+        self.read(|v| record_copies::describe(v, segment, now))
+    }
+
     /// Records what a flushed append left on a volume: copies, the volume's tree and its sums. One outcome per segment.
     /// All in one transaction, unless records of some file are damaged: then the others are recorded without it.
     pub fn record_copies(

@@ -4,7 +4,7 @@ use super::tape_tree::Planter;
 use super::{path, tape_tree, version, volume, xattr};
 use crate::keys;
 use crate::rec::{InodeRec, KnownVersion};
-use crate::store::Tx;
+use crate::store::{Tx, View};
 use crate::{CatalogError, NewSegment, RecordOutcome, Result, VolumeAppend};
 use format::record;
 use types::*;
@@ -35,6 +35,7 @@ pub fn record_copies(
         return Err(CatalogError::refused(format!("volume {}", append.volume), why));
     }
     (v.append_block, v.next_uid, v.vcr) = (append.append_block, append.next_uid, append.vcr);
+    v.generation = append.section.unwrap_or(v.generation);
     if !segments.is_empty() {
         // Empty files move nothing, but the newest index does not list them.
         v.indexed_to = v.indexed_to.min(append.append_block.saturating_sub(1));
@@ -118,7 +119,7 @@ fn count(
     s: &NewSegment,
     old: InodeRec,
 ) -> Result<RecordOutcome> {
-    let file = tape_file(tx, s, Some(&old), now, true)?;
+    let file = tape_file(tx.view(), s, Some(&old), now, true)?;
     let segment = planter.plant(tx, file)?;
     let fresh = || CopyRecord { copy: s.copy, segments: Vec::new(), recorded: now };
     let mut copy = version::copy(tx, s.ino, s.version, s.copy)?.unwrap_or_else(fresh);
@@ -155,7 +156,7 @@ fn bury(
     rec: Option<&InodeRec>,
     ended: bool,
 ) -> Result<()> {
-    let file = tape_file(tx, s, rec, now, false)?;
+    let file = tape_file(tx.view(), s, rec, now, false)?;
     let mtime = file.times[1];
     let segment = planter.plant(tx, file)?;
     if !ended {
@@ -196,8 +197,24 @@ pub fn covers(segments: &[Segment], size: u64) -> bool {
     !segments.is_empty() && to >= size
 }
 
-fn tape_file(tx: &Tx<'_>, s: &NewSegment, rec: Option<&InodeRec>, now: Time, live: bool) -> Result<TapeFile> {
+/// See [`Catalog::tape_file`](crate::Catalog::tape_file).
+pub fn describe(view: View<'_>, s: &NewSegment, now: Time) -> Result<TapeFile> {
+    let rec = view.try_load(s.ino)?.ok_or_else(|| CatalogError::missing("inode", s.ino))?;
+    tape_file(view, s, Some(&rec), now, true)
+}
+
+fn tape_file(
+    view: View<'_>,
+    s: &NewSegment,
+    rec: Option<&InodeRec>,
+    now: Time,
+    live: bool,
+) -> Result<TapeFile> {
     const REGULAR: u32 = 0o100_000;
+    if let Some(told) = &s.told {
+        let (extents, digest) = (s.extents.clone(), s.digest.or(told.digest));
+        return Ok(TapeFile { extents, digest, live, ..TapeFile::clone(told) });
+    }
     let mut file = TapeFile {
         uid: s.uid,
         ino: s.ino,
@@ -220,12 +237,12 @@ fn tape_file(tx: &Tx<'_>, s: &NewSegment, rec: Option<&InodeRec>, now: Time, liv
     };
     let Some(rec) = rec else { return Ok(file) };
     if rec.nlink > 0 {
-        file.path = path::path_of(tx.view(), rec.ino)?;
+        file.path = path::path_of(view, rec.ino)?;
     }
     file.mode = REGULAR | rec.mode;
     (file.uid_owner, file.gid_owner) = (rec.uid, rec.gid);
     file.times = [rec.atime, rec.mtime, rec.ctime, rec.btime];
-    file.xattrs = xattr::all(tx.view(), rec)?;
-    file.class = tx.class(rec.class)?.name.clone();
+    file.xattrs = xattr::all(view, rec)?;
+    file.class = view.class(rec.class)?.name.clone();
     Ok(file)
 }

@@ -105,6 +105,7 @@ pub fn segment(ino: Ino, version: Version, copy: u8, size: u64, part: (u64, u64)
         size,
         digest: Some(Digest([version.0 as u8; 32])),
         uid,
+        told: None,
     }
 }
 
@@ -120,6 +121,7 @@ pub fn record(c: &Catalog, barcode: &str, now: i64, mut segments: Vec<NewSegment
         next_uid: v.next_uid + segments.len() as u64,
         vcr: v.vcr + 1,
         now: t(now),
+        section: None,
     };
     c.record_copies(&append, &segments).expect("recorded")
 }

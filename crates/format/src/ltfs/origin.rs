@@ -4,6 +4,7 @@
 
 use super::file::{self, CLASS, MODE, OWNER};
 use super::index::{DirMeta, Xattr};
+use crate::tar::pax::Record;
 use serde::{Deserialize, Serialize};
 use types::{Class, ClassName, Pool, PoolName};
 
@@ -57,6 +58,21 @@ impl Origin {
         let rules = text(root, RULES).filter(|json| json.len() <= MAX_RULES);
         let rules = rules.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
         super::is_uuid(&site).then_some(Self { site, pool, rules })
+    }
+}
+
+/// The same in the list of a section (`docs/formats/ansi-tar.md`): keys without their prefix.
+impl Origin {
+    /// As attributes of a section.
+    pub fn records(&self) -> Vec<Record> {
+        let plain = |x: Xattr| (x.key.trim_start_matches("thermo.").to_owned(), x.value);
+        self.attributes().into_iter().map(plain).collect()
+    }
+
+    /// From the attributes of a section; None without a site.
+    pub fn of_records(records: &[Record]) -> Option<Self> {
+        let xattrs = records.iter().map(|(key, value)| attribute(&format!("thermo.{key}"), value)).collect();
+        Self::of(&DirMeta { xattrs, ..DirMeta::default() })
     }
 }
 
@@ -126,6 +142,7 @@ mod tests {
     fn origin_and_directories_return_unchanged() {
         for origin in [origin(), Origin { pool: None, rules: Rules::default(), ..origin() }] {
             let root = DirMeta { xattrs: origin.attributes(), ..DirMeta::default() };
+            assert_eq!(Origin::of_records(&origin.records()), Some(origin.clone()));
             assert_eq!(Origin::of(&root), Some(origin));
         }
         let facts = DirFacts { mode: 0o2770, uid: 7, gid: u32::MAX, class: "x".into() };

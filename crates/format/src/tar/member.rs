@@ -178,7 +178,7 @@ fn three(text: &str) -> Option<(u64, u64, u64)> {
     Some((offset.parse().ok()?, length.parse().ok()?, size.parse().ok()?))
 }
 
-fn parse_digest(hex: &str) -> Option<Digest> {
+pub(super) fn parse_digest(hex: &str) -> Option<Digest> {
     let mut digest = [0; 32];
     if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -12,6 +12,7 @@ pub mod pax;
 pub mod plan;
 pub mod read;
 pub mod time;
+pub mod volume;
 
 /// Length of a tar block (bytes): headers are one, data is padded to a multiple.
 pub const BLOCK: u64 = 512;

@@ -15,6 +15,11 @@ pub fn sums(section: u64) -> String {
     format!("{OURS}/section-{section:010}.sha256")
 }
 
+/// Name of a part of the index of a volume; the parts behind each other are the index.
+pub fn volume_index(section: u64, part: u32) -> String {
+    format!("{OURS}/volume-{section:010}.index.part-{part:05}")
+}
+
 /// Name of the member of a segment. A segment that is not the whole file has its place in the file behind the name.
 pub fn of(file: &TapeFile) -> Vec<u8> {
     let mut name = match plain(&file.path) {

@@ -3,10 +3,10 @@
 
 use super::header::{FILE, Header, MAX_ELEVEN, MAX_NAME, MAX_SEVEN, PAX};
 use super::index::{self, Entry, SectionHead};
-use super::member::{MODE, PATH, records};
+use super::member::{self, MODE, PATH, records};
 use super::pax::{self, Record};
 use super::{BLOCK, TarError, name, padding};
-use types::{Digest, Extent, TapeFile};
+use types::{Digest, Extent, TapeFile, Time};
 
 /// Where the data of the section begins on its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Plan {
         }
         let records = [("THERMOCLINE.sums".to_owned(), b"1".to_vec())];
         let length = text.len() as u64;
-        let mut out = own_head(&name::sums(self.head.section), length, &self.head, &records);
+        let mut out = own_head(&name::sums(self.head.section), length, self.head.begun, &records);
         out.extend_from_slice(&text);
         out.resize(out.len() + padding(length) as usize + 2 * BLOCK as usize, 0);
         out
@@ -122,6 +122,19 @@ impl Plan {
 fn too_long(file: &TapeFile) -> TarError {
     let name = String::from_utf8_lossy(&file.path).into_owned();
     TarError::Unfit { name, what: "the section would become too long".to_owned() }
+}
+
+/// The digests of a section, one for each member; None where the member does not count. None at all if the text is not
+/// what [`Plan::back`] writes.
+pub fn sums(text: &[u8]) -> Option<Vec<Option<Digest>>> {
+    let lines = text.strip_suffix(b"\n").map_or(text, |text| text).split(|&byte| byte == b'\n');
+    let digest = |line: &[u8]| {
+        let line = line.strip_prefix(b"\\").unwrap_or(line);
+        let (hex, rest) = line.split_at_checked(64)?;
+        let digest = member::parse_digest(std::str::from_utf8(hex).ok()?)?;
+        rest.starts_with(b"  ").then_some(Some(digest).filter(|digest| digest.0 != [0; 32]))
+    };
+    lines.filter(|line| !line.is_empty()).map(digest).collect()
 }
 
 /// A line as `sha256sum` writes it.
@@ -141,8 +154,8 @@ fn sum_line(out: &mut Vec<u8>, name: &[u8], digest: Digest) {
     out.push(b'\n');
 }
 
-fn own_head(name: &str, size: u64, head: &SectionHead, records: &[Record]) -> Vec<u8> {
-    let mtime = u64::try_from(head.begun.secs).unwrap_or(0);
+pub(super) fn own_head(name: &str, size: u64, begun: Time, records: &[Record]) -> Vec<u8> {
+    let mtime = u64::try_from(begun.secs).unwrap_or(0);
     let header =
         Header { name: name.as_bytes().to_vec(), kind: FILE, mode: 0o444, size, mtime, ..Header::default() };
     let mut records = records.to_vec();
@@ -153,7 +166,7 @@ fn own_head(name: &str, size: u64, head: &SectionHead, records: &[Record]) -> Ve
 }
 
 fn index_head(head: &SectionHead, size: u64) -> Vec<u8> {
-    own_head(&name::index(head.section), size, head, &[(index::MARK.to_owned(), b"1".to_vec())])
+    own_head(&name::index(head.section), size, head.begun, &[(index::MARK.to_owned(), b"1".to_vec())])
 }
 
 /// A pax header with these records, if there are any, and the header of the member.

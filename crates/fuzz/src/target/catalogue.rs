@@ -111,8 +111,16 @@ fn record(c: &Catalog, ino: Ino, version: Version, block: u64, length: u64) -> b
         size: length,
         digest: Some(Digest([7; 32])),
         uid: block,
+        told: None,
     };
-    let append = VolumeAppend { volume, append_block: block + 1, next_uid: block + 1, vcr: 2, now: at(4) };
+    let append = VolumeAppend {
+        volume,
+        append_block: block + 1,
+        next_uid: block + 1,
+        vcr: 2,
+        now: at(4),
+        section: None,
+    };
     c.record_copies(&append, &[segment]).is_ok()
 }
 

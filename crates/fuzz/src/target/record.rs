@@ -18,7 +18,9 @@ pub(super) fn run(bytes: &[u8]) {
 fn one<T: Record + PartialEq + Debug>(bytes: &[u8]) {
     let Ok(value) = record::decode::<T>(bytes) else { return };
     let again = record::encode(&value);
-    assert!(again.len() <= bytes.len(), "{} bytes became {}", bytes.len(), again.len());
+    // The present shape says more than earlier ones.
+    let grows = bytes.first() != Some(&T::VERSION);
+    assert!(grows || again.len() <= bytes.len(), "{} bytes became {}", bytes.len(), again.len());
     assert_eq!(record::decode::<T>(&again).as_ref(), Ok(&value));
 }
 

@@ -178,6 +178,7 @@ impl Node {
                 backlog_bytes: backlog.bytes,
                 max_volumes: pool.max_volumes,
                 max_bytes: pool.max_bytes,
+                format: pool.format,
                 name: pool.name,
             })
         };

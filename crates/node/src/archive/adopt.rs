@@ -1,18 +1,19 @@
 //! A volume of ours that the catalogue has lost gives its files back: its newest index is read and entered.
 
+use super::layout::{self, Found, Tells};
 use super::state::Adopted;
 use super::trouble::ours;
 use super::worker::Worker;
 use catalog::{Adoption, ListedDir, ListedFile};
 use crossbeam_channel::Sender;
 use format::ltfs::file::from_index;
-use format::ltfs::index::{DirMeta, IndexEvent, IndexFile, IndexHeader};
-use format::ltfs::label::LtfsLabel;
+use format::ltfs::index::{DirMeta, IndexEvent, IndexFile};
 use format::ltfs::origin::{DirFacts, Origin};
+use format::tar::index::SectionHead;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use tape::{FoundIndex, LabelState, Mounted, TapeError};
+use tape::{LabelState, Mounted, TapeError};
 use types::*;
 
 /// Files entered in one transaction.
@@ -51,7 +52,18 @@ fn take(
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
     let label = match mounted.label() {
-        LabelState::Ltfs(label) => label.clone(),
+        LabelState::Ltfs(label) => Label {
+            format: VolumeFormat::Ltfs,
+            uuid: label.uuid.clone(),
+            labelled: label.format_time,
+            block_size: label.block_size,
+        },
+        LabelState::Sections(label) => Label {
+            format: VolumeFormat::AnsiTar,
+            uuid: label.uuid.clone(),
+            labelled: label.format_time,
+            block_size: label.block_size,
+        },
         LabelState::Blank => return nothing(adopted, "blank"),
         LabelState::Foreign { what } => return nothing(adopted, &format!("not of ours: {what}")),
         LabelState::Damaged { what, .. } => {
@@ -66,7 +78,9 @@ fn take(
         capacity: mounted.capacity().map_or(0, |c| c.maximum),
         key: mounted.key().unwrap_or_default().to_owned(),
         adopted,
-        header: None,
+        generation: 0,
+        written: None,
+        known_uids: 0,
         dirs: Vec::new(),
         shared: None,
         batch: Vec::new(),
@@ -75,7 +89,7 @@ fn take(
         cut: false,
         error: None,
     };
-    let found = mounted.read_index(&mut |event| reader.event(event))?;
+    let found = layout::read(mounted, &mut |generation, told| reader.told(generation, told))?;
     reader.flush();
     let (found_it, left_out, cut, error) = (reader.found, reader.left_out, reader.cut, reader.error.take());
     if let Some(e) = error {
@@ -109,15 +123,27 @@ enum Standing {
     Left,
 }
 
+/// What the label says.
+struct Label {
+    format: VolumeFormat,
+    uuid: String,
+    labelled: Time,
+    block_size: u32,
+}
+
 /// Reads an index into the catalogue, a batch at a time.
 struct Reader<'r> {
     worker: &'r Worker,
     barcode: &'r Barcode,
-    label: &'r LtfsLabel,
+    label: &'r Label,
     capacity: u64,
     key: String,
     adopted: &'r mut Adopted,
-    header: Option<IndexHeader>,
+    /// Of what it tells: generation, and when it was written.
+    generation: u64,
+    written: Option<Time>,
+    /// Of sections behind the newest index: files below this uid are known to the catalogue under names of its own.
+    known_uids: u64,
     dirs: Vec<ListedDir>,
     /// The same, shared by the files of one directory.
     shared: Option<Arc<[ListedDir]>>,
@@ -131,9 +157,46 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
+    fn told(&mut self, generation: u64, told: Tells<'_>) -> ControlFlow<()> {
+        self.generation = generation;
+        match told {
+            Tells::Event(event) => self.event(event),
+            Tells::File(head, file) => self.of_section(head, file),
+        }
+    }
+
+    /// A file of a section that no index tells of.
+    fn of_section(&mut self, head: &SectionHead, file: &TapeFile) -> ControlFlow<()> {
+        if self.written != Some(head.begun) {
+            self.flush();
+            self.written = Some(head.begun);
+        }
+        if self.found == Standing::Left {
+            let Some(origin) = Origin::of_records(&head.attributes) else {
+                self.adopted.what = "a section without word of its namespace".into();
+                return ControlFlow::Break(());
+            };
+            if self.take(origin).is_break() {
+                return ControlFlow::Break(());
+            }
+        }
+        if file.uid >= self.known_uids {
+            // No directory of the namespace has this name on a volume, and no two files this one.
+            let name = format!("~section-{:010}", head.section);
+            let dirs: Arc<[ListedDir]> = [ListedDir { name, created: head.begun, facts: None }].into();
+            self.list(ListedFile { dirs, name: file.uid.to_string(), file: file.clone() });
+        }
+        self.goes_on()
+    }
+
+    fn goes_on(&mut self) -> ControlFlow<()> {
+        self.cut = self.worker.node.archive.halted();
+        if self.error.is_none() && !self.cut { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
     fn event(&mut self, event: IndexEvent<'_>) -> ControlFlow<()> {
         match event {
-            IndexEvent::Header(header) => self.header = Some(header.clone()),
+            IndexEvent::Header(header) => self.written = Some(header.update_time),
             IndexEvent::EnterDir(root) if self.found == Standing::Left => return self.root(root),
             IndexEvent::EnterDir(dir) => {
                 let facts = DirFacts::of(dir);
@@ -146,8 +209,7 @@ impl Reader<'_> {
             }
             IndexEvent::File(file) => self.file(file),
         }
-        self.cut = self.worker.node.archive.halted();
-        if self.error.is_none() && !self.cut { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        self.goes_on()
     }
 
     /// The root says whose volume this is.
@@ -156,6 +218,10 @@ impl Reader<'_> {
             self.adopted.what = "an LTFS volume of another program".into();
             return ControlFlow::Break(());
         };
+        self.take(origin)
+    }
+
+    fn take(&mut self, origin: Origin) -> ControlFlow<()> {
         match self.begin(origin) {
             Ok(found) => self.found = found,
             Err(e) => self.error = Some(e),
@@ -165,7 +231,6 @@ impl Reader<'_> {
 
     fn begin(&mut self, origin: Origin) -> catalog::Result<Standing> {
         let catalog = &self.worker.node.catalog;
-        let Some(header) = &self.header else { return Ok(Standing::Left) };
         if catalog.site()?.as_deref() != Some(&origin.site) {
             if !catalog.is_empty()? {
                 let what = format!("a volume of another namespace ({})", origin.site);
@@ -175,8 +240,9 @@ impl Reader<'_> {
             }
             catalog.set_site(&origin.site)?;
         }
-        let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == header.volume_uuid);
-        match known.as_ref().map(|v| (v.state, v.generation.cmp(&header.generation))) {
+        let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == self.label.uuid);
+        self.known_uids = known.as_ref().map_or(0, |v| v.next_uid);
+        match known.as_ref().map(|v| (v.state, v.generation.cmp(&self.generation))) {
             None | Some((VolumeState::Unverified, Ordering::Less)) => {}
             // An earlier rebuild did not come to its end.
             Some((VolumeState::ReadOnly, Ordering::Less))
@@ -193,15 +259,19 @@ impl Reader<'_> {
             state: VolumeState::ReadOnly,
             reason: "its files are being entered into the catalogue".into(),
             pool: origin.pool,
-            uuid: header.volume_uuid.clone(),
-            labelled: Some(self.label.format_time),
+            uuid: self.label.uuid.clone(),
+            labelled: Some(self.label.labelled),
+            format: self.label.format,
             block_size: self.label.block_size,
             capacity: self.capacity,
             key: self.key.clone(),
             ..Volume::new(self.barcode.clone(), now)
         })?;
-        self.adopted.what = format!("index of generation {}", header.generation);
-        self.adopted.rules = Some((header.update_time, origin.rules));
+        self.adopted.what = match self.label.format {
+            VolumeFormat::Ltfs => format!("index of generation {}", self.generation),
+            _ => format!("{} sections", self.generation),
+        };
+        self.adopted.rules = Some((self.written.unwrap_or(now), origin.rules));
         Ok(Standing::New)
     }
 
@@ -209,23 +279,27 @@ impl Reader<'_> {
         match from_index(file) {
             Ok(Some(found)) => {
                 let dirs = self.shared.get_or_insert_with(|| self.dirs.as_slice().into()).clone();
-                self.batch.push(ListedFile { dirs, name: file.name.clone(), file: found });
-                if self.batch.len() >= BATCH {
-                    self.flush();
-                }
+                self.list(ListedFile { dirs, name: file.name.clone(), file: found });
             }
             Ok(None) => self.leave_out(format!("{:?} was put there by another program", file.name)),
             Err(e) => self.leave_out(format!("not entered: {e}")),
         }
     }
 
+    fn list(&mut self, file: ListedFile) {
+        self.batch.push(file);
+        if self.batch.len() >= BATCH {
+            self.flush();
+        }
+    }
+
     fn flush(&mut self) {
-        let Some(header) = &self.header else { return };
+        let Some(written) = self.written else { return };
         if self.batch.is_empty() || self.error.is_some() {
             return;
         }
         let batch = std::mem::take(&mut self.batch);
-        let outcomes = match self.worker.node.catalog.adopt(self.barcode, header.update_time, &batch) {
+        let outcomes = match self.worker.node.catalog.adopt(self.barcode, written, &batch) {
             Ok(outcomes) => outcomes,
             Err(e) => {
                 self.error = Some(e);
@@ -267,11 +341,11 @@ fn settle(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
-    found: &FoundIndex,
+    found: &Found,
     left_out: u64,
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
-    let end = mounted.survey(found)?;
+    let end = layout::survey(mounted, found)?;
     let unlisted = end.end_of_data.saturating_sub(end.append_block);
     let (state, reason) = match end.append_block {
         _ if mounted.write_protected() => (VolumeState::ReadOnly, "it is write protected".to_owned()),
@@ -293,13 +367,13 @@ fn settle(
     let now = crate::now();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.becomes(state, reason.clone(), now);
-        v.generation = found.header.generation;
+        v.generation = found.generation;
         v.index_block = end.index_block;
         v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };
-        // A stale index partition is written anew at the next occasion.
-        v.indexed_to = v.append_block.saturating_sub(u64::from(found.index_partition_stale));
+        // A new index is written at the next occasion.
+        v.indexed_to = v.append_block.saturating_sub(u64::from(end.stale));
         v.vcr = end.vcr;
-        v.last_written = Some(found.header.update_time);
+        v.last_written = found.written;
     });
     recorded.map(drop).map_err(|e| ours(barcode, "recording where it ends", e))
 }
@@ -309,10 +383,10 @@ fn verify(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
-    found: &FoundIndex,
+    found: &Found,
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
-    let end = mounted.survey(found)?;
+    let end = layout::survey(mounted, found)?;
     let now = crate::now();
     let mut what = String::new();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {

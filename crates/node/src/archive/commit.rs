@@ -129,6 +129,7 @@ mod tests {
                 next_uid: 2,
                 vcr: 1,
                 now: crate::now(),
+                section: None,
             };
             let segment = NewSegment {
                 ino: item.ino,
@@ -140,6 +141,7 @@ mod tests {
                 size: 10,
                 digest: None,
                 uid: 1,
+                told: None,
             };
             orders.send(Order::Sync).unwrap();
             orders.send(Order::Record(append, vec![(ticket, segment)])).unwrap();

@@ -1,5 +1,6 @@
-//! The LTFS index of a volume, written from the catalogue: its files, and what else a catalogue could be rebuilt from.
+//! The index of a volume, written from the catalogue: its files, and what else a catalogue could be rebuilt from.
 
+use super::layout;
 use super::migrate::{fill, volume};
 use super::trouble::ours;
 use super::worker::Worker;
@@ -7,7 +8,7 @@ use catalog::TapeNode;
 use format::ltfs::index::{DirMeta, EntryTimes};
 use format::ltfs::origin::{Origin, Rules};
 use std::ops::ControlFlow;
-use tape::{AppendPoint, IndexSpec, Mounted, Onto, TapeError};
+use tape::{Mounted, Onto, TapeError};
 use types::*;
 
 /// Directories of the tape's tree get LTFS uids above this, files below.
@@ -25,10 +26,9 @@ pub fn write_index(
     let now = crate::now();
     let root_time = volume.labelled.unwrap_or(now);
     let creator = concat!("Thermocline ", env!("CARGO_PKG_VERSION"));
-    let point = AppendPoint::from(&volume);
-    let spec = IndexSpec { point: &point, creator, highest_uid: DIRECTORY_UIDS * 2, now, onto };
     let origin = origin(worker, &volume).map_err(|e| ours(barcode, "writing an index", e))?;
-    let indexed = mounted.write_index(&spec, &mut |writer| {
+    let spec = layout::Index { volume: &volume, creator, highest_uid: DIRECTORY_UIDS * 2, now, onto };
+    let indexed = layout::write_index(mounted, &spec, &mut |writer| {
         let root = directory(barcode.as_str(), 1, root_time);
         writer.enter_dir(&DirMeta { xattrs: origin.attributes(), ..root })?;
         // The directories of the namespace that are mirrored on the way to where we are.
@@ -82,7 +82,8 @@ pub fn write_index(
     Ok(indexed.append_block)
 }
 
-fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
+/// What a volume says of the namespace that it belongs to.
+pub fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
     let catalog = &worker.node.catalog;
     let rules = Rules { classes: catalog.classes()?, pools: catalog.pools()? };
     Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool: volume.pool.clone(), rules })

@@ -1,5 +1,6 @@
 //! Writing labels. What is not ours is never overwritten unless an operator said so.
 
+use super::layout;
 use super::state::Errand;
 use super::trouble::ours;
 use super::worker::Worker;
@@ -33,11 +34,10 @@ pub fn label(
 /// The volume in the drive, if it is one of those that we know of: a whole label, or what is left of one whose writing
 /// was cut short.
 pub fn ours_on(label: &LabelState, known: &[Option<String>]) -> Option<String> {
-    let is_ours = |uuid: &&String| known.iter().flatten().any(|known| known == *uuid);
+    let is_ours = |uuid: &str| known.iter().flatten().any(|known| known == uuid);
     match label {
-        LabelState::Ltfs(found) => Some(&found.uuid).filter(is_ours).cloned(),
-        LabelState::Damaged { uuids, .. } if uuids.iter().all(|u| is_ours(&u)) => uuids.first().cloned(),
-        _ => None,
+        LabelState::Damaged { uuids, .. } if uuids.iter().all(|u| is_ours(u)) => uuids.first().cloned(),
+        other => other.uuid().filter(|uuid| is_ours(uuid)).map(str::to_owned),
     }
 }
 
@@ -79,11 +79,9 @@ fn try_label(
         _ if force == Some(true) => Overwrite::Anything,
         (_, Some(uuid)) => Overwrite::Volume(uuid),
         (other, None) => {
-            let what = match other {
-                LabelState::Ltfs(found) => format!("it is LTFS volume {} of somebody else", found.uuid),
-                LabelState::Foreign { what } => format!("it carries something else: {what}"),
-                LabelState::Damaged { what, .. } => format!("its label is damaged: {what}"),
-                LabelState::Blank => String::new(),
+            let what = match other.uuid() {
+                Some(_) => format!("it is somebody else's: {}", other.describe()),
+                None => format!("it carries {}", other.describe()),
             };
             let advice = "if all on it may be destroyed: `thermo volume label --force`";
             set_state(worker, barcode, VolumeState::Foreign, &format!("{what}; {advice}"))?;
@@ -101,6 +99,7 @@ pub fn write_label(
     overwrite: Overwrite<'_>,
 ) -> Result<u64, TapeError> {
     let now = crate::now();
+    let format = layout::choose(mounted, rule(worker, barcode, pool)?)?;
     let block_size = worker.node.config.tape.block_size.0 as u32;
     let key = key(worker, pool).map_err(|why| unlabelled(barcode, why))?;
     // A label that was written, but could not be recorded, must not look like somebody else's. A second attempt has the
@@ -112,7 +111,7 @@ pub fn write_label(
         _ => uuid::Uuid::new_v4().to_string(),
     };
     catalog.intend_label(barcode, &uuid).map_err(|e| ours(barcode, "preparing its label", e))?;
-    let formatted = mounted.format(&LabelSpec {
+    let spec = LabelSpec {
         barcode,
         uuid: &uuid,
         block_size,
@@ -122,25 +121,21 @@ pub fn write_label(
         now,
         overwrite,
         key: key.as_ref(),
-    })?;
-    let fresh = Volume {
-        state: if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch },
-        pool: pool.cloned(),
-        uuid,
-        labelled: Some(now),
-        block_size,
-        capacity: formatted.capacity.unwrap_or(0),
-        append_block: formatted.append_block,
-        generation: formatted.generation,
-        index_block: formatted.index_block,
-        indexed_to: formatted.append_block,
-        vcr: formatted.vcr,
-        mounts: 1,
-        key: key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default(),
-        ..Volume::new(barcode.clone(), now)
     };
+    let made = layout::make(mounted, format, &spec)?;
+    let state = if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch };
+    let key = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
+    let fresh = Volume { state, pool: pool.cloned(), key, ..made };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
-    Ok(formatted.append_block)
+    Ok(fresh.append_block)
+}
+
+/// Which format volumes of this pool get.
+fn rule(worker: &Worker, barcode: &Barcode, pool: Option<&PoolName>) -> Result<FormatRule, TapeError> {
+    let pools = worker.node.catalog.pools().map_err(|e| ours(barcode, "looking up its pool", e))?;
+    let of_pool =
+        pools.into_iter().find(|known| Some(&known.name) == pool).map_or(FormatRule::Auto, |p| p.format);
+    Ok(if of_pool == FormatRule::Auto { worker.node.config.tape.format } else { of_pool })
 }
 
 /// The key for a new volume of a pool.
@@ -160,19 +155,24 @@ fn unlabelled(barcode: &Barcode, why: String) -> TapeError {
 pub enum Fitness {
     /// Nothing.
     Fit,
-    /// It was labelled anew, with the key of its pool.
+    /// It was labelled anew, as its pool wants it.
     Labelled,
     /// It holds files in plain, and must not take more.
     Plain,
 }
 
-/// A volume that was labelled before anybody knew its pool may lack the pool's encryption.
+/// A volume that was labelled before anybody knew its pool may lack the pool's encryption, or its format.
 pub fn fit(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     volume: &Volume,
     pool: &PoolName,
 ) -> Result<Fitness, TapeError> {
+    let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(pool))?)?;
+    if volume.files == 0 && volume.format != wanted {
+        write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
+        return Ok(Fitness::Labelled);
+    }
     if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(pool)) {
         return Ok(Fitness::Fit);
     }

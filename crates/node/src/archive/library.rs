@@ -37,6 +37,7 @@ pub fn open_virtual(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
         slots: l.slots,
         import_export: l.import_export,
         cartridges: l.cartridges,
+        media: l.media.clone(),
         capacity_bytes: l.cartridge_capacity.0,
         mechanics,
         ..vtl::VtlConfig::new(config.library_path())

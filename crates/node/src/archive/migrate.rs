@@ -8,11 +8,11 @@ use super::feed::{Chunk, Fed, Feeder, Limits, NewFile};
 use super::hand::InHand;
 use super::index::write_index;
 use super::label::{self, Fitness};
-use super::room;
 use super::stream::Stream;
 use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
+use super::{room, sections};
 use crate::clock::Moment;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -20,7 +20,7 @@ use sched::Timed;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tape::{AppendPoint, Appender, Mounted, Onto, Room, TapeError};
+use tape::{AppendPoint, Appender, LabelState, Mounted, Onto, Room, TapeError};
 use types::*;
 
 /// Why a volume is full.
@@ -93,6 +93,9 @@ pub fn migrate(
             return noted.map(|_| mounted.reads_from()).map_err(|e| ours(barcode, "recording its state", e));
         }
     }
+    if matches!(mounted.label(), LabelState::Sections(_)) {
+        return sections::migrate(worker, mounted, volume, pool);
+    }
     let config = &worker.node.config;
     let hand = InHand::new(&worker.node.writes, pool);
     let buffers = Buffers::of_drive(config, volume.block_size as usize);
@@ -146,7 +149,7 @@ impl Turn<'_> {
             let pause = self.write(mounted)?;
             self.settle()?;
             if let Pause::Full(why) = pause {
-                self.close(why)?;
+                self.volume = close(self.worker, &barcode, why)?;
             }
             let full = matches!(pause, Pause::Full(_));
             if full || self.index_is_due() {
@@ -230,6 +233,7 @@ impl Turn<'_> {
             next_uid: self.stream.next_uid(),
             vcr: flushed.vcr,
             now: crate::now(),
+            section: None,
         };
         self.order(Order::Record(append, files))?;
         self.unanswered += 1;
@@ -271,15 +275,13 @@ impl Turn<'_> {
         self.volume = answer?;
         Ok(())
     }
+}
 
-    /// The volume takes no more data.
-    fn close(&mut self, why: &'static str) -> Result<(), TapeError> {
-        let barcode = &self.volume.barcode;
-        let now = crate::now();
-        let closed = self.worker.node.catalog.update_volume(barcode, &mut |v| fill(v, why, now));
-        self.volume = closed.map_err(|e| ours(barcode, "closing it", e))?;
-        Ok(())
-    }
+/// The volume takes no more data.
+pub fn close(worker: &Worker, barcode: &Barcode, why: &str) -> Result<Volume, TapeError> {
+    let now = crate::now();
+    let closed = worker.node.catalog.update_volume(barcode, &mut |v| fill(v, why, now));
+    closed.map_err(|e| ours(barcode, "closing it", e))
 }
 
 /// Whether a file goes on on another volume where this one ended after `held` bytes: if it is large, or no other takes it as

@@ -4,7 +4,7 @@ use super::label::{ours_on, set_state, write_label};
 use super::trouble::ours;
 use super::worker::Worker;
 use crate::keep::Ticket;
-use tape::{LabelState, Mounted, Overwrite, TapeError};
+use tape::{Mounted, Overwrite, TapeError};
 use types::*;
 
 /// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position.
@@ -55,15 +55,11 @@ fn try_reclaim(
     }
     // A label that was about to be written when the node died is ours as well.
     let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
-    let Some(uuid) = ours_on(mounted.label(), &[Some(volume.uuid.clone()), intended]) else {
-        let found = match mounted.label() {
-            LabelState::Ltfs(label) => label.uuid.clone(),
-            LabelState::Blank => "none".into(),
-            LabelState::Foreign { what } => format!("something else: {what}"),
-            LabelState::Damaged { what, .. } => format!("a damaged one: {what}"),
-        };
+    let label = mounted.label();
+    let Some(uuid) = ours_on(label, &[Some(volume.uuid.clone()), intended]) else {
+        let found = label.uuid().map_or_else(|| label.describe(), str::to_owned);
         let why = format!(
-            "the label on it is not the one recorded ({}) but {found}; it was left alone: find out what cartridge this is",
+            "it carries not the label recorded ({}) but {found}; it was left alone: find out what cartridge this is",
             volume.uuid
         );
         set_state(worker, barcode, VolumeState::Foreign, &why)?;

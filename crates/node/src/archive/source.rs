@@ -122,6 +122,11 @@ impl Source {
         Ok(())
     }
 
+    /// Digest recorded for this version.
+    pub fn known(&self) -> Option<Digest> {
+        self.known
+    }
+
     /// Its length (bytes).
     pub fn size(&self) -> u64 {
         self.origin.stamp.size

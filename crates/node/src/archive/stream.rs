@@ -165,6 +165,7 @@ impl Stream {
             size: file.origin.stamp.size,
             digest,
             uid,
+            told: None,
         };
         (file.ticket, segment)
     }

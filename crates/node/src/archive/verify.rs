@@ -10,7 +10,7 @@ use catalog::{Lost, LostCopy, TapePlace};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tape::{Blame, LabelState, Mounted, TapeError};
+use tape::{Blame, Mounted, TapeError};
 use types::*;
 
 /// Segments of a volume listed at a time.
@@ -85,7 +85,7 @@ impl Pass<'_> {
     fn run(&mut self, mounted: &mut Mounted<'_>) -> Result<End, TapeError> {
         let catalog = &self.worker.node.catalog;
         let volume = super::migrate::volume(self.worker, self.barcode)?;
-        if !matches!(mounted.label(), LabelState::Ltfs(label) if label.uuid == volume.uuid) {
+        if mounted.label().uuid() != Some(volume.uuid.as_str()) {
             return Ok(End::Unfit("its label is not the one recorded; nothing was read".into()));
         }
         let mut from: TapePlace = (volume.verified_to, 0, 0);

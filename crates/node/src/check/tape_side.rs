@@ -1,6 +1,7 @@
 //! One volume: its newest index against the catalogue, and (deep) every byte against its digest.
 
 use super::serious;
+use crate::archive::layout::{self, Tells};
 use crate::archive::{Checked, FileHash, Worker, write_index};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
@@ -75,10 +76,7 @@ fn compare(
     checked: &mut Checked,
 ) -> Result<u64, TapeError> {
     let volume = worker.node.catalog.volume(barcode).ok().flatten();
-    let label = match mounted.label() {
-        tape::LabelState::Ltfs(label) => Some(label.uuid.clone()),
-        _ => None,
-    };
+    let label = mounted.label().uuid().map(str::to_owned);
     let subject = format!("volume {barcode}");
     if label.is_none() || label != volume.as_ref().map(|v| v.uuid.clone()) {
         let problem = format!("carries label {label:?}, not the one recorded");
@@ -94,12 +92,21 @@ fn compare(
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
     let mut to_read = Vec::new();
-    mounted.read_index(&mut |event| {
-        if let IndexEvent::File(file) = event {
+    let found = layout::read(mounted, &mut |_, told| {
+        if let Tells::Event(IndexEvent::File(file)) = told {
             compare_entry(&mut expected, file, barcode, checked, deep.then_some(&mut to_read));
         }
         ControlFlow::Continue(())
     })?;
+    if found.behind > 0 {
+        let problem = format!("{} sections behind its newest index were not compared", found.behind);
+        checked.findings.push(serious(
+            &subject,
+            problem,
+            "write-protected volumes and full ones get no new index",
+        ));
+        return Ok(0);
+    }
     while let Some((path, file)) = expected.next() {
         let problem = format!("does not list {path} (inode {}), which the catalogue has there", file.ino);
         checked.findings.push(serious(

@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::render::percent;
 use crate::units::size;
 use anyhow::Result;
-use types::{PoolName, PoolView};
+use types::{FormatRule, PoolName, PoolView};
 use wire::{Call, PoolChange};
 
 /// Pools of volumes
@@ -21,11 +21,11 @@ enum Command {
     /// List pools with their fill and backlog
     #[command(after_help = "Example:\n  thermo pool ls")]
     Ls,
-    /// Make a pool, or change how much it may hold
+    /// Make a pool, or change how much it may hold and which format its volumes get
     #[command(
         after_help = "A lower limit takes no volume out of the pool, but none joins it; and nothing is written to it while it holds \
-                      more than its limit of bytes.\n\nExample:\n  thermo pool set primary --max-volumes 40 --max-bytes 500TiB\n  \
-                      thermo pool set offsite --create"
+                      more than its limit of bytes. Volumes that are labelled keep their format.\n\nExample:\n  thermo pool set primary --max-volumes 40 --max-bytes 500TiB\n  \
+                      thermo pool set offsite --create\n  thermo pool set old --format ansi-tar"
     )]
     Set {
         /// Name
@@ -34,11 +34,14 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes"])]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format"])]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
         max_bytes: Option<u64>,
+        /// Format of its new volumes: auto, ltfs or ansi-tar (for media that cannot be partitioned)
+        #[arg(long, value_parser = format_rule)]
+        format: Option<FormatRule>,
     },
 }
 
@@ -49,14 +52,26 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes, max_bytes } => {
+        Command::Set { pool, create, max_volumes, max_bytes, format } => {
             let name = PoolName(pool);
-            let call =
-                Call::SetPool { name: name.clone(), create, change: PoolChange { max_volumes, max_bytes } };
+            let call = Call::SetPool {
+                name: name.clone(),
+                create,
+                change: PoolChange { max_volumes, max_bytes, format },
+            };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
             Ok(Exit::OK)
         }
+    }
+}
+
+fn format_rule(text: &str) -> Result<FormatRule, String> {
+    match text {
+        "auto" => Ok(FormatRule::Auto),
+        "ltfs" => Ok(FormatRule::Ltfs),
+        "ansi-tar" => Ok(FormatRule::AnsiTar),
+        _ => Err("auto, ltfs or ansi-tar".into()),
     }
 }
 

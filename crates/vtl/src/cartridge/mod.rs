@@ -101,6 +101,11 @@ impl Cartridge {
         self.partitions.len() as u8
     }
 
+    /// Whether the medium can have two partitions: LTO media of the first four generations cannot.
+    pub(crate) fn takes_partitions(&self) -> bool {
+        !["L1", "L2", "L3", "L4"].iter().any(|old| self.barcode.ends_with(old))
+    }
+
     /// Objects of a partition (must exist).
     pub(crate) fn index(&self, partition: u8) -> &Index {
         &self.partitions[usize::from(partition)].index

@@ -339,8 +339,10 @@ impl State {
             return Err(unit::illegal(0x3B, 0x0C));
         }
         let capacity = m.cartridge.meta.capacity;
+        let takes_partitions = m.cartridge.takes_partitions();
         let capacities = match cdb[2] & 0x0F {
             0 => vec![capacity],
+            1 | 2 if !takes_partitions => return Err(BAD_FIELD),
             1 | 2 => self.settings.partition_capacities(capacity),
             _ => return Err(BAD_FIELD),
         };

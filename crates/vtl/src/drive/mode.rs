@@ -95,15 +95,18 @@ impl State {
 
     /// Page 11h with the partitions that the medium has, in units of 10^units bytes.
     fn partition_page(&mut self) -> Vec<u8> {
-        let sizes: Vec<u64> = match self.ready() {
-            Ok(m) => (0..m.cartridge.partitions()).map(|p| m.cartridge.capacity(p)).collect(),
-            Err(_) => vec![0],
+        let (sizes, max_additional): (Vec<u64>, u8) = match self.ready() {
+            Ok(m) => {
+                let sizes = (0..m.cartridge.partitions()).map(|p| m.cartridge.capacity(p)).collect();
+                (sizes, u8::from(m.cartridge.takes_partitions()))
+            }
+            Err(_) => (vec![0], 1),
         };
         let largest = sizes.iter().copied().max().unwrap_or(0);
         let units = (0..=15u8).find(|u| largest / 10u64.pow((*u).into()) < 0xFFFF).unwrap_or(15);
         let scale = 10u64.pow(units.into());
         let page = PartitionPage {
-            max_additional: 1,
+            max_additional,
             additional: (sizes.len() - 1) as u8,
             flags: PartitionPage::IDP | PartitionPage::PSUM_POWER | PartitionPage::POFM,
             recognition: 3, // format and partitions are recognised
@@ -142,6 +145,12 @@ impl State {
         let mut rest = &list[head + block..];
         while !rest.is_empty() {
             rest = select_page(&mut new, rest)?;
+        }
+        let asked = new.partitions.as_ref().filter(|asked| self.settings.partitions.as_ref() != Some(asked));
+        if asked.is_some_and(|asked| asked.additional > 0)
+            && self.ready().is_ok_and(|m| !m.cartridge.takes_partitions())
+        {
+            return Err(BAD_PARAMETER);
         }
         self.settings = new;
         self.hosts.tell_others(host, 0x2A, 0x01);

@@ -1,0 +1,291 @@
+//! Makes sections of files: list, members, digests. What was promised in the list is kept: a file that cannot be read to its
+//! end is filled up with zeros, and its digest says that it does not count.
+
+use super::super::buffers::{Buffer, Buffers};
+use super::super::bytes::FileHash;
+use super::super::hand::{InHand, Ticket};
+use super::super::source::{Skip, Source, halted};
+use super::super::worker::Worker;
+use super::choose::{Chooser, Chosen, Limits, skipped};
+use crossbeam_channel::Sender;
+use format::tar::index::{Entry, SectionHead};
+use format::tar::padding;
+use format::tar::pax::Record;
+use format::tar::plan::{Place, Plan};
+use types::*;
+
+/// Next for the drive.
+pub enum Fed {
+    /// A section begins.
+    Section(Time),
+    /// Bytes of it.
+    Bytes(Buffer),
+    /// It is whole.
+    End(Vec<Member>),
+    /// Nothing follows; the reason if it is that the volume takes no more.
+    Over(Option<&'static str>),
+}
+
+/// A member of a section that was fed.
+pub struct Member {
+    /// To settle it by.
+    pub ticket: Ticket,
+    /// As the list tells of it; blocks count from the first of the section's data.
+    pub file: TapeFile,
+    /// Digest of the whole file, where all of it was read.
+    pub digest: Option<Digest>,
+    /// It was read to its end and did not change meanwhile.
+    pub counts: bool,
+}
+
+/// Nobody listens any more, or the node stops.
+struct Closed;
+
+/// Digests of what was read.
+struct Sums {
+    member: Option<Digest>,
+    file: Option<Digest>,
+}
+
+/// Makes sections until the backlog is empty, the volume takes no more, or nobody listens.
+pub struct Feeder<'t> {
+    chooser: Chooser<'t>,
+    buffers: &'t Buffers,
+    out: Sender<Fed>,
+    buffer: Buffer,
+    uuid: String,
+    block_size: u32,
+    /// Number of the section written last.
+    section: u64,
+    attributes: Vec<Record>,
+}
+
+impl<'t> Feeder<'t> {
+    /// Behind the recorded end of a volume. `attributes` go into each list.
+    pub fn new(
+        worker: &'t Worker,
+        hand: &'t InHand<'t>,
+        buffers: &'t Buffers,
+        out: Sender<Fed>,
+        limits: Limits,
+        volume: &Volume,
+        attributes: Vec<Record>,
+    ) -> Self {
+        let chooser = Chooser {
+            worker,
+            hand,
+            limits,
+            volume: volume.barcode.clone(),
+            capacity: volume.capacity,
+            next_uid: volume.next_uid,
+        };
+        Self {
+            chooser,
+            buffers,
+            out,
+            buffer: buffers.take(),
+            uuid: volume.uuid.clone(),
+            block_size: volume.block_size,
+            section: volume.generation,
+            attributes,
+        }
+    }
+
+    /// Does it all.
+    pub fn run(mut self) {
+        // Closed: the drive has ended its turn and says why itself; or the node stops.
+        let why = self.feed().unwrap_or(None);
+        let _ = self.out.send(Fed::Over(why));
+    }
+
+    fn feed(&mut self) -> Result<Option<&'static str>, Closed> {
+        while self.chooser.limits.until_index > 0 {
+            let batch = self.chooser.batch();
+            if batch.files.is_empty() {
+                return Ok(batch.full);
+            }
+            self.put_section(batch.files)?;
+            if batch.full.is_some() {
+                return Ok(batch.full);
+            }
+        }
+        Ok(None)
+    }
+
+    fn put_section(&mut self, mut files: Vec<Chosen>) -> Result<(), Closed> {
+        self.section += 1;
+        let begun = crate::now();
+        let head = SectionHead {
+            section: self.section,
+            volume: self.uuid.clone(),
+            begun,
+            sums: 0,
+            attributes: self.attributes.clone(),
+        };
+        let place = Place { first_block: 0, block_size: self.block_size };
+        let plan = Plan::new(head, files.iter().map(|chosen| chosen.file.clone()).collect(), place);
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(e) => {
+                // All go back to the backlog when the turn ends.
+                tracing::error!("a section cannot be made: {e}; report this");
+                return Err(Closed);
+            }
+        };
+        self.put(Fed::Section(begun))?;
+        self.bytes(plan.front())?;
+        let (mut members, mut sums) = (Vec::with_capacity(files.len()), Vec::with_capacity(files.len()));
+        for (entry, chosen) in plan.entries().iter().zip(files.drain(..)) {
+            let (member, sum) = self.member(&plan, entry, chosen)?;
+            members.push(member);
+            sums.push(sum);
+        }
+        self.bytes(&plan.back(&sums))?;
+        self.send()?;
+        self.put(Fed::End(members))
+    }
+
+    /// Headers, data and padding of a member, and its digest as it is extracted.
+    fn member(
+        &mut self,
+        plan: &Plan,
+        entry: &Entry,
+        chosen: Chosen,
+    ) -> Result<(Member, Option<Digest>), Closed> {
+        self.bytes(&plan.head(entry))?;
+        let read = self.data(entry, &chosen)?;
+        self.zeros(padding(entry.stored))?;
+        let file = entry.file.clone();
+        Ok(match read {
+            Ok(sums) => {
+                let counts = sums.member.is_some();
+                (Member { ticket: chosen.ticket, file, digest: sums.file, counts }, sums.member)
+            }
+            Err(why) => {
+                self.chooser.hand.hold(chosen.ticket, true, crate::now());
+                skipped(self.chooser.worker, chosen.item.ino, why);
+                (Member { ticket: chosen.ticket, file, digest: None, counts: false }, None)
+            }
+        })
+    }
+
+    /// The data of a member. Whatever happens, as many bytes follow as were promised.
+    fn data(&mut self, entry: &Entry, chosen: &Chosen) -> Result<Result<Sums, Skip>, Closed> {
+        let worker = self.chooser.worker;
+        let mut opened = open(worker, chosen);
+        let mut hash = FileHash::new();
+        let last = entry.file.segment_offset + entry.file.segment_length == entry.file.file_size;
+        if let Ok(source) = &opened
+            && entry.file.segment_offset > 0
+            && last
+            && let Err(why) = hash_front(worker, source, entry.file.segment_offset, &mut hash)
+        {
+            opened = Err(why);
+        }
+        let mut part = FileHash::new();
+        for extent in &entry.file.extents {
+            let mut at = extent.file_offset;
+            let end = extent.file_offset + extent.byte_count;
+            while let (Ok(source), true) = (&opened, at < end) {
+                if self.buffer.room().is_empty() {
+                    self.send()?;
+                }
+                let room = self.buffer.room();
+                let want = room.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
+                match source.read(worker, &mut hash, &mut room[..want], at) {
+                    Ok(got) => {
+                        if !entry_is_whole(entry) {
+                            part.add(at - entry.file.segment_offset, &room[..got]);
+                        }
+                        self.buffer.fill(got);
+                        at += got as u64;
+                    }
+                    Err(why) => opened = Err(why),
+                }
+            }
+            if worker.node.archive.halted() {
+                return Err(Closed);
+            }
+            self.zeros(end - at)?;
+        }
+        Ok(opened.and_then(|source| {
+            halted(worker)?;
+            source.unchanged(worker, chosen.item.ino)?;
+            let file = if last { hash.finish(entry.file.file_size) } else { None };
+            if last {
+                source.expect(chosen.item.ino, file)?;
+            }
+            let member = if entry_is_whole(entry) { file } else { part.finish(entry.file.segment_length) };
+            Ok(Sums { member, file })
+        }))
+    }
+
+    /// Puts bytes into the section.
+    fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Closed> {
+        while !bytes.is_empty() {
+            if self.buffer.room().is_empty() {
+                self.send()?;
+            }
+            let room = self.buffer.room();
+            let n = room.len().min(bytes.len());
+            room[..n].copy_from_slice(&bytes[..n]);
+            self.buffer.fill(n);
+            bytes = &bytes[n..];
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, mut count: u64) -> Result<(), Closed> {
+        while count > 0 {
+            if self.buffer.room().is_empty() {
+                self.send()?;
+            }
+            let room = self.buffer.room();
+            let n = room.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            room[..n].fill(0);
+            self.buffer.fill(n);
+            count -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// Hands over what is gathered.
+    fn send(&mut self) -> Result<(), Closed> {
+        if self.buffer.filled().is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());
+        self.put(Fed::Bytes(bytes))
+    }
+
+    fn put(&self, fed: Fed) -> Result<(), Closed> {
+        self.out.send(fed).map_err(|_| Closed)
+    }
+}
+
+fn entry_is_whole(entry: &Entry) -> bool {
+    entry.file.segment_offset == 0 && entry.file.segment_length == entry.file.file_size
+}
+
+/// The object again that the list was made of.
+fn open(worker: &Worker, chosen: &Chosen) -> Result<Source, Skip> {
+    let source = Source::open(worker, &chosen.item)?;
+    if (source.origin.object, source.origin.stamp) == (chosen.origin.object, chosen.origin.stamp) {
+        return Ok(source);
+    }
+    Err(Skip::Later("it changed after it was chosen for a section".into()))
+}
+
+/// Hashes what lies before a segment: on other volumes.
+fn hash_front(worker: &Worker, source: &Source, to: u64, hash: &mut FileHash) -> Result<(), Skip> {
+    let mut buf = vec![0; super::super::source::PIECE];
+    for range in worker.node.disk.data_ranges(&source.fd, source.size()) {
+        let range = range?;
+        let mut at = range.start;
+        while at < range.end.min(to) {
+            let want = buf.len().min(usize::try_from(range.end.min(to) - at).unwrap_or(usize::MAX));
+            at += source.read(worker, hash, &mut buf[..want], at)? as u64;
+        }
+    }
+    Ok(())
+}

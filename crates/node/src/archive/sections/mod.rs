@@ -1,0 +1,224 @@
+//! Writing a pool's backlog to a volume without partitions: section by section, each with a list of its files at its front
+//! (`docs/formats/ansi-tar.md`). So what goes into a section is decided before its first byte is written
+//! ([`choose`]); one thread reads the files and makes the section of them ([`feed`]), this one gives the drive nothing to
+//! wait for, one records whole sections ([`super::commit`]).
+
+mod choose;
+mod feed;
+
+use super::buffers::Buffers;
+use super::commit::{Order, Recorder};
+use super::hand::InHand;
+use super::index::write_index;
+use super::migrate::close;
+use super::room;
+use super::trouble::ours;
+use super::worker::Worker;
+use catalog::{NewSegment, VolumeAppend};
+use choose::Limits;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use feed::{Fed, Feeder, Member};
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering;
+use tape::{Fault, Mounted, Onto, Room, SectionPoint, TapeError};
+use types::*;
+
+/// Why a volume is full.
+const END_REACHED: &str = "its end was reached";
+/// Orders that wait to be carried out while the drive goes on, two for each section.
+const RECORD_AHEAD: usize = 16;
+/// A section is at most this share of the disk tier: what a written one holds can be released while the next is written.
+const SECTION_SHARE: u64 = 4;
+
+/// One turn of writing to one volume.
+struct Turn<'t> {
+    worker: &'t Worker,
+    /// As last recorded.
+    volume: Volume,
+    /// Behind the last section written.
+    point: SectionPoint,
+    fed: Receiver<Fed>,
+    orders: Sender<Order>,
+    recorded: Receiver<Result<Volume, TapeError>>,
+    /// Sections handed to the recorder that it has not answered for.
+    unanswered: u32,
+}
+
+/// Writes until the backlog is empty, the volume is full or the node stops; returns the tape's position.
+pub fn migrate(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    volume: Volume,
+    pool: &PoolName,
+) -> Result<u64, TapeError> {
+    let barcode = &volume.barcode.clone();
+    let point = SectionPoint::from(&volume);
+    let limits = limits(worker, mounted, &volume, &point)?;
+    let config = &worker.node.config;
+    let hand = InHand::new(&worker.node.writes, pool);
+    let buffers = Buffers::of_drive(config, volume.block_size as usize);
+    let recorder = Recorder::new(worker, barcode, &hand);
+    let origin = super::index::origin(worker, &volume).map_err(|e| ours(barcode, "writing a section", e))?;
+    std::thread::scope(|scope| {
+        let (out, fed) = unbounded(); // as many as there are buffers
+        let (orders, queue) = bounded(RECORD_AHEAD);
+        let (done, recorded) = unbounded();
+        let (hand, buffers) = (&hand, &buffers);
+        let failed = |e: std::io::Error| ours(barcode, "starting threads", e);
+        let feeder = Feeder::new(worker, hand, buffers, out, limits, &volume, origin.records());
+        let reader = worker.helper(scope, "read", move || feeder.run()).map_err(failed)?;
+        let records = move || recorder.run(&queue, &done);
+        let recorder = worker.helper(scope, "record", records).map_err(failed)?;
+        let turn = Turn { worker, volume, point, fed, orders, recorded, unanswered: 0 };
+        let ended = turn.run(mounted);
+        for thread in [reader, recorder] {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        ended
+    })
+}
+
+fn limits(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    volume: &Volume,
+    point: &SectionPoint,
+) -> Result<Limits, TapeError> {
+    let tape = &worker.node.config.tape;
+    let block_size = u64::from(volume.block_size);
+    let by_count = volume.capacity.saturating_sub(point.block * block_size);
+    let room = mounted.section_room(point)?.unwrap_or(by_count);
+    let unindexed = volume.append_block.saturating_sub(volume.indexed_to) * block_size;
+    Ok(Limits {
+        files: tape.max_files_per_volume.saturating_sub(volume.files),
+        room: room.saturating_sub(room::index_reserve(volume)),
+        section_bytes: tape.flush_every.0.min(worker.node.space.view().capacity / SECTION_SHARE),
+        section_files: tape.flush_files,
+        until_index: tape.index_every.0.saturating_sub(unindexed).max(1),
+    })
+}
+
+impl Turn<'_> {
+    fn run(mut self, mounted: &mut Mounted<'_>) -> Result<u64, TapeError> {
+        let barcode = self.volume.barcode.clone();
+        let full = loop {
+            match self.fed.recv().unwrap_or(Fed::Over(None)) {
+                Fed::Section(begun) => {
+                    if !self.section(mounted, begun)? {
+                        break Some(END_REACHED);
+                    }
+                    if self.volume.state != VolumeState::Filling {
+                        break None;
+                    }
+                }
+                Fed::Over(why) => break why,
+                // Of a section that was given up.
+                Fed::Bytes(_) | Fed::End(_) => {}
+            }
+        };
+        self.settle()?;
+        if let Some(why) = full {
+            self.volume = close(self.worker, &barcode, why)?;
+        }
+        let unindexed = self.point.block.saturating_sub(self.volume.indexed_to);
+        let due = self.worker.node.config.tape.index_every.0;
+        if full.is_some() || unindexed * u64::from(self.volume.block_size) >= due {
+            write_index(self.worker, mounted, &barcode, Onto::Both)?;
+        }
+        Ok(mounted.reads_from())
+    }
+
+    /// Writes a section; false if the volume had no room for it.
+    fn section(&mut self, mounted: &mut Mounted<'_>, begun: Time) -> Result<bool, TapeError> {
+        let first_block = mounted.section_place(&self.point)?.first_block;
+        let mut writer = mounted.begin_section(&self.point, begun)?;
+        loop {
+            match self.fed.recv().unwrap_or(Fed::Over(None)) {
+                Fed::Bytes(bytes) => {
+                    if writer.write(bytes.filled())? == Room::Full {
+                        return Ok(false);
+                    }
+                    let count = bytes.filled().len() as u64;
+                    self.worker.progress.bytes.fetch_add(count, Ordering::Relaxed);
+                }
+                Fed::End(members) => {
+                    self.order(Order::Sync)?;
+                    self.point = match writer.close() {
+                        Err(e) if e.fault == Fault::Full => return Ok(false),
+                        closed => closed?,
+                    };
+                    self.record(members, first_block)?;
+                    return Ok(true);
+                }
+                // It was given up: what is written of it never counts.
+                Fed::Section(_) | Fed::Over(_) => return Ok(true),
+            }
+        }
+    }
+
+    /// Hands a section that is on the medium to the recorder.
+    fn record(&mut self, members: Vec<Member>, first_block: u64) -> Result<(), TapeError> {
+        let next_uid = members.last().map_or(self.volume.next_uid, |last| last.file.uid + 1);
+        let good = members.into_iter().filter(|member| member.counts);
+        let segments = good.map(|member| (member.ticket, segment(member, first_block)));
+        let append = VolumeAppend {
+            volume: self.volume.barcode.clone(),
+            append_block: self.point.block,
+            next_uid,
+            vcr: 0,
+            now: crate::now(),
+            section: Some(self.point.section),
+        };
+        let order = Order::Record(append, segments.collect());
+        self.order(order)?;
+        self.unanswered += 1;
+        while let Ok(answer) = self.recorded.try_recv() {
+            self.answered(answer)?;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, order: Order) -> Result<(), TapeError> {
+        if self.orders.send(order).is_ok() {
+            return Ok(());
+        }
+        // The recorder has ended, and said why; without a word only if it has panicked, and then so do we.
+        self.settle()?;
+        Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"))
+    }
+
+    /// Waits until everything written is recorded.
+    fn settle(&mut self) -> Result<(), TapeError> {
+        while self.unanswered > 0 {
+            let Ok(answer) = self.recorded.recv() else {
+                return Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"));
+            };
+            self.answered(answer)?;
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, answer: Result<Volume, TapeError>) -> Result<(), TapeError> {
+        self.unanswered -= 1;
+        self.volume = answer?;
+        Ok(())
+    }
+}
+
+/// What the catalogue is told of a member whose section begins its data at this block.
+fn segment(member: Member, first_block: u64) -> NewSegment {
+    let mut file = member.file;
+    file.extents.iter_mut().for_each(|extent| extent.start_block += first_block);
+    NewSegment {
+        ino: file.ino,
+        version: file.version,
+        copy: file.copy,
+        file_offset: file.segment_offset,
+        length: file.segment_length,
+        extents: file.extents.clone(),
+        size: file.file_size,
+        digest: member.digest,
+        uid: file.uid,
+        told: Some(Box::new(file)),
+    }
+}
