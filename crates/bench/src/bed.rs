@@ -66,7 +66,12 @@ impl Bed {
     /// Asks for something to be done with files and returns when it is done.
     pub fn act(&self, call: impl FnOnce(Selection) -> Call, names: &[String]) -> Result<()> {
         let paths = names.iter().map(|n| format!("/{n}").into_bytes()).collect();
-        let mut view = self.request(call(Selection { paths, recursive: false }))?;
+        self.ask(call(Selection { paths, recursive: false }))
+    }
+
+    /// Asks for something and returns when it is done.
+    pub fn ask(&self, call: Call) -> Result<()> {
+        let mut view = self.request(call)?;
         while matches!(view.state, RequestState::Queued | RequestState::Active) {
             std::thread::sleep(POLL);
             view = self.request(Call::Request(view.id))?;
@@ -85,6 +90,14 @@ impl Bed {
         match self.node.call(&cx(), &mut node::Session::default(), call)?.reply {
             Reply::Request(view) => Ok(view.request),
             other => bail!("the node answered {other:?} where a request was expected"),
+        }
+    }
+
+    /// All volumes.
+    pub fn volumes(&self) -> Result<Vec<Volume>> {
+        match self.node.call(&cx(), &mut node::Session::default(), Call::Volumes)?.reply {
+            Reply::Volumes(views) => Ok(views.into_iter().map(|v| v.volume).collect()),
+            other => bail!("the node answered {other:?} where volumes were expected"),
         }
     }
 

@@ -17,6 +17,7 @@ mod memory;
 mod mount;
 mod place;
 mod plot;
+mod repack;
 mod report;
 mod results;
 mod schedule;
@@ -54,12 +55,22 @@ pub enum Group {
     Tape,
     /// The scheduler in simulated time, and what it costs.
     Schedule,
+    /// A half-dead cartridge is emptied.
+    Repack,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 7] =
-        [Self::Data, Self::Create, Self::List, Self::Catalogue, Self::Memory, Self::Tape, Self::Schedule];
+    pub const ALL: [Self; 8] = [
+        Self::Data,
+        Self::Create,
+        Self::List,
+        Self::Catalogue,
+        Self::Memory,
+        Self::Tape,
+        Self::Schedule,
+        Self::Repack,
+    ];
 
     /// Its name in files and documents.
     pub fn name(self) -> &'static str {
@@ -71,6 +82,7 @@ impl Group {
             Self::Memory => "memory",
             Self::Tape => "tape",
             Self::Schedule => "schedule",
+            Self::Repack => "repack",
         }
     }
 }
@@ -120,6 +132,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Memory => (memory::measure(plan, told)?, Vec::new()),
             Group::Tape => (tape::measure(plan, told)?, Vec::new()),
             Group::Schedule => (schedule::measure(plan, told)?, Vec::new()),
+            Group::Repack => (repack::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

@@ -231,6 +231,42 @@ pub struct LostCopy {
     pub volume: Barcode,
 }
 
+/// A version that was deleted or overwritten, and is still on tape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedVersion {
+    /// Its inode, which may have other versions or be gone.
+    pub ino: Ino,
+    /// Version.
+    pub version: Version,
+    /// What it was called last.
+    pub path: Vec<u8>,
+    /// Length (bytes).
+    pub size: u64,
+    /// Modification time of the content.
+    pub mtime: Time,
+    /// Digest, if known.
+    pub digest: Option<Digest>,
+    /// When it ended, if known.
+    pub ended: Option<Time>,
+    /// Owner when it went to tape (uid).
+    pub owner: u32,
+    /// The inode is there with another version; otherwise it was deleted.
+    pub overwritten: bool,
+    /// Its copies.
+    pub copies: Vec<CopyRecord>,
+    /// One of them is whole, on volumes that can be read.
+    pub restorable: bool,
+}
+
+/// A page of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedVersions {
+    /// What was found, maybe nothing.
+    pub found: Vec<EndedVersion>,
+    /// Where to go on; None: that was all.
+    pub next: Option<(Ino, Version)>,
+}
+
 /// A page of an index. A damaged record keeps out its own file only.
 #[derive(Debug)]
 pub struct Listed<T> {

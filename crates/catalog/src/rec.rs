@@ -264,6 +264,41 @@ pub struct KnownVersion {
     pub size: u64,
     pub mtime: Time,
     pub digest: Option<Digest>,
+    /// Where it was named last; empty: as its segments on tape say.
+    pub path: Vec<u8>,
+    /// When it was deleted or overwritten, if that is known.
+    pub ended: Option<Time>,
+}
+
+impl KnownVersion {
+    /// One of which nothing else is known.
+    pub fn new(size: u64, mtime: Time, digest: Option<Digest>) -> Self {
+        Self { size, mtime, digest, path: Vec::new(), ended: None }
+    }
+}
+
+/// `KnownVersion` before it said what the file was called.
+#[derive(Deserialize)]
+struct KnownVersionV1 {
+    size: u64,
+    mtime: Time,
+    digest: Option<Digest>,
+}
+
+impl Record for KnownVersion {
+    const NAME: &'static str = "KnownVersion";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => {
+                let old = record::body::<KnownVersionV1>(bytes).map_err(damaged)?;
+                Ok(Self::new(old.size, old.mtime, old.digest))
+            }
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
 }
 
 /// A volume with what only the catalogue needs. `volume.live` and `live_files` are zero here: see their own keys.
@@ -298,7 +333,6 @@ pub struct FormatRec {
 
 format::records! {
     InodeWire = 1,
-    KnownVersion = 1,
     TapeEntry = 1,
     ItemRec = 1,
     FormatRec = 1,

@@ -117,7 +117,9 @@ fn golden_bytes() {
         "0100a40301e80764000105080485f882ad1683f085da2c0001140701020501070105802082a8d6b90784d0acf30e0301abababababababababababababababababababababababababababababababab011470"
     );
     assert_eq!(InodeRec::decode(Ino(300), &inode().encode()).expect("an inode"), inode());
-    golden(&KnownVersion { size: 6, mtime: time(1), digest: None }, "0106020100");
+    let known =
+        KnownVersion { path: b"/a".to_vec(), ended: Some(time(2)), ..KnownVersion::new(6, time(1), None) };
+    golden(&known, "0206020100022f61010402");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
         "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b3101ac0202",
@@ -129,6 +131,11 @@ fn golden_bytes() {
     );
     golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
     golden(&FormatRec { created: time(1) }, "010201");
+}
+
+#[test]
+fn ended_versions_of_earlier_releases_are_read() {
+    assert_eq!(record::decode(&[1, 6, 2, 1, 0]), Ok(KnownVersion::new(6, time(1), None)));
 }
 
 /// What earlier releases wrote is still read.

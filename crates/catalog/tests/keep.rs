@@ -157,3 +157,94 @@ fn a_request_for_volumes_ends_with_the_last_of_them() {
     assert_eq!(f.catalog.prune_requests(t(99), 10).expect("pruned"), 1);
     assert_eq!(f.catalog.request_volumes(made.id).expect("list"), []);
 }
+
+fn gone(f: &Fixture, below: &[u8]) -> Vec<catalog::EndedVersion> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = f.catalog.ended_versions(below, after, 1).expect("list");
+        all.extend(page.found);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn deleted_and_overwritten_versions_are_files_again() {
+    for f in [memory(), lmdb()] {
+        let dir = catalog::New::node(FileKind::Directory, 0o755);
+        let dir = f.catalog.create(&root(4), Ino::ROOT, b"dir", &dir).expect("made").attr.ino;
+        let (deleted, changed) = (archived(&f, "deleted", 1, 100), archived(&f, "changed", 2, 200));
+        let never = |_: Ino| false;
+        let renamed =
+            f.catalog.rename(&root(7), (Ino::ROOT, b"deleted"), (dir, b"last"), RenameMode::Replace, &never);
+        renamed.expect("renamed");
+        f.catalog.unlink(&root(8), dir, b"last", &never).expect("unlinked");
+        let cx = root(9);
+        f.catalog
+            .observe(&cx, changed, ObjectId(2), &stamp(50, 9), true, Durability::Relaxed)
+            .expect("changed");
+        assert_eq!((live(&f, A), live(&f, B)), (0, 0));
+        f.check();
+        let all = gone(&f, b"/");
+        let paths: Vec<_> = all.iter().map(|v| (v.path.as_slice(), v.overwritten, v.ended)).collect();
+        assert_eq!(
+            paths,
+            [(b"/dir/last".as_slice(), false, Some(t(8))), (b"/changed".as_slice(), true, Some(t(9)))]
+        );
+        assert_eq!(gone(&f, b"/dir").len(), 1, "by its last name");
+        assert_eq!(gone(&f, b"/di"), []);
+        let undelete = |ino, name: &[u8]| f.catalog.undelete(&root(20), (ino, Version(1)), (dir, name));
+        let back = undelete(deleted, b"back").expect("restored");
+        let file = back.file.expect("a file");
+        assert_eq!((back.attr.size, file.object, file.copies), (100, None, vec![CopyNo(1), CopyNo(2)]));
+        assert_eq!(f.catalog.path_of(back.attr.ino).expect("named"), b"/dir/back");
+        let old = undelete(changed, b"old").expect("restored");
+        assert_eq!((old.attr.size, f.catalog.inode(changed).expect("there").attr.size), (200, 50));
+        assert_eq!((live(&f, A), live(&f, B)), (2, 2));
+        assert_eq!(gone(&f, b"/"), []);
+        undelete(deleted, b"again").expect_err("it is a file");
+        f.check();
+        // It is a file like all others: it can be deleted again.
+        f.catalog.unlink(&root(21), dir, b"back", &never).expect("unlinked");
+        assert_eq!(gone(&f, b"/dir/back").len(), 1);
+        f.check();
+    }
+}
+
+#[test]
+fn a_version_is_restored_from_the_copies_that_can_be_read_and_gets_the_others_anew() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    f.catalog.unlink(&root(8), Ino::ROOT, b"f", &|_| false).expect("unlinked");
+    let undelete = |name: &[u8]| f.catalog.undelete(&root(9), (ino, Version(1)), (Ino::ROOT, name));
+    state(&f, A, VolumeState::Broken);
+    state(&f, B, VolumeState::Retired);
+    assert!(!gone(&f, b"/f")[0].restorable);
+    undelete(b"f").expect_err("no copy can be read");
+    state(&f, B, VolumeState::Full);
+    let back = undelete(b"f").expect("restored");
+    assert_eq!(copies(&f, back.attr.ino), [2]);
+    assert_eq!(f.catalog.to_mend(Ino(0), 9).expect("list"), [back.attr.ino]);
+    f.check();
+}
+
+#[test]
+fn a_file_that_is_deleted_while_open_has_not_ended() {
+    let f = memory();
+    let ino = archived(&f, "f", 1, 100);
+    f.catalog.unlink(&root(8), Ino::ROOT, b"f", &|_| true).expect("unlinked");
+    assert_eq!(gone(&f, b"/"), []);
+    assert_eq!(f.catalog.versions(ino).expect("list").len(), 1);
+    f.catalog.reap(ino).expect("closed");
+    let ended = gone(&f, b"/f");
+    assert_eq!((ended.len(), ended[0].ended, ended[0].restorable), (1, Some(t(8)), true));
+    f.check();
+    f.catalog.label_volume(&A.into(), &volume(A, POOLS[0])).expect("labelled anew");
+    let left = gone(&f, b"/f");
+    assert_eq!((left.len(), left[0].copies.len(), left[0].restorable), (1, 1, true));
+    f.catalog.label_volume(&B.into(), &volume(B, POOLS[1])).expect("labelled anew");
+    assert_eq!(gone(&f, b"/f"), [], "nothing of it is left");
+    f.check();
+}

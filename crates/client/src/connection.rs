@@ -157,6 +157,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::Holdings { .. }
         | Call::RequestSums(_)
         | Call::PurgeList { .. }
+        | Call::Ended { .. }
         | Call::Check { .. } => true,
         Call::File(file) => matches!(
             file,

@@ -20,7 +20,7 @@ const MOUNT: [&str; 13] = [
     "stat, forgotten",
     "stat, known",
 ];
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "relaxed creates",
     "durable creates",
     "append 4 KiB + fdatasync",
@@ -34,6 +34,7 @@ const OTHERS: [&str; 13] = [
     "backward moves",
     "p90 of the waits",
     "a new request placed",
+    "of a half-dead cartridge",
 ];
 
 #[test]

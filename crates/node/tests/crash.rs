@@ -5,10 +5,11 @@ mod support;
 use node::{Config, Node, Size};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use support::medium::counted_copies_are_there;
 use support::{Bed, READ, WRITE, config, cx, pattern};
 use types::api::FileApi;
 use types::*;
-use wire::Call;
+use wire::{Call, VolumeChoice};
 
 const DIR: &str = "NODE_TEST_DIR";
 const WORK: &str = "NODE_TEST_WORK";
@@ -54,8 +55,28 @@ fn victim() {
             println!("recalling");
             bed.until("never", |_| false);
         }
-        other => panic!("{other}"),
+        work => match work.strip_prefix("repack-") {
+            Some(left) => repack_until(&bed, left.parse().unwrap()),
+            None => panic!("{work}"),
+        },
     }
+}
+
+/// Empties the first volume until only so many files are left on it.
+fn repack_until(bed: &Bed, left: u64) {
+    (0..24).for_each(|i| write_synced(&bed.node, i));
+    bed.migrate_and_purge();
+    for i in 24..30 {
+        write_synced(&bed.node, i);
+        bed.node.unlink(&cx(), Ino::ROOT, format!("f{i}").as_bytes()).unwrap();
+    }
+    bed.node.sync_names().unwrap();
+    let volume = bed.volumes_of("/f1").remove(0);
+    let volumes = VolumeChoice::These(vec![volume.clone()]);
+    bed.begin(Call::Repack { volumes, dead_percent: None, generation: None });
+    bed.until("some have moved", |b| b.volume(&volume).live_files <= left);
+    println!("repacking");
+    bed.until("never", |_| false);
 }
 
 struct Victim {
@@ -169,4 +190,29 @@ fn a_kill_during_a_recall_lets_the_request_end_after_the_restart() {
     let opened = bed.open(bed.stat("/f1").attr.ino, READ);
     assert!(opened.backing.is_some());
     bed.node.release(opened.handle);
+}
+
+/// At the beginning, in the middle, and when nothing is left and the volume gets its fresh label.
+#[test]
+fn a_kill_while_a_volume_is_emptied_loses_no_copy_and_it_goes_on() {
+    for left in [22, 10, 0] {
+        let dir = tempfile::tempdir().unwrap();
+        start(dir.path(), &format!("repack-{left}")).kill("repacking", Duration::from_millis(left % 7));
+        let node = Node::start(small(dir.path())).unwrap();
+        let bed = Bed { node, dir };
+        for i in 0..24 {
+            let data = pattern(size_of(i), i);
+            assert_eq!(counted_copies_are_there(&bed, &format!("/f{i}"), &data), 2, "{left}: file {i}");
+        }
+        bed.settle();
+        let scratch = bed.volumes().iter().filter(|v| v.state == VolumeState::Scratch).count();
+        assert_eq!(scratch, 1, "{left}: it was emptied to its end");
+        for i in 0..24 {
+            let data = pattern(size_of(i), i);
+            assert_eq!(counted_copies_are_there(&bed, &format!("/f{i}"), &data), 2, "{left}: file {i}");
+            assert!(bed.read(bed.stat(&format!("/f{i}")).attr.ino) == data);
+        }
+        bed.settle();
+        sound(&bed);
+    }
 }

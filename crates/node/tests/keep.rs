@@ -3,8 +3,11 @@
 mod support;
 
 use node::Size;
+use support::medium::counted_copies_are_there;
 use support::{Bed, pattern};
+use types::api::FileApi;
 use types::*;
+use vtl::Fault;
 use wire::{Call, Reply, VolumeChoice};
 
 fn verify(bed: &Bed, volumes: &[Barcode]) -> Request {
@@ -80,7 +83,6 @@ fn a_half_dead_volume_is_emptied_and_scratch_again() {
     bed.write("empty", b"");
     bed.migrate_and_purge();
     for n in (0..20).step_by(2) {
-        use types::api::FileApi;
         bed.node.unlink(&support::cx(), Ino::ROOT, name(n).as_bytes()).unwrap();
     }
     // Some are on disk anyway.
@@ -109,5 +111,206 @@ fn a_half_dead_volume_is_emptied_and_scratch_again() {
         items.iter().map(|i| (i.path.as_str(), i.state.clone())).collect::<Vec<_>>(),
         [(format!("volume {volume}").as_str(), ItemState::Done)]
     );
+    clean(&bed);
+}
+
+#[test]
+fn a_volume_whose_label_is_not_the_one_recorded_is_not_made_scratch() {
+    let bed = Bed::new();
+    let (data, blank) = (pattern(300_000, 1), "TC0008L9".to_owned());
+    bed.write("f", &data);
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f", 0);
+    let uuid = bed.volume(&volume).uuid;
+    bed.node.unlink(&support::cx(), Ino::ROOT, b"f").unwrap();
+    bed.until_dismounted();
+    for (barcode, actual) in [(volume.to_string(), blank.clone()), (blank.clone(), volume.to_string())] {
+        bed.node.virtual_library().inject(Fault::WrongCartridge { barcode, actual });
+    }
+    let request = bed.act(repack(std::slice::from_ref(&volume)));
+    assert_eq!(request.state, RequestState::Failed);
+    assert!(request.message.contains(volume.as_str()) && request.message.contains("label"), "{request:?}");
+    let after = bed.volume(&volume);
+    assert_eq!((after.state, after.uuid), (VolumeState::Foreign, uuid), "{}", after.reason);
+    assert!(bed.status().warnings.iter().any(|w| w.contains("is not emptied")));
+}
+
+/// Files that a slow drive takes seconds to read, on one volume of each pool.
+fn slow_bed(drives: u16) -> (Bed, Vec<Ino>, Barcode) {
+    let bed = Bed::with(|c| {
+        c.library.drives = drives;
+        c.library.drive_rate = Size(6 << 20);
+        c.tape.idle_unmount_s = 60;
+    });
+    let files = (0..40).map(|n| bed.write(&format!("f{n}"), &pattern(250_000, n))).collect();
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f0", 0);
+    (bed, files, volume)
+}
+
+fn is_open(bed: &Bed, id: RequestId) -> bool {
+    matches!(bed.request(id).request.state, RequestState::Queued | RequestState::Active)
+}
+
+#[test]
+fn a_verification_gives_the_drive_to_whoever_wants_it_and_goes_on() {
+    let (bed, files, volume) = slow_bed(1);
+    let request = bed.begin(Call::Verify(VolumeChoice::These(vec![volume.clone()]))).request;
+    assert_eq!(request.subject, format!("volume {volume}"));
+    bed.until("it has begun", |b| b.request(request.id).percent > 5);
+    assert!(bed.request(request.id).doing.contains(volume.as_str()));
+    assert!(bed.read(files[30]) == pattern(250_000, 30));
+    assert!(is_open(&bed, request.id), "the reader did not wait for its end");
+    assert_eq!(bed.wait(request.id).state, RequestState::Done);
+    let v = bed.volume(&volume);
+    assert!(v.last_verified.is_some() && v.verified_to == 0);
+}
+
+#[test]
+fn a_verification_goes_on_after_a_restart_where_it_was() {
+    let (bed, _, volume) = slow_bed(1);
+    let id = bed.begin(Call::Verify(VolumeChoice::All)).request.id;
+    bed.until("it has begun", |b| b.request(id).percent > 20);
+    let bed = bed.restart();
+    let begun: Vec<Volume> = bed.volumes().into_iter().filter(|v| v.verified_to > 0).collect();
+    assert_eq!(begun.len(), 1, "one of two");
+    assert!(is_open(&bed, id));
+    assert_eq!(bed.wait(id).state, RequestState::Done);
+    assert!(bed.volume(&volume).last_verified.is_some());
+}
+
+#[test]
+fn copies_on_a_broken_volume_count_no_more_and_are_made_anew() {
+    let bed = Bed::new();
+    let data: Vec<Vec<u8>> = (0..6).map(|n| pattern(150_000, n + 1)).collect();
+    for (n, d) in data.iter().enumerate() {
+        bed.write(&format!("f{n}"), d);
+    }
+    bed.migrate_and_purge();
+    bed.read(bed.stat("/f1").attr.ino);
+    bed.settle();
+    let volume = volume_of(&bed, "/f0", 1);
+    let broken = |state| Call::SetVolume { volumes: vec![volume.clone()], state, reason: "chewed".into() };
+    bed.call(broken(VolumeState::Broken));
+    bed.until("nothing on it counts", |b| b.volume(&volume).live_files == 0);
+    bed.until("every file has two copies", |b| (0..6).all(|n| copies(b, &format!("/f{n}")) == 2));
+    for (n, d) in data.iter().enumerate() {
+        let path = format!("/f{n}");
+        assert!(!bed.volumes_of(&path).contains(&volume));
+        assert_eq!(counted_copies_are_there(&bed, &path, d), 2);
+    }
+    bed.until("they left the disk again", |b| b.stat("/f5").residency == Some(Residency::Offline));
+    assert_eq!(bed.stat("/f1").residency, Some(Residency::Dual), "that one was there before");
+    assert_eq!(bed.volume(&volume).state, VolumeState::Broken);
+    clean(&bed);
+}
+
+#[test]
+fn one_drive_empties_two_volumes_and_a_cancelled_request_leaves_them_readable() {
+    let (bed, files, volume) = slow_bed(1);
+    let both: Vec<Barcode> = bed.volumes_of("/f0");
+    let id = bed.begin(repack(&both)).request.id;
+    bed.until("some have moved", |b| b.volume(&volume).live_files < 35);
+    let again = bed.try_call(repack(std::slice::from_ref(&volume))).unwrap_err();
+    assert!(again.message.contains("already"), "{}", again.message);
+    bed.call(Call::Cancel(id));
+    bed.until("it is left", |b| both.iter().all(|v| b.volume(v).state == VolumeState::Full));
+    assert!(bed.read(files[39]) == pattern(250_000, 39));
+    let labels: Vec<String> = both.iter().map(|v| bed.volume(v).uuid).collect();
+    let request = bed.act(repack(&both));
+    assert_eq!(request.state, RequestState::Done, "{request:?}");
+    // The first to be scratch may take files of the other.
+    assert!(both.iter().zip(labels).all(|(v, label)| bed.volume(v).uuid != label));
+    assert!((0..40).all(|n| copies(&bed, &format!("/f{n}")) == 2));
+    clean(&bed);
+}
+
+#[test]
+fn rules_say_what_is_verified_and_emptied_without_being_asked() {
+    let bed = Bed::with(|c| {
+        c.reclaim.dead_percent = 50;
+        c.tape.verify_every_days = 1;
+        c.library.cartridge_capacity = Size::mib(16);
+    });
+    for n in 0..6 {
+        bed.write(&format!("f{n}"), &pattern(3 << 20, n));
+    }
+    bed.migrate_and_purge();
+    let full = bed.volumes().into_iter().find(|v| v.state == VolumeState::Full).expect("one is full").barcode;
+    for n in 0..5 {
+        bed.node.unlink(&support::cx(), Ino::ROOT, format!("f{n}").as_bytes()).unwrap();
+    }
+    bed.until("it is scratch", |b| b.volume(&full).state != VolumeState::Full && b.volume(&full).files == 0);
+    let left = volume_of(&bed, "/f5", 0);
+    assert_eq!(bed.volume(&left).last_verified, None, "it was labelled today");
+    bed.settle();
+    clean(&bed);
+}
+
+/// What could be restored at or below a path: path, version, and whether it can be.
+fn ended(bed: &Bed, path: &str) -> Vec<EndedView> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let call = Call::Ended { path: path.into(), below: true, after };
+        let Reply::Ended { found, next } = bed.call(call) else { panic!("no list") };
+        all.extend(found);
+        after = next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+fn undelete(bed: &Bed, from: &EndedView, to: &str) -> Ino {
+    let call = Call::Undelete { ino: from.ino, version: from.version, to: to.into() };
+    match bed.call(call) {
+        Reply::File(view) => view.attr.ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn deleted_and_overwritten_files_come_back_until_their_volume_is_emptied() {
+    let bed = Bed::new();
+    let (first, second, gone) = (pattern(120_000, 1), pattern(90_000, 2), pattern(70_000, 3));
+    let changed = bed.write("changed", &first);
+    bed.write("gone", &gone);
+    bed.migrate_and_purge();
+    bed.read(changed);
+    bed.settle();
+    let opened = bed.open(changed, support::WRITE);
+    let (fd, handle) = (opened.backing.expect("it is on disk"), opened.handle);
+    rustix::fs::ftruncate(&fd, second.len() as u64).unwrap();
+    rustix::io::pwrite(&fd, &second, 0).unwrap();
+    drop(fd);
+    bed.node.release(handle);
+    bed.node.unlink(&support::cx(), Ino::ROOT, b"gone").unwrap();
+    bed.migrate_and_purge();
+    let all = ended(&bed, "/");
+    assert_eq!(
+        all.iter().map(|v| (v.path.as_str(), v.overwritten)).collect::<Vec<_>>(),
+        [("/changed", true), ("/gone", false)]
+    );
+    let taken = Call::Undelete { ino: all[0].ino, version: all[0].version, to: b"/changed".to_vec() };
+    assert!(bed.try_call(taken).unwrap_err().message.contains("exists"));
+    let user = Cx::user(1000, 1000, support::cx().now);
+    let theirs = Call::Undelete { ino: all[1].ino, version: all[1].version, to: b"/mine".to_vec() };
+    bed.node.call(&user, &mut node::Session::default(), theirs).expect_err("it is root's");
+    let old = undelete(&bed, &all[0], "/changed.old");
+    let back = undelete(&bed, &all[1], "/gone");
+    assert_eq!(bed.stat("/gone").residency, Some(Residency::Offline));
+    assert!(bed.read(old) == first && bed.read(back) == gone && bed.read(changed) == second);
+    clean(&bed);
+    let bed = bed.restart();
+    assert_eq!((ended(&bed, "/"), copies(&bed, "/gone")), (Vec::new(), 2));
+    // Once its volumes are emptied a version is gone.
+    bed.node.unlink(&support::cx(), Ino::ROOT, b"gone").unwrap();
+    let volumes = bed.volumes_of("/changed");
+    assert_eq!(ended(&bed, "/gone").len(), 1);
+    for volume in volumes {
+        assert_eq!(bed.act(repack(&[volume])).state, RequestState::Done);
+    }
+    assert_eq!(ended(&bed, "/"), []);
+    assert!(bed.read(old) == first && bed.read(changed) == second);
     clean(&bed);
 }

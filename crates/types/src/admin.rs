@@ -263,6 +263,31 @@ pub struct Estimate {
     pub finish_p90_s: u64,
 }
 
+/// A version that was deleted or overwritten and is still on tape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedView {
+    /// Inode that it belonged to.
+    pub ino: Ino,
+    /// Version.
+    pub version: Version,
+    /// What it was called last.
+    pub path: String,
+    /// Length (bytes).
+    pub size: u64,
+    /// Modification time of the content.
+    pub mtime: Time,
+    /// When it was deleted or overwritten, if known.
+    pub ended: Option<Time>,
+    /// Owner (uid).
+    pub owner: u32,
+    /// The file is there with later content; otherwise it was deleted.
+    pub overwritten: bool,
+    /// Volumes that hold it; it is gone when they are emptied or labelled.
+    pub volumes: Vec<Barcode>,
+    /// It can be restored.
+    pub restorable: bool,
+}
+
 /// One file of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestItemView {

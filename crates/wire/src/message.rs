@@ -302,6 +302,24 @@ pub enum Call {
         /// Most rows.
         limit: u32,
     },
+    /// Versions that were deleted or overwritten and are still on tape -> `Ended`.
+    Ended {
+        /// What they were called last.
+        path: Vec<u8>,
+        /// Or below that.
+        below: bool,
+        /// Continue after this one.
+        after: Option<(Ino, Version)>,
+    },
+    /// Make such a version a file again; nothing is read for that -> `File`.
+    Undelete {
+        /// Its inode ...
+        ino: Ino,
+        /// ... and number.
+        version: Version,
+        /// Path that it gets; must not be there yet.
+        to: Vec<u8>,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -519,4 +537,11 @@ pub enum Reply {
     RequestSums(Vec<RequestSum>),
     /// Files on disk in order of release.
     PurgeList(Vec<PurgeCandidateView>),
+    /// Versions that ended, and where to continue (None: end).
+    Ended {
+        /// What was found, maybe nothing.
+        found: Vec<EndedView>,
+        /// Continue after this.
+        next: Option<(Ino, Version)>,
+    },
 }

@@ -1,8 +1,8 @@
 //! What keeps data on tape in order: lost copies, the live files of a volume in tape order, requests for volumes.
 
 use super::Catalog;
-use crate::ops::{keep, request_volumes};
-use crate::{Lost, LostCopy, Result, TapeNode};
+use crate::ops::{keep, request_volumes, undelete};
+use crate::{EndedVersions, Lost, LostCopy, Result, TapeNode};
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use types::*;
@@ -70,6 +70,29 @@ impl Catalog {
             ControlFlow::Continue(())
         })?;
         Ok(first.into_sorted_vec().into_iter().map(|placed| *placed.1).collect())
+    }
+
+    /// Versions that ended and are still on tape, whose path was at `below` or below it. Looks at a part of all that ended,
+    /// at most `limit`; `next` says where to go on.
+    pub fn ended_versions(
+        &self,
+        below: &[u8],
+        after: Option<(Ino, Version)>,
+        limit: usize,
+    ) -> Result<EndedVersions> {
+        self.read(|v| undelete::list(v, below, after, limit))
+    }
+
+    /// Who owned a version that ended and is on tape; None if there is no such version.
+    pub fn ended_owner(&self, ino: Ino, version: Version) -> Result<Option<u32>> {
+        self.read(|v| undelete::owner(v, ino, version))
+    }
+
+    /// An ended version is a file of its own from now on, offline, named `to`, with owner, mode, attributes and class as they
+    /// went to tape. Nothing is moved: its copies are what they were. Refused if none can be read. Durable.
+    pub fn undelete(&self, cx: &Cx, from: (Ino, Version), to: (Ino, &[u8])) -> Result<Inode> {
+        let fresh = Ino(self.next_id()?);
+        self.durable_volumes(|tx| undelete::undelete(tx, cx, from, to, fresh))
     }
 
     /// Enters a request for volumes, each with its bytes; they all become `state`, if one is given. Durable.

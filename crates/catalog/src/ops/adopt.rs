@@ -85,7 +85,7 @@ fn enter(
         }
         Standing::Newer(rec) => {
             forget_from(tx, &one.file)?;
-            version::end(tx, &rec)?;
+            version::end(tx, &rec, None)?;
             Some(*rec)
         }
         Standing::Same(rec) => Some(*rec),
@@ -176,7 +176,7 @@ fn forget_from(tx: &mut Tx<'_>, file: &TapeFile) -> Result<()> {
 /// A version that ended stays known as long as a segment of it is on tape.
 fn remember(tx: &mut Tx<'_>, file: &TapeFile, segment: Segment) -> Result<()> {
     let known = version::ended(tx.view(), file.ino, file.version)?;
-    let fresh = KnownVersion { size: file.file_size, mtime: file.times[1], digest: file.digest };
+    let fresh = KnownVersion::new(file.file_size, file.times[1], file.digest);
     let mut copy = version::copy(tx, file.ino, file.version, file.copy)?.unwrap_or_else(|| new_copy(file));
     let differs = known.as_ref().is_some_and(|known| known.size != fresh.size);
     if differs || copy.segments.iter().any(|have| overlap(have, &segment)) {
@@ -422,7 +422,7 @@ fn unlink(tx: &mut Tx<'_>, rec: &InodeRec, now: Time) -> Result<()> {
     names::changed(tx, rec.link.0, now, -1, 0)
 }
 
-fn put_xattrs(tx: &mut Tx<'_>, mut rec: InodeRec, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<InodeRec> {
+pub fn put_xattrs(tx: &mut Tx<'_>, mut rec: InodeRec, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<InodeRec> {
     for (name, _) in xattr::all(tx.view(), &rec)? {
         tx.w.delete(&keys::xattr(rec.ino, &name))?;
     }

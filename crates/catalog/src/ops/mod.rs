@@ -29,6 +29,7 @@ pub mod setattr;
 pub mod site;
 pub mod sums;
 pub mod tape_tree;
+pub mod undelete;
 pub mod unowned;
 pub mod version;
 pub mod volume;

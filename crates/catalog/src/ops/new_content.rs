@@ -15,7 +15,7 @@ pub fn new_content(
     stamp: &ObjectStamp,
 ) -> Result<(Inode, Option<ObjectId>)> {
     let old = tx.load_file(ino)?;
-    version::end(tx, &old)?;
+    version::end(tx, &old, Some(cx.now))?;
     let mut rec = old.clone();
     let mut file = observe::next_version(rec.file.take().unwrap_or_default());
     let freed = file.object.replace(object).filter(|o| *o != object);

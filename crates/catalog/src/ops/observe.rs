@@ -25,7 +25,7 @@ pub fn observe(
     let unchanged = file.stamp.is_some_and(|s| s.same_content(stamp));
     if !unchanged {
         if file.sealed || file.known || file.digest.is_some() {
-            version::end(tx, &old)?;
+            version::end(tx, &old, Some(cx.now))?;
             file = next_version(file);
         }
         take_times(&mut rec, &file, stamp);

@@ -163,7 +163,7 @@ fn bury(
         return Ok(());
     }
     let known = version::ended(tx.view(), s.ino, s.version)?;
-    let mut known = known.unwrap_or(KnownVersion { size: s.size, mtime, digest: None });
+    let mut known = known.unwrap_or_else(|| KnownVersion::new(s.size, mtime, None));
     if known.size != s.size || known.digest.zip(s.digest).is_some_and(|(a, b)| a != b) {
         return Ok(());
     }

@@ -35,7 +35,7 @@ pub fn unlink(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8], is_open: IsOpen<'
     }
     names::delete(tx, dir, name, &entry)?;
     names::changed(tx, dir, cx.now, -1, 0)?;
-    lose_name(tx, rec, (dir, entry.cookie), cx.now, is_open)
+    lose_name(tx, rec, (dir, entry.cookie, name), cx.now, is_open)
 }
 
 /// rmdir(2).
@@ -68,7 +68,7 @@ pub fn check_empty(view: View<'_>, dir: Ino) -> Result<()> {
 pub fn lose_name(
     tx: &mut Tx<'_>,
     old: InodeRec,
-    place: (Ino, u64),
+    place: (Ino, u64, &[u8]),
     now: Time,
     is_open: IsOpen<'_>,
 ) -> Result<Removed> {
@@ -76,6 +76,14 @@ pub fn lose_name(
     names::drop_link(tx, &mut rec, place.0, place.1)?;
     rec.ctime = now;
     let mut removed = Removed { ino: rec.ino, freed: None, orphan: false };
+    if rec.nlink == 0 && rec.file.as_ref().is_some_and(|f| f.known) {
+        let mut path = super::path::path_of(tx.view(), place.0)?;
+        if path.last() != Some(&b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(place.2);
+        version::note(tx, &old, path, Some(now))?;
+    }
     if rec.nlink > 0 {
         tx.replace(Some(&old), Some(&rec))?;
         return Ok(removed);
@@ -96,7 +104,7 @@ pub fn lose_name(
 
 /// Takes an inode without names out of the catalogue; what is known of its versions on tape stays.
 pub fn erase(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
-    version::end(tx, rec)?;
+    version::end(tx, rec, None)?;
     tx.replace(Some(rec), None)?;
     tx.w.delete(&keys::writing(rec.ino))?;
     match rec.kind {

@@ -162,7 +162,7 @@ fn replace(
         remove::erase(tx, &target.rec)?;
         return Ok(Removed { ino: target.rec.ino, freed: None, orphan: false });
     }
-    remove::lose_name(tx, target.rec, (target.dir, cookie), cx.now, is_open)
+    remove::lose_name(tx, target.rec, (target.dir, cookie, target.name), cx.now, is_open)
 }
 
 fn exchange(tx: &mut Tx<'_>, cx: &Cx, a: End<'_>, b: End<'_>) -> Result<()> {

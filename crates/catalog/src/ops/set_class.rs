@@ -54,7 +54,7 @@ fn assign(tx: &mut Tx<'_>, rec: &mut InodeRec, id: u32, now: Time) -> Result<()>
 
 /// Numbers the copies by the pools of the new class. Whole copies in no pool of it stay as extra copies, numbered behind
 /// those required; parts of copies are given up.
-fn renumber(tx: &mut Tx<'_>, ino: Ino, f: &mut FileRec, class: &Class) -> Result<()> {
+pub fn renumber(tx: &mut Tx<'_>, ino: Ino, f: &mut FileRec, class: &Class) -> Result<()> {
     let (whole, parts): (Vec<_>, Vec<_>) =
         version::copies(tx.view(), ino, f.version)?.into_iter().partition(|c| f.has_copy(c.copy.0));
     for copy in parts.iter().chain(&whole) {

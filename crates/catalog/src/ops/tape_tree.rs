@@ -77,6 +77,29 @@ pub fn kill(tx: &mut Tx<'_>, ino: Ino, version: Version, segment: &Segment) -> R
     }
 }
 
+/// The segment of an ended version is one of another file from now on, and needed; its volume gets a new index.
+pub fn revive(
+    tx: &mut Tx<'_>,
+    from: (Ino, Version),
+    segment: &Segment,
+    to: (Ino, Version),
+    path: &[u8],
+) -> Result<()> {
+    let revived = change(tx, from.0, from.1, segment, |file| {
+        (file.ino, file.version) = to;
+        file.path = path.to_vec();
+        let died = !std::mem::replace(&mut file.live, true);
+        died.then(|| data_bytes(&file.extents))
+    })?;
+    let bytes = revived.flatten().ok_or_else(|| {
+        CatalogError::corrupt("volume", &segment.volume, format!("{} is not there", segment.tape_name))
+    })?;
+    volume::add_live(tx, &segment.volume, bytes as i64, 1)?;
+    let mut rec = volume::load_for_update(tx, &segment.volume)?;
+    rec.volume.indexed_to = rec.volume.indexed_to.min(rec.volume.append_block.saturating_sub(1));
+    volume::store(tx, &rec)
+}
+
 /// The segment belongs to another copy number now.
 pub fn renumber(tx: &mut Tx<'_>, ino: Ino, version: Version, segment: &Segment, copy: CopyNo) -> Result<()> {
     change(tx, ino, version, segment, |file| file.copy = copy).map(drop)

@@ -1,6 +1,6 @@
 //! Versions that ended, and the tape records that die with them.
 
-use super::tape_tree;
+use super::{path, tape_tree};
 use crate::keys;
 use crate::rec::{self, InodeRec, KnownVersion};
 use crate::store::{self, Tx, View};
@@ -12,16 +12,26 @@ use types::*;
 /// The present version of this inode ends: nothing to do unless something of it is on tape. Then its bytes there are
 /// dead, but the version stays known until its volumes are labelled anew. Works on the records beside the inode's; the
 /// caller replaces that.
-pub fn end(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
+pub fn end(tx: &mut Tx<'_>, rec: &InodeRec, now: Option<Time>) -> Result<()> {
     let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
-    let known = KnownVersion { size: rec.size, mtime: rec.mtime, digest: f.digest };
-    tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?;
+    let noted = ended(tx.view(), rec.ino, f.version)?;
+    if noted.is_none() {
+        let path = path::path_of(tx.view(), rec.ino).unwrap_or_default();
+        note(tx, rec, path, now)?;
+    }
     for copy in copies(tx.view(), rec.ino, f.version)? {
         for segment in &copy.segments {
             tape_tree::kill(tx, rec.ino, f.version, segment)?;
         }
     }
     Ok(())
+}
+
+/// Notes what a version that ends, or lost its last name, was called, if something of it is on tape.
+pub fn note(tx: &mut Tx<'_>, rec: &InodeRec, path: Vec<u8>, ended: Option<Time>) -> Result<()> {
+    let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
+    let known = KnownVersion { path, ended, ..KnownVersion::new(rec.size, rec.mtime, f.digest) };
+    Ok(tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?)
 }
 
 /// Copies of one version in order of their numbers.
@@ -81,7 +91,9 @@ pub fn versions(view: View<'_>, ino: Ino) -> Result<Vec<VersionRecord>> {
             current: true,
         });
     }
-    for (version, known) in all_ended(view, ino)? {
+    let current = found.first().map(|v| v.version);
+    // One that lost its last name while it is open is noted already.
+    for (version, known) in all_ended(view, ino)?.into_iter().filter(|(v, _)| Some(*v) != current) {
         found.push(VersionRecord {
             version,
             size: known.size,

@@ -8,6 +8,7 @@ mod quote;
 mod rebuild;
 mod select;
 mod sums;
+mod undelete;
 mod view;
 mod volumes;
 
@@ -72,6 +73,10 @@ impl Node {
             Call::Library => Reply::Library(self.archive.view().library),
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
             Call::Pools => Reply::Pools(self.pool_views()?),
+            Call::Ended { path, below, after } => self.ended(cx, &path, below, after)?,
+            Call::Undelete { ino, version, to } => {
+                Reply::File(Box::new(self.undelete(cx, ino, version, &to)?))
+            }
             Call::Usage => Reply::Usage(self.usage_views()?),
             Call::Quotas => Reply::Quotas(self.quota_views()?),
             Call::Holdings { owner, class } => Reply::Holdings(self.holdings(owner, class.as_ref())?),

@@ -14,6 +14,8 @@ use types::*;
 /// Recalled files are made resident together: one sync of the file system serves all of them.
 const SETTLE_FILES: usize = 500;
 const SETTLE_BYTES: u64 = 1 << 30;
+/// Files that another drive waits for are, when so much is here and the last ones are settled.
+const SETTLE_PASSING: u64 = 16 << 20;
 
 /// Files that have arrived, each with the digest of its bytes if it came in one segment.
 pub type Arrived = Vec<(Wanted, Option<Digest>)>;
@@ -123,7 +125,8 @@ impl<'t> Storer<'t> {
             self.arrived_bytes += size;
             self.arrived.push((one.clone(), digest));
         }
-        if self.arrived.len() >= SETTLE_FILES || self.arrived_bytes >= SETTLE_BYTES {
+        let passing = one.staging.passes() && self.arrived_bytes >= SETTLE_PASSING && self.whole.is_empty();
+        if passing || self.arrived.len() >= SETTLE_FILES || self.arrived_bytes >= SETTLE_BYTES {
             self.settle();
         }
     }

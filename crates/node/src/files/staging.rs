@@ -58,6 +58,8 @@ pub struct Staging {
     data: AtomicU64,
     /// Somebody has the file open and waits for its bytes.
     reader: AtomicBool,
+    /// It is on its way to a new copy, which can be begun as soon as it is here.
+    passes: AtomicBool,
     /// Syncs of the disk tier that had failed when its object was begun.
     failed_syncs: AtomicU64,
     /// Number of the attempt whose bytes count: every choice of a copy is one. Held for reading while bytes are stored.
@@ -125,12 +127,23 @@ impl Staging {
             size,
             data: AtomicU64::new(size),
             reader: AtomicBool::default(),
+            passes: AtomicBool::default(),
             failed_syncs: AtomicU64::default(),
             attempt: RwLock::default(),
             state: Mutex::default(),
             ended: Condvar::new(),
             beginning: Mutex::default(),
         }
+    }
+
+    /// It is on its way to a new copy.
+    pub fn set_passes(&self) {
+        self.passes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is on its way to a new copy.
+    pub fn passes(&self) -> bool {
+        self.passes.load(Ordering::Relaxed)
     }
 
     /// Somebody who has the file open waits; true if nobody did before.

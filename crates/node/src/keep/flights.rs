@@ -107,6 +107,7 @@ impl Flights {
                     }
                     flight.staging = Some(task.staging.clone());
                     flight.staged = true;
+                    task.staging.set_passes();
                     tasks.push(task);
                 }
                 Err(FsError::NotFound) => continue,

@@ -84,6 +84,8 @@ enum Only {
     Tape,
     /// The scheduler in simulated time, and what it costs
     Schedule,
+    /// A half-dead cartridge is emptied
+    Repack,
 }
 
 impl Only {
@@ -97,6 +99,7 @@ impl Only {
             Self::Memory => &[Group::Memory],
             Self::Tape => &[Group::Tape],
             Self::Schedule => &[Group::Schedule],
+            Self::Repack => &[Group::Repack],
         }
     }
 }

@@ -23,5 +23,6 @@ pub mod quote;
 pub mod request;
 pub mod stat;
 pub mod status;
+pub mod undelete;
 pub mod up;
 pub mod volume;

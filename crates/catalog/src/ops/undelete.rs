@@ -1,0 +1,188 @@
+//! Versions that were deleted or overwritten and are still on tape: listed, and made files again.
+
+use super::create::check_new;
+use super::record_copies::covers;
+use super::{adopt, names, path, set_class, tape_tree, version, volume};
+use crate::classes;
+use crate::dirent::Dirent;
+use crate::keys;
+use crate::rec::{self, FileRec, InodeRec, KnownVersion};
+use crate::store::{Tx, View};
+use crate::{CatalogError, EndedVersion, EndedVersions, Result};
+use kv::Reader;
+use std::ops::ControlFlow;
+use types::*;
+
+/// Keys of the table of versions looked at in one transaction.
+const LOOK_AT: usize = 20_000;
+
+/// See [`Catalog::ended_versions`](crate::Catalog::ended_versions).
+pub fn list(
+    view: View<'_>,
+    below: &[u8],
+    after: Option<(Ino, Version)>,
+    limit: usize,
+) -> Result<EndedVersions> {
+    let from = after.map_or_else(|| vec![keys::VERSION], |(ino, v)| keys::end(&keys::version(ino, v)));
+    let (mut heads, mut looked, mut next) = (Vec::new(), 0, None);
+    view.r.scan(&from, &[keys::VERSION + 1], &mut |k, v| {
+        let at = (Ino(keys::number_at(k, 1).unwrap_or(0)), number(k));
+        if looked >= LOOK_AT || heads.len() >= limit {
+            return ControlFlow::Break(());
+        }
+        looked += 1;
+        next = Some(at);
+        if k.len() == keys::version(at.0, at.1).len() {
+            heads.push((at, v.to_vec()));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let mut found = Vec::new();
+    for ((ino, number), value) in heads {
+        let known: KnownVersion = rec::decode("version", format!("{ino} version {number}"), &value)?;
+        if let Some(one) = ended(view, ino, number, known)?.filter(|one| lies_below(&one.path, below)) {
+            found.push(one);
+        }
+    }
+    Ok(EndedVersions { found, next })
+}
+
+fn number(key: &[u8]) -> Version {
+    Version(key.get(9..13).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes))
+}
+
+fn lies_below(path: &[u8], below: &[u8]) -> bool {
+    let rest = path.strip_prefix(below.strip_suffix(b"/").unwrap_or(below));
+    rest.is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
+}
+
+/// What can be said of an ended version; None if it has not ended: the file is open without a name.
+fn ended(view: View<'_>, ino: Ino, version: Version, known: KnownVersion) -> Result<Option<EndedVersion>> {
+    let present = view.try_load(ino)?.and_then(|r| r.file.map(|f| f.version));
+    if present == Some(version) {
+        return Ok(None);
+    }
+    let copies = version::copies(view, ino, version)?;
+    let Some(segment) = copies.iter().flat_map(|c| &c.segments).next() else { return Ok(None) };
+    let Some(file) = tape_tree::find(view, segment)? else { return Ok(None) };
+    let mut restorable = false;
+    for copy in &copies {
+        restorable |= usable(view.r, copy, known.size)?;
+    }
+    let path = if known.path.is_empty() { file.path.clone() } else { known.path };
+    Ok(Some(EndedVersion {
+        ino,
+        version,
+        path,
+        size: known.size,
+        mtime: known.mtime,
+        digest: known.digest,
+        ended: known.ended,
+        owner: file.uid_owner,
+        overwritten: present.is_some(),
+        copies,
+        restorable,
+    }))
+}
+
+/// See [`Catalog::ended_owner`](crate::Catalog::ended_owner).
+pub fn owner(view: View<'_>, ino: Ino, number: Version) -> Result<Option<u32>> {
+    let Some(known) = version::ended(view, ino, number)? else { return Ok(None) };
+    Ok(ended(view, ino, number, known)?.map(|one| one.owner))
+}
+
+/// Whether a copy is whole and every volume of it may be read again.
+fn usable(r: &dyn Reader, copy: &CopyRecord, size: u64) -> Result<bool> {
+    if !covers(&copy.segments, size) {
+        return Ok(false);
+    }
+    for segment in &copy.segments {
+        use VolumeState as S;
+        let state = volume::load(r, &segment.volume)?.map(|v| v.volume.state);
+        let readable = [S::Filling, S::Full, S::ReadOnly, S::Suspect, S::Unverified, S::Exported];
+        if !state.is_some_and(|state| readable.contains(&state)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// See [`Catalog::undelete`](crate::Catalog::undelete).
+pub fn undelete(
+    tx: &mut Tx<'_>,
+    cx: &Cx,
+    from: (Ino, Version),
+    to: (Ino, &[u8]),
+    fresh: Ino,
+) -> Result<Inode> {
+    let what = || format!("version {} of inode {}", from.1, from.0);
+    let known =
+        version::ended(tx.view(), from.0, from.1)?.ok_or_else(|| CatalogError::missing("ended", what()))?;
+    let seen = ended(tx.view(), from.0, from.1, known.clone())?;
+    let seen = seen.ok_or_else(|| CatalogError::refused(what(), "somebody still has it open"))?;
+    let parent = check_new(tx.view(), cx, to.0, to.1)?;
+    let mut copies = Vec::new();
+    for copy in &seen.copies {
+        if usable(&*tx.w, copy, known.size)? {
+            copies.push(copy.clone());
+        }
+    }
+    let Some(first) = copies.first().and_then(|c| c.segments.first()) else {
+        let why = "no copy of it is whole and on volumes that can be read; see `thermo versions`";
+        return Err(CatalogError::refused(what(), why));
+    };
+    let file = tape_tree::find(tx.view(), first)?;
+    let file = file.ok_or_else(|| CatalogError::missing("segment on tape of", what()))?;
+    let class = classes::current(&*tx.w, &file.class)?.unwrap_or(parent.class);
+    let mut at = path::path_of(tx.view(), to.0)?;
+    if at.last() != Some(&b'/') {
+        at.push(b'/');
+    }
+    at.extend_from_slice(to.1);
+    let mut state = FileRec {
+        version: Version(1),
+        sealed: true,
+        known: true,
+        digest: known.digest,
+        used: cx.now.secs,
+        ..FileRec::default()
+    };
+    for copy in &copies {
+        tx.w.delete(&keys::copy(from.0, from.1, copy.copy))?;
+        version::put_copy(tx, fresh, state.version, copy)?;
+        state.copies |= 1 << (copy.copy.0 - 1);
+        for segment in &copy.segments {
+            tape_tree::revive(tx, from, segment, (fresh, state.version), &at)?;
+        }
+    }
+    if version::copies(tx.view(), from.0, from.1)?.is_empty() {
+        tx.w.delete(&keys::version(from.0, from.1))?;
+    }
+    let class_rec = tx.class(class)?;
+    set_class::renumber(tx, fresh, &mut state, &class_rec)?;
+    state.mend = true;
+    let mut rec = InodeRec {
+        ino: fresh,
+        kind: FileKind::File,
+        mode: file.mode & 0o7777,
+        nlink: 1,
+        uid: file.uid_owner,
+        gid: file.gid_owner,
+        rdev: 0,
+        class,
+        size: known.size,
+        atime: file.times[0],
+        mtime: known.mtime,
+        ctime: cx.now,
+        btime: file.times[3],
+        link: (to.0, fresh.0),
+        xattrs: 0,
+        file: Some(state),
+    };
+    rec = adopt::put_xattrs(tx, rec, &file.xattrs)?;
+    rec.settle(&class_rec, cx.now);
+    names::put(tx, to.0, to.1, &Dirent { ino: fresh, kind: FileKind::File, cookie: fresh.0 })?;
+    tx.replace(None, Some(&rec))?;
+    names::changed(tx, to.0, cx.now, 1, 0)?;
+    tx.inode(&rec)
+}
