@@ -38,6 +38,12 @@ impl Smc {
         self.must(command, cdb, Data::None, timeout).map(|_| ())
     }
 
+    /// INITIALIZE ELEMENT STATUS: the library looks at all its elements itself.
+    pub fn initialize_element_status(&mut self) -> Result<()> {
+        let cdb = [opcode::INITIALIZE_ELEMENT_STATUS, 0, 0, 0, 0, 0];
+        self.simple("INITIALIZE ELEMENT STATUS", &cdb, timeout::AUDIT)
+    }
+
     /// Addresses of all elements (mode page 1Dh).
     pub fn element_addresses(&mut self) -> Result<ElementAssignment> {
         let data = self.mode_sense(mode::PAGE_ELEMENTS, 0)?;

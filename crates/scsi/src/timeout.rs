@@ -17,5 +17,7 @@ pub const UNLOAD: Duration = Duration::from_secs(60 * 60);
 pub const FORMAT: Duration = Duration::from_secs(4 * 60 * 60);
 /// ERASE of the whole medium.
 pub const ERASE: Duration = Duration::from_secs(30 * 60 * 60);
+/// INITIALIZE ELEMENT STATUS: the robot looks at every slot of a library that may have thousands.
+pub const AUDIT: Duration = Duration::from_secs(4 * 60 * 60);
 /// One move of the robot; some libraries answer only when the drive has threaded the tape.
 pub const MOVE: Duration = Duration::from_secs(30 * 60);

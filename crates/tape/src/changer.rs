@@ -3,7 +3,7 @@
 use crate::classify::{Device, Verdict, classify, explain};
 use crate::fence::{self, Claim, Refused};
 use crate::{Blame, Fault, Result, Sleeper, TapeError};
-use scsi::{Element, ElementType, ScsiError, SenseKey, Smc, Transport};
+use scsi::{Element, ElementType, ScsiError, Sense, SenseKey, Smc, Transport};
 use std::time::Duration;
 use types::{Barcode, ElementKind, ElementView};
 
@@ -126,6 +126,41 @@ impl Changer {
         self.changed
     }
 
+    /// Asks whether cartridges may have moved without us since the last inventory. Waits for nothing.
+    pub fn look(&mut self) -> bool {
+        for _ in 0..MAX_ATTENTIONS {
+            let error = match self.smc.test_unit_ready() {
+                Ok(()) => break,
+                Err(e) => e,
+            };
+            match error.sense() {
+                Some(sense) if sense.key == SenseKey::UnitAttention => self.attend(*sense),
+                // A door that is open, a robot that is down: whoever orders a move is told.
+                _ => break,
+            }
+        }
+        self.changed
+    }
+
+    /// Takes note of a unit attention.
+    fn attend(&mut self, sense: Sense) {
+        // Medium changed or mail slot accessed, reset, contents of the device changed, magazine inserted or removed.
+        let moved = matches!((sense.asc, sense.ascq), (0x28 | 0x29 | 0x3f, _) | (0x3b, 0x12 | 0x13));
+        self.changed |= moved;
+        if matches!((sense.asc, sense.ascq), (0x29, _) | (0x2a, 3..=5)) {
+            self.claim = Claim::None;
+        }
+    }
+
+    /// Has the library look at all its elements itself, which may take as long as it has slots.
+    ///
+    /// # Errors
+    /// As [`Changer::inventory`].
+    pub fn audit(&mut self) -> Result<()> {
+        self.smc_ready()?;
+        self.attempt("having the library look at all its slots", |smc| smc.initialize_element_status())
+    }
+
     /// All elements in order of address.
     ///
     /// # Errors
@@ -197,10 +232,8 @@ impl Changer {
             };
             match classify(sense, Device::Library) {
                 _ if sense.key == SenseKey::UnitAttention && attentions < MAX_ATTENTIONS => {
-                    self.changed |= matches!(sense.asc, 0x28 | 0x29);
-                    if matches!((sense.asc, sense.ascq), (0x29, _) | (0x2a, 3..=5)) {
-                        self.claim = Claim::None;
-                    }
+                    let sense = *sense;
+                    self.attend(sense);
                     attentions += 1;
                 }
                 Verdict::Wait if polls < READY_LIMIT => {
@@ -242,5 +275,6 @@ fn view(element: Element) -> ElementView {
         barcode: element.barcode.map(Barcode),
         source: element.source,
         exception: element.exception,
+        outgoing: element.kind == ElementType::ImportExport && element.full && !element.placed_by_operator,
     }
 }

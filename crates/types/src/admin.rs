@@ -155,6 +155,8 @@ pub struct ElementView {
     pub source: Option<u16>,
     /// Exception reported by the library (sense code and qualifier), if any.
     pub exception: Option<(u8, u8)>,
+    /// The robot laid it into this import/export slot: an operator is to take it.
+    pub outgoing: bool,
 }
 
 /// A library as shown to an operator.

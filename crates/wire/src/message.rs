@@ -320,6 +320,15 @@ pub enum Call {
         /// Path that it gets; must not be there yet.
         to: Vec<u8>,
     },
+    /// Ask the library where everything is -> `Library`.
+    Inventory {
+        /// It looks at every slot itself.
+        audit: bool,
+    },
+    /// Lay cartridges into import/export slots -> `Library`.
+    ExportCartridges(Vec<Barcode>),
+    /// Move cartridges from import/export slots into storage slots; of none: all that lie there -> `Library`.
+    ImportCartridges(Vec<Barcode>),
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

@@ -100,6 +100,9 @@ impl Node {
                 let request = self.repack_volumes(cx, &volumes, dead_percent, generation)?;
                 return Ok(self.request_reply(request));
             }
+            Call::Inventory { audit } => return Ok(Reply::Library(self.take_inventory(audit)?)),
+            Call::ExportCartridges(volumes) => return Ok(Reply::Library(self.export(&volumes)?)),
+            Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
                 let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
@@ -212,6 +215,8 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::Repack { .. } => "repacking volumes",
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
+        Call::Inventory { .. } => "having the library's inventory taken",
+        Call::ExportCartridges(_) | Call::ImportCartridges(_) => "moving cartridges in and out",
         Call::SetVolume { .. } => "setting the state of volumes",
         Call::SetPool { .. } => "making and changing pools",
         Call::SetQuota { .. } => "changing quotas",

@@ -247,6 +247,9 @@ fn location(library: &LibraryView, barcode: &Barcode) -> String {
         None => "not in the library".into(),
         Some(e) => match e.kind {
             ElementKind::Slot => format!("slot {}", e.address),
+            ElementKind::ImportExport if e.outgoing => {
+                format!("import/export slot {}, to be taken out", e.address)
+            }
             ElementKind::ImportExport => format!("import/export slot {}", e.address),
             ElementKind::Drive => format!("drive at element {}", e.address),
             ElementKind::Transport => "robot hand".into(),

@@ -223,6 +223,7 @@ mod tests {
             barcode: Some(Barcode(barcode.into())),
             source: None,
             exception: None,
+            outgoing: false,
         };
         enter_volumes(node, &[element(1, "CLN001L9"), element(2, "TC0001L9")]).unwrap();
         assert_eq!(node.catalog.volume(&Barcode("CLN001L9".into())).unwrap(), None);

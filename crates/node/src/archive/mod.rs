@@ -8,6 +8,7 @@ mod breaks;
 mod buffers;
 mod bytes;
 mod commit;
+mod door;
 mod ends;
 mod events;
 mod feed;
@@ -298,5 +299,7 @@ pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
         running.archive.robots.lock().drain(..).for_each(|robot| robot.lock().release());
         drop(alive);
     };
-    crate::startup::spawn(Some(node), "archive", service).map(drop)
+    crate::startup::spawn(Some(node), "archive", service)?;
+    let watching = node.clone();
+    crate::startup::spawn(Some(node), "door", move || watching.watch_door()).map(drop)
 }

@@ -231,9 +231,9 @@ impl State {
         self.tapes = None;
     }
 
-    /// Cartridges in the library.
+    /// Cartridges in the library, but for those on their way out.
     pub fn present(&self) -> HashSet<&Barcode> {
-        self.elements.iter().filter_map(|e| e.barcode.as_ref()).collect()
+        self.elements.iter().filter(|e| !e.outgoing).filter_map(|e| e.barcode.as_ref()).collect()
     }
 
     /// Element that holds this cartridge.
@@ -264,10 +264,12 @@ impl State {
         }
         let barcode = source.barcode.take();
         self.tapes = None;
+        source.outgoing = false;
         let slot = source.kind == ElementKind::Slot;
         if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
             target.barcode = barcode;
             target.full = true;
+            target.outgoing = target.kind == ElementKind::ImportExport;
             target.source = slot.then_some(from);
         }
     }
@@ -285,6 +287,7 @@ mod tests {
             barcode: barcode.map(Barcode::from),
             source: None,
             exception: None,
+            outgoing: false,
         }
     }
 

@@ -81,6 +81,7 @@ mod tests {
             barcode: Some(volume.barcode.clone()),
             source: None,
             exception: None,
+            outgoing: false,
         };
         node.archive.state.lock().set_elements(vec![element]);
         assert_eq!(seen(), Some((Place::Library, 0)));

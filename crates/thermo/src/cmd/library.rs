@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::out::Table;
 use crate::render::{or_dash, word};
 use anyhow::Result;
-use types::LibraryView;
+use types::{Barcode, LibraryView};
 use wire::Call;
 
 /// The tape library
@@ -20,6 +20,33 @@ enum Command {
     /// Show slots, drives and the cartridges in them
     #[command(after_help = "Example:\n  thermo library show")]
     Show,
+    /// Ask the library where everything is now
+    ///
+    /// An opened door or a cartridge in an import/export slot is noticed within seconds by itself; a library that says nothing
+    /// of it, or a cartridge that lies where nobody thinks, is found so.
+    #[command(after_help = "Example:\n  thermo library inventory\n  thermo library inventory --audit")]
+    Inventory {
+        /// The robot looks at every slot: may take hours in a large library
+        #[arg(long)]
+        audit: bool,
+    },
+    /// Lay cartridges into import/export slots, for an operator to take
+    ///
+    /// They are not used from there. A volume in a drive is put away first by itself, or see `volume state`.
+    #[command(after_help = "Example:\n  thermo library export TC0001L9 TC0002L9")]
+    Export {
+        /// Barcodes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+    },
+    /// Move cartridges from import/export slots into the library
+    ///
+    /// What an operator lays there is used from there, too; this makes room for more.
+    #[command(after_help = "Example:\n  thermo library import\n  thermo library import TC0001L9")]
+    Import {
+        /// Barcodes; none: all that lie there
+        volumes: Vec<String>,
+    },
     /// Find tape libraries and their drives, and write them into the configuration
     ///
     /// Looks at the SCSI devices of this machine and at the addresses given, asks each who it is, and each robot which drives
@@ -35,7 +62,14 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     if let Command::Discover(args) = &args.command {
         return super::discover::run(context, args);
     }
-    let library: LibraryView = context.connect()?.ask(&Call::Library)?;
+    let barcodes = |list: Vec<String>| list.into_iter().map(Barcode).collect();
+    let call = match args.command {
+        Command::Inventory { audit } => Call::Inventory { audit },
+        Command::Export { volumes } => Call::ExportCartridges(barcodes(volumes)),
+        Command::Import { volumes } => Call::ImportCartridges(barcodes(volumes)),
+        Command::Show | Command::Discover(_) => Call::Library,
+    };
+    let library: LibraryView = context.connect()?.ask(&call)?;
     if context.global.json {
         context.out.json(&library)?;
         return Ok(Exit::OK);
@@ -44,6 +78,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let mut table = Table::new(&["ADDRESS>", "KIND", "CARTRIDGE", "FROM SLOT>", "EXCEPTION"]);
     for element in &library.elements {
         let cartridge = match (&element.barcode, element.full) {
+            (Some(barcode), _) if element.outgoing => format!("{barcode}, to be taken out"),
             (Some(barcode), _) => barcode.to_string(),
             (None, true) => "without barcode".into(),
             (None, false) => "empty".into(),
