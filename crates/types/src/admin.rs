@@ -228,6 +228,8 @@ pub struct PoolView {
     pub max_bytes: u64,
     /// Format of its new volumes.
     pub format: FormatRule,
+    /// What is kept together on volumes of its own.
+    pub collocate: Collocate,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

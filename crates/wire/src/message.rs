@@ -76,6 +76,8 @@ pub struct PoolChange {
     pub max_bytes: Option<u64>,
     /// Format of its new volumes.
     pub format: Option<FormatRule>,
+    /// What is kept together on volumes of its own.
+    pub collocate: Option<Collocate>,
 }
 
 /// Changes of a quota; None leaves a field.

@@ -179,6 +179,7 @@ impl Node {
                 max_volumes: pool.max_volumes,
                 max_bytes: pool.max_bytes,
                 format: pool.format,
+                collocate: pool.collocate,
                 name: pool.name,
             })
         };

@@ -82,6 +82,7 @@ impl Node {
         pool.max_volumes = change.max_volumes.unwrap_or(pool.max_volumes);
         pool.max_bytes = change.max_bytes.unwrap_or(pool.max_bytes);
         pool.format = change.format.unwrap_or(pool.format);
+        pool.collocate = change.collocate.unwrap_or(pool.collocate);
         self.catalog.put_pool(&pool).map_err(|e| refused(&subject, &e))?;
         self.archive.send(Event::Backlog);
         self.governor.wake();

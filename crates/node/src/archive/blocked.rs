@@ -39,8 +39,9 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
     }
     for (pool, why) in &mut pools {
         if node.allowed_to(pool) == Some(0) {
+            let base = super::family::pool_of(pool);
             *why = Some(format!(
-                "pool {pool} holds as many bytes as it may; remove files, or raise its limit with `thermo pool set {pool} \
+                "pool {pool} holds as many bytes as it may; remove files, or raise its limit with `thermo pool set {base} \
                  --max-bytes SIZE`"
             ));
         }

@@ -4,7 +4,7 @@ use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, ends, library, look, outlook, recalls, revive, times};
+use super::{Event, blocked, ends, family, library, look, outlook, recalls, revive, times};
 use crate::Node;
 use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -227,10 +227,14 @@ fn take_wanted(state: &mut State, volume: &Barcode, id: u64) -> Option<Wanted> {
 /// An unassigned scratch volume joins the pool that needs it.
 fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
     let now = crate::now();
+    let (own, family) = family::split(pool);
     let adopted = node.catalog.update_volume(volume, &mut |v| {
         if v.pool.is_none() || v.state == VolumeState::Scratch {
-            v.pool = Some(pool.clone());
+            v.pool = Some(own.clone());
             v.becomes(VolumeState::Filling, "", now);
+        }
+        if v.files == 0 {
+            v.family = family.map(str::to_owned);
         }
     });
     if let Err(e) = adopted {

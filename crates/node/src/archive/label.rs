@@ -1,9 +1,9 @@
 //! Writing labels. What is not ours is never overwritten unless an operator said so.
 
-use super::layout;
 use super::state::Errand;
 use super::trouble::ours;
 use super::worker::Worker;
+use super::{family, layout};
 use tape::{LabelSpec, LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
@@ -98,6 +98,8 @@ pub fn write_label(
     pool: Option<&PoolName>,
     overwrite: Overwrite<'_>,
 ) -> Result<u64, TapeError> {
+    let (pool, family) = pool.map(family::split).unzip();
+    let (pool, family) = (pool.as_ref(), family.flatten().map(str::to_owned));
     let now = crate::now();
     let format = layout::choose(mounted, rule(worker, barcode, pool)?)?;
     let block_size = worker.node.config.tape.block_size.0 as u32;
@@ -125,7 +127,7 @@ pub fn write_label(
     let made = layout::make(mounted, format, &spec)?;
     let state = if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch };
     let key = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
-    let fresh = Volume { state, pool: pool.cloned(), key, ..made };
+    let fresh = Volume { state, pool: pool.cloned(), family, key, ..made };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
     Ok(fresh.append_block)
 }
@@ -168,12 +170,13 @@ pub fn fit(
     volume: &Volume,
     pool: &PoolName,
 ) -> Result<Fitness, TapeError> {
-    let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(pool))?)?;
+    let own = family::pool_of(pool);
+    let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(&own))?)?;
     if volume.files == 0 && volume.format != wanted {
         write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
         return Ok(Fitness::Labelled);
     }
-    if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(pool)) {
+    if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(&own)) {
         return Ok(Fitness::Fit);
     }
     if volume.files > 0 {

@@ -1,7 +1,7 @@
 //! What the scheduler looks at, gathered from the catalogue, the queues and the drives.
 
 use super::state::{DriveSlot, State};
-use super::tapes;
+use super::{family, tapes};
 use crate::Node;
 use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
@@ -59,8 +59,7 @@ pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
 /// Builds the scheduler's view and calls `f` with it.
 pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
     let tapes = tapes::all(node);
-    let pools: BTreeMap<PoolName, u32> =
-        node.catalog.pools().unwrap_or_default().into_iter().map(|p| (p.name, p.max_volumes)).collect();
+    let pools = node.catalog.pools().unwrap_or_default();
     let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
     let full: BTreeSet<PoolName> = full.collect();
     let now = crate::now();
@@ -71,12 +70,14 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let mut writes = BTreeMap::new();
     for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
-        let max_volumes = pools.get(&pool).copied().unwrap_or(0);
+        let max_volumes = pools.iter().find(|p| p.name == pool).map_or(0, |p| p.max_volumes);
         writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
     }
     if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();
     }
+    let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
+    let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
     let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
     let (limits, mechanics) = (limits(node), mechanics(node));
     let view = SchedView {

@@ -11,6 +11,7 @@ mod commit;
 mod door;
 mod ends;
 mod events;
+mod family;
 mod feed;
 mod hand;
 mod hardware;

@@ -1,5 +1,6 @@
-//! Copies waiting to be written, per pool: filled by the governor, pulled by drive workers.
+//! Copies waiting to be written, per pool, and per family in pools that collocate: filled by the governor, pulled by drive workers.
 
+use super::family::pool_of;
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -76,6 +77,14 @@ struct Inner {
     in_flight: u64,
 }
 
+impl Inner {
+    /// Copies queued for a pool, of all its families.
+    fn queued(&self, pool: &PoolName) -> usize {
+        let of_pool = self.pools.iter().filter(|(name, _)| pool_of(name) == *pool);
+        of_pool.map(|(_, queue)| queue.items.len()).sum()
+    }
+}
+
 /// The queues.
 #[derive(Default)]
 pub struct WriteQueue {
@@ -88,6 +97,9 @@ impl WriteQueue {
         let mut inner = self.inner.lock();
         let Inner { pools, taken, retry, blocked, .. } = &mut *inner;
         retry.retain(|_, held| held.until.plus(RETRY_WASTEFUL) > now);
+        let pool = pool_of(&batch.pool);
+        let others = |(name, _): &(&PoolName, &PoolQueue)| **name != batch.pool && pool_of(name) == pool;
+        let others: usize = pools.iter().filter(others).map(|(_, queue)| queue.items.len()).sum();
         let queue = pools.entry(batch.pool.clone()).or_default();
         let blocked = blocked.contains_key(&batch.pool);
         let limit = if blocked { BLOCKED_LIMIT } else { POOL_LIMIT };
@@ -97,7 +109,7 @@ impl WriteQueue {
             if taken.contains(&key) || retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) {
                 continue;
             }
-            if queue.items.len() >= limit {
+            if others + queue.items.len() >= limit {
                 full = !blocked;
                 break;
             }
@@ -188,14 +200,15 @@ impl WriteQueue {
 
     /// Copies queued for a pool.
     pub fn queued(&self, pool: &PoolName) -> usize {
-        self.inner.lock().pools.get(pool).map_or(0, |queue| queue.items.len())
+        self.inner.lock().queued(pool)
     }
 
     /// Pools for which no more need be looked for now: they have enough, or take no data.
     pub fn sated(&self) -> BTreeSet<PoolName> {
         let inner = self.inner.lock();
-        let enough = inner.pools.iter().filter(|(_, queue)| queue.items.len() >= POOL_ENOUGH);
-        enough.map(|(pool, _)| pool).chain(inner.blocked.keys()).cloned().collect()
+        let pools: BTreeSet<PoolName> = inner.pools.keys().map(pool_of).collect();
+        let enough = pools.into_iter().filter(|pool| inner.queued(pool) >= POOL_ENOUGH);
+        enough.chain(inner.blocked.keys().cloned()).collect()
     }
 
     /// What waits, per pool.

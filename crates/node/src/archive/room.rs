@@ -1,5 +1,6 @@
 //! Whether a file fits into a pool at all: one that does not is refused before anything of it is written.
 
+use super::family::pool_of;
 use crate::Node;
 use policy::{MigrateBatch, MigrateItem};
 use std::cmp::Reverse;
@@ -70,6 +71,7 @@ fn pool_room(
 impl Node {
     /// Bytes that a pool may still take by its own limit; None without one.
     pub(super) fn allowed_to(&self, pool: &PoolName) -> Option<u64> {
+        let pool = &pool_of(pool);
         let pools = self.catalog.pools().ok()?;
         let limit = pools.iter().find(|p| p.name == *pool).map(|p| p.max_bytes).filter(|most| *most > 0)?;
         let volumes = self.catalog.volumes().ok()?;
@@ -79,6 +81,7 @@ impl Node {
 
     /// What a pool can still take, leaving one volume out; None if that is not known.
     fn room_of(&self, pool: &PoolName, without: Option<&Barcode>) -> Option<Room> {
+        let pool = &pool_of(pool);
         let pools = self.catalog.pools().ok()?;
         let pool = pools.iter().find(|p| p.name == *pool)?;
         let volumes = self.catalog.volumes().ok()?;

@@ -1,9 +1,10 @@
 //! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so they are made anew
 //! only when the catalogue or the library has others.
 
+use super::family::Member;
 use crate::Node;
 use sched::{Generation, Place, Tape};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use types::*;
 
@@ -11,6 +12,8 @@ use types::*;
 pub struct Tapes {
     changes: u64,
     all: Arc<BTreeMap<Barcode, Tape>>,
+    /// What matters of them to pools that collocate.
+    pub members: Arc<HashMap<Barcode, Member>>,
 }
 
 /// All volumes, as they are now.
@@ -32,12 +35,13 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     let mut state = node.archive.state.lock();
     let present = state.present();
     let auto_label = node.config.tape.auto_label;
+    let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
         let generation = generation(node, &v.barcode);
         (v.barcode.clone(), Tape { generation, ..tape(v, &present, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
-    state.tapes = Some(Tapes { changes, all: all.clone() });
+    state.tapes = Some(Tapes { changes, all: all.clone(), members });
     all
 }
 

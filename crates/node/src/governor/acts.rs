@@ -115,7 +115,7 @@ impl Node {
             self.leave_out_too_large(&mut batch);
             // It may fail just before a request for it is made, which would wait for its age otherwise.
             self.writes.held(&batch.items, now).into_iter().for_each(|ino| self.migrate_again(ino));
-            let Pushed { added, full } = self.writes.push(&batch, true, now);
+            let Pushed { added, full } = self.enqueue(&batch, true, now);
             (all.added, all.full) = (all.added + added, all.full | full);
         }
         Ok(all)

@@ -103,7 +103,7 @@ impl Node {
         let mut queued = 0;
         for mut batch in decision.migrate.iter().cloned() {
             self.leave_out_too_large(&mut batch);
-            queued += self.writes.push(&batch, decision.mode.pressure == Pressure::Hard, now).added;
+            queued += self.enqueue(&batch, decision.mode.pressure == Pressure::Hard, now).added;
         }
         queued += self.push_requested(now)?;
         if queued > 0 {

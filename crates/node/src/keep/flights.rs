@@ -201,7 +201,7 @@ impl Flights {
         }
         let mut added = 0;
         for batch in writes.into_values() {
-            added += node.writes.push(&batch, false, crate::now()).added;
+            added += node.enqueue(&batch, false, crate::now()).added;
         }
         if added > 0 {
             node.archive.send(Event::Backlog);

@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::render::percent;
 use crate::units::size;
 use anyhow::Result;
-use types::{FormatRule, PoolName, PoolView};
+use types::{Collocate, FormatRule, PoolName, PoolView};
 use wire::{Call, PoolChange};
 
 /// Pools of volumes
@@ -24,8 +24,10 @@ enum Command {
     /// Make a pool, or change how much it may hold and which format its volumes get
     #[command(
         after_help = "A lower limit takes no volume out of the pool, but none joins it; and nothing is written to it while it holds \
-                      more than its limit of bytes. Volumes that are labelled keep their format.\n\nExample:\n  thermo pool set primary --max-volumes 40 --max-bytes 500TiB\n  \
-                      thermo pool set offsite --create\n  thermo pool set old --format ansi-tar"
+                      more than its limit of bytes. Volumes that are labelled keep their format. What is kept together is read \
+                      with few mounts; when no volume is left for a family, it shares those of others.\n\nExample:\n  thermo \
+                      pool set primary --max-volumes 40 --max-bytes 500TiB\n  thermo pool set primary --collocate \
+                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar"
     )]
     Set {
         /// Name
@@ -34,7 +36,7 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format"])]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate"])]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -42,7 +44,33 @@ enum Command {
         /// Format of its new volumes: auto, ltfs or ansi-tar (for media that cannot be partitioned)
         #[arg(long, value_parser = format_rule)]
         format: Option<FormatRule>,
+        /// Keep files of one owner, group, class or project (directory at this depth) on volumes of their own: off, owner, group,
+        /// class, directory:DEPTH
+        #[arg(long, value_name = "BY", value_parser = parse_collocate)]
+        collocate: Option<Collocate>,
     },
+}
+
+fn parse_collocate(text: &str) -> Result<Collocate, String> {
+    let depth = |depth: &str| depth.parse().ok().filter(|depth| *depth > 0).map(Collocate::Directory);
+    let found = match text {
+        "off" => Some(Collocate::Off),
+        "owner" => Some(Collocate::Owner),
+        "group" => Some(Collocate::Group),
+        "class" => Some(Collocate::Class),
+        other => other.strip_prefix("directory:").and_then(depth),
+    };
+    found.ok_or_else(|| "give off, owner, group, class, or directory:DEPTH with a depth of 1 to 255".into())
+}
+
+fn collocate(by: Collocate) -> String {
+    match by {
+        Collocate::Off => "-".into(),
+        Collocate::Owner => "owner".into(),
+        Collocate::Group => "group".into(),
+        Collocate::Class => "class".into(),
+        Collocate::Directory(depth) => format!("directory:{depth}"),
+    }
 }
 
 /// Runs `thermo pool`.
@@ -52,12 +80,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes, max_bytes, format } => {
+        Command::Set { pool, create, max_volumes, max_bytes, format, collocate } => {
             let name = PoolName(pool);
             let call = Call::SetPool {
                 name: name.clone(),
                 create,
-                change: PoolChange { max_volumes, max_bytes, format },
+                change: PoolChange { max_volumes, max_bytes, format, collocate },
             };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
@@ -89,6 +117,7 @@ pub fn table(pools: &[PoolView]) -> Table {
         "MOST>",
         "WAITING FILES>",
         "WAITING>",
+        "TOGETHER",
     ];
     let mut table = Table::new(&heading);
     for pool in pools {
@@ -104,6 +133,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             if pool.max_bytes == 0 { "-".into() } else { size(pool.max_bytes) },
             pool.backlog_files.to_string(),
             size(pool.backlog_bytes),
+            collocate(pool.collocate),
         ]);
     }
     table

@@ -1,0 +1,252 @@
+//! What belongs together lies together: a pool that collocates is written as one pool per family, named `POOL/FAMILY` (a pool's
+//! own name has no '/'). A family gets volumes of its own as long as there are some; then it shares those of others.
+
+use super::queue::Pushed;
+use crate::Node;
+use catalog::CatalogError;
+use policy::MigrateBatch;
+use sched::{Backlog, Place, Tape};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use types::*;
+
+/// A family whose data waits so long takes volumes of families that have data to write too.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// A family's name is cut here (bytes).
+const LONGEST: usize = 128;
+
+/// What a volume holds, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its family.
+    pub family: Option<String>,
+    /// Nothing was written to it yet.
+    pub empty: bool,
+}
+
+impl From<&Volume> for Member {
+    fn from(v: &Volume) -> Self {
+        Self { family: v.family.clone(), empty: v.files == 0 }
+    }
+}
+
+/// Pool and family of a queue's name.
+pub fn split(queue: &PoolName) -> (PoolName, Option<&str>) {
+    match queue.as_str().split_once('/') {
+        Some((pool, family)) => (PoolName::from(pool), Some(family)),
+        None => (queue.clone(), None),
+    }
+}
+
+/// The pool of a queue's name.
+pub fn pool_of(queue: &PoolName) -> PoolName {
+    split(queue).0
+}
+
+fn join(pool: &PoolName, family: &str) -> PoolName {
+    PoolName(format!("{pool}/{family}"))
+}
+
+impl Node {
+    /// Queues copies to be written, those of each family by themselves.
+    pub(crate) fn enqueue(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> Pushed {
+        let pools = self.catalog.pools().unwrap_or_default();
+        let rule = pools.iter().find(|p| p.name == batch.pool).map_or(Collocate::Off, |p| p.collocate);
+        if rule == Collocate::Off {
+            return self.writes.push(batch, urgent, now);
+        }
+        let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
+        for item in &batch.items {
+            // What cannot be looked at now shows when it is read.
+            let family = self.family(item.ino, rule).ok().flatten();
+            let queue = family.map_or_else(|| batch.pool.clone(), |family| join(&batch.pool, &family));
+            let one = batches.entry(queue.clone()).or_insert_with(|| MigrateBatch {
+                pool: queue,
+                items: Vec::new(),
+                bytes: 0,
+                ..batch.clone()
+            });
+            one.bytes = one.bytes.saturating_add(item.size);
+            one.items.push(*item);
+        }
+        let mut all = Pushed { added: 0, full: false };
+        for batch in batches.into_values() {
+            let Pushed { added, full } = self.writes.push(&batch, urgent, now);
+            (all.added, all.full) = (all.added + added, all.full | full);
+        }
+        all
+    }
+
+    fn family(&self, ino: Ino, rule: Collocate) -> Result<Option<String>, CatalogError> {
+        let family = match rule {
+            Collocate::Off => None,
+            Collocate::Owner => Some(format!("uid {}", self.catalog.inode(ino)?.attr.uid)),
+            Collocate::Group => Some(format!("gid {}", self.catalog.inode(ino)?.attr.gid)),
+            Collocate::Class => self.catalog.inode(ino)?.file.map(|f| f.class.0),
+            Collocate::Directory(depth) => project(&self.catalog.path_of(ino)?, depth),
+        };
+        Ok(family.map(|name| name.chars().take_while(short()).collect()))
+    }
+}
+
+/// True until the characters seen take more than [`LONGEST`] bytes.
+fn short() -> impl FnMut(&char) -> bool {
+    let mut bytes = 0;
+    move |c| {
+        bytes += c.len_utf8();
+        bytes <= LONGEST
+    }
+}
+
+/// The first `depth` directories of a path; None for what lies above.
+fn project(path: &[u8], depth: u8) -> Option<String> {
+    let names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|name| !name.is_empty()).collect();
+    let (_file, dirs) = names.split_last()?;
+    let project = dirs.get(..usize::from(depth)).filter(|dirs| !dirs.is_empty())?;
+    Some(String::from_utf8_lossy(&project.join(&b'/')).into_owned())
+}
+
+/// What the scheduler is to see of volumes and backlog when pools collocate: each family as a pool of its own.
+pub fn separate(
+    pools: &[Pool],
+    tapes: &Arc<BTreeMap<Barcode, Tape>>,
+    members: &HashMap<Barcode, Member>,
+    writes: &mut BTreeMap<PoolName, Backlog>,
+    now: Time,
+) -> Arc<BTreeMap<Barcode, Tape>> {
+    let pools: BTreeMap<&PoolName, &Pool> =
+        pools.iter().filter(|p| p.collocate != Collocate::Off).map(|p| (&p.name, p)).collect();
+    if pools.is_empty() {
+        return tapes.clone();
+    }
+    let mut tapes = BTreeMap::clone(tapes);
+    for (barcode, tape) in &mut tapes {
+        let family = members.get(barcode).and_then(|m| m.family.as_deref());
+        if let (Some(pool), Some(family)) = (tape.pool.as_ref().filter(|p| pools.contains_key(p)), family) {
+            tape.pool = Some(join(pool, family));
+        }
+    }
+    let unassigned = |t: &Tape| {
+        let empty = matches!(t.state, VolumeState::Scratch | VolumeState::Blank);
+        t.place == Place::Library && t.pool.is_none() && empty
+    };
+    let more = tapes.values().any(unassigned);
+    let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
+    let mut lender = Lender { tapes, members, waits, lent: BTreeSet::new() };
+    writes.retain(|queue, backlog| {
+        let (base, family) = split(queue);
+        let Some(pool) = pools.get(&base).filter(|_| family.is_some()) else { return true };
+        let own = lender.count(|p| p == queue);
+        let others = lender.count(|p| pool_of(p) == base) - own;
+        let limit = if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes };
+        let grows = more && own + others < limit;
+        let patient = now.since(backlog.since) < PATIENCE;
+        let has_one = lender.has_one(queue) || lender.lend(queue, &base, grows, patient);
+        // 0 would be no limit.
+        backlog.max_volumes = if limit == u32::MAX { 0 } else { limit.saturating_sub(others).max(1) };
+        // Without a volume, and with no right to another, it waits until one can be shared.
+        has_one || own + others < limit
+    });
+    Arc::new(lender.tapes)
+}
+
+/// Gives families volumes that are not theirs.
+struct Lender<'m> {
+    tapes: BTreeMap<Barcode, Tape>,
+    members: &'m HashMap<Barcode, Member>,
+    /// Queues with data to write.
+    waits: BTreeSet<PoolName>,
+    lent: BTreeSet<Barcode>,
+}
+
+impl Lender<'_> {
+    fn count(&self, of: impl Fn(&PoolName) -> bool) -> u32 {
+        self.tapes.values().filter(|t| t.pool.as_ref().is_some_and(&of)).count() as u32
+    }
+
+    /// Whether some volume of the queue's own takes data.
+    fn has_one(&self, queue: &PoolName) -> bool {
+        self.tapes.values().any(|t| takes(t) && t.pool.as_ref() == Some(queue))
+    }
+
+    /// Finds the queue a volume of its pool: one that is labelled and empty, else, if the pool does not grow, the emptiest of
+    /// another family; of one that has data to write itself only when patience has an end.
+    fn lend(&mut self, queue: &PoolName, base: &PoolName, grows: bool, patient: bool) -> bool {
+        let of_pool = |t: &Tape| t.pool.as_ref().is_some_and(|p| pool_of(p) == *base);
+        let empty = |b: &Barcode| self.members.get(b).is_some_and(|m| m.empty && m.family.is_none());
+        let idle = |t: &Tape| !patient || t.pool.as_ref().is_none_or(|pool| !self.waits.contains(pool));
+        let free = |b: &Barcode, t: &Tape| !self.lent.contains(b) && takes(t) && of_pool(t);
+        let best = self
+            .tapes
+            .iter()
+            .filter(|(b, t)| free(b, t) && (empty(b) || (!grows && idle(t))))
+            .max_by_key(|(b, t)| (empty(b), t.free))
+            .map(|(b, _)| b.clone());
+        let Some(barcode) = best else { return false };
+        if let Some(tape) = self.tapes.get_mut(&barcode) {
+            tape.pool = Some(queue.clone());
+        }
+        self.lent.insert(barcode)
+    }
+}
+
+fn takes(tape: &Tape) -> bool {
+    let writable = matches!(tape.state, VolumeState::Filling | VolumeState::Scratch);
+    tape.place == Place::Library && writable && tape.free > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_the_first_directories_of_a_path() {
+        assert_eq!(project(b"/projects/alpha/run1/f", 2).as_deref(), Some("projects/alpha"));
+        assert_eq!(project(b"/projects/alpha/f", 2).as_deref(), Some("projects/alpha"));
+        assert_eq!(project(b"/projects/f", 2), None);
+        assert_eq!(project(b"/f", 1), None);
+        assert_eq!(project(b"/a/f", 0), None);
+    }
+
+    fn tape(pool: Option<&str>, state: VolumeState, free: u64) -> Tape {
+        let pool = pool.map(PoolName::from);
+        Tape { state, pool, place: Place::Library, written: 1, free, generation: None }
+    }
+
+    fn member(family: Option<&str>, empty: bool) -> Member {
+        Member { family: family.map(str::to_owned), empty }
+    }
+
+    /// Which volumes take the data of `p/uid 7`; its backlog waits for `waited_s`, and so does that of `p/uid 8`.
+    fn volumes_of_7(max_volumes: u32, waited_s: i64, tapes: &[(&str, Tape, Member)]) -> Vec<String> {
+        let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
+        let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
+        let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
+        let backlog = Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes };
+        let mut writes: BTreeMap<PoolName, Backlog> =
+            ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
+        let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));
+        let mine = seen.iter().filter(|(_, t)| t.pool.as_ref().is_some_and(|p| p.as_str() == "p/uid 7"));
+        mine.map(|(b, _)| b.0.clone()).collect()
+    }
+
+    #[test]
+    fn a_family_has_its_own_volumes_takes_empty_ones_and_shares_only_when_none_is_left() {
+        use VolumeState as S;
+        let own = ("OWN", tape(Some("p"), S::Filling, 9), member(Some("uid 7"), false));
+        let other = ("OTHER", tape(Some("p"), S::Filling, 5), member(Some("uid 9"), false));
+        let busy = ("BUSY", tape(Some("p"), S::Filling, 99), member(Some("uid 8"), false));
+        let common = ("EMPTY", tape(Some("p"), S::Filling, 7), member(None, true));
+        let scratch = ("SCRATCH", tape(None, S::Scratch, 9), member(None, true));
+        let all = [own, other.clone(), busy.clone(), common.clone(), scratch.clone()];
+        assert_eq!(volumes_of_7(0, 1, &all), ["OWN"]);
+        assert_eq!(volumes_of_7(0, 1, &all[1..]), ["EMPTY"], "labelled for the pool, and for nobody yet");
+        let without = [other.clone(), busy.clone(), scratch];
+        assert!(volumes_of_7(0, 1, &without).is_empty(), "the scratch volume will be its own");
+        assert_eq!(volumes_of_7(2, 1, &without), ["OTHER"], "the pool has as many as it may: shares");
+        assert_eq!(volumes_of_7(0, 1, &[other, busy.clone()]), ["OTHER"]);
+        assert!(volumes_of_7(0, 1, std::slice::from_ref(&busy)).is_empty(), "its own family has data for it");
+        assert_eq!(volumes_of_7(0, 700, &[busy]), ["BUSY"], "nobody waits for ever");
+    }
+}
