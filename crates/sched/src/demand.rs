@@ -139,7 +139,7 @@ impl<'v> Demand<'v> {
     }
 
     /// Of one owner's demands, which comes first.
-    fn own_key(&self) -> impl Ord + '_ {
+    fn own_key(&self) -> impl Ord + use<> {
         let loaded = self.drive.is_some_and(|drive| matches!(drive.state, DriveState::Loaded(_)));
         (
             Reverse(self.starving),
@@ -148,18 +148,18 @@ impl<'v> Demand<'v> {
             !loaded,
             self.since,
             Reverse(self.files),
-            self.need,
         )
     }
 
-    fn key(&self) -> impl Ord + '_ {
+    fn key(&self) -> impl Ord + use<> {
         let (level, priority, due, had) = if self.starving {
             (None, Reverse(0), by_deadline(None), 0)
         } else {
             (Some(self.level), Reverse(self.priority), by_deadline(self.due), self.had)
         };
-        // Of what has waited equally long the longest first: then the drives end at about the same time.
-        (level, priority, due, had, self.since, Reverse(self.files), self.need)
+        // Of what has waited equally long the longest first: then the drives end at about the same time. What is alike stays
+        // in the order of volumes, pools and ids.
+        (level, priority, due, had, self.since, Reverse(self.files))
     }
 
     /// Whether this demand may take the drive of a mounted volume that has `other` to do; `turn_over`: that volume has
@@ -220,7 +220,7 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
         let demand = Demand::new(view, Need::Maintain(job.id), level, priority, job.since);
         all.push(Demand { job: Some(job), ..demand });
     }
-    all.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+    all.sort_by_cached_key(Demand::key);
     all
 }
 
@@ -255,7 +255,7 @@ fn share_out(view: &SchedView<'_>, hand: &InHand<'_>, recalls: &mut [Demand<'_>]
     }
     let mut order: Vec<usize> = (0..recalls.len()).collect();
     order.sort_unstable_by(|a, b| {
-        let key = |n: &usize| (recalls[*n].owner, recalls[*n].own_key());
+        let key = |n: &usize| (recalls[*n].owner, recalls[*n].own_key(), *n);
         key(a).cmp(&key(b))
     });
     let turn_s = view.limits.turn.as_secs_f64().max(1.0);
@@ -302,7 +302,7 @@ fn writers<'v>(
 pub(crate) struct InHand<'v> {
     needs: HashMap<Need<'v>, u64>,
     /// Drives that work for each owner.
-    owners: HashMap<u32, u32>,
+    pub(crate) owners: HashMap<u32, u32>,
     /// Drives that count for each cap.
     pub(crate) caps: Vec<u32>,
 }

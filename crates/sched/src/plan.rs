@@ -41,8 +41,6 @@ pub(crate) struct Planner<'v> {
     pub(crate) drive_of: HashMap<&'v Barcode, &'v Drive>,
     /// Volumes that this plan uses.
     pub(crate) taken: HashSet<&'v Barcode>,
-    /// Volumes that this plan goes to read.
-    read: HashSet<&'v Barcode>,
     pub(crate) pools: Pools<'v>,
     /// Starving, level and priority of demands that could not displace anything: later ones of the same kind cannot
     /// either, and need not look at every drive again.
@@ -51,6 +49,8 @@ pub(crate) struct Planner<'v> {
     caps: Vec<u32>,
     /// Drives that each owner holds: working for him, or at rest with a volume that has work of his.
     held: HashMap<u32, u32>,
+    /// Drives that may go from one owner to another.
+    to_share: Vec<(DriveNo, &'v Loaded)>,
     /// Drives that work towards writing, with those of this plan.
     writers: u64,
     robot: bool,
@@ -71,11 +71,11 @@ impl<'v> Planner<'v> {
             own: HashMap::new(),
             drive_of: view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect(),
             taken: HashSet::new(),
-            read: HashSet::new(),
             pools: Pools::new(view),
             hopeless: HashSet::new(),
             caps: hand.caps.clone(),
             held: HashMap::new(),
+            to_share: Vec::new(),
             writers: hand.writers(),
             robot: !view.robot_busy,
             usable: view.drives.iter().any(|drive| drive.usable),
@@ -83,14 +83,24 @@ impl<'v> Planner<'v> {
         };
         planner.own = planner.best_of_mounted(demands);
         let resting = planner.own.values().filter(|own| matches!(own.need, Need::Recall(_)));
-        let mut held: HashMap<u32, u32> = HashMap::new();
+        let mut held = hand.owners.clone();
         resting.for_each(|own| *held.entry(own.owner).or_default() += 1);
-        for demand in demands.iter().filter(|demand| matches!(demand.need, Need::Recall(_))) {
-            held.entry(demand.owner).or_insert(0);
-        }
-        held.iter_mut().for_each(|(owner, drives)| *drives += hand.drives_of(*owner));
         planner.held = held;
+        planner.to_share = planner.turns_over();
         planner
+    }
+
+    /// Drives whose volume has had its turn of recalls: they may go to an owner who has fewer.
+    fn turns_over(&self) -> Vec<(DriveNo, &'v Loaded)> {
+        let over = self.free.values().filter_map(|drive| match &drive.state {
+            DriveState::Loaded(loaded) => {
+                let over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
+                let recalls = self.own.get(&drive.id).is_some_and(|own| matches!(own.need, Need::Recall(_)));
+                (over && recalls).then_some((drive.id, loaded))
+            }
+            _ => None,
+        });
+        over.collect()
     }
 
     /// The first cap that does not allow one more drive for this demand.
@@ -179,8 +189,7 @@ impl<'v> Planner<'v> {
     fn serve(&mut self, demand: &Demand<'v>) -> Result<(), BlockedWhy> {
         match demand.need {
             Need::Recall(volume) => {
-                // What is wanted of it for somebody else is read along.
-                if demand.in_hand || self.read.contains(volume) {
+                if demand.in_hand {
                     return Ok(());
                 }
                 self.check_reachable(volume, demand.drive, demand.tape)?;
@@ -189,9 +198,7 @@ impl<'v> Planner<'v> {
                 }
                 let demand = &self.allowed(demand)?;
                 let view = self.view;
-                self.on_volume(demand, volume, demand.drive, |loaded| recall(view, loaded))?;
-                self.read.insert(volume);
-                Ok(())
+                self.on_volume(demand, volume, demand.drive, |loaded| recall(view, loaded))
             }
             Need::Write(pool) => {
                 if self.writers >= self.most_writers() && self.view.limits.drives_for_recall > 0 {
@@ -253,7 +260,9 @@ impl<'v> Planner<'v> {
             self.take(id, job, Some(demand), why);
             return Ok(());
         }
-        let hopeless = self.empty.is_empty() && self.hopeless.contains(&kind(demand));
+        let hopeless = self.empty.is_empty()
+            && self.hopeless.contains(&kind(demand))
+            && !self.to_share.iter().any(|(id, _)| self.may_share(*id, demand));
         if hopeless || self.taken.contains(volume) {
             return Err(if self.usable { BlockedWhy::DrivesBusy } else { BlockedWhy::NoDrive });
         }
@@ -281,34 +290,44 @@ impl<'v> Planner<'v> {
         self.put_away(id, loaded, Some(demand), why)
     }
 
-    /// The mounted volume that is easiest to do without: nothing to do for longest, else of the least urgent demand.
+    /// The mounted volume that is easiest to do without: nothing to do for longest, else of the least urgent demand, else of
+    /// an owner who holds more than his share.
     fn victim(&mut self, demand: &Demand<'v>) -> Option<(DriveNo, &'v Loaded)> {
+        let mut victim = None;
+        if !self.hopeless.contains(&kind(demand)) {
+            victim = self.weakest(demand);
+            if victim.is_none() {
+                self.hopeless.insert(kind(demand));
+            }
+        }
+        let shared = || self.to_share.iter().find(|(id, _)| self.may_share(*id, demand)).copied();
+        let (id, loaded) = victim.or_else(shared)?;
+        if let Some(own) = self.own.get(&id).filter(|own| matches!(own.need, Need::Recall(_))) {
+            self.held.entry(own.owner).and_modify(|drives| *drives = drives.saturating_sub(1));
+        }
+        self.holds_one_more(demand);
+        Some((id, loaded))
+    }
+
+    fn weakest(&self, demand: &Demand<'v>) -> Option<(DriveNo, &'v Loaded)> {
         let loaded = self.free.values().filter_map(|drive| match &drive.state {
             DriveState::Loaded(loaded) => Some((drive.id, loaded)),
             _ => None,
         });
         let allowed = loaded.filter(|(id, loaded)| {
             let turn_over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
-            let fairer = |own: &Demand<'_>| turn_over && self.is_fairer(demand, own);
-            self.own.get(id).map_or_else(
-                || !self.is_held(demand, loaded),
-                |own| demand.may_displace(own, turn_over) || fairer(own),
-            )
+            let own = self.own.get(id);
+            own.map_or_else(|| !self.is_held(demand, loaded), |own| demand.may_displace(own, turn_over))
         });
-        let victim = allowed.min_by_key(|(id, loaded)| match self.own.get(id) {
+        allowed.min_by_key(|(id, loaded)| match self.own.get(id) {
             None => (None, loaded.idle_since, *id),
             Some(own) => (Some((own.starving, std::cmp::Reverse(own.level))), loaded.idle_since, *id),
-        });
-        match victim {
-            None => drop(self.hopeless.insert(kind(demand))),
-            Some((id, _)) => {
-                if let Some(own) = self.own.get(&id).filter(|own| matches!(own.need, Need::Recall(_))) {
-                    self.held.entry(own.owner).and_modify(|drives| *drives = drives.saturating_sub(1));
-                }
-                self.holds_one_more(demand);
-            }
-        }
-        victim
+        })
+    }
+
+    /// Whether this drive, whose volume has had its turn, may go to the owner of the demand.
+    fn may_share(&self, id: DriveNo, demand: &Demand<'_>) -> bool {
+        self.free.contains_key(&id) && self.own.get(&id).is_some_and(|own| self.is_fairer(demand, own))
     }
 
     fn holds_one_more(&mut self, demand: &Demand<'_>) {
@@ -426,11 +445,11 @@ impl<'v> Planner<'v> {
     }
 }
 
-/// What decides, with its age, which mounted volumes a demand may displace: starving, level, priority, due, owner.
-type Kind = (bool, Level, u8, bool, u32);
+/// What decides, with its age, which mounted volumes a demand may displace: starving, level, priority, due.
+type Kind = (bool, Level, u8, bool);
 
 fn kind(demand: &Demand<'_>) -> Kind {
-    (demand.starving, demand.level, demand.priority, demand.due.is_some(), demand.owner)
+    (demand.starving, demand.level, demand.priority, demand.due.is_some())
 }
 
 /// The next batch of the mounted volume, in order of blocks.
