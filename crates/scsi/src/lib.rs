@@ -20,6 +20,7 @@ pub mod mam;
 pub mod mode;
 pub mod opcode;
 pub mod position;
+pub mod rao;
 pub mod reserve;
 pub mod sense;
 pub mod sg;

@@ -26,6 +26,7 @@ mod label;
 mod layout;
 mod make;
 mod mounted;
+mod order;
 pub mod policy;
 mod protect;
 mod read;

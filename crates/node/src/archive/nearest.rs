@@ -6,17 +6,48 @@ use super::tapes;
 use super::worker::Wanted;
 use crate::Node;
 use sched::{Limits, Mechanics, first_part, recall_order};
-use types::{Barcode, Time};
+use tape::Mounted;
+use types::{Barcode, Extent, Segment, Time};
 
-/// What a drive that stands at block `from` reads now, in this order, and what goes back to the queue.
-pub fn choose(node: &Node, volume: &Barcode, from: u64, wanted: Vec<Wanted>) -> (Vec<Wanted>, Vec<Wanted>) {
-    match tapes::generation(node, volume) {
-        Some(generation) => {
-            let mechanics = Mechanics::of(generation, node.config.tape.block_size.0);
-            shortest(&mechanics, from, wanted, Limits::default().recall_bytes)
+/// What a drive reads now, in this order, and what goes back to the queue. A drive that recommends an order itself knows better
+/// than any model.
+pub fn choose(
+    node: &Node,
+    volume: &Barcode,
+    mounted: &mut Mounted<'_>,
+    wanted: Vec<Wanted>,
+) -> (Vec<Wanted>, Vec<Wanted>) {
+    let (block, bytes) = (node.config.tape.block_size.0, Limits::default().recall_bytes);
+    if wanted.len() > 1 {
+        let stretches: Vec<_> = wanted.iter().map(|one| stretch(&one.queued.segment, block)).collect();
+        if let Some(order) = mounted.recommended_order(&stretches) {
+            return ordered(wanted, order, bytes);
         }
+    }
+    match tapes::generation(node, volume) {
+        Some(generation) => shortest(&Mechanics::of(generation, block), mounted.reads_from(), wanted, bytes),
         None => (wanted, Vec::new()),
     }
+}
+
+/// First and last block of a segment.
+fn stretch(segment: &Segment, block_bytes: u64) -> (u64, u64) {
+    let last = |e: &Extent| {
+        let end = u64::from(e.byte_offset).saturating_add(e.byte_count).saturating_sub(1);
+        e.start_block.saturating_add(end / block_bytes.max(1))
+    };
+    let (first, end) = (segment.extents.first(), segment.extents.last());
+    (first.map_or(0, |e| e.start_block), end.map_or(0, last))
+}
+
+/// In this order, up to `bytes`.
+fn ordered(wanted: Vec<Wanted>, order: Vec<usize>, bytes: u64) -> (Vec<Wanted>, Vec<Wanted>) {
+    let mut wanted: Vec<Option<Wanted>> = wanted.into_iter().map(Some).collect();
+    let mut ordered: Vec<Wanted> = order.into_iter().filter_map(|n| wanted.get_mut(n)?.take()).collect();
+    let items: Vec<_> =
+        ordered.iter().map(|one| recall_item(0, &one.queued.segment, 0, Time::default())).collect();
+    let later = ordered.split_off(first_part(&items, bytes).min(ordered.len()));
+    (ordered, later)
 }
 
 /// The shortest way through all, up to `bytes`.
@@ -25,12 +56,7 @@ fn shortest(mechanics: &Mechanics, from: u64, wanted: Vec<Wanted>, bytes: u64) -
     let mut items: Vec<_> = (0..).zip(&wanted).map(item).collect();
     items.sort_by_key(|item| (item.block, item.byte, item.id));
     let order = recall_order(mechanics, from, &items);
-    let now = first_part(&order, bytes);
-    let mut wanted: Vec<Option<Wanted>> = wanted.into_iter().map(Some).collect();
-    let ordered = order.iter().filter_map(|item| wanted.get_mut(item.id as usize)?.take());
-    let mut ordered: Vec<Wanted> = ordered.collect();
-    let later = ordered.split_off(now.min(ordered.len()));
-    (ordered, later)
+    ordered(wanted, order.into_iter().map(|item| item.id as usize).collect(), bytes)
 }
 
 #[cfg(test)]

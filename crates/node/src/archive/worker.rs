@@ -355,7 +355,7 @@ impl Worker {
     fn work(&self, mounted: &mut Mounted<'_>, volume: Barcode, job: Job) -> bool {
         let result = match job {
             Job::Recall(wanted) => {
-                let (now, later) = nearest::choose(&self.node, &volume, mounted.reads_from(), wanted);
+                let (now, later) = nearest::choose(&self.node, &volume, mounted, wanted);
                 recalls::unread(&self.node, later);
                 self.promise(&volume, mounted.reads_from(), &now);
                 let read = read::read_segments(self, mounted, &volume, now);

@@ -72,6 +72,11 @@ pub struct Rig {
 impl Rig {
     /// A library of two drives and four cartridges.
     pub fn new(capacity: u64, buffer: u64) -> Self {
+        Self::with_mechanics(capacity, buffer, vtl::Mechanics::ZERO)
+    }
+
+    /// The same with moving parts.
+    pub fn with_mechanics(capacity: u64, buffer: u64, mechanics: vtl::Mechanics) -> Self {
         let memory = std::path::Path::new("/dev/shm"); // where there is one, syncs cost nothing
         let at = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let dir = tempfile::tempdir_in(at).unwrap();
@@ -80,6 +85,7 @@ impl Rig {
             cartridges: 4,
             capacity_bytes: capacity,
             buffer_bytes: buffer,
+            mechanics,
             ..VtlConfig::new(dir.path())
         });
         Self { dir, library: library.unwrap(), wire: Arc::default() }

@@ -9,6 +9,7 @@ mod mode;
 mod motion;
 mod pace;
 mod protect;
+mod rao;
 
 use crate::cartridge::Cartridge;
 use crate::clock::Clock;
@@ -57,6 +58,8 @@ pub(crate) struct State {
     stats: DriveStats,
     alerts: u64,
     deferred: Option<Sense>,
+    /// Access order made last, of this cartridge.
+    order: Vec<scsi::rao::DataSegment>,
 }
 
 impl Drive {
@@ -76,6 +79,7 @@ impl Drive {
             stats: DriveStats::default(),
             alerts: 0,
             deferred: None,
+            order: Vec::new(),
         };
         state.hosts.power_on();
         Self { number, faults, ejected: AtomicBool::new(false), state: Mutex::new(state) }
@@ -96,6 +100,7 @@ impl Drive {
         let mut s = self.state.lock();
         let until = s.clock.now() + s.config.mechanics.load;
         s.medium = Some(Medium::new(cartridge, until));
+        s.order.clear();
         s.pace.forget();
         self.ejected.store(false, Ordering::Release);
     }
@@ -242,6 +247,8 @@ impl State {
             op::READ_POSITION => self.read_position(cdb, data),
             op::REPORT_DENSITY_SUPPORT => self.report_density(cdb, data),
             op::LOG_SENSE => self.log_sense(cdb, data),
+            op::MAINTENANCE_IN => self.receive_order(cdb, data),
+            op::MAINTENANCE_OUT => self.generate_order(cdb, data),
             op::SECURITY_PROTOCOL_IN => self.security_in(cdb, data),
             op::SECURITY_PROTOCOL_OUT => self.security_out(host, cdb, data),
             op::PERSISTENT_RESERVE_IN => self.hosts.persistent_in(cdb, data),
