@@ -14,6 +14,10 @@ use std::ops::Range;
 use std::time::Duration;
 use types::{Digest, Ino};
 
+/// How long a drive waits for files that another one is reading, and how often it looks.
+const MORE_WAIT: Duration = Duration::from_secs(2);
+const MORE_LOOK: Duration = Duration::from_millis(5);
+
 /// Next in the stream.
 pub enum Fed {
     /// Bytes, and what begins and ends in them.
@@ -182,7 +186,7 @@ impl<'t> Feeder<'t> {
             if self.at() >= self.limits.allowed {
                 break None; // the pool holds as much as it may
             }
-            let Some((ticket, item)) = self.hand.pop() else { break None };
+            let Some((ticket, item)) = self.next() else { break None };
             let begun = Mark { at: self.at(), parts: self.parts.len(), sent: self.sent };
             match self.file(ticket, item) {
                 Ok(()) => {
@@ -205,6 +209,26 @@ impl<'t> Feeder<'t> {
         self.put_chunk()?;
         self.put(Fed::Commit)?;
         self.put(Fed::End(why))
+    }
+
+    /// The next copy. A drive that reads for this one is waited for a little: to end the turn and begin another would cost
+    /// a flush.
+    fn next(&self) -> Option<(Ticket, MigrateItem)> {
+        let since = Moment::now();
+        loop {
+            let next = self.hand.pop();
+            let archive = &self.worker.node.archive;
+            let waits = next.is_none()
+                && self.hand.more_comes()
+                && since.elapsed() < MORE_WAIT
+                && !crate::clock::alone()
+                && !archive.halted()
+                && !archive.drive_is_wanted(self.worker.no);
+            if !waits {
+                return next;
+            }
+            crate::clock::sleep(MORE_LOOK);
+        }
     }
 
     fn skipped(&self, ino: Ino, why: Skip) {

@@ -38,6 +38,11 @@ impl<'q> InHand<'q> {
         Some((ticket, item))
     }
 
+    /// Whether more is about to come into the queue.
+    pub fn more_comes(&self) -> bool {
+        self.queue.is_coming(self.pool)
+    }
+
     /// It is recorded.
     pub fn finish(&self, ticket: Ticket) {
         if let Some(item) = self.settle(ticket) {

@@ -74,6 +74,8 @@ struct Inner {
     taken: HashSet<(Ino, CopyNo)>,
     retry: HashMap<(Ino, CopyNo), Held>,
     blocked: BTreeMap<PoolName, String>,
+    /// Pools for which copies are on their way to the queue.
+    coming: BTreeSet<PoolName>,
     in_flight: u64,
 }
 
@@ -120,6 +122,16 @@ impl WriteQueue {
         }
         queue.urgent |= urgent && added > 0;
         Pushed { added, full }
+    }
+
+    /// Copies for these pools, and no others, are about to come: their files are being brought back just now.
+    pub fn set_coming(&self, pools: BTreeSet<PoolName>) {
+        self.inner.lock().coming = pools;
+    }
+
+    /// Whether copies for this pool are about to come.
+    pub fn is_coming(&self, pool: &PoolName) -> bool {
+        self.inner.lock().coming.contains(pool)
     }
 
     /// The next copy to write to this pool.

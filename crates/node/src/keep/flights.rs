@@ -39,6 +39,8 @@ struct Flight {
     staging: Option<Arc<Staging>>,
     /// It was brought back for this, and goes again.
     staged: bool,
+    /// Pool that its copy stays in.
+    pool: Option<PoolName>,
 }
 
 /// See the module.
@@ -95,7 +97,11 @@ impl Flights {
     pub fn send(&mut self, node: &Node, files: Vec<(Ino, Version, u64, Goal)>) -> catalog::Result<()> {
         let mut tasks = Vec::new();
         for (ino, version, bytes, goal) in files {
-            let mut flight = Flight { goal, version, bytes, staging: None, staged: false };
+            let pool = match &goal {
+                Goal::Leave(volume, _) => node.catalog.volume(volume)?.and_then(|v| v.pool),
+                Goal::Complete => None,
+            };
+            let mut flight = Flight { goal, version, bytes, staging: None, staged: false, pool };
             node.keeper.flying.store(true, Ordering::Release);
             match node.join_recall(ino, crate::files::Wish::default()) {
                 Ok(Joined::Resident) => {}
@@ -176,6 +182,8 @@ impl Flights {
             self.look_at(node, &touched)?;
         }
         node.keeper.flying.store(!self.all.is_empty(), Ordering::Release);
+        let coming = |f: &&Flight| f.staging.as_ref().is_some_and(|s| s.outcome().is_none());
+        node.writes.set_coming(self.all.values().filter(coming).filter_map(|f| f.pool.clone()).collect());
         Ok(())
     }
 
@@ -244,9 +252,7 @@ fn step(
             _ => Step::Arrived,
         });
     }
-    if let Goal::Leave(volume, copy) = &flight.goal
-        && let Some(pool) = node.catalog.volume(volume)?.and_then(|v| v.pool)
-    {
+    if let (Goal::Leave(_, copy), Some(pool)) = (&flight.goal, flight.pool.clone()) {
         let batch = writes.entry(pool.clone()).or_insert_with(|| MigrateBatch {
             class: file.class.clone(),
             pool,
