@@ -134,11 +134,7 @@ pub fn undelete(
     let file = tape_tree::find(tx.view(), first)?;
     let file = file.ok_or_else(|| CatalogError::missing("segment on tape of", what()))?;
     let class = classes::current(&*tx.w, &file.class)?.unwrap_or(parent.class);
-    let mut at = path::path_of(tx.view(), to.0)?;
-    if at.last() != Some(&b'/') {
-        at.push(b'/');
-    }
-    at.extend_from_slice(to.1);
+    let at = path_in(tx.view(), to)?;
     let mut state = FileRec {
         version: Version(1),
         sealed: true,
@@ -161,8 +157,34 @@ pub fn undelete(
     let class_rec = tx.class(class)?;
     set_class::renumber(tx, fresh, &mut state, &class_rec)?;
     state.mend = true;
-    let mut rec = InodeRec {
-        ino: fresh,
+    let rec = InodeRec {
+        size: known.size,
+        mtime: known.mtime,
+        ctime: cx.now,
+        ..record(&file, fresh, class, state)
+    };
+    let rec = InodeRec { link: (to.0, fresh.0), ..rec };
+    let mut rec = adopt::put_xattrs(tx, rec, &file.xattrs)?;
+    rec.settle(&class_rec, cx.now);
+    names::put(tx, to.0, to.1, &Dirent { ino: fresh, kind: FileKind::File, cookie: fresh.0 })?;
+    tx.replace(None, Some(&rec))?;
+    names::changed(tx, to.0, cx.now, 1, 0)?;
+    tx.inode(&rec)
+}
+
+fn path_in(view: View<'_>, (dir, name): (Ino, &[u8])) -> Result<Vec<u8>> {
+    let mut at = path::path_of(view, dir)?;
+    if at.last() != Some(&b'/') {
+        at.push(b'/');
+    }
+    at.extend_from_slice(name);
+    Ok(at)
+}
+
+/// A file as it went to tape, without a name.
+fn record(file: &TapeFile, ino: Ino, class: u32, state: FileRec) -> InodeRec {
+    InodeRec {
+        ino,
         kind: FileKind::File,
         mode: file.mode & 0o7777,
         nlink: 1,
@@ -170,19 +192,13 @@ pub fn undelete(
         gid: file.gid_owner,
         rdev: 0,
         class,
-        size: known.size,
+        size: file.file_size,
         atime: file.times[0],
-        mtime: known.mtime,
-        ctime: cx.now,
+        mtime: file.times[1],
+        ctime: file.times[2],
         btime: file.times[3],
-        link: (to.0, fresh.0),
+        link: (Ino::ROOT, ino.0),
         xattrs: 0,
         file: Some(state),
-    };
-    rec = adopt::put_xattrs(tx, rec, &file.xattrs)?;
-    rec.settle(&class_rec, cx.now);
-    names::put(tx, to.0, to.1, &Dirent { ino: fresh, kind: FileKind::File, cookie: fresh.0 })?;
-    tx.replace(None, Some(&rec))?;
-    names::changed(tx, to.0, cx.now, 1, 0)?;
-    tx.inode(&rec)
+    }
 }

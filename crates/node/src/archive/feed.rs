@@ -406,6 +406,25 @@ mod tests {
     }
 
     #[test]
+    fn files_that_are_about_to_come_are_waited_for() {
+        let (rig, queue, pool) = (Rig::new(), WriteQueue::default(), PoolName("p".into()));
+        let item = rig.put("late", 1000);
+        queue.set_coming(std::collections::BTreeSet::from([pool.clone()]));
+        let hand = InHand::new(&queue, &pool);
+        let buffers = Buffers::of_drive(&rig.config(), 512 << 10);
+        let (out, fed) = unbounded();
+        std::thread::scope(|scope| {
+            let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits());
+            scope.spawn(move || feeder.run());
+            std::thread::sleep(Duration::from_millis(50));
+            queue.push(&Rig::batch(&pool, &[item]), false, crate::now());
+            queue.set_coming(Default::default());
+            let all: Vec<_> = fed.iter().flat_map(|fed| words(&fed)).collect();
+            assert_eq!(all, ["begin", "bytes", "end", "commit", "stop"]);
+        });
+    }
+
+    #[test]
     fn a_batch_ends_after_enough_bytes_files_or_time() {
         let by_each = [
             Limits { flush_bytes: 2 * MIB, ..limits() },
