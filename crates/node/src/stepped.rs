@@ -234,7 +234,8 @@ fn kind(job: &Job) -> OrderKind {
         Job::Migrate(_) => OrderKind::Migrate,
         Job::Label { .. } => OrderKind::Label,
         Job::Index => OrderKind::Index,
-        Job::Revive { .. } => OrderKind::Revive,
+        Job::Revive { .. } | Job::Clean { .. } => OrderKind::Revive,
+
         _ => OrderKind::Other,
     }
 }

@@ -16,6 +16,10 @@ const POLL: Duration = Duration::from_secs(1);
 const READY_LIMIT: Duration = Duration::from_secs(3 * 3600);
 /// Additional sense code: medium not present.
 const NO_MEDIUM: u8 = 0x3a;
+/// How long cleaning may take: a few minutes, by the makers of drives.
+const CLEANING_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// TapeAlert flag: the cleaning cartridge is used up.
+const CLEANING_USED_UP: u8 = 22;
 /// Unit attentions in a row before a drive counts as broken.
 const MAX_ATTENTIONS: u32 = 32;
 
@@ -205,6 +209,35 @@ impl Drive {
                 _ => return Err(self.head.failed(DOING, error)),
             }
         }
+    }
+
+    /// Waits until the cleaning cartridge in the drive has done its work and is given back; false: it is used up.
+    ///
+    /// # Errors
+    /// The drive does not give it back within half an hour, or says that cleaning failed.
+    pub fn clean(&mut self) -> Result<bool> {
+        const DOING: &str = "cleaning the drive";
+        self.head.begin(None);
+        self.claim(false)?;
+        let (mut waited, mut attentions) = (Duration::ZERO, 0);
+        loop {
+            let Err(error) = self.head.ssc.test_unit_ready() else {
+                let what = "the cartridge that was put in is no cleaning cartridge";
+                let advice = "see what carries a barcode that begins with CLN";
+                return Err(self.head.error(Fault::Misuse, Blame::Us, DOING, what, advice));
+            };
+            match error.sense().map(|s| (s.key, s.asc, s.ascq)) {
+                Some((SenseKey::UnitAttention, ..)) if attentions < MAX_ATTENTIONS => attentions += 1,
+                Some((SenseKey::NotReady, NO_MEDIUM, _)) => break,
+                Some((SenseKey::NotReady, 0x04, _) | (_, 0x30, 0x03)) if waited < CLEANING_LIMIT => {
+                    (self.sleeper)(POLL);
+                    waited += POLL;
+                    attentions = 0;
+                }
+                _ => return Err(self.head.failed(DOING, error)),
+            }
+        }
+        Ok(!self.alerts()?.contains(&CLEANING_USED_UP))
     }
 
     /// Whether the drive answers sensibly, with or without a cartridge in it.

@@ -220,6 +220,28 @@ impl Library {
         create(&self.config, barcode, capacity_bytes, true)
     }
 
+    /// Makes a cleaning cartridge that is good for so many uses, outside of the library.
+    pub fn create_cleaning_cartridge(&self, barcode: &str, uses: u64) -> Result<()> {
+        check_barcode(barcode)?;
+        create(&self.config, barcode, 1 << 20, false)?;
+        let dir = Elements::cartridge_dir(&self.config.dir, barcode);
+        let mut meta = Meta::load(&dir)?;
+        meta.cleaning = Some(uses);
+        meta.store(&dir)
+    }
+
+    /// The heads of drive `n` get dirty: it asks to be cleaned (TapeAlert 20) until it is.
+    pub fn soil(&self, n: u16) {
+        if let Some(drive) = self.drives.get(usize::from(n)) {
+            drive.soil();
+        }
+    }
+
+    /// Whether drive `n` asks to be cleaned.
+    pub fn soiled(&self, n: u16) -> bool {
+        self.drives.get(usize::from(n)).is_some_and(Drive::soiled)
+    }
+
     /// Puts a cartridge that lies outside of the library into the first empty import/export slot; returns its address.
     pub fn insert(&self, barcode: &str) -> Result<u16> {
         check_barcode(barcode)?;

@@ -4,7 +4,7 @@ use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, State};
 use super::worker::{Done, Ended, Job, Wanted};
-use super::{Event, blocked, ends, family, library, look, outlook, recalls, revive, times};
+use super::{Event, blocked, clean, ends, family, library, look, outlook, recalls, revive, times};
 use crate::Node;
 use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -106,6 +106,7 @@ fn handle(node: &Arc<Node>, event: Event) {
         }
         Event::Ended(ended) => finished(node, *ended),
         Event::Drive(wish) => revive::ask(node, wish),
+        Event::Cleaned(cleaned) => clean::ended(node, *cleaned),
         Event::Revived(revived) => revive::tried(node, *revived),
         Event::Stop { graceful } => {
             let mut state = node.archive.state.lock();
@@ -322,6 +323,7 @@ fn settle_drive(
     };
     match done {
         Done::Mounted { alerts } => {
+            drive.soiled |= clean::asks(alerts);
             drive.mounts += 1;
             drive.alerts = alerts.clone();
             drive.home = moved.map(|(from, _)| from);
@@ -353,6 +355,7 @@ fn blame(
 ) {
     state.warn(e.to_string());
     state.troubled.insert(no);
+    let cleanable = state.drives.get(&no).is_some_and(|d| d.soiled) && state.cleaner().is_some();
     let Some(drive) = state.drives.get_mut(&no) else { return };
     let in_drive = state.elements.iter().any(|e| e.address == drive.element && e.full);
     drive.errors += 1;
@@ -366,6 +369,8 @@ fn blame(
     // A reset that somebody else made is no fault of the drive: the work is done again from the last flush.
     drive.resets += u32::from(e.fault == Fault::PositionLost);
     let failed = match e.then() {
+        // It is cleaned instead.
+        Then::OtherDrive if e.fault == Fault::Alert && cleanable => false,
         Then::OtherDrive => true,
         Then::MountAgain => drive.resets > RESETS_EXCUSED,
         _ => false,

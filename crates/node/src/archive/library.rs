@@ -187,12 +187,13 @@ fn slot(
         mounts: 0,
         errors: 0,
         alerts: Vec::new(),
+        soiled: false,
         resets: 0,
     }
 }
 
 /// True for a cleaning cartridge: by the convention of all libraries its barcode begins so. It is no volume.
-fn is_cleaning(barcode: &Barcode) -> bool {
+pub fn is_cleaning(barcode: &Barcode) -> bool {
     barcode.as_str().starts_with("CLN")
 }
 

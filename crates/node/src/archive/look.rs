@@ -45,9 +45,13 @@ pub fn mechanics(node: &Node) -> Mechanics {
 }
 
 /// What the scheduler sees of a drive.
-pub fn sched_drive(d: &DriveSlot) -> sched::Drive {
+pub fn sched_drive(d: &DriveSlot, cleaner: bool) -> sched::Drive {
     let mut state = d.state.clone();
-    if d.comeback.down
+    let cleaned = d.soiled && cleaner;
+    if cleaned && d.state == DriveState::Empty {
+        state = DriveState::Busy(Busy::new(types::Barcode::default(), Work::Maintain));
+    }
+    if (d.comeback.down || cleaned)
         && let DriveState::Loaded(l) = &d.state
     {
         // It is about to be put away.
@@ -78,7 +82,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     }
     let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
     let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
-    let drives: Vec<sched::Drive> = state.drives.values().map(sched_drive).collect();
+    let cleaner = state.cleaner().is_some();
+    let drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
     let (limits, mechanics) = (limits(node), mechanics(node));
     let view = SchedView {
         now,

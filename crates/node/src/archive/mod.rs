@@ -7,6 +7,7 @@ mod blocked;
 mod breaks;
 mod buffers;
 mod bytes;
+mod clean;
 mod commit;
 mod door;
 mod ends;
@@ -159,6 +160,8 @@ pub enum Event {
     Ended(Box<Ended>),
     /// An operator wants a drive in or out of use.
     Drive(revive::DriveAsk),
+    /// A drive was cleaned, or not.
+    Cleaned(Box<clean::Cleaned>),
     /// A drive that had failed was tried again.
     Revived(Box<worker::Revived>),
     /// Stop: graceful finishes batches and writes indexes.

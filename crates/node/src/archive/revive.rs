@@ -132,6 +132,8 @@ pub fn dispatch(node: &Node, workers: &Workers) {
     for no in leaving {
         leave(&mut state, workers, no);
     }
+    drop(state);
+    super::clean::dispatch(node, workers);
 }
 
 fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
@@ -170,16 +172,24 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
 /// A drive that an operator wants out of use: index, unload, put away, down.
 fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
     let Some(drive) = state.drives.get(&no) else { return };
+    match &drive.state {
+        _ if !drive.usable() && !drive.comeback.trying => set_down(state, no),
+        DriveState::Empty => set_down(state, no),
+        _ => put_away(state, workers, no, "an operator takes the drive out of use"),
+    }
+}
+
+/// Index, unload and put away what is in the drive, unless it works.
+pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
+    let Some(drive) = state.drives.get(&no) else { return };
     let (job, work) = match &drive.state {
-        _ if !drive.usable() && !drive.comeback.trying => return set_down(state, no),
-        DriveState::Empty => return set_down(state, no),
         DriveState::Loaded(_) if state.robot_busy() => return,
         DriveState::Loaded(l) if l.dirty => (Job::Index, Work::Maintain),
         DriveState::Loaded(_) => match state.free_slot(drive.home) {
             Some(to) => (Job::Unmount { to }, Work::Unmount),
             None => return,
         },
-        DriveState::Busy(_) => return,
+        DriveState::Busy(_) | DriveState::Empty => return,
     };
     let Some(volume) = drive.volume().cloned() else { return };
     let to = if let Job::Unmount { to } = &job { Some(*to) } else { None };
@@ -190,7 +200,7 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
         if let Some(drive) = state.drives.get_mut(&no) {
             drive.state = DriveState::Busy(sched::Busy::new(volume, work));
             drive.status = DriveStatus::Mounting;
-            drive.activity = "an operator takes the drive out of use".into();
+            drive.activity = why.into();
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::RecallTask;
 use super::accounts::AccountTable;
 use super::breaks::Breaks;
+use super::clean::Cleaners;
 use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
@@ -46,6 +47,8 @@ pub struct DriveSlot {
     pub alerts: Vec<u8>,
     /// Its way back into use after a failure.
     pub comeback: Comeback,
+    /// It asks to be cleaned.
+    pub soiled: bool,
     /// Resets in a row that cost it its position.
     pub resets: u32,
 }
@@ -193,6 +196,8 @@ pub struct State {
     pub waiting_since: BTreeMap<PoolName, Time>,
     /// Volumes that gave an error lately: copies elsewhere are preferred.
     pub avoid: BTreeSet<Barcode>,
+    /// Cleaning cartridges that were used.
+    pub cleaners: Cleaners,
     /// Volumes that drives have failed with.
     pub breaks: Breaks,
     /// For operators, newest first.

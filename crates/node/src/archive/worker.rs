@@ -98,6 +98,11 @@ pub enum Job {
         /// Take it from another host that has reserved it.
         preempt: bool,
     },
+    /// Have the drive cleaned.
+    Clean {
+        /// Element that holds the cleaning cartridge.
+        from: u16,
+    },
     /// Compare with the catalogue.
     Check {
         /// Read every byte.
@@ -250,6 +255,10 @@ impl Worker {
                     self.not_started(volume.clone(), job, super::trouble::no_drive(&volume, what));
                     None
                 }
+                (Job::Clean { from }, Some(drive)) => {
+                    self.clean(drive, volume, from);
+                    None
+                }
                 (Job::Mount { from }, Some(drive)) => self.fetch(drive, volume, from, orders),
                 (Job::Unmount { to }, Some(drive)) => {
                     let unloaded = self.timed_unload(&volume, || drive.unload());
@@ -272,6 +281,11 @@ impl Worker {
         }
     }
 
+    /// The order has come to its end.
+    pub(super) fn settled(&self) {
+        *self.current.lock() = None;
+    }
+
     /// Opens the device anew, and takes the cartridge out of the drive: both must work.
     fn revive(&self, drive: &mut Option<Drive>, open: &OpenDrive, to: Option<u16>, preempt: bool) {
         let mut moved = None;
@@ -287,7 +301,7 @@ impl Worker {
             *drive = Some(fresh);
             Ok(identity)
         });
-        *self.current.lock() = None;
+        self.settled();
         let revived = Revived { drive: self.no, moved, result };
         self.node.archive.send(Event::Revived(Box::new(revived)));
     }
@@ -338,7 +352,7 @@ impl Worker {
                     self.put_away(volume, to, unloaded);
                     return None;
                 }
-                Job::Revive { .. } => return Some((volume, job)),
+                Job::Revive { .. } | Job::Clean { .. } => return Some((volume, job)),
                 _ => {}
             }
             self.progress.begin();
@@ -370,7 +384,7 @@ impl Worker {
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
             Job::Adopt { answer } => adopt::adopt(self, mounted, &volume, &answer),
             Job::Verify(ticket) => verify::verify(self, mounted, &volume, ticket),
-            Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } => {
+            Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } | Job::Clean { .. } => {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
         };
@@ -414,7 +428,7 @@ impl Worker {
     /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the
     /// robot; when cartridges are not where they were thought to be (an operator moved some), everybody learns where
     /// they are.
-    fn carry(&self, from: u16, to: u16) -> Result<(), TapeError> {
+    pub(super) fn carry(&self, from: u16, to: u16) -> Result<(), TapeError> {
         let mut robot = self.robot.lock();
         let carried = robot.move_medium(from, to);
         if robot.inventory_is_stale()

@@ -22,6 +22,8 @@ pub(crate) struct Meta {
     pub(crate) protected: bool,
     /// Write once, read many: nothing on it can be overwritten.
     pub(crate) worm: bool,
+    /// A cleaning cartridge, good for so many more uses.
+    pub(crate) cleaning: Option<u64>,
     /// Times loaded.
     pub(crate) loads: u64,
     /// Bytes written in its life.
@@ -34,7 +36,17 @@ impl Meta {
     /// A new cartridge with one partition.
     pub(crate) fn new(serial: String, capacity: u64) -> Self {
         let partitions = vec![capacity];
-        Self { serial, capacity, partitions, protected: false, worm: false, loads: 0, written: 0, read: 0 }
+        Self {
+            serial,
+            capacity,
+            partitions,
+            protected: false,
+            worm: false,
+            cleaning: None,
+            loads: 0,
+            written: 0,
+            read: 0,
+        }
     }
 
     /// Where the file is for the cartridge directory `dir`.
@@ -65,6 +77,9 @@ impl Meta {
         if self.worm {
             text.push_str("worm 1\n");
         }
+        if let Some(uses) = self.cleaning {
+            let _ = writeln!(text, "cleaning {uses}");
+        }
         let _ = writeln!(text, "loads {}\nwritten {}\nread {}", self.loads, self.written, self.read);
         text
     }
@@ -93,6 +108,7 @@ impl Meta {
             partitions,
             protected: number("protected")? != 0,
             worm: values.get("worm").is_some_and(|v| *v == "1"),
+            cleaning: number("cleaning"),
             loads: number("loads")?,
             written: number("written")?,
             read: number("read")?,
@@ -111,6 +127,7 @@ mod tests {
         meta.protected = true;
         assert_eq!(Meta::parse(&meta.format()), Some(meta.clone()));
         meta.worm = true;
+        meta.cleaning = Some(3);
         meta.loads = 7;
         assert_eq!(Meta::parse(&meta.format()), Some(meta.clone()));
         assert_eq!(Meta::parse(&meta.format().replace("cartridge 1", "cartridge 2")), None);

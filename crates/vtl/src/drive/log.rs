@@ -65,6 +65,9 @@ impl State {
     /// All 64 flags; reading the page clears them.
     fn alert_page(&mut self) -> Vec<u8> {
         let mut raw = Vec::new();
+        if self.soiled.load(std::sync::atomic::Ordering::Acquire) {
+            self.alerts |= super::alert_bit(super::alert::CLEAN_NOW);
+        }
         for flag in 1..=64u16 {
             number(&mut raw, flag, (self.alerts >> (flag - 1)) & 1, 1);
         }

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub(super) enum Stage {
     /// Becomes ready at this time.
     Loading { until: Duration },
+    /// A cleaning cartridge works until this time, and is given back then.
+    Cleaning { until: Duration },
     /// Threaded.
     Ready,
     /// Unloaded; the robot may take it.

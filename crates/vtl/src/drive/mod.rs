@@ -40,6 +40,7 @@ pub(crate) struct Drive {
     faults: Arc<Faults>,
     /// Asked by the robot without waiting for a running command.
     ejected: AtomicBool,
+    soiled: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -60,11 +61,14 @@ pub(crate) struct State {
     deferred: Option<Sense>,
     /// Access order made last, of this cartridge.
     order: Vec<scsi::rao::DataSegment>,
+    /// The drive asks to be cleaned.
+    soiled: Arc<AtomicBool>,
 }
 
 impl Drive {
     pub(crate) fn new(number: u16, config: &VtlConfig, clock: Arc<dyn Clock>, faults: Arc<Faults>) -> Self {
         let identity = Identity::drive(format!("{}D{number:02}", config.serial));
+        let soiled = Arc::new(AtomicBool::new(false));
         let mut state = State {
             number,
             identity,
@@ -80,9 +84,10 @@ impl Drive {
             alerts: 0,
             deferred: None,
             order: Vec::new(),
+            soiled: soiled.clone(),
         };
         state.hosts.power_on();
-        Self { number, faults, ejected: AtomicBool::new(false), state: Mutex::new(state) }
+        Self { number, faults, ejected: AtomicBool::new(false), soiled, state: Mutex::new(state) }
     }
 
     /// Designator as the changer reports it for DVCID.
@@ -101,8 +106,10 @@ impl Drive {
         let until = s.clock.now() + s.config.mechanics.load;
         s.medium = Some(Medium::new(cartridge, until));
         s.order.clear();
+        s.begin_cleaning(until);
         s.pace.forget();
-        self.ejected.store(false, Ordering::Release);
+        let ejected = s.medium.as_ref().is_some_and(|m| m.stage == Stage::Ejected);
+        self.ejected.store(ejected, Ordering::Release);
     }
 
     /// The robot takes the cartridge out. Err: why it cannot.
@@ -112,6 +119,7 @@ impl Drive {
         }
         // A drive that is busy with a command has not ejected anything; do not make the robot wait for it.
         let Some(mut s) = self.state.try_lock() else { return Err(unit::illegal(0x53, 0x03)) };
+        s.settle();
         match &s.medium {
             Some(m) if m.stage != Stage::Ejected && s.hosts.removal_prevented() => {
                 Err(unit::illegal(0x53, 0x02))
@@ -164,6 +172,16 @@ impl Drive {
         if let Some(m) = &mut s.medium {
             (m.partition, m.block) = (0, 0);
         }
+    }
+
+    /// The heads get dirty.
+    pub(crate) fn soil(&self) {
+        self.soiled.store(true, Ordering::Release);
+    }
+
+    /// Whether it asks to be cleaned.
+    pub(crate) fn soiled(&self) -> bool {
+        self.soiled.load(Ordering::Acquire)
     }
 
     /// Counters since the library was opened.
@@ -264,6 +282,11 @@ impl State {
         let now = self.clock.now();
         let drive = self.identity.serial.clone();
         let Some(m) = &mut self.medium else { return };
+        if matches!(m.stage, Stage::Cleaning { until } if until <= now) {
+            m.stage = Stage::Ejected;
+            self.soiled.store(false, Ordering::Release);
+            return;
+        }
         if !matches!(m.stage, Stage::Loading { until } if until <= now) {
             return;
         }
@@ -273,6 +296,25 @@ impl State {
         if let Err(e) = m.cartridge.record_load(&drive) {
             self.stats.host_error = Some(e.to_string());
             self.alerts |= alert_bit(alert::HARDWARE_A);
+        }
+    }
+
+    /// A cleaning cartridge begins to work, or is given back at once if it is used up.
+    fn begin_cleaning(&mut self, until: std::time::Duration) {
+        let Some(m) = &mut self.medium else { return };
+        match m.cartridge.meta.cleaning {
+            None => {}
+            Some(0) => {
+                m.stage = Stage::Ejected;
+                self.alerts |= alert_bit(alert::CLEANING_USED_UP);
+            }
+            Some(uses) => {
+                m.cartridge.meta.cleaning = Some(uses - 1);
+                m.stage = Stage::Cleaning { until };
+                if let Err(e) = m.cartridge.meta.store(m.cartridge.dir()) {
+                    self.stats.host_error = Some(e.to_string());
+                }
+            }
         }
     }
 
@@ -289,6 +331,7 @@ impl State {
             Some(m) => match m.stage {
                 Stage::Ready => Ok(m),
                 Stage::Loading { .. } => Err(Sense::new(SenseKey::NotReady, 0x04, 0x01)),
+                Stage::Cleaning { .. } => Err(Sense::new(SenseKey::NotReady, 0x30, 0x03)),
                 Stage::Ejected => Err(NO_MEDIUM),
             },
         }
@@ -334,6 +377,8 @@ pub(crate) mod alert {
     pub(crate) const READ_FAILURE: u8 = 5;
     pub(crate) const WRITE_FAILURE: u8 = 6;
     pub(crate) const WRITE_PROTECT: u8 = 9;
+    pub(crate) const CLEAN_NOW: u8 = 20;
+    pub(crate) const CLEANING_USED_UP: u8 = 22;
     pub(crate) const HARDWARE_A: u8 = 30;
 }
 

@@ -191,6 +191,7 @@ impl State {
         let m = self.medium.as_mut().ok_or(NO_MEDIUM)?;
         let until = match m.stage {
             Stage::Ready => return self.rewind(),
+            Stage::Cleaning { .. } => return Err(Sense::new(SenseKey::NotReady, 0x30, 0x03)),
             Stage::Loading { until } => until,
             Stage::Ejected => now + self.config.mechanics.load,
         };
