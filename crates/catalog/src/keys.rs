@@ -37,6 +37,8 @@ pub const VOLUME: u8 = 0x30;
 pub const TAPE: u8 = 0x31;
 /// Trees to be dropped: `DROP tree`.
 pub const DROP: u8 = 0x32;
+/// Numbers of inodes that were imported: `IMPORT ino site`.
+pub const IMPORT: u8 = 0x33;
 /// Classes: `CLASS what ...`.
 pub const CLASS: u8 = 0x40;
 /// Pools: `POOL name`.
@@ -279,6 +281,11 @@ pub fn tape_tree(tree: u64) -> [u8; 9] {
 
 pub fn drop_tree(tree: u64) -> [u8; 9] {
     number(DROP, tree)
+}
+
+/// The number here of an inode of another namespace.
+pub fn import(foreign: Ino, site: &str) -> Vec<u8> {
+    text(&number(IMPORT, foreign.0), site.as_bytes())
 }
 
 pub fn class_current(name: &ClassName) -> Vec<u8> {

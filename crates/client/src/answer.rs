@@ -47,6 +47,7 @@ answers! {
     Quote(x) => QuoteView = *x;
     RequestSums(x) => Vec<RequestSum> = x;
     PurgeList(x) => Vec<PurgeCandidateView> = x;
+    Site(x) => String = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -116,7 +116,8 @@ fn recognise(label: LtfsLabel, expect: Option<&Barcode>) -> LabelState {
         return LabelState::Foreign { what };
     }
     match expect.map(|barcode| (barcode, vol1::serial(barcode.as_str()))) {
-        Some((barcode, Ok(serial))) if serial != label.serial => {
+        // Some programs write no serial number.
+        Some((barcode, Ok(serial))) if serial != label.serial && !label.serial.is_empty() => {
             let what = format!("the LTFS volume {:?}, although its barcode is {barcode}", label.serial);
             LabelState::Foreign { what }
         }

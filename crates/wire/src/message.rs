@@ -67,6 +67,21 @@ pub struct ClassChange {
     pub keep_on_disk: Option<bool>,
 }
 
+/// Volumes to be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportOrder {
+    /// Volumes.
+    pub volumes: Vec<Barcode>,
+    /// Directory of the namespace, made if missing; None: only volumes of this namespace are taken back.
+    pub into: Option<Vec<u8>>,
+    /// Pool that they join, made if missing; None: none.
+    pub pool: Option<PoolName>,
+    /// Owners: number there, number here; others keep theirs.
+    pub uids: Vec<(u32, u32)>,
+    /// Groups.
+    pub gids: Vec<(u32, u32)>,
+}
+
 /// Changes of a pool; None leaves a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolChange {
@@ -331,6 +346,15 @@ pub enum Call {
     ExportCartridges(Vec<Barcode>),
     /// Move cartridges from import/export slots into storage slots; of none: all that lie there -> `Library`.
     ImportCartridges(Vec<Barcode>),
+    /// Take volumes in from another site or program, or back -> `Request`.
+    Import(ImportOrder),
+    /// Close volumes for a way out of the library: no more is written or read -> `Site`.
+    Export {
+        /// Volumes.
+        volumes: Vec<Barcode>,
+        /// Why, for their records.
+        reason: String,
+    },
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -555,4 +579,6 @@ pub enum Reply {
         /// Continue after this.
         next: Option<(Ino, Version)>,
     },
+    /// Uuid of the namespace.
+    Site(String),
 }

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::ops::adopt::ClassIds;
-use crate::ops::{adopt, class, pool, restored, site};
+use crate::ops::{adopt, class, import, pool, restored, site};
 use crate::{Adoption, ListedFile, Result, classes};
 use format::ltfs::origin::{DirFacts, Rules};
 use types::*;
@@ -66,6 +66,21 @@ impl Catalog {
     pub fn adopt(&self, barcode: &Barcode, as_of: Time, files: &[ListedFile]) -> Result<Vec<Adoption>> {
         let classes = self.class_ids(files)?;
         self.durable_volumes(|tx| adopt::adopt(tx, barcode, as_of, &classes, files))
+    }
+
+    /// Number here of an inode of another namespace; None: it was never imported.
+    pub fn imported(&self, site: &str, foreign: Ino) -> Result<Option<Ino>> {
+        self.read(|v| import::known(v, site, foreign))
+    }
+
+    /// Gives numbers to inodes of another namespace; those that have one keep it.
+    pub fn import_numbers(&self, site: &str, foreign: &[Ino]) -> Result<Vec<Ino>> {
+        self.durable(|tx| import::numbers(tx, site, foreign))
+    }
+
+    /// Records the digest of a version that had none, once all of it was read.
+    pub fn note_digest(&self, ino: Ino, version: Version, digest: Digest) -> Result<()> {
+        self.relaxed(|tx| import::note_digest(tx, ino, version, digest))
     }
 
     fn class_ids(&self, files: &[ListedFile]) -> Result<ClassIds> {

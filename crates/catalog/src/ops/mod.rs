@@ -4,6 +4,7 @@ pub mod adopt;
 pub mod candidates;
 pub mod class;
 pub mod create;
+pub mod import;
 pub mod keep;
 pub mod link;
 pub mod list;

@@ -2,6 +2,7 @@
 
 mod access;
 mod classes;
+mod exchange;
 mod keep;
 mod quotas;
 mod quote;
@@ -103,6 +104,8 @@ impl Node {
             Call::Inventory { audit } => return Ok(Reply::Library(self.take_inventory(audit)?)),
             Call::ExportCartridges(volumes) => return Ok(Reply::Library(self.export(&volumes)?)),
             Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
+            Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),
+            Call::Export { volumes, reason } => return Ok(Reply::Site(self.export_volumes(cx, &volumes, reason)?)),
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
                 let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
@@ -213,6 +216,8 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::Check { .. } => "checking the whole system",
         Call::Verify(_) => "verifying volumes",
         Call::Repack { .. } => "repacking volumes",
+        Call::Import(_) => "importing volumes",
+        Call::Export { .. } => "exporting volumes",
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

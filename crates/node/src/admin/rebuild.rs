@@ -2,6 +2,7 @@
 //! what is missing.
 
 use crate::Node;
+use crate::archive::import::Import;
 use crate::archive::{Adopted, Event};
 use crate::error::{failure, refused};
 use crossbeam_channel::Receiver;
@@ -41,6 +42,19 @@ impl Node {
             self.catalog.skip_numbers(crate::now()).map_err(fail)?;
         }
         let subject = format!("{} volumes in the library", volumes.len());
+        self.take_in(cx, subject, volumes, None, empty)
+    }
+
+    /// Has volumes read into the catalogue.
+    pub(super) fn take_in(
+        self: &Arc<Self>,
+        cx: &Cx,
+        subject: String,
+        volumes: Vec<Barcode>,
+        import: Option<Arc<Import>>,
+        empty: bool,
+    ) -> Result<Request, Failure> {
+        let fail = |e| refused("request", &e);
         let mut request = Request::new(RequestKind::Rebuild, cx.uid, subject, crate::now());
         request.state = RequestState::Active;
         let total = volumes.len() as u64;
@@ -50,7 +64,7 @@ impl Node {
             .map_err(fail)?;
         self.catalog.sync().map_err(fail)?;
         let (answer, answers) = crossbeam_channel::unbounded();
-        self.archive.send(Event::Adopt { volumes, answer });
+        self.archive.send(Event::Adopt { volumes, import, answer });
         let (node, id) = (self.clone(), request.id);
         crate::startup::spawn(Some(self), "rebuild", move || {
             node.follow_rebuild(id, total, empty, &answers);

@@ -51,26 +51,7 @@ fn take(
     barcode: &Barcode,
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
-    let label = match mounted.label() {
-        LabelState::Ltfs(label) => Label {
-            format: VolumeFormat::Ltfs,
-            uuid: label.uuid.clone(),
-            labelled: label.format_time,
-            block_size: label.block_size,
-        },
-        LabelState::Sections(label) => Label {
-            format: VolumeFormat::AnsiTar,
-            uuid: label.uuid.clone(),
-            labelled: label.format_time,
-            block_size: label.block_size,
-        },
-        LabelState::Blank => return nothing(adopted, "blank"),
-        LabelState::Foreign { what } => return nothing(adopted, &format!("not of ours: {what}")),
-        LabelState::Damaged { what, .. } => {
-            adopted.failed = Some(format!("its label is damaged: {what}"));
-            return nothing(adopted, "damaged");
-        }
-    };
+    let Some(label) = label(mounted, adopted) else { return Ok(()) };
     let mut reader = Reader {
         worker,
         barcode,
@@ -107,9 +88,34 @@ fn take(
     }
 }
 
-fn nothing(adopted: &mut Adopted, what: &str) -> Result<(), TapeError> {
-    what.clone_into(&mut adopted.what);
-    Ok(())
+/// What the label says; None, and the words for it, where there is none that we could read.
+pub fn label(mounted: &Mounted<'_>, adopted: &mut Adopted) -> Option<Label> {
+    let what = match mounted.label() {
+        LabelState::Ltfs(label) => {
+            return Some(Label {
+                format: VolumeFormat::Ltfs,
+                uuid: label.uuid.clone(),
+                labelled: label.format_time,
+                block_size: label.block_size,
+            });
+        }
+        LabelState::Sections(label) => {
+            return Some(Label {
+                format: VolumeFormat::AnsiTar,
+                uuid: label.uuid.clone(),
+                labelled: label.format_time,
+                block_size: label.block_size,
+            });
+        }
+        LabelState::Blank => "blank".to_owned(),
+        LabelState::Foreign { what } => format!("not of ours: {what}"),
+        LabelState::Damaged { what, .. } => {
+            adopted.failed = Some(format!("its label is damaged: {what}"));
+            "damaged".to_owned()
+        }
+    };
+    adopted.what = what;
+    None
 }
 
 /// What a volume turned out to be.
@@ -124,11 +130,15 @@ enum Standing {
 }
 
 /// What the label says.
-struct Label {
-    format: VolumeFormat,
-    uuid: String,
-    labelled: Time,
-    block_size: u32,
+pub struct Label {
+    /// How data lies on it.
+    pub format: VolumeFormat,
+    /// Uuid of the volume.
+    pub uuid: String,
+    /// When it was labelled.
+    pub labelled: Time,
+    /// Size of its records (bytes).
+    pub block_size: u32,
 }
 
 /// Reads an index into the catalogue, a batch at a time.
@@ -379,7 +389,7 @@ fn settle(
 }
 
 /// The catalogue has all that the newest index lists; it is written again unless more lies behind what is recorded.
-fn verify(
+pub fn verify(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
@@ -435,7 +445,7 @@ mod tests {
 
     fn ask(node: &Node, barcode: &Barcode) -> (Option<String>, u64, VolumeState) {
         let (answer, answers) = crossbeam_channel::unbounded();
-        node.archive.send(Event::Adopt { volumes: vec![barcode.clone()], answer });
+        node.archive.send(Event::Adopt { volumes: vec![barcode.clone()], import: None, answer });
         let (_, adopted) = answers.recv_timeout(PATIENCE).unwrap();
         let known = node.catalog.volume(barcode).unwrap().unwrap();
         (adopted.failed, adopted.live, known.state)

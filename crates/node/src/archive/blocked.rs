@@ -84,7 +84,7 @@ pub fn refuse(node: &Node, volume: &Barcode, errand: Errand, error: &TapeError) 
     match errand {
         Errand::Label { request, .. } => node.volume_labelled(request, volume, Some(error.to_string())),
         Errand::Check { answer, .. } => crate::check::answer_failed(&answer, volume, error),
-        Errand::Adopt { answer } => super::adopt::answer_failed(&answer, volume, error.to_string()),
+        Errand::Adopt { answer, .. } => super::adopt::answer_failed(&answer, volume, error.to_string()),
         Errand::Verify(ticket) | Errand::Reclaim(ticket) => ticket.failed(error),
         // The next start or unload writes it.
         Errand::Index => {}

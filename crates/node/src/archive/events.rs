@@ -92,9 +92,9 @@ fn handle(node: &Arc<Node>, event: Event) {
         Event::Errand { kind, volume, errand } => {
             add_errand(&mut node.archive.state.lock(), kind, volume, errand);
         }
-        Event::Adopt { volumes, answer } => {
+        Event::Adopt { volumes, import, answer } => {
             for volume in volumes {
-                let errand = Errand::Adopt { answer: answer.clone() };
+                let errand = Errand::Adopt { import: import.clone(), answer: answer.clone() };
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
             }
         }
@@ -206,7 +206,9 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
             Errand::Check { deep, answer } => {
                 (volume.clone(), Job::Check { deep, answer }, DriveStatus::Maintaining)
             }
-            Errand::Adopt { answer } => (volume.clone(), Job::Adopt { answer }, DriveStatus::Maintaining),
+            Errand::Adopt { import, answer } => {
+                (volume.clone(), Job::Adopt { import, answer }, DriveStatus::Maintaining)
+            }
             Errand::Verify(ticket) => (volume.clone(), Job::Verify(ticket), DriveStatus::Maintaining),
             _ => return None,
         },

@@ -16,6 +16,7 @@ mod family;
 mod feed;
 mod hand;
 mod hardware;
+pub mod import;
 mod index;
 mod label;
 pub mod layout;
@@ -151,6 +152,8 @@ pub enum Event {
     Adopt {
         /// Volumes.
         volumes: Vec<Barcode>,
+        /// Those of other namespaces are imported so; None: they are left alone.
+        import: Option<Arc<import::Import>>,
         /// Gets one answer per volume.
         answer: Sender<(Barcode, Adopted)>,
     },
@@ -270,6 +273,14 @@ impl Archive {
             BlockedWhy::VolumeBusy(busy) => *busy == drive && waits(&b.want),
             _ => false,
         })
+    }
+
+    /// Whether an errand waits for this volume, or a drive is at work on it.
+    pub fn works_on(&self, volume: &Barcode) -> bool {
+        let state = self.state.lock();
+        let busy =
+            |d: &state::DriveSlot| matches!(&d.state, sched::DriveState::Busy(b) if b.volume == *volume);
+        state.maintenance.iter().any(|m| m.volume == *volume) || state.drives.values().any(busy)
     }
 
     /// Running jobs are to end at the next occasion.

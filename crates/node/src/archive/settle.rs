@@ -49,6 +49,7 @@ impl<'t> Settler<'t> {
                 Ok(()) => {
                     node.archive.forget_recall(&one);
                     node.recall_arrived(&one.staging);
+                    note_digest(self.worker, &one, digest);
                 }
                 Err(e) => {
                     one.staging.distrust();
@@ -63,6 +64,19 @@ impl<'t> Settler<'t> {
 pub fn recorded_digest(worker: &Worker, one: &Wanted) -> Option<Digest> {
     let file = worker.node.catalog.inode(one.queued.ino).ok()?.file?;
     file.digest.filter(|_| file.version == one.staging.version && one.staging.outcome().is_none())
+}
+
+/// A file that was imported without a digest has one from now on.
+fn note_digest(worker: &Worker, one: &Wanted, digest: Option<Digest>) {
+    let catalog = &worker.node.catalog;
+    let ino = one.queued.ino;
+    let none = || catalog.inode(ino).is_ok_and(|inode| inode.file.is_some_and(|f| f.digest.is_none()));
+    if let Some(digest) = digest
+        && none()
+        && let Err(e) = catalog.note_digest(ino, one.staging.version, digest)
+    {
+        tracing::warn!("inode {ino}: its digest cannot be recorded: {e}");
+    }
 }
 
 /// Versions that are not wanted any more have nothing to be compared with: recording them will be refused.

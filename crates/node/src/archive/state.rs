@@ -150,6 +150,8 @@ pub enum Errand {
     },
     /// Enter its files into the catalogue.
     Adopt {
+        /// Those of other namespaces are imported so.
+        import: Option<Arc<super::import::Import>>,
         /// Where the answer goes.
         answer: Sender<(Barcode, Adopted)>,
     },

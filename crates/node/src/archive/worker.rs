@@ -114,6 +114,8 @@ pub enum Job {
     Verify(crate::keep::Ticket),
     /// Enter its files into the catalogue.
     Adopt {
+        /// Those of other namespaces are imported so.
+        import: Option<Arc<super::import::Import>>,
         /// Where the answer goes.
         answer: crossbeam_channel::Sender<(Barcode, super::Adopted)>,
     },
@@ -382,7 +384,10 @@ impl Worker {
             Job::Index => index::write_index(self, mounted, &volume, Onto::Both),
             Job::Label { pool, errand } => label::label(self, mounted, &volume, pool, errand),
             Job::Check { deep, answer } => crate::check::check_volume(self, mounted, &volume, deep, &answer),
-            Job::Adopt { answer } => adopt::adopt(self, mounted, &volume, &answer),
+            Job::Adopt { import: None, answer } => adopt::adopt(self, mounted, &volume, &answer),
+            Job::Adopt { import: Some(order), answer } => {
+                super::import::import(self, mounted, &volume, &order, &answer)
+            }
             Job::Verify(ticket) => verify::verify(self, mounted, &volume, ticket),
             Job::Mount { .. } | Job::Unmount { .. } | Job::Revive { .. } | Job::Clean { .. } => {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
@@ -456,7 +461,9 @@ impl Worker {
             Job::Check { deep, answer } => {
                 blocked::refuse(&self.node, &volume, Errand::Check { deep, answer }, &e);
             }
-            Job::Adopt { answer } => blocked::refuse(&self.node, &volume, Errand::Adopt { answer }, &e),
+            Job::Adopt { import, answer } => {
+                blocked::refuse(&self.node, &volume, Errand::Adopt { import, answer }, &e);
+            }
             Job::Verify(ticket) => blocked::refuse(&self.node, &volume, Errand::Verify(ticket), &e),
             _ => {}
         }

@@ -5,6 +5,7 @@ use crate::archive::layout::{self, Tells};
 use crate::archive::{Checked, FileHash, Worker, write_index};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
+use format::ltfs::origin::Origin;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -92,13 +93,35 @@ fn compare(
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
     let mut to_read = Vec::new();
+    let site = worker.node.catalog.site().ok().flatten();
+    let mut imported = None;
     let found = layout::read(mounted, &mut |_, told| {
+        if imported.is_none() {
+            let origin = match &told {
+                Tells::Event(IndexEvent::EnterDir(root)) => Some(Origin::of(root)),
+                Tells::File(head, _) => Some(Origin::of_records(&head.attributes)),
+                Tells::Event(_) => None,
+            };
+            imported = origin.map(|origin| origin.map(|origin| origin.site) != site);
+        }
+        if imported == Some(true) {
+            // It is told of under other names and numbers; its files are those that were taken.
+            return ControlFlow::Break(());
+        }
         if let Tells::Event(IndexEvent::File(file)) = told {
             compare_entry(&mut expected, file, barcode, checked, deep.then_some(&mut to_read));
         }
         ControlFlow::Continue(())
     })?;
-    if found.behind > 0 {
+    if imported == Some(true) {
+        while let Some((_, file)) = expected.next() {
+            checked.files += 1;
+            if deep && file.live {
+                to_read.push(file);
+            }
+        }
+    }
+    if found.behind > 0 && imported != Some(true) {
         let problem = format!("{} sections behind its newest index were not compared", found.behind);
         checked.findings.push(serious(
             &subject,

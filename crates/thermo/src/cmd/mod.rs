@@ -12,6 +12,7 @@ pub mod discover;
 pub mod down;
 pub mod drive;
 pub mod du;
+pub mod exchange;
 pub mod keep;
 pub mod library;
 pub mod ls;

@@ -48,6 +48,8 @@ enum Command {
     },
     Label(LabelArgs),
     State(StateArgs),
+    Export(super::exchange::ExportArgs),
+    Import(super::exchange::ImportArgs),
     Verify(super::keep::VerifyArgs),
     Repack(super::keep::RepackArgs),
 }
@@ -153,6 +155,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Files { volume, dead } => files(context, &mut node, Barcode(volume), dead),
         Command::Label(args) => label(context, &mut node, args),
         Command::State(args) => set_state(context, &mut node, args),
+        Command::Export(args) => super::exchange::export(context, &mut node, args),
+        Command::Import(args) => super::exchange::import(context, &mut node, args),
         Command::Verify(args) => super::keep::verify(context, &mut node, args),
         Command::Repack(args) => super::keep::repack(context, &mut node, args),
     }

@@ -1,0 +1,229 @@
+//! `thermo volume export` and `thermo volume import`: cartridges that go to another site, and come from one.
+
+use crate::context::Context;
+use crate::exit::{Exit, usage};
+use crate::progress::follow;
+use crate::render::request_line;
+use anyhow::{Context as _, Result};
+use client::Connection;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use types::{Barcode, PoolName, RequestView, TapeFile, Time, Volume, VolumeFileView, VolumeView};
+use wire::{Call, ImportOrder};
+
+/// Files asked for at a time.
+const PAGE: u32 = 500;
+/// First field of a manifest.
+const FORMAT: &str = "thermocline manifest 1";
+
+/// Close volumes for a way out of the library, and list what is on them
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The volumes get their index, are neither read nor written any more, and can be taken out of the library. The \
+                  manifest lists them and their files with digests, one JSON document per line. Copies on them keep \
+                  counting.\n\nExample:\n  thermo volume export TC0001L9 TC0002L9 --to set1.json\n  thermo volume export \
+                  --pool offsite --to offsite.json --reason vault-12"
+)]
+pub struct ExportArgs {
+    /// Barcodes
+    #[arg(required_unless_present = "pool", conflicts_with = "pool")]
+    volumes: Vec<String>,
+    /// All volumes of this pool that hold files
+    #[arg(long)]
+    pool: Option<String>,
+    /// Manifest to be written; replaced if it is there
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Why, for the volumes' records
+    #[arg(long, default_value = "exported")]
+    reason: String,
+}
+
+/// Take volumes in: back, from another site, or as another LTFS program wrote them
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Volumes of this site that were exported are available again. The files of others appear below a directory; no \
+                  data is copied, and the volumes are only read. If a name is taken already, nothing is entered and the \
+                  report names it.\n\nExample:\n  thermo volume import TC0001L9\n  thermo volume import TC0101L9 TC0102L9 \
+                  --into tc:/from-bonn --pool bonn --wait\n  thermo volume import --manifest set1.json --into \
+                  tc:/from-bonn --owner-map owners"
+)]
+pub struct ImportArgs {
+    /// Barcodes
+    #[arg(required_unless_present = "manifest")]
+    volumes: Vec<String>,
+    /// Take the volumes of this manifest [default: all of them]
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Directory for files of other sites and programs, made if missing
+    #[arg(long, value_name = "DIR")]
+    into: Option<OsString>,
+    /// Pool that volumes of other sites join, made if missing [default: none]
+    #[arg(long)]
+    pool: Option<String>,
+    /// Lines `uid THERE HERE` and `gid THERE HERE`; other owners keep their numbers
+    #[arg(long, value_name = "FILE")]
+    owner_map: Option<PathBuf>,
+    /// Wait until it is done
+    #[arg(short, long)]
+    wait: bool,
+}
+
+/// First line of a manifest.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: String,
+    /// Uuid of the namespace.
+    site: String,
+    written: Time,
+    volumes: Vec<Volume>,
+}
+
+/// Every further line.
+#[derive(Serialize)]
+struct Line<'l> {
+    volume: &'l Barcode,
+    /// Path in the namespace when it was written to tape; bytes that are not UTF-8 replaced.
+    path: String,
+    /// SHA-256 of the whole file, hex; none: not known.
+    sha256: Option<String>,
+    file: &'l TapeFile,
+}
+
+/// Runs `thermo volume export`.
+pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) -> Result<Exit> {
+    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    if let Some(pool) = &args.pool {
+        let all: Vec<VolumeView> = node.ask(&Call::Volumes)?;
+        let of_pool =
+            |v: &VolumeView| v.volume.files > 0 && v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool);
+        volumes = all.into_iter().filter(of_pool).map(|v| v.volume.barcode).collect();
+        if volumes.is_empty() {
+            return Err(usage(format!("pool {pool} has no volume with files")));
+        }
+    }
+    let site: String = node.ask(&Call::Export { volumes: volumes.clone(), reason: args.reason })?;
+    let (mut head, mut places) = (Vec::new(), Vec::new());
+    for barcode in &volumes {
+        let view: VolumeView = node.ask(&Call::Volume(barcode.clone()))?;
+        places.push(format!("{barcode}: {}", view.location));
+        head.push(view.volume);
+    }
+    let head =
+        Head { format: FORMAT.into(), site, written: std::time::SystemTime::now().into(), volumes: head };
+    let files = write_manifest(node, &args.to, &head).with_context(|| {
+        format!("the volumes are exported, but {} cannot be written; ask again", args.to.display())
+    })?;
+    context.out.line(format!(
+        "{} volumes exported, {files} files listed in {}",
+        volumes.len(),
+        args.to.display()
+    ))?;
+    places.iter().try_for_each(|place| context.out.line(format!("  {place}")))?;
+    Ok(Exit::OK)
+}
+
+/// Whole or not at all.
+fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> {
+    let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = dir.join(name);
+    let mut out = BufWriter::new(File::create(&partial)?);
+    serde_json::to_writer(&mut out, head)?;
+    let mut files = 0;
+    for volume in &head.volumes {
+        let volume = &volume.barcode;
+        let mut skip = 0;
+        loop {
+            let page: Vec<VolumeFileView> =
+                node.ask(&Call::VolumeFiles { volume: volume.clone(), skip, limit: PAGE })?;
+            if page.is_empty() {
+                break;
+            }
+            skip += page.len() as u64;
+            for VolumeFileView { file, .. } in page.iter().filter(|view| view.file.live) {
+                let path = String::from_utf8_lossy(&file.path).into_owned();
+                let sha256 = file.digest.map(|digest| digest.to_string());
+                out.write_all(b"\n")?;
+                serde_json::to_writer(&mut out, &Line { volume, path, sha256, file })?;
+                files += 1;
+            }
+        }
+    }
+    out.write_all(b"\n")?;
+    out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+    std::fs::rename(&partial, to)?;
+    File::open(dir)?.sync_all()?;
+    Ok(files)
+}
+
+/// Runs `thermo volume import`.
+pub fn import(context: &mut Context, node: &mut Connection, args: ImportArgs) -> Result<Exit> {
+    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    if let Some(path) = &args.manifest {
+        let listed = manifest(path)?;
+        if volumes.is_empty() {
+            volumes = listed.volumes.into_iter().map(|v| v.barcode).collect();
+        } else if let Some(other) = volumes.iter().find(|v| !listed.volumes.iter().any(|l| l.barcode == **v))
+        {
+            return Err(usage(format!("{}: volume {other} is not in it", path.display())));
+        }
+    }
+    let into = args.into.map(|dir| context.path(node, &dir)).transpose()?;
+    let (uids, gids) = args.owner_map.as_deref().map(owner_map).transpose()?.unwrap_or_default();
+    let order = ImportOrder { volumes, into, pool: args.pool.map(PoolName), uids, gids };
+    let view: RequestView = node.ask(&Call::Import(order))?;
+    if args.wait {
+        return follow(context, node, vec![view]);
+    }
+    if context.global.json {
+        context.out.json(&view)?;
+    } else {
+        context.out.line(request_line(&view))?;
+    }
+    Ok(Exit::OK)
+}
+
+fn manifest(path: &Path) -> Result<Head> {
+    let shown = path.display();
+    let file = File::open(path).with_context(|| format!("manifest {shown}"))?;
+    let mut first = String::new();
+    BufReader::new(file).read_line(&mut first).with_context(|| format!("manifest {shown}"))?;
+    let head: Head =
+        serde_json::from_str(&first).map_err(|e| usage(format!("{shown} is no manifest: {e}")))?;
+    if head.format == FORMAT {
+        return Ok(head);
+    }
+    Err(usage(format!("{shown}: format {:?} is not {FORMAT:?}; use the release that wrote it", head.format)))
+}
+
+/// Numbers there and here.
+type Pairs = Vec<(u32, u32)>;
+
+fn owner_map(path: &Path) -> Result<(Pairs, Pairs)> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("owner map {}", path.display()))?;
+    let (mut uids, mut gids) = (Pairs::new(), Pairs::new());
+    for (line, number) in text.lines().zip(1..) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (kind, pair) = match words[..] {
+            [] | ["#", ..] => continue,
+            [kind, there, here] => (kind, there.parse().ok().zip(here.parse().ok())),
+            _ => ("", None),
+        };
+        match (kind, pair) {
+            ("uid", Some(pair)) => uids.push(pair),
+            ("gid", Some(pair)) => gids.push(pair),
+            _ => {
+                let shown = path.display();
+                return Err(usage(format!(
+                    "{shown}, line {number}: write `uid THERE HERE` or `gid THERE HERE`"
+                )));
+            }
+        }
+    }
+    Ok((uids, gids))
+}
