@@ -214,3 +214,29 @@ fn the_catalogue_comes_back_from_labels_lists_and_indexes() {
     let again = &bed.json(["request", "ls", "--all"])[0];
     assert!(again["request"]["message"].as_str().unwrap().contains(" 0 segments entered"), "{again:#}");
 }
+
+#[test]
+fn a_volume_that_was_labelled_and_never_written_is_ours_after_a_loss() {
+    for media in ["L9", "L4"] {
+        let bed = Bed::new("");
+        let library = bed.path("library");
+        let config =
+            format!("[library]\npath = {library:?}\nmedia = \"{media}\"\ncartridge_capacity = \"64 MiB\"\n");
+        let file = bed.state().join("config.toml");
+        fs::write(&file, &config).unwrap();
+        bed.up();
+        let volumes = [("TC0003", "filling"), ("TC0004", "scratch")].map(|(v, s)| (format!("{v}{media}"), s));
+        bed.ok(["volume", "label", "--wait", "--pool", "primary", &volumes[0].0]);
+        bed.ok(["volume", "label", "--wait", &volumes[1].0]);
+        bed.ok(["down"]);
+        fs::remove_dir_all(bed.state()).unwrap();
+        fs::create_dir(bed.state()).unwrap();
+        fs::write(&file, &config).unwrap();
+        bed.up();
+        bed.ok(["catalog", "rebuild", "--wait"]);
+        for (volume, state) in volumes {
+            let shown = bed.json(["volume", "show", &volume]);
+            assert_eq!(shown["volume"]["state"], state, "{shown:#}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use crate::head::{Head, Place, Wrote};
 use crate::keys::{self, Key};
 use crate::layout::{DATA_PARTITION, FIRST_INDEX_MARK, INDEX_PARTITION};
 use crate::{Blame, Fault, LabelState, Mounted, Result, index};
-use format::ltfs::index::{DirMeta, EntryTimes, IndexHeader, Location};
+use format::ltfs::index::{DirMeta, EntryTimes, IndexHeader, Location, Xattr};
 use format::ltfs::label::{LtfsLabel, encode};
 use format::ltfs::mam::{HostInfo, host_attributes};
 use format::ltfs::{Partition, is_uuid, vol1};
@@ -45,6 +45,8 @@ pub struct LabelSpec<'a> {
     pub version: &'a str,
     /// Time now.
     pub now: Time,
+    /// Attributes of the root of an LTFS volume's first index: whose it is.
+    pub attributes: &'a [Xattr],
     /// What may be lost.
     pub overwrite: Overwrite<'a>,
     /// The drive encrypts all of the volume with this.
@@ -195,7 +197,8 @@ fn put_side(head: &mut Head, label: &LtfsLabel, spec: &LabelSpec<'_>, partition:
     };
     let now = spec.now;
     let times = EntryTimes { creation: now, change: now, modify: now, access: now, backup: now };
-    let root = DirMeta { name: spec.barcode.0.clone(), uid: 1, times, ..DirMeta::default() };
+    let xattrs = spec.attributes.to_vec();
+    let root = DirMeta { name: spec.barcode.0.clone(), uid: 1, times, xattrs, ..DirMeta::default() };
     index::put(
         head,
         Place { partition, block: FIRST_INDEX_MARK },

@@ -143,6 +143,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         creator: "Thermocline",
         version: "0.1",
         now: Time::new(1_790_000_000, 5),
+        attributes: &[],
         overwrite: Overwrite::OnlyBlank,
         key: None,
     };

@@ -376,7 +376,8 @@ fn settle(
     };
     let now = crate::now();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
-        v.becomes(state, reason.clone(), now);
+        let unused = state == VolumeState::Filling && v.pool.is_none() && v.files == 0;
+        v.becomes(if unused { VolumeState::Scratch } else { state }, reason.clone(), now);
         v.generation = found.generation;
         v.index_block = end.index_block;
         v.append_block = if end.append_block > 0 { end.append_block } else { end.end_of_data };

@@ -54,7 +54,8 @@ pub fn make(
     }
     let point = mounted.format_ansi(spec)?;
     let capacity = mounted.capacity().map_or(0, |c| c.maximum);
-    Ok(Volume { capacity, append_block: point.block, indexed_to: point.block, ..fresh })
+    // An index follows when it is unloaded, and says whose volume it is.
+    Ok(Volume { capacity, append_block: point.block, indexed_to: point.block - 1, ..fresh })
 }
 
 /// An index to be written.

@@ -40,6 +40,7 @@ pub fn spec<'a>(barcode: &'a Barcode, block_size: u32, overwrite: Overwrite<'a>)
         creator: "Thermocline test",
         version: "0.1",
         now: NOW,
+        attributes: &[],
         overwrite,
         key: None,
     }
