@@ -19,7 +19,12 @@ const LOOK: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Volumes are closed, get their index, and are neither read nor written from then on.
-    pub(super) fn export_volumes(&self, cx: &Cx, volumes: &[Barcode], reason: String) -> Result<String, Failure> {
+    pub(super) fn export_volumes(
+        &self,
+        cx: &Cx,
+        volumes: &[Barcode],
+        reason: String,
+    ) -> Result<String, Failure> {
         for barcode in volumes {
             let v = self.volume_view(barcode)?.volume;
             let fit = matches!(

@@ -105,7 +105,9 @@ impl Node {
             Call::ExportCartridges(volumes) => return Ok(Reply::Library(self.export(&volumes)?)),
             Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
             Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),
-            Call::Export { volumes, reason } => return Ok(Reply::Site(self.export_volumes(cx, &volumes, reason)?)),
+            Call::Export { volumes, reason } => {
+                return Ok(Reply::Site(self.export_volumes(cx, &volumes, reason)?));
+            }
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
                 let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());

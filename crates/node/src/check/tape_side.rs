@@ -88,21 +88,17 @@ fn compare(
         ));
         return Ok(0);
     }
+    // Volumes that were imported are only read.
+    let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
     if volume.is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
     let mut to_read = Vec::new();
-    let site = worker.node.catalog.site().ok().flatten();
-    let mut imported = None;
+    let mut imported = (!readonly).then_some(false);
     let found = layout::read(mounted, &mut |_, told| {
         if imported.is_none() {
-            let origin = match &told {
-                Tells::Event(IndexEvent::EnterDir(root)) => Some(Origin::of(root)),
-                Tells::File(head, _) => Some(Origin::of_records(&head.attributes)),
-                Tells::Event(_) => None,
-            };
-            imported = origin.map(|origin| origin.map(|origin| origin.site) != site);
+            imported = is_imported(worker, &told);
         }
         if imported == Some(true) {
             // It is told of under other names and numbers; its files are those that were taken.
@@ -138,8 +134,30 @@ fn compare(
             "stage the file from its other copy and migrate it again",
         ));
     }
-    to_read.sort_by_key(|f: &TapeFile| f.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset)));
-    for file in to_read {
+    read_all(worker, mounted, barcode, to_read, checked)
+}
+
+/// Whether the volume tells of another namespace; None: it has not said yet.
+fn is_imported(worker: &Worker, told: &Tells<'_>) -> Option<bool> {
+    let origin = match told {
+        Tells::Event(IndexEvent::EnterDir(root)) => Origin::of(root),
+        Tells::File(head, _) => Origin::of_records(&head.attributes),
+        Tells::Event(_) => return None,
+    };
+    let site = worker.node.catalog.site().ok().flatten();
+    Some(origin.map(|origin| origin.site) != site)
+}
+
+/// Reads files in the order in which they lie on the volume; returns the tape's position.
+fn read_all(
+    worker: &Worker,
+    mounted: &mut Mounted<'_>,
+    barcode: &Barcode,
+    mut files: Vec<TapeFile>,
+    checked: &mut Checked,
+) -> Result<u64, TapeError> {
+    files.sort_by_key(|f| f.extents.first().map_or((0, 0), |e| (e.start_block, e.byte_offset)));
+    for file in files {
         if worker.node.archive.halted() {
             break;
         }

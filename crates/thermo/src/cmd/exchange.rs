@@ -123,6 +123,11 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
         args.to.display()
     ))?;
     places.iter().try_for_each(|place| context.out.line(format!("  {place}")))?;
+    let names: Vec<&str> = volumes.iter().map(Barcode::as_str).collect();
+    context.out.line(format!(
+        "to take them out through import/export slots: thermo library export {}",
+        names.join(" ")
+    ))?;
     Ok(Exit::OK)
 }
 
