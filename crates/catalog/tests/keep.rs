@@ -223,6 +223,9 @@ fn a_version_is_restored_from_the_copies_that_can_be_read_and_gets_the_others_an
     state(&f, B, VolumeState::Retired);
     assert!(!gone(&f, b"/f")[0].restorable);
     undelete(b"f").expect_err("no copy can be read");
+    state(&f, A, VolumeState::Full);
+    f.catalog.update_volume(&A.into(), &mut |v| v.format = VolumeFormat::AnsiTar).expect("set");
+    undelete(b"f").expect_err("what a section of tar says of its files stays");
     state(&f, B, VolumeState::Full);
     let back = undelete(b"f").expect("restored");
     assert_eq!(copies(&f, back.attr.ino), [2]);

@@ -98,9 +98,11 @@ fn usable(r: &dyn Reader, copy: &CopyRecord, size: u64) -> Result<bool> {
     }
     for segment in &copy.segments {
         use VolumeState as S;
-        let state = volume::load(r, &segment.volume)?.map(|v| v.volume.state);
+        let volume = volume::load(r, &segment.volume)?.map(|v| v.volume);
         let readable = [S::Filling, S::Full, S::ReadOnly, S::Suspect, S::Unverified, S::Exported];
-        if !state.is_some_and(|state| readable.contains(&state)) {
+        // Only an index can say later that these bytes are another file's: what a section of tar says stays.
+        let fits = |v: &Volume| readable.contains(&v.state) && v.format == VolumeFormat::Ltfs;
+        if !volume.as_ref().is_some_and(fits) {
             return Ok(false);
         }
     }
