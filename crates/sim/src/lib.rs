@@ -1,7 +1,9 @@
 //! The simulator: the node's own services in a world whose time, robots, drives, users and faults come from a seed.
 //!
-//! [`world`] runs one seed and looks with checkers at what must always be true. See `docs/design/0006-simulator.md`.
+//! [`world`] runs one seed and looks with checkers at what must always be true; [`plan`] asks what a system of other
+//! sizes would do. See `docs/design/0006-simulator.md`.
 #![forbid(unsafe_code)]
 
 pub mod dice;
+pub mod plan;
 pub mod world;

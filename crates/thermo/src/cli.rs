@@ -53,6 +53,7 @@ enum Command {
     Check(check::Args),
     Demo(demo::Args),
     Bench(bench::Args),
+    Plan(plan::Args),
     Completions(completions::Args),
 }
 
@@ -101,6 +102,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
         Command::Check(args) => check::run(context, args),
         Command::Demo(args) => demo::run(context, args),
         Command::Bench(args) => bench::run(context, args),
+        Command::Plan(args) => plan::run(context, args),
         Command::Completions(args) => completions::run(context, args),
     }
 }

@@ -18,6 +18,7 @@ pub mod library;
 pub mod ls;
 pub mod mount;
 pub mod pin;
+pub mod plan;
 pub mod pool;
 pub mod quota;
 pub mod quote;
