@@ -14,6 +14,7 @@ mod floor;
 mod image;
 mod machine;
 mod memory;
+mod migrate;
 mod mount;
 mod place;
 mod plot;
@@ -57,11 +58,13 @@ pub enum Group {
     Schedule,
     /// A half-dead cartridge is emptied.
     Repack,
+    /// Both copies of files go to tape with more and more drives.
+    Migrate,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -70,6 +73,7 @@ impl Group {
         Self::Tape,
         Self::Schedule,
         Self::Repack,
+        Self::Migrate,
     ];
 
     /// Its name in files and documents.
@@ -83,6 +87,7 @@ impl Group {
             Self::Tape => "tape",
             Self::Schedule => "schedule",
             Self::Repack => "repack",
+            Self::Migrate => "migrate",
         }
     }
 }
@@ -133,6 +138,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Tape => (tape::measure(plan, told)?, Vec::new()),
             Group::Schedule => (schedule::measure(plan, told)?, Vec::new()),
             Group::Repack => (repack::measure(plan, told)?, Vec::new()),
+            Group::Migrate => (migrate::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

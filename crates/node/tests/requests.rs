@@ -231,3 +231,26 @@ fn what_would_leave_the_disk_next_is_listed_in_its_order_with_what_stays() {
     bed.node.release(opened.handle);
     assert!(as_user(&bed, Call::PurgeList { all: false, limit: 1 }).is_err(), "names of all users");
 }
+
+#[test]
+fn both_copies_are_written_at_once_on_two_drives_and_drives_kept_for_reading_are_not() {
+    let bed = |kept| {
+        Bed::with(|c| {
+            c.library.drive_rate = node::Size(2 << 20);
+            c.tape.block_size = node::Size(64 << 10);
+            c.tape.drives_for_recall = kept;
+        })
+    };
+    let most_at_once = |bed: Bed| {
+        bed.write("f", &pattern(6 * MB, 1));
+        let request = bed.begin(Call::Migrate(bed.all())).request;
+        let mut most = 0;
+        bed.until("both copies are on tape", |b| {
+            let writes = |d: &DriveView| d.status == DriveStatus::Migrating;
+            most = most.max(b.drives().iter().filter(|d| writes(d)).count());
+            b.request(request.id).request.state == RequestState::Done
+        });
+        most
+    };
+    assert_eq!([most_at_once(bed(0)), most_at_once(bed(1))], [2, 1]);
+}

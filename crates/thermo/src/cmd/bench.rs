@@ -86,6 +86,8 @@ enum Only {
     Schedule,
     /// A half-dead cartridge is emptied
     Repack,
+    /// Both copies of files go to tape with 1, 2, 4 and 8 drives
+    Migrate,
 }
 
 impl Only {
@@ -100,6 +102,7 @@ impl Only {
             Self::Tape => &[Group::Tape],
             Self::Schedule => &[Group::Schedule],
             Self::Repack => &[Group::Repack],
+            Self::Migrate => &[Group::Migrate],
         }
     }
 }
