@@ -4,7 +4,7 @@ use super::label::{ours_on, set_state, write_label};
 use super::trouble::ours;
 use super::worker::Worker;
 use crate::keep::Ticket;
-use tape::{Mounted, Overwrite, TapeError};
+use tape::{LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
 /// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position.
@@ -56,6 +56,10 @@ fn try_reclaim(
     // A label that was about to be written when the node died is ours as well.
     let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
     let label = mounted.label();
+    if *label == LabelState::Blank && intended.is_some() {
+        // The node died when the old label was gone and the new one not yet there.
+        return write_label(worker, mounted, barcode, None, Overwrite::OnlyBlank).map(Ok);
+    }
     let Some(uuid) = ours_on(label, &[Some(volume.uuid.clone()), intended]) else {
         let found = label.uuid().map_or_else(|| label.describe(), str::to_owned);
         let why = format!(
