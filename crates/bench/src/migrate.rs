@@ -14,6 +14,8 @@ const RATE: u64 = 100_000_000;
 const DRIVES: [u16; 4] = [1, 2, 4, 8];
 /// Size of a file (bytes).
 const FILE: u64 = 16 << 20;
+/// Read ahead of each drive (bytes).
+const READ_AHEAD: u64 = 32 << 20;
 /// What is left to labels, indexes and the catalogue (bytes).
 const SPARE: u64 = 256 << 20;
 /// File system in memory, where the cartridges lie if there is room.
@@ -58,6 +60,8 @@ fn once(plan: &Plan, drives: u16, share: u64) -> Result<(Duration, Duration)> {
     config.library.path = Some(shelf.path().join("library"));
     (config.library.drives, config.library.slots, config.library.cartridges) = (drives, 20, 16);
     config.library.drive_rate = Size(RATE);
+    // Little is read ahead of each drive, as of a backlog that is much larger than memory.
+    config.tape.buffers = Size(u64::from(drives) * READ_AHEAD);
     // As many writers as there are drives.
     config.tape.bytes_per_drive = Size((share / 2).max(1));
     let bed = Bed::start(config)?;
