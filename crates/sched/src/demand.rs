@@ -93,7 +93,7 @@ pub(crate) struct Demand<'v> {
     pub weight: f64,
     /// Second of a deadline that can only just be met, or cannot any more.
     pub due: Option<i64>,
-    /// What its owner has had, the less the sooner it is his turn.
+    /// What its owner has had (of a write: the drives that its pool has), the less the sooner it is his turn.
     pub had: u64,
     /// Of a recall: its volume, if it is known.
     pub tape: Option<&'v Tape>,
@@ -294,7 +294,8 @@ fn writers<'v>(
             (0, false) => Level::Write,
             _ => Level::ExtraWrite,
         };
-        all.push(Demand::new(view, need, level, 0, backlog.since));
+        // Pools take turns: a second writer of each comes before a third of any.
+        all.push(Demand { had: n, ..Demand::new(view, need, level, 0, backlog.since) });
     }
 }
 

@@ -54,6 +54,26 @@ fn spare_drives_get_a_second_writer() {
 }
 
 #[test]
+fn pools_with_equal_backlogs_get_equally_many_drives() {
+    let mut world = World::new(4);
+    world.limits.bytes_per_writer = 1 << 30;
+    for n in 0..4 {
+        world.tape(n, VolumeState::Scratch, None);
+        world.load(n as usize, n, false);
+    }
+    world.backlog("a", 1000, 8 << 30);
+    world.backlog("b", 1000, 8 << 30);
+    let plan = world.plan();
+    let pools = plan.actions.iter().filter_map(|action| match &action.job {
+        Job::Migrate { pool, .. } => Some(pool.as_str()),
+        _ => None,
+    });
+    let mut pools: Vec<&str> = pools.collect();
+    pools.sort_unstable();
+    assert_eq!(pools, ["a", "a", "b", "b"], "{plan:?}");
+}
+
+#[test]
 fn recalls_go_before_writes_unless_the_disk_is_under_pressure() {
     let mut world = library(1);
     world.backlog("a", 10, 10);
