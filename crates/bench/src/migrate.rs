@@ -24,7 +24,7 @@ const MEMORY: &str = "/dev/shm";
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     // Of each drive; both copies of as many files as there are drives for every two.
-    let share = plan.amount(2, 20) * FILE;
+    let share = plan.amount(2, 60) * FILE;
     let mut figures = Vec::new();
     for drives in DRIVES {
         let name = format!(
