@@ -287,7 +287,7 @@ fn backups_are_made_by_themselves_and_old_ones_go() {
 fn the_catalogue_comes_back_as_it_was_at_a_moment_between_two_backups() {
     let bed = bed();
     let dir = bed.path("backups");
-    let settings = format!("[catalog]\nbackup_dir = {dir:?}\n");
+    let settings = format!("[catalog]\nbackup_dir = {dir:?}\nlog_changes = true\n");
     let config = bed.state().join("config.toml");
     fs::write(&config, fs::read_to_string(&config).unwrap() + &settings).unwrap();
     bed.up();

@@ -95,13 +95,14 @@ pub struct CatalogConfig {
     pub backup_every_s: u32,
     /// Backups that are kept there; older ones are removed.
     pub backup_keep: u32,
-    /// Log all changes of the catalogue beside the backups, so that it can be restored as it was at any moment.
+    /// Log all changes of the catalogue beside the backups, so that it can be restored as it was at any moment; the directory
+    /// must not lie below a mount of this node.
     pub log_changes: bool,
 }
 
 impl Default for CatalogConfig {
     fn default() -> Self {
-        Self { backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: true }
+        Self { backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: false }
     }
 }
 

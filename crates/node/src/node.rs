@@ -179,6 +179,7 @@ impl Node {
     }
 
     pub(crate) fn mount_at(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
+        self.keep_off_the_log(path)?;
         self.mounter()?.mount(path, nonblock)
     }
 

@@ -133,9 +133,15 @@ fn prune(dir: &Path, keep: usize) {
             tracing::warn!("old backup {} cannot be removed: {e}", old.display());
         }
     }
-    let kept = backups(dir).into_iter().filter_map(|backup| kv::log::position(&backup).ok()?);
-    if let Err(e) = kv::log::prune(&dir.join(CHANGES), &kept.collect::<Vec<_>>()) {
-        tracing::warn!("old changes in {} cannot be removed: {e}", dir.display());
+    let kept: kv::Result<Vec<Option<_>>> =
+        backups(dir).iter().map(|backup| kv::log::position(backup)).collect();
+    // A backup that cannot be read now may need any of them.
+    let pruned = kept.map_err(|e| e.to_string()).and_then(|kept| {
+        let needed: Vec<_> = kept.into_iter().flatten().collect();
+        kv::log::prune(&dir.join(CHANGES), &needed).map_err(|e| e.to_string())
+    });
+    if let Err(e) = pruned {
+        tracing::warn!("old changes in {} are not removed: {e}", dir.display());
     }
 }
 

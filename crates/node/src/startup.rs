@@ -137,6 +137,24 @@ fn change_log(config: &Config) -> Option<LogOptions> {
     Some(LogOptions { dir: dir.join(CHANGES), clock_ms })
 }
 
+impl Node {
+    /// A mount over the log of changes would make the catalogue wait for itself.
+    pub(crate) fn keep_off_the_log(&self, mount: &Path) -> Result<(), Failure> {
+        let Some(log) = change_log(&self.config) else { return Ok(()) };
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if !real(&log.dir).starts_with(real(mount)) {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: changes of the catalogue are logged below it, in {}: mount elsewhere, set another `catalog.backup_dir`, or \
+             `catalog.log_changes = false`",
+            mount.display(),
+            log.dir.display()
+        );
+        Err(failure(ErrorClass::Invalid, message))
+    }
+}
+
 /// Opens or makes the engine of the catalogue.
 pub(crate) fn open_engine(dir: &Path, log: Option<LogOptions>) -> Result<LmdbEngine, Failure> {
     LmdbEngine::open(dir, LmdbOptions { log, ..LmdbOptions::default() }).map_err(|e| {

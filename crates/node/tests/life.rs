@@ -74,3 +74,23 @@ fn writing_to_a_migrated_file_makes_a_new_version() {
     bed.migrate_and_purge();
     assert_eq!(bed.read(ino), b"two, longer");
 }
+
+#[test]
+fn a_mount_over_the_log_of_changes_is_refused_because_the_catalogue_would_wait_for_itself() {
+    let bed = Bed::with(|c| {
+        c.catalog.backup_dir = Some(c.state_dir.join("mnt/backups"));
+        c.catalog.log_changes = true;
+    });
+    let state = bed.dir.path();
+    let mount = |path: &std::path::Path| {
+        let path = path.display().to_string();
+        bed.try_call(Call::Mount { path, nonblock: None }).unwrap_err().message
+    };
+    for above in [state.join("mnt"), state.join("mnt/backups"), state.to_owned()] {
+        let refused = mount(&above);
+        assert!(refused.contains("catalog.log_changes"), "{refused}");
+    }
+    // This node has no front end to mount with, which is found out later.
+    let elsewhere = mount(&state.join("other"));
+    assert!(!elsewhere.contains("catalog.log_changes"), "{elsewhere}");
+}

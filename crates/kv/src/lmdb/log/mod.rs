@@ -30,7 +30,8 @@ const SEGMENT: u64 = 64 << 20;
 /// Where changes are logged.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
-    /// Directory of the chains, on another disk than the engine.
+    /// Directory of the chains, on another disk than the engine, and of backups beside it. Never below a mount whose files this
+    /// engine knows: a flush would wait for itself.
     pub dir: PathBuf,
     /// Wall clock: milliseconds since 1970.
     pub clock_ms: fn() -> i64,
@@ -117,7 +118,7 @@ impl ChangeLog {
 
     /// Begins a chain behind transaction `at`.
     fn begin(&self, state: &mut Writing, at: u64) -> io::Result<()> {
-        let ms = (self.options.clock_ms)();
+        let ms = (self.options.clock_ms)().max(0);
         let chain = format!("{ms:015}-{at}");
         let dir = self.options.dir.join(&chain);
         fs::create_dir_all(&dir)?;
@@ -186,11 +187,12 @@ impl ChangeLog {
         }
     }
 
-    /// Writes into the directory of a backup which batches follow it.
+    /// Writes into a backup beside the log which batches follow it.
     pub(super) fn mark(&self, backup: &Path, number: u64) -> io::Result<()> {
         let mut state = self.state.lock();
-        if state.trouble.is_some() {
-            return Ok(()); // nothing will follow it
+        // Nothing will follow it, or what follows lies beside other backups, where nobody would look for it.
+        if state.trouble.is_some() || backup.parent() != self.options.dir.parent() {
+            return Ok(());
         }
         let mut file = File::create(backup.join(POSITION_FILE))?;
         writeln!(file, "{} {number} {}", state.chain, (self.options.clock_ms)())?;

@@ -43,7 +43,7 @@ pub fn position(backup: &Path) -> Result<Option<Position>> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     let position = match fields[..] {
         // It becomes the name of a directory.
-        [chain, number, time] if chain.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {
+        [chain, number, time] if is_chain(chain) => {
             let (number, time_ms) = (number.parse().ok(), time.parse().ok());
             number.zip(time_ms).map(|(number, time_ms)| Position { chain: chain.to_owned(), number, time_ms })
         }
@@ -53,6 +53,12 @@ pub fn position(backup: &Path) -> Result<Option<Position>> {
         path: backup.into(),
         detail: format!("its position in the change log is {:?}", text.trim_end()),
     })
+}
+
+/// Whether it is the name of a chain: two numbers.
+fn is_chain(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    name.split_once('-').is_some_and(|(ms, behind)| number(ms) && number(behind))
 }
 
 /// Applies to an engine the batches that follow `from`, up to those written at `until_ms` (milliseconds since 1970).
@@ -128,7 +134,9 @@ pub fn prune(dir: &Path, needed: &[Position]) -> io::Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         chains => chains?,
     };
-    let chains: Vec<String> = chains.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    let names = chains.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    // Whatever else lies there is not ours to remove.
+    let chains: Vec<String> = names.filter(|name| is_chain(name)).collect();
     let present = chains.iter().max();
     for chain in &chains {
         let path = dir.join(chain);
