@@ -52,6 +52,20 @@ fn state(f: &Fixture, barcode: &str, state: VolumeState) {
 }
 
 #[test]
+fn the_disk_is_not_released_while_a_copy_lies_on_a_volume_that_was_declared_broken() {
+    for f in [memory(), lmdb()] {
+        let ino = archived(&f, "a", 1, 100);
+        state(&f, A, VolumeState::Broken);
+        let release = || f.catalog.release_object(ino, Version(1), ObjectId(1), &stamp(100, 6));
+        let refused = release().expect_err("the other copy is the only one").to_string();
+        assert!(refused.contains("broken"), "{refused}");
+        state(&f, A, VolumeState::Full);
+        release().expect("both copies are good");
+        f.check();
+    }
+}
+
+#[test]
 fn a_lost_copy_counts_no_more_and_the_file_is_migrated_or_brought_back() {
     for f in [memory(), lmdb()] {
         let (disk, tape) = (archived(&f, "disk", 1, 100), archived(&f, "tape", 2, 200));

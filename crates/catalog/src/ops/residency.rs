@@ -1,5 +1,6 @@
 //! A file gets its content back on disk, or gives it up; and when it was used last.
 
+use super::{version, volume};
 use crate::classes;
 use crate::keys;
 use crate::rec::InodeRec;
@@ -71,11 +72,24 @@ pub fn release_object(
         "it is pinned; unpin it first".to_owned()
     } else if class.keep_on_disk {
         format!("class {} keeps its files on disk", class.name)
+    } else if let Some(volume) = on_broken_volume(tx.view(), ino, version)? {
+        format!("a copy of it lies on volume {volume}, which is broken, and is made anew first")
     } else {
         (f.object, f.stamp) = (None, None);
         return tx.replace(Some(&old), Some(&rec));
     };
     Err(CatalogError::refused(format!("inode {ino}"), why))
+}
+
+/// A volume that was declared broken and holds some of a copy that still counts: nobody has gone through it yet.
+fn on_broken_volume(view: View<'_>, ino: Ino, version: Version) -> Result<Option<Barcode>> {
+    for segment in version::copies(view, ino, version)?.into_iter().flat_map(|copy| copy.segments) {
+        let found = volume::load(view.r, &segment.volume)?;
+        if found.is_some_and(|rec| rec.volume.state == VolumeState::Broken) {
+            return Ok(Some(segment.volume));
+        }
+    }
+    Ok(None)
 }
 
 /// See [`Catalog::lose_object`](crate::Catalog::lose_object).
