@@ -44,7 +44,7 @@ enum Trouble {
     Tape(TapeError),
     /// Nobody wants it any more.
     Dropped,
-    /// There will be room once waiting files are on tape, for which this drive may be needed.
+    /// There will be room once waiting files are on tape, for which this drive may be needed, or once other recalls have ended.
     NoRoomYet,
     /// The disk side failed; another copy would not help.
     Disk(String),
@@ -197,7 +197,8 @@ impl Reading<'_> {
     }
 }
 
-/// Room in the disk tier. While files wait to be written to tape, this drive may be the one that has to make it.
+/// Room in the disk tier. While files wait to be written to tape, this drive may be the one that has to make it; and what other
+/// drives bring in may take longer than anybody waits here.
 fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
     let node = &worker.node;
     let deadline = Moment::now() + node.space.patience();
@@ -209,7 +210,7 @@ fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
         if node.archive.halted() {
             return Err(Trouble::Dropped);
         }
-        if bytes <= node.space.view().capacity && node.writes.makes_progress() {
+        if bytes <= node.space.view().capacity && node.room_comes() {
             return Err(Trouble::NoRoomYet);
         }
         // It is said before its time when nothing can make room.

@@ -162,6 +162,12 @@ impl Node {
         Ok(usage)
     }
 
+    /// Whether files can leave the tier before long without anybody's help: copies are being written or can be, or recalls have
+    /// begun, which have their room and end, and then can go again.
+    pub(crate) fn room_comes(&self) -> bool {
+        self.writes.makes_progress() || self.staging.all().iter().any(|s| s.object().is_some())
+    }
+
     /// Wakes everybody who waits for space: the node stops.
     pub(crate) fn end_waits(&self) {
         let _view = self.space.view.lock();

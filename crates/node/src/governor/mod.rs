@@ -114,8 +114,7 @@ impl Node {
             && queued == 0
             && decision.purge.bytes == 0
             && !progress
-            && !self.writes.makes_progress()
-            && !self.staging.all().iter().any(|s| s.object().is_some());
+            && !self.room_comes();
         self.set_disk_mode(decision.mode, stuck);
         self.objects.sweep(&self.catalog, &self.disk)?;
         if purged > 0 {
