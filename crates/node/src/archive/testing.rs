@@ -1,5 +1,7 @@
 //! A node without cartridges, and a worker of a drive that is not there, for tests of the steps between disk and tape.
 
+use super::Event;
+use super::state::CheckAsk;
 use super::worker::{Progress, Worker};
 use crate::{Config, Node, Size};
 use parking_lot::Mutex;
@@ -24,6 +26,11 @@ impl Rig {
         config.library.cartridges = 0;
         config.tape.buffers = Size(0);
         let node = Node::start(config).unwrap();
+        // The service puts away first what it finds in drives, and that shall not be what a test puts there. It drops this
+        // order when it has come to it.
+        let (answer, begun) = crossbeam_channel::bounded(0);
+        node.archive.send(Event::Check(CheckAsk { volumes: Vec::new(), deep: false, answer }));
+        assert!(begun.recv().is_err());
         let robot =
             Changer::open(Box::new(node.virtual_library().changer()), Box::new(std::thread::sleep)).unwrap();
         let robot = Arc::new(Mutex::new(robot));
