@@ -105,10 +105,13 @@ pub type Result<T> = std::result::Result<T, TapeError>;
 impl TapeError {
     /// Stable code of what happened: see `docs/ERRORS.md`.
     pub fn code(&self) -> &'static str {
-        match &self.sense {
-            Some(sense) if self.fault != Fault::Reserved => policy::of_sense(sense).code,
-            _ => policy::found(self.fault, self.blame).code,
-        }
+        // A unit attention that ended a session says less than what it was taken for.
+        let told = self.sense.as_ref().map(policy::of_sense).filter(|row| match self.fault {
+            Fault::Reserved => false,
+            Fault::PositionLost => row.fault == Some(Fault::PositionLost),
+            _ => true,
+        });
+        told.unwrap_or_else(|| policy::found(self.fault, self.blame)).code
     }
 
     /// What follows from it.

@@ -53,6 +53,8 @@ pub(crate) struct Head {
     pub claim: Claim,
     /// Name of the key that the drive has for this volume.
     pub key: Option<String>,
+    /// The drive was told with which key, or that with none, it writes and reads this volume.
+    pub keyed: bool,
 }
 
 impl Head {
@@ -66,6 +68,7 @@ impl Head {
             sealed: Vec::new(),
             claim: Claim::None,
             key: None,
+            keyed: false,
         }
     }
 
@@ -80,7 +83,7 @@ impl Head {
     /// A new session: nothing is known of the medium.
     pub fn begin(&mut self, volume: Option<Barcode>) {
         (self.volume, self.at, self.lost, self.guarded) = (volume, None, None, false);
-        self.key = None;
+        (self.key, self.keyed) = (None, false);
     }
 
     /// Where the head stands, as far as known.
@@ -150,8 +153,8 @@ impl Head {
                 Err(e) => e,
             };
             let sense = error.sense().copied();
-            if let Some(sense) = sense.filter(|s| self.guarded && s.is(SenseKey::UnitAttention, 0x2a, 0x01)) {
-                return Err(self.settings_changed(doing, sense));
+            if let Some((sense, what)) = sense.and_then(|s| Some((s, self.changed_by_others(&s)?))) {
+                return Err(self.settings_changed(doing, what, sense));
             }
             if let Some(sense) = sense.filter(|s| self.claim == Claim::Held && fence_is_down(s)) {
                 return Err(self.taken(doing, sense));
@@ -161,6 +164,21 @@ impl Head {
                 return Err(self.failed(doing, error));
             }
             again += 1;
+        }
+    }
+
+    /// What somebody else has changed of how the drive writes and reads, where that is told and matters: records would go
+    /// onto the medium, and come from it, in another form than we take them to have.
+    fn changed_by_others(&self, sense: &Sense) -> Option<&'static str> {
+        match (sense.key, sense.asc, sense.ascq) {
+            (SenseKey::UnitAttention, 0x2a, 0x01) if self.guarded => {
+                Some("another program changed the drive's settings, perhaps logical block protection")
+            }
+            // Parameters changed by another host or by the drive itself; another key.
+            (SenseKey::UnitAttention, 0x2a, 0x11..=0x13) if self.keyed => {
+                Some("another program changed the drive's encryption, perhaps the key")
+            }
+            _ => None,
         }
     }
 

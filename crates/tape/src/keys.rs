@@ -63,6 +63,7 @@ pub(crate) fn unlock(head: &mut Head, keys: Option<&KeySource>) -> Result<Option
     };
     let NextBlock::Encrypted { key } = next else {
         head.attempt("forgetting keys", Ssc::clear_key)?;
+        head.keyed = true;
         return Ok(None);
     };
     let name = String::from_utf8_lossy(&key).into_owned();
@@ -96,6 +97,6 @@ pub(crate) fn lock(head: &mut Head, key: Option<&Key>) -> Result<()> {
             return Err(head.error(Fault::Key, Blame::Drive, DOING, what, advice));
         }
     }
-    head.key = key.map(|key| key.name.clone());
+    (head.key, head.keyed) = (key.map(|key| key.name.clone()), true);
     Ok(())
 }

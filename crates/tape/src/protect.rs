@@ -91,11 +91,10 @@ impl Head {
         wrote
     }
 
-    /// Somebody else changed the drive's settings: whether records carry sums is no longer known.
-    pub fn settings_changed(&mut self, doing: &str, sense: Sense) -> TapeError {
+    /// Somebody else changed the drive's settings: whether records carry sums, or are encrypted, is no longer known.
+    pub fn settings_changed(&mut self, doing: &str, what: &str, sense: Sense) -> TapeError {
         let doing = self.doing(doing);
         self.forget_position();
-        let what = "another program changed the drive's settings, perhaps logical block protection";
         let advice = "mount the volume again; keep other programs away from the drive";
         let error = self.error(Fault::PositionLost, Blame::Drive, doing, what, advice);
         let error = TapeError { sense: Some(sense), ..error };

@@ -118,6 +118,55 @@ fn what_somebody_wrote_in_plain_behind_our_back_is_not_taken_for_ours() {
     assert!(e.to_string().contains("7/74/02"), "{e}");
 }
 
+/// Another host's commands to drive 0, behind the unit attentions that wait for it.
+fn other_host(rig: &Rig) -> Ssc {
+    let mut raw = Ssc::new(Box::new(rig.library.drive_as(0, 7)));
+    while raw.test_unit_ready().is_err_and(|e| e.sense().is_some_and(|s| s.key == SenseKey::UnitAttention)) {}
+    raw
+}
+
+/// Drives that are not reserved can be given, or made to forget, keys by other hosts.
+#[test]
+fn another_host_that_changes_the_drives_key_ends_the_session() {
+    let rig = Rig::new(16 * MIB, MIB);
+    let mut catalogue = volume(&rig);
+    let mut drive = drive(&rig, &[("k1", 1)]);
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    catalogue.append(&mut mounted, &[vec![9; 20_000]]).unwrap();
+    other_host(&rig).clear_key().unwrap();
+    let e = catalogue.append(&mut mounted, &[SECRET.repeat(300)]).unwrap_err();
+    assert_eq!((e.fault, e.blame), (Fault::PositionLost, Blame::Drive), "{e}");
+    assert!(e.to_string().contains("6/2A/11") && e.to_string().contains("encryption"), "{e}");
+    assert_eq!(e.code(), "TC-D033");
+    drop(mounted);
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    catalogue.append(&mut mounted, &[SECRET.repeat(300)]).unwrap();
+    catalogue.index(&mut mounted).unwrap();
+    catalogue.verify(&mut mounted);
+    mounted.unload().unwrap();
+    assert!(rig.objects(BARCODE).keys().all(|name| !name.ends_with("_R")), "a record in plain");
+}
+
+#[test]
+fn a_plain_volume_is_not_written_with_another_hosts_key() {
+    let rig = Rig::new(16 * MIB, MIB);
+    let mut drive = rig.load(BARCODE, 0).with_keys(ring(&[]));
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    let mut catalogue = Catalogue::format(&mut mounted, 4096).unwrap();
+    let mut other = other_host(&rig);
+    let algorithm = other.encryption_algorithm().unwrap().unwrap();
+    other.set_key(algorithm, &[3; 32], b"theirs").unwrap();
+    let e = catalogue.append(&mut mounted, &[vec![9; 20_000]]).unwrap_err();
+    assert_eq!((e.fault, e.blame), (Fault::PositionLost, Blame::Drive), "{e}");
+    drop(mounted);
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    catalogue.append(&mut mounted, &[vec![9; 20_000]]).unwrap();
+    catalogue.index(&mut mounted).unwrap();
+    catalogue.verify(&mut mounted);
+    mounted.unload().unwrap();
+    assert!(rig.objects(BARCODE).keys().all(|name| !name.ends_with("_X")), "written with their key");
+}
+
 #[test]
 fn a_volume_labelled_anew_is_plain_or_has_another_key() {
     let rig = Rig::new(16 * MIB, MIB);

@@ -124,6 +124,7 @@ fn settings_changed_by_another_host_end_the_session() {
         let error = catalogue.append(&mut mounted, &[vec![9; 50_000]]).unwrap_err();
         assert_eq!((error.fault, error.blame), (Fault::PositionLost, Blame::Drive));
         assert!(error.to_string().contains("changed the drive's settings"), "{error}");
+        assert_eq!(error.code(), "TC-D033");
     }
     assert_eq!(rig.objects(BARCODE), before, "no sum was recorded as data");
     mounted.unload().unwrap();
