@@ -1,10 +1,10 @@
 //! Which copy of a file to read.
 
-use crate::{DriveState, Place, SchedView, Work};
+use crate::{DriveState, Reached, SchedView, Work};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
-use types::{Barcode, CopyNo, VolumeState};
+use types::{Access, Barcode, CopyNo, VolumeState};
 
 /// Where one copy is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct CopyChoice {
     pub why: CopyWhy,
 }
 
-/// How good one volume is; smaller is better.
+/// How good one volume is; smaller is better. First whether it is suspect, or only drives that are out of use read it.
 type Score = (bool, Standing, Reverse<u64>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +86,10 @@ pub fn choose_copy(
 
 fn score(view: &SchedView<'_>, volume: &Barcode, avoid: &BTreeSet<Barcode>) -> Option<Score> {
     let tape = view.volumes.get(volume).filter(|tape| tape.readable() && !avoid.contains(volume))?;
+    let reached = view.reached(volume, tape, Access::Read);
+    if reached == Reached::Never {
+        return None;
+    }
     let standing = match view.drive_of(volume) {
         Some(drive) if !drive.usable => return None,
         Some(drive) => match &drive.state {
@@ -95,9 +99,9 @@ fn score(view: &SchedView<'_>, volume: &Barcode, avoid: &BTreeSet<Barcode>) -> O
             },
             _ => Standing::Mounted,
         },
-        None if tape.place == Place::Library => Standing::InSlot,
-        None => return None,
+        None => Standing::InSlot,
     };
     let queued = view.recalls.get(volume).map_or(0, |queue| queue.len() as u64);
-    Some((tape.state == VolumeState::Suspect, standing, Reverse(queued)))
+    let worse = tape.state == VolumeState::Suspect || reached == Reached::Down;
+    Some((worse, standing, Reverse(queued)))
 }

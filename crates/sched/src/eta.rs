@@ -5,7 +5,7 @@ use crate::demand::{InHand, Need, demands};
 use crate::{DriveState, Layout, Mechanics, RecallItem, RecallQueue, SchedView, Work, recall_order};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use types::{Barcode, DriveNo, Time};
+use types::{Access, Barcode, DriveNo, LibraryNo, Reach, Time};
 
 /// Longest list whose order is worked out for an estimate.
 const WORKED_OUT: usize = 1000;
@@ -57,7 +57,28 @@ struct Turn {
 pub struct Forecast {
     turns: HashMap<Barcode, Turn>,
     /// The drives when everything that waits now is done.
-    after: BinaryHeap<Server>,
+    after: Servers,
+}
+
+/// Drives that are alike, the first to be free on top.
+#[derive(Clone, Debug, Default)]
+struct Servers(BTreeMap<(LibraryNo, Reach), BinaryHeap<Server>>);
+
+impl Servers {
+    fn push(&mut self, server: Server) {
+        self.0.entry(server.make).or_default().push(server);
+    }
+
+    /// The first to be free of those that read a volume.
+    fn pop(&mut self, view: &SchedView<'_>, volume: &Barcode) -> Option<Server> {
+        let (library, generation) = view.volumes.get(volume)?.class();
+        let reads = |(make, servers): (&(LibraryNo, Reach), &BinaryHeap<Server>)| {
+            let takes = library == Some(make.0) && make.1.takes(generation, Access::Read);
+            servers.peek().copied().filter(|_| takes)
+        };
+        let first = self.0.iter().filter_map(reads).max()?;
+        self.0.get_mut(&first.make)?.pop()
+    }
 }
 
 /// Estimates when the item `id` in the queue of `volume` will be read, by the model alone. None when it is not queued
@@ -107,7 +128,7 @@ pub fn quote(
                 turn.ready + guess(view, times, turn.drive, volume) + way
             }
             None => {
-                let mut server = forecast.after.pop()?;
+                let Some(mut server) = forecast.after.pop(view, volume) else { continue };
                 let exchange = server.exchange(times, &model);
                 let way = way(times, &model, server.drive, 0, items);
                 quote.mounts += 1;
@@ -142,7 +163,7 @@ impl Forecast {
     /// Gives drives to volumes in the order of demands (list scheduling).
     pub fn new(view: &SchedView<'_>, times: &Calibration) -> Self {
         let mut turns = HashMap::new();
-        let mut servers = BinaryHeap::new();
+        let mut servers = Servers::default();
         for (mut server, volume) in servers_now(view) {
             if let Some(volume) = volume {
                 let Server { free: ready, drive, block, .. } = server;
@@ -157,7 +178,7 @@ impl Forecast {
             if turns.contains_key(volume) {
                 continue;
             }
-            let Some(mut server) = servers.pop() else { break };
+            let Some(mut server) = servers.pop(view, volume) else { continue };
             let model = view.mechanics_of(volume);
             let exchange = server.exchange(times, &model);
             server.free += exchange;
@@ -171,7 +192,8 @@ impl Forecast {
 
     /// Until everything that waits now is read; zero without drives.
     pub fn done(&self) -> Span {
-        let last = self.after.iter().max_by(|a, b| a.free.mean_s.total_cmp(&b.free.mean_s));
+        let all = self.after.0.values().flatten();
+        let last = all.max_by(|a, b| a.free.mean_s.total_cmp(&b.free.mean_s));
         last.map_or(Span::default(), |server| server.free)
     }
 
@@ -207,6 +229,7 @@ fn in_order(model: &Mechanics, from: u64, queue: &RecallQueue) -> Vec<RecallItem
 struct Server {
     free: Span,
     drive: DriveNo,
+    make: (LibraryNo, Reach),
     /// A cartridge is in it.
     full: bool,
     block: u64,
@@ -253,7 +276,8 @@ fn servers_now<'v>(view: &'v SchedView<'_>) -> Vec<(Server, Option<&'v Barcode>)
                 (seconds(busy.until), Some(&busy.volume).filter(|_| busy.work != Work::Unmount), 0)
             }
         };
-        (Server { free: Span::exactly(free_s), drive: drive.id, full: volume.is_some(), block }, volume)
+        let (make, full) = ((drive.library, drive.reach), volume.is_some());
+        (Server { free: Span::exactly(free_s), drive: drive.id, make, full, block }, volume)
     };
     usable.map(server).collect()
 }

@@ -5,7 +5,8 @@
 //! * a drive gets at most one action, and only when it is usable and not busy;
 //! * a volume is in at most one drive, so it has at most one writer;
 //! * recalls of one action go forward only, from the present position of the tape (elevator);
-//! * one robot move at a time;
+//! * a drive only gets volumes of its library, of media that it reads, or writes if they are to be written;
+//! * one move of each robot at a time;
 //! * whoever waits longer than [`Limits::starve_after`] comes before all who do not.
 //!
 //! Order of demands: starving, then writes while the disk is under pressure, then recalls (priority, then age), then
@@ -19,6 +20,7 @@ mod calibration;
 mod copy;
 mod demand;
 mod eta;
+mod fit;
 mod heat;
 mod mechanics;
 mod order;
@@ -35,6 +37,7 @@ pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::{BACKGROUND, Want};
 pub use eta::{Eta, Forecast, Quote, along, estimate, quote};
+pub use fit::Reached;
 pub use heat::Heat;
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};
@@ -45,4 +48,4 @@ pub use view::{
     Work,
 };
 pub use why::{BlockedWhy, Why};
-pub use wraps::{Facts, Generation, Wraps};
+pub use wraps::{Facts, Wraps};

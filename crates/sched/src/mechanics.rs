@@ -1,7 +1,8 @@
 //! How long a library, a drive and a tape take: for estimates shown to users, and for the order in which a tape with
 //! wraps is read.
 
-use crate::wraps::{Generation, Point, Wraps};
+use crate::wraps::{Facts, Point, Wraps};
+use types::Generation;
 
 /// Cost model (seconds, bytes). [`Mechanics::default`] is an LTO-9 drive and a tape of which nothing is known but that
 /// it goes forward: 400 MB/s, load 16 s, unload 56 s, an average locate of about 65 s (over a third of 18 TB).
@@ -50,9 +51,10 @@ impl Default for Mechanics {
 }
 
 impl Mechanics {
-    /// The same library and blocks, and a full-height drive with a medium of this generation.
+    /// The same library and blocks, and a full-height drive with a medium of this generation, as far as there are
+    /// [`Facts`] of it.
     pub fn with(&self, generation: Generation) -> Self {
-        let facts = generation.facts();
+        let Some(facts) = Facts::of(generation) else { return self.clone() };
         Self {
             move_s: self.move_s,
             load_s: facts.load_s,

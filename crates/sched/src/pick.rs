@@ -1,10 +1,11 @@
 //! Which volume a pool's backlog is written to.
 
+use crate::fit::{Class, Reached};
 use crate::plan::Planner;
-use crate::{BlockedWhy, DriveState, Place, SchedView, Tape, Want};
+use crate::{BlockedWhy, DriveState, Limits, SchedView, Tape, Want};
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use types::{Barcode, PoolName, VolumeState};
+use std::collections::{BTreeMap, HashMap};
+use types::{Access, Barcode, Generation, PoolName, VolumeState};
 
 /// The choice.
 #[derive(Clone, Copy)]
@@ -18,7 +19,7 @@ pub(crate) struct Pick<'v> {
 
 impl Tape {
     /// Whether it is a volume of the pool that takes data.
-    pub(crate) fn takes_data_of(&self, pool: &PoolName) -> bool {
+    pub fn takes_data_of(&self, pool: &PoolName) -> bool {
         matches!(self.state, VolumeState::Filling | VolumeState::Scratch)
             && self.pool.as_ref() == Some(pool)
             && self.free > 0
@@ -31,8 +32,9 @@ impl Tape {
     }
 
     /// How well it takes the pool's data, best first; None: not at all.
-    fn rank(&self, pool: &PoolName, label_blank: bool) -> Option<u8> {
-        if self.place != Place::Library {
+    fn rank(&self, pool: &PoolName, limits: &Limits) -> Option<u8> {
+        let old = |g: Generation| limits.given_up.is_some_and(|given_up| g.number() <= given_up.number());
+        if !self.is_present() || self.generation.is_some_and(old) {
             return None;
         }
         if self.takes_data_of(pool) {
@@ -41,7 +43,7 @@ impl Tape {
         let free = self.pool.is_none();
         match self.state {
             VolumeState::Scratch if free && self.free > 0 => Some(1),
-            VolumeState::Blank if (free || self.pool.as_ref() == Some(pool)) && label_blank => Some(2),
+            VolumeState::Blank if (free || self.pool.as_ref() == Some(pool)) && limits.label_blank => Some(2),
             _ => None,
         }
     }
@@ -56,14 +58,24 @@ pub(crate) struct Pools<'v> {
     candidates: HashMap<&'v PoolName, Candidates<'v>>,
 }
 
-/// Volumes that take the data of one pool, best first.
+/// Volumes that take the data of one pool.
 struct Candidates<'v> {
-    ranked: Vec<Pick<'v>>,
-    /// Those before it cannot be had any more in this plan.
-    next: usize,
+    lists: Vec<Alike<'v>>,
     /// Volumes that the pool may still get.
     room: u64,
+    /// Some would take it, but no drive writes this medium.
+    no_writer: Option<(Barcode, Option<Generation>)>,
 }
+
+/// Those that the same drives take, best first.
+struct Alike<'v> {
+    ranked: Vec<(Rank, Pick<'v>)>,
+    /// Those before it cannot be had any more in this plan.
+    next: usize,
+}
+
+/// How well a volume takes the data of a pool: its kind, at hand, of a newer medium (where it joins the pool), most written.
+type Rank = (u8, bool, Reverse<Option<Generation>>, Reverse<u64>);
 
 impl<'v> Pools<'v> {
     pub(crate) fn new(view: &SchedView<'v>) -> Self {
@@ -98,40 +110,77 @@ impl<'v> Pools<'v> {
 }
 
 /// Order of preference, best first: a volume of the pool that is mounted; one in a slot, most written first; an
-/// unassigned scratch volume; a blank one. Among the last two a mounted one first.
-pub(crate) fn pick_volume<'v>(planner: &mut Planner<'v>, pool: &'v PoolName) -> Result<Pick<'v>, BlockedWhy> {
-    let mut candidates =
-        planner.pools.candidates.remove(pool).unwrap_or_else(|| Candidates::new(planner, pool));
+/// unassigned scratch volume; a blank one. Among the last two a mounted one first, then one of a newer medium. One of each
+/// kind that the same drives take, those first for which there is a drive now.
+pub(crate) fn pick_volumes<'v>(
+    planner: &mut Planner<'v>,
+    pool: &'v PoolName,
+) -> Result<Vec<Pick<'v>>, BlockedWhy> {
+    let mut candidates = match planner.pools.candidates.remove(pool) {
+        Some(candidates) => candidates,
+        None => Candidates::new(planner, pool),
+    };
     let room = candidates.room > 0;
     let usable = |pick: &Pick<'v>| {
         // In a drive that has other work, or chosen already by this plan.
         let in_use = planner.drive_of.contains_key(pick.volume) && !planner.at_hand(pick.volume);
         !in_use && !planner.taken.contains(pick.volume) && (room || !pick.grows)
     };
-    let left = candidates.ranked.get(candidates.next..).unwrap_or_default();
-    let best = left.iter().position(usable).map(|n| candidates.next + n);
-    candidates.next = best.unwrap_or(candidates.ranked.len());
-    let pick = candidates.ranked.get(candidates.next).copied();
+    let mut picks = Vec::new();
+    for alike in &mut candidates.lists {
+        let left = alike.ranked.get(alike.next..).unwrap_or_default();
+        let best = left.iter().position(|(_, pick)| usable(pick)).map(|n| alike.next + n);
+        alike.next = best.unwrap_or(alike.ranked.len());
+        picks.extend(alike.ranked.get(alike.next).copied());
+    }
+    let no_writer = candidates.no_writer.clone();
     planner.pools.candidates.insert(pool, candidates);
-    pick.ok_or_else(|| {
-        if room { BlockedWhy::NoVolume(pool.clone()) } else { BlockedWhy::PoolFull(pool.clone()) }
+    picks.sort_by_cached_key(|(rank, pick)| {
+        let tape = planner.view.volumes.get(pick.volume);
+        let drive = tape.and_then(|tape| planner.empty_for(pick.volume, tape, Access::Write));
+        (drive.is_none() && !planner.at_hand(pick.volume), *rank, pick.volume)
+    });
+    if !picks.is_empty() {
+        return Ok(picks.into_iter().map(|(_, pick)| pick).collect());
+    }
+    Err(match no_writer {
+        _ if !room => BlockedWhy::PoolFull(pool.clone()),
+        Some((volume, medium)) => BlockedWhy::NoWriter { pool: pool.clone(), volume, medium },
+        None => BlockedWhy::NoVolume(pool.clone()),
     })
 }
 
 impl<'v> Candidates<'v> {
-    fn new(planner: &Planner<'v>, pool: &PoolName) -> Self {
+    fn new(planner: &mut Planner<'v>, pool: &PoolName) -> Self {
         let view = planner.view;
+        let only = view.writes.get(pool).and_then(|backlog| backlog.library);
         let members = planner.pools.members(pool);
-        let ranked = members.iter().chain(&planner.pools.unassigned).filter_map(|(volume, tape)| {
-            let rank = tape.rank(pool, view.limits.label_blank)?;
-            let written = if rank == 0 { tape.written } else { 0 };
-            Some(((rank, !planner.at_hand(volume), Reverse(written)), *volume, tape.pool.is_none()))
-        });
-        let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort_unstable();
-        let picks =
-            ranked.into_iter().map(|((rank, ..), volume, grows)| Pick { volume, blank: rank == 2, grows });
-        Self { ranked: picks.collect(), next: 0, room: room(view, pool, members.len()) }
+        let room = room(view, pool, members.len());
+        let all: Vec<_> = members.iter().chain(&planner.pools.unassigned).copied().collect();
+        let mut lists: BTreeMap<Class, Vec<(Rank, Pick<'v>)>> = BTreeMap::new();
+        let mut no_writer = None;
+        for (volume, tape) in all {
+            if only.is_some() && only != tape.library() {
+                continue;
+            }
+            let Some(rank) = tape.rank(pool, view.limits) else { continue };
+            if planner.reached(volume, tape, Access::Write) == Reached::Never {
+                no_writer = no_writer.or_else(|| Some((volume.clone(), tape.generation)));
+                continue;
+            }
+            let (newer, written) = match rank {
+                0 => (None, tape.written),
+                _ => (tape.generation, 0),
+            };
+            let pick = Pick { volume, blank: rank == 2, grows: tape.pool.is_none() };
+            let rank = (rank, !planner.at_hand(volume), Reverse(newer), Reverse(written));
+            lists.entry(tape.class()).or_default().push((rank, pick));
+        }
+        let sorted = |mut ranked: Vec<(Rank, Pick<'v>)>| {
+            ranked.sort_unstable_by_key(|(rank, pick)| (*rank, pick.volume));
+            Alike { ranked, next: 0 }
+        };
+        Self { lists: lists.into_values().map(sorted).collect(), room, no_writer }
     }
 }
 

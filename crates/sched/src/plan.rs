@@ -1,13 +1,14 @@
 //! Matching demands with drives.
 
 use crate::demand::{Demand, InHand, Level, Need, STEPS_OF_TURN, count, demands};
-use crate::pick::{Pick, Pools, pick_volume};
+use crate::fit::{Class, Reached, Reaches};
+use crate::pick::{Pick, Pools, pick_volumes};
 use crate::{
     Action, Blocked, BlockedWhy, Cap, Drive, DriveState, Job, Layout, Limits, Loaded, Maintenance,
     MaintenanceKind, Plan, SchedView, Tape, Why,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
-use types::{Barcode, DriveNo, PoolName, VolumeState};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use types::{Access, Barcode, DriveNo, LibraryNo, PoolName, Reach, VolumeState};
 
 /// A volume that is wanted more rarely than once an hour need not stay in its drive.
 const COLD_PER_S: f64 = 1.0 / 3600.0;
@@ -33,8 +34,8 @@ pub(crate) struct Planner<'v> {
     pub(crate) view: &'v SchedView<'v>,
     /// Drives that may still get an action.
     free: BTreeMap<DriveNo, &'v Drive>,
-    /// Those without a cartridge, last first.
-    empty: Vec<DriveNo>,
+    /// Those without a cartridge, alike ones together, last first.
+    empty: BTreeMap<(LibraryNo, Reach), Vec<DriveNo>>,
     /// Best demand that the volume in a free drive could serve.
     own: HashMap<DriveNo, &'v Demand<'v>>,
     /// Drive of each volume that is in one.
@@ -42,9 +43,11 @@ pub(crate) struct Planner<'v> {
     /// Volumes that this plan uses.
     pub(crate) taken: HashSet<&'v Barcode>,
     pub(crate) pools: Pools<'v>,
-    /// Starving, level and priority of demands that could not displace anything: later ones of the same kind cannot
-    /// either, and need not look at every drive again.
-    hopeless: HashSet<Kind>,
+    /// Starving, level and priority of demands that could not displace anything: later ones of the same kind, for which the
+    /// same drives would do, cannot either, and need not look at every drive again.
+    hopeless: HashSet<(Kind, Class, Access)>,
+    /// Which drives could take which volumes.
+    reaches: Reaches<'v>,
     /// Drives that count for each cap, with those of this plan.
     caps: Vec<u32>,
     /// Drives that each owner holds: working for him, or at rest with a volume that has work of his.
@@ -53,9 +56,8 @@ pub(crate) struct Planner<'v> {
     to_share: Vec<(DriveNo, &'v Loaded)>,
     /// Drives that work towards writing, with those of this plan.
     writers: u64,
-    robot: bool,
-    /// Some drive is.
-    usable: bool,
+    /// Libraries whose robot moves, or will by this plan.
+    robots_busy: BTreeSet<LibraryNo>,
     plan: Plan,
 }
 
@@ -63,22 +65,25 @@ impl<'v> Planner<'v> {
     fn new(view: &'v SchedView<'v>, hand: &InHand<'v>, demands: &'v [Demand<'v>]) -> Self {
         let idle = |drive: &&Drive| drive.usable && !matches!(drive.state, DriveState::Busy(_));
         let free: BTreeMap<_, _> = view.drives.iter().filter(idle).map(|drive| (drive.id, drive)).collect();
-        let empty = free.values().rev().filter(|drive| drive.state == DriveState::Empty);
+        let mut empty: BTreeMap<_, Vec<DriveNo>> = BTreeMap::new();
+        for drive in free.values().rev().filter(|drive| drive.state == DriveState::Empty) {
+            empty.entry((drive.library, drive.reach)).or_default().push(drive.id);
+        }
         let mut planner = Self {
             view,
-            empty: empty.map(|drive| drive.id).collect(),
+            empty,
             free,
             own: HashMap::new(),
             drive_of: view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect(),
             taken: HashSet::new(),
             pools: Pools::new(view),
             hopeless: HashSet::new(),
+            reaches: Reaches::new(view),
             caps: hand.caps.clone(),
             held: HashMap::new(),
             to_share: Vec::new(),
             writers: hand.writers(),
-            robot: !view.robot_busy,
-            usable: view.drives.iter().any(|drive| drive.usable),
+            robots_busy: view.robots_busy.clone(),
             plan: Plan::default(),
         };
         planner.own = planner.best_of_mounted(demands);
@@ -138,7 +143,8 @@ impl<'v> Planner<'v> {
     fn best_of_mounted(&self, demands: &'v [Demand<'v>]) -> HashMap<DriveNo, &'v Demand<'v>> {
         let mounted = self.free.values().filter_map(|drive| {
             let volume = drive.volume()?;
-            Some((drive.id, self.view.volumes.get(volume)?))
+            let tape = self.view.volumes.get(volume)?;
+            drive.takes(volume, tape, Access::Write).then_some((drive.id, tape))
         });
         let mounted: Vec<(DriveNo, &Tape)> = mounted.collect();
         let (mut own, mut pools) = (HashMap::new(), HashSet::new());
@@ -146,9 +152,16 @@ impl<'v> Planner<'v> {
             let drive = match demand.need {
                 Need::Recall(_) => {
                     let may = demand.tape.is_some_and(Tape::readable) && self.capped(demand).is_none();
-                    demand.drive.filter(|_| may)
+                    demand.drive.filter(|drive| {
+                        let reads = drive.volume().zip(demand.tape);
+                        may && reads.is_some_and(|(v, tape)| drive.takes(v, tape, Access::Read))
+                    })
                 }
-                Need::Maintain(_) => demand.job.and_then(|job| self.drive_of.get(&job.volume).copied()),
+                Need::Maintain(_) => demand.job.and_then(|job| {
+                    let drive = self.drive_of.get(&job.volume).copied()?;
+                    let tape = self.view.volumes.get(&job.volume)?;
+                    drive.takes(&job.volume, tape, job.kind.access()).then_some(drive)
+                }),
                 Need::Write(pool) => {
                     if pools.insert(pool) {
                         let at_rest = self.has_volume_at_rest(pool);
@@ -177,13 +190,34 @@ impl<'v> Planner<'v> {
             drive.is_some_and(|drive| !drive.usable || matches!(drive.state, DriveState::Busy(_)))
         };
         self.pools.members(pool).iter().any(|(volume, tape)| {
-            tape.place == crate::Place::Library && tape.takes_data_of(pool) && !busy(volume)
+            let takes = || tape.is_present() && tape.takes_data_of(pool) && !busy(volume);
+            takes() && self.view.reached(volume, tape, Access::Write) == Reached::Yes
         })
     }
 
     /// Whether the volume is in a drive that may still get an action.
     pub(crate) fn at_hand(&self, volume: &Barcode) -> bool {
         self.drive_of.get(volume).is_some_and(|drive| self.free.contains_key(&drive.id))
+    }
+
+    /// Whether some drive in use could take the volume.
+    pub(crate) fn reached(&mut self, volume: &Barcode, tape: &Tape, access: Access) -> Reached {
+        self.reaches.of(self.view, volume, tape, access)
+    }
+
+    /// The empty drive to take the volume: the oldest that can, so that newer ones are left for newer media.
+    pub(crate) fn empty_for(&self, volume: &Barcode, tape: &Tape, access: Access) -> Option<DriveNo> {
+        let alike = self.empty.iter().filter(|((library, reach), drives)| {
+            tape.library() == Some(*library) && reach.takes(tape.generation, access) && !drives.is_empty()
+        });
+        let refused = self.reaches.is_refused(volume);
+        let takes = |id: &&DriveNo| {
+            !refused || self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access))
+        };
+        let best = alike.filter_map(|((_, reach), drives)| {
+            Some((reach.generation(), drives.iter().rev().find(takes).copied()?))
+        });
+        best.min().map(|(_, id)| id)
     }
 
     fn serve(&mut self, demand: &Demand<'v>) -> Result<(), BlockedWhy> {
@@ -198,33 +232,49 @@ impl<'v> Planner<'v> {
                 }
                 let demand = &self.allowed(demand)?;
                 let view = self.view;
-                self.on_volume(demand, volume, demand.drive, |loaded| recall(view, loaded))
+                let aim = Aim { volume, access: Access::Read, drive: demand.drive };
+                self.on_volume(demand, aim, |loaded| recall(view, loaded))
             }
             Need::Write(pool) => {
                 if self.writers >= self.most_writers() && self.view.limits.drives_for_recall > 0 {
                     return Err(BlockedWhy::Reserved(self.view.limits.drives_for_recall));
                 }
-                let Pick { volume, blank, grows } = pick_volume(self, pool)?;
-                let job = if blank {
-                    Job::Label { volume: volume.clone(), id: None, pool: Some(pool.clone()) }
-                } else {
-                    Job::Migrate { volume: volume.clone(), pool: pool.clone() }
-                };
-                let drive = self.drive_of.get(volume).copied();
-                self.on_volume(demand, volume, drive, |_| job)?;
-                self.writers += 1;
-                if grows {
-                    self.pools.grown(pool);
+                let mut why = BlockedWhy::DrivesBusy;
+                for pick in pick_volumes(self, pool)? {
+                    match self.write(demand, pool, pick) {
+                        // Another kind of medium may have a drive.
+                        Err(BlockedWhy::DrivesBusy) => {}
+                        Err(BlockedWhy::DrivesDown(medium)) => why = BlockedWhy::DrivesDown(medium),
+                        done => return done,
+                    }
                 }
-                Ok(())
+                Err(why)
             }
             Need::Maintain(_) => {
                 let Some(job) = demand.job else { return Ok(()) };
                 let drive = self.drive_of.get(&job.volume).copied();
                 self.check_reachable(&job.volume, drive, self.view.volumes.get(&job.volume))?;
-                self.on_volume(demand, &job.volume, drive, |_| maintain(job))
+                let aim = Aim { volume: &job.volume, access: job.kind.access(), drive };
+                self.on_volume(demand, aim, |_| maintain(job))
             }
         }
+    }
+
+    /// Works towards writing the pool's backlog to this volume.
+    fn write(&mut self, demand: &Demand<'v>, pool: &PoolName, pick: Pick<'v>) -> Result<(), BlockedWhy> {
+        let Pick { volume, blank, grows } = pick;
+        let job = if blank {
+            Job::Label { volume: volume.clone(), id: None, pool: Some(pool.clone()) }
+        } else {
+            Job::Migrate { volume: volume.clone(), pool: pool.clone() }
+        };
+        let aim = Aim { volume, access: Access::Write, drive: self.drive_of.get(volume).copied() };
+        self.on_volume(demand, aim, |_| job)?;
+        self.writers += 1;
+        if grows {
+            self.pools.grown(pool);
+        }
+        Ok(())
     }
 
     /// Whether the volume is in the library and not in the way of somebody else.
@@ -238,42 +288,65 @@ impl<'v> Planner<'v> {
             Some(drive) if !drive.usable => Err(BlockedWhy::StuckInDrive(drive.id)),
             Some(drive) if !self.free.contains_key(&drive.id) => Err(BlockedWhy::VolumeBusy(drive.id)),
             Some(_) => Ok(()),
-            None if tape.is_some_and(|tape| tape.place == crate::Place::Library) => Ok(()),
+            None if tape.is_some_and(Tape::is_present) => Ok(()),
             None => Err(BlockedWhy::Absent(volume.clone())),
         }
     }
 
-    /// Runs the job if the volume is mounted, else works towards mounting it.
+    /// Runs the job if the volume is mounted in a drive that can do it, else works towards that.
     fn on_volume(
         &mut self,
         demand: &Demand<'v>,
-        volume: &'v Barcode,
-        drive: Option<&'v Drive>,
+        aim: Aim<'v>,
         job: impl FnOnce(&Loaded) -> Job,
     ) -> Result<(), BlockedWhy> {
-        if let Some((id, DriveState::Loaded(loaded))) = drive.map(|drive| (drive.id, &drive.state)) {
+        let Aim { volume, access, drive } = aim;
+        let Some(tape) = self.view.volumes.get(volume) else {
+            return Err(BlockedWhy::Absent(volume.clone()));
+        };
+        if let Some((drive, DriveState::Loaded(loaded))) = drive.map(|drive| (drive, &drive.state))
+            && drive.takes(volume, tape, access)
+        {
             let job = job(loaded);
             let why = match &job {
                 Job::Label { pool: Some(pool), .. } => Why::PoolNeedsVolume { pool: pool.clone() },
                 _ => self.why(demand),
             };
-            self.take(id, job, Some(demand), why);
+            self.take(drive.id, job, Some(demand), why);
             return Ok(());
         }
-        let hopeless = self.empty.is_empty()
-            && self.hopeless.contains(&kind(demand))
-            && !self.to_share.iter().any(|(id, _)| self.may_share(*id, demand));
-        if hopeless || self.taken.contains(volume) {
-            return Err(if self.usable { BlockedWhy::DrivesBusy } else { BlockedWhy::NoDrive });
+        match self.reached(volume, tape, access) {
+            Reached::Yes => {}
+            _ if !self.view.drives.iter().any(|drive| drive.usable) => return Err(BlockedWhy::NoDrive),
+            Reached::Down => return Err(BlockedWhy::DrivesDown(tape.generation)),
+            Reached::Never => {
+                let (volume, medium) = (volume.clone(), tape.generation);
+                return Err(BlockedWhy::NoDriveFor { volume, medium, access });
+            }
         }
-        self.fetch(demand, volume)
+        if let Some((id, DriveState::Loaded(loaded))) = drive.map(|drive| (drive.id, &drive.state)) {
+            // Another drive has to take it.
+            self.taken.insert(volume);
+            return self.put_away(id, loaded, Some(demand), Why::DriveNeeded { want: demand.need.want() });
+        }
+        if self.taken.contains(volume) {
+            return Err(BlockedWhy::DrivesBusy);
+        }
+        self.fetch(demand, volume, tape, access)
     }
 
     /// Mounts the volume in an empty drive, or begins to clear one for it.
-    fn fetch(&mut self, demand: &Demand<'v>, volume: &'v Barcode) -> Result<(), BlockedWhy> {
-        if let Some(id) = self.empty.pop() {
+    fn fetch(
+        &mut self,
+        demand: &Demand<'v>,
+        volume: &'v Barcode,
+        tape: &'v Tape,
+        access: Access,
+    ) -> Result<(), BlockedWhy> {
+        if let Some(id) = self.empty_for(volume, tape, access) {
+            self.empty.values_mut().for_each(|drives| drives.retain(|other| *other != id));
             self.taken.insert(volume);
-            if !self.robot {
+            if tape.library().is_some_and(|library| self.robots_busy.contains(&library)) {
                 self.free.remove(&id);
                 return Err(BlockedWhy::RobotBusy);
             }
@@ -282,8 +355,8 @@ impl<'v> Planner<'v> {
             self.take(id, Job::Mount { volume: volume.clone() }, Some(demand), why);
             return Ok(());
         }
-        let Some((id, loaded)) = self.victim(demand) else {
-            return Err(if self.usable { BlockedWhy::DrivesBusy } else { BlockedWhy::NoDrive });
+        let Some((id, loaded)) = self.victim(demand, volume, tape, access) else {
+            return Err(BlockedWhy::DrivesBusy);
         };
         self.taken.insert(volume);
         let why = Why::DriveNeeded { want: demand.need.want() };
@@ -292,15 +365,27 @@ impl<'v> Planner<'v> {
 
     /// The mounted volume that is easiest to do without: nothing to do for longest, else of the least urgent demand, else of
     /// an owner who holds more than his share.
-    fn victim(&mut self, demand: &Demand<'v>) -> Option<(DriveNo, &'v Loaded)> {
+    fn victim(
+        &mut self,
+        demand: &Demand<'v>,
+        volume: &Barcode,
+        tape: &Tape,
+        access: Access,
+    ) -> Option<(DriveNo, &'v Loaded)> {
+        let alike = (kind(demand), tape.class(), access);
+        let takes = |id: &DriveNo| self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access));
         let mut victim = None;
-        if !self.hopeless.contains(&kind(demand)) {
-            victim = self.weakest(demand);
-            if victim.is_none() {
-                self.hopeless.insert(kind(demand));
+        if !self.hopeless.contains(&alike) {
+            victim = self.weakest(demand, takes);
+            if victim.is_none() && !self.reaches.is_refused(volume) {
+                self.hopeless.insert(alike);
             }
         }
-        let shared = || self.to_share.iter().find(|(id, _)| self.may_share(*id, demand)).copied();
+        let shared = || {
+            let mut may = self.to_share.iter().filter(|(id, _)| self.may_share(*id, demand));
+            may.find(|(id, _)| self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access)))
+                .copied()
+        };
         let (id, loaded) = victim.or_else(shared)?;
         if let Some(own) = self.own.get(&id).filter(|own| matches!(own.need, Need::Recall(_))) {
             self.held.entry(own.owner).and_modify(|drives| *drives = drives.saturating_sub(1));
@@ -309,12 +394,19 @@ impl<'v> Planner<'v> {
         Some((id, loaded))
     }
 
-    fn weakest(&self, demand: &Demand<'v>) -> Option<(DriveNo, &'v Loaded)> {
+    fn weakest(
+        &self,
+        demand: &Demand<'v>,
+        takes: impl Fn(&DriveNo) -> bool,
+    ) -> Option<(DriveNo, &'v Loaded)> {
         let loaded = self.free.values().filter_map(|drive| match &drive.state {
             DriveState::Loaded(loaded) => Some((drive.id, loaded)),
             _ => None,
         });
         let allowed = loaded.filter(|(id, loaded)| {
+            if !takes(id) {
+                return false;
+            }
             let turn_over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
             let own = self.own.get(id);
             own.map_or_else(|| !self.is_held(demand, loaded), |own| demand.may_displace(own, turn_over))
@@ -361,10 +453,14 @@ impl<'v> Planner<'v> {
 
     /// Whether it pays to leave a volume at rest in its drive: it is wanted more often than all that would have to wait until
     /// it is taken out, which is nothing while another drive is empty.
-    fn is_warm(&self, loaded: &Loaded) -> bool {
+    fn is_warm(&self, drive: &Drive, loaded: &Loaded) -> bool {
+        let empty = |((library, _), drives): (&(LibraryNo, Reach), &Vec<DriveNo>)| {
+            *library == drive.library && !drives.is_empty()
+        };
         let (heat, now) = (self.view.heat, self.view.now);
         let wanted = heat.of(&loaded.volume, now);
-        let in_the_way = if self.empty.is_empty() { heat.of_others(&loaded.volume, now) } else { 0.0 };
+        let others = !self.empty.iter().any(empty);
+        let in_the_way = if others { heat.of_others(&loaded.volume, now) } else { 0.0 };
         !self.view.limits.exchange.is_zero() && wanted > in_the_way.max(COLD_PER_S)
     }
 
@@ -377,9 +473,9 @@ impl<'v> Planner<'v> {
         why: Why,
     ) -> Result<(), BlockedWhy> {
         let volume = loaded.volume.clone();
-        if loaded.dirty && self.takes_index(&volume) {
+        if loaded.dirty && self.takes_index(id, &volume) {
             self.take(id, Job::WriteIndex { volume, id: None }, demand, Why::IndexBehind);
-        } else if self.robot {
+        } else if !self.free.get(&id).is_some_and(|drive| self.robots_busy.contains(&drive.library)) {
             self.take(id, Job::Unmount { volume }, demand, why);
         } else {
             self.free.remove(&id);
@@ -388,13 +484,14 @@ impl<'v> Planner<'v> {
         Ok(())
     }
 
-    /// Volumes that are still in order take an index; on others a failed attempt would only be repeated.
-    fn takes_index(&self, volume: &Barcode) -> bool {
+    /// Volumes that are still in order take an index, in a drive that writes them; on others a failed attempt would only be
+    /// repeated.
+    fn takes_index(&self, id: DriveNo, volume: &Barcode) -> bool {
         use VolumeState as S;
-        self.view
-            .volumes
-            .get(volume)
-            .is_some_and(|tape| matches!(tape.state, S::Scratch | S::Filling | S::Full | S::Repacking))
+        let Some(tape) = self.view.volumes.get(volume) else { return false };
+        let drive = self.free.get(&id);
+        matches!(tape.state, S::Scratch | S::Filling | S::Full | S::Repacking)
+            && drive.is_some_and(|drive| drive.takes(volume, tape, Access::Write))
     }
 
     fn put_idle_away(&mut self) {
@@ -402,7 +499,8 @@ impl<'v> Planner<'v> {
             let DriveState::Loaded(loaded) = &drive.state else { continue };
             let idle = self.view.now.since(loaded.idle_since);
             // What stays in its drive gets its index all the same.
-            let stays = self.is_warm(loaded) && !(loaded.dirty && self.takes_index(&loaded.volume));
+            let stays =
+                self.is_warm(drive, loaded) && !(loaded.dirty && self.takes_index(drive.id, &loaded.volume));
             let due = idle >= self.view.limits.unmount_idle && !stays;
             if !self.own.contains_key(&drive.id) && due {
                 // Nobody is blocked by a robot that has no time for tidying up.
@@ -412,8 +510,8 @@ impl<'v> Planner<'v> {
     }
 
     fn take(&mut self, drive: DriveNo, job: Job, demand: Option<&Demand<'v>>, why: Why) {
-        if let Job::Mount { .. } | Job::Unmount { .. } = job {
-            self.robot = false;
+        if let (Job::Mount { .. } | Job::Unmount { .. }, Some(drive)) = (&job, self.free.get(&drive)) {
+            self.robots_busy.insert(drive.library);
         }
         self.free.remove(&drive);
         let want = demand.map(|demand| demand.need.want());
@@ -443,6 +541,14 @@ impl<'v> Planner<'v> {
             Need::Maintain(_) => Why::Asked,
         }
     }
+}
+
+/// A volume, what is to be done with it, and the drive that it is in.
+#[derive(Clone, Copy)]
+struct Aim<'v> {
+    volume: &'v Barcode,
+    access: Access,
+    drive: Option<&'v Drive>,
 }
 
 /// What decides, with its age, which mounted volumes a demand may displace: starving, level, priority, due.

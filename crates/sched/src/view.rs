@@ -1,9 +1,9 @@
 //! What the scheduler looks at.
 
-use crate::{AccountId, Accounts, Generation, Heat, Mechanics, RecallQueue, Want};
-use std::collections::BTreeMap;
+use crate::{AccountId, Accounts, Heat, Mechanics, RecallQueue, Want};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
+use types::{Access, Barcode, DriveNo, Generation, LibraryNo, PoolName, Reach, Time, VolumeState};
 
 /// Everything a plan rests on.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub struct SchedView<'a> {
     pub writes: &'a BTreeMap<PoolName, Backlog>,
     /// Labels, indexes and checks that somebody asked for, in order of asking.
     pub maintenance: &'a [Maintenance],
-    /// The robot is moving: no mount or unmount can begin.
-    pub robot_busy: bool,
+    /// Libraries whose robot is moving: no mount or unmount can begin there.
+    pub robots_busy: &'a BTreeSet<LibraryNo>,
     /// The disk pool is under hard pressure: writes go first.
     pub disk_pressure: bool,
     /// Bounds and times of the scheduler.
@@ -39,6 +39,12 @@ pub struct SchedView<'a> {
 pub struct Drive {
     /// Number.
     pub id: DriveNo,
+    /// Library: it takes volumes of that one only.
+    pub library: LibraryNo,
+    /// Media that it reads and writes.
+    pub reach: Reach,
+    /// Volumes that it refused although their medium is one of those, and for what.
+    pub refused: BTreeMap<Barcode, Access>,
     /// False when it is suspect or taken out of use: it gets no action, and what is in it cannot be reached.
     pub usable: bool,
     /// What it does.
@@ -122,16 +128,18 @@ pub struct Tape {
     pub written: u64,
     /// Bytes that still fit (estimate).
     pub free: u64,
-    /// The medium, if it is tape written in wraps; None: it is read forward only.
+    /// Its medium, if that is known.
     pub generation: Option<Generation>,
+    /// It is tape written in wraps; otherwise it is read forward only.
+    pub wraps: bool,
 }
 
 /// Where a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the library: in a slot, or in a drive.
-    Library,
-    /// Not in the library (exported, or never seen).
+    /// In this library: in a slot, or in a drive.
+    Library(LibraryNo),
+    /// In none (exported, or never seen).
     Absent,
 }
 
@@ -146,6 +154,8 @@ pub struct Backlog {
     pub since: Time,
     /// Largest number of volumes that the pool may hold; 0: no limit.
     pub max_volumes: u32,
+    /// Only volumes in this library are written; None: in any.
+    pub library: Option<LibraryNo>,
 }
 
 /// A job on one volume that is neither recall nor migration.
@@ -195,6 +205,8 @@ pub struct Limits {
     pub label_blank: bool,
     /// Drives that are never used for writing, as long as one is left for it.
     pub drives_for_recall: u32,
+    /// Media of this generation and of older ones take no more data: they are being emptied.
+    pub given_up: Option<Generation>,
 }
 
 impl Default for Limits {
@@ -209,6 +221,17 @@ impl Default for Limits {
             bytes_per_writer: 256 << 30,
             label_blank: true,
             drives_for_recall: 0,
+            given_up: None,
+        }
+    }
+}
+
+impl MaintenanceKind {
+    /// What it does with the volume.
+    pub fn access(self) -> Access {
+        match self {
+            Self::Label | Self::Index => Access::Write,
+            Self::Check | Self::Verify => Access::Read,
         }
     }
 }
@@ -221,12 +244,25 @@ impl SchedView<'_> {
 
     /// Cost model of reading a volume.
     pub fn mechanics_of(&self, volume: &Barcode) -> Mechanics {
-        let generation = self.volumes.get(volume).and_then(|tape| tape.generation);
+        let tape = self.volumes.get(volume).filter(|tape| tape.wraps);
+        let generation = tape.and_then(|tape| tape.generation);
         generation.map_or_else(|| self.mechanics.clone(), |generation| self.mechanics.with(generation))
     }
 }
 
 impl Drive {
+    /// An empty drive that takes everything, of the first library.
+    pub fn new(id: DriveNo) -> Self {
+        Self {
+            id,
+            library: LibraryNo::default(),
+            reach: Reach::default(),
+            refused: BTreeMap::new(),
+            usable: true,
+            state: DriveState::Empty,
+        }
+    }
+
     /// The volume in this drive, or on its way in or out.
     pub fn volume(&self) -> Option<&Barcode> {
         match &self.state {
@@ -238,10 +274,23 @@ impl Drive {
 }
 
 impl Tape {
+    /// The library that it is in.
+    pub fn library(&self) -> Option<LibraryNo> {
+        match self.place {
+            Place::Library(library) => Some(library),
+            Place::Absent => None,
+        }
+    }
+
+    /// Whether it is in a library.
+    pub fn is_present(&self) -> bool {
+        self.place != Place::Absent
+    }
+
     /// Whether files may be read from it (a suspect volume too, for want of a better one).
     pub fn readable(&self) -> bool {
         use VolumeState as S;
-        self.place == Place::Library
+        self.is_present()
             && matches!(
                 self.state,
                 S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Unverified | S::Repacking

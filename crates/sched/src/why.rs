@@ -2,7 +2,7 @@
 
 use crate::Want;
 use std::fmt;
-use types::{Barcode, DriveNo, PoolName};
+use types::{Access, Barcode, DriveNo, Generation, PoolName};
 
 /// Why an action is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +110,34 @@ pub enum BlockedWhy {
     },
     /// The drives left are kept for reading.
     Reserved(u32),
+    /// No drive of the volume's library reads, or writes, its medium.
+    NoDriveFor {
+        /// Volume.
+        volume: Barcode,
+        /// Its medium; None: not known, every drive refused the volume.
+        medium: Option<Generation>,
+        /// What is to be done with it.
+        access: Access,
+    },
+    /// The drives that take such a medium are all out of use.
+    DrivesDown(Option<Generation>),
+    /// What volumes are left for the pool no drive writes.
+    NoWriter {
+        /// Pool.
+        pool: PoolName,
+        /// One of them.
+        volume: Barcode,
+        /// Its medium.
+        medium: Option<Generation>,
+    },
+}
+
+/// The drives that there are for a medium, in words.
+fn drives_for(medium: Option<Generation>, access: Access) -> String {
+    let Some(medium) = medium else { return "another drive".into() };
+    let takes = Generation::ALL.iter().filter(|drive| drive.takes(medium, access));
+    let names: Vec<String> = takes.map(ToString::to_string).collect();
+    format!("a drive of {}", names.join(" or "))
 }
 
 impl fmt::Display for BlockedWhy {
@@ -134,6 +162,26 @@ impl fmt::Display for BlockedWhy {
             }
             Self::Limit { name, drives } => {
                 write!(f, "limit `{name}` allows {drives} drives at once, and they are in use for it")
+            }
+            Self::NoDriveFor { volume, medium, access } => {
+                let does = if *access == Access::Read { "reads" } else { "writes" };
+                let what = medium.map_or_else(|| "it".into(), |medium| medium.to_string());
+                let need = drives_for(*medium, *access);
+                write!(
+                    f,
+                    "no drive of the library that volume {volume} is in {does} {what}; it takes {need} (`thermo drive ls` says what there is)"
+                )
+            }
+            Self::DrivesDown(medium) => {
+                let what = medium.map_or_else(|| "its volume".into(), |medium| medium.to_string());
+                write!(f, "the drives that take {what} are out of use; see `thermo drive ls`")
+            }
+            Self::NoWriter { pool, volume, medium } => {
+                let need = drives_for(*medium, Access::Write);
+                write!(
+                    f,
+                    "no volume for pool {pool}: no drive here writes volume {volume}, for which it takes {need}; import blank cartridges that the drives write"
+                )
             }
             Self::Reserved(drives) => {
                 write!(f, "{drives} drives are kept for reading (`tape.drives_for_recall`)")

@@ -1,26 +1,6 @@
 //! LTO tape: data is written in wraps, to the end of the tape and back, one wrap beside the other.
 
-use std::fmt;
-use types::Barcode;
-
-/// Generation of a medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Generation {
-    /// LTO-5.
-    Lto5,
-    /// LTO-6.
-    Lto6,
-    /// LTO-7.
-    Lto7,
-    /// LTO-7 medium written at the density of type M8.
-    Lto7M8,
-    /// LTO-8.
-    Lto8,
-    /// LTO-9.
-    Lto9,
-    /// LTO-10.
-    Lto10,
-}
+use types::Generation;
 
 /// What is published of a generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,62 +19,30 @@ pub struct Facts {
     pub length_s: f64,
 }
 
-impl Generation {
-    /// All, oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::Lto5, Self::Lto6, Self::Lto7, Self::Lto7M8, Self::Lto8, Self::Lto9, Self::Lto10];
-
-    /// By the media identifier that ends an LTO bar code (`L5` to `L9`, `LA`; `M8`), if it is one of these.
-    pub fn of(volume: &Barcode) -> Option<Self> {
-        let code = volume.as_str();
-        let media = code.len().checked_sub(2).and_then(|at| code.get(at..)).filter(|_| code.len() == 8)?;
-        Some(match media {
-            "L5" => Self::Lto5,
-            "L6" => Self::Lto6,
-            "L7" => Self::Lto7,
-            "M8" => Self::Lto7M8,
-            "L8" => Self::Lto8,
-            "L9" => Self::Lto9,
-            "LA" => Self::Lto10,
-            _ => return None,
-        })
-    }
-
+impl Facts {
     /// Capacities, tracks and rates of the format; times of IBM's TS2290 for LTO-5 to LTO-9 ("nominal load-to-ready
     /// time", "nominal unload time", "average rewind time", for LTO-5 and 6 "average space record time from load
     /// point"). For want of others LTO-10 is given the times of LTO-9, and as many wraps as make each as large as one of
-    /// LTO-9.
-    pub const fn facts(self) -> Facts {
-        let (tb, mb, tracks, load_s, unload_s, average_s) = match self {
-            Self::Lto5 => (1.5, 140.0, 1280 / 16, 12.0, 17.0, 60.0),
-            Self::Lto6 => (2.5, 160.0, 2176 / 16, 12.0, 17.0, 62.0),
-            Self::Lto7 => (6.0, 300.0, 3584 / 32, 15.0, 20.0, 60.0),
-            Self::Lto7M8 => (9.0, 300.0, 5376 / 32, 15.0, 20.0, 60.0),
-            Self::Lto8 => (12.0, 360.0, 6656 / 32, 15.0, 24.0, 59.0),
-            Self::Lto9 => (18.0, 400.0, 8960 / 32, 16.0, 56.0, 62.0),
-            Self::Lto10 => (30.0, 400.0, 8960 / 32 * 30 / 18, 16.0, 56.0, 62.0),
+    /// LTO-9. Of LTO-1 to LTO-4 there are none here.
+    pub fn of(generation: Generation) -> Option<Self> {
+        use Generation as G;
+        let (tb, mb, tracks, load_s, unload_s, average_s) = match generation {
+            G::Lto1 | G::Lto2 | G::Lto3 | G::Lto4 => return None,
+            G::Lto5 => (1.5, 140.0, 1280 / 16, 12.0, 17.0, 60.0),
+            G::Lto6 => (2.5, 160.0, 2176 / 16, 12.0, 17.0, 62.0),
+            G::Lto7 => (6.0, 300.0, 3584 / 32, 15.0, 20.0, 60.0),
+            G::Lto7M8 => (9.0, 300.0, 5376 / 32, 15.0, 20.0, 60.0),
+            G::Lto8 => (12.0, 360.0, 6656 / 32, 15.0, 24.0, 59.0),
+            G::Lto9 => (18.0, 400.0, 8960 / 32, 16.0, 56.0, 62.0),
+            G::Lto10 => (30.0, 400.0, 8960 / 32 * 30 / 18, 16.0, 56.0, 62.0),
         };
-        Facts {
+        Some(Self {
             capacity: tb * 1e12,
             wraps: tracks,
             rate: mb * 1e6,
             load_s,
             unload_s,
             length_s: 2.0 * average_s,
-        }
-    }
-}
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lto5 => "LTO-5",
-            Self::Lto6 => "LTO-6",
-            Self::Lto7 => "LTO-7",
-            Self::Lto7M8 => "LTO-7 type M8",
-            Self::Lto8 => "LTO-8",
-            Self::Lto9 => "LTO-9",
-            Self::Lto10 => "LTO-10",
         })
     }
 }
@@ -177,12 +125,8 @@ mod tests {
     use crate::Mechanics;
 
     #[test]
-    fn generations_are_told_by_their_bar_codes() {
-        let of = |code: &str| Generation::of(&Barcode::from(code));
-        assert_eq!(of("TC0001L9"), Some(Generation::Lto9));
-        assert_eq!((of("TC0001LA"), of("TC0001M8")), (Some(Generation::Lto10), Some(Generation::Lto7M8)));
-        assert_eq!((of("TC0001L4"), of("L9"), of("TC01L9"), of("")), (None, None, None, None));
-        let wraps: Vec<u32> = Generation::ALL.iter().map(|g| g.facts().wraps).collect();
+    fn wraps_are_what_the_formats_say() {
+        let wraps: Vec<u32> = Generation::ALL.iter().filter_map(|g| Some(Facts::of(*g)?.wraps)).collect();
         assert_eq!(wraps, [80, 136, 112, 168, 208, 280, 466]);
     }
 

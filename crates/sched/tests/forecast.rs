@@ -141,7 +141,7 @@ fn what_is_guessed_of_a_whole_queue_of_a_tape_with_wraps_is_near_its_best_order(
     for count in [1, 3, 10, 30, 100, 300] {
         let mut world = World::new(1);
         (0..2).for_each(|n| drop(world.tape(n, VolumeState::Full, None)));
-        world.tapes.values_mut().for_each(|tape| tape.generation = Some(Generation::Lto9));
+        world.tapes.values_mut().for_each(|t| (t.generation, t.wraps) = (Some(Generation::Lto9), true));
         let mut chance = Chance(count);
         for id in 0..count {
             let first = RecallItem { bytes: 1, ..item(id, (chance.share() * 17e6) as u64, world.now) };

@@ -5,7 +5,7 @@ mod world;
 use proptest::prelude::*;
 use sched::*;
 use std::collections::BTreeSet;
-use types::VolumeState;
+use types::{Generation, VolumeState};
 use world::*;
 
 const BLOCK: u64 = 1 << 20;
@@ -16,7 +16,7 @@ fn lto(generation: Generation) -> Mechanics {
 
 /// Blocks that a medium of this generation holds.
 fn blocks(generation: Generation) -> u64 {
-    (generation.facts().capacity / BLOCK as f64) as u64
+    (Facts::of(generation).unwrap().capacity / BLOCK as f64) as u64
 }
 
 /// Items at these shares of the tape, in order of blocks.
@@ -51,7 +51,7 @@ proptest! {
     fn every_item_comes_once_and_no_later_than_in_order_of_blocks(
         wanted in wanted(), generation in 0..7usize, from in 0.0..1.0f64
     ) {
-        let generation = Generation::ALL[generation];
+        let generation = Generation::ALL[4 + generation];
         let (mechanics, items) = (lto(generation), items(generation, &wanted));
         let from = (from * blocks(generation) as f64) as u64;
         let order = recall_order(&mechanics, from, &items);
@@ -87,7 +87,7 @@ fn seven_files_come_in_the_best_order_of_all() {
 
 #[test]
 fn a_hundred_scattered_files_take_less_than_half_as_long_as_in_order_of_blocks() {
-    for generation in Generation::ALL {
+    for generation in Generation::ALL.into_iter().skip(4) {
         let (mechanics, items) = (lto(generation), items(generation, &scattered(100)));
         let order = recall_order(&mechanics, 0, &items);
         let (ours, forward) = (way_s(&mechanics, 0, &order), way_s(&mechanics, 0, &items));
@@ -114,7 +114,8 @@ fn more_than_are_ordered_together_all_come() {
 fn on_wraps_a_batch_takes_what_lies_behind_too() {
     let mut world = World::new(1);
     world.tape(2, VolumeState::Full, None);
-    world.tapes.get_mut(&volume(2)).unwrap().generation = Some(Generation::Lto9);
+    let tape = world.tapes.get_mut(&volume(2)).unwrap();
+    (tape.generation, tape.wraps) = (Some(Generation::Lto9), true);
     world.load(0, 2, false);
     let DriveState::Loaded(loaded) = &mut world.drives[0].state else { panic!() };
     loaded.position = 50;

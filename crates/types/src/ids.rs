@@ -74,6 +74,10 @@ number_id! {
     /// A drive of the configuration, counted from 0 in order of its changer element address.
     DriveNo(u16)
 }
+number_id! {
+    /// A library of the configuration, counted from 0 in its order.
+    LibraryNo(u16)
+}
 text_id! {
     /// A cartridge volume by its barcode (VOLTAG), e.g. `TC0001L9`.
     Barcode

@@ -9,6 +9,7 @@ mod asked;
 mod error;
 mod file;
 mod ids;
+mod lto;
 mod time;
 
 pub use admin::*;
@@ -17,4 +18,5 @@ pub use asked::*;
 pub use error::*;
 pub use file::*;
 pub use ids::*;
+pub use lto::*;
 pub use time::*;

@@ -1,8 +1,8 @@
 //! What is asked for: files scattered over full LTO-9 cartridges.
 
 use super::chance::Chance;
-use sched::{Generation, Mechanics, RecallItem};
-use types::{Barcode, Time};
+use sched::{Facts, Mechanics, RecallItem};
+use types::{Barcode, Generation, Time};
 
 /// Begin of simulated time (seconds since the epoch).
 pub const BEGIN_S: i64 = 1_800_000_000;
@@ -24,7 +24,7 @@ pub struct Load {
 impl Load {
     pub fn new(files: usize, cartridges: usize, chance: &mut Chance) -> Self {
         let mechanics = Mechanics::of(Generation::Lto9, BLOCK);
-        let blocks = Generation::Lto9.facts().capacity / BLOCK as f64;
+        let blocks = Facts::of(Generation::Lto9).map_or(0.0, |facts| facts.capacity) / BLOCK as f64;
         let mut wanted = vec![Vec::new(); cartridges];
         let mut asked = Vec::with_capacity(files);
         for id in 0..files as u64 {

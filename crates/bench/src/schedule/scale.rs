@@ -2,13 +2,12 @@
 
 use super::chance::Chance;
 use sched::{
-    Account, AccountId, Accounts, Backlog, Busy, Cap, Drive, DriveState, Generation, Heat, Limits, Loaded,
-    Maintenance, MaintenanceKind, Mechanics, Place, RecallItem, RecallQueue, SchedView, Shares, Tape, Want,
-    Work,
+    Account, AccountId, Accounts, Backlog, Busy, Cap, Drive, DriveState, Heat, Limits, Loaded, Maintenance,
+    MaintenanceKind, Mechanics, Place, RecallItem, RecallQueue, SchedView, Shares, Tape, Want, Work,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{Barcode, DriveNo, PoolName, Time, VolumeState};
+use types::{Barcode, DriveNo, Generation, LibraryNo, PoolName, Time, VolumeState};
 
 const POOLS: u64 = 20;
 /// Users; up to three of them want files of one volume.
@@ -30,6 +29,7 @@ pub struct Centre {
     pub recalls: BTreeMap<Barcode, RecallQueue>,
     pub writes: BTreeMap<PoolName, Backlog>,
     pub maintenance: Vec<Maintenance>,
+    robots_busy: BTreeSet<LibraryNo>,
     limits: Limits,
     mechanics: Mechanics,
     accounts: Accounts,
@@ -53,12 +53,13 @@ impl Centre {
         let tape = |n: u64| Tape {
             state: if n % 100 == 99 { VolumeState::Scratch } else { states[n as usize % 4] },
             pool: (n % 100 != 99).then(|| pool(n % POOLS)),
-            place: Place::Library,
+            place: Place::Library(LibraryNo::default()),
             written: n << 20,
             free: 1 << 40,
             generation: Some(Generation::Lto9),
+            wraps: true,
         };
-        let backlog = Backlog { files: 1_000_000, bytes: 1 << 46, since: now, max_volumes: 0 };
+        let backlog = Backlog { files: 1_000_000, bytes: 1 << 46, since: now, max_volumes: 0, library: None };
         let mut centre = Self {
             drives: (0..size.drives).map(|n| drive(n, size.volumes, now)).collect(),
             volumes: (0..size.volumes).map(|n| (volume(n), tape(n))).collect(),
@@ -69,6 +70,7 @@ impl Centre {
             mechanics: Mechanics::default(),
             accounts: accounts(),
             heat: Heat::default(),
+            robots_busy: BTreeSet::new(),
             now,
             asked: 0,
         };
@@ -106,7 +108,7 @@ impl Centre {
             recalls: &self.recalls,
             writes: &self.writes,
             maintenance: &self.maintenance,
-            robot_busy: false,
+            robots_busy: &self.robots_busy,
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.mechanics,
@@ -149,5 +151,5 @@ fn drive(n: u16, volumes: u64, now: Time) -> Drive {
         }),
         _ => DriveState::Busy(Busy { want: Some(Want::Recall(on.clone())), ..Busy::new(on, Work::Mount) }),
     };
-    Drive { id: DriveNo(n), usable: n % 50 != 49, state }
+    Drive { usable: n % 50 != 49, state, ..Drive::new(DriveNo(n)) }
 }

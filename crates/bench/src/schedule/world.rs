@@ -3,11 +3,11 @@
 
 use super::load::{BEGIN_S, Load, Outcome};
 use sched::{
-    Accounts, Action, Drive, DriveState, Generation, Heat, Job, Limits, Loaded, Place, RecallQueue,
-    SchedView, Tape, first_part, plan, recall_order,
+    Accounts, Action, Drive, DriveState, Heat, Job, Limits, Loaded, Place, RecallQueue, SchedView, Tape,
+    first_part, plan, recall_order,
 };
 use std::collections::BTreeMap;
-use types::{Barcode, DriveNo, Time, VolumeState};
+use types::{Barcode, DriveNo, Generation, LibraryNo, Time, VolumeState};
 
 struct World<'l> {
     load: &'l Load,
@@ -37,17 +37,16 @@ pub fn scheduled(load: &Load, drives: u16) -> Outcome {
     let tape = Tape {
         state: VolumeState::Full,
         pool: None,
-        place: Place::Library,
+        place: Place::Library(LibraryNo::default()),
         written: 18 << 40,
         free: 0,
         generation: Some(Generation::Lto9),
+        wraps: true,
     };
     let mut world = World {
         load,
         now_s: 0.0,
-        drives: (0..drives)
-            .map(|n| Drive { id: DriveNo(n), usable: true, state: DriveState::Empty })
-            .collect(),
+        drives: (0..drives).map(|n| Drive::new(DriveNo(n))).collect(),
         volumes: (0..load.wanted.len()).map(|n| (Load::barcode(n), tape.clone())).collect(),
         recalls: BTreeMap::new(),
         limits: Limits::default(),
@@ -65,6 +64,7 @@ pub fn scheduled(load: &Load, drives: u16) -> Outcome {
 impl World<'_> {
     /// Begins what can begin, and goes on to the next end of a job; false when all files are there.
     fn step(&mut self) -> bool {
+        let moves = self.running.iter().any(|job| job.moves);
         let plan = plan(&SchedView {
             now: at(self.now_s),
             drives: &self.drives,
@@ -72,7 +72,7 @@ impl World<'_> {
             recalls: &self.recalls,
             writes: &BTreeMap::new(),
             maintenance: &[],
-            robot_busy: self.running.iter().any(|job| job.moves),
+            robots_busy: &moves.then(LibraryNo::default).into_iter().collect(),
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.load.mechanics,

@@ -31,9 +31,12 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
         .map(|p| (p, None))
         .collect();
     for b in blocked {
-        if let (Want::Write(pool), BlockedWhy::NoVolume(_) | BlockedWhy::PoolFull(_) | BlockedWhy::NoDrive) =
-            (&b.want, &b.why)
-        {
+        use BlockedWhy as W;
+        let stays = matches!(
+            b.why,
+            W::NoVolume(_) | W::PoolFull(_) | W::NoDrive | W::NoWriter { .. } | W::DrivesDown(_)
+        );
+        if let (Want::Write(pool), true) = (&b.want, stays) {
             pools.insert(pool.clone(), Some(b.why.to_string()));
         }
     }
@@ -54,7 +57,15 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
 /// Whether only an operator can change that.
 fn is_final(why: &BlockedWhy) -> bool {
     use BlockedWhy as W;
-    matches!(why, W::NoDrive | W::StuckInDrive(_) | W::Absent(_) | W::Unreadable(_))
+    matches!(
+        why,
+        W::NoDrive
+            | W::StuckInDrive(_)
+            | W::Absent(_)
+            | W::Unreadable(_)
+            | W::NoDriveFor { .. }
+            | W::DrivesDown(_)
+    )
 }
 
 fn lost(state: &State, blocked: &Blocked) -> Option<(Barcode, TapeError)> {

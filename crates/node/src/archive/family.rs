@@ -5,7 +5,7 @@ use super::queue::Pushed;
 use crate::Node;
 use catalog::CatalogError;
 use policy::MigrateBatch;
-use sched::{Backlog, Place, Tape};
+use sched::{Backlog, Tape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ pub fn separate(
     }
     let unassigned = |t: &Tape| {
         let empty = matches!(t.state, VolumeState::Scratch | VolumeState::Blank);
-        t.place == Place::Library && t.pool.is_none() && empty
+        t.is_present() && t.pool.is_none() && empty
     };
     let more = tapes.values().any(unassigned);
     let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
@@ -193,12 +193,13 @@ impl Lender<'_> {
 
 fn takes(tape: &Tape) -> bool {
     let writable = matches!(tape.state, VolumeState::Filling | VolumeState::Scratch);
-    tape.place == Place::Library && writable && tape.free > 0
+    tape.is_present() && writable && tape.free > 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sched::Place;
 
     #[test]
     fn a_project_is_the_first_directories_of_a_path() {
@@ -211,7 +212,8 @@ mod tests {
 
     fn tape(pool: Option<&str>, state: VolumeState, free: u64) -> Tape {
         let pool = pool.map(PoolName::from);
-        Tape { state, pool, place: Place::Library, written: 1, free, generation: None }
+        let place = Place::Library(LibraryNo(0));
+        Tape { state, pool, place, written: 1, free, generation: None, wraps: false }
     }
 
     fn member(family: Option<&str>, empty: bool) -> Member {
@@ -223,7 +225,7 @@ mod tests {
         let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
         let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
         let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
-        let backlog = Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes };
+        let backlog = Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes, library: None };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
         let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));

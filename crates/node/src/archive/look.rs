@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{DriveNo, PoolName};
+use types::{DriveNo, LibraryNo, PoolName};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
@@ -57,7 +57,7 @@ pub fn sched_drive(d: &DriveSlot, cleaner: bool) -> sched::Drive {
         // It is about to be put away.
         state = DriveState::Busy(Busy::new(l.volume.clone(), Work::Unmount));
     }
-    sched::Drive { id: d.no, usable: d.usable(), state }
+    sched::Drive { usable: d.usable(), state, ..sched::Drive::new(d.no) }
 }
 
 /// Builds the scheduler's view and calls `f` with it.
@@ -75,7 +75,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.iter().find(|p| p.name == pool).map_or(0, |p| p.max_volumes);
-        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes });
+        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes, library: None });
     }
     if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();
@@ -85,6 +85,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let cleaner = state.cleaner().is_some();
     let drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
     let (limits, mechanics) = (limits(node), mechanics(node));
+    let robots_busy = state.robot_busy().then(LibraryNo::default).into_iter().collect();
     let view = SchedView {
         now,
         drives: &drives,
@@ -92,7 +93,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         recalls: &state.recalls,
         writes: &writes,
         maintenance: &state.maintenance,
-        robot_busy: state.robot_busy(),
+        robots_busy: &robots_busy,
         disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
         limits: &limits,
         mechanics: &mechanics,

@@ -24,7 +24,7 @@ pub fn choose(
             return ordered(wanted, order, bytes);
         }
     }
-    match tapes::generation(node, volume) {
+    match tapes::in_wraps(node, volume) {
         Some(generation) => shortest(&Mechanics::of(generation, block), mounted.reads_from(), wanted, bytes),
         None => (wanted, Vec::new()),
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::super::state::QueuedSegment;
     use super::*;
     use crate::files::StagingTable;
-    use sched::Generation;
+    use types::Generation;
     use types::*;
 
     const BLOCK: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use super::look::with_view;
 use super::recalls::{covers, recall_item};
 use crate::Node;
-use sched::{CopyPlace, Place, Quote, RecallItem, SchedView, Tape};
+use sched::{BlockedWhy, CopyPlace, Place, Quote, Reached, RecallItem, SchedView, Tape};
 use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 
@@ -70,13 +70,17 @@ fn place(
     });
 }
 
-/// Why no copy can be read.
-fn why_not(view: &SchedView<'_>, places: &[CopyPlace]) -> String {
+/// Why none of these copies can be read.
+pub fn why_not(view: &SchedView<'_>, places: &[CopyPlace]) -> String {
     let of_volume = |volume: &Barcode| match view.volumes.get(volume) {
         None => Some(format!("volume {volume} is not known")),
         Some(tape) if tape.place == Place::Absent => Some(format!("volume {volume} is not in the library")),
         Some(tape) if !Tape::readable(tape) => {
             Some(format!("volume {volume} cannot be read; see `thermo volume show {volume}`"))
+        }
+        Some(tape) if view.reached(volume, tape, Access::Read) == Reached::Never => {
+            let (volume, medium, access) = (volume.clone(), tape.generation, Access::Read);
+            Some(BlockedWhy::NoDriveFor { volume, medium, access }.to_string())
         }
         Some(_) => {
             let stuck = view.drive_of(volume).filter(|drive| !drive.usable);

@@ -257,26 +257,27 @@ fn place(node: &Node, files: Vec<Unplaced>) {
     if placing.is_empty() {
         return;
     }
-    let choices: Vec<Option<CopyChoice>> = look::with_view(node, |view, state| {
+    let choices: Vec<Result<CopyChoice, String>> = look::with_view(node, |view, state| {
         let choose = |p: &Placing| {
             if let Some(choice) = preferred(view, state, p) {
-                return Some(choice);
+                return Ok(choice);
             }
             sched::choose_copy(view, &p.places, &state.avoid)
                 .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()))
+                .ok_or_else(|| reasons(view, &p.file.failed, &p.places))
         };
         placing.iter().map(choose).collect()
     });
-    for (Placing { file: Unplaced { task, failed }, mut untried, places }, choice) in
+    for (Placing { file: Unplaced { task, failed }, mut untried, .. }, choice) in
         placing.into_iter().zip(choices)
     {
         match choice {
-            Some(choice) => {
+            Ok(choice) => {
                 let chosen = untried.swap_remove(choice.index);
                 tracing::debug!("inode {}: copy {} is read: {}", task.staging.ino, chosen.copy, choice.why);
                 queue(node, task, failed, chosen);
             }
-            None => node.end_recall(&task.staging, Outcome::Failed(reasons(&failed, &places))),
+            Err(why) => node.end_recall(&task.staging, Outcome::Failed(why)),
         }
     }
 }
@@ -354,17 +355,12 @@ fn recall_empty(node: &Node, task: &RecallTask) {
     }
 }
 
-fn reasons(failed: &[(CopyNo, String)], left: &[CopyPlace]) -> String {
+fn reasons(view: &sched::SchedView<'_>, failed: &[(CopyNo, String)], left: &[CopyPlace]) -> String {
     let mut text: Vec<String> = failed.iter().map(|(no, why)| format!("copy {no}: {why}")).collect();
-    for place in left {
-        let volumes: Vec<&str> = place.volumes.iter().map(Barcode::as_str).collect();
-        text.push(format!(
-            "copy {}: volume {} is not readable or not in the library",
-            place.copy,
-            volumes.join(", ")
-        ));
+    if !left.is_empty() || failed.is_empty() {
+        text.push(super::quote::why_not(view, left));
     }
-    if text.is_empty() { "no copy on tape is known".into() } else { text.join("; ") }
+    text.join("; ")
 }
 
 #[cfg(test)]

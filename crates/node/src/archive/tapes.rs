@@ -3,7 +3,7 @@
 
 use super::family::Member;
 use crate::Node;
-use sched::{Generation, Place, Tape};
+use sched::{Place, Tape};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use types::*;
@@ -37,8 +37,8 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     let auto_label = node.config.tape.auto_label;
     let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
-        let generation = generation(node, &v.barcode);
-        (v.barcode.clone(), Tape { generation, ..tape(v, &present, auto_label) })
+        let (generation, wraps) = (Generation::of(&v.barcode), node.hardware.is_attached());
+        (v.barcode.clone(), Tape { generation, wraps, ..tape(v, &present, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
     state.tapes = Some(Tapes { changes, all: all.clone(), members });
@@ -50,17 +50,18 @@ fn tape(v: Volume, present: &HashSet<&Barcode>, auto_label: bool) -> Tape {
     let blank = v.state == VolumeState::Unknown && auto_label;
     Tape {
         state: if blank { VolumeState::Blank } else { v.state },
-        place: if present.contains(&v.barcode) { Place::Library } else { Place::Absent },
+        place: if present.contains(&v.barcode) { Place::Library(LibraryNo(0)) } else { Place::Absent },
         pool: v.pool,
         written: v.written,
         free: v.capacity.saturating_sub(v.written),
         generation: None,
+        wraps: false,
     }
 }
 
 /// The medium of a volume, as far as it matters for the order of reading: the tape of the virtual library is small, and read
 /// forward only.
-pub fn generation(node: &Node, volume: &Barcode) -> Option<Generation> {
+pub fn in_wraps(node: &Node, volume: &Barcode) -> Option<Generation> {
     node.hardware.is_attached().then(|| Generation::of(volume)).flatten()
 }
 
@@ -88,9 +89,9 @@ mod tests {
             outgoing: false,
         };
         node.archive.state.lock().set_elements(vec![element]);
-        assert_eq!(seen(), Some((Place::Library, 0)));
+        assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 0)));
         node.catalog.update_volume(&volume.barcode, &mut |v| v.written = 7).unwrap();
-        assert_eq!(seen(), Some((Place::Library, 7)));
+        assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 7)));
         assert!(Arc::ptr_eq(&all(node), &all(node)), "nothing has changed");
         let found = Volume { state: VolumeState::ReadOnly, uuid: "u".into(), ..volume.clone() };
         node.catalog.begin_adoption(&found).unwrap();

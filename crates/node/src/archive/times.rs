@@ -131,7 +131,7 @@ fn replace(state_dir: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The model that estimates and observations of a volume are in terms of.
 pub fn mechanics(node: &Node, volume: &Barcode) -> Mechanics {
     let block_bytes = node.config.tape.block_size.0;
-    match tapes::generation(node, volume) {
+    match tapes::in_wraps(node, volume) {
         Some(generation) => Mechanics::of(generation, block_bytes),
         None => Mechanics { block_bytes, ..Mechanics::default() },
     }

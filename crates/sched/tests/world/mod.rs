@@ -51,7 +51,15 @@ pub fn volume(n: u32) -> Barcode {
 
 pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
     let pool = pool.map(PoolName::from);
-    Tape { state, pool, place: Place::Library, written: 0, free: 1 << 40, generation: None }
+    Tape {
+        state,
+        pool,
+        place: Place::Library(LibraryNo(0)),
+        written: 0,
+        free: 1 << 40,
+        generation: None,
+        wraps: false,
+    }
 }
 
 pub fn item(id: u64, block: u64, since: u64) -> RecallItem {
@@ -60,7 +68,7 @@ pub fn item(id: u64, block: u64, since: u64) -> RecallItem {
 
 impl World {
     pub fn new(drives: u16) -> Self {
-        let drive = |n| Drive { id: DriveNo(n), usable: true, state: DriveState::Empty };
+        let drive = |n| Drive::new(DriveNo(n));
         Self {
             now: 1_000_000,
             drives: (0..drives).map(drive).collect(),
@@ -93,7 +101,7 @@ impl World {
     }
 
     pub fn backlog(&mut self, pool: &str, files: u64, bytes: u64) {
-        let backlog = Backlog { files, bytes, since: at(self.now), max_volumes: 0 };
+        let backlog = Backlog { files, bytes, since: at(self.now), max_volumes: 0, library: None };
         self.writes.insert(PoolName::from(pool), backlog);
     }
 
@@ -104,8 +112,9 @@ impl World {
     }
 
     pub fn with_view<T>(&self, look: impl FnOnce(&SchedView<'_>) -> T) -> T {
-        let robot_busy =
-            self.running.iter().any(|r| matches!(r.action.job, Job::Mount { .. } | Job::Unmount { .. }));
+        let moves = |r: &&Running| matches!(r.action.job, Job::Mount { .. } | Job::Unmount { .. });
+        let library = |r: &Running| self.drives[usize::from(r.action.drive.0)].library;
+        let robots_busy = self.running.iter().filter(moves).map(library).collect();
         look(&SchedView {
             now: at(self.now),
             drives: &self.drives,
@@ -113,7 +122,7 @@ impl World {
             recalls: &self.recalls,
             writes: &self.writes,
             maintenance: &self.jobs,
-            robot_busy,
+            robots_busy: &robots_busy,
             disk_pressure: self.pressure,
             limits: &self.limits,
             mechanics: &self.mechanics,
@@ -131,16 +140,17 @@ impl World {
     /// The rules that hold for every plan.
     fn check(&self, plan: &Plan) {
         let mut drives = Vec::new();
-        let mut robot = self.with_view(|view| u32::from(view.robot_busy));
+        let mut robots = self.with_view(|view| view.robots_busy.clone());
         for action in &plan.actions {
             let drive = &self.drives[usize::from(action.drive.0)];
             assert!(drive.usable, "action on a suspect drive: {action:?}");
             assert!(!drives.contains(&action.drive), "two actions for one drive: {plan:?}");
             drives.push(action.drive);
+            self.check_medium(action, drive);
             let volume = action.busy(None).volume;
             match (&action.job, &drive.state) {
                 (Job::Mount { .. }, DriveState::Empty) => {
-                    robot += 1;
+                    assert!(robots.insert(drive.library), "more than one move of a robot: {plan:?}");
                     assert!(
                         self.drives.iter().all(|d| d.volume() != Some(&volume)),
                         "mounted twice: {action:?}"
@@ -149,9 +159,10 @@ impl World {
                     assert_eq!(plan.actions.iter().filter(same).count(), 1, "mounted twice in one plan");
                 }
                 (Job::Unmount { .. }, DriveState::Loaded(loaded)) => {
-                    robot += 1;
+                    assert!(robots.insert(drive.library), "more than one move of a robot: {plan:?}");
                     assert_eq!(loaded.volume, volume);
-                    assert!(!loaded.dirty, "unmounted without an index: {action:?}");
+                    let writes = drive.takes(&volume, &self.tapes[&volume], Access::Write);
+                    assert!(!loaded.dirty || !writes, "unmounted without an index: {action:?}");
                 }
                 (job, DriveState::Loaded(loaded)) => {
                     assert_eq!(
@@ -163,8 +174,19 @@ impl World {
                 _ => panic!("{action:?} on {drive:?}"),
             }
         }
-        assert!(robot <= 1, "more than one robot move: {plan:?}");
         self.check_caps(plan);
+    }
+
+    /// A drive only gets volumes of its library that it reads, or writes if they are to be written.
+    fn check_medium(&self, action: &Action, drive: &Drive) {
+        let access = match action.job {
+            Job::Unmount { .. } => return,
+            Job::Mount { .. } if matches!(action.want, Some(Want::Write(_))) => Access::Write,
+            Job::Mount { .. } | Job::Recall { .. } | Job::Check { .. } => Access::Read,
+            Job::Migrate { .. } | Job::Label { .. } | Job::WriteIndex { .. } => Access::Write,
+        };
+        let volume = action.busy(None).volume;
+        assert!(drive.takes(&volume, &self.tapes[&volume], access), "{action:?} on {drive:?}");
     }
 
     /// No cap is exceeded, whoever counts for it.

@@ -2,9 +2,9 @@
 //! what breaks how often. Every key has a default but the workload.
 
 use node::Size;
-use sched::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use types::Generation;
 
 /// See the module.
 #[derive(Clone, Debug, Deserialize, Serialize)]

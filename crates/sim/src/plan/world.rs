@@ -7,8 +7,8 @@ use super::spec::Spec;
 use crate::dice::Dice;
 use policy::{Candidate, DiskMode, DiskUse, PolicyView, PurgeCandidate};
 use sched::{
-    Accounts, Backlog, Drive, DriveState, Heat, Limits, Mechanics, Place, RecallItem, RecallQueue, SchedView,
-    Tape,
+    Accounts, Backlog, Drive, DriveState, Facts, Heat, Limits, Mechanics, Place, RecallItem, RecallQueue,
+    SchedView, Tape,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -156,7 +156,7 @@ impl<'s> World<'s> {
             (name, class)
         });
         let drives = spec.library.drives;
-        let empty = |n| Drive { id: DriveNo(n), usable: true, state: DriveState::Empty };
+        let empty = |n| Drive::new(DriveNo(n));
         let mut world = Self {
             now: 0.0,
             drives: (0..drives).map(empty).collect(),
@@ -284,8 +284,9 @@ impl<'s> World<'s> {
         self.next_volume += 1;
         let volume = Barcode(format!("P{:05}L9", self.next_volume));
         let generation = self.spec.generation().ok();
-        let free = generation.map_or(0, |g| g.facts().capacity as u64);
-        let tape = Tape { state, pool, place: Place::Library, written: 0, free, generation };
+        let free = generation.and_then(Facts::of).map_or(0, |facts| facts.capacity as u64);
+        let place = Place::Library(LibraryNo::default());
+        let tape = Tape { state, pool, place, written: 0, free, generation, wraps: true };
         self.volumes.insert(volume.clone(), tape);
         volume
     }
@@ -349,9 +350,12 @@ impl<'s> World<'s> {
             let bytes = self.waits.get(pool).map_or(0, |w| w.0);
             let since = self.waits.get(pool).map_or(time(self.now), |w| w.1);
             let files = q.len() as u64;
-            (files > 0).then(|| (pool.clone(), Backlog { files, bytes, since, max_volumes: 0 }))
+            (files > 0)
+                .then(|| (pool.clone(), Backlog { files, bytes, since, max_volumes: 0, library: None }))
         };
         let writes: BTreeMap<PoolName, Backlog> = self.queues.iter().filter_map(backlog).collect();
+        let moves = self.running.iter().any(|r| r.moves) || self.robot_back > self.now;
+        let robots_busy = moves.then(LibraryNo::default).into_iter().collect();
         f(&SchedView {
             now: time(self.now),
             drives: &self.drives,
@@ -359,7 +363,7 @@ impl<'s> World<'s> {
             recalls: &self.recalls,
             writes: &writes,
             maintenance: &[],
-            robot_busy: self.running.iter().any(|r| r.moves) || self.robot_back > self.now,
+            robots_busy: &robots_busy,
             disk_pressure: self.mode.pressure == policy::Pressure::Hard,
             limits: &self.limits,
             mechanics: &self.mechanics,
