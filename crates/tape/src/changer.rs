@@ -2,7 +2,7 @@
 
 use crate::classify::{Device, Verdict, classify, explain};
 use crate::fence::{self, Claim, Refused};
-use crate::{Blame, Fault, Result, Sleeper, TapeError};
+use crate::{Blame, Fault, Result, Sleeper, TapeError, policy};
 use scsi::{Element, ElementType, ScsiError, Sense, SenseKey, Smc, Transport};
 use std::time::Duration;
 use types::{Barcode, ElementKind, ElementView};
@@ -15,6 +15,15 @@ const POLL: Duration = Duration::from_secs(1);
 const READY_LIMIT: u32 = 3600;
 /// Unit attentions in a row before a library counts as broken.
 const MAX_ATTENTIONS: u32 = 32;
+
+/// What a unit attention that says that cartridges may have moved means for the command that meets it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    /// It is sent again.
+    Remember,
+    /// It is not.
+    EndIt,
+}
 
 /// A tape library with its robot.
 pub struct Changer {
@@ -194,16 +203,34 @@ impl Changer {
         self.attempt("taking the inventory", |smc| smc.read_all_elements())
     }
 
-    /// Moves the cartridge in element `from` to element `to`. The cartridge in a drive must be unloaded before.
+    /// Moves the cartridge in element `from` to element `to`. The cartridge in a drive must be unloaded before. Nothing is moved
+    /// once the library has said that somebody else may have moved cartridges (while this waited for a door to be closed, say):
+    /// another one may lie in `from` by now.
     ///
     /// # Errors
-    /// [`Fault::SourceEmpty`] and [`Fault::DestinationFull`]: the inventory is stale, take it again.
+    /// [`Fault::InventoryStale`]: take the inventory again. [`Fault::SourceEmpty`] and [`Fault::DestinationFull`]: the inventory is stale, take it again.
     /// [`Fault::Prevented`]: the drive does not let go. Others: the library failed.
     pub fn move_medium(&mut self, from: u16, to: u16) -> Result<()> {
+        let doing = format!("moving the cartridge in element {from} to element {to}");
         self.smc_ready()?;
-        self.attempt(&format!("moving the cartridge in element {from} to element {to}"), |smc| {
-            smc.move_medium(from, to)
-        })
+        if self.changed {
+            return Err(self.stale(&doing));
+        }
+        self.run(&doing, Changes::EndIt, |smc| smc.move_medium(from, to))
+    }
+
+    fn stale(&self, doing: &str) -> TapeError {
+        let row = policy::found(Fault::InventoryStale, Blame::Library);
+        TapeError {
+            blame: Blame::Library,
+            fault: Fault::InventoryStale,
+            volume: None,
+            drive: self.smc.name().into(),
+            doing: doing.into(),
+            what: row.what.into(),
+            sense: None,
+            advice: row.advice,
+        }
     }
 
     /// Takes pending unit attentions before a command that moves things, so that the inventory is known to be stale.
@@ -217,7 +244,16 @@ impl Changer {
 
     /// Runs a command, waiting while the library becomes ready. A unit attention means that the command was not
     /// executed, so it is sent again; those that say that the inventory may have changed are remembered.
-    fn attempt<T>(&mut self, doing: &str, mut command: impl FnMut(&mut Smc) -> scsi::Result<T>) -> Result<T> {
+    fn attempt<T>(&mut self, doing: &str, command: impl FnMut(&mut Smc) -> scsi::Result<T>) -> Result<T> {
+        self.run(doing, Changes::Remember, command)
+    }
+
+    fn run<T>(
+        &mut self,
+        doing: &str,
+        changes: Changes,
+        mut command: impl FnMut(&mut Smc) -> scsi::Result<T>,
+    ) -> Result<T> {
         let (mut polls, mut attentions) = (0, 0);
         loop {
             let error = match command(&mut self.smc) {
@@ -235,6 +271,9 @@ impl Changer {
                     let sense = *sense;
                     self.attend(sense);
                     attentions += 1;
+                    if self.changed && changes == Changes::EndIt {
+                        return Err(self.stale(doing));
+                    }
                 }
                 Verdict::Wait if polls < READY_LIMIT => {
                     (self.sleeper)(POLL);

@@ -60,6 +60,8 @@ pub enum Fault {
     SourceEmpty,
     /// The move has a cartridge at its destination: the inventory is stale.
     DestinationFull,
+    /// Somebody else may have moved cartridges since the inventory was taken: nothing was moved.
+    InventoryStale,
     /// Removal is prevented, or the element does not let go of the cartridge.
     Prevented,
     /// The drive or the cartridge raises a TapeAlert flag.

@@ -547,5 +547,12 @@ pub const TABLE: &[Row] = &{
             "two drives failed one after the other with the same volume",
             "look at the cartridge before it is used again",
         ),
+        other(
+            "TC-L059",
+            When::Found,
+            (F::InventoryStale, LIBRARY),
+            "somebody else may have moved cartridges (a door was opened, or the library was reset): nothing was moved",
+            "none: the inventory is taken, and the move tried again",
+        ),
     ]
 };

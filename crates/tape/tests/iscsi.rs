@@ -51,6 +51,7 @@ fn a_foreign_changer_is_understood_over_iscsi() {
     assert_eq!(place(&mut changer, "VT0003L8"), IMPORT);
     let empty = changer.move_medium(SLOT + 2, DRIVE).unwrap_err();
     assert_eq!((empty.fault, empty.blame), (Fault::SourceEmpty, Blame::Library), "{empty}");
+    changer.inventory().unwrap();
     let full = changer.move_medium(SLOT, SLOT + 1).unwrap_err();
     assert_eq!((full.fault, full.blame), (Fault::DestinationFull, Blame::Library), "{full}");
 }

@@ -28,8 +28,10 @@ fn inventory_and_moves() {
     let error = changer.move_medium(slot, drives[1]).unwrap_err();
     assert_eq!((error.fault, error.blame), (Fault::SourceEmpty, Blame::Library));
     assert!(changer.inventory_is_stale());
+    changer.inventory().unwrap();
     let error = changer.move_medium(full[1].address, drives[0]).unwrap_err();
     assert_eq!((error.fault, error.blame), (Fault::DestinationFull, Blame::Library));
+    assert!(changer.inventory_is_stale());
     let inventory = changer.inventory().unwrap();
     assert!(!changer.inventory_is_stale());
     let in_drive = inventory.iter().find(|e| e.address == drives[0]).unwrap();
@@ -55,6 +57,42 @@ fn a_change_behind_our_back_makes_the_inventory_stale() {
     let inventory = changer.inventory().unwrap();
     let found = inventory.iter().find(|e| e.address == slot).unwrap();
     assert_eq!(found.barcode, Some(Barcode::from("TC0099L9")));
+}
+
+#[test]
+fn nothing_is_moved_by_an_inventory_that_may_be_wrong() {
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let mut changer = rig.changer();
+    let inventory = changer.inventory().unwrap();
+    let drive = rig.elements(ElementKind::Drive)[0];
+    let at = |barcode: &str, of: &[types::ElementView]| {
+        of.iter().find(|e| e.barcode == Some(Barcode::from(barcode))).map(|e| e.address).unwrap()
+    };
+    let slot = at(BARCODE, &inventory);
+    let other_drive = rig.elements(ElementKind::Drive)[1];
+    // Somebody moves the cartridge and puts another one, which is new, into its slot.
+    rig.library.create_cartridge("TC0099L9", 1 << 26).unwrap();
+    let door = rig.library.insert("TC0099L9").unwrap();
+    let mut other = tape::Changer::open(Box::new(rig.library.changer_as(1)), Box::new(|_| {})).unwrap();
+    other.move_medium(slot, other_drive).unwrap();
+    other.move_medium(door, slot).unwrap();
+    for _ in 0..2 {
+        let error = changer.move_medium(slot, drive).unwrap_err();
+        assert_eq!((error.fault, error.blame), (Fault::InventoryStale, Blame::Library), "{error}");
+        assert!(changer.inventory_is_stale() && error.code() == "TC-L059", "{error}");
+    }
+    // The same while the move itself waits for the door to be closed.
+    let inventory = changer.inventory().unwrap();
+    assert_eq!(at("TC0099L9", &inventory), slot);
+    for sense in [
+        scsi::Sense::new(scsi::SenseKey::UnitAttention, 0x28, 0x01),
+        scsi::Sense::new(scsi::SenseKey::NotReady, 0x04, 0x01),
+    ] {
+        rig.library.inject(vtl::Fault::Answer { device: vtl::Device::Changer, opcode: 0xA5, sense });
+    }
+    assert_eq!(changer.move_medium(slot, drive).unwrap_err().fault, Fault::InventoryStale);
+    assert!(changer.inventory().unwrap().iter().all(|e| e.address != drive || !e.full), "nothing was moved");
+    changer.move_medium(slot, drive).unwrap();
 }
 
 #[test]

@@ -127,6 +127,8 @@ fn a_robot_serves_one_host_and_comes_back_to_it_after_a_reset() {
     let e = other.move_medium(slots[1], slots[0]).unwrap_err();
     assert_eq!((e.fault, e.blame), (Fault::Reserved, Blame::Library), "{e}");
     rig.library.power_cycle().unwrap();
+    assert_eq!(ours.move_medium(slots[1], slots[0]).unwrap_err().fault, Fault::InventoryStale);
+    ours.inventory().unwrap();
     ours.move_medium(slots[1], slots[0]).unwrap();
     elsewhere(other.claim(key("other"), false), &named);
     assert_eq!(other.claim(key("other"), true).unwrap(), Claim::Held);
