@@ -212,6 +212,73 @@ fn an_index_that_contradicts_is_told() {
     assert_eq!(new.inode(ino).unwrap().file.unwrap().copies, [CopyNo(1)]);
 }
 
+/// The catalogue comes from a backup; since then one volume was emptied onto another and has a new label and new files.
+#[test]
+fn what_was_moved_after_a_backup_is_found_where_it_lies_now() {
+    let (c, home) = world();
+    let (ino, object) = file(&c, home, "data", 1000, 20);
+    both_copies(&c, ino, 1000, 30);
+    c.release_object(ino, Version(1), object, &stamp(1000, 20)).unwrap();
+    let backup = empty();
+    for volume in ["VA0001L9", "VB0001L9"] {
+        adopt(&c, &backup, volume, 31, 10);
+    }
+    c.update_volume(&"VA0001L9".into(), &mut |v| v.state = VolumeState::Repacking).unwrap();
+    let moved = record(&c, "VA0002L9", 40, vec![segment(ino, Version(1), 1, 1000, (0, 1000), 0)]);
+    assert_eq!(moved, [RecordOutcome::Counted]);
+    let fresh = Volume { uuid: "newer".into(), ..common::volume("VA0001L9", "pool-a") };
+    c.label_volume(&"VA0001L9".into(), &fresh).unwrap();
+    let (late, _) = file(&c, home, "late", 10, 50);
+    record(&c, "VA0001L9", 51, vec![segment(late, Version(1), 1, 10, (0, 10), 0)]);
+
+    let v = c.volume(&"VA0001L9".into()).unwrap().unwrap();
+    backup
+        .begin_adoption(&Volume { written: 0, files: 0, ..v })
+        .expect_err("its files are not known elsewhere yet");
+    adopt(&c, &backup, "VA0002L9", 60, 10);
+    sound(&backup);
+    assert_eq!(backup.volume(&"VA0001L9".into()).unwrap().unwrap().live_files, 0);
+    adopt(&c, &backup, "VA0001L9", 60, 10);
+    sound(&backup);
+    let volumes = |ino, copy| -> Vec<Barcode> {
+        let found =
+            backup.version_copies(ino, Version(1)).unwrap().into_iter().find(|c| c.copy == CopyNo(copy));
+        found.into_iter().flat_map(|c| c.segments).map(|s| s.volume).collect()
+    };
+    assert_eq!([volumes(ino, 1), volumes(ino, 2)], [["VA0002L9".into()], ["VB0001L9".into()]]);
+    assert_eq!(volumes(late, 1), ["VA0001L9".into()]);
+    // An older index that still lists what was moved changes nothing.
+    assert_eq!(backup.inode(ino).unwrap().file.unwrap().copies.len(), 2);
+}
+
+#[test]
+fn a_newer_version_on_tape_takes_the_place_of_one_whose_object_is_gone_and_of_no_other() {
+    let (c, home) = world();
+    let (ino, object) = file(&c, home, "data", 1000, 20);
+    let backup = |gone: bool| {
+        let (b, home) = world();
+        let (same, object) = file(&b, home, "data", 1000, 20);
+        assert_eq!(same, ino);
+        both_copies(&b, ino, 1000, 30);
+        let v = c.volume(&"VA0002L9".into()).unwrap().unwrap();
+        b.begin_adoption(&Volume { written: 0, files: 0, ..v }).unwrap();
+        let files = listing(&c, "VA0002L9");
+        let said = b.adopt_beside(&"VA0002L9".into(), t(60), &files, &|o| gone && o == object).unwrap();
+        sound(&b);
+        let inode = b.inode(ino).unwrap();
+        (said, inode.attr.size, inode.file.unwrap())
+    };
+    both_copies(&c, ino, 1000, 30);
+    c.observe(&root(40), ino, object, &stamp(2000, 40), true, kv::Durability::Relaxed).unwrap();
+    record(&c, "VA0002L9", 50, vec![segment(ino, Version(2), 1, 2000, (0, 2000), 0)]);
+    let (said, size, file) = backup(true);
+    assert_eq!((said, size, file.version), (vec![Adoption::Live], 2000, Version(2)));
+    assert_eq!((file.object, file.copies), (None, vec![CopyNo(1)]));
+    let (said, size, file) = backup(false);
+    assert!(matches!(&said[..], [Adoption::Contradicts { .. }]), "{said:?}");
+    assert_eq!((size, file.version), (1000, Version(1)));
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Make(u8, u8),

@@ -265,3 +265,68 @@ fn a_file_that_is_deleted_while_open_has_not_ended() {
     assert_eq!(gone(&f, b"/f"), [], "nothing of it is left");
     f.check();
 }
+
+#[test]
+fn nothing_is_restored_from_a_volume_that_is_about_to_be_labelled_and_what_is_needed_is_not_labelled() {
+    for f in [memory(), lmdb()] {
+        let ino = archived(&f, "f", 1, 100);
+        let label = |barcode: &str| f.catalog.intend_label(&barcode.into(), "new");
+        let refused = label(A).expect_err("a file needs it").to_string();
+        assert!(refused.contains("1 file segments on it are needed"), "{refused}");
+        f.catalog.unlink(&root(8), Ino::ROOT, b"f", &|_| false).expect("unlinked");
+        label(A).expect("nothing is needed");
+        let undelete = || f.catalog.undelete(&root(9), (ino, Version(1)), (Ino::ROOT, b"f"));
+        let back = undelete().expect("the other copy can be read");
+        assert_eq!((copies(&f, back.attr.ino), live(&f, A)), (vec![2], 0));
+        f.catalog.label_volume(&A.into(), &volume(A, POOLS[0])).expect("labelled anew");
+        f.catalog.unlink(&root(10), Ino::ROOT, b"f", &|_| false).expect("unlinked");
+        label(B).expect("nothing is needed");
+        assert!(!gone(&f, b"/f")[0].restorable);
+        f.catalog
+            .undelete(&root(11), (back.attr.ino, Version(1)), (Ino::ROOT, b"f"))
+            .expect_err("its bytes go");
+        f.check();
+    }
+}
+
+#[test]
+fn a_copy_on_a_broken_volume_is_no_reason_to_give_up_another() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    purge(&f, ino, 1, 100);
+    state(&f, A, VolumeState::Broken);
+    state(&f, B, VolumeState::Broken);
+    assert_eq!([lose(&f, ino, 1, A), lose(&f, ino, 2, B)], [Lost::Last; 2], "one of them may be readable");
+    assert_eq!(copies(&f, ino), [1, 2]);
+    state(&f, B, VolumeState::Full);
+    assert_eq!(lose(&f, ino, 1, A), Lost::Dropped);
+    f.check();
+}
+
+#[test]
+fn what_a_drive_wrote_to_a_volume_that_was_declared_broken_meanwhile_does_not_count() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    assert_eq!(lose(&f, ino, 1, A), Lost::Dropped);
+    state(&f, A2, VolumeState::Broken);
+    let RecordOutcome::Stale { why } = put(&f, A2, ino, 1, (0, 100), 100) else { panic!("it counts") };
+    assert!(why.contains("broken"), "{why}");
+    assert_eq!((copies(&f, ino), live(&f, A2)), (vec![2], 0));
+    f.check();
+}
+
+#[test]
+fn a_repack_takes_no_volume_that_an_operator_took_out_of_use() {
+    let f = lmdb();
+    for out in [VolumeState::Exported, VolumeState::Broken, VolumeState::Retired, VolumeState::Repacking] {
+        state(&f, A, VolumeState::Full);
+        state(&f, B, out);
+        let wanted = Request::new(RequestKind::Repack, 0, "2 volumes".into(), t(5));
+        let volumes = [(Barcode::from(A), 70), (Barcode::from(B), 30)];
+        let made = f.catalog.create_volume_request(&wanted, &volumes, Some(VolumeState::Repacking));
+        made.expect_err("refused as a whole");
+        let is = |barcode: &str| f.catalog.volume(&barcode.into()).expect("read").expect("there").state;
+        assert_eq!((is(A), is(B)), (VolumeState::Full, out));
+        assert_eq!(f.catalog.open_requests().expect("list"), []);
+    }
+}

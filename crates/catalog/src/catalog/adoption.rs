@@ -64,8 +64,20 @@ impl Catalog {
     /// Enters files that the index of a volume lists, in one transaction. `as_of` is when that index was written. A class
     /// that is not known is made without copies: [`Catalog::put_rules`] first. Adopting twice changes nothing.
     pub fn adopt(&self, barcode: &Barcode, as_of: Time, files: &[ListedFile]) -> Result<Vec<Adoption>> {
+        self.adopt_beside(barcode, as_of, files, &|_| false)
+    }
+
+    /// The same beside a disk tier: a version on tape takes the place of an older one whose object is `gone` from disk. That
+    /// is asked within the transaction, of such files only.
+    pub fn adopt_beside(
+        &self,
+        barcode: &Barcode,
+        as_of: Time,
+        files: &[ListedFile],
+        gone: &dyn Fn(ObjectId) -> bool,
+    ) -> Result<Vec<Adoption>> {
         let classes = self.class_ids(files)?;
-        self.durable_volumes(|tx| adopt::adopt(tx, barcode, as_of, &classes, files))
+        self.durable_volumes(|tx| adopt::adopt(tx, barcode, as_of, &classes, files, gone))
     }
 
     /// Number here of an inode of another namespace; None: it was never imported.

@@ -98,7 +98,8 @@ impl Catalog {
     }
 
     /// The volume is about to get a label with this UUID: should the node die between the writing and `label_volume`, the
-    /// label is known as ours.
+    /// label is known as ours. Refused while a current version needs the volume; from here on no ended version on it can
+    /// be restored.
     pub fn intend_label(&self, barcode: &Barcode, uuid: &str) -> Result<()> {
         self.durable(|tx| volume::intend_label(tx, barcode, uuid))
     }

@@ -95,7 +95,8 @@ impl Catalog {
         self.durable_volumes(|tx| undelete::undelete(tx, cx, from, to, fresh))
     }
 
-    /// Enters a request for volumes, each with its bytes; they all become `state`, if one is given. Durable.
+    /// Enters a request for volumes, each with its bytes; they all become `state`, if one is given; refused
+    /// if one of them is out of use, or taken by another such request. Durable.
     pub fn create_volume_request(
         &self,
         request: &Request,

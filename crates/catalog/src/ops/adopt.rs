@@ -6,7 +6,7 @@
 
 use super::record_copies::{covers, overlap};
 use super::tape_tree::Planter;
-use super::{names, open, path, version, volume, xattr};
+use super::{names, open, path, tape_tree, version, volume, xattr};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::perm;
@@ -20,6 +20,9 @@ use types::*;
 
 /// Directory of the root for files whose path is taken, or is none.
 pub const LOST_FOUND: &[u8] = b"lost+found";
+
+/// Whether an object is no longer on disk.
+pub type Gone<'a> = &'a dyn Fn(ObjectId) -> bool;
 
 /// Records of the classes by name, made before the transaction.
 pub type ClassIds = BTreeMap<ClassName, u32>;
@@ -43,6 +46,7 @@ pub fn adopt(
     as_of: Time,
     classes: &ClassIds,
     listed: &[ListedFile],
+    gone: Gone<'_>,
 ) -> Result<Vec<Adoption>> {
     let mut volume = volume::load_for_update(tx, barcode)?;
     let highest = listed.iter().map(|l| l.file.uid).max().unwrap_or(0);
@@ -57,7 +61,7 @@ pub fn adopt(
                 let why = format!("its index lists {:?} twice, or differently than before", one.name);
                 return Err(CatalogError::refused(format!("volume {barcode}"), why));
             }
-            None => enter(tx, &mut planter, dir, one, &Namespace { as_of, classes })?,
+            None => enter(tx, &mut planter, dir, one, &Namespace { as_of, classes, gone })?,
         });
     }
     volume::store(tx, &volume)?;
@@ -75,8 +79,9 @@ fn enter(
     one: &ListedFile,
     namespace: &Namespace<'_>,
 ) -> Result<Adoption> {
-    let standing = standing(tx, &one.file)?;
-    let live = matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_));
+    let standing = standing(tx, &one.file, namespace.gone)?;
+    let live =
+        matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_) | Standing::Again(..));
     let segment = planter.enter(tx, dir, one.name.clone(), TapeFile { live, ..one.file.clone() })?;
     let old = match standing {
         Standing::New => {
@@ -89,6 +94,10 @@ fn enter(
             Some(*rec)
         }
         Standing::Same(rec) => Some(*rec),
+        Standing::Again(rec, earlier) => {
+            give_up(tx, &one.file, &earlier)?;
+            Some(*rec)
+        }
         Standing::Older => {
             remember(tx, &one.file, segment)?;
             return Ok(Adoption::Dead);
@@ -107,12 +116,14 @@ enum Standing {
     New,
     Newer(Box<InodeRec>),
     Same(Box<InodeRec>),
+    /// The same part of the same copy as one that is known, written later: its volume was emptied, or it was lost.
+    Again(Box<InodeRec>, Segment),
     Older,
     Dead,
     Contradicts(String),
 }
 
-fn standing(tx: &mut Tx<'_>, file: &TapeFile) -> Result<Standing> {
+fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing> {
     if let Err(e) = version::check_copy(file.copy) {
         return Ok(Standing::Contradicts(e.to_string()));
     }
@@ -128,7 +139,7 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile) -> Result<Standing> {
         return Ok(Standing::Dead);
     }
     if file.version > f.version {
-        if f.object.is_some() {
+        if f.object.is_some_and(|object| !gone(object)) {
             return no(format!("version {} is on tape, older bytes are on disk", file.version));
         }
         return Ok(Standing::Newer(Box::new(rec)));
@@ -151,8 +162,11 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile) -> Result<Standing> {
         tape_name: String::new(),
     };
     match parts.iter().find(|s| overlap(s, &probe)) {
-        // Written again after a failure: the first one is as good.
-        Some(twin) if part(twin) == here => Ok(Standing::Dead),
+        Some(twin) if part(twin) == here => {
+            let known = tape_tree::find(tx.view(), twin)?;
+            let later = known.is_none_or(|known| known.written < file.written);
+            Ok(if later { Standing::Again(Box::new(rec), twin.clone()) } else { Standing::Dead })
+        }
         Some(other) => no(format!("copy {} has its bytes on volume {} too", file.copy, other.volume)),
         None => Ok(Standing::Same(Box::new(rec))),
     }
@@ -192,6 +206,14 @@ fn new_copy(file: &TapeFile) -> CopyRecord {
     CopyRecord { copy: file.copy, segments: Vec::new(), recorded: file.written }
 }
 
+/// Another segment takes the place of this one.
+fn give_up(tx: &mut Tx<'_>, file: &TapeFile, earlier: &Segment) -> Result<()> {
+    tape_tree::kill(tx, file.ino, file.version, earlier)?;
+    let Some(mut copy) = version::copy(tx, file.ino, file.version, file.copy)? else { return Ok(()) };
+    copy.segments.retain(|have| have != earlier);
+    version::put_copy(tx, file.ino, file.version, &copy)
+}
+
 /// Makes the segment part of its copy; with the last one the copy counts.
 fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> Result<()> {
     let mut copy = version::copy(tx, file.ino, file.version, file.copy)?.unwrap_or_else(|| new_copy(file));
@@ -216,6 +238,7 @@ fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> 
 struct Namespace<'a> {
     as_of: Time,
     classes: &'a ClassIds,
+    gone: Gone<'a>,
 }
 
 impl Namespace<'_> {

@@ -1,8 +1,9 @@
 //! Copies that turn out to be lost, and the files that are to come back to disk so that they are made anew.
 
 use super::record_copies::covers;
-use super::{tape_tree, version};
+use super::{tape_tree, version, volume};
 use crate::keys;
+use crate::rec::VolumeRec;
 use crate::store::{Tx, View};
 use crate::{LostCopy, Result};
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
     let Some(bad) = bad.first().filter(|c| c.segments.iter().any(|s| s.volume == lost.volume)) else {
         return Ok(Lost::Gone);
     };
-    if f.object.is_none() && !left.iter().any(|c| covers(&c.segments, old.size)) {
+    if f.object.is_none() && !any_good(tx.view(), &left, old.size)? {
         return Ok(Lost::Last);
     }
     tx.w.delete(&keys::copy(lost.ino, lost.version, lost.copy))?;
@@ -32,6 +33,22 @@ pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
     rec.settle(&class, now);
     tx.replace(Some(&old), Some(&rec))?;
     Ok(Lost::Dropped)
+}
+
+/// Whether a copy is whole, and no volume of it is known to be lost itself.
+fn any_good(view: View<'_>, copies: &[CopyRecord], size: u64) -> Result<bool> {
+    for copy in copies.iter().filter(|c| covers(&c.segments, size)) {
+        let mut good = true;
+        for segment in &copy.segments {
+            let volume = volume::load(view.r, &segment.volume)?;
+            let lost = |v: &VolumeRec| matches!(v.volume.state, VolumeState::Broken | VolumeState::Foreign);
+            good &= volume.is_some_and(|v| !lost(&v));
+        }
+        if good {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What became of a copy that is lost.

@@ -42,14 +42,19 @@ pub fn record_copies(
     }
     v.last_written = Some(append.now);
     let pool = v.pool.clone();
-    let retired = v.state == VolumeState::Retired;
+    let gone = match v.state {
+        VolumeState::Retired => Some("retired"),
+        VolumeState::Broken => Some("declared broken"),
+        _ => None,
+    };
     let mut planter = Planter::new(&mut volume, append.now);
     let outcomes = segments
         .iter()
         .map(|segment| match standing(tx, segment, pool.as_ref())? {
-            Standing::Wanted(rec) if retired => {
+            Standing::Wanted(rec) if gone.is_some() => {
                 bury(tx, &mut planter, append.now, segment, Some(&rec), false)?;
-                Ok(RecordOutcome::Stale { why: "the volume was retired meanwhile".into() })
+                let how = gone.unwrap_or_default();
+                Ok(RecordOutcome::Stale { why: format!("the volume was {how} meanwhile") })
             }
             Standing::Wanted(rec) => count(tx, &mut planter, append.now, segment, *rec),
             Standing::Dead { rec, ended, why } => {

@@ -100,9 +100,10 @@ pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Vo
     Ok(shown)
 }
 
-/// Notes the label that is about to be written.
+/// Notes the label that is about to be written. From here on nothing on the volume can be needed again.
 pub fn intend_label(tx: &mut Tx<'_>, barcode: &Barcode, uuid: &str) -> Result<()> {
-    load_for_update(tx, barcode)?;
+    let rec = load_for_update(tx, barcode)?;
+    refuse_needed(tx, barcode, rec)?;
     Ok(tx.w.put(&keys::volume(vol::INTENDED, barcode), uuid.as_bytes())?)
 }
 
@@ -113,16 +114,20 @@ pub fn intended_label(view: View<'_>, barcode: &Barcode) -> Result<Option<String
     text.transpose().map_err(|e| CatalogError::corrupt("intended label", barcode, e))
 }
 
+fn refuse_needed(tx: &Tx<'_>, barcode: &Barcode, rec: VolumeRec) -> Result<()> {
+    let live = shown(&*tx.w, rec)?.live_files;
+    if live == 0 {
+        return Ok(());
+    }
+    let why =
+        format!("{live} file segments on it are needed by current files; move them to other volumes first");
+    Err(CatalogError::refused(format!("volume {barcode}"), why))
+}
+
 /// First step of a new label: a new, empty tree; the old one waits to be dropped.
 pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()> {
     let old = load_for_update(tx, barcode)?;
-    let live = shown(&*tx.w, old.clone())?.live_files;
-    if live > 0 {
-        let why = format!(
-            "{live} file segments on it are needed by current files; move them to other volumes first"
-        );
-        return Err(CatalogError::refused(format!("volume {barcode}"), why));
-    }
+    refuse_needed(tx, barcode, old.clone())?;
     tx.w.put(&keys::drop_tree(old.tree), barcode.0.as_bytes())?;
     tx.w.delete(&keys::volume(vol::INTENDED, barcode))?;
     let volume = Volume { barcode: barcode.clone(), ..fresh.clone() };
