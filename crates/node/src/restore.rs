@@ -71,7 +71,7 @@ impl Node {
             wait = match self.backup_catalog(dir) {
                 Ok(made) => {
                     tracing::info!("backup of the catalogue: {} ({} ms)", made.path, made.took_ms);
-                    prune(dir, settings.backup_keep.max(1) as usize);
+                    prune(dir, Path::new(&made.path), settings.backup_keep.max(1) as usize);
                     every
                 }
                 Err(e) => {
@@ -126,9 +126,11 @@ fn until_due(dir: &Path, every: Duration) -> Duration {
     age.map_or(Duration::ZERO, |age| every.saturating_sub(age))
 }
 
-fn prune(dir: &Path, keep: usize) {
-    let found = backups(dir);
-    for old in found.iter().take(found.len().saturating_sub(keep)) {
+/// Keeps the one just made, whatever its name: the clock may have been wrong when others were made.
+fn prune(dir: &Path, made: &Path, keep: usize) {
+    let mut found = backups(dir);
+    found.retain(|backup| backup != made);
+    for old in found.iter().take((found.len() + 1).saturating_sub(keep)) {
         if let Err(e) = fs::remove_dir_all(old) {
             tracing::warn!("old backup {} cannot be removed: {e}", old.display());
         }
@@ -175,20 +177,26 @@ pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Fai
     copy_dir(backup, &fitting)?;
     let mut restored = fit(config, &fitting, source)?;
     let fail = |e: std::io::Error| io(state, &e);
-    if place.exists() {
-        let kept = state.join(format!("catalog.replaced-{}", crate::now().secs));
-        // One step: at every moment there is a whole catalogue in the place.
-        renameat_with(CWD, &fitting, CWD, &place, RenameFlags::EXCHANGE).map_err(|e| fail(e.into()))?;
-        fs::rename(&fitting, &kept).map_err(fail)?;
-        restored.replaced = Some(kept);
-    } else {
-        fs::rename(&fitting, &place).map_err(fail)?;
-    }
+    restored.replaced = put_in_place(state, &fitting, &place, crate::now().secs).map_err(fail)?;
     File::open(state).and_then(|d| d.sync_all()).map_err(fail)?;
     if fresh {
         write_marker(state).map_err(fail)?;
     }
     Ok(restored)
+}
+
+/// Puts a catalogue in the place of the one that is there, and says where that is kept. At every moment there is a whole
+/// catalogue in the place, and the other has a name under which nobody removes it.
+fn put_in_place(state: &Path, fitting: &Path, place: &Path, secs: i64) -> std::io::Result<Option<PathBuf>> {
+    if !place.exists() {
+        return fs::rename(fitting, place).map(|()| None);
+    }
+    let first = state.join(format!("catalog.replaced-{secs}"));
+    let further = (2..).map(|n| state.join(format!("catalog.replaced-{secs}-{n}")));
+    let kept = std::iter::once(first).chain(further).find(|name| !name.exists()).unwrap_or_default();
+    fs::rename(fitting, &kept)?;
+    renameat_with(CWD, &kept, CWD, place, RenameFlags::EXCHANGE)?;
+    Ok(Some(kept))
 }
 
 /// Copies the files of an engine directory, on stable storage.
@@ -276,4 +284,41 @@ fn fit_file(
     catalog.raise_version(inode.attr.ino).map_err(fail)?;
     restored.changed += 1;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_catalogue_that_was_in_the_place_is_ever_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, place, fitting) = (dir.path(), dir.path().join("catalog"), dir.path().join("fitting"));
+        let mut kept = Vec::new();
+        for n in 0..3 {
+            fs::create_dir(&fitting).unwrap();
+            fs::write(fitting.join("data.mdb"), [n]).unwrap();
+            kept.extend(put_in_place(state, &fitting, &place, 7).unwrap());
+            assert_eq!(fs::read(place.join("data.mdb")).unwrap(), [n]);
+            assert!(!fitting.exists());
+        }
+        let held: Vec<_> = kept.iter().map(|kept| fs::read(kept.join("data.mdb")).unwrap()).collect();
+        assert_eq!(held, [[0], [1]]);
+    }
+
+    #[test]
+    fn the_backup_just_made_stays_although_the_clock_was_ahead_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |year: u32| {
+            let path = dir.path().join(format!("{PREFIX}{year}0101T000000Z"));
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let wrong: Vec<PathBuf> = (2050..2053).map(make).collect();
+        for year in 2030..2033 {
+            let made = make(year);
+            prune(dir.path(), &made, 3);
+            assert_eq!(backups(dir.path()), [&[made][..], &wrong[1..]].concat());
+        }
+    }
 }

@@ -76,29 +76,27 @@ impl Node {
     /// have changed them since.
     fn follow_rebuild(&self, id: RequestId, total: u64, empty: bool, answers: &Receiver<(Barcode, Adopted)>) {
         let mut report = Report::default();
-        // When the archive service stops nobody is left who could answer, and this ends.
-        for (barcode, adopted) in answers.iter().take(usize::try_from(total).unwrap_or(usize::MAX)) {
-            if report.volume(&barcode, &adopted)
-                && empty
-                && let Some((_, rules)) = &report.rules
-                && let Err(e) = self.catalog.put_rules(rules, true)
-            {
-                report.failed += 1;
-                let _ = writeln!(report.lines, "    FAILED: its classes and pools cannot be entered: {e}");
-            }
-            let told = self.catalog.update_request(id, &mut |r| {
-                r.started.get_or_insert(crate::now());
-                r.files_done += 1;
-                r.files_failed += u64::from(adopted.failed.is_some());
-                r.bytes_done += adopted.bytes;
-                r.bytes_total = r.bytes_done;
-                if let Some(why) = &adopted.failed {
-                    r.message = format!("volume {barcode}: {why}");
+        let (mut asked, mut answers) = (total, answers.clone());
+        loop {
+            let mut later = Vec::new();
+            // When the archive service stops nobody is left who could answer, and this ends.
+            for (barcode, adopted) in answers.iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+                if adopted.again {
+                    later.push((barcode, adopted));
+                } else {
+                    self.note_adopted(id, empty, &mut report, &barcode, &adopted);
                 }
-            });
-            if let Err(e) = told {
-                tracing::error!("request {id} cannot be told about volume {barcode}: {e}");
             }
+            if later.is_empty() || later.len() as u64 == asked {
+                later.iter().for_each(|(b, adopted)| self.note_adopted(id, empty, &mut report, b, adopted));
+                break;
+            }
+            // What they are needed for may be known elsewhere by now.
+            asked = later.len() as u64;
+            let volumes = later.into_iter().map(|(barcode, _)| barcode).collect();
+            let (answer, next) = crossbeam_channel::unbounded();
+            self.archive.send(Event::Adopt { volumes, import: None, answer });
+            answers = next;
         }
         let ended = if report.volumes < total {
             Err("the node stopped before all volumes were looked at; ask again: what was entered stays"
@@ -121,6 +119,38 @@ impl Node {
         });
         if let Err(e) = told {
             tracing::error!("request {id} cannot be ended: {e}");
+        }
+    }
+
+    /// A volume was looked at.
+    fn note_adopted(
+        &self,
+        id: RequestId,
+        empty: bool,
+        report: &mut Report,
+        barcode: &Barcode,
+        adopted: &Adopted,
+    ) {
+        if report.volume(barcode, adopted)
+            && empty
+            && let Some((_, rules)) = &report.rules
+            && let Err(e) = self.catalog.put_rules(rules, true)
+        {
+            report.failed += 1;
+            let _ = writeln!(report.lines, "    FAILED: its classes and pools cannot be entered: {e}");
+        }
+        let told = self.catalog.update_request(id, &mut |r| {
+            r.started.get_or_insert(crate::now());
+            r.files_done += 1;
+            r.files_failed += u64::from(adopted.failed.is_some());
+            r.bytes_done += adopted.bytes;
+            r.bytes_total = r.bytes_done;
+            if let Some(why) = &adopted.failed {
+                r.message = format!("volume {barcode}: {why}");
+            }
+        });
+        if let Err(e) = told {
+            tracing::error!("request {id} cannot be told about volume {barcode}: {e}");
         }
     }
 

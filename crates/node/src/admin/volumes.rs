@@ -1,9 +1,10 @@
 //! What operators decide about volumes and pools.
 
 use crate::Node;
-use crate::archive::Event;
+use crate::archive::{Errand, Event};
 use crate::error::{failure, refused};
 use catalog::{StateOrder, TapeNode};
+use sched::MaintenanceKind;
 use std::ops::ControlFlow;
 use types::*;
 use wire::{Failure, PoolChange};
@@ -20,14 +21,24 @@ impl Node {
             let message = format!("the reason contains the control character {bad:?}; use plain text");
             return Err(failure(ErrorClass::Invalid, message));
         }
+        let mut behind = Vec::new();
         for barcode in volumes {
-            self.volume_view(barcode)?;
+            let volume = self.volume_view(barcode)?.volume;
+            let written = matches!(volume.state, VolumeState::Filling | VolumeState::Full);
+            if written && state == VolumeState::ReadOnly && volume.indexed_to < volume.append_block {
+                behind.push(barcode.clone());
+            }
         }
         let order = StateOrder { state, reason, by: cx.uid, now: crate::now() };
         let set = self.catalog.set_volume_state(volumes, &order);
         set.map_err(|e| refused("volumes are left as they were", &e))?;
         for barcode in volumes {
             tracing::info!("volume {barcode} is {state:?} by order of uid {}: {}", cx.uid, order.reason);
+        }
+        for volume in behind {
+            // It takes no more files, and lists those that it has: then it tells all of itself.
+            let errand = Event::Errand { kind: MaintenanceKind::Index, volume, errand: Errand::Index };
+            self.archive.send(errand);
         }
         // What waits for these volumes is looked at anew, and so is what their pools take.
         self.archive.send(Event::Backlog);

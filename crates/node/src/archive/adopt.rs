@@ -250,7 +250,19 @@ impl Reader<'_> {
             }
             catalog.set_site(&origin.site)?;
         }
-        let known = catalog.volume(self.barcode)?.filter(|v| v.uuid == self.label.uuid);
+        let known = catalog.volume(self.barcode)?;
+        if let Some(needed) = known.as_ref().filter(|v| v.uuid != self.label.uuid).map(|v| v.live_files)
+            && needed > 0
+        {
+            let why = format!(
+                "it has another label than the one recorded, under which {needed} file segments are needed by current \
+                 files; if other volumes have them now, bring those into the library and ask again"
+            );
+            (self.adopted.failed, self.adopted.again) = (Some(why), true);
+            self.adopted.what = "labelled anew since it was recorded".into();
+            return Ok(Standing::Left);
+        }
+        let known = known.filter(|v| v.uuid == self.label.uuid);
         self.known_uids = known.as_ref().map_or(0, |v| v.next_uid);
         match known.as_ref().map(|v| (v.state, v.generation.cmp(&self.generation))) {
             None | Some((VolumeState::Unverified, Ordering::Less)) => {}
@@ -309,7 +321,9 @@ impl Reader<'_> {
             return;
         }
         let batch = std::mem::take(&mut self.batch);
-        let outcomes = match self.worker.node.catalog.adopt(self.barcode, written, &batch) {
+        let node = &self.worker.node;
+        let gone = |object| matches!(node.disk.exists(object), Ok(false));
+        let outcomes = match node.catalog.adopt_beside(self.barcode, written, &batch, &gone) {
             Ok(outcomes) => outcomes,
             Err(e) => {
                 self.error = Some(e);

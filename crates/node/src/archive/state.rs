@@ -114,6 +114,8 @@ pub struct Checked {
 pub struct Adopted {
     /// Why it, or the rest of it, was not taken.
     pub failed: Option<String>,
+    /// Once other volumes are known it may be taken.
+    pub again: bool,
     /// In a few words, what it turned out to be.
     pub what: String,
     /// File segments that current versions need.

@@ -1,0 +1,87 @@
+//! A catalogue that comes from a backup, and a world that went on without it.
+
+mod support;
+
+use node::{Config, Node, Source};
+use std::path::{Path, PathBuf};
+use support::{Bed, pattern};
+use types::*;
+use wire::{Call, Reply, VolumeChoice};
+
+fn backup(bed: &Bed) -> PathBuf {
+    let dir = bed.dir.path().join("backups").display().to_string();
+    match bed.call(Call::Backup { dir: Some(dir) }) {
+        Reply::Backup(made) => made.path.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Stops the node, puts the backup in the place of its catalogue, starts it and has the cartridges looked at.
+fn restored(bed: Bed, backup: &Path) -> (Bed, String) {
+    let config: Config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    let source = Source::choose(backup, None).unwrap();
+    node::restore_catalog(&config, &source).unwrap();
+    let bed = Bed { node: Node::start(config).unwrap(), dir };
+    let request = bed.act(Call::Rebuild);
+    let report = bed.dir.path().join(format!("rebuild-{}.txt", request.id));
+    let report = std::fs::read_to_string(report).unwrap_or_default();
+    assert_eq!(request.state, RequestState::Done, "{}\n{report}", request.message);
+    (bed, report)
+}
+
+/// Nothing is wrong but that the restored catalogue does not know all disk objects.
+fn sound(bed: &Bed) {
+    bed.settle();
+    let wrong: Vec<Finding> = bed.check(true).findings.into_iter().filter(|f| f.serious).collect();
+    assert_eq!(wrong, []);
+}
+
+#[test]
+fn what_was_overwritten_copied_and_purged_after_a_backup_is_what_is_read() {
+    let bed = Bed::new();
+    let ino = bed.write("on tape", &pattern(100_000, 1));
+    let act = bed.act(Call::Migrate(bed.all()));
+    assert_eq!(act.state, RequestState::Done);
+    let only = bed.write("on disk only", &pattern(50_000, 2));
+    let backup = backup(&bed);
+    bed.write("on tape", &pattern(70_000, 3));
+    bed.write("on disk only", &pattern(60_000, 4));
+    bed.migrate_and_purge();
+    let (bed, report) = restored(bed, &backup);
+    assert!(bed.read(ino) == pattern(70_000, 3), "{report}");
+    assert!(bed.read(only) == pattern(60_000, 4), "{report}");
+    sound(&bed);
+}
+
+#[test]
+fn what_was_moved_to_other_volumes_after_a_backup_is_found_there_and_so_is_what_took_its_place() {
+    let bed = Bed::new();
+    let moved = bed.write("moved", &pattern(100_000, 1));
+    bed.migrate_and_purge();
+    let volumes = bed.volumes_of("/moved");
+    let backup = backup(&bed);
+    for volume in &volumes {
+        let choice = VolumeChoice::These(vec![volume.clone()]);
+        let emptied = bed.act(Call::Repack { volumes: choice, dead_percent: None, generation: None });
+        assert_eq!(emptied.state, RequestState::Done, "{emptied:?}");
+        bed.until("it left the disk again", |b| b.stat("/moved").residency == Some(Residency::Offline));
+    }
+    // The volumes that were emptied take what comes next.
+    for volume in bed.volumes().iter().filter(|v| v.state == VolumeState::Filling) {
+        let state = VolumeState::ReadOnly;
+        bed.call(Call::SetVolume { volumes: vec![volume.barcode.clone()], state, reason: String::new() });
+    }
+    let after = bed.write("after", &pattern(80_000, 2));
+    bed.migrate_and_purge();
+    let now = [bed.volumes_of("/after"), bed.volumes_of("/moved")].concat();
+    assert!(volumes.iter().all(|volume| now.contains(volume)), "emptied volumes are used again: {now:?}");
+    let places = bed.volumes_of("/moved");
+    let (bed, report) = restored(bed, &backup);
+    assert!(bed.read(moved) == pattern(100_000, 1), "{report}");
+    assert!(bed.read(after) == pattern(80_000, 2), "{report}");
+    assert_eq!(bed.volumes_of("/moved"), places, "{report}");
+    sound(&bed);
+}
