@@ -24,6 +24,7 @@ mod fit;
 mod heat;
 mod mechanics;
 mod order;
+mod paths;
 mod pick;
 mod plan;
 mod queue;

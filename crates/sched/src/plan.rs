@@ -2,13 +2,14 @@
 
 use crate::demand::{Demand, InHand, Level, Need, STEPS_OF_TURN, count, demands};
 use crate::fit::{Class, Reached, Reaches};
+use crate::paths::Empty;
 use crate::pick::{Pick, Pools, pick_volumes};
 use crate::{
     Action, Blocked, BlockedWhy, Cap, Drive, DriveState, Job, Layout, Limits, Loaded, Maintenance,
     MaintenanceKind, Plan, SchedView, Tape, Why,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use types::{Access, Barcode, DriveNo, LibraryNo, PoolName, Reach, VolumeState};
+use types::{Access, Barcode, DriveNo, LibraryNo, PoolName, VolumeState};
 
 /// A volume that is wanted more rarely than once an hour need not stay in its drive.
 const COLD_PER_S: f64 = 1.0 / 3600.0;
@@ -34,8 +35,8 @@ pub(crate) struct Planner<'v> {
     pub(crate) view: &'v SchedView<'v>,
     /// Drives that may still get an action.
     free: BTreeMap<DriveNo, &'v Drive>,
-    /// Those without a cartridge, alike ones together, last first.
-    empty: BTreeMap<(LibraryNo, Reach), Vec<DriveNo>>,
+    /// Those without a cartridge.
+    empty: Empty,
     /// Best demand that the volume in a free drive could serve.
     own: HashMap<DriveNo, &'v Demand<'v>>,
     /// Drive of each volume that is in one.
@@ -65,13 +66,9 @@ impl<'v> Planner<'v> {
     fn new(view: &'v SchedView<'v>, hand: &InHand<'v>, demands: &'v [Demand<'v>]) -> Self {
         let idle = |drive: &&Drive| drive.usable && !matches!(drive.state, DriveState::Busy(_));
         let free: BTreeMap<_, _> = view.drives.iter().filter(idle).map(|drive| (drive.id, drive)).collect();
-        let mut empty: BTreeMap<_, Vec<DriveNo>> = BTreeMap::new();
-        for drive in free.values().rev().filter(|drive| drive.state == DriveState::Empty) {
-            empty.entry((drive.library, drive.reach)).or_default().push(drive.id);
-        }
         let mut planner = Self {
             view,
-            empty,
+            empty: Empty::new(view),
             free,
             own: HashMap::new(),
             drive_of: view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect(),
@@ -205,19 +202,12 @@ impl<'v> Planner<'v> {
         self.reaches.of(self.view, volume, tape, access)
     }
 
-    /// The empty drive to take the volume: the oldest that can, so that newer ones are left for newer media.
+    /// The empty drive to take the volume.
     pub(crate) fn empty_for(&self, volume: &Barcode, tape: &Tape, access: Access) -> Option<DriveNo> {
-        let alike = self.empty.iter().filter(|((library, reach), drives)| {
-            tape.library() == Some(*library) && reach.takes(tape.generation, access) && !drives.is_empty()
-        });
         let refused = self.reaches.is_refused(volume);
-        let takes = |id: &&DriveNo| {
-            !refused || self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access))
-        };
-        let best = alike.filter_map(|((_, reach), drives)| {
-            Some((reach.generation(), drives.iter().rev().find(takes).copied()?))
-        });
-        best.min().map(|(_, id)| id)
+        let takes =
+            |id| !refused || self.free.get(&id).is_some_and(|drive| drive.takes(volume, tape, access));
+        self.empty.best(tape, access, takes)
     }
 
     fn serve(&mut self, demand: &Demand<'v>) -> Result<(), BlockedWhy> {
@@ -344,7 +334,7 @@ impl<'v> Planner<'v> {
         access: Access,
     ) -> Result<(), BlockedWhy> {
         if let Some(id) = self.empty_for(volume, tape, access) {
-            self.empty.values_mut().for_each(|drives| drives.retain(|other| *other != id));
+            self.empty.remove(id);
             self.taken.insert(volume);
             if tape.library().is_some_and(|library| self.robots_busy.contains(&library)) {
                 self.free.remove(&id);
@@ -454,12 +444,9 @@ impl<'v> Planner<'v> {
     /// Whether it pays to leave a volume at rest in its drive: it is wanted more often than all that would have to wait until
     /// it is taken out, which is nothing while another drive is empty.
     fn is_warm(&self, drive: &Drive, loaded: &Loaded) -> bool {
-        let empty = |((library, _), drives): (&(LibraryNo, Reach), &Vec<DriveNo>)| {
-            *library == drive.library && !drives.is_empty()
-        };
         let (heat, now) = (self.view.heat, self.view.now);
         let wanted = heat.of(&loaded.volume, now);
-        let others = !self.empty.iter().any(empty);
+        let others = !self.empty.any_in(drive.library);
         let in_the_way = if others { heat.of_others(&loaded.volume, now) } else { 0.0 };
         !self.view.limits.exchange.is_zero() && wanted > in_the_way.max(COLD_PER_S)
     }

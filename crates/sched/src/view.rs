@@ -3,7 +3,7 @@
 use crate::{AccountId, Accounts, Heat, Mechanics, RecallQueue, Want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{Access, Barcode, DriveNo, Generation, LibraryNo, PoolName, Reach, Time, VolumeState};
+use types::{Access, Barcode, DriveNo, Generation, LibraryNo, PathNo, PoolName, Reach, Time, VolumeState};
 
 /// Everything a plan rests on.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Drive {
     pub library: LibraryNo,
     /// Media that it reads and writes.
     pub reach: Reach,
+    /// What its bytes go through, with those of other drives of the same number.
+    pub path: PathNo,
     /// Volumes that it refused although their medium is one of those, and for what.
     pub refused: BTreeMap<Barcode, Access>,
     /// False when it is suspect or taken out of use: it gets no action, and what is in it cannot be reached.
@@ -257,6 +259,7 @@ impl Drive {
             id,
             library: LibraryNo::default(),
             reach: Reach::default(),
+            path: PathNo::default(),
             refused: BTreeMap::new(),
             usable: true,
             state: DriveState::Empty,

@@ -273,3 +273,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn of_drives_that_are_alike_one_is_taken_whose_data_path_has_least_to_carry() {
+    let mut world = World::new(6);
+    for (drive, path) in world.drives.iter_mut().zip([0, 0, 0, 1, 1, 2]) {
+        drive.path = PathNo(path);
+    }
+    world.drives[5].usable = false;
+    let mut taken = Vec::new();
+    for n in 1..=5 {
+        world.tape(n, VolumeState::Full, None);
+        ask(&mut world, n);
+        let plan = world.plan();
+        let [(drive, _)] = mounts(&plan)[..] else { panic!("{plan:?}") };
+        world.load(usize::from(drive), n, false);
+        world.recalls.clear();
+        taken.push(drive);
+    }
+    // A drive that is out of use carries nothing and takes nothing; the other paths get their drives in turn.
+    assert_eq!(taken, [0, 3, 1, 4, 2]);
+}

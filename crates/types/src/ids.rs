@@ -78,6 +78,10 @@ number_id! {
     /// A library of the configuration, counted from 0 in its order.
     LibraryNo(u16)
 }
+number_id! {
+    /// A data path: what the bytes of several drives go through together (a host, a host adapter, a link).
+    PathNo(u16)
+}
 text_id! {
     /// A cartridge volume by its barcode (VOLTAG), e.g. `TC0001L9`.
     Barcode
