@@ -205,6 +205,29 @@ fn a_log_that_lost_its_end_is_noticed_and_a_new_chain_begins_with_a_backup() {
     assert!(matches!(bed.at(&backup, i64::MAX), Err(KvError::Io { .. })), "its chain was let go");
 }
 
+/// A clock that goes back does not make the chain that is being written look like an old one.
+#[test]
+fn the_chain_that_is_written_is_the_last_whatever_the_clock_says() {
+    static NOW: AtomicI64 = AtomicI64::new(9_000_000);
+    let bed = Bed::new();
+    let open = || {
+        let log = Some(LogOptions { dir: bed.logs(), clock_ms: || NOW.load(Ordering::Relaxed) });
+        LmdbEngine::open(&bed.engine(), LmdbOptions { log, ..LmdbOptions::default() }).unwrap()
+    };
+    let first = open();
+    let old = bed.backup(&first);
+    drop(first);
+    // The catalogue was restored, and the clock put right.
+    fs::remove_dir_all(bed.engine()).unwrap();
+    NOW.store(5_000_000, Ordering::Relaxed);
+    let second = open();
+    put(&second, b"a", b"1");
+    prune(&bed.logs(), &[position(&old).unwrap().unwrap()]).unwrap();
+    let backup = bed.backup(&second);
+    put(&second, b"b", b"2");
+    assert_eq!(bed.at(&backup, i64::MAX).unwrap().0, dump(&second));
+}
+
 #[test]
 fn a_changed_byte_never_changes_what_comes_back_it_ends_it_or_is_an_error() {
     let bed = Bed::new();

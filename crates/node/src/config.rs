@@ -421,6 +421,16 @@ impl Config {
         Self::parse(&text).map_err(fail)
     }
 
+    /// As [`Config::load`]; where a file does not say where the state is, that is `state_dir`.
+    pub fn load_for(path: &Path, state_dir: &Path) -> Result<Self, ConfigError> {
+        let mut config = Self::load(path)?;
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if !toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("state_dir")) {
+            config.state_dir = state_dir.to_owned();
+        }
+        Ok(config)
+    }
+
     /// Parses and checks TOML text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Config = toml::from_str(text).map_err(|e| explain(&e))?;
@@ -438,9 +448,9 @@ impl Config {
             ));
         }
         let block = self.tape.block_size.0;
-        if !(4096..=4 << 20).contains(&block) || !block.is_multiple_of(4096) {
+        if !(4096..=1 << 20).contains(&block) || !block.is_multiple_of(4096) {
             return Err(format!(
-                "tape.block_size is {block}; LTFS needs a multiple of 4096 from 4096 to 4 MiB"
+                "tape.block_size is {block}; it must be a multiple of 4096, and at most 1 MiB, the most that LTFS programs read"
             ));
         }
         let l = &self.library;
@@ -562,6 +572,30 @@ mod tests {
         assert_eq!("18014398509481985".parse(), Ok(Size((1 << 54) + 1)), "no byte is lost");
         assert!("16777216 TiB".parse::<Size>().is_err());
         assert!(Config::parse("[disk]\ncapacity = \"3 parsec\"\n").unwrap_err().contains("parsec"));
+    }
+
+    #[test]
+    fn no_record_size_is_accepted_with_which_nothing_can_be_labelled() {
+        for (size, good) in
+            [("4 KiB", true), ("1 MiB", true), ("2 MiB", false), ("4 MiB", false), ("512", false)]
+        {
+            let parsed = Config::parse(&format!("[tape]\nblock_size = \"{size}\"\n"));
+            assert_eq!(parsed.is_ok(), good, "{size}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_where_the_state_is_leaves_that_to_the_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("thermo.toml");
+        for (text, at) in [
+            ("[disk]\ncapacity = 1000\n", "/elsewhere"),
+            ("state_dir = \"/var/lib/thermo\"\n", "/var/lib/thermo"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let config = Config::load_for(&file, Path::new("/elsewhere")).unwrap();
+            assert_eq!(config.state_dir, Path::new(at), "{text}");
+        }
     }
 
     #[test]

@@ -81,7 +81,8 @@ impl Context {
     pub fn config(&self, named: Option<&Path>) -> Result<Config> {
         let state_dir = self.global.state_dir();
         let own = state_dir.join("config.toml");
-        let load = |path: &Path| Config::load(path).map_err(|e| crate::exit::usage(e.to_string()));
+        let load =
+            |path: &Path| Config::load_for(path, &state_dir).map_err(|e| crate::exit::usage(e.to_string()));
         let mut config = match named {
             Some(path) => load(path)?,
             None if own.exists() => load(&own)?,

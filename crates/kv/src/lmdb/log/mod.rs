@@ -118,7 +118,9 @@ impl ChangeLog {
 
     /// Begins a chain behind transaction `at`.
     fn begin(&self, state: &mut Writing, at: u64) -> io::Result<()> {
-        let ms = (self.options.clock_ms)().max(0);
+        // Later than every chain that is there, whatever the clock says: the last by name is the one being written.
+        let ms =
+            (self.options.clock_ms)().max(0).max(read::newest_chain_ms(&self.options.dir)?.saturating_add(1));
         let chain = format!("{ms:015}-{at}");
         let dir = self.options.dir.join(&chain);
         fs::create_dir_all(&dir)?;

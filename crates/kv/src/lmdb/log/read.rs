@@ -61,6 +61,17 @@ fn is_chain(name: &str) -> bool {
     name.split_once('-').is_some_and(|(ms, behind)| number(ms) && number(behind))
 }
 
+/// When the newest chain was begun, by its name (milliseconds since 1970); -1 where there is none.
+pub(super) fn newest_chain_ms(dir: &Path) -> io::Result<i64> {
+    let chains = match fs::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(-1),
+        chains => chains?,
+    };
+    let names = chains.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let begun = names.filter(|name| is_chain(name)).filter_map(|name| name.split_once('-')?.0.parse().ok());
+    Ok(begun.max().unwrap_or(-1))
+}
+
 /// Applies to an engine the batches that follow `from`, up to those written at `until_ms` (milliseconds since 1970).
 ///
 /// # Errors
