@@ -111,6 +111,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -139,5 +140,51 @@ mod tests {
                 Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{name}: {example}: {e}"));
             }
         }
+    }
+
+    /// No document names a command or an option that there is not.
+    #[test]
+    fn every_command_in_the_documents_is_one() {
+        let documents = [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/OPERATIONS.md"),
+            include_str!("../../../docs/OPERATORS.md"),
+            include_str!("../../../docs/PLANNING.md"),
+            include_str!("../../../docs/SEMANTICS.md"),
+            include_str!("../../../docs/ERRORS.md"),
+            include_str!("../../../docs/STATUS.md"),
+        ];
+        let mut seen = 0;
+        for command in documents.iter().flat_map(|text| code(text)) {
+            let Some(at) = command.find("thermo ") else { continue };
+            let ends = [";", "&&", "|", "\\|", ">", "<", "#"];
+            let parts = command[at..].split('\'').enumerate();
+            let words = parts.flat_map(|(n, part)| match n % 2 {
+                0 => part.split_whitespace().collect(),
+                _ => vec![part],
+            });
+            let words = words.take_while(|w| !ends.contains(w)).map(|w| w.trim_matches(['[', ']', ';']));
+            let Err(e) = Cli::try_parse_from(words) else {
+                seen += 1;
+                continue;
+            };
+            let unknown = matches!(e.kind(), ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument);
+            assert!(!unknown, "`{command}`: {e}");
+        }
+        assert!(seen > 100, "{seen} commands found in the documents");
+    }
+
+    /// Commands of blocks and spans of code.
+    fn code(text: &str) -> Vec<&str> {
+        let mut found = Vec::new();
+        for (n, part) in text.split("```").enumerate() {
+            if n % 2 == 1 {
+                found.extend(part.lines().flat_map(|line| line.split("; ")));
+            } else {
+                let spans = part.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+                found.extend(spans.flat_map(|span| span.split("; ")));
+            }
+        }
+        found
     }
 }

@@ -96,6 +96,11 @@ pub fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Usage(text.into()))
 }
 
+/// What was asked for is not there.
+pub fn not_found(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Failure { class: ErrorClass::NotFound, fs: None, message: text.into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +125,7 @@ mod tests {
         assert_eq!(of_error(&failure(ErrorClass::Denied)), Some(Exit(4)));
         assert_eq!(of_error(&failure(ErrorClass::Medium)), Some(Exit::SUSPECT));
         assert_eq!(of_error(&usage("no")), Some(Exit::USAGE));
+        assert_eq!(of_error(&not_found("no")), Some(Exit(5)));
         let gone = ClientError::Unreachable { socket: "s".into(), source: io::ErrorKind::NotFound.into() };
         assert_eq!(of_error(&anyhow::Error::new(gone)), Some(Exit::NO_NODE));
     }

@@ -143,7 +143,11 @@ fn follow_one(
         let eta = view.estimate.map_or(String::new(), |e| {
             format!("eta {} (9 of 10: {}) ", span(e.finish_p50_s), span(e.finish_p90_s))
         });
-        bar.set_message(format!("{eta}{}/{} files, {}", request.files_done, request.files_total, view.doing));
+        let what = crate::render::counted(request.kind);
+        bar.set_message(format!(
+            "{eta}{}/{} {what}, {}",
+            request.files_done, request.files_total, view.doing
+        ));
         if matches!(request.state, RequestState::Done | RequestState::Failed | RequestState::Cancelled) {
             bar.finish_and_clear();
             return Ok(Some(view));

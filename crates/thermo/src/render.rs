@@ -99,6 +99,11 @@ pub fn request_state(out: &Out, state: RequestState) -> String {
     out.tint(tint, word(&state))
 }
 
+/// What a request of this kind counts.
+pub fn counted(kind: RequestKind) -> &'static str {
+    if kind.is_of_volumes() { "volumes" } else { "files" }
+}
+
 /// One line about a request.
 pub fn request_line(view: &RequestView) -> String {
     let r = &view.request;
@@ -106,12 +111,13 @@ pub fn request_line(view: &RequestView) -> String {
     let eta = eta.map_or(String::new(), |s| format!(", about {} left", span(s)));
     let failed = if r.files_failed > 0 { format!(", {} failed", r.files_failed) } else { String::new() };
     format!(
-        "request {}: {} {}, {} of {} files, {} of {}{failed}{eta}",
+        "request {}: {} {}, {} of {} {}, {} of {}{failed}{eta}",
         r.id,
         word(&r.kind),
         word(&r.state),
         r.files_done,
         r.files_total,
+        counted(r.kind),
         size(view.bytes_moved),
         size(r.bytes_total),
     )
@@ -161,6 +167,12 @@ mod tests {
         assert_eq!(mode(&attr(FileKind::File, 0o4755)), "-rwsr-xr-x");
         assert_eq!(mode(&attr(FileKind::Directory, 0o1777)), "drwxrwxrwt");
         assert_eq!(mode(&attr(FileKind::File, 0o2644)), "-rw-r-Sr--");
+    }
+
+    #[test]
+    fn requests_about_volumes_count_volumes() {
+        let counted = [RequestKind::Repack, RequestKind::Label, RequestKind::Stage].map(counted);
+        assert_eq!(counted, ["volumes", "volumes", "files"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `thermo volume export` and `thermo volume import`: cartridges that go to another site, and come from one.
 
 use crate::context::Context;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, not_found, usage};
 use crate::progress::follow;
 use crate::render::request_line;
 use anyhow::{Context as _, Result};
@@ -102,7 +102,7 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
             |v: &VolumeView| v.volume.files > 0 && v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool);
         volumes = all.into_iter().filter(of_pool).map(|v| v.volume.barcode).collect();
         if volumes.is_empty() {
-            return Err(usage(format!("pool {pool} has no volume with files")));
+            return Err(not_found(format!("pool {pool} has no volume with files")));
         }
     }
     let site: String = node.ask(&Call::Export { volumes: volumes.clone(), reason: args.reason })?;

@@ -1,7 +1,7 @@
 //! `thermo undelete` and `thermo versions`.
 
 use crate::context::Context;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, not_found, usage};
 use crate::out::Table;
 use crate::render::{time, time_or_dash};
 use crate::units::size;
@@ -57,7 +57,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let Some(chosen) = found.iter().rfind(|v| v.restorable).or(found.last()) else {
         let what = args.version.map_or_else(String::new, |n| format!("version {n} of "));
         let shown = client::escape(&path);
-        return Err(usage(format!(
+        return Err(not_found(format!(
             "no ended {what}{shown} is on tape; see `thermo undelete --list` and `thermo versions`"
         )));
     };
@@ -86,7 +86,7 @@ pub fn versions(context: &mut Context, args: VersionsArgs) -> Result<Exit> {
     let path = one_path(context, &mut node, &args.path)?;
     let (current, ended) = all_versions(&mut node, &path)?;
     if current.is_none() && ended.is_empty() {
-        return Err(usage(format!(
+        return Err(not_found(format!(
             "{}: there is no such file, nor was one that is on tape",
             client::escape(&path)
         )));
@@ -121,7 +121,10 @@ fn one_path(context: &Context, node: &mut Connection, typed: &OsString) -> Resul
 
 /// The file as it is, if it is there, and its versions that ended, oldest first: of its inode, or called so last.
 fn all_versions(node: &mut Connection, path: &[u8]) -> Result<(Option<FileView>, Vec<EndedView>)> {
-    let current = node.ask::<FileView>(&Call::Stat { path: path.to_vec() }).ok();
+    let current = match node.ask::<FileView>(&Call::Stat { path: path.to_vec() }) {
+        Err(e) if matches!(e.class(), types::ErrorClass::NotFound | types::ErrorClass::Namespace) => None,
+        found => Some(found?),
+    };
     let mut found = ended(node, path, false)?;
     found.sort_by_key(|v| (v.ended, v.version));
     Ok((current, found))
