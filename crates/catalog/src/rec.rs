@@ -409,6 +409,7 @@ impl From<VolumeRecV1> for VolumeRec {
     fn from(old: VolumeRecV1) -> Self {
         let v = old.volume;
         let volume = Volume {
+            worm: v.barcode.is_worm(),
             barcode: v.barcode,
             pool: v.pool,
             state: v.state,

@@ -84,6 +84,7 @@ fn volume() -> Volume {
         family: Some("f".to_owned()),
         key: "k1".into(),
         format: VolumeFormat::AnsiTar,
+        worm: true,
     }
 }
 
@@ -122,7 +123,7 @@ fn golden_bytes() {
     golden(&known, "0206020100022f61010402");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b3101ac0202",
+        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b310101ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -141,8 +142,14 @@ fn ended_versions_of_earlier_releases_are_read() {
 /// What earlier releases wrote is still read.
 #[test]
 fn old_versions_are_read() {
-    let second =
-        Volume { verified_to: 0, family: None, key: String::new(), format: VolumeFormat::Ltfs, ..volume() };
+    let second = Volume {
+        verified_to: 0,
+        family: None,
+        key: String::new(),
+        format: VolumeFormat::Ltfs,
+        worm: false,
+        ..volume()
+    };
     let first = Volume { by: None, last_verified: None, ..second.clone() };
     let written = [
         (

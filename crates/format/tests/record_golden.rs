@@ -79,13 +79,15 @@ fn golden_bytes() {
         max_bytes: 5,
         collocate: Collocate::Directory(2),
         format: FormatRule::AnsiTar,
+        worm: true,
+        key: "k".to_owned(),
         ..Pool::new(PoolName::from("a"))
     };
-    golden(&pool, "020161ac0205040202");
+    golden(&pool, "020161ac020504020201016b");
     let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);
     assert_eq!(
         before,
-        Ok(Pool { max_bytes: 0, collocate: Collocate::Off, format: FormatRule::Auto, ..pool }),
+        Ok(Pool { max_volumes: 300, ..Pool::new(PoolName::from("a")) }),
         "as written by version 1"
     );
 }

@@ -225,6 +225,9 @@ pub struct PoolConfig {
     /// Format of its volumes: `"auto"`, `"ltfs"` or `"ansi-tar"`.
     #[serde(default)]
     pub format: FormatRule,
+    /// It takes media that can be written once (WORM), and no others.
+    #[serde(default)]
+    pub worm: bool,
 }
 
 /// A class made at first start.
@@ -338,6 +341,7 @@ impl Default for Config {
                     max_volumes: 0,
                     max_bytes: Size(0),
                     format: FormatRule::Auto,
+                    worm: false,
                 })
                 .to_vec(),
             classes: vec![ClassConfig {

@@ -310,8 +310,8 @@ fn first_settings(catalog: &Catalog, config: &Config) -> Result<(), Failure> {
     let fail = |e| refused("first settings", &e);
     for pool in &config.pools {
         let (name, max_volumes) = (PoolName(pool.name.clone()), pool.max_volumes);
-        let (max_bytes, format) = (pool.max_bytes.0, pool.format);
-        let pool = Pool { max_volumes, max_bytes, format, ..Pool::new(name) };
+        let (max_bytes, format, worm) = (pool.max_bytes.0, pool.format, pool.worm);
+        let pool = Pool { max_volumes, max_bytes, format, worm, ..Pool::new(name) };
         catalog.put_pool(&pool).map_err(fail)?;
     }
     for class in &config.classes {

@@ -37,11 +37,14 @@ impl fmt::Display for Reclaim {
     }
 }
 
-/// Generation of LTO by the media identifier at the end of a barcode (`L5` to `L9`, `LA` for the tenth).
+/// Generation of LTO by the media identifier at the end of a barcode (`L1` to `L9`, `LA` for the tenth; of WORM media
+/// `LT` to `LZ`).
 pub fn generation(barcode: &Barcode) -> Option<u8> {
     match barcode.as_str().as_bytes() {
         [.., b'L', digit @ b'1'..=b'9'] => Some(digit - b'0'),
         [.., b'L', b'A'] => Some(10),
+        // WORM media
+        [.., b'L', letter @ b'T'..=b'Z'] => Some(letter - b'T' + 3),
         _ => None,
     }
 }
@@ -66,7 +69,8 @@ pub fn reclaim<'v>(
         let old = rules.generation > 0 && generation(&v.barcode).is_some_and(|g| g <= rules.generation);
         let dead = dead_percent(v);
         let ended = matches!(v.state, VolumeState::Full | VolumeState::ReadOnly | VolumeState::Suspect);
-        let worth = rules.dead_percent > 0 && dead >= rules.dead_percent && ended;
+        // Of a medium that is written once nothing comes back.
+        let worth = rules.dead_percent > 0 && dead >= rules.dead_percent && ended && !v.worm;
         (old || worth).then(|| Reclaim { volume: v.barcode.clone(), dead_percent: dead, old })
     });
     let mut chosen: Vec<Reclaim> = chosen.collect();
@@ -106,6 +110,10 @@ mod tests {
         assert_eq!(chosen(50, 0, 1), "2");
         assert_eq!(chosen(0, 6, 9), "4", "nothing was written to the fifth");
         assert_eq!(chosen(49, 6, 9), "4216");
+        let worm = [volume("AA0007LZ", Full, 100, 10), volume("AA0008LW", Full, 100, 10)];
+        let rules = ReclaimRules { dead_percent: 50, generation: 6 };
+        let chosen: Vec<_> = reclaim(&rules, worm.iter(), 9).into_iter().map(|r| r.volume.0).collect();
+        assert_eq!(chosen, ["AA0008LW"], "nothing comes back of what is written once");
         let why = reclaim(&ReclaimRules { dead_percent: 80, generation: 0 }, volumes.iter(), 9);
         assert_eq!(why[0].to_string(), "volume AA0002L9 is emptied: 80 per cent of it are dead");
     }

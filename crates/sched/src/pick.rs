@@ -25,20 +25,23 @@ impl Tape {
             && self.free > 0
     }
 
-    /// The same, or an empty volume that may still join the pool.
-    pub(crate) fn could_take_data_of(&self, pool: &PoolName) -> bool {
+    /// The same, or an empty volume that may still join the pool, whose media are of this kind.
+    pub(crate) fn could_take_data_of(&self, pool: &PoolName, worm: bool) -> bool {
         let empty = matches!(self.state, VolumeState::Scratch | VolumeState::Blank);
-        self.takes_data_of(pool) || (empty && self.pool.is_none())
+        self.takes_data_of(pool) || (empty && self.pool.is_none() && self.worm == worm)
     }
 
     /// How well it takes the pool's data, best first; None: not at all.
-    fn rank(&self, pool: &PoolName, limits: &Limits) -> Option<u8> {
+    fn rank(&self, pool: &PoolName, worm: bool, limits: &Limits) -> Option<u8> {
         let old = |g: Generation| limits.given_up.is_some_and(|given_up| g.number() <= given_up.number());
         if !self.is_present() || self.generation.is_some_and(old) {
             return None;
         }
         if self.takes_data_of(pool) {
             return Some(0);
+        }
+        if self.worm != worm {
+            return None;
         }
         let free = self.pool.is_none();
         match self.state {
@@ -154,6 +157,7 @@ impl<'v> Candidates<'v> {
     fn new(planner: &mut Planner<'v>, pool: &PoolName) -> Self {
         let view = planner.view;
         let only = view.writes.get(pool).and_then(|backlog| backlog.library);
+        let worm = view.writes.get(pool).is_some_and(|backlog| backlog.worm);
         let members = planner.pools.members(pool);
         let room = room(view, pool, members.len());
         let all: Vec<_> = members.iter().chain(&planner.pools.unassigned).copied().collect();
@@ -163,7 +167,7 @@ impl<'v> Candidates<'v> {
             if only.is_some() && only != tape.library() {
                 continue;
             }
-            let Some(rank) = tape.rank(pool, view.limits) else { continue };
+            let Some(rank) = tape.rank(pool, worm, view.limits) else { continue };
             if planner.reached(volume, tape, Access::Write) == Reached::Never {
                 no_writer = no_writer.or_else(|| Some((volume.clone(), tape.generation)));
                 continue;

@@ -162,8 +162,9 @@ impl<'v> Planner<'v> {
                 Need::Write(pool) => {
                     if pools.insert(pool) {
                         let at_rest = self.has_volume_at_rest(pool);
+                        let worm = self.view.writes.get(pool).is_some_and(|backlog| backlog.worm);
                         let serves = |tape: &Tape| {
-                            tape.takes_data_of(pool) || (tape.could_take_data_of(pool) && !at_rest)
+                            tape.takes_data_of(pool) || (tape.could_take_data_of(pool, worm) && !at_rest)
                         };
                         for (id, _) in mounted.iter().filter(|(_, tape)| serves(tape)) {
                             own.entry(*id).or_insert(demand);

@@ -134,6 +134,8 @@ pub struct Tape {
     pub generation: Option<Generation>,
     /// It is tape written in wraps; otherwise it is read forward only.
     pub wraps: bool,
+    /// The medium can be written once.
+    pub worm: bool,
 }
 
 /// Where a volume is.
@@ -158,6 +160,8 @@ pub struct Backlog {
     pub max_volumes: u32,
     /// Only volumes in this library are written; None: in any.
     pub library: Option<LibraryNo>,
+    /// New volumes of the pool are of media that can be written once, and of no others.
+    pub worm: bool,
 }
 
 /// A job on one volume that is neither recall nor migration.

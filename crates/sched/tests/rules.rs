@@ -402,3 +402,25 @@ fn long_queues_cost_a_plan_nothing() {
     (0..100).for_each(|_| drop(world.with_view(plan)));
     assert!(begun.elapsed() < Duration::from_secs(2), "100 plans took {:?}", begun.elapsed());
 }
+
+#[test]
+fn pools_get_media_of_their_kind_only() {
+    let mut world = library(1);
+    world.tapes.clear();
+    for (n, state, worm) in [(7, VolumeState::Scratch, true), (8, VolumeState::Blank, false)] {
+        world.tape(n, state, None);
+        world.tapes.get_mut(&volume(n)).unwrap().worm = worm;
+    }
+    let mounted = |world: &World| {
+        let jobs = world.with_view(plan).actions.into_iter().map(|action| action.job);
+        let of = |job| if let Job::Mount { volume } = job { Some(volume) } else { None };
+        jobs.filter_map(of).collect::<Vec<_>>()
+    };
+    world.backlog("a", 1, 100);
+    assert_eq!(mounted(&world), [volume(8)]);
+    world.writes.values_mut().for_each(|backlog| backlog.worm = true);
+    assert_eq!(mounted(&world), [volume(7)]);
+    world.tapes.remove(&volume(7));
+    let blocked = world.with_view(plan).blocked;
+    assert!(matches!(blocked[0].why, BlockedWhy::NoVolume(_)), "{blocked:?}");
+}

@@ -27,7 +27,7 @@ pub mod id {
     pub const MEDIUM_DENSITY: u16 = 0x0405;
     pub const MANUFACTURE_DATE: u16 = 0x0406; // YYYYMMDD
     pub const MAM_CAPACITY: u16 = 0x0407; // bytes, u64
-    pub const MEDIUM_TYPE: u16 = 0x0408; // u8: 0 data, 1 WORM
+    pub const MEDIUM_TYPE: u16 = 0x0408; // u8: 0 data, 1 cleaning, 80h write once
     pub const MEDIUM_TYPE_INFORMATION: u16 = 0x0409;
     pub const APPLICATION_VENDOR: u16 = 0x0800;
     pub const APPLICATION_NAME: u16 = 0x0801;

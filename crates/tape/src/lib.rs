@@ -34,6 +34,7 @@ mod records;
 mod section;
 mod section_index;
 mod tail;
+mod worm;
 
 pub use append::{Appender, Flushed, Room};
 pub use changer::Changer;

@@ -75,9 +75,10 @@ impl Mounted<'_> {
     ///
     /// # Errors
     /// [`Fault::Refused`] (`Blame::Us`) when the cartridge carries something that `overwrite` does not allow to be lost;
-    /// [`Fault::Misuse`] for a bad barcode, uuid or record size; write protection, medium and drive errors.
+    /// [`Fault::Misuse`] for a bad barcode, uuid or record size; write protection, WORM medium, medium and drive errors.
     pub fn format(&mut self, spec: &LabelSpec<'_>) -> Result<Formatted> {
         let label = self.new_label(spec)?;
+        self.rewritable(DOING)?;
         self.may_overwrite(spec.overwrite)?;
         self.writable(DOING)?;
         self.distrust();
@@ -126,6 +127,7 @@ impl Mounted<'_> {
     }
 
     pub(crate) fn may_overwrite(&self, allowed: Overwrite<'_>) -> Result<()> {
+        self.not_yet_labelled(DOING)?;
         match (&self.label, allowed) {
             (LabelState::Blank, _) | (_, Overwrite::Anything) => return Ok(()),
             (label, Overwrite::Volume(uuid)) if label.uuid() == Some(uuid) => return Ok(()),

@@ -20,7 +20,7 @@ pub struct Mounted<'d> {
     pub(crate) capacity: Option<TapeCapacity>,
     alerts: Vec<u8>,
     write_protected: bool,
-    worm: bool,
+    pub(crate) worm: bool,
     /// Where the volume ends, once verified in this session.
     pub(crate) tail: Option<Tail>,
     /// The record read last and its block: small files share records.
@@ -76,11 +76,6 @@ impl<'d> Mounted<'d> {
     /// The write-protect tab is set.
     pub fn write_protected(&self) -> bool {
         self.write_protected
-    }
-
-    /// The cartridge can be written once only.
-    pub fn worm(&self) -> bool {
-        self.worm
     }
 
     /// Block of the data partition from which on reading goes forward, as far as known: where the head stands, or the
@@ -153,17 +148,12 @@ impl<'d> Mounted<'d> {
         Ok(page.additional.max(page.max_additional) > 0)
     }
 
-    /// Fails if the volume must not be written: protected, WORM, or alerts are active.
+    /// Fails if the volume must not be written: protected, or alerts are active.
     pub(crate) fn writable(&self, doing: &str) -> Result<()> {
         let head = &self.drive.head;
         if self.write_protected {
             let advice = "move the write-protect tab, or mark the volume read-only";
             let what = "the cartridge is write protected";
-            return Err(head.error(Fault::WriteProtected, Blame::Medium, doing, what, advice));
-        }
-        if self.worm {
-            let advice = "use a cartridge that can be rewritten; take this one out of the library";
-            let what = "the cartridge is of WORM medium; only media that can be rewritten are written";
             return Err(head.error(Fault::WriteProtected, Blame::Medium, doing, what, advice));
         }
         match self.alerts.iter().find(|&&flag| flag != LOST_STATISTICS) {

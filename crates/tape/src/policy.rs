@@ -230,7 +230,7 @@ pub const TABLE: &[Row] = &{
             asc(0x30, 0x0C, 0x0C),
             (F::WriteProtected, MEDIUM),
             "the cartridge is of WORM medium: what is on it cannot be overwritten",
-            "use a cartridge that can be rewritten",
+            "what is on it stays readable; see whether anything else wrote to it, and use another cartridge",
         ),
         sense(
             "TC-M007",

@@ -13,7 +13,7 @@ use scsi::{FormatKind, Ssc};
 use types::{Barcode, Time, Volume};
 
 const LABELLING: &str = "labelling";
-const WRITING: &str = "writing a section";
+pub(crate) const WRITING: &str = "writing a section";
 const READING: &str = "reading the labels of a section";
 /// The only partition.
 pub(crate) const PARTITION: u8 = 0;
@@ -24,6 +24,8 @@ pub(crate) const GROUP: u64 = SECTION_LABELS as u64 + 1;
 /// Filemarks from the end of a volume back to the EOF labels of the last whole section, at most: those of a section that
 /// was cut off have three.
 const CUT_MARKS: usize = 4;
+/// The same on WORM media, where what is cut off is not overwritten but closed, and the closing can be cut off as well.
+const CUT_MARKS_WORM: usize = 64;
 
 /// Where the next section goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,18 @@ pub struct Section {
     pub label: SectionLabel,
     /// Blocks and bytes of its data.
     pub trailer: Trailer,
+}
+
+impl Section {
+    /// It counts nothing: what was cut off on WORM medium, closed before something else was written.
+    pub fn is_void(&self) -> bool {
+        self.trailer.ending == Ending::Void
+    }
+
+    /// Number of the last section that counts, up to this one.
+    fn number(&self) -> u64 {
+        self.label.section - u64::from(self.is_void())
+    }
 }
 
 /// Writes one section. Nothing of it counts until [`SectionWriter::close`] has returned; dropping it before leaves what was
@@ -165,28 +179,23 @@ impl<'d> Mounted<'d> {
         })
     }
 
-    /// Where the data of the next section will begin, for [`format::tar::plan::Plan`].
-    ///
-    /// # Errors
-    /// The volume carries no ANSI label of ours.
-    pub fn section_place(&self, point: &SectionPoint) -> Result<plan::Place> {
-        let block_size = self.need_ansi(WRITING)?.block_size;
-        Ok(plan::Place { first_block: point.block + GROUP, block_size })
-    }
-
     /// Bytes that the volume still takes behind its recorded end, as far as the drive tells: what lies behind that (a section
-    /// that was cut off) is overwritten.
+    /// that was cut off) is overwritten, but on WORM media.
     ///
     /// # Errors
     /// The volume carries no ANSI label of ours; failures of the drive.
     pub fn section_room(&mut self, point: &SectionPoint) -> Result<Option<u64>> {
         let used = point.block * u64::from(self.need_ansi(WRITING)?.block_size);
         let capacity = self.read_capacity()?;
+        if self.worm {
+            return Ok(capacity.map(|c| c.remaining));
+        }
         Ok(capacity.map(|c| c.remaining.max(c.maximum.saturating_sub(used))))
     }
 
     /// Begins a section at the recorded end of the volume, after checking that it is the volume meant, that the last
-    /// section recorded ends there, and that what lies behind is nothing or a section of ours that never counted.
+    /// section recorded ends there, and that what lies behind is nothing or a section of ours that never counted. That is
+    /// overwritten; on WORM media it is closed, and the section begins behind it ([`SectionWriter::point`]).
     ///
     /// # Errors
     /// [`Fault::WrongVolume`], [`Fault::ForeignWriter`], [`Fault::WriteProtected`], active TapeAlert flags,
@@ -200,8 +209,8 @@ impl<'d> Mounted<'d> {
                 "nothing was written; see which cartridge is in the slot, and take the inventory again";
             return Err(self.drive.head.error(Fault::WrongVolume, Blame::Medium, WRITING, what, advice));
         }
-        self.check_end(point)?;
-        let label = SectionLabel {
+        let free = self.check_end(point)?;
+        let mut label = SectionLabel {
             set: volume.serial,
             section: point.section + 1,
             part: 1,
@@ -210,9 +219,12 @@ impl<'d> Mounted<'d> {
             volume: volume.uuid,
             begun: format::ltfs::time::clamp(begun),
         };
+        if self.worm && !free {
+            label.first_block = self.close_leftovers(&label)?;
+        }
         let header = label.header().map_err(|e| self.misuse(WRITING, e.to_string()))?;
         self.record_block = None;
-        let (head, at) = (self.head(), Place { partition: PARTITION, block: point.block });
+        let (head, at) = (self.head(), Place { partition: PARTITION, block: label.first_block });
         head.locate(at)?;
         head.verify(WRITING, at)?;
         put_group(head, &header, true)?;
@@ -220,10 +232,11 @@ impl<'d> Mounted<'d> {
         Ok(SectionWriter { mounted: self, label, buffer, blocks: 0, bytes: 0, room: Room::Ok, failed: false })
     }
 
-    fn check_end(&mut self, point: &SectionPoint) -> Result<()> {
-        let last = if point.section == 0 { None } else { self.section_before(point.block)? };
-        let found = last.as_ref().map_or(0, |section| section.label.section);
-        if found != point.section || (point.section == 0 && point.block != FIRST) {
+    /// True if nothing lies behind the recorded end; false for what may be overwritten.
+    fn check_end(&mut self, point: &SectionPoint) -> Result<bool> {
+        let last = if point.block == FIRST { None } else { self.section_before(point.block)? };
+        let found = last.as_ref().map_or(0, Section::number);
+        if found != point.section || (last.is_none() && point.block != FIRST) {
             let what = format!("section {} does not end before block {}", point.section, point.block);
             return Err(self.not_ours(what));
         }
@@ -232,13 +245,13 @@ impl<'d> Mounted<'d> {
         let mut record = [0; LENGTH];
         let ours = format!("HDR1SECTION{:010}", point.section + 1);
         match head.read(&mut record) {
-            Ok(Item::EndOfData) => Ok(()),
+            Ok(Item::EndOfData) => Ok(true),
             Ok(Item::Record(_))
                 if record.starts_with(ours.as_bytes()) && record[60..].starts_with(b"THERMOCLINE") =>
             {
-                Ok(())
+                Ok(false)
             }
-            Err(e) if e.fault == Fault::MediumError => Ok(()), // a write that the power ended
+            Err(e) if e.fault == Fault::MediumError => Ok(false), // a write that the power ended
             Err(e) if e.fault != Fault::BadRecord => Err(e),
             _ => Err(self.not_ours(format!("behind section {} is something else", point.section))),
         }
@@ -273,9 +286,9 @@ impl<'d> Mounted<'d> {
         head.forget_position();
         head.attempt("going to the end of data", Ssc::space_to_end_of_data)?;
         let mut block = head.ask_position()?.block;
-        for _ in 0..CUT_MARKS {
+        for _ in 0..if self.worm { CUT_MARKS_WORM } else { CUT_MARKS } {
             if let Some(last) = self.section_before(block)? {
-                return Ok(SectionPoint { uuid, block, section: last.label.section });
+                return Ok(SectionPoint { uuid, block, section: last.number() });
             }
             let head = self.head();
             head.locate(Place { partition: PARTITION, block })?;
@@ -287,14 +300,14 @@ impl<'d> Mounted<'d> {
                 break;
             }
             if let Some(last) = self.section_before(mark + 1)? {
-                return Ok(SectionPoint { uuid, block: mark + 1, section: last.label.section });
+                return Ok(SectionPoint { uuid, block: mark + 1, section: last.number() });
             }
             block = mark;
         }
         Ok(SectionPoint { uuid, block: FIRST, section: 0 })
     }
 
-    /// The sections of the volume, last first: one step for each, whatever lies in them.
+    /// The sections of the volume, last first: one step for each, whatever lies in them. Those that are void count nothing.
     ///
     /// # Errors
     /// [`Fault::BadRecord`] where labels are missing; failures of the drive.
@@ -338,7 +351,11 @@ impl<'d> Mounted<'d> {
 }
 
 /// Four labels and a filemark.
-fn put_group(head: &mut Head, group: &[[u8; LENGTH]; SECTION_LABELS], immediate: bool) -> Result<()> {
+pub(crate) fn put_group(
+    head: &mut Head,
+    group: &[[u8; LENGTH]; SECTION_LABELS],
+    immediate: bool,
+) -> Result<()> {
     for record in group {
         let wrote = head.write(record)?;
         room(head, WRITING, wrote)?;
@@ -347,7 +364,7 @@ fn put_group(head: &mut Head, group: &[[u8; LENGTH]; SECTION_LABELS], immediate:
     room(head, WRITING, wrote)
 }
 
-fn room(head: &Head, doing: &str, wrote: Wrote) -> Result<()> {
+pub(crate) fn room(head: &Head, doing: &str, wrote: Wrote) -> Result<()> {
     if wrote != Wrote::Overflow {
         return Ok(());
     }
@@ -357,6 +374,17 @@ fn room(head: &Head, doing: &str, wrote: Wrote) -> Result<()> {
 }
 
 impl SectionWriter<'_, '_> {
+    /// Where the section begins, and its number.
+    pub fn point(&self) -> SectionPoint {
+        let SectionLabel { volume, section, first_block, .. } = &self.label;
+        SectionPoint { uuid: volume.clone(), block: *first_block, section: *section }
+    }
+
+    /// Block of its first data.
+    pub fn first_data(&self) -> u64 {
+        self.label.first_block + GROUP
+    }
+
     /// Appends bytes of the section. With [`Room::Full`] the end of `data` was not taken: the section cannot be closed,
     /// and belongs onto another volume as a whole.
     ///

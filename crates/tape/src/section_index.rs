@@ -37,7 +37,8 @@ pub struct Contents {
 }
 
 impl Mounted<'_> {
-    /// Writes an index of the whole volume as a section of its own; on the medium when this returns.
+    /// Writes an index of the whole volume as a section of its own; on the medium when this returns. Returns the block at which
+    /// that begins, and where the next one goes.
     ///
     /// # Errors
     /// As [`Mounted::begin_section`] and [`SectionWriter::close`]; an error of `fill` (`Blame::Us`).
@@ -46,20 +47,21 @@ impl Mounted<'_> {
         point: &SectionPoint,
         (creator, highest_uid, now): (&str, u64, Time),
         fill: &mut Fill<'_>,
-    ) -> Result<SectionPoint> {
+    ) -> Result<(u64, SectionPoint)> {
+        let writer = self.begin_section(point, now)?;
+        let begins = writer.point();
         let header = IndexHeader {
             creator: creator.to_owned(),
             comment: None,
-            volume_uuid: point.uuid.clone(),
-            generation: point.section + 1,
+            volume_uuid: begins.uuid,
+            generation: begins.section,
             update_time: now,
-            location: Location { partition: Partition::DATA, block: point.block },
+            location: Location { partition: Partition::DATA, block: begins.block },
             previous: None,
             allow_policy_update: true,
             highest_file_uid: highest_uid,
             unknown: Vec::new(),
         };
-        let writer = self.begin_section(point, now)?;
         let (section, begun) = (header.generation, now);
         let mut sink = PartSink { writer, section, begun, part: 0, buffer: Vec::new(), error: None };
         let filled = (|| {
@@ -75,7 +77,7 @@ impl Mounted<'_> {
         match (filled, sink.error.take()) {
             (_, Some(error)) => Err(error),
             (Err(error), None) => Err(sink.writer.failed(error.to_string())),
-            (Ok(()), None) => sink.writer.close(),
+            (Ok(()), None) => Ok((header.location.block, sink.writer.close()?)),
         }
     }
 
@@ -96,6 +98,9 @@ impl Mounted<'_> {
                 return Err(self.head().bad_record(READING, what));
             };
             block = section.label.first_block;
+            if section.is_void() {
+                continue;
+            }
             match self.volume_index(&section, visit)? {
                 Some((header, ControlFlow::Continue(()))) => index = Some(header),
                 Some((header, ControlFlow::Break(()))) => {

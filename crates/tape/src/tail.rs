@@ -95,6 +95,7 @@ impl Mounted<'_> {
     /// looks at the medium, and any that comes from another point than the last ended at.
     pub(crate) fn verify_tail(&mut self, point: &AppendPoint) -> Result<()> {
         self.writable(DOING)?;
+        self.rewritable(DOING)?;
         let uuid = self.ltfs(DOING)?.uuid.clone();
         if uuid != point.uuid {
             let what = format!("the cartridge carries volume {uuid}, not {}", point.uuid);

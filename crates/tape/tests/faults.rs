@@ -272,22 +272,6 @@ fn a_record_of_another_length_is_noticed() {
 }
 
 #[test]
-fn worm_medium_is_recognised_and_not_labelled() {
-    let rig = Rig::new(16 * MIB, MIB);
-    rig.library.create_worm_cartridge("TC0009LZ", 16 * MIB).unwrap();
-    rig.library.insert("TC0009LZ").unwrap();
-    let mut drive = rig.load("TC0009LZ", 0);
-    let mut mounted = drive.mount(None).unwrap();
-    assert!(mounted.worm() && !mounted.write_protected());
-    assert_eq!(*mounted.label(), LabelState::Blank);
-    let error = Catalogue::format(&mut mounted, BLOCK).unwrap_err();
-    assert_eq!((error.fault, error.blame), (Fault::WriteProtected, Blame::Medium));
-    assert!(error.to_string().contains("WORM"), "{error}");
-    mounted.unload().unwrap();
-    assert!(rig.objects("TC0009LZ").keys().eq(["0_0_E"]), "nothing was written");
-}
-
-#[test]
 fn protected_and_alarming_volumes_are_read_only() {
     let rig = Rig::new(16 * MIB, MIB);
     let mut drive = rig.load(BARCODE, 0);

@@ -4,101 +4,12 @@
 
 mod support;
 
-use format::tar::index::SectionHead;
-use format::tar::padding;
-use format::tar::plan::Plan;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use support::catalogue::{NOW, UUID, barcode, spec};
 use support::rig::{BARCODE, Rig};
-use tape::{Fault, Mounted, Overwrite, Result, Room, SectionPoint};
-use types::{ClassName, CopyNo, Extent, Ino, TapeFile, Version};
-
-const BLOCK: u32 = 4096;
-
-fn content(n: u64) -> Vec<u8> {
-    (0..n * 1500 % 20_000).map(|at| (at * 31 + n) as u8).collect()
-}
-
-fn file(n: u64) -> TapeFile {
-    let length = content(n).len() as u64;
-    TapeFile {
-        uid: n,
-        ino: Ino(n),
-        version: Version(1),
-        copy: CopyNo(1),
-        file_size: length,
-        segment_offset: 0,
-        segment_length: length,
-        extents: vec![Extent { file_offset: 0, start_block: 0, byte_offset: 0, byte_count: length }],
-        path: format!("/dir/file {n}").into_bytes(),
-        mode: 0o100_644,
-        uid_owner: 1,
-        gid_owner: 2,
-        times: [NOW; 4],
-        digest: None,
-        xattrs: Vec::new(),
-        class: ClassName("default".to_owned()),
-        written: NOW,
-        live: true,
-    }
-}
-
-/// Writes a section of these files; returns them with their places and where the next section goes.
-fn append(
-    mounted: &mut Mounted<'_>,
-    point: &SectionPoint,
-    files: &[u64],
-) -> Result<(Vec<TapeFile>, SectionPoint)> {
-    let head = SectionHead {
-        section: point.section + 1,
-        volume: UUID.to_owned(),
-        begun: NOW,
-        sums: 0,
-        attributes: Vec::new(),
-    };
-    let plan =
-        Plan::new(head, files.iter().map(|&n| file(n)).collect(), mounted.section_place(point)?).unwrap();
-    let mut writer = mounted.begin_section(point, NOW)?;
-    let mut room = writer.write(plan.front())?;
-    for entry in plan.entries() {
-        writer.write(&plan.head(entry))?;
-        let bytes = content(entry.file.uid);
-        writer.write(&bytes)?;
-        room = writer.write(&vec![0; padding(bytes.len() as u64) as usize])?;
-    }
-    if room != Room::Full {
-        writer.write(&plan.back(&[]))?;
-    }
-    let end = writer.close()?;
-    Ok((plan.entries().iter().map(|entry| entry.file.clone()).collect(), end))
-}
-
-fn read(mounted: &mut Mounted<'_>, file: &TapeFile) -> Vec<u8> {
-    let mut out = Vec::new();
-    for extent in &file.extents {
-        let _ = mounted
-            .read(extent, &mut |_, piece| {
-                out.extend_from_slice(piece);
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-    }
-    out
-}
-
-/// All files of a volume from the medium alone, oldest section first.
-fn rebuilt(mounted: &mut Mounted<'_>) -> (SectionPoint, Vec<TapeFile>) {
-    let end = mounted.find_end().unwrap();
-    let mut files = Vec::new();
-    for section in mounted.sections(&end).unwrap().iter().rev() {
-        let (head, entries) = mounted.read_list(section).unwrap();
-        assert_eq!(head.section, section.label.section);
-        files.extend(entries.into_iter().map(|entry| entry.file));
-    }
-    (end, files)
-}
+use support::sections::{BLOCK, append, aws_image, content, read, rebuilt};
+use tape::{Fault, Mounted, Overwrite, SectionPoint};
 
 fn labelled(mounted: &mut Mounted<'_>) -> SectionPoint {
     mounted.format_ansi(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap()
@@ -259,26 +170,6 @@ fn tar_and_bsdtar_read_each_section_of_an_exported_image() {
             assert_eq!(std::fs::read(to.join(format!("dir/file {n}"))).unwrap(), content(n), "{program}");
         }
     }
-}
-
-/// The cartridge as an AWS tape image: before each object its length and that of the one before (little-endian), and
-/// flags: A0 a record, 40 a filemark.
-fn aws_image(cartridge: &Path) -> Vec<u8> {
-    let (mut image, mut before) = (Vec::new(), 0_u16);
-    for block in 0.. {
-        let record = std::fs::read(cartridge.join(format!("0_{block}_R"))).ok();
-        if record.is_none() && !cartridge.join(format!("0_{block}_F")).exists() {
-            break;
-        }
-        let flag = if record.is_some() { 0xa0 } else { 0x40 };
-        let bytes = record.unwrap_or_default();
-        let length = u16::try_from(bytes.len()).unwrap();
-        image.extend([length.to_le_bytes(), before.to_le_bytes(), [flag, 0]].concat());
-        image.extend(bytes);
-        before = length;
-    }
-    image.extend([[0; 2], before.to_le_bytes(), [0x40, 0]].concat());
-    image
 }
 
 #[test]

@@ -230,6 +230,8 @@ pub struct PoolView {
     pub format: FormatRule,
     /// What is kept together on volumes of its own.
     pub collocate: Collocate,
+    /// It takes media that can be written once, and no others.
+    pub worm: bool,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

@@ -226,6 +226,9 @@ pub struct Volume {
     pub key: String,
     /// How its data lies on the medium.
     pub format: VolumeFormat,
+    /// Its medium can be written once (WORM): labelled once, appended to, never made scratch. Until it was mounted for the first
+    /// time, what its barcode says.
+    pub worm: bool,
 }
 
 impl Volume {
@@ -237,6 +240,7 @@ impl Volume {
     /// A volume about which nothing is known but its barcode.
     pub fn new(barcode: Barcode, now: Time) -> Self {
         Self {
+            worm: barcode.is_worm(),
             barcode,
             pool: None,
             state: VolumeState::Unknown,
@@ -286,12 +290,26 @@ pub struct Pool {
     /// Format of its new volumes.
     #[serde(default)]
     pub format: FormatRule,
+    /// It takes media that can be written once (WORM), and no others; other pools take none of them.
+    #[serde(default)]
+    pub worm: bool,
+    /// Name of the key of its new volumes; empty: as the configuration says.
+    #[serde(default)]
+    pub key: String,
 }
 
 impl Pool {
     /// A pool without limits.
     pub fn new(name: PoolName) -> Self {
-        Self { name, max_volumes: 0, max_bytes: 0, collocate: Collocate::Off, format: FormatRule::Auto }
+        Self {
+            name,
+            max_volumes: 0,
+            max_bytes: 0,
+            collocate: Collocate::Off,
+            format: FormatRule::Auto,
+            worm: false,
+            key: String::new(),
+        }
     }
 }
 

@@ -95,6 +95,14 @@ text_id! {
     ClassName
 }
 
+impl Barcode {
+    /// Whether its media identifier is that of LTO media that can be written once (`LT` for the third generation to `LZ` for the
+    /// ninth). What the drive says of the medium decides.
+    pub fn is_worm(&self) -> bool {
+        matches!(self.0.as_bytes(), [.., b'L', b'T'..=b'Z'])
+    }
+}
+
 impl Ino {
     /// The root directory.
     pub const ROOT: Ino = Ino(1);

@@ -299,6 +299,12 @@ fn create(config: &VtlConfig, barcode: &str, capacity: u64, worm: bool) -> Resul
     Cartridge::create(&Elements::cartridge_dir(&config.dir, barcode), &meta)
 }
 
+/// Whether the media identifier at the end of a barcode is that of LTO WORM media (`LT` for the third generation to `LZ` for
+/// the ninth).
+fn is_worm(barcode: &str) -> bool {
+    matches!(barcode.as_bytes(), [.., b'L', b'T'..=b'Z'])
+}
+
 /// Makes the cartridges of a new library. Runs again after a crash in the middle, so half-made ones are removed first.
 fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
     for n in 0..config.cartridges {
@@ -312,7 +318,7 @@ fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
             if dir.exists() {
                 fs::remove_dir_all(&dir).map_err(io(&dir, "remove"))?;
             }
-            create(config, &barcode, config.capacity_bytes, false)?;
+            create(config, &barcode, config.capacity_bytes, is_worm(&barcode))?;
         }
         elements.full.insert(address, Occupant { barcode, source: None, by_operator: false });
     }

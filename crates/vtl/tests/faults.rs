@@ -117,41 +117,6 @@ fn protected_records_carry_their_sum_and_a_wrong_one_is_refused() {
 }
 
 #[test]
-fn worm_medium_takes_new_records_and_keeps_the_old_ones() {
-    let mut r = rig();
-    r.library.create_worm_cartridge("WORM01LZ", 1 << 20).unwrap();
-    r.library.insert("WORM01LZ").unwrap();
-    settle(&mut r.changer);
-    r.changer.move_medium(101, 2).unwrap();
-    let mut drive = Ssc::new(Box::new(r.library.drive(1)));
-    settle(&mut drive);
-    assert!(drive.worm().unwrap() && !r.drive.worm().unwrap());
-    assert_eq!(
-        (drive.mode_sense(0, 0).unwrap().medium_type, drive.write_protected().unwrap()),
-        (0x9C, false)
-    );
-    drive.format_medium(FormatKind::Default).unwrap(); // blank as yet
-    drive.write(b"first").unwrap();
-    drive.write_filemarks(1, false).unwrap();
-    drive.write(b"second").unwrap();
-    drive.write_filemarks(0, false).unwrap();
-    for at in 0..3 {
-        drive.locate(0, at).unwrap();
-        refused(drive.write(b"other"), SenseKey::DataProtect, 0x30, 0x0C);
-        refused(drive.write_filemarks(1, false), SenseKey::DataProtect, 0x30, 0x0C);
-        refused(drive.erase(false), SenseKey::DataProtect, 0x30, 0x0C);
-        drive.write_filemarks(0, false).unwrap(); // writes nothing
-    }
-    drive.rewind().unwrap();
-    refused(drive.format_medium(FormatKind::Default), SenseKey::DataProtect, 0x30, 0x0C);
-    refused(drive.set_capacity(0x1000), SenseKey::DataProtect, 0x30, 0x0C);
-    let mut buf = [0; 10];
-    assert_eq!(drive.read(&mut buf).unwrap(), ReadOutcome::Record { bytes: 5 });
-    drive.locate(0, 3).unwrap();
-    drive.write(b"third").unwrap();
-}
-
-#[test]
 fn programmable_early_warning_comes_once() {
     let mut r = rig();
     let mut data = r.drive.mode_sense(0x10, 1).unwrap();

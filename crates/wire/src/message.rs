@@ -93,6 +93,8 @@ pub struct PoolChange {
     pub format: Option<FormatRule>,
     /// What is kept together on volumes of its own.
     pub collocate: Option<Collocate>,
+    /// It takes media that can be written once, and no others.
+    pub worm: Option<bool>,
 }
 
 /// Changes of a quota; None leaves a field.

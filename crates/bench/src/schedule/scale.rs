@@ -58,8 +58,16 @@ impl Centre {
             free: 1 << 40,
             generation: Some(Generation::Lto9),
             wraps: true,
+            worm: false,
         };
-        let backlog = Backlog { files: 1_000_000, bytes: 1 << 46, since: now, max_volumes: 0, library: None };
+        let backlog = Backlog {
+            files: 1_000_000,
+            bytes: 1 << 46,
+            since: now,
+            max_volumes: 0,
+            library: None,
+            worm: false,
+        };
         let mut centre = Self {
             drives: (0..size.drives).map(|n| drive(n, size.volumes, now)).collect(),
             volumes: (0..size.volumes).map(|n| (volume(n), tape(n))).collect(),

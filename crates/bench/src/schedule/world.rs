@@ -42,6 +42,7 @@ pub fn scheduled(load: &Load, drives: u16) -> Outcome {
         free: 0,
         generation: Some(Generation::Lto9),
         wraps: true,
+        worm: false,
     };
     let mut world = World {
         load,

@@ -38,7 +38,13 @@ pub enum Ending {
     Section,
     /// EOV: its data goes on on the next volume.
     Volume,
+    /// EOF, and what lies between its first block and these labels does not count: a section that was cut off on a medium that
+    /// cannot be overwritten. Blocks are those up to the filemark before these labels, whatever they hold.
+    Void,
 }
+
+/// What UTL2 says of a section that does not count.
+const VOID: &str = "VOID";
 
 /// What the labels behind the data say beyond those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +60,7 @@ pub struct Trailer {
 impl Ending {
     fn prefix(self) -> &'static str {
         match self {
-            Ending::Section => "EOF",
+            Ending::Section | Ending::Void => "EOF",
             Ending::Volume => "EOV",
         }
     }
@@ -66,7 +72,7 @@ impl SectionLabel {
     /// # Errors
     /// A value that does not fit into its field.
     pub fn header(&self) -> Result<[[u8; LENGTH]; SECTION_LABELS], AnsiError> {
-        self.group("HDR", "UHL", 0, 0)
+        self.group(("HDR", "UHL", ""), 0, 0)
     }
 
     /// The labels behind the data.
@@ -74,13 +80,13 @@ impl SectionLabel {
     /// # Errors
     /// A value that does not fit into its field.
     pub fn trailer(&self, trailer: &Trailer) -> Result<[[u8; LENGTH]; SECTION_LABELS], AnsiError> {
-        self.group(trailer.ending.prefix(), "UTL", trailer.blocks, trailer.bytes)
+        let note = if trailer.ending == Ending::Void { VOID } else { "" };
+        self.group((trailer.ending.prefix(), "UTL", note), trailer.blocks, trailer.bytes)
     }
 
     fn group(
         &self,
-        name: &str,
-        user: &str,
+        (name, user, note): (&str, &str, &str),
         blocks: u64,
         bytes: u64,
     ) -> Result<[[u8; LENGTH]; SECTION_LABELS], AnsiError> {
@@ -112,7 +118,7 @@ impl SectionLabel {
             .number(self.first_block, 10)
             .number(blocks, 10)
             .number(bytes, 20);
-        let fourth = Card::new(&format!("{user}2")).text(&self.volume, 36).text(&begun, 30);
+        let fourth = Card::new(&format!("{user}2")).text(&self.volume, 36).text(&begun, 30).text(note, 10);
         Ok([one.done(), two.done(), third.done(), fourth.done()])
     }
 
@@ -146,8 +152,8 @@ impl SectionLabel {
     /// # Errors
     /// Foreign (somebody else's label) or damaged.
     pub fn decode_header<R: AsRef<[u8]>>(records: &[R; SECTION_LABELS]) -> Result<Self, AnsiError> {
-        let (label, blocks, bytes) = decode(records, "HDR", "UHL")?;
-        if (blocks, bytes) == (0, 0) {
+        let (label, blocks, bytes, void) = decode(records, "HDR", "UHL")?;
+        if (blocks, bytes, void) == (0, 0, false) {
             return Ok(label);
         }
         let what = "it counts data before there is any".to_owned();
@@ -162,9 +168,12 @@ impl SectionLabel {
         records: &[R; SECTION_LABELS],
     ) -> Result<(Self, Trailer), AnsiError> {
         let ending = if records[0].as_ref().starts_with(b"EOV1") { Ending::Volume } else { Ending::Section };
-        let (label, blocks, bytes) = decode(records, ending.prefix(), "UTL")?;
+        let (label, blocks, bytes, void) = decode(records, ending.prefix(), "UTL")?;
         let size = u64::from(label.block_size);
-        if bytes.div_ceil(size) != blocks || !bytes.is_multiple_of(u64::from(RECORD_LENGTH)) {
+        if void && (ending, bytes) == (Ending::Section, 0) {
+            return Ok((label, Trailer { ending: Ending::Void, blocks, bytes }));
+        }
+        if void || bytes.div_ceil(size) != blocks || !bytes.is_multiple_of(u64::from(RECORD_LENGTH)) {
             let what = format!("{bytes} bytes are not {blocks} blocks of {size} bytes");
             return Err(AnsiError::Damaged { label: "UTL1".to_owned(), what });
         }
@@ -177,12 +186,12 @@ fn identifier(section: u64) -> String {
     format!("SECTION{section:010}")
 }
 
-/// Reads the four labels: what they say, blocks and bytes.
+/// Reads the four labels: what they say, blocks and bytes, and whether they do not count.
 fn decode<R: AsRef<[u8]>>(
     records: &[R; SECTION_LABELS],
     name: &str,
     user: &str,
-) -> Result<(SectionLabel, u64, u64), AnsiError> {
+) -> Result<(SectionLabel, u64, u64, bool), AnsiError> {
     let mut one = Fields::of(records[0].as_ref(), &format!("{name}1"))?;
     let (identified, set, part, short_section) = (one.text(17), one.text(6), one.number(4)?, one.number(4)?);
     one.expect("000100", 6)?;
@@ -208,8 +217,10 @@ fn decode<R: AsRef<[u8]>>(
     let (first_block, blocks, bytes) = (third.number(10)?, third.number(10)?, third.number(20)?);
     third.expect("", 6)?;
     let mut fourth = Fields::of(records[3].as_ref(), &format!("{user}2"))?;
-    let (volume, begun) = (fourth.text(36), fourth.text(30));
-    fourth.expect("", 10)?;
+    let (volume, begun, note) = (fourth.text(36), fourth.text(30), fourth.text(10));
+    if !matches!(note, "" | VOID) {
+        return Err(fourth.wrong(format!("{note:?} behind the time")));
+    }
     let time = full_time(begun).ok_or_else(|| fourth.wrong(format!("{begun:?} is no time")))?;
     let label = SectionLabel {
         set: set.to_owned(),
@@ -229,7 +240,7 @@ fn decode<R: AsRef<[u8]>>(
         && day_begun == day(begun)
         && expires == EXPIRES;
     if agree {
-        Ok((label, blocks, bytes))
+        Ok((label, blocks, bytes, note == VOID))
     } else {
         Err(one.wrong(format!("it does not agree with {user}1 and {user}2")))
     }
@@ -286,6 +297,13 @@ mod tests {
         let records = label().trailer(&trailer).unwrap();
         assert!(records[0].starts_with(b"EOV1SECTION0000010007TC000100010007000100000060099365 000001"));
         assert_eq!(SectionLabel::decode_trailer(&records), Ok((label(), trailer)));
+        let trailer = Trailer { ending: Ending::Void, blocks: 17, bytes: 0 };
+        let records = label().trailer(&trailer).unwrap();
+        assert!(records[0].starts_with(b"EOF1") && records[3].ends_with(b"VOID      "));
+        assert_eq!(SectionLabel::decode_trailer(&records), Ok((label(), trailer)));
+        let mut counts = records;
+        counts[2][73] = b'1';
+        assert!(SectionLabel::decode_trailer(&counts).is_err(), "it has no bytes");
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         small.header(),
         small.trailer(&end(Ending::Section)),
         small.trailer(&end(Ending::Volume)),
+        small.trailer(&Trailer { ending: Ending::Void, blocks: 3, bytes: 0 }),
     ];
     let records = groups.into_iter().map(|group| group.expect("a good label").to_vec());
     let all = records.chain([volume.to_vec()]);

@@ -2,6 +2,7 @@
 
 use crate::Node;
 use crate::archive::Event;
+use crate::archive::mismatch;
 use crate::error::{failure, refused};
 use types::*;
 use wire::{ClassChange, Failure};
@@ -69,8 +70,9 @@ impl Node {
         force: bool,
     ) -> Result<Request, Failure> {
         let known = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
+        let pools = self.catalog.pools().map_err(|e| refused("pools", &e))?;
         if let Some(pool) = &pool
-            && !self.catalog.pools().map_err(|e| refused("pools", &e))?.iter().any(|p| p.name == *pool)
+            && !pools.iter().any(|p| p.name == *pool)
         {
             return Err(failure(
                 ErrorClass::NotFound,
@@ -78,7 +80,9 @@ impl Node {
             ));
         }
         if volumes.is_empty() {
-            let fresh = known.iter().filter(|v| matches!(v.state, VolumeState::Blank | VolumeState::Unknown));
+            let worm = pool.as_ref().is_some_and(|pool| pools.iter().any(|p| p.worm && p.name == *pool));
+            let blank = |v: &&Volume| matches!(v.state, VolumeState::Blank | VolumeState::Unknown);
+            let fresh = known.iter().filter(|v| blank(v) && v.worm == worm);
             volumes = fresh.map(|v| v.barcode.clone()).collect();
         }
         for barcode in &volumes {
@@ -87,6 +91,9 @@ impl Node {
                 return Err(failure(ErrorClass::NotFound, message));
             };
             refuse_label(volume, force)?;
+            if let Some(why) = mismatch(&pools, pool.as_ref(), volume.worm) {
+                return Err(failure(ErrorClass::Denied, format!("volume {barcode} is not labelled: {why}")));
+            }
         }
         let subject = match volumes.as_slice() {
             [one] => format!("volume {one}"),
@@ -119,6 +126,12 @@ fn refuse_label(volume: &Volume, force: bool) -> Result<(), Failure> {
         return Err(failure(ErrorClass::Busy, message));
     }
     let ours = matches!(volume.state, VolumeState::Unknown | VolumeState::Blank);
+    if !ours && volume.worm {
+        let message = format!(
+            "volume {barcode} is of WORM medium and has its label for life; it is not labelled again, not even with --force"
+        );
+        return Err(failure(ErrorClass::Denied, message));
+    }
     if !ours && !force {
         let message = format!(
             "volume {barcode} is {:?} ({}); add --force if all on it may be destroyed",

@@ -180,6 +180,7 @@ impl Node {
                 max_bytes: pool.max_bytes,
                 format: pool.format,
                 collocate: pool.collocate,
+                worm: pool.worm,
                 name: pool.name,
             })
         };

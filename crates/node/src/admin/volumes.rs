@@ -94,6 +94,18 @@ impl Node {
         pool.max_bytes = change.max_bytes.unwrap_or(pool.max_bytes);
         pool.format = change.format.unwrap_or(pool.format);
         pool.collocate = change.collocate.unwrap_or(pool.collocate);
+        if let Some(worm) = change.worm.filter(|worm| *worm != pool.worm) {
+            let volumes = self.catalog.volumes().map_err(|e| refused(&subject, &e))?;
+            if let Some(one) = volumes.iter().find(|v| v.pool.as_ref() == Some(name)) {
+                let message = format!(
+                    "{subject} has volumes already ({} and perhaps others) and keeps the kind of media it has; make another \
+                     pool",
+                    one.barcode
+                );
+                return Err(failure(ErrorClass::Invalid, message));
+            }
+            pool.worm = worm;
+        }
         self.catalog.put_pool(&pool).map_err(|e| refused(&subject, &e))?;
         self.archive.send(Event::Backlog);
         self.governor.wake();

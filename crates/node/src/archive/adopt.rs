@@ -97,6 +97,7 @@ pub fn label(mounted: &Mounted<'_>, adopted: &mut Adopted) -> Option<Label> {
                 uuid: label.uuid.clone(),
                 labelled: label.format_time,
                 block_size: label.block_size,
+                worm: mounted.worm(),
             });
         }
         LabelState::Sections(label) => {
@@ -105,6 +106,7 @@ pub fn label(mounted: &Mounted<'_>, adopted: &mut Adopted) -> Option<Label> {
                 uuid: label.uuid.clone(),
                 labelled: label.format_time,
                 block_size: label.block_size,
+                worm: mounted.worm(),
             });
         }
         LabelState::Blank => "blank".to_owned(),
@@ -139,6 +141,8 @@ pub struct Label {
     pub labelled: Time,
     /// Size of its records (bytes).
     pub block_size: u32,
+    /// Its medium can be written once.
+    pub worm: bool,
 }
 
 /// Reads an index into the catalogue, a batch at a time.
@@ -285,6 +289,7 @@ impl Reader<'_> {
             labelled: Some(self.label.labelled),
             format: self.label.format,
             block_size: self.label.block_size,
+            worm: self.label.worm,
             capacity: self.capacity,
             key: self.key.clone(),
             ..Volume::new(self.barcode.clone(), now)

@@ -324,7 +324,7 @@ fn settle_drive(
         DriveState::Loaded(Loaded { volume: volume.clone(), mounted, idle_since: now, dirty, position })
     };
     match done {
-        Done::Mounted { alerts } => {
+        Done::Mounted { alerts, .. } => {
             drive.soiled |= clean::asks(alerts);
             drive.mounts += 1;
             drive.alerts = alerts.clone();
@@ -422,6 +422,9 @@ fn note_volume(
             v.last_read = Some(now);
         }
         v.mounts += u64::from(mounted);
+        if let Ok(Done::Mounted { worm, .. }) = result {
+            v.worm = *worm;
+        }
         let Some(e) = error else { return };
         v.errors += 1;
         let writable = matches!(

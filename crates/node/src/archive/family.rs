@@ -131,7 +131,8 @@ pub fn separate(
         let empty = matches!(t.state, VolumeState::Scratch | VolumeState::Blank);
         t.is_present() && t.pool.is_none() && empty
     };
-    let more = tapes.values().any(unassigned);
+    let more = |worm| tapes.values().any(|t| t.worm == worm && unassigned(t));
+    let more = [more(false), more(true)];
     let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
     let mut lender = Lender { tapes, members, waits, lent: BTreeSet::new() };
     writes.retain(|queue, backlog| {
@@ -140,7 +141,7 @@ pub fn separate(
         let own = lender.count(|p| p == queue);
         let others = lender.count(|p| pool_of(p) == base) - own;
         let limit = if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes };
-        let grows = more && own + others < limit;
+        let grows = more[usize::from(pool.worm)] && own + others < limit;
         let patient = now.since(backlog.since) < PATIENCE;
         let has_one = lender.has_one(queue) || lender.lend(queue, &base, grows, patient);
         // 0 would be no limit.
@@ -213,7 +214,7 @@ mod tests {
     fn tape(pool: Option<&str>, state: VolumeState, free: u64) -> Tape {
         let pool = pool.map(PoolName::from);
         let place = Place::Library(LibraryNo(0));
-        Tape { state, pool, place, written: 1, free, generation: None, wraps: false }
+        Tape { state, pool, place, written: 1, free, generation: None, wraps: false, worm: false }
     }
 
     fn member(family: Option<&str>, empty: bool) -> Member {
@@ -225,7 +226,8 @@ mod tests {
         let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
         let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
         let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
-        let backlog = Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes, library: None };
+        let backlog =
+            Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes, library: None, worm: false };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
         let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));

@@ -3,7 +3,7 @@
 use super::state::Errand;
 use super::trouble::ours;
 use super::worker::Worker;
-use super::{family, layout};
+use super::{family, layout, worm};
 use tape::{LabelSpec, LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
@@ -74,6 +74,9 @@ fn try_label(
     let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
     let recorded = known.as_ref().map(|v| v.uuid.clone()).filter(|u| !u.is_empty());
     let ours_on_it = ours_on(mounted.label(), &[intended, recorded]);
+    if let Some(why) = worm::refusal(worker, mounted, barcode, pool, ours_on_it.as_deref())? {
+        return Ok(Err(why));
+    }
     let overwrite = match (mounted.label(), &ours_on_it) {
         (LabelState::Blank, _) => Overwrite::OnlyBlank,
         _ if force == Some(true) => Overwrite::Anything,
@@ -127,7 +130,10 @@ pub fn write_label(
         overwrite,
         key: key.as_ref(),
     };
-    let made = layout::make(mounted, format, &spec)?;
+    let made = match worm::labelled_before(mounted, &spec)? {
+        Some(made) => made,
+        None => layout::make(mounted, format, &spec)?,
+    };
     let state = if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch };
     let key = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
     let fresh = Volume { state, pool: pool.cloned(), family, key, ..made };
@@ -182,7 +188,7 @@ pub fn fit(
     if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(&own)) {
         return Ok(Fitness::Fit);
     }
-    if volume.files > 0 {
+    if volume.files > 0 || mounted.worm() {
         return Ok(Fitness::Plain);
     }
     write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;

@@ -16,6 +16,8 @@ use types::*;
 /// The drive does not say what the medium is.
 pub fn choose(mounted: &mut Mounted<'_>, rule: FormatRule) -> Result<VolumeFormat, TapeError> {
     Ok(match rule {
+        // Their index could not be replaced.
+        _ if mounted.worm() => VolumeFormat::AnsiTar,
         FormatRule::Ltfs => VolumeFormat::Ltfs,
         FormatRule::AnsiTar => VolumeFormat::AnsiTar,
         FormatRule::Auto if mounted.takes_partitions()? => VolumeFormat::Ltfs,
@@ -32,14 +34,6 @@ pub fn make(
     format: VolumeFormat,
     spec: &LabelSpec<'_>,
 ) -> Result<Volume, TapeError> {
-    let fresh = Volume {
-        uuid: spec.uuid.to_owned(),
-        labelled: Some(spec.now),
-        block_size: spec.block_size,
-        mounts: 1,
-        format,
-        ..Volume::new(spec.barcode.clone(), spec.now)
-    };
     if format == VolumeFormat::Ltfs {
         let made = mounted.format(spec)?;
         return Ok(Volume {
@@ -49,13 +43,31 @@ pub fn make(
             index_block: made.index_block,
             indexed_to: made.append_block,
             vcr: made.vcr,
-            ..fresh
+            ..fresh(mounted, format, spec)
         });
     }
     let point = mounted.format_ansi(spec)?;
+    Ok(fresh_sections(mounted, spec, point.block))
+}
+
+/// The record of a volume that has its ANSI label and nothing else.
+pub fn fresh_sections(mounted: &Mounted<'_>, spec: &LabelSpec<'_>, append_block: u64) -> Volume {
     let capacity = mounted.capacity().map_or(0, |c| c.maximum);
     // An index follows when it is unloaded, and says whose volume it is.
-    Ok(Volume { capacity, append_block: point.block, indexed_to: point.block - 1, ..fresh })
+    let fresh = fresh(mounted, VolumeFormat::AnsiTar, spec);
+    Volume { capacity, append_block, indexed_to: append_block - 1, ..fresh }
+}
+
+fn fresh(mounted: &Mounted<'_>, format: VolumeFormat, spec: &LabelSpec<'_>) -> Volume {
+    Volume {
+        uuid: spec.uuid.to_owned(),
+        labelled: Some(spec.now),
+        block_size: spec.block_size,
+        mounts: 1,
+        format,
+        worm: mounted.worm(),
+        ..Volume::new(spec.barcode.clone(), spec.now)
+    }
 }
 
 /// An index to be written.
@@ -96,7 +108,7 @@ pub fn write_index(
         on_both: true,
     };
     match mounted.write_section_index(&point, (creator, highest_uid, now), fill) {
-        Ok(end) => Ok(indexed(&end, point.block, false)),
+        Ok((begins, end)) => Ok(indexed(&end, begins, false)),
         // The lists of the sections tell of all files.
         Err(e) if e.fault == Fault::Full => Ok(indexed(&point, volume.index_block, true)),
         Err(e) => Err(e),

@@ -75,7 +75,11 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.iter().find(|p| p.name == pool).map_or(0, |p| p.max_volumes);
-        writes.insert(pool, Backlog { files: b.files, bytes: b.bytes, since, max_volumes, library: None });
+        let worm = pools.iter().any(|p| p.worm && p.name == family::pool_of(&pool));
+        writes.insert(
+            pool,
+            Backlog { files: b.files, bytes: b.bytes, since, max_volumes, library: None, worm },
+        );
     }
     if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();

@@ -46,6 +46,7 @@ mod trouble;
 mod verify;
 mod view;
 mod worker;
+mod worm;
 
 use crate::Node;
 use crate::files::Staging;
@@ -69,6 +70,7 @@ pub use revive::DriveAsk;
 pub use state::{Adopted, CheckAsk, Checked, Errand};
 pub use view::Moving;
 pub use worker::{Job, Order, Worker};
+pub use worm::mismatch;
 
 use state::State;
 use worker::Ended;

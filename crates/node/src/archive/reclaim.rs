@@ -7,7 +7,8 @@ use crate::keep::Ticket;
 use tape::{LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
-/// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position.
+/// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position. WORM media are
+/// retired instead.
 pub fn reclaim(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
@@ -16,7 +17,7 @@ pub fn reclaim(
 ) -> Result<u64, TapeError> {
     match try_reclaim(worker, mounted, barcode) {
         Ok(Ok(position)) => {
-            ticket.done(String::new());
+            ticket.done(if mounted.worm() { "retired".into() } else { "scratch again".into() });
             Ok(position)
         }
         Ok(Err(why)) => {
@@ -46,12 +47,13 @@ fn try_reclaim(
     if volume.live_files > 0 {
         return Ok(Err(format!("{} file segments on it are needed", volume.live_files)));
     }
+    if mounted.worm() {
+        let why = "nothing on it is needed, and it is of WORM medium, which cannot be used again";
+        set_state(worker, barcode, VolumeState::Retired, why)?;
+        return Ok(Ok(0));
+    }
     if mounted.write_protected() {
         return Ok(Err("it is write protected; move its tab, then label it".into()));
-    }
-    if mounted.worm() {
-        set_state(worker, barcode, VolumeState::Retired, "nothing on it is needed; it is of WORM medium")?;
-        return Ok(Err("it is of WORM medium and cannot be used again: it is retired".into()));
     }
     // A label that was about to be written when the node died is ours as well.
     let intended = catalog.intended_label(barcode).map_err(|e| ours(barcode, "looking it up", e))?;

@@ -52,7 +52,7 @@ fn pool_room(
         let takes = unlabelled || matches!(v.state, VolumeState::Filling | VolumeState::Scratch);
         match (&v.pool, free) {
             (Some(owner), _) if *owner != pool.name => {}
-            _ if !takes => {}
+            _ if !takes || (v.pool.is_none() && v.worm != pool.worm) => {}
             (Some(_), Some(free)) => takes_data.push(free),
             (None, Some(free)) => joining.push(Reverse(free)),
             (_, None) => blank_unknown = true,

@@ -50,6 +50,7 @@ fn tape(v: Volume, present: &HashSet<&Barcode>, auto_label: bool) -> Tape {
     let blank = v.state == VolumeState::Unknown && auto_label;
     Tape {
         state: if blank { VolumeState::Blank } else { v.state },
+        worm: v.worm,
         place: if present.contains(&v.barcode) { Place::Library(LibraryNo(0)) } else { Place::Absent },
         pool: v.pool,
         written: v.written,

@@ -156,6 +156,8 @@ pub enum Done {
     Mounted {
         /// TapeAlert flags.
         alerts: Vec<u8>,
+        /// Its medium can be written once.
+        worm: bool,
     },
     /// The drive is empty.
     Unmounted,
@@ -328,7 +330,11 @@ impl Worker {
                 self.progress.claimed(mounted.claimed());
                 let expected_s = times::mechanics(&self.node, &volume).load_s;
                 self.took(sched::Timed::Load, expected_s, begun);
-                self.ended(volume, moved, Ok(Done::Mounted { alerts: mounted.alerts().to_vec() }));
+                self.ended(
+                    volume,
+                    moved,
+                    Ok(Done::Mounted { alerts: mounted.alerts().to_vec(), worm: mounted.worm() }),
+                );
                 self.session(mounted, None, orders)
             }
             Err(e) => {

@@ -117,8 +117,9 @@ impl Repack {
                 && node.catalog.volume(&barcode)?.is_some_and(|v| v.state != VolumeState::Repacking)
             {
                 let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
-                let scratch = v.state == VolumeState::Scratch;
-                let state = if scratch { ItemState::Done } else { failed };
+                let retired = v.worm && v.state == VolumeState::Retired && v.live_files == 0;
+                let emptied = v.state == VolumeState::Scratch || retired;
+                let state = if emptied { ItemState::Done } else { failed };
                 node.finish_volume(RequestKind::Repack, &barcode, &state, "")?;
             }
         }
@@ -130,9 +131,9 @@ impl Repack {
         let one = self.moves.entry(volume.clone()).or_default();
         one.emptied = false;
         let why = match end {
-            End::Done(_) => {
+            End::Done(now) => {
                 self.moves.remove(volume);
-                tracing::info!("volume {volume} is empty and scratch again");
+                tracing::info!("volume {volume} is empty and {now}");
                 return node.finish_volume(RequestKind::Repack, volume, &ItemState::Done, "");
             }
             End::Paused(_) => return Ok(()),

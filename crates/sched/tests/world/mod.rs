@@ -59,6 +59,7 @@ pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {
         free: 1 << 40,
         generation: None,
         wraps: false,
+        worm: false,
     }
 }
 
@@ -101,7 +102,8 @@ impl World {
     }
 
     pub fn backlog(&mut self, pool: &str, files: u64, bytes: u64) {
-        let backlog = Backlog { files, bytes, since: at(self.now), max_volumes: 0, library: None };
+        let backlog =
+            Backlog { files, bytes, since: at(self.now), max_volumes: 0, library: None, worm: false };
         self.writes.insert(PoolName::from(pool), backlog);
     }
 

@@ -286,7 +286,7 @@ impl<'s> World<'s> {
         let generation = self.spec.generation().ok();
         let free = generation.and_then(Facts::of).map_or(0, |facts| facts.capacity as u64);
         let place = Place::Library(LibraryNo::default());
-        let tape = Tape { state, pool, place, written: 0, free, generation, wraps: true };
+        let tape = Tape { state, pool, place, written: 0, free, generation, wraps: true, worm: false };
         self.volumes.insert(volume.clone(), tape);
         volume
     }
@@ -350,8 +350,9 @@ impl<'s> World<'s> {
             let bytes = self.waits.get(pool).map_or(0, |w| w.0);
             let since = self.waits.get(pool).map_or(time(self.now), |w| w.1);
             let files = q.len() as u64;
-            (files > 0)
-                .then(|| (pool.clone(), Backlog { files, bytes, since, max_volumes: 0, library: None }))
+            (files > 0).then(|| {
+                (pool.clone(), Backlog { files, bytes, since, max_volumes: 0, library: None, worm: false })
+            })
         };
         let writes: BTreeMap<PoolName, Backlog> = self.queues.iter().filter_map(backlog).collect();
         let moves = self.running.iter().any(|r| r.moves) || self.robot_back > self.now;

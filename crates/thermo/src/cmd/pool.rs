@@ -27,7 +27,7 @@ enum Command {
                       more than its limit of bytes. Volumes that are labelled keep their format. What is kept together is read \
                       with few mounts; when no volume is left for a family, it shares those of others.\n\nExample:\n  thermo \
                       pool set primary --max-volumes 40 --max-bytes 500TiB\n  thermo pool set primary --collocate \
-                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar"
+                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar\n  thermo pool set records --create --worm true"
     )]
     Set {
         /// Name
@@ -36,7 +36,7 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate"])]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm"])]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -48,6 +48,9 @@ enum Command {
         /// class, directory:DEPTH
         #[arg(long, value_name = "BY", value_parser = parse_collocate)]
         collocate: Option<Collocate>,
+        /// Take WORM media (written once) and no others: for a pool that has no volumes yet
+        #[arg(long, value_name = "BOOL")]
+        worm: Option<bool>,
     },
 }
 
@@ -80,12 +83,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes, max_bytes, format, collocate } => {
+        Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm } => {
             let name = PoolName(pool);
             let call = Call::SetPool {
                 name: name.clone(),
                 create,
-                change: PoolChange { max_volumes, max_bytes, format, collocate },
+                change: PoolChange { max_volumes, max_bytes, format, collocate, worm },
             };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
@@ -118,6 +121,7 @@ pub fn table(pools: &[PoolView]) -> Table {
         "WAITING FILES>",
         "WAITING>",
         "TOGETHER",
+        "MEDIA",
     ];
     let mut table = Table::new(&heading);
     for pool in pools {
@@ -134,6 +138,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             pool.backlog_files.to_string(),
             size(pool.backlog_bytes),
             collocate(pool.collocate),
+            if pool.worm { "worm".into() } else { "-".into() },
         ]);
     }
     table

@@ -102,7 +102,7 @@ impl Cartridge {
             fixed(id::MEDIUM_DENSITY, Format::Binary, [crate::drive::DENSITY]),
             padded(id::MANUFACTURE_DATE, "20260101", 8),
             binary(id::MAM_CAPACITY, chip),
-            fixed(id::MEDIUM_TYPE, Format::Binary, [0]),
+            fixed(id::MEDIUM_TYPE, Format::Binary, [if self.meta.worm { 0x80 } else { 0 }]),
             fixed(id::MEDIUM_TYPE_INFORMATION, Format::Binary, [0, 0]),
             fixed(id::VOLUME_CHANGE_REFERENCE, Format::Binary, self.change_reference().to_be_bytes()),
         ]

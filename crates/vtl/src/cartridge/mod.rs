@@ -101,9 +101,9 @@ impl Cartridge {
         self.partitions.len() as u8
     }
 
-    /// Whether the medium can have two partitions: LTO media of the first four generations cannot.
+    /// Whether the medium can have two partitions: LTO media of the first four generations and WORM media cannot.
     pub(crate) fn takes_partitions(&self) -> bool {
-        !["L1", "L2", "L3", "L4"].iter().any(|old| self.barcode.ends_with(old))
+        !self.meta.worm && !["L1", "L2", "L3", "L4"].iter().any(|old| self.barcode.ends_with(old))
     }
 
     /// Objects of a partition (must exist).

@@ -235,13 +235,19 @@ impl State {
         self.ready()
     }
 
-    /// The medium, if it may be written on here: WORM medium only behind its last record.
+    /// The medium, if it may be written on here: WORM medium only where nothing but filemarks is replaced, and not the first of
+    /// them.
     fn changeable(&mut self) -> Result<&mut Medium, Sense> {
         let m = self.writable()?;
-        if m.cartridge.meta.worm && m.block < m.end() {
-            return Err(WORM_OVERWRITE);
+        if m.cartridge.meta.worm && !m.only_marks_follow() {
+            return Err(self.worm_overwrite());
         }
-        Ok(m)
+        self.ready()
+    }
+
+    fn worm_overwrite(&mut self) -> Sense {
+        self.alerts |= alert_bit(alert::WORM_OVERWRITE);
+        WORM_OVERWRITE
     }
 
     /// Before the first change since the load the volume change reference goes up.
@@ -362,7 +368,7 @@ impl State {
     fn format(&mut self, capacities: Vec<u64>) -> Outcome {
         let m = self.writable()?;
         if m.cartridge.meta.worm && (0..m.cartridge.partitions()).any(|p| m.cartridge.index(p).end() > 0) {
-            return Err(WORM_OVERWRITE);
+            return Err(self.worm_overwrite());
         }
         self.first_change()?;
         self.pace.stop();

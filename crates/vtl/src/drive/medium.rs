@@ -51,6 +51,13 @@ impl Medium {
         self.cartridge.index(self.partition).end()
     }
 
+    /// Whether nothing of worth lies behind the head: nothing at all, or filemarks only, and one before it.
+    pub(super) fn only_marks_follow(&self) -> bool {
+        let index = self.cartridge.index(self.partition);
+        let marks = |from: u64| (from..self.end()).all(|block| index.length(block) == Some(0));
+        self.block == self.end() || (self.block > 0 && marks(self.block - 1))
+    }
+
     /// Bytes of records before the current position.
     pub(super) fn bytes_before(&self) -> u64 {
         self.cartridge.index(self.partition).bytes_before(self.block)

@@ -380,6 +380,7 @@ pub(crate) mod alert {
     pub(crate) const CLEAN_NOW: u8 = 20;
     pub(crate) const CLEANING_USED_UP: u8 = 22;
     pub(crate) const HARDWARE_A: u8 = 30;
+    pub(crate) const WORM_OVERWRITE: u8 = 60;
 }
 
 fn alert_bit(flag: u8) -> u64 {

@@ -75,7 +75,8 @@ impl State {
     fn mode_pages(&mut self) -> Vec<Vec<u8>> {
         let page = |code: u8, body: &[u8]| [&[code, body.len() as u8], body].concat();
         let mut medium = [0; 30];
-        medium[0] = u8::from(self.worm());
+        // WORM mode; no label is overwritten; of the filemarks at the end all but the first may be
+        (medium[0], medium[3]) = (u8::from(self.worm()), 2);
         let compression = 0x40 | (u8::from(self.settings.compression) << 7);
         let megabytes = (self.settings.early_warning_mb.min(0xFFFF) as u16).to_be_bytes();
         vec![

@@ -139,6 +139,7 @@ fn begin(
         uuid: label.uuid.clone(),
         labelled: Some(label.labelled),
         block_size: label.block_size,
+        worm: label.worm,
         format: label.format,
         capacity,
         ..Volume::new(barcode.clone(), crate::now())

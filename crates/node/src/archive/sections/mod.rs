@@ -130,8 +130,8 @@ impl Turn<'_> {
 
     /// Writes a section; false if the volume had no room for it.
     fn section(&mut self, mounted: &mut Mounted<'_>, begun: Time) -> Result<bool, TapeError> {
-        let first_block = mounted.section_place(&self.point)?.first_block;
         let mut writer = mounted.begin_section(&self.point, begun)?;
+        let first_block = writer.first_data();
         loop {
             match self.fed.recv().unwrap_or(Fed::Over(None)) {
                 Fed::Bytes(bytes) => {
