@@ -115,6 +115,29 @@ fn a_half_dead_volume_is_emptied_and_scratch_again() {
 }
 
 #[test]
+fn parts_of_files_that_go_on_on_another_volume_leave_theirs_in_both_formats() {
+    for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
+        let bed = Bed::with(|c| {
+            c.tape.format = format;
+            c.library.cartridge_capacity = Size::mib(20);
+            c.classes[0].copies.truncate(1);
+        });
+        let data = [pattern(12 << 20, 1), pattern(14 << 20, 2)];
+        let files = [bed.write("a", &data[0]), bed.write("b", &data[1])];
+        bed.migrate_and_purge();
+        let volumes = bed.volumes_of("/b");
+        assert_eq!(volumes.len(), 2, "{format:?}: it goes on on another volume");
+        for volume in volumes.iter().rev() {
+            let request = bed.act(repack(std::slice::from_ref(volume)));
+            assert_eq!(request.state, RequestState::Done, "{format:?}: {request:?}");
+            assert_eq!(bed.volume(volume).live_files, 0);
+        }
+        assert!(files.iter().zip(&data).all(|(ino, data)| bed.read(*ino) == *data), "{format:?}");
+        clean(&bed);
+    }
+}
+
+#[test]
 fn a_volume_whose_label_is_not_the_one_recorded_is_not_made_scratch() {
     let bed = Bed::new();
     let (data, blank) = (pattern(300_000, 1), "TC0008L9".to_owned());

@@ -57,7 +57,8 @@ impl Node {
         let mut ordered = 0;
         loop {
             let known = self.catalog.volume(barcode).map_err(|e| refused("export", &e))?;
-            if known.is_none_or(|v| v.indexed_to >= v.append_block) {
+            // What a drive has written since its last flush is not on record yet.
+            if known.is_none_or(|v| v.indexed_to >= v.append_block) && !self.archive.writes_to(barcode) {
                 return Ok(());
             }
             if self.archive.halted() {

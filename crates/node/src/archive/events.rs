@@ -232,7 +232,7 @@ fn adopt(node: &Node, volume: &Barcode, pool: &PoolName) {
     let now = crate::now();
     let (own, family) = family::split(pool);
     let adopted = node.catalog.update_volume(volume, &mut |v| {
-        if v.pool.is_none() || v.state == VolumeState::Scratch {
+        if v.state == VolumeState::Scratch {
             v.pool = Some(own.clone());
             v.becomes(VolumeState::Filling, "", now);
         }

@@ -262,11 +262,9 @@ impl<'t> Feeder<'t> {
     fn file(&mut self, ticket: Ticket, item: MigrateItem) -> Result<(), Stop> {
         let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
         let bytes = source.to.saturating_sub(source.from);
-        if source.moves && !node.takes_whole(self.hand.pool(), &types::Barcode::default(), bytes) {
-            let why = format!(
-                "no volume of pool {} takes the {bytes} bytes of it that are to leave their volume in one piece",
-                self.hand.pool()
-            );
+        if source.moves
+            && let Some(why) = node.does_not_move(self.hand.pool(), bytes)
+        {
             return Err(Skip::Never(why).into());
         }
         if bytes > self.limits.bytes.saturating_sub(self.at())

@@ -20,7 +20,12 @@ pub fn label(
         Some(Errand::Label { request, force, .. }) => Some((request, force)),
         _ => None,
     };
-    let result = try_label(worker, mounted, barcode, pool.as_ref(), ordered.map(|(_, force)| force));
+    let result = match ordered {
+        Some((request, _)) if !wanted(worker, barcode, request)? => {
+            Ok(Err(format!("volume {barcode} was not labelled: the request was cancelled")))
+        }
+        _ => try_label(worker, mounted, barcode, pool.as_ref(), ordered.map(|(_, force)| force)),
+    };
     if let Some((request, _)) = ordered {
         report(worker, request, barcode, &result);
     }
@@ -29,6 +34,13 @@ pub fn label(
         Ok(Err(_refused)) => Ok(0),
         Err(e) => Err(e),
     }
+}
+
+/// Whether the request for a label is still open: it may have been cancelled while the volume was fetched.
+fn wanted(worker: &Worker, barcode: &Barcode, request: RequestId) -> Result<bool, TapeError> {
+    let found =
+        worker.node.catalog.request(request).map_err(|e| ours(barcode, "looking up its request", e))?;
+    Ok(found.is_some_and(|r| matches!(r.state, RequestState::Queued | RequestState::Active)))
 }
 
 /// The volume in the drive, if it is one of those that we know of: a whole label, or what is left of one whose writing
@@ -250,6 +262,7 @@ mod tests {
     use super::*;
     use crate::{Config, Node};
     use parking_lot::Mutex;
+    use policy::MigrateItem;
     use std::sync::Arc;
     use tape::{Changer, Drive};
 
@@ -277,6 +290,35 @@ mod tests {
         assert!(!labelled(VolumeState::ReadOnly));
         assert!(labelled(VolumeState::Blank));
         assert!(!labelled(VolumeState::Filling));
+
+        // An order that was cancelled while the volume was fetched is not carried out; one that stands is.
+        let request =
+            Request { files_total: 2, ..Request::new(RequestKind::Label, 0, "v".into(), crate::now()) };
+        let id = node.catalog.create_request(&request, &[]).unwrap().id;
+        let uuid = || node.catalog.volume(&barcode).unwrap().unwrap().uuid;
+        let before = uuid();
+        let mut order = |state| {
+            node.catalog.update_request(id, &mut |r| r.state = state).unwrap();
+            let errand = Errand::Label { request: id, pool: None, force: true };
+            label(&worker, &mut mounted, &barcode, None, Some(errand)).unwrap();
+        };
+        order(RequestState::Cancelled);
+        assert_eq!(uuid(), before);
+        order(RequestState::Active);
+        assert_ne!(uuid(), before);
+
+        // Nothing is written to a volume that was taken out of use after the order was given.
+        let volume = || node.catalog.volume(&barcode).unwrap().unwrap();
+        let pool = PoolName::from("primary");
+        let item =
+            MigrateItem { ino: Ino(77), version: Version(1), copy: CopyNo(1), size: 1, due: Time::default() };
+        node.writes.push(&super::super::testing::Rig::batch(&pool, &[item]), false, crate::now());
+        for state in [VolumeState::Exported, VolumeState::ReadOnly, VolumeState::Broken] {
+            node.catalog.update_volume(&barcode, &mut |v| v.state = state).unwrap();
+            let end = volume().append_block;
+            super::super::migrate::migrate(&worker, &mut mounted, &barcode, &pool).unwrap();
+            assert_eq!((volume().append_block, node.writes.queued(&pool)), (end, 1), "{state:?}");
+        }
         node.stop(false);
     }
 }

@@ -81,6 +81,9 @@ pub fn migrate(
     pool: &PoolName,
 ) -> Result<u64, TapeError> {
     let mut volume = self::volume(worker, barcode)?;
+    if volume.state != VolumeState::Filling {
+        return Ok(mounted.reads_from()); // somebody took it out of use after the order was given
+    }
     // While the catalogue takes no changes tape would be written in vain.
     worker.node.catalog.sync().map_err(|e| ours(barcode, "recording copies", e))?;
     match label::fit(worker, mounted, &volume, pool)? {

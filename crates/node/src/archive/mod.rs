@@ -285,6 +285,12 @@ impl Archive {
         state.maintenance.iter().any(|m| m.volume == *volume) || state.drives.values().any(busy)
     }
 
+    /// Whether a drive writes files to this volume.
+    pub fn writes_to(&self, volume: &Barcode) -> bool {
+        let writes = |d: &state::DriveSlot| matches!(&d.state, sched::DriveState::Busy(b) if b.volume == *volume && b.work == sched::Work::Migrate);
+        self.state.lock().drives.values().any(writes)
+    }
+
     /// Running jobs are to end at the next occasion.
     pub fn halt(&self) {
         self.halt.store(true, Ordering::Release);

@@ -96,6 +96,15 @@ impl Node {
         self.room_of(pool, Some(without)).is_none_or(|room| room.one >= bytes)
     }
 
+    /// Why so many bytes that are to leave their volume in one piece cannot; None if some volume takes them.
+    pub(super) fn does_not_move(&self, pool: &PoolName, bytes: u64) -> Option<String> {
+        (!self.takes_whole(pool, &Barcode::default(), bytes)).then(|| {
+            format!(
+                "no volume of pool {pool} takes the {bytes} bytes of it that are to leave their volume in one piece"
+            )
+        })
+    }
+
     /// Takes the files out of a batch that their pool cannot hold, and tells whoever should know.
     pub(crate) fn leave_out_too_large(&self, batch: &mut MigrateBatch) {
         let largest = batch.items.iter().map(|i| i.size).max().unwrap_or(0);

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::*;
 
+/// Segments listed at a time: each listing looks through the whole volume.
+const PAGE: usize = 20_000;
 /// Copies given up in one transaction.
-const PAGE: usize = 1_000;
+const TOGETHER: usize = 1_000;
 
 /// Volumes that have been gone through, each as of which order.
 #[derive(Default)]
@@ -34,7 +36,13 @@ impl Broken {
                 volume: volume.barcode.clone(),
             };
             let lost: Vec<LostCopy> = page.iter().map(lost).collect();
-            let outcomes = node.catalog.lose_copies(&lost, crate::now())?;
+            let mut outcomes = Vec::with_capacity(lost.len());
+            for some in lost.chunks(TOGETHER) {
+                if node.archive.halted() {
+                    return Ok(()); // the next run goes on
+                }
+                outcomes.extend(node.catalog.lose_copies(some, crate::now())?);
+            }
             for (file, outcome) in page.iter().zip(outcomes) {
                 dropped += u64::from(outcome == Lost::Dropped);
                 if outcome == Lost::Last {

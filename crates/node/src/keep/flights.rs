@@ -22,6 +22,13 @@ const ALL_EVERY: Duration = Duration::from_secs(2);
 /// A file that could not be brought back is left alone for this long.
 const AGAIN_AFTER: Duration = Duration::from_secs(600);
 
+/// Failures that are remembered; with so many no more is brought back to be mended until some are forgotten.
+const MOST_FAILED: usize = 100_000;
+/// Files to be mended are looked through from the first this often, so many pages of so many files at a time.
+const MEND_EVERY: Duration = Duration::from_secs(2);
+const MEND_PAGES: usize = 100;
+const MEND_PAGE: usize = 100;
+
 /// What a file is on its way to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {
@@ -51,8 +58,9 @@ pub struct Flights {
     looked: Option<Moment>,
     /// Files that failed: not before then, and why.
     failed: BTreeMap<Ino, (Moment, String)>,
-    /// How far files to mend have been looked at.
+    /// How far files to mend have been looked at, and when from the first.
     mended: Ino,
+    begun: Option<Moment>,
 }
 
 /// How a file stands.
@@ -87,18 +95,26 @@ impl Flights {
     }
 
     /// Why a file could not go its way lately.
-    pub fn failure(&mut self, ino: Ino) -> Option<&str> {
-        let now = Moment::now();
-        self.failed.retain(|_, (until, _)| *until > now);
-        self.failed.get(&ino).map(|(_, why)| why.as_str())
+    pub fn failure(&self, ino: Ino) -> Option<&str> {
+        let failed = self.failed.get(&ino).filter(|(until, _)| *until > Moment::now());
+        failed.map(|(_, why)| why.as_str())
     }
 
     /// Sends files on their way.
     pub fn send(&mut self, node: &Node, files: Vec<(Ino, Version, u64, Goal)>) -> catalog::Result<()> {
         let mut tasks = Vec::new();
+        // Looked up before any recall is begun: one that was begun and not sent would never end.
+        let mut pools: BTreeMap<Barcode, Option<PoolName>> = BTreeMap::new();
+        for (.., goal) in &files {
+            if let Goal::Leave(volume, _) = goal
+                && !pools.contains_key(volume)
+            {
+                pools.insert(volume.clone(), node.catalog.volume(volume)?.and_then(|v| v.pool));
+            }
+        }
         for (ino, version, bytes, goal) in files {
             let pool = match &goal {
-                Goal::Leave(volume, _) => node.catalog.volume(volume)?.and_then(|v| v.pool),
+                Goal::Leave(volume, _) => pools.get(volume).cloned().flatten(),
                 Goal::Complete => None,
             };
             let mut flight = Flight { goal, version, bytes, staging: None, staged: false, pool };
@@ -123,7 +139,10 @@ impl Flights {
                 }
             }
             self.bytes += bytes;
-            self.all.insert(ino, flight);
+            // Another part or copy of the same file: the next pass finds what is left of it.
+            if let Some(before) = self.all.insert(ino, flight) {
+                self.bytes -= before.bytes;
+            }
         }
         if !tasks.is_empty() {
             node.archive.send(Event::Recall(tasks));
@@ -139,8 +158,17 @@ impl Flights {
 
     /// Offline files that lost a copy come back to disk, from where the governor has the copy made.
     pub fn mend(&mut self, node: &Node) -> catalog::Result<()> {
-        while self.has_room(node, 0) && self.all.len() < MOST {
-            let page = node.catalog.to_mend(self.mended, 100)?;
+        if self.mended == Ino(0) && self.begun.is_some_and(|at| at.elapsed() < MEND_EVERY) {
+            return Ok(());
+        }
+        for _ in 0..MEND_PAGES {
+            if !self.has_room(node, 0) || self.failed.len() >= MOST_FAILED {
+                return Ok(());
+            }
+            if self.mended == Ino(0) {
+                self.begun = Some(Moment::now());
+            }
+            let page = node.catalog.to_mend(self.mended, MEND_PAGE)?;
             let Some(last) = page.last() else {
                 self.mended = Ino(0);
                 return Ok(());
@@ -175,7 +203,9 @@ impl Flights {
         }
         let touched = std::mem::take(&mut *node.keeper.touched.lock());
         if self.looked.is_none_or(|at| at.elapsed() >= ALL_EVERY) {
-            self.looked = Some(Moment::now());
+            let now = Moment::now();
+            self.looked = Some(now);
+            self.failed.retain(|_, (until, _)| *until > now);
             let all: Vec<Ino> = self.all.keys().copied().collect();
             self.look_at(node, &all)?;
         } else {

@@ -160,7 +160,13 @@ fn give_up(node: &Arc<Node>, volume: &Barcode, why: &str) -> catalog::Result<()>
 
 fn set_state(node: &Node, volume: &Barcode, state: VolumeState, why: &str) -> catalog::Result<()> {
     let now = crate::now();
-    node.catalog.update_volume(volume, &mut |v| v.becomes(state, why, now)).map(drop)
+    // An operator may have decided otherwise a moment ago.
+    let change = &mut |v: &mut Volume| {
+        if v.state == VolumeState::Repacking {
+            v.becomes(state, why, now);
+        }
+    };
+    node.catalog.update_volume(volume, change).map(drop)
 }
 
 impl Move {

@@ -122,9 +122,9 @@ impl Chooser<'_> {
         let mut extents = Vec::new();
         for range in node.disk.data_ranges(&source.fd, source.size()) {
             let range = range?;
-            let from = range.start.max(source.from);
-            if from < range.end {
-                let byte_count = range.end - from;
+            let (from, end) = (range.start.max(source.from), range.end.min(source.to));
+            if from < end {
+                let byte_count = end - from;
                 extents.push(Extent { file_offset: from, start_block: 0, byte_offset: 0, byte_count });
             }
         }
@@ -134,7 +134,7 @@ impl Chooser<'_> {
             version: item.version,
             copy: item.copy,
             file_offset: from,
-            length: size - from.min(size),
+            length: source.to.saturating_sub(from),
             extents,
             size,
             digest: source.known(),
@@ -146,6 +146,12 @@ impl Chooser<'_> {
         let cost = data + overhead(&file);
         if cost <= self.limits.room {
             return Ok(Choice::Take(Box::new(Chosen { ticket, item, origin: source.origin, file, cost })));
+        }
+        if source.moves {
+            return match node.does_not_move(self.hand.pool(), data) {
+                Some(why) => Err(Skip::Never(why)),
+                None => Ok(Choice::Leave),
+            };
         }
         if let Some(why) = node.does_not_fit(self.hand.pool(), &item) {
             return Err(Skip::Never(why));

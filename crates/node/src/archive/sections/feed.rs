@@ -175,6 +175,14 @@ impl<'t> Feeder<'t> {
         let mut opened = open(worker, chosen);
         let mut hash = FileHash::new();
         let last = entry.file.segment_offset + entry.file.segment_length == entry.file.file_size;
+        // A part that moves is not followed by the rest, whose end would show whether all of it is right.
+        if !last
+            && let Ok(source) = &opened
+            && source.moves
+            && let Err(why) = source.verify(worker, chosen.item.ino)
+        {
+            opened = Err(why);
+        }
         if let Ok(source) = &opened
             && entry.file.segment_offset > 0
             && last
