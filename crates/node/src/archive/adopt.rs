@@ -18,8 +18,6 @@ use types::*;
 
 /// Files entered in one transaction.
 const BATCH: usize = 500;
-/// Lines about one volume that a report has room for.
-const MOST_NOTES: usize = 1_000;
 
 /// Answers for a volume that could not be looked at.
 pub fn answer_failed(answer: &Sender<(Barcode, Adopted)>, barcode: &Barcode, why: String) {
@@ -35,8 +33,17 @@ pub fn adopt(
     barcode: &Barcode,
     answer: &Sender<(Barcode, Adopted)>,
 ) -> Result<u64, TapeError> {
+    answering(barcode, answer, |adopted| take(worker, mounted, barcode, adopted))
+}
+
+/// Looks at a volume, and answers however that ends; returns the tape's position.
+pub fn answering(
+    barcode: &Barcode,
+    answer: &Sender<(Barcode, Adopted)>,
+    look: impl FnOnce(&mut Adopted) -> Result<(), TapeError>,
+) -> Result<u64, TapeError> {
     let mut adopted = Adopted::default();
-    let result = take(worker, mounted, barcode, &mut adopted);
+    let result = look(&mut adopted);
     if let Err(e) = &result {
         adopted.failed = Some(e.to_string());
     }
@@ -345,9 +352,13 @@ impl Reader<'_> {
             match outcome {
                 Adoption::Displaced { path, at } => {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    self.note(format!("{} is taken by a later file: found at {}", text(&path), text(&at)));
+                    self.adopted.note(format!(
+                        "{} is taken by a later file: found at {}",
+                        text(&path),
+                        text(&at)
+                    ));
                 }
-                Adoption::Contradicts { why } => self.note(format!("{:?}: {why}", listed.name)),
+                Adoption::Contradicts { why } => self.adopted.note(format!("{:?}: {why}", listed.name)),
                 Adoption::Live | Adoption::Dead | Adoption::Known => {}
             }
         }
@@ -355,13 +366,7 @@ impl Reader<'_> {
 
     fn leave_out(&mut self, line: String) {
         self.left_out += 1;
-        self.note(line);
-    }
-
-    fn note(&mut self, line: String) {
-        if self.adopted.notes.len() < MOST_NOTES {
-            self.adopted.notes.push(line);
-        }
+        self.adopted.note(line);
     }
 }
 
@@ -388,7 +393,7 @@ fn settle(
                 "{unlisted} records behind its newest index are listed nowhere: what was written there is lost \
                  unless another copy has it"
             );
-            adopted.notes.push(why.clone());
+            adopted.note(why.clone());
             (VolumeState::ReadOnly, why)
         }
         _ => (VolumeState::Filling, String::new()),

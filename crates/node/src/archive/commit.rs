@@ -5,7 +5,7 @@ use super::hand::{InHand, Ticket};
 use super::trouble::ours;
 use super::worker::Worker;
 use catalog::{NewSegment, RecordOutcome, VolumeAppend};
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use tape::TapeError;
 use types::*;
 
@@ -106,12 +106,100 @@ impl<'t> Recorder<'t> {
     }
 }
 
+/// Who records what is flushed.
+enum To<'t> {
+    /// A thread that takes orders.
+    Thread(Sender<Order>),
+    /// This one, at once: a simulator runs it alone.
+    Here(Box<Recorder<'t>>, Sender<Result<Volume, TapeError>>),
+}
+
+/// A turn's side of its recorder: what was ordered and is not yet answered for, and how the volume stands.
+pub struct Records<'t> {
+    /// As last recorded.
+    pub volume: Volume,
+    to: To<'t>,
+    recorded: Receiver<Result<Volume, TapeError>>,
+    /// Batches handed over that have not been answered for.
+    unanswered: u32,
+}
+
+impl<'t> Records<'t> {
+    /// A thread carries out `orders` and answers.
+    pub fn by_thread(
+        volume: Volume,
+        orders: Sender<Order>,
+        recorded: Receiver<Result<Volume, TapeError>>,
+    ) -> Self {
+        Self { volume, to: To::Thread(orders), recorded, unanswered: 0 }
+    }
+
+    /// Orders are carried out when they are given.
+    pub fn here(volume: Volume, recorder: Recorder<'t>) -> Self {
+        let (done, recorded) = unbounded();
+        Self { volume, to: To::Here(Box::new(recorder), done), recorded, unanswered: 0 }
+    }
+
+    /// Has the disk objects read so far synced.
+    pub fn sync(&mut self) -> Result<(), TapeError> {
+        self.order(Order::Sync)
+    }
+
+    /// Has a flushed batch recorded; takes note of those that are recorded by now.
+    pub fn record(
+        &mut self,
+        append: VolumeAppend,
+        files: Vec<(Ticket, NewSegment)>,
+    ) -> Result<(), TapeError> {
+        self.order(Order::Record(append, files))?;
+        self.unanswered += 1;
+        while let Ok(answer) = self.recorded.try_recv() {
+            self.answered(answer)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything flushed is recorded.
+    pub fn settle(&mut self) -> Result<(), TapeError> {
+        while self.unanswered > 0 {
+            let Ok(answer) = self.recorded.recv() else { return Err(self.ended()) };
+            self.answered(answer)?;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, order: Order) -> Result<(), TapeError> {
+        let taken = match &mut self.to {
+            To::Thread(orders) => orders.send(order).is_ok(),
+            To::Here(recorder, done) => {
+                recorder.carry_out(vec![order], done);
+                true // how it ended waits among the answers
+            }
+        };
+        if taken {
+            return Ok(());
+        }
+        // The recorder has ended, and said why; without a word only if it has panicked, and then so do we.
+        self.settle()?;
+        Err(self.ended())
+    }
+
+    fn answered(&mut self, answer: Result<Volume, TapeError>) -> Result<(), TapeError> {
+        self.unanswered -= 1;
+        self.volume = answer?;
+        Ok(())
+    }
+
+    fn ended(&self) -> TapeError {
+        ours(&self.volume.barcode, "recording copies", "the recorder has ended")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::WriteQueue;
     use super::super::testing::Rig;
     use super::*;
-    use crossbeam_channel::unbounded;
 
     #[test]
     fn after_a_failure_nothing_is_recorded_and_everything_goes_back() {

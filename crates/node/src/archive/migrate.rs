@@ -3,7 +3,7 @@
 //! tape *and* recorded.
 
 use super::buffers::Buffers;
-use super::commit::{Order, Recorder};
+use super::commit::{Recorder, Records};
 use super::feed::{Chunk, Fed, Feeder, Limits, NewFile};
 use super::hand::InHand;
 use super::index::write_index;
@@ -15,7 +15,7 @@ use super::worker::Worker;
 use super::{room, sections};
 use crate::clock::Moment;
 use catalog::VolumeAppend;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use sched::Timed;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
@@ -41,26 +41,13 @@ const RECORD_AHEAD: usize = 16;
 struct Turn<'t> {
     worker: &'t Worker,
     pool: &'t PoolName,
-    /// As last recorded.
-    volume: Volume,
     fed: Receiver<Fed>,
     stream: Stream,
     records: Records<'t>,
-    recorded: Receiver<Result<Volume, TapeError>>,
-    /// Batches handed to the recorder that it has not answered for.
-    unanswered: u32,
     /// Where the last flush ended.
     append_block: u64,
     /// When it did, and the bytes taken since.
     since: (Moment, u64),
-}
-
-/// Who records what is flushed.
-enum Records<'t> {
-    /// A thread that takes orders.
-    Thread(Sender<Order>),
-    /// This one, at once: a simulator runs it alone.
-    Here(Box<Recorder<'t>>, Sender<Result<Volume, TapeError>>),
 }
 
 /// Why writing stops for the moment.
@@ -114,25 +101,23 @@ pub fn migrate(
     std::thread::scope(|scope| {
         let (out, fed) = unbounded(); // as many chunks as there are buffers
         let (orders, queue) = bounded(RECORD_AHEAD);
-        let (done, recorded) = unbounded();
         let (hand, buffers) = (&hand, &buffers);
         let failed = |e: std::io::Error| ours(barcode, "starting threads", e);
         let reads = move || Feeder::new(worker, hand, buffers, out, limits).run();
         let mut threads = Vec::new();
+        let (append_block, stream) = (volume.append_block, Stream::new(volume.block_size, volume.next_uid));
         let records = if crate::clock::alone() {
             reads();
-            Records::Here(Box::new(recorder), done)
+            Records::here(volume, recorder)
         } else {
+            let (done, recorded) = unbounded();
             threads.push(worker.helper(scope, "read", reads).map_err(failed)?);
             let records = move || recorder.run(&queue, &done);
             threads.push(worker.helper(scope, "record", records).map_err(failed)?);
-            Records::Thread(orders)
+            Records::by_thread(volume, orders, recorded)
         };
-        let stream = Stream::new(volume.block_size, volume.next_uid);
-        let append_block = volume.append_block;
         let since = (Moment::now(), 0);
-        let turn =
-            Turn { worker, pool, volume, fed, stream, records, recorded, unanswered: 0, append_block, since };
+        let turn = Turn { worker, pool, fed, stream, records, append_block, since };
         let ended = turn.run(mounted);
         threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
@@ -147,34 +132,34 @@ pub fn volume(worker: &Worker, barcode: &Barcode) -> Result<Volume, TapeError> {
 
 impl Turn<'_> {
     fn run(mut self, mounted: &mut Mounted<'_>) -> Result<u64, TapeError> {
-        let barcode = self.volume.barcode.clone();
+        let barcode = self.records.volume.barcode.clone();
         loop {
             let pause = self.write(mounted)?;
-            self.settle()?;
+            self.records.settle()?;
             if let Pause::Full(why) = pause {
-                self.volume = close(self.worker, &barcode, why)?;
+                self.records.volume = close(self.worker, &barcode, why)?;
             }
             let full = matches!(pause, Pause::Full(_));
             if full || self.index_is_due() {
                 let onto = if full { Onto::Both } else { Onto::Data };
                 write_index(self.worker, mounted, &barcode, onto)?;
-                self.volume = volume(self.worker, &barcode)?;
+                self.records.volume = volume(self.worker, &barcode)?;
             }
-            if !matches!(pause, Pause::Look) || self.volume.state != VolumeState::Filling {
-                return Ok(self.volume.append_block);
+            if !matches!(pause, Pause::Look) || self.records.volume.state != VolumeState::Filling {
+                return Ok(self.records.volume.append_block);
             }
         }
     }
 
     fn index_is_due(&self) -> bool {
-        let blocks = self.append_block.saturating_sub(self.volume.index_block);
-        blocks * u64::from(self.volume.block_size) >= self.worker.node.config.tape.index_every.0
+        let blocks = self.append_block.saturating_sub(self.records.volume.index_block);
+        blocks * u64::from(self.records.volume.block_size) >= self.worker.node.config.tape.index_every.0
     }
 
     /// Writes what is fed until there is reason to pause.
     fn write(&mut self, mounted: &mut Mounted<'_>) -> Result<Pause, TapeError> {
-        let reserve = room::index_reserve(&self.volume);
-        let mut appender = mounted.appender(&AppendPoint::from(&self.volume), reserve)?;
+        let reserve = room::index_reserve(&self.records.volume);
+        let mut appender = mounted.appender(&AppendPoint::from(&self.records.volume), reserve)?;
         self.since = (Moment::now(), 0);
         self.stream.begin(appender.here().0);
         loop {
@@ -188,7 +173,7 @@ impl Turn<'_> {
                 }
                 Fed::Commit => {
                     self.commit(&mut appender, false)?;
-                    if self.index_is_due() || self.volume.state != VolumeState::Filling {
+                    if self.index_is_due() || self.records.volume.state != VolumeState::Filling {
                         return Ok(Pause::Look);
                     }
                 }
@@ -221,62 +206,24 @@ impl Turn<'_> {
         if self.stream.is_empty() && !full {
             return Ok(());
         }
-        self.order(Order::Sync)?;
+        self.records.sync()?;
         let flushed = appender.flush()?;
         let (begun, bytes) = std::mem::replace(&mut self.since, (Moment::now(), 0));
-        let expected_s = times::mechanics(&self.worker.node, &self.volume.barcode).transfer(bytes);
+        let expected_s = times::mechanics(&self.worker.node, &self.records.volume.barcode).transfer(bytes);
         self.worker.took(Timed::Write, expected_s, begun);
-        let held = flushed.append_block * u64::from(self.volume.block_size);
-        let (worker, pool, volume) = (self.worker, self.pool, &self.volume.barcode);
+        let held = flushed.append_block * u64::from(self.records.volume.block_size);
+        let (worker, pool, volume) = (self.worker, self.pool, &self.records.volume.barcode);
         let files = self.stream.flushed(&flushed, |file| splits(worker, pool, volume, held, file));
         self.append_block = flushed.append_block;
         let append = VolumeAppend {
-            volume: self.volume.barcode.clone(),
+            volume: self.records.volume.barcode.clone(),
             append_block: flushed.append_block,
             next_uid: self.stream.next_uid(),
             vcr: flushed.vcr,
             now: crate::now(),
             section: None,
         };
-        self.order(Order::Record(append, files))?;
-        self.unanswered += 1;
-        while let Ok(answer) = self.recorded.try_recv() {
-            self.answered(answer)?;
-        }
-        Ok(())
-    }
-
-    fn order(&mut self, order: Order) -> Result<(), TapeError> {
-        let taken = match &mut self.records {
-            Records::Thread(orders) => orders.send(order).is_ok(),
-            Records::Here(recorder, done) => {
-                recorder.carry_out(vec![order], done);
-                true // how it ended waits among the answers
-            }
-        };
-        if taken {
-            return Ok(());
-        }
-        // The recorder has ended, and said why; without a word only if it has panicked, and then so do we.
-        self.settle()?;
-        Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"))
-    }
-
-    /// Waits until everything flushed is recorded.
-    fn settle(&mut self) -> Result<(), TapeError> {
-        while self.unanswered > 0 {
-            let Ok(answer) = self.recorded.recv() else {
-                return Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"));
-            };
-            self.answered(answer)?;
-        }
-        Ok(())
-    }
-
-    fn answered(&mut self, answer: Result<Volume, TapeError>) -> Result<(), TapeError> {
-        self.unanswered -= 1;
-        self.volume = answer?;
-        Ok(())
+        self.records.record(append, files)
     }
 }
 

@@ -130,6 +130,15 @@ pub struct Adopted {
     pub rules: Option<(Time, format::ltfs::origin::Rules)>,
 }
 
+impl Adopted {
+    /// Something that somebody should know, as long as a report has room for it.
+    pub fn note(&mut self, line: String) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(line);
+        }
+    }
+}
+
 /// What a maintenance job is about, beyond what the scheduler needs.
 pub enum Errand {
     /// Write a label for an operator's request.
@@ -216,6 +225,8 @@ pub struct State {
     pub blocked: Vec<sched::Blocked>,
 }
 
+/// Lines about one volume that a report has room for.
+const MOST_NOTES: usize = 1_000;
 /// Most warnings kept.
 const WARNINGS: usize = 50;
 

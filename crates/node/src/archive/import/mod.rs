@@ -19,8 +19,6 @@ use walk::{Entry, Walk};
 
 /// Files entered in one transaction.
 const BATCH: usize = 500;
-/// Lines about one volume that a report has room for.
-const MOST_NOTES: usize = 1_000;
 
 /// What is to be imported where.
 pub struct Import {
@@ -44,14 +42,7 @@ pub fn import(
     order: &Import,
     answer: &Sender<(Barcode, Adopted)>,
 ) -> Result<u64, TapeError> {
-    let mut adopted = Adopted::default();
-    let result = take(worker, mounted, barcode, order, &mut adopted);
-    if let Err(e) = &result {
-        adopted.failed = Some(e.to_string());
-    }
-    // Whoever asked may have gone.
-    let _ = answer.send((barcode.clone(), adopted));
-    result.map(|()| 0)
+    adopt::answering(barcode, answer, |adopted| take(worker, mounted, barcode, order, adopted))
 }
 
 fn take(
@@ -281,7 +272,7 @@ impl<'p> Pass<'p> {
         };
         if !free {
             self.conflicts += 1;
-            self.note(format!("{} is there already", String::from_utf8_lossy(&path)));
+            self.adopted.note(format!("{} is there already", String::from_utf8_lossy(&path)));
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -306,7 +297,7 @@ impl<'p> Pass<'p> {
                 }
             }
             Entry::Dead => self.adopted.dead += 1,
-            Entry::Left(why) => self.note(format!("not taken: {why}")),
+            Entry::Left(why) => self.adopted.note(format!("not taken: {why}")),
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -372,7 +363,7 @@ impl<'p> Pass<'p> {
             }
             Err(e) if e.fs() == FsError::Exists => Ok(()),
             Err(e) if e.fs() == FsError::Invalid => {
-                self.note(format!("not taken: link {}", String::from_utf8_lossy(path)));
+                self.adopted.note(format!("not taken: link {}", String::from_utf8_lossy(path)));
                 Ok(())
             }
             Err(e) => Err(e),
@@ -408,20 +399,14 @@ impl<'p> Pass<'p> {
                 Adoption::Displaced { path, at } => {
                     self.adopted.live += 1;
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    self.note(format!("{} is taken: found at {}", text(&path), text(&at)));
+                    self.adopted.note(format!("{} is taken: found at {}", text(&path), text(&at)));
                 }
-                Adoption::Contradicts { why } => self.note(format!("{:?}: {why}", listed.name)),
+                Adoption::Contradicts { why } => self.adopted.note(format!("{:?}: {why}", listed.name)),
                 Adoption::Dead => self.adopted.dead += 1,
                 Adoption::Known => {}
             }
         }
         Ok(())
-    }
-
-    fn note(&mut self, line: String) {
-        if self.adopted.notes.len() < MOST_NOTES {
-            self.adopted.notes.push(line);
-        }
     }
 }
 

@@ -7,7 +7,7 @@ mod choose;
 mod feed;
 
 use super::buffers::Buffers;
-use super::commit::{Order, Recorder};
+use super::commit::{Recorder, Records};
 use super::hand::InHand;
 use super::index::write_index;
 use super::migrate::close;
@@ -16,7 +16,7 @@ use super::trouble::ours;
 use super::worker::Worker;
 use catalog::{NewSegment, VolumeAppend};
 use choose::Limits;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use feed::{Fed, Feeder, Member};
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
@@ -33,15 +33,10 @@ const SECTION_SHARE: u64 = 4;
 /// One turn of writing to one volume.
 struct Turn<'t> {
     worker: &'t Worker,
-    /// As last recorded.
-    volume: Volume,
     /// Behind the last section written.
     point: SectionPoint,
     fed: Receiver<Fed>,
-    orders: Sender<Order>,
-    recorded: Receiver<Result<Volume, TapeError>>,
-    /// Sections handed to the recorder that it has not answered for.
-    unanswered: u32,
+    records: Records<'t>,
 }
 
 /// Writes until the backlog is empty, the volume is full or the node stops; returns the tape's position.
@@ -69,7 +64,8 @@ pub fn migrate(
         let reader = worker.helper(scope, "read", move || feeder.run()).map_err(failed)?;
         let records = move || recorder.run(&queue, &done);
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
-        let turn = Turn { worker, volume, point, fed, orders, recorded, unanswered: 0 };
+        let records = Records::by_thread(volume, orders, recorded);
+        let turn = Turn { worker, point, fed, records };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -100,14 +96,14 @@ fn limits(
 
 impl Turn<'_> {
     fn run(mut self, mounted: &mut Mounted<'_>) -> Result<u64, TapeError> {
-        let barcode = self.volume.barcode.clone();
+        let barcode = self.records.volume.barcode.clone();
         let full = loop {
             match self.fed.recv().unwrap_or(Fed::Over(None)) {
                 Fed::Section(begun) => {
                     if !self.section(mounted, begun)? {
                         break Some(END_REACHED);
                     }
-                    if self.volume.state != VolumeState::Filling {
+                    if self.records.volume.state != VolumeState::Filling {
                         break None;
                     }
                 }
@@ -116,13 +112,13 @@ impl Turn<'_> {
                 Fed::Bytes(_) | Fed::End(_) => {}
             }
         };
-        self.settle()?;
+        self.records.settle()?;
         if let Some(why) = full {
-            self.volume = close(self.worker, &barcode, why)?;
+            self.records.volume = close(self.worker, &barcode, why)?;
         }
-        let unindexed = self.point.block.saturating_sub(self.volume.indexed_to);
+        let unindexed = self.point.block.saturating_sub(self.records.volume.indexed_to);
         let due = self.worker.node.config.tape.index_every.0;
-        if full.is_some() || unindexed * u64::from(self.volume.block_size) >= due {
+        if full.is_some() || unindexed * u64::from(self.records.volume.block_size) >= due {
             write_index(self.worker, mounted, &barcode, Onto::Both)?;
         }
         Ok(mounted.reads_from())
@@ -142,7 +138,7 @@ impl Turn<'_> {
                     self.worker.progress.bytes.fetch_add(count, Ordering::Relaxed);
                 }
                 Fed::End(members) => {
-                    self.order(Order::Sync)?;
+                    self.records.sync()?;
                     self.point = match writer.close() {
                         Err(e) if e.fault == Fault::Full => return Ok(false),
                         closed => closed?,
@@ -158,50 +154,18 @@ impl Turn<'_> {
 
     /// Hands a section that is on the medium to the recorder.
     fn record(&mut self, members: Vec<Member>, first_block: u64) -> Result<(), TapeError> {
-        let next_uid = members.last().map_or(self.volume.next_uid, |last| last.file.uid + 1);
+        let next_uid = members.last().map_or(self.records.volume.next_uid, |last| last.file.uid + 1);
         let good = members.into_iter().filter(|member| member.counts);
         let segments = good.map(|member| (member.ticket, segment(member, first_block)));
         let append = VolumeAppend {
-            volume: self.volume.barcode.clone(),
+            volume: self.records.volume.barcode.clone(),
             append_block: self.point.block,
             next_uid,
             vcr: 0,
             now: crate::now(),
             section: Some(self.point.section),
         };
-        let order = Order::Record(append, segments.collect());
-        self.order(order)?;
-        self.unanswered += 1;
-        while let Ok(answer) = self.recorded.try_recv() {
-            self.answered(answer)?;
-        }
-        Ok(())
-    }
-
-    fn order(&mut self, order: Order) -> Result<(), TapeError> {
-        if self.orders.send(order).is_ok() {
-            return Ok(());
-        }
-        // The recorder has ended, and said why; without a word only if it has panicked, and then so do we.
-        self.settle()?;
-        Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"))
-    }
-
-    /// Waits until everything written is recorded.
-    fn settle(&mut self) -> Result<(), TapeError> {
-        while self.unanswered > 0 {
-            let Ok(answer) = self.recorded.recv() else {
-                return Err(ours(&self.volume.barcode, "recording copies", "the recorder has ended"));
-            };
-            self.answered(answer)?;
-        }
-        Ok(())
-    }
-
-    fn answered(&mut self, answer: Result<Volume, TapeError>) -> Result<(), TapeError> {
-        self.unanswered -= 1;
-        self.volume = answer?;
-        Ok(())
+        self.records.record(append, segments.collect())
     }
 }
 
