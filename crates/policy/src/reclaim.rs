@@ -59,16 +59,18 @@ pub fn dead_percent(v: &Volume) -> u8 {
 }
 
 /// The volumes to empty now, at most `room`: those of an old generation and the most dead first. One that still takes data is
-/// left alone unless its generation is old; so is one on which nothing was written.
+/// left alone unless its generation is old; so is one on which nothing was written. One that the node itself made read-only is
+/// left to operators: it may hold what the catalogue does not know (it was imported, or not all of it could be read).
 pub fn reclaim<'v>(
     rules: &ReclaimRules,
     volumes: impl Iterator<Item = &'v Volume>,
     room: usize,
 ) -> Vec<Reclaim> {
-    let chosen = volumes.filter(|v| v.files > 0).filter_map(|v| {
+    let decided = |v: &&Volume| v.state != VolumeState::ReadOnly || v.by.is_some();
+    let chosen = volumes.filter(|v| v.files > 0).filter(decided).filter_map(|v| {
         let old = rules.generation > 0 && generation(&v.barcode).is_some_and(|g| g <= rules.generation);
         let dead = dead_percent(v);
-        let ended = matches!(v.state, VolumeState::Full | VolumeState::ReadOnly | VolumeState::Suspect);
+        let ended = matches!(v.state, VolumeState::Full | VolumeState::ReadOnly);
         // Of a medium that is written once nothing comes back.
         let worth = rules.dead_percent > 0 && dead >= rules.dead_percent && ended && !v.worm;
         (old || worth).then(|| Reclaim { volume: v.barcode.clone(), dead_percent: dead, old })
@@ -114,6 +116,13 @@ mod tests {
         let rules = ReclaimRules { dead_percent: 50, generation: 6 };
         let chosen: Vec<_> = reclaim(&rules, worm.iter(), 9).into_iter().map(|r| r.volume.0).collect();
         assert_eq!(chosen, ["AA0008LW"], "nothing comes back of what is written once");
+        // What the node does not write any more may be more than the catalogue knows; what an operator decided is not.
+        let mut found = volume("AA0007L5", VolumeState::ReadOnly, 100, 1);
+        assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
+        found.by = Some(0);
+        assert_eq!(reclaim(&rules, [&found].into_iter(), 9).len(), 1);
+        let suspect = volume("AA0008L9", VolumeState::Suspect, 100, 1);
+        assert_eq!(reclaim(&rules, [&suspect].into_iter(), 9), []);
         let why = reclaim(&ReclaimRules { dead_percent: 80, generation: 0 }, volumes.iter(), 9);
         assert_eq!(why[0].to_string(), "volume AA0002L9 is emptied: 80 per cent of it are dead");
     }
