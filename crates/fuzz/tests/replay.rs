@@ -83,7 +83,7 @@ macro_rules! replays {
 }
 
 replays! {
-    label index index_names cartridge_memory ansi_label section record
+    label index index_names cartridge_memory ansi_label section archive record
     scsi_reply scsi_device scsi_frame
     wire_frame wire_channel
     vtl_command vtl_files cartridge engine catalogue disk config

@@ -242,18 +242,27 @@ impl Head {
 
     /// Reads the next object. A record that does not fit into `buffer` is an error.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<Item> {
-        let item = match self.read_record(buffer)? {
-            ReadOutcome::Record { bytes } => Item::Record(bytes),
-            ReadOutcome::Filemark => Item::Filemark,
-            ReadOutcome::EndOfData => return Ok(Item::EndOfData),
+        match self.read_any(buffer)? {
+            ReadOutcome::Record { bytes } => Ok(Item::Record(bytes)),
+            ReadOutcome::Filemark => Ok(Item::Filemark),
+            ReadOutcome::EndOfData => Ok(Item::EndOfData),
             ReadOutcome::TooLong { length } => {
                 let length = length.map_or("unknown".to_owned(), |n| n.to_string());
                 let what = format!("the record's length ({length} bytes) exceeds {} bytes", buffer.len());
-                return Err(self.bad_record("reading", what));
+                Err(self.bad_record("reading", what))
             }
-        };
-        self.advance(1);
-        Ok(item)
+        }
+    }
+
+    /// Reads the next object. Behind a record that does not fit into `buffer` the position is not known.
+    pub fn read_any(&mut self, buffer: &mut [u8]) -> Result<ReadOutcome> {
+        let found = self.read_record(buffer)?;
+        match found {
+            ReadOutcome::Record { .. } | ReadOutcome::Filemark => self.advance(1),
+            ReadOutcome::TooLong { .. } => self.at = None,
+            ReadOutcome::EndOfData => {}
+        }
+        Ok(found)
     }
 
     /// What is on the medium is not what was recorded.

@@ -2,7 +2,7 @@
 
 use crate::head::{Head, Item, Place};
 use crate::layout::{DATA_PARTITION, INDEX_PARTITION, MAX_LABEL_RECORD};
-use crate::{Fault, Result, section};
+use crate::{Fault, Result, TarLabel, section, tar};
 use format::ansi::AnsiLabel;
 use format::ltfs::label::{LabelError, LtfsLabel, check_pair, decode};
 use format::ltfs::vol1;
@@ -18,6 +18,8 @@ pub enum LabelState {
     Ltfs(LtfsLabel),
     /// A volume of ours without partitions: sections between ANSI labels.
     Sections(AnsiLabel),
+    /// Tar archives of another program, with ANSI labels or without: only read.
+    Tar(TarLabel),
     /// Something that is not ours to touch: another format, another program's layout, another volume than expected.
     Foreign {
         /// What was seen.
@@ -33,11 +35,12 @@ pub enum LabelState {
 }
 
 impl LabelState {
-    /// Uuid of the volume, where it is an LTFS volume or one of ours.
+    /// Uuid of the volume, where it is an LTFS volume or one of ours, or what stands for it.
     pub fn uuid(&self) -> Option<&str> {
         match self {
             Self::Ltfs(label) => Some(&label.uuid),
             Self::Sections(label) => Some(&label.uuid),
+            Self::Tar(label) => Some(&label.uuid),
             Self::Blank | Self::Foreign { .. } | Self::Damaged { .. } => None,
         }
     }
@@ -50,6 +53,10 @@ impl LabelState {
             Self::Sections(label) => {
                 format!("the ANSI volume {:?} of Thermocline ({})", label.serial, label.uuid)
             }
+            Self::Tar(TarLabel { serial: Some(serial), .. }) => {
+                format!("the ANSI volume {serial:?} of another program")
+            }
+            Self::Tar(_) => "a tar archive of another program".into(),
             Self::Foreign { what } => what.clone(),
             Self::Damaged { what, .. } => format!("a damaged LTFS label ({what})"),
         }
@@ -67,8 +74,10 @@ pub(crate) fn read(head: &mut Head, expect: Option<&Barcode>) -> Result<LabelSta
         return match index {
             Ok(_) => Ok(damaged("an LTFS label, but the medium has one partition only".into())),
             Err(error @ LabelError::Foreign { .. }) => {
-                let sections = section::read_label(head, expect)?;
-                Ok(sections.map_or_else(|| alone(error), LabelState::Sections))
+                if let Some(label) = section::read_label(head, expect)? {
+                    return Ok(LabelState::Sections(label));
+                }
+                Ok(tar::recognise(head)?.map_or_else(|| alone(error), LabelState::Tar))
             }
             Err(error) => Ok(alone(error)),
         };

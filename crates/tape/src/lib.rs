@@ -34,6 +34,7 @@ mod records;
 mod section;
 mod section_index;
 mod tail;
+mod tar;
 mod worm;
 
 pub use append::{Appender, Flushed, Room};
@@ -50,6 +51,7 @@ pub use mounted::Mounted;
 pub use section::{Section, SectionPoint, SectionWriter};
 pub use section_index::{Contents, Told};
 pub use tail::AppendPoint;
+pub use tar::{TarEnd, TarLabel, TarTold};
 
 /// Waits for the given time. Tests give one that returns at once.
 pub type Sleeper = Box<dyn FnMut(std::time::Duration) + Send>;

@@ -1,7 +1,7 @@
 //! Reading extents: forward in one stream where they follow each other.
 
 use crate::head::{Item, Place};
-use crate::{Mounted, Result};
+use crate::{LabelState, Mounted, Result};
 use std::ops::ControlFlow;
 use types::Extent;
 
@@ -20,6 +20,9 @@ impl Mounted<'_> {
         extent: &Extent,
         sink: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
+        if matches!(self.label, LabelState::Tar(_)) {
+            return self.read_tar(extent, sink);
+        }
         let (partition, block_size) = self.data(DOING)?;
         let (mut block, mut skip) = (extent.start_block, extent.byte_offset as usize);
         let (mut offset, mut left) = (extent.file_offset, extent.byte_count);

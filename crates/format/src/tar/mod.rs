@@ -4,6 +4,7 @@
 //! Written by hand and not with the `tar` crate: that writes GNU long names instead of pax records, no sparse members, and
 //! tells no offsets before it has written.
 
+pub mod foreign;
 pub mod header;
 pub mod index;
 pub mod member;

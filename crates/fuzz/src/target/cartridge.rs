@@ -6,11 +6,12 @@ use super::bench::{BARCODE, Bench};
 use crate::input::{Input, piece};
 use format::ltfs::file::from_index;
 use format::ltfs::index::IndexEvent;
+use format::tar::header::{FILE, Header};
 use scsi::mode::PartitionPage;
 use scsi::{Attribute, FormatKind, ReadOutcome, Ssc};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use tape::{AppendPoint, Drive, LabelSpec, Mounted, Overwrite};
+use tape::{AppendPoint, Drive, LabelSpec, Mounted, Overwrite, TarTold};
 use types::{Barcode, TapeFile, Time};
 
 const UUID: &str = "30a91a08-daae-48d1-ae75-69804e61d2ea";
@@ -29,6 +30,7 @@ pub(super) fn run(bytes: &[u8]) {
     let Ok(mut drive) = Drive::open(transport, Box::new(|_| {})) else { return };
     let expect = (options & 2 == 2).then(|| Barcode::from(BARCODE));
     let Ok(mut mounted) = drive.mount(expect.as_ref()) else { return };
+    archives(&mut mounted);
     let files = files(&mut mounted);
     for file in &files {
         contents(&mut mounted, file);
@@ -104,6 +106,28 @@ fn files(mounted: &mut Mounted<'_>) -> Vec<TapeFile> {
     files
 }
 
+/// The archives of another program, if it carries some.
+fn archives(mounted: &mut Mounted<'_>) {
+    let (mut found, mut members) = (Vec::new(), 0);
+    let scanned = mounted.scan_tar(&mut |told| {
+        if let TarTold::Member(_, member, extent) = told {
+            members += 1;
+            assert_eq!(extent.byte_count, member.stored);
+            if found.len() < FILES {
+                found.push(extent);
+            }
+        }
+        if members < 10_000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    if scanned.is_ok() {
+        // What a scan tells is all there.
+        for extent in &found {
+            let whole = mounted.read(extent, &mut |_, _| ControlFlow::Continue(()));
+            assert_eq!(whole, Ok(ControlFlow::Continue(())));
+        }
+    }
+}
+
 fn contents(mounted: &mut Mounted<'_>, file: &TapeFile) {
     for extent in &file.extents {
         let mut next = extent.file_offset;
@@ -155,7 +179,10 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let tail: Vec<u8> =
         [made.append_block, made.vcr, made.generation, made.index_block].map(u64::to_be_bytes).concat();
     let whole = |options: u8| [&[options], sides.as_slice(), &tail].concat();
-    vec![whole(3), whole(7), vec![0], [vec![0, 1], piece(b"HDR1 of another program")].concat()]
+    let header = Header { name: b"name".to_vec(), kind: FILE, size: 700, ..Header::default() }.encode();
+    let archive = [piece(&[&header[..], &[1; 512]].concat()), piece(&[0; 1024]), piece(b"")].concat();
+    let archive = [vec![0, 3], archive].concat();
+    vec![whole(3), whole(7), vec![0], archive, [vec![0, 1], piece(b"HDR1 of another program")].concat()]
 }
 
 /// A partition in the form that [`fill`] takes.

@@ -3,6 +3,7 @@
 use crate::Target;
 
 mod ansi_label;
+mod archive;
 mod bench;
 mod cartridge;
 mod catalogue;
@@ -43,6 +44,7 @@ targets! {
     "cartridge_memory" = memory, 1024 bytes, 3000 rounds;
     "ansi_label" = ansi_label, 512 bytes, 3000 rounds;
     "section" = section, 16384 bytes, 450 rounds;
+    "archive" = archive, 16384 bytes, 900 rounds;
     "record" = record, 2048 bytes, 3000 rounds;
     "scsi_reply" = scsi_reply, 2048 bytes, 3000 rounds;
     "scsi_device" = scsi_device, 4096 bytes, 900 rounds;

@@ -59,6 +59,10 @@ fn take(
     adopted: &mut Adopted,
 ) -> Result<(), TapeError> {
     let Some(label) = label(mounted, adopted) else { return Ok(()) };
+    if label.format == VolumeFormat::Tar {
+        adopted.what = "tar archives of another program".into();
+        return Ok(());
+    }
     let mut reader = Reader {
         worker,
         barcode,
@@ -113,6 +117,15 @@ pub fn label(mounted: &Mounted<'_>, adopted: &mut Adopted) -> Option<Label> {
                 uuid: label.uuid.clone(),
                 labelled: label.format_time,
                 block_size: label.block_size,
+                worm: mounted.worm(),
+            });
+        }
+        LabelState::Tar(label) => {
+            return Some(Label {
+                format: VolumeFormat::Tar,
+                uuid: label.uuid.clone(),
+                labelled: crate::now(),
+                block_size: 0,
                 worm: mounted.worm(),
             });
         }

@@ -59,6 +59,10 @@ pub fn read_segments(
     volume: &Barcode,
     wanted: Vec<Wanted>,
 ) -> Read {
+    if let Some(e) = another(worker, mounted, volume) {
+        let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
+        return Read { result: Err(e), unread: Vec::new(), failed };
+    }
     let failed = Mutex::new(Vec::new());
     let config = &worker.node.config;
     let buffers = Buffers::of_drive(config, config.tape.block_size.0 as usize);
@@ -88,6 +92,19 @@ pub fn read_segments(
         ended
     });
     Read { result, unread, failed: failed.into_inner() }
+}
+
+/// Files of other programs' archives have no digest before they were read once: so it has to be the cartridge that was
+/// imported.
+fn another(worker: &Worker, mounted: &Mounted<'_>, volume: &Barcode) -> Option<TapeError> {
+    let known = worker.node.catalog.volume(volume).ok().flatten();
+    let known = known.filter(|v| v.format == VolumeFormat::Tar && mounted.label().uuid() != Some(&v.uuid))?;
+    let found = mounted.label().describe();
+    let what =
+        format!("the cartridge carries {found}, but not the archives that were imported ({})", known.uuid);
+    let advice = "find out what cartridge this is; nothing was read from it";
+    let error = ours(volume, "reading archives of another program", what);
+    Some(TapeError { blame: Blame::Medium, fault: tape::Fault::WrongVolume, advice, ..error })
 }
 
 /// The drive's side.

@@ -90,13 +90,14 @@ fn compare(
     }
     // Volumes that were imported are only read.
     let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
-    if volume.is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
+    if volume.as_ref().is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
     let mut to_read = Vec::new();
-    let mut imported = (!readonly).then_some(false);
-    let found = layout::read(mounted, &mut |_, told| {
+    let archives = volume.as_ref().is_some_and(|v| v.format == VolumeFormat::Tar);
+    let mut imported = if archives { Some(true) } else { (!readonly).then_some(false) };
+    let mut look = |_, told: Tells<'_>| {
         if imported.is_none() {
             imported = is_imported(worker, &told);
         }
@@ -108,7 +109,9 @@ fn compare(
             compare_entry(&mut expected, file, barcode, checked, deep.then_some(&mut to_read));
         }
         ControlFlow::Continue(())
-    })?;
+    };
+    // Tar archives of other programs have no index.
+    let found = if archives { layout::Found::default() } else { layout::read(mounted, &mut look)? };
     if imported == Some(true) {
         while let Some((_, file)) = expected.next() {
             checked.files += 1;

@@ -42,12 +42,12 @@ pub struct ExportArgs {
     reason: String,
 }
 
-/// Take volumes in: back, from another site, or as another LTFS program wrote them
+/// Take volumes in: back, from another site, or as another LTFS program or tar wrote them
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Volumes of this site that were exported are available again. The files of others appear below a directory; no \
                   data is copied, and the volumes are only read. If a name is taken already, nothing is entered and the \
-                  report names it.\n\nExample:\n  thermo volume import TC0001L9\n  thermo volume import TC0101L9 TC0102L9 \
+                  report names it. Tapes with tar archives need a new or empty directory.\n\nExample:\n  thermo volume import TC0001L9\n  thermo volume import TC0101L9 TC0102L9 \
                   --into tc:/from-bonn --pool bonn --wait\n  thermo volume import --manifest set1.json --into \
                   tc:/from-bonn --owner-map owners"
 )]
