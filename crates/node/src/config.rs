@@ -2,9 +2,10 @@
 
 use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
+use crate::mixed::{DriveKind, Media};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use types::{Class, ClassName, FormatRule, NonBlock, PoolName};
+use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
 
 /// Everything an operator can set. Sizes are bytes written as integers or as text (`"6 GiB"`, `"500MB"`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,8 +72,10 @@ pub struct LibraryConfig {
     pub import_export: u16,
     /// Cartridges made when the library is new.
     pub cartridges: u16,
-    /// Last two characters of their barcodes: the generation, of which `L1` to `L4` cannot be partitioned.
-    pub media: String,
+    /// Last two characters of their barcodes: the generation, of which `L1` to `L4` cannot be partitioned. Several take turns.
+    pub media: Media,
+    /// Generations of the drives, the last one for all that follow; without any that which writes the (first) medium.
+    pub generations: Vec<DriveKind>,
     /// Capacity of each of them (data partition).
     pub cartridge_capacity: Size,
     /// Mechanics: `"none"` (no waiting) or `"lto9"` (real times), scaled by `speed`.
@@ -177,8 +180,7 @@ impl Default for ReclaimConfig {
 
 /// Number of a generation of LTO: `LTO6` or `6`.
 pub fn lto_generation(text: &str) -> Option<u8> {
-    let number = text.trim().trim_start_matches(['L', 'l', 'T', 't', 'O', 'o', '-']);
-    number.parse().ok().filter(|n| (1..=10).contains(n))
+    Generation::parse(text.trim()).map(Generation::number)
 }
 
 impl ReclaimConfig {
@@ -374,6 +376,7 @@ impl Default for LibraryConfig {
             import_export: 1,
             cartridges: 8,
             media: "L9".into(),
+            generations: Vec::new(),
             cartridge_capacity: Size::gib(6),
             mechanics: "none".into(),
             speed: 1.0,
@@ -463,6 +466,11 @@ impl Config {
         }
         if l.cartridges > l.slots {
             return Err(format!("library.cartridges ({}) exceeds library.slots ({})", l.cartridges, l.slots));
+        }
+        let code =
+            |m: &String| m.len() == 2 && m.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
+        if l.media.0.is_empty() || !l.media.0.iter().all(code) {
+            return Err("library.media must be media identifiers as \"L9\", one or a list".into());
         }
         if !["none", "lto9"].contains(&l.mechanics.as_str()) || !l.speed.is_finite() || l.speed <= 0.0 {
             return Err("library.mechanics must be \"none\" or \"lto9\" and library.speed above 0".into());

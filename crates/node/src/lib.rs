@@ -17,6 +17,7 @@ mod governor;
 mod keep;
 mod keys;
 pub mod limits;
+mod mixed;
 mod moment;
 mod node;
 mod restore;

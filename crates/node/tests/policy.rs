@@ -45,7 +45,9 @@ fn changed(bed: &Bed, before: &BTreeMap<Barcode, VolumeState>) -> (Vec<VolumeSta
 
 fn expected(then: Then) -> (Vec<VolumeState>, usize) {
     match then {
-        Then::Wait | Then::Again | Then::MountAgain | Then::MoveAgain | Then::Operator => (vec![], 0),
+        Then::Wait | Then::Again | Then::MountAgain | Then::MoveAgain | Then::Operator | Then::OtherPair => {
+            (vec![], 0)
+        }
         Then::OtherDrive => (vec![], 1),
         Then::OtherVolume => (vec![VolumeState::Suspect], 0),
         Then::NextVolume => (vec![VolumeState::Full], 0),

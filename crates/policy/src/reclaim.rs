@@ -1,7 +1,7 @@
 //! Which volumes are worth being emptied.
 
 use std::fmt;
-use types::{Barcode, Volume, VolumeState};
+use types::{Barcode, Generation, Volume, VolumeState};
 
 /// When a volume is emptied without being asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,16 +37,9 @@ impl fmt::Display for Reclaim {
     }
 }
 
-/// Generation of LTO by the media identifier at the end of a barcode (`L1` to `L9`, `LA` for the tenth; of WORM media
-/// `LT` to `LZ`).
+/// Number of the generation of LTO by the media identifier at the end of a barcode.
 pub fn generation(barcode: &Barcode) -> Option<u8> {
-    match barcode.as_str().as_bytes() {
-        [.., b'L', digit @ b'1'..=b'9'] => Some(digit - b'0'),
-        [.., b'L', b'A'] => Some(10),
-        // WORM media
-        [.., b'L', letter @ b'T'..=b'Z'] => Some(letter - b'T' + 3),
-        _ => None,
-    }
+    Generation::of(barcode).map(Generation::number)
 }
 
 /// Share of what was written to a volume that nothing needs (per cent, rounded down).

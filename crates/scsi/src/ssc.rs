@@ -255,6 +255,12 @@ impl Ssc {
         Ok(self.mode_sense(0, 0)?.write_protected)
     }
 
+    /// The same, and the density code of the loaded medium (block descriptor), where the drive gives one.
+    pub fn medium(&mut self) -> Result<(bool, Option<u8>)> {
+        let data = self.mode_sense(0, 0)?;
+        Ok((data.write_protected, data.block.map(|block| block.density).filter(|code| *code != 0)))
+    }
+
     /// True when the loaded medium can be written once only (page 1Dh, WORMM); false where the drive does not tell.
     pub fn worm(&mut self) -> Result<bool> {
         match self.mode_sense(mode::PAGE_MEDIUM_CONFIGURATION, 0) {

@@ -6,7 +6,7 @@ use crate::head::Head;
 use crate::{Blame, Fault, KeySource, Mounted, Result, Sleeper};
 use scsi::{ScsiError, SenseKey, Ssc, Transport};
 use std::time::Duration;
-use types::Barcode;
+use types::{Barcode, Reach};
 
 /// Device type of a tape drive in INQUIRY data.
 const TAPE: u8 = 0x01;
@@ -47,12 +47,13 @@ pub struct Drive {
     sleeper: Sleeper,
     product: String,
     serial: String,
+    reach: Reach,
     settings: Settings,
     pub(crate) keys: Option<KeySource>,
 }
 
 impl Drive {
-    /// Opens the drive behind `transport` and asks who it is.
+    /// Opens the drive behind `transport` and asks who it is and which media it takes.
     ///
     /// # Errors
     /// No answer, or a device that is not a tape drive.
@@ -71,7 +72,8 @@ impl Drive {
         }
         let serial = head.attempt("asking the drive for its serial number", |ssc| ssc.unit_serial())?;
         let product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
-        Ok(Self { head, sleeper, product, serial, settings: Settings::default(), keys: None })
+        let reach = crate::reach::ask(&mut head, &product);
+        Ok(Self { head, sleeper, product, serial, reach, settings: Settings::default(), keys: None })
     }
 
     /// Goes on only if the drive's serial number is the given one (None: any).
@@ -106,6 +108,11 @@ impl Drive {
     /// Unit serial number.
     pub fn serial(&self) -> &str {
         &self.serial
+    }
+
+    /// Media that it reads and writes, as it says itself.
+    pub fn reach(&self) -> Reach {
+        self.reach
     }
 
     /// Active TapeAlert flags (1 to 64). Reading clears them in the drive.

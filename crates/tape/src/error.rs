@@ -3,7 +3,7 @@
 use crate::policy::{self, Then};
 use scsi::Sense;
 use std::fmt;
-use types::{Barcode, ErrorClass};
+use types::{Access, Barcode, ErrorClass};
 
 /// Which resource an error points at. The archive lets the other copy, drive or library serve and takes this one
 /// out of use.
@@ -68,6 +68,8 @@ pub enum Fault {
     Alert,
     /// The volume is encrypted, and its key is not at hand or another one.
     Key,
+    /// The drive does not read, or not write, such a medium; in another drive it may be in order.
+    Incompatible,
     /// Another initiator holds the device.
     Reserved,
     /// No answer.
@@ -119,6 +121,14 @@ impl TapeError {
     /// What follows from it.
     pub fn then(&self) -> Then {
         Then::of(self.fault, self.blame)
+    }
+
+    /// What the drive refuses to do with such a medium, if that is the error: most qualifiers of sense 30 speak of reading, and
+    /// what cannot be read cannot be written either (SPC-5 annex F).
+    pub fn refused(&self) -> Option<Access> {
+        let writing = |s: &Sense| s.asc == 0x30 && matches!(s.ascq, 0x04..=0x06 | 0x08 | 0x11);
+        let access = if self.sense.as_ref().is_some_and(writing) { Access::Write } else { Access::Read };
+        (self.fault == Fault::Incompatible).then_some(access)
     }
 
     /// The error class of this error.

@@ -29,6 +29,7 @@ mod mounted;
 mod order;
 pub mod policy;
 mod protect;
+mod reach;
 mod read;
 mod records;
 mod section;

@@ -7,7 +7,7 @@ use crate::tail::Tail;
 use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label};
 use format::ltfs::label::LtfsLabel;
 use scsi::{Ssc, TapeCapacity};
-use types::Barcode;
+use types::{Barcode, Generation};
 
 /// TapeAlert flag "lost statistics", the only one with which a volume is still written.
 const LOST_STATISTICS: u8 = 0x32;
@@ -21,6 +21,7 @@ pub struct Mounted<'d> {
     alerts: Vec<u8>,
     write_protected: bool,
     pub(crate) worm: bool,
+    medium: Option<Generation>,
     /// Where the volume ends, once verified in this session.
     pub(crate) tail: Option<Tail>,
     /// The record read last and its block: small files share records.
@@ -32,7 +33,7 @@ impl<'d> Mounted<'d> {
     /// The rest of the load sequence: position, write protection, TapeAlert, capacity, labels.
     pub(crate) fn open(drive: &'d mut Drive, expect: Option<&Barcode>) -> Result<Self> {
         drive.head.ask_position()?;
-        let write_protected = drive.head.attempt("asking for write protection", Ssc::write_protected)?;
+        let (write_protected, density) = drive.head.attempt("asking for write protection", Ssc::medium)?;
         let worm = drive.head.attempt("asking for the kind of medium", Ssc::worm)?;
         let alerts = drive.alerts()?;
         let keys = drive.keys.clone();
@@ -45,6 +46,7 @@ impl<'d> Mounted<'d> {
             alerts,
             write_protected,
             worm,
+            medium: density.and_then(Generation::of_density),
             tail: None,
             record: Vec::new(),
             record_block: None,
@@ -61,6 +63,11 @@ impl<'d> Mounted<'d> {
     /// TapeAlert flags that were active at mount.
     pub fn alerts(&self) -> &[u8] {
         &self.alerts
+    }
+
+    /// Generation of the medium, where the drive tells it.
+    pub fn medium(&self) -> Option<Generation> {
+        self.medium
     }
 
     /// Name of the key that the volume is encrypted with.

@@ -23,6 +23,8 @@ pub enum Then {
     NextVolume,
     /// The volume becomes read-only; another one is written.
     ReadOnly,
+    /// This drive does not get this volume again; neither is suspect.
+    OtherPair,
     /// The inventory is taken again if it was stale, and the move is tried again.
     MoveAgain,
     /// Nothing is at fault that could be exchanged: the work is tried again after a pause, and an operator is told.
@@ -40,6 +42,7 @@ impl Then {
             Then::OtherVolume => "volume suspect; other copy, other volume",
             Then::NextVolume => "volume full; next volume",
             Then::ReadOnly => "volume read-only; other volume",
+            Then::OtherPair => "other drive for this volume",
             Then::MoveAgain => "inventory, move again",
             Then::Operator => "try again later; operator",
         }
@@ -51,6 +54,7 @@ impl Then {
             (Fault::PositionLost, Blame::Drive | Blame::Path) => Then::MountAgain,
             (Fault::Full, _) => Then::NextVolume,
             (Fault::Key, Blame::Us) | (Fault::WriteProtected, _) => Then::ReadOnly,
+            (Fault::Incompatible, _) => Then::OtherPair,
             (_, Blame::Drive | Blame::Path) => Then::OtherDrive,
             (_, Blame::Medium) => Then::OtherVolume,
             (_, Blame::Library) => Then::MoveAgain,
@@ -244,9 +248,9 @@ pub const TABLE: &[Row] = &{
             "TC-M008",
             None,
             any(0x30),
-            (F::MediumError, MEDIUM),
+            (F::Incompatible, MEDIUM),
             "the drive cannot use this cartridge (generation or format)",
-            "use a drive that reads this generation of media",
+            "use a drive that reads, or writes, this generation of media",
         ),
         sense(
             "TC-M009",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use types::{Access, Barcode, Generation};
 
 /// What a library consists of.
 #[derive(Clone, Debug)]
@@ -16,8 +17,12 @@ pub struct VtlConfig {
     pub import_export: u16,
     /// Cartridges made when the library is new, in the first slots: `TC0001L9`, `TC0002L9` ...
     pub cartridges: u16,
-    /// Last two characters of their barcodes, which name the kind of medium: `L1` to `L4` cannot be partitioned.
-    pub media: String,
+    /// Last two characters of their barcodes, which name the kind of medium; several take turns. `L1` to `L4` cannot be
+    /// partitioned.
+    pub media: Vec<String>,
+    /// Generations of the drives, in order; the last one goes for those that follow. None: the oldest that writes the (first)
+    /// medium.
+    pub generations: Vec<Generation>,
     /// Capacity of the data partition of new cartridges (bytes of record data).
     pub capacity_bytes: u64,
     /// Early warning comes this many bytes before the end of a partition; None: a twentieth of the capacity, within
@@ -40,13 +45,33 @@ impl VtlConfig {
             slots: 8,
             import_export: 1,
             cartridges: 8,
-            media: "L9".into(),
+            media: vec!["L9".into()],
+            generations: Vec::new(),
             capacity_bytes: 1 << 30,
             early_warning_bytes: None,
             buffer_bytes: 1 << 30,
             mechanics: Mechanics::ZERO,
             serial: "TCVTL001".into(),
         }
+    }
+}
+
+impl VtlConfig {
+    /// Generation of drive `n`, counted from 0.
+    pub fn generation(&self, n: u16) -> Generation {
+        let named = self.generations.get(usize::from(n)).or(self.generations.last()).copied();
+        named.unwrap_or_else(|| {
+            let media = self.media.first().map_or("", String::as_str);
+            let medium = Generation::of(&Barcode(format!("TC0000{media}")));
+            let writes = |drive: &Generation| medium.is_some_and(|m| drive.takes(m, Access::Write));
+            Generation::ALL.into_iter().find(writes).unwrap_or(Generation::Lto9)
+        })
+    }
+
+    /// Last two characters of the barcode of cartridge `n`, counted from 0.
+    pub(crate) fn media_of(&self, n: u16) -> &str {
+        let kinds = self.media.len().max(1);
+        self.media.get(usize::from(n) % kinds).map_or("L9", String::as_str)
     }
 }
 

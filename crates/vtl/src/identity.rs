@@ -2,13 +2,14 @@
 
 use crate::unit::{BAD_FIELD, Outcome, field, give};
 use scsi::Data;
+use types::Generation;
 
 /// Who a device says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Peripheral device type.
     pub(crate) kind: u8,
-    pub(crate) product: &'static str,
+    pub(crate) product: String,
     pub(crate) revision: &'static str,
     pub(crate) serial: String,
     /// Further VPD pages: code and body.
@@ -25,22 +26,24 @@ fn pad(text: &str, width: usize) -> Vec<u8> {
 }
 
 impl Identity {
-    /// A drive. Applications look up the product name and insist on a plausible revision, so it is that of an LTO-9
-    /// full-height drive.
-    pub(crate) fn drive(serial: String) -> Self {
+    /// A drive. Applications look up the product name and insist on a plausible revision, so it is that of a full-height
+    /// drive of its generation.
+    pub(crate) fn drive(serial: String, generation: Generation) -> Self {
         // B0h: no WORM; B1h: manufacturer-assigned serial number; B3h: automation serial number.
         let pages = vec![(0xB0, vec![0, 0]), (0xB1, pad(&serial, 12)), (0xB3, pad(&serial, 12))];
-        Self { kind: 1, product: "ULT3580-TD9", revision: "S2H0", serial, pages }
+        // LTO-10 drives call themselves TDA.
+        let product = format!("ULT3580-TD{:X}", generation.number());
+        Self { kind: 1, product, revision: "S2H0", serial, pages }
     }
 
     /// A changer.
     pub(crate) fn changer(serial: String) -> Self {
-        Self { kind: 8, product: "3573-TL", revision: "1.90", serial, pages: Vec::new() }
+        Self { kind: 8, product: "3573-TL".into(), revision: "1.90", serial, pages: Vec::new() }
     }
 
     /// T10 vendor identification designator: vendor, product, serial.
     pub(crate) fn designator(&self) -> Vec<u8> {
-        let id = [pad(VENDOR, 8), pad(self.product, 16), self.serial.as_bytes().to_vec()].concat();
+        let id = [pad(VENDOR, 8), pad(&self.product, 16), self.serial.as_bytes().to_vec()].concat();
         let mut raw = vec![0x02, 0x01, 0, id.len() as u8];
         raw.extend(id);
         raw
@@ -63,7 +66,7 @@ impl Identity {
         // removable; SPC-4; response format 2; 91 more bytes; changers have no further flags
         let mut raw = vec![self.kind, 0x80, 0x06, 0x02, 91, 0, 0, 0x02];
         raw.extend(pad(VENDOR, 8));
-        raw.extend(pad(self.product, 16));
+        raw.extend(pad(&self.product, 16));
         raw.extend(pad(self.revision, 4));
         raw.resize(58, 0);
         let standard = if self.kind == 1 { 0x0520u16 } else { 0x0480 }; // SSC-4, SMC-3

@@ -284,6 +284,11 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
+        match &result {
+            Ok(Done::Mounted { medium, .. }) => state.mounted_medium(no, &volume, *medium),
+            Ok(_) => {}
+            Err(e) => state.refused_medium(no, &volume, e),
+        }
         if work == Some(Work::Migrate) && result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
             state.write_again = Some(Moment::now() + WRITE_AGAIN);
         }
@@ -303,6 +308,8 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
     }
     if let Err(e) = &result
         && (mounting || e.fault == Fault::BreaksDrives)
+        // Another drive may take it.
+        && e.fault != Fault::Incompatible
         && !matches!(e.blame, Blame::Drive | Blame::Path)
     {
         blocked::out_of_reach(node, &volume, e);
@@ -391,7 +398,7 @@ fn blame(
         }),
         false => DriveState::Empty,
     };
-    if in_drive && e.fault != Fault::Full {
+    if in_drive && !matches!(e.fault, Fault::Full | Fault::Incompatible) {
         state.avoid.insert(volume.clone());
     }
 }
@@ -411,7 +418,7 @@ fn note_volume(
     now: Time,
 ) {
     let mounted = matches!(result, Ok(Done::Mounted { .. }));
-    let medium = |e: &&TapeError| e.blame == Blame::Medium;
+    let medium = |e: &&TapeError| e.blame == Blame::Medium && e.fault != Fault::Incompatible;
     let error = result.as_ref().err().filter(medium).or_else(|| failed.iter().map(|(_, e)| e).find(medium));
     let error = error.or_else(|| result.as_ref().err().filter(|e| locked(e)));
     if !mounted && !read && error.is_none() {

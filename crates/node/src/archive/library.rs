@@ -1,6 +1,7 @@
 //! The library at start: which cartridges are where, which drives answer.
 
 use super::hardware::Site;
+use super::media::Refusals;
 use super::revive::Comeback;
 use super::state::DriveSlot;
 use super::worker::{OpenDrive, Order, Progress, Worker};
@@ -34,10 +35,11 @@ pub fn open_virtual(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
     }
     let wanted = vtl::VtlConfig {
         drives: l.drives,
+        generations: l.generations.iter().map(|drive| drive.0).collect(),
         slots: l.slots,
         import_export: l.import_export,
         cartridges: l.cartridges,
-        media: l.media.clone(),
+        media: l.media.0.clone(),
         capacity_bytes: l.cartridge_capacity.0,
         mechanics,
         ..vtl::VtlConfig::new(config.library_path())
@@ -189,6 +191,8 @@ fn slot(
         alerts: Vec::new(),
         soiled: false,
         resets: 0,
+        reach: drive.as_ref().map(Drive::reach).unwrap_or_default(),
+        refusals: Refusals::default(),
     }
 }
 

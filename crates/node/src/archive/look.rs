@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{DriveNo, LibraryNo, PoolName};
+use types::{DriveNo, Generation, LibraryNo, PoolName};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
@@ -17,6 +17,7 @@ pub fn limits(node: &Node) -> Limits {
         label_blank: tape.auto_label,
         bytes_per_writer: tape.bytes_per_drive.0,
         drives_for_recall: tape.drives_for_recall,
+        given_up: node.config.reclaim.generation.as_deref().and_then(Generation::parse),
         exchange: exchange(node),
         ..Limits::default()
     }
@@ -57,7 +58,8 @@ pub fn sched_drive(d: &DriveSlot, cleaner: bool) -> sched::Drive {
         // It is about to be put away.
         state = DriveState::Busy(Busy::new(l.volume.clone(), Work::Unmount));
     }
-    sched::Drive { usable: d.usable(), state, ..sched::Drive::new(d.no) }
+    let (reach, refused) = d.takes();
+    sched::Drive { usable: d.usable(), state, reach, refused, ..sched::Drive::new(d.no) }
 }
 
 /// Builds the scheduler's view and calls `f` with it.

@@ -22,6 +22,7 @@ mod label;
 pub mod layout;
 mod library;
 mod look;
+mod media;
 mod migrate;
 mod nearest;
 mod outlook;

@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
-use tape::{Blame, Mounted, TapeError};
+use tape::{Blame, Fault, Mounted, TapeError};
 use types::*;
 
 /// Errors in a row after which the rest of a batch goes back to the queues.
@@ -139,7 +139,8 @@ impl Reading<'_> {
                 }
                 Err(Trouble::Tape(e)) => {
                     errors += 1;
-                    let hopeless = e.blame != Blame::Medium || errors >= GIVE_UP_AFTER;
+                    let place = e.blame == Blame::Medium && e.fault != Fault::Incompatible;
+                    let hopeless = !place || errors >= GIVE_UP_AFTER;
                     ended = hopeless.then(|| e.clone());
                     self.failed.lock().push((one, e));
                     if hopeless {

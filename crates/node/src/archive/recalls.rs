@@ -12,7 +12,7 @@ use sched::{CopyChoice, CopyPlace, RecallItem};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tape::{Blame, TapeError};
+use tape::{Blame, Fault, TapeError};
 use types::*;
 
 /// An open file goes before a bulk request, whatever that one's priority (at most 9).
@@ -186,12 +186,16 @@ pub fn failed(node: &Node, wanted: Wanted, error: &TapeError) {
 /// The file of a segment that could not be read, if it is still wanted.
 fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError) -> Option<Unplaced> {
     let mut state = node.archive.state.lock();
-    state.avoid.insert(wanted.queued.segment.volume.clone());
+    let pair = error.fault == Fault::Incompatible;
+    if !pair {
+        state.avoid.insert(wanted.queued.segment.volume.clone());
+    }
     state.recall_of(wanted)?;
     let Recall { task, mut failed, .. } = state.unqueue(wanted.queued.ino)?;
     drop(state);
-    // A drive that fails is taken out of use, so this ends when the last one is; the copy itself may be good.
-    if !matches!(error.blame, Blame::Drive | Blame::Path) || !node.archive.has_drives() {
+    // A drive that fails is taken out of use, or does not get the volume again, so this ends when the last one is; the copy
+    // itself may be good.
+    if !(pair || matches!(error.blame, Blame::Drive | Blame::Path)) || !node.archive.has_drives() {
         failed.push((wanted.queued.copy, error.to_string()));
     }
     Some(Unplaced { task, failed })

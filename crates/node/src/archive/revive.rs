@@ -6,6 +6,7 @@
 
 use super::Event;
 use super::library::Workers;
+use super::media::Refusals;
 use super::state::{DriveSlot, State};
 use super::worker::{Job, Revived};
 use crate::Node;
@@ -96,6 +97,7 @@ pub fn ask(node: &Node, ask: DriveAsk) {
     match ask.up {
         true if drive.usable() => {
             drive.comeback.down = false;
+            drive.refusals = Refusals::default();
             let _ = ask.answer.send(Ok(()));
         }
         true => {
@@ -225,7 +227,8 @@ pub fn tried(node: &Node, revived: Revived) {
     drive.activity.clear();
     match result {
         Ok(identity) => {
-            (drive.product, drive.serial) = identity;
+            (drive.product, drive.serial, drive.reach) = identity;
+            drive.refusals = Refusals::default();
             drive.comeback.since = None;
             drive.comeback.down &= drive.comeback.asked.is_empty();
             (drive.state, drive.status, drive.home) = (DriveState::Empty, DriveStatus::Free, None);

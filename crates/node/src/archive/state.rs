@@ -4,6 +4,7 @@ use super::RecallTask;
 use super::accounts::AccountTable;
 use super::breaks::Breaks;
 use super::clean::Cleaners;
+use super::media::Refusals;
 use super::outlook::Promise;
 use super::revive::Comeback;
 use super::tapes::Tapes;
@@ -51,6 +52,10 @@ pub struct DriveSlot {
     pub soiled: bool,
     /// Resets in a row that cost it its position.
     pub resets: u32,
+    /// Media that it says it takes.
+    pub reach: Reach,
+    /// What it did not take all the same.
+    pub refusals: Refusals,
 }
 
 impl DriveSlot {
@@ -211,6 +216,8 @@ pub struct State {
     pub avoid: BTreeSet<Barcode>,
     /// Cleaning cartridges that were used.
     pub cleaners: Cleaners,
+    /// Media of volumes, where a drive says something else than the barcode.
+    pub media: BTreeMap<Barcode, Generation>,
     /// Volumes that drives have failed with.
     pub breaks: Breaks,
     /// For operators, newest first.

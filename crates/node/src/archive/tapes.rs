@@ -37,7 +37,7 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     let auto_label = node.config.tape.auto_label;
     let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
-        let (generation, wraps) = (Generation::of(&v.barcode), node.hardware.is_attached());
+        let (generation, wraps) = (state.medium(&v.barcode), node.hardware.is_attached());
         (v.barcode.clone(), Tape { generation, wraps, ..tape(v, &present, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());

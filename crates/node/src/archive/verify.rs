@@ -10,7 +10,7 @@ use catalog::{Lost, LostCopy, TapePlace};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tape::{Blame, Mounted, TapeError};
+use tape::{Blame, Fault, Mounted, TapeError};
 use types::*;
 
 /// Segments of a volume listed at a time.
@@ -133,7 +133,7 @@ impl Pass<'_> {
                     return Ok(true);
                 }
                 Ok(Found::Bad(what)) => why = what,
-                Err(e) if e.blame == Blame::Medium => {
+                Err(e) if e.blame == Blame::Medium && e.fault != Fault::Incompatible => {
                     self.errors += 1;
                     if self.errors >= GIVE_UP_AFTER {
                         return Err(e);

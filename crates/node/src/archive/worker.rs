@@ -143,8 +143,8 @@ pub struct Revived {
     pub drive: DriveNo,
     /// Cartridge move that happened.
     pub moved: Option<(u16, u16)>,
-    /// Product and serial number, or why it is still not in order.
-    pub result: Result<(String, String), TapeError>,
+    /// Product, serial number and media that it takes, or why it is still not in order.
+    pub result: Result<(String, String, Reach), TapeError>,
 }
 
 /// Opens a drive's device.
@@ -158,6 +158,8 @@ pub enum Done {
         alerts: Vec<u8>,
         /// Its medium can be written once.
         worm: bool,
+        /// Medium, where the drive tells it.
+        medium: Option<Generation>,
     },
     /// The drive is empty.
     Unmounted,
@@ -301,7 +303,7 @@ impl Worker {
                 self.carry(self.element, to)?;
                 moved = Some((self.element, to));
             }
-            let identity = (fresh.product().to_owned(), fresh.serial().to_owned());
+            let identity = (fresh.product().to_owned(), fresh.serial().to_owned(), fresh.reach());
             *drive = Some(fresh);
             Ok(identity)
         });
@@ -330,11 +332,8 @@ impl Worker {
                 self.progress.claimed(mounted.claimed());
                 let expected_s = times::mechanics(&self.node, &volume).load_s;
                 self.took(sched::Timed::Load, expected_s, begun);
-                self.ended(
-                    volume,
-                    moved,
-                    Ok(Done::Mounted { alerts: mounted.alerts().to_vec(), worm: mounted.worm() }),
-                );
+                let (alerts, worm, medium) = (mounted.alerts().to_vec(), mounted.worm(), mounted.medium());
+                self.ended(volume, moved, Ok(Done::Mounted { alerts, worm, medium }));
                 self.session(mounted, None, orders)
             }
             Err(e) => {

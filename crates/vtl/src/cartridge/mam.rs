@@ -7,6 +7,7 @@ use crate::fault::HostOp;
 use scsi::Attribute;
 use scsi::mam::{Format, id};
 use std::io::ErrorKind;
+use types::Generation;
 
 pub(super) fn file_name(partition: u8, id: u16) -> String {
     format!("attr_{partition}_{id:x}")
@@ -80,6 +81,7 @@ impl Cartridge {
     fn derived(&self, partition: u8, mount: Moved) -> Vec<Attribute> {
         let binary = |id, value: u64| fixed(id, Format::Binary, value.to_be_bytes());
         let capacity = self.capacity(partition);
+        let density = crate::drive::density::code(self.generation().unwrap_or(Generation::Lto9));
         let chip: u64 = 16352;
         let taken: u64 = self.attributes.values().map(|a| 5 + a.value.len() as u64).sum();
         vec![
@@ -88,7 +90,7 @@ impl Cartridge {
             binary(id::LOAD_COUNT, self.meta.loads),
             binary(id::MAM_SPACE_REMAINING, chip.saturating_sub(taken)),
             padded(id::ASSIGNING_ORGANIZATION, "LTO-CVE", 8),
-            fixed(id::FORMATTED_DENSITY, Format::Binary, [crate::drive::DENSITY]),
+            fixed(id::FORMATTED_DENSITY, Format::Binary, [density]),
             fixed(id::INITIALIZATION_COUNT, Format::Binary, 1u16.to_be_bytes()),
             binary(id::TOTAL_WRITTEN, self.meta.written / MIB),
             binary(id::TOTAL_READ, self.meta.read / MIB),
@@ -99,7 +101,7 @@ impl Cartridge {
             fixed(id::MEDIUM_LENGTH, Format::Binary, 1035u32.to_be_bytes()),
             fixed(id::MEDIUM_WIDTH, Format::Binary, 127u32.to_be_bytes()),
             padded(id::MEDIUM_ORGANIZATION, "LTO-CVE", 8),
-            fixed(id::MEDIUM_DENSITY, Format::Binary, [crate::drive::DENSITY]),
+            fixed(id::MEDIUM_DENSITY, Format::Binary, [density]),
             padded(id::MANUFACTURE_DATE, "20260101", 8),
             binary(id::MAM_CAPACITY, chip),
             fixed(id::MEDIUM_TYPE, Format::Binary, [if self.meta.worm { 0x80 } else { 0 }]),

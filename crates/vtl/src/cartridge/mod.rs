@@ -25,9 +25,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Unsynced;
+use types::Generation;
 
 /// A cartridge that is in use by a drive.
 pub(crate) struct Cartridge {
+    generation: Option<Generation>,
     pub(crate) barcode: String,
     pub(crate) meta: Meta,
     dir: PathBuf,
@@ -101,9 +103,14 @@ impl Cartridge {
         self.partitions.len() as u8
     }
 
+    /// Generation of the medium, by its barcode.
+    pub(crate) fn generation(&self) -> Option<Generation> {
+        self.generation
+    }
+
     /// Whether the medium can have two partitions: LTO media of the first four generations and WORM media cannot.
     pub(crate) fn takes_partitions(&self) -> bool {
-        !self.meta.worm && !["L1", "L2", "L3", "L4"].iter().any(|old| self.barcode.ends_with(old))
+        !self.meta.worm && self.generation().is_none_or(|medium| medium >= Generation::Lto5)
     }
 
     /// Objects of a partition (must exist).

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use types::{Barcode, Generation};
 
 /// One file of a cartridge directory by its name.
 enum Name {
@@ -130,8 +131,19 @@ impl Cartridge {
         for (p, id) in found.attributes {
             attributes.insert((p, id), attribute(&dir.join(super::mam::file_name(p, id)))?);
         }
+        let generation = Generation::of(&Barcode::from(barcode));
         let (barcode, dir) = (barcode.to_string(), dir.to_path_buf());
-        Ok(Self { barcode, meta, dir, fd, partitions, attributes, unsynced: Unsynced::default(), faults })
+        Ok(Self {
+            generation,
+            barcode,
+            meta,
+            dir,
+            fd,
+            partitions,
+            attributes,
+            unsynced: Unsynced::default(),
+            faults,
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::cartridge::Unread;
 use crate::unit::{self, BAD_FIELD, Done, OK, Outcome, field};
 use scsi::{Data, Sense, SenseKey};
 use std::time::Duration;
+use types::Access;
 
 /// Sense with the end-of-medium bit.
 fn at_end(key: SenseKey, asc: u8, ascq: u8) -> Sense {
@@ -232,6 +233,7 @@ impl State {
             self.alerts |= alert_bit(alert::WRITE_PROTECT);
             return Err(Sense::new(SenseKey::DataProtect, 0x27, 0x00));
         }
+        self.suits(Access::Write)?;
         self.ready()
     }
 

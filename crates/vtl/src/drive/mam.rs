@@ -4,6 +4,7 @@ use super::State;
 use crate::unit::{BAD_FIELD, BAD_PARAMETER, OK, Outcome, field, give, parameters};
 use scsi::mam::{self, Attribute, id};
 use scsi::{Data, Sense, SenseKey};
+use types::Access;
 
 impl State {
     pub(super) fn read_attribute(&mut self, cdb: &[u8], data: Data<'_>) -> Outcome {
@@ -37,6 +38,8 @@ impl State {
         if m.cartridge.meta.protected {
             return Err(Sense::new(SenseKey::DataProtect, 0x27, 0x00));
         }
+        self.suits(Access::Write)?;
+        let m = self.ready()?;
         if list.is_empty() {
             return OK;
         }

@@ -1,6 +1,7 @@
 //! A tape drive: an SSC-4 device server. One command at a time; a command that waits for the mechanics holds the drive.
 
 mod data;
+pub(crate) mod density;
 mod encrypt;
 mod log;
 mod mam;
@@ -25,9 +26,8 @@ use parking_lot::Mutex;
 use scsi::{Data, Reply, Sense, SenseKey, TransportError, opcode as op};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use types::{Access, Generation};
 
-/// LTO-9 density code.
-pub(crate) const DENSITY: u8 = 0x60;
 /// Longest record (bytes): what readers of the cartridge layout accept.
 pub(crate) const MAX_RECORD: u64 = 4 << 20;
 
@@ -48,6 +48,7 @@ pub(crate) struct Drive {
 pub(crate) struct State {
     number: u16,
     pub(crate) identity: Identity,
+    generation: Generation,
     clock: Arc<dyn Clock>,
     faults: Arc<Faults>,
     config: VtlConfig,
@@ -67,11 +68,13 @@ pub(crate) struct State {
 
 impl Drive {
     pub(crate) fn new(number: u16, config: &VtlConfig, clock: Arc<dyn Clock>, faults: Arc<Faults>) -> Self {
-        let identity = Identity::drive(format!("{}D{number:02}", config.serial));
+        let generation = config.generation(number);
+        let identity = Identity::drive(format!("{}D{number:02}", config.serial), generation);
         let soiled = Arc::new(AtomicBool::new(false));
         let mut state = State {
             number,
             identity,
+            generation,
             clock,
             faults: faults.clone(),
             pace: Pace::new(config.mechanics, config.buffer_bytes),
@@ -291,8 +294,10 @@ impl State {
             return;
         }
         m.stage = Stage::Ready;
+        self.recognise();
         self.stats.loads += 1;
         self.hosts.attention(0x28, 0x00);
+        let Some(m) = &mut self.medium else { return };
         if let Err(e) = m.cartridge.record_load(&drive) {
             self.stats.host_error = Some(e.to_string());
             self.alerts |= alert_bit(alert::HARDWARE_A);
@@ -326,10 +331,11 @@ impl State {
 
     /// The medium, if the drive is ready.
     fn ready(&mut self) -> Result<&mut Medium, Sense> {
+        let suits = self.suits(Access::Read);
         match &mut self.medium {
             None => Err(NO_MEDIUM),
             Some(m) => match m.stage {
-                Stage::Ready => Ok(m),
+                Stage::Ready => suits.map(|()| m),
                 Stage::Loading { .. } => Err(Sense::new(SenseKey::NotReady, 0x04, 0x01)),
                 Stage::Cleaning { .. } => Err(Sense::new(SenseKey::NotReady, 0x30, 0x03)),
                 Stage::Ejected => Err(NO_MEDIUM),
@@ -350,24 +356,6 @@ impl State {
             None => e.to_string(),
         });
     }
-
-    fn report_density(&mut self, cdb: &[u8], data: Data<'_>) -> Outcome {
-        if cdb[1] & 2 != 0 {
-            return Err(unit::BAD_FIELD);
-        }
-        if cdb[1] & 1 != 0 {
-            self.ready()?;
-        }
-        let mut raw = vec![0, 54, 0, 0, DENSITY, DENSITY, 0xA0, 0, 0];
-        raw.extend(&20_669u32.to_be_bytes()[1..]); // bits per mm
-        raw.extend(127u16.to_be_bytes()); // width, tenths of a millimetre
-        raw.extend(8960u16.to_be_bytes()); // tracks
-        raw.extend(((self.config.capacity_bytes / 1_000_000) as u32).to_be_bytes());
-        for (text, width) in [("LTO-CVE", 8), ("U-932", 8), ("Ultrium 9/32T", 20)] {
-            raw.extend(format!("{text:width$}").bytes());
-        }
-        give(data, &raw, field(cdb, 7, 2))
-    }
 }
 
 /// TapeAlert flags that the drive raises (SSC-4 annex A).
@@ -377,6 +365,7 @@ pub(crate) mod alert {
     pub(crate) const READ_FAILURE: u8 = 5;
     pub(crate) const WRITE_FAILURE: u8 = 6;
     pub(crate) const WRITE_PROTECT: u8 = 9;
+    pub(crate) const UNSUPPORTED: u8 = 12;
     pub(crate) const CLEAN_NOW: u8 = 20;
     pub(crate) const CLEANING_USED_UP: u8 = 22;
     pub(crate) const HARDWARE_A: u8 = 30;

@@ -1,6 +1,6 @@
 //! Mode pages of a drive (SPC-4 section 7.5, SSC-4 section 8.3).
 
-use super::{DENSITY, State};
+use super::State;
 use crate::identity::{self, ModeHead};
 use crate::unit::{BAD_FIELD, BAD_LENGTH, BAD_PARAMETER, Host, OK, Outcome, field, parameters};
 use scsi::mode::{DataProtection, PartitionPage};
@@ -62,7 +62,7 @@ impl State {
             // LTO-9: data cartridge, WORM cartridge
             medium_type: if worm { 0x9C } else { u8::from(self.ready().is_ok()) * 0x98 },
             device_specific: (u8::from(protected) << 7) | (u8::from(self.settings.buffered) << 4),
-            block_descriptor: Some([DENSITY, 0, 0, 0, 0, length[1], length[2], length[3]]),
+            block_descriptor: Some([self.density(), 0, 0, 0, 0, length[1], length[2], length[3]]),
         };
         identity::mode_sense(cdb, data, &head, &self.mode_pages())
     }
@@ -138,7 +138,7 @@ impl State {
         let mut new = self.settings.clone();
         new.buffered = (specific >> 4) & 7 != 0;
         if block == 8 {
-            if !matches!(list[head], 0 | 0x7F | DENSITY) {
+            if !matches!(list[head], 0 | 0x7F) && list[head] != self.density() {
                 return Err(BAD_PARAMETER);
             }
             new.block_length = field(list, head + 5, 3) as u32;

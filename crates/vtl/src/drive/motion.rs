@@ -213,6 +213,7 @@ impl State {
             return Err(unit::illegal(0x53, 0x02));
         }
         if self.ready().is_err() {
+            self.alerts &= !super::alert_bit(super::alert::UNSUPPORTED);
             if let Some(m) = &mut self.medium {
                 m.stage = Stage::Ejected;
             }
