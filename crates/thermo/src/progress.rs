@@ -100,6 +100,18 @@ fn about(path: &[u8], error: &ClientError) -> String {
     if text.contains(&path) { text } else { format!("{path}: {text}") }
 }
 
+/// Tells of a request that was just made, or waits for it.
+pub fn begun(context: &mut Context, node: &mut Connection, view: RequestView, wait: bool) -> Result<Exit> {
+    if wait {
+        return follow(context, node, vec![view]);
+    }
+    match context.global.json {
+        true => context.out.json(&view)?,
+        false => context.out.line(request_line(&view))?,
+    }
+    Ok(Exit::OK)
+}
+
 /// Follows requests to their end, shows progress, and reports failed files. Ctrl-C ends the watching, not the requests.
 pub fn follow(context: &mut Context, node: &mut Connection, views: Vec<RequestView>) -> Result<Exit> {
     let interrupted = Arc::new(AtomicBool::new(false));

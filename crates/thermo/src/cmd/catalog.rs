@@ -2,8 +2,8 @@
 
 use crate::context::{Context, absolute_text};
 use crate::exit::Exit;
-use crate::progress::follow;
-use crate::render::{request_line, time};
+use crate::progress::begun;
+use crate::render::time;
 use crate::units::size;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -115,13 +115,5 @@ fn restore(context: &mut Context, source: &node::Source, config: Option<PathBuf>
 fn rebuild(context: &mut Context, wait: bool) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
     let view: RequestView = node.ask(&Call::Rebuild)?;
-    if wait {
-        return follow(context, &mut node, vec![view]);
-    }
-    if context.global.json {
-        context.out.json(&view)?;
-    } else {
-        context.out.line(request_line(&view))?;
-    }
-    Ok(Exit::OK)
+    begun(context, &mut node, view, wait)
 }

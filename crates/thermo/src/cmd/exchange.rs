@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::{Exit, not_found, usage};
-use crate::progress::follow;
-use crate::render::request_line;
+use crate::progress::begun;
 use anyhow::{Context as _, Result};
 use client::Connection;
 use serde::{Deserialize, Serialize};
@@ -182,15 +181,7 @@ pub fn import(context: &mut Context, node: &mut Connection, args: ImportArgs) ->
     let (uids, gids) = args.owner_map.as_deref().map(owner_map).transpose()?.unwrap_or_default();
     let order = ImportOrder { volumes, into, pool: args.pool.map(PoolName), uids, gids };
     let view: RequestView = node.ask(&Call::Import(order))?;
-    if args.wait {
-        return follow(context, node, vec![view]);
-    }
-    if context.global.json {
-        context.out.json(&view)?;
-    } else {
-        context.out.line(request_line(&view))?;
-    }
-    Ok(Exit::OK)
+    begun(context, node, view, args.wait)
 }
 
 fn manifest(path: &Path) -> Result<Head> {

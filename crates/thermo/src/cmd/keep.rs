@@ -2,8 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::progress::follow;
-use crate::render::request_line;
+use crate::progress::begun;
 use anyhow::Result;
 use client::Connection;
 use types::{Barcode, PoolName, RequestView};
@@ -93,13 +92,5 @@ pub fn repack(context: &mut Context, node: &mut Connection, args: RepackArgs) ->
 
 fn begin(context: &mut Context, node: &mut Connection, call: &Call, wait: bool) -> Result<Exit> {
     let view: RequestView = node.ask(call)?;
-    if wait {
-        return follow(context, node, vec![view]);
-    }
-    if context.global.json {
-        context.out.json(&view)?;
-    } else {
-        context.out.line(request_line(&view))?;
-    }
-    Ok(Exit::OK)
+    begun(context, node, view, wait)
 }

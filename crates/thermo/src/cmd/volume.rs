@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::exit::{Exit, usage};
 use crate::out::Table;
-use crate::progress::follow;
-use crate::render::{or_dash, percent, request_line, time, time_or_dash, word};
+use crate::progress::begun;
+use crate::render::{or_dash, percent, time, time_or_dash, word};
 use crate::units::size;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -186,7 +186,7 @@ fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<E
         return context.print(&held, |held| holdings_table(held));
     }
     let utc = context.global.utc;
-    context.print(&views, |views| if args.long { long_table(views, utc) } else { table(views) })
+    context.print(&views, |views| table(views, args.long, utc))
 }
 
 fn holdings_table(held: &[HoldingView]) -> Table {
@@ -203,86 +203,45 @@ fn holdings_table(held: &[HoldingView]) -> Table {
     table
 }
 
-fn long_table(views: &[VolumeView], utc: bool) -> Table {
-    let heading = [
-        "VOLUME",
-        "POOL",
-        "STATE",
-        "WHERE",
-        "CAPACITY>",
-        "WRITTEN>",
-        "FULL>",
-        "DEAD>",
-        "FILES>",
-        "MOUNTS>",
-        "ERRORS>",
-        "LABELLED",
-        "LAST WRITTEN",
-        "LAST READ",
-        "VERIFIED",
-        "FAMILY",
-        "SINCE",
-        "BY",
-        "REASON",
-    ];
-    let mut table = Table::new(&heading);
-    for view in views {
-        let v = &view.volume;
-        table.row(vec![
-            v.barcode.to_string(),
-            or_dash(v.pool.as_ref()),
-            word(&v.state),
-            view.location.clone(),
-            size(v.capacity),
-            size(v.written),
-            percent(v.written, v.capacity),
-            percent(v.written.saturating_sub(v.live), v.written),
-            v.live_files.to_string(),
-            v.mounts.to_string(),
-            v.errors.to_string(),
-            time_or_dash(v.labelled, utc),
-            time_or_dash(v.last_written, utc),
-            time_or_dash(v.last_read, utc),
-            time_or_dash(v.last_verified, utc),
-            or_dash(v.family.as_ref()),
-            time(v.since, utc),
-            v.by.map_or_else(|| "node".into(), |uid| format!("uid {uid}")),
-            if v.reason.is_empty() { "-".into() } else { v.reason.clone() },
-        ]);
-    }
-    table
-}
+/// Heading of a column, and what it says of a volume; times are shown in UTC if asked for.
+type Column = (&'static str, fn(&VolumeView, bool) -> String);
 
-fn table(views: &[VolumeView]) -> Table {
-    let heading = [
-        "VOLUME",
-        "POOL",
-        "STATE",
-        "WHERE",
-        "CAPACITY>",
-        "WRITTEN>",
-        "FULL>",
-        "LIVE>",
-        "FILES>",
-        "MOUNTS>",
-        "ERRORS>",
-    ];
-    let mut table = Table::new(&heading);
+/// Columns of both lists.
+const IDENTITY: [Column; 7] = [
+    ("VOLUME", |v, _| v.volume.barcode.to_string()),
+    ("POOL", |v, _| or_dash(v.volume.pool.as_ref())),
+    ("STATE", |v, _| word(&v.volume.state)),
+    ("WHERE", |v, _| v.location.clone()),
+    ("CAPACITY>", |v, _| size(v.volume.capacity)),
+    ("WRITTEN>", |v, _| size(v.volume.written)),
+    ("FULL>", |v, _| percent(v.volume.written, v.volume.capacity)),
+];
+const LIVE: Column = ("LIVE>", |v, _| size(v.volume.live));
+const DEAD: Column =
+    ("DEAD>", |v, _| percent(v.volume.written.saturating_sub(v.volume.live), v.volume.written));
+const COUNTS: [Column; 3] = [
+    ("FILES>", |v, _| v.volume.live_files.to_string()),
+    ("MOUNTS>", |v, _| v.volume.mounts.to_string()),
+    ("ERRORS>", |v, _| v.volume.errors.to_string()),
+];
+/// Columns of the long list only.
+const HISTORY: [Column; 8] = [
+    ("LABELLED", |v, utc| time_or_dash(v.volume.labelled, utc)),
+    ("LAST WRITTEN", |v, utc| time_or_dash(v.volume.last_written, utc)),
+    ("LAST READ", |v, utc| time_or_dash(v.volume.last_read, utc)),
+    ("VERIFIED", |v, utc| time_or_dash(v.volume.last_verified, utc)),
+    ("FAMILY", |v, _| or_dash(v.volume.family.as_ref())),
+    ("SINCE", |v, utc| time(v.volume.since, utc)),
+    ("BY", |v, _| v.volume.by.map_or_else(|| "node".into(), |uid| format!("uid {uid}"))),
+    ("REASON", |v, _| if v.volume.reason.is_empty() { "-".into() } else { v.volume.reason.clone() }),
+];
+
+fn table(views: &[VolumeView], long: bool, utc: bool) -> Table {
+    let history: &[Column] = if long { &HISTORY } else { &[] };
+    let columns = [&IDENTITY[..], &[if long { DEAD } else { LIVE }], &COUNTS, history].concat();
+    let mut table = Table::new(&columns.iter().map(|column| column.0).collect::<Vec<_>>());
     for view in views {
-        let v = &view.volume;
-        table.row(vec![
-            v.barcode.to_string(),
-            or_dash(v.pool.as_ref()),
-            word(&v.state),
-            view.location.clone(),
-            size(v.capacity),
-            size(v.written),
-            percent(v.written, v.capacity),
-            size(v.live),
-            v.live_files.to_string(),
-            v.mounts.to_string(),
-            v.errors.to_string(),
-        ]);
+        table.row(columns.iter().map(|column| (column.1)(view, utc)).collect());
     }
     table
 }
@@ -363,15 +322,7 @@ fn label(context: &mut Context, node: &mut Connection, args: LabelArgs) -> Resul
         force: args.force,
     };
     let view: RequestView = node.ask(&call)?;
-    if args.wait {
-        return follow(context, node, vec![view]);
-    }
-    if context.global.json {
-        context.out.json(&view)?;
-    } else {
-        context.out.line(request_line(&view))?;
-    }
-    Ok(Exit::OK)
+    begun(context, node, view, args.wait)
 }
 
 fn set_state(context: &mut Context, node: &mut Connection, args: StateArgs) -> Result<Exit> {
