@@ -47,6 +47,11 @@ fn carry(from: &Bed, to: &Bed, barcode: &str) {
     fs::copy(meta(&source), meta(&target)).unwrap();
 }
 
+/// The request made last.
+fn newest(bed: &Bed) -> serde_json::Value {
+    bed.json(["request", "ls", "--all"])[0]["request"].clone()
+}
+
 fn report(bed: &Bed) -> String {
     let request = &bed.json(["request", "ls", "--all"])[0];
     let message = request["request"]["message"].as_str().unwrap();
@@ -84,6 +89,7 @@ fn from_site_to_site(media: &str) {
     };
     let said = export(&here);
     assert!(said.contains("61 files listed"), "{said}");
+    assert!(newest(&here)["kind"] == "export" && newest(&here)["files_done"] == volumes.len());
     assert!(volumes.iter().all(|v| state(&here, v) == "exported"));
     lists_with_digests(&manifest, 61);
     export(&here); // again: nothing but the manifest
@@ -115,6 +121,7 @@ fn from_site_to_site(media: &str) {
     assert!(told.contains("/taken/tree/dir 0/file 3 is there already"), "{told}");
     assert!(used(&there).is_empty());
     there.ok(into("tc:/theirs"));
+    assert_eq!(newest(&there)["kind"], "import");
     assert!(volumes.iter().all(|v| state(&there, v) == "read-only"));
     let stat = there.json(["stat", "tc:/theirs/tree/dir 0/file 3"]);
     assert_eq!(
@@ -125,7 +132,6 @@ fn from_site_to_site(media: &str) {
     same(&there, "tc:/theirs/tree", &here.path("tree"));
     there.check();
     there.ok(into("tc:/theirs")); // known by now
-    // Their own files go to other volumes.
     make_files(&there.path("own"), 20, 3_000);
     put(&there, &there.path("own"), "tc:/own");
     same(&there, "tc:/own", &there.path("own"));
@@ -176,4 +182,51 @@ fn a_cartridge_of_another_ltfs_program_is_imported_in_place() {
     bed.check();
     let deep = bed.json(["check", "--deep"]);
     assert!(deep["findings"].as_array().unwrap().iter().all(|f| f["serious"] == false), "{deep:#}");
+}
+
+/// A node whose volumes are encrypted, if it has the keys.
+fn with_keys(keys: &str) -> Bed {
+    let bed = bed("L9");
+    let file = bed.path("keys");
+    fs::write(&file, keys).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let config = bed.state().join("config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let section = format!("[encryption]\nkeys = \"file:{}\"\npools = [\"primary\"]\n", file.display());
+    fs::write(config, text + &section).unwrap();
+    bed
+}
+
+#[test]
+fn encrypted_volumes_of_another_site_need_its_keys() {
+    let key = format!("bonn-1 {} *\n", "5a".repeat(32));
+    let (here, there) = (with_keys(&key), with_keys(&format!("own-1 {} *\n", "11".repeat(32))));
+    make_files(&here.path("tree"), 20, 9_000);
+    here.up();
+    put(&here, &here.path("tree"), "tc:/tree");
+    let volumes = used(&here);
+    let manifest = here.path("manifest");
+    here.ok(["volume", "export", "--pool", "primary", "--to", manifest.to_str().unwrap()]);
+    there.up();
+    there.ok(["down"]);
+    volumes.iter().for_each(|v| carry(&here, &there, v));
+    there.up();
+    let import = ["volume", "import", &volumes[0], "--into", "tc:/theirs", "--wait"];
+    there.fails(import);
+    let told = report(&there);
+    assert!(told.contains("bonn-1"), "{told}");
+    assert!(used(&there).is_empty());
+    // Keys are read at each mount.
+    let both = fs::read_to_string(there.path("keys")).unwrap() + &key.replace(" *", "");
+    fs::write(there.path("keys"), both).unwrap();
+    there.ok(import);
+    let shown = there.json(["volume", "show", &volumes[0]]);
+    assert_eq!(shown["volume"]["key"], "bonn-1", "{shown:#}");
+    same(&there, "tc:/theirs/tree", &here.path("tree"));
+    // What is written there has the key of there.
+    make_files(&there.path("own"), 5, 3_000);
+    put(&there, &there.path("own"), "tc:/own");
+    let own = used(&there).into_iter().find(|v| *v != volumes[0]).unwrap();
+    assert_eq!(there.json(["volume", "show", &own])["volume"]["key"], "own-1");
+    there.check();
 }

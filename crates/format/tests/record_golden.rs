@@ -103,6 +103,8 @@ fn variants_keep_their_numbers() {
         RequestKind::Rebuild,
         RequestKind::Verify,
         RequestKind::Repack,
+        RequestKind::Import,
+        RequestKind::Export,
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
         assert_eq!(usize::from(encode(&Request { kind, ..request() })[2]), number, "{kind:?}");

@@ -363,8 +363,8 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
         match request.kind {
             RequestKind::Stage => resume_stage(node, &request)?,
             RequestKind::Migrate => node.governor.wake(),
-            RequestKind::Verify | RequestKind::Repack => node.keeper.wake(),
-            RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild => {
+            RequestKind::Verify | RequestKind::Repack | RequestKind::Export => node.keeper.wake(),
+            RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild | RequestKind::Import => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {
                     r.state = RequestState::Failed;

@@ -383,12 +383,19 @@ pub enum RequestKind {
     Verify,
     /// Copy what is needed of volumes to others, and make them scratch.
     Repack,
+    /// Take in volumes of other sites and programs, or take volumes back.
+    Import,
+    /// Close volumes for a way out of the library.
+    Export,
 }
 
 impl RequestKind {
     /// Counts volumes, not files.
     pub fn is_of_volumes(self) -> bool {
-        matches!(self, Self::Label | Self::Rebuild | Self::Verify | Self::Repack)
+        matches!(
+            self,
+            Self::Label | Self::Rebuild | Self::Verify | Self::Repack | Self::Import | Self::Export
+        )
     }
 }
 

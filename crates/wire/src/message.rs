@@ -350,13 +350,15 @@ pub enum Call {
     ImportCartridges(Vec<Barcode>),
     /// Take volumes in from another site or program, or back -> `Request`.
     Import(ImportOrder),
-    /// Close volumes for a way out of the library: no more is written or read -> `Site`.
+    /// Close volumes for a way out of the library: no more is written or read -> `Request`.
     Export {
         /// Volumes.
         volumes: Vec<Barcode>,
         /// Why, for their records.
         reason: String,
     },
+    /// Which namespace this is -> `Site`.
+    Site,
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

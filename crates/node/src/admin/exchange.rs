@@ -2,29 +2,22 @@
 
 use crate::Node;
 use crate::archive::import::Import;
-use crate::archive::{Errand, Event};
 use crate::error::{failure, refused};
 use catalog::StateOrder;
-use sched::MaintenanceKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use types::*;
 use wire::{Failure, ImportOrder};
 
-/// How often an index is ordered for a volume before it counts as one that cannot be had.
-const ATTEMPTS: u32 = 3;
-/// Between two looks whether an index is written.
-const LOOK: Duration = Duration::from_millis(50);
-
 impl Node {
-    /// Volumes are closed, get their index, and are neither read nor written from then on.
+    /// Begins to export: volumes are closed, get their index, and are neither read nor written from then on.
     pub(super) fn export_volumes(
         &self,
         cx: &Cx,
         volumes: &[Barcode],
         reason: String,
-    ) -> Result<String, Failure> {
+    ) -> Result<Request, Failure> {
+        let (mut items, mut to_close) = (Vec::new(), Vec::new());
         for barcode in volumes {
             let v = self.volume_view(barcode)?.volume;
             let fit = matches!(
@@ -42,46 +35,25 @@ impl Node {
                 );
                 return Err(failure(ErrorClass::Invalid, message));
             }
+            if v.state != VolumeState::Exported {
+                to_close.push(barcode.clone());
+            }
+            items.push((barcode.clone(), v.live));
         }
-        self.set_volume_state(cx, volumes, VolumeState::ReadOnly, "it is being exported".into())?;
-        for barcode in volumes {
-            self.index_for_export(barcode)?;
+        if !to_close.is_empty() {
+            self.set_volume_state(cx, &to_close, VolumeState::ReadOnly, reason)?;
         }
-        self.set_volume_state(cx, volumes, VolumeState::Exported, reason)?;
-        let site = self.catalog.site().map_err(|e| refused("export", &e))?;
-        Ok(site.unwrap_or_default())
+        let subject = crate::keep::subject(volumes.iter());
+        let request = Request::new(RequestKind::Export, cx.uid, subject, crate::now());
+        let made = self.catalog.create_volume_request(&request, &items, None);
+        self.keeper.wake();
+        made.map_err(|e| refused("export", &e))
     }
 
-    /// Waits until the volume's index lists all that is on it.
-    fn index_for_export(&self, barcode: &Barcode) -> Result<(), Failure> {
-        let mut ordered = 0;
-        loop {
-            let known = self.catalog.volume(barcode).map_err(|e| refused("export", &e))?;
-            // What a drive has written since its last flush is not on record yet.
-            if known.is_none_or(|v| v.indexed_to >= v.append_block) && !self.archive.writes_to(barcode) {
-                return Ok(());
-            }
-            if self.archive.halted() {
-                let message = format!("the node stops; volume {barcode} is not exported: ask again");
-                return Err(failure(ErrorClass::Retry, message));
-            }
-            if !self.archive.works_on(barcode) {
-                if ordered == ATTEMPTS {
-                    let message = format!(
-                        "the index of volume {barcode} could not be written, see `thermo status`; it is read-only now, \
-                         and not exported"
-                    );
-                    return Err(failure(ErrorClass::Busy, message));
-                }
-                ordered += 1;
-                self.archive.send(Event::Errand {
-                    kind: MaintenanceKind::Index,
-                    volume: barcode.clone(),
-                    errand: Errand::Index,
-                });
-            }
-            crate::clock::sleep(LOOK);
-        }
+    /// Uuid of this namespace.
+    pub(super) fn site(&self) -> Result<String, Failure> {
+        let site = self.catalog.site().map_err(|e| refused("this namespace", &e))?;
+        Ok(site.unwrap_or_default())
     }
 
     /// Begins to import; the request tells how far it is.

@@ -102,15 +102,17 @@ impl Node {
         let volumes = self.catalog.request_volumes(request.id).unwrap_or_default();
         let drives = self.archive.view().drives;
         let mut moving = Moving::default();
-        let (mut active, mut doing) = (false, Vec::new());
+        let (mut active, mut doing, mut to_index) = (false, Vec::new(), 0);
         for (barcode, _, bytes) in volumes.iter().filter(|(_, state, _)| *state == ItemState::Pending) {
             let Ok(Some(volume)) = self.catalog.volume(barcode) else { continue };
+            to_index += u64::from(volume.indexed_to < volume.append_block);
             let done = match request.kind {
                 RequestKind::Verify => {
                     let block = self.keeper.verifying_at(barcode).unwrap_or(0).max(volume.verified_to);
                     let end = u128::from(volume.append_block.max(1));
                     (u128::from(*bytes) * u128::from(block) / end) as u64
                 }
+                RequestKind::Export => 0,
                 _ => bytes.saturating_sub(volume.live),
             };
             moving.bytes += done.min(*bytes);
@@ -124,18 +126,28 @@ impl Node {
         if !active {
             moving.queue_position = self.ahead_of(request) + 1;
         }
+        if request.kind == RequestKind::Export {
+            // No bytes move: each volume that lacks its index is mounted and put away.
+            let m = sched::Mechanics::default();
+            let each = 2.0 * m.move_s + m.load_s + 2.0 * m.locate_s + m.unload_s;
+            let p50 = (to_index as f64 * each / drives.len().max(1) as f64).ceil() as u64;
+            moving.estimate = Some(estimate(p50));
+            return moving;
+        }
         // Measured if something moves, else by what was done so far.
         let left = request.bytes_total.saturating_sub(request.bytes_done + moving.bytes);
         let since = request.started.unwrap_or(request.created);
         let passed = crate::now().since(since).as_secs_f64();
         let rate = (request.bytes_done + moving.bytes) as f64 / passed.max(1.0);
         if rate > 0.0 {
-            let p50 = (left as f64 / rate).ceil() as u64;
-            let (start_p50_s, start_p90_s) = (0, 0);
-            // Others go first: half as long again is seldom exceeded.
-            let (finish_p50_s, finish_p90_s) = (p50, p50 + p50 / 2);
-            moving.estimate = Some(Estimate { start_p50_s, start_p90_s, finish_p50_s, finish_p90_s });
+            moving.estimate = Some(estimate((left as f64 / rate).ceil() as u64));
         }
         moving
     }
+}
+
+/// Others go first: half as long again is seldom exceeded.
+fn estimate(finish_p50_s: u64) -> Estimate {
+    let finish_p90_s = finish_p50_s + finish_p50_s / 2;
+    Estimate { start_p50_s: 0, start_p90_s: 0, finish_p50_s, finish_p90_s }
 }

@@ -48,6 +48,7 @@ impl Node {
         let reply = match call {
             Call::File(call) => return self.file_call(cx, session, call),
             Call::Status => Reply::Status(Box::new(self.status()?)),
+            Call::Site => Reply::Site(self.site()?),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
@@ -106,7 +107,7 @@ impl Node {
             Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
             Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),
             Call::Export { volumes, reason } => {
-                return Ok(Reply::Site(self.export_volumes(cx, &volumes, reason)?));
+                return Ok(self.request_reply(self.export_volumes(cx, &volumes, reason)?));
             }
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {

@@ -55,7 +55,8 @@ impl Node {
         empty: bool,
     ) -> Result<Request, Failure> {
         let fail = |e| refused("request", &e);
-        let mut request = Request::new(RequestKind::Rebuild, cx.uid, subject, crate::now());
+        let kind = if import.is_some() { RequestKind::Import } else { RequestKind::Rebuild };
+        let mut request = Request::new(kind, cx.uid, subject, crate::now());
         request.state = RequestState::Active;
         let total = volumes.len() as u64;
         let made = self.catalog.create_request(&request, &[]);

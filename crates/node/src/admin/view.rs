@@ -94,8 +94,8 @@ impl Node {
                     if request.state == RequestState::Queued { self.ahead_of(request) + 1 } else { 0 };
                 Moving { doing, queue_position, ..Moving::default() }
             }
-            RequestKind::Verify | RequestKind::Repack => self.moving_volumes(request),
-            RequestKind::Purge | RequestKind::Rebuild => Moving::default(),
+            RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
+            RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
         }
     }
 

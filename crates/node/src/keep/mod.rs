@@ -3,6 +3,7 @@
 //! goes through the disk tier like every other file, a bounded number of bytes at a time.
 
 mod broken;
+mod export;
 mod flights;
 mod repack;
 mod ticket;
@@ -23,6 +24,8 @@ pub use verify::can_be_verified;
 
 use ticket::Running;
 
+/// Between two orders of the same thing.
+const AGAIN: Duration = Duration::from_secs(2);
 /// Looks at least this often.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -127,6 +130,7 @@ pub struct Desk {
     verify: verify::Verify,
     repack: repack::Repack,
     broken: broken::Broken,
+    export: export::Export,
     /// Volumes as they were at this change of the catalogue.
     volumes: (u64, Arc<Vec<Volume>>),
 }
@@ -150,6 +154,7 @@ impl Desk {
             }
         }
         let volumes = self.volumes(node)?;
+        self.export.tick(node)?;
         self.verify.tick(node, &volumes)?;
         self.broken.tick(node, &volumes)?;
         self.repack.tick(node, &volumes, &mut self.flights)?;

@@ -23,7 +23,7 @@ const FORMAT: &str = "thermocline manifest 1";
 #[command(
     after_help = "The volumes get their index, are neither read nor written any more, and can be taken out of the library. The \
                   manifest lists them and their files with digests, one JSON document per line. Copies on them keep \
-                  counting.\n\nExample:\n  thermo volume export TC0001L9 TC0002L9 --to set1.json\n  thermo volume export \
+                  counting. Ctrl-C ends the watching, not the request: ask again for the manifest.\n\nExample:\n  thermo volume export TC0001L9 TC0002L9 --to set1.json\n  thermo volume export \
                   --pool offsite --to offsite.json --reason vault-12"
 )]
 pub struct ExportArgs {
@@ -104,7 +104,13 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
             return Err(not_found(format!("pool {pool} has no volume with files")));
         }
     }
-    let site: String = node.ask(&Call::Export { volumes: volumes.clone(), reason: args.reason })?;
+    let view: RequestView = node.ask(&Call::Export { volumes: volumes.clone(), reason: args.reason })?;
+    let exit = begun(context, node, view, true)?;
+    if exit != Exit::OK {
+        eprintln!("thermo: no manifest was written; when the volumes are exported, ask again");
+        return Ok(exit);
+    }
+    let site: String = node.ask(&Call::Site)?;
     let (mut head, mut places) = (Vec::new(), Vec::new());
     for barcode in &volumes {
         let view: VolumeView = node.ask(&Call::Volume(barcode.clone()))?;
@@ -116,6 +122,9 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
     let files = write_manifest(node, &args.to, &head).with_context(|| {
         format!("the volumes are exported, but {} cannot be written; ask again", args.to.display())
     })?;
+    if context.global.json {
+        return Ok(Exit::OK);
+    }
     context.out.line(format!(
         "{} volumes exported, {files} files listed in {}",
         volumes.len(),

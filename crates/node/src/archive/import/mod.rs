@@ -90,8 +90,7 @@ fn take(
         return Ok(());
     }
     adopted.notes.clear();
-    let capacity = mounted.capacity().map_or(0, |c| c.maximum);
-    begin(worker, barcode, order, (&label, capacity)).map_err(entering)?;
+    begin(worker, mounted, barcode, order, &label).map_err(entering)?;
     let mut enter = Enter::new(worker, barcode, order, label.labelled, adopted);
     enter.site.clone_from(&site);
     let mut pass = Pass::new(enter, &label.uuid);
@@ -125,9 +124,10 @@ fn refusal(order: &Import, site: &str, conflicts: u64) -> Option<String> {
 /// The volume is known from now on, read-only.
 fn begin(
     worker: &Worker,
+    mounted: &Mounted<'_>,
     barcode: &Barcode,
     order: &Import,
-    (label, capacity): (&Label, u64),
+    label: &Label,
 ) -> catalog::Result<()> {
     let catalog = &worker.node.catalog;
     if let Some(pool) = &order.pool
@@ -144,7 +144,8 @@ fn begin(
         block_size: label.block_size,
         worm: label.worm,
         format: label.format,
-        capacity,
+        capacity: mounted.capacity().map_or(0, |c| c.maximum),
+        key: mounted.key().unwrap_or_default().to_owned(),
         ..Volume::new(barcode.clone(), crate::now())
     })
 }

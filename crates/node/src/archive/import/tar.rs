@@ -37,8 +37,7 @@ pub fn take(
         adopted.failed = Some(why);
         return Ok(());
     }
-    let capacity = mounted.capacity().map_or(0, |c| c.maximum);
-    begin(worker, barcode, order, (label, capacity)).map_err(entering)?;
+    begin(worker, mounted, barcode, order, label).map_err(entering)?;
     let known = worker.node.catalog.volume(barcode).map_err(entering)?;
     let mut enter = Enter::new(worker, barcode, order, crate::now(), adopted);
     enter.site = format!("volume:{}", label.uuid);
