@@ -65,7 +65,7 @@ fn once(plan: &Plan, drives: u16, share: u64) -> Result<(Duration, Duration)> {
     // As many writers as there are drives.
     config.tape.bytes_per_drive = Size((share / 2).max(1));
     let bed = Bed::start(config)?;
-    bed.ask(Call::Label { volumes: Vec::new(), pool: None, force: false })?;
+    bed.ask(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None })?;
     let names: Vec<String> = (0..bytes / 2 / FILE).map(|n| format!("file-{n:04}")).collect();
     names.iter().try_for_each(|n| bed.put(n, FILE))?;
     let (begun, before) = (Instant::now(), place::processor_time());

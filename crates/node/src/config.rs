@@ -156,6 +156,8 @@ pub struct TapeConfig {
     pub verify_pace: Size,
     /// Label blank cartridges of the library and assign them to pools as needed.
     pub auto_label: bool,
+    /// Drives overwrite only what they are told to (append-only mode), where they have that.
+    pub append_only: bool,
     /// Keep other hosts off robot and drives (persistent reservations).
     pub reserve: bool,
 }
@@ -207,6 +209,7 @@ impl TapeConfig {
         tape::Settings {
             block_protection: self.block_protection == BlockProtection::Auto,
             compression: self.compression,
+            append_only: self.append_only,
             key: None,
         }
     }
@@ -405,6 +408,7 @@ impl Default for TapeConfig {
             verify_every_days: 0,
             verify_pace: Size(0),
             auto_label: true,
+            append_only: true,
             reserve: true,
         }
     }

@@ -127,7 +127,7 @@ fn nothing_is_written_in_plain_for_want_of_a_key() {
 fn a_volume_labelled_before_its_pool_was_known_gets_the_key_of_the_pool() {
     let bed = bed(&["primary", "second"]);
     let volumes: Vec<Barcode> = ["TC0001L9", "TC0002L9"].map(Barcode::from).to_vec();
-    let label = Call::Label { volumes: volumes.clone(), pool: None, force: false };
+    let label = Call::Label { volumes: volumes.clone(), pool: None, force: false, key: None };
     assert_eq!(bed.wait(bed.begin(label).request.id).state, RequestState::Done);
     assert!(volumes.iter().all(|v| bed.volume(v).key.is_empty()));
     let data = SECRET.repeat(1000);
@@ -181,4 +181,57 @@ fn a_lost_catalogue_comes_back_from_encrypted_cartridges_and_their_keys() {
     assert!(bed.read(ino) == data);
     bed.node.stop(true);
     drop(state);
+}
+
+#[test]
+fn keys_are_named_for_a_pool_and_for_single_volumes() {
+    let bed = bed(&[]);
+    write_keys(bed.dir.path(), &[("k1", 0x11, ""), ("k2", 0x22, ""), ("k3", 0x33, "")]);
+    let change = |key: &str| wire::PoolChange { key: Some(key.into()), ..wire::PoolChange::default() };
+    let set = |pool: &str, key: &str| {
+        let name = PoolName::from(pool);
+        bed.try_call(Call::SetPool { name, create: false, change: change(key) })
+    };
+    let volume = Barcode::from("TC0001L9");
+    let label = |key: &str| Call::Label {
+        volumes: vec![volume.clone()],
+        pool: Some(PoolName::from("second")),
+        force: false,
+        key: Some(key.into()),
+    };
+    for refused in [set("primary", "k9").map(drop), bed.try_call(label("k9")).map(drop)] {
+        let refused = refused.unwrap_err();
+        assert!(refused.message.contains("key `k9` cannot be had"), "{refused}");
+    }
+    set("primary", "k2").unwrap();
+    assert_eq!(bed.wait(bed.begin(label("k3")).request.id).state, RequestState::Done);
+    assert_eq!(bed.volume(&volume).key, "k3");
+    let data = SECRET.repeat(1000);
+    let ino = bed.write("f", &data);
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    assert_eq!(keys_of(&bed, "/f"), ["k2", "k3"]);
+    assert!(bed.volumes_of("/f").iter().all(|v| !holds(&bed, v, SECRET)));
+    bed.purge("/f");
+    let bed = bed.restart();
+    assert!(bed.read(ino) == data);
+    // The key of the pool goes: nothing is written in plain for want of it.
+    write_keys(bed.dir.path(), &[("k3", 0x33, "")]);
+    let volumes = bed.volumes_of("/f");
+    bed.call(Call::SetVolume { volumes, state: VolumeState::ReadOnly, reason: "full enough".into() });
+    bed.write("g", SECRET);
+    let request = bed.begin(Call::Migrate(bed.one("/g"))).request.id;
+    bed.until("it says why", |bed| bed.status().warnings.iter().any(|w| w.contains("no key for it")));
+    write_keys(bed.dir.path(), &[("k2", 0x22, ""), ("k3", 0x33, "")]);
+    // The other pool is not encrypted.
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    assert_eq!(keys_of(&bed, "/g"), ["k2", ""]);
+}
+
+#[test]
+fn a_key_is_named_in_vain_where_there_is_no_source_of_keys() {
+    let bed = Bed::new();
+    let change = wire::PoolChange { key: Some("k1".into()), ..wire::PoolChange::default() };
+    let call = Call::SetPool { name: PoolName::from("primary"), create: false, change };
+    let refused = bed.try_call(call).unwrap_err();
+    assert!(refused.message.contains("encryption.keys"), "{refused}");
 }

@@ -56,7 +56,7 @@ fn bed(copies: usize, ends: &[u64]) -> Bed {
         c.tape.flush_files = 4;
     });
     let volumes = (1..=ends.len()).map(|n| Barcode::from(barcode(n).as_str())).collect();
-    let label = Call::Label { volumes, pool: None, force: false };
+    let label = Call::Label { volumes, pool: None, force: false, key: None };
     assert_eq!(bed.act(label).state, RequestState::Done);
     for (n, bytes) in ends.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
         bed.node.virtual_library().inject(Fault::EarlyEnd { barcode: barcode(n + 1), bytes: *bytes });

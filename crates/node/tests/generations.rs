@@ -62,7 +62,7 @@ fn each_volume_is_written_and_read_where_it_can_be_and_nobody_meets_an_error() {
     let used = bed.volumes_of("/f").remove(0);
     assert!(used.as_str().ends_with("L8"), "{used}");
     let volumes = bed.volumes().into_iter().map(|v| v.barcode).filter(|v| *v != used).collect();
-    let request = bed.act(Call::Label { volumes, pool: None, force: false });
+    let request = bed.act(Call::Label { volumes, pool: None, force: false, key: None });
     assert_eq!(request.state, RequestState::Done, "{request:?}");
     assert!(bed.volumes().iter().all(|v| !v.uuid.is_empty()));
     no_tape_trouble(&bed);

@@ -342,7 +342,8 @@ fn the_wrong_cartridge_is_in_the_slot() {
     let volume = bed.volume(&first);
     assert!(volume.state == VolumeState::Suspect && volume.reason.contains(first.as_str()), "{volume:?}");
     // The cartridge with data on it, offered as the blank one, is not labelled.
-    let label = Call::Label { volumes: vec![Barcode::from(blank.as_str())], pool: None, force: false };
+    let label =
+        Call::Label { volumes: vec![Barcode::from(blank.as_str())], pool: None, force: false, key: None };
     let request = bed.act(label);
     assert_eq!(request.state, RequestState::Failed);
     assert!(request.message.contains(&blank), "{}", request.message);

@@ -80,7 +80,8 @@ fn a_label_of_somebody_else_is_never_overwritten_without_force() {
         c.library.cartridges = 2;
     });
     for volume in &used {
-        let request = bed.act(Call::Label { volumes: vec![volume.clone()], pool: None, force: false });
+        let request =
+            bed.act(Call::Label { volumes: vec![volume.clone()], pool: None, force: false, key: None });
         assert_eq!(request.state, RequestState::Failed, "{request:?}");
         assert!(
             request.message.contains(volume.as_str()) && request.message.contains("--force"),
@@ -92,7 +93,8 @@ fn a_label_of_somebody_else_is_never_overwritten_without_force() {
     bed.migrate_and_purge();
     assert_eq!(bed.read(ino), b"elsewhere");
     assert!(bed.volumes_of("/ours").iter().all(|v| !used.contains(v)));
-    let forced = Call::Label { volumes: used.clone(), pool: Some(PoolName("primary".into())), force: true };
+    let forced =
+        Call::Label { volumes: used.clone(), pool: Some(PoolName("primary".into())), force: true, key: None };
     assert_eq!(bed.act(forced).state, RequestState::Done);
     for volume in &used {
         let labelled = bed.volume(volume);
@@ -108,14 +110,16 @@ fn a_volume_in_use_is_not_labelled_and_nonsense_is_refused() {
     assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
     let volume = bed.volumes_of("/f").remove(0);
     for force in [false, true] {
-        let refused = bed.try_call(Call::Label { volumes: vec![volume.clone()], pool: None, force });
+        let refused =
+            bed.try_call(Call::Label { volumes: vec![volume.clone()], pool: None, force, key: None });
         assert!(refused.unwrap_err().message.contains(volume.as_str()));
     }
-    let unknown = Call::Label { volumes: vec![barcode("XX9999L9")], pool: None, force: false };
+    let unknown = Call::Label { volumes: vec![barcode("XX9999L9")], pool: None, force: false, key: None };
     assert!(bed.try_call(unknown).unwrap_err().message.contains("XX9999L9"));
-    let no_pool = Call::Label { volumes: Vec::new(), pool: Some(PoolName("nowhere".into())), force: false };
+    let no_pool =
+        Call::Label { volumes: Vec::new(), pool: Some(PoolName("nowhere".into())), force: false, key: None };
     assert!(bed.try_call(no_pool).unwrap_err().message.contains("nowhere"));
-    let blank = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    let blank = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None });
     assert_eq!((blank.state, blank.files_total), (RequestState::Done, 6), "{blank:?}");
 }
 
@@ -131,7 +135,7 @@ fn protected_cartridges_are_read_but_not_written() {
     }
     let blank = behind(&bed, used.len() + 1).remove(0);
     bed.node.virtual_library().set_write_protect(blank.as_str(), true).unwrap();
-    let request = bed.act(Call::Label { volumes: vec![blank.clone()], pool: None, force: false });
+    let request = bed.act(Call::Label { volumes: vec![blank.clone()], pool: None, force: false, key: None });
     assert_eq!(request.state, RequestState::Failed);
     assert!(request.message.contains("write protected"), "{request:?}");
     let other = bed.write("g", b"more");
@@ -146,7 +150,7 @@ fn protected_cartridges_are_read_but_not_written() {
 #[test]
 fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
     let bed = Bed::with(|c| c.library.cartridges = 2);
-    let all = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    let all = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None });
     assert_eq!((all.state, all.files_total), (RequestState::Done, 2));
     let config = bed.node.config().clone();
     bed.node.stop(true);
@@ -180,7 +184,7 @@ fn empty_volumes_left_in_the_drives_give_way_to_those_of_the_pools() {
     let bed = Bed::with(|c| c.tape.idle_unmount_s = 3600);
     bed.write("first", b"one");
     assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
-    let labelled = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false });
+    let labelled = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None });
     assert_eq!(labelled.state, RequestState::Done, "{labelled:?}");
     bed.write("second", b"two");
     assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);

@@ -20,7 +20,7 @@ fn bed() -> Bed {
 }
 
 fn label(volume: &Barcode, pool: Option<&str>, force: bool) -> Call {
-    Call::Label { volumes: vec![volume.clone()], pool: pool.map(PoolName::from), force }
+    Call::Label { volumes: vec![volume.clone()], pool: pool.map(PoolName::from), force, key: None }
 }
 
 /// Names and bytes of what lies on a cartridge.

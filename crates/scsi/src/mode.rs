@@ -8,6 +8,10 @@ pub const PAGE_CONTROL: u8 = 0x0A;
 pub const SUBPAGE_DATA_PROTECTION: u8 = 0xF0;
 /// Page: data compression.
 pub const PAGE_COMPRESSION: u8 = 0x0F;
+/// Page: device configuration.
+pub const PAGE_DEVICE_CONFIGURATION: u8 = 0x10;
+/// Subpage of the device configuration page: extension.
+pub const SUBPAGE_CONFIGURATION_EXTENSION: u8 = 0x01;
 /// Page: medium partitions.
 pub const PAGE_PARTITIONS: u8 = 0x11;
 /// Page: medium configuration (drives).

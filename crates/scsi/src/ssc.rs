@@ -336,6 +336,30 @@ impl Ssc {
         self.mode_select(&data)
     }
 
+    /// Whether the drive overwrites only what it is allowed to (device configuration extension page 10h/01h, write mode
+    /// append-only); None where it has no such mode.
+    pub fn append_only(&mut self) -> Result<Option<bool>> {
+        let (page, subpage) = (mode::PAGE_DEVICE_CONFIGURATION, mode::SUBPAGE_CONFIGURATION_EXTENSION);
+        match self.mode_sense(page, subpage) {
+            Ok(data) => Ok(data.pages.get(5).map(|mode| mode >> 4 == 1)),
+            Err(e) if e.sense().is_some_and(|s| s.key == SenseKey::IllegalRequest) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Sets that. A loaded tape must be at the beginning of partition 0 to switch it on; it is switched off only while none is.
+    pub fn set_append_only(&mut self, on: bool) -> Result<()> {
+        let (page, subpage) = (mode::PAGE_DEVICE_CONFIGURATION, mode::SUBPAGE_CONFIGURATION_EXTENSION);
+        let mut data = self.mode_sense(page, subpage)?;
+        let len = data.pages.len();
+        let Some(flags) = data.pages.get_mut(5) else {
+            let bad = crate::DecodeError { what: "device configuration extension page", at: len, len };
+            return Err(self.malformed("MODE SENSE", bad));
+        };
+        *flags = (*flags & 0x0F) | (u8::from(on) << 4);
+        self.mode_select(&data)
+    }
+
     /// Medium partition page 11h.
     pub fn partition_page(&mut self) -> Result<PartitionPage> {
         let data = self.mode_sense(mode::PAGE_PARTITIONS, 0)?;
@@ -373,6 +397,14 @@ impl Ssc {
         cdb[2] = 0x01;
         cdb[3] = partition;
         cdb[4..12].copy_from_slice(&block.to_be_bytes());
+        self.simple("ALLOW OVERWRITE", &cdb, timeout::SHORT)
+    }
+
+    /// ALLOW OVERWRITE for a FORMAT MEDIUM that follows, for drives in append-only mode. The drive must stand at the beginning of
+    /// partition 0.
+    pub fn allow_format(&mut self) -> Result<()> {
+        let mut cdb = [0u8; 16];
+        (cdb[0], cdb[2]) = (opcode::ALLOW_OVERWRITE, 0x02);
         self.simple("ALLOW OVERWRITE", &cdb, timeout::SHORT)
     }
 

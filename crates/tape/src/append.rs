@@ -47,6 +47,8 @@ pub struct Appender<'m, 'd> {
     records_left: u64,
     /// The drive's position was verified for the batch that began after the last flush.
     verified: bool,
+    /// Something was written.
+    begun: bool,
     room: Room,
     failed: bool,
 }
@@ -83,6 +85,7 @@ impl<'d> Mounted<'d> {
             taken: 0,
             records_left,
             verified: false,
+            begun: false,
             room: if records_left == 0 { Room::Full } else { Room::Ok },
             failed: false,
         })
@@ -196,6 +199,10 @@ impl Appender<'_, '_> {
         let head = self.mounted.head();
         if !self.verified {
             head.verify(DOING, place)?;
+            if !std::mem::replace(&mut self.begun, true) {
+                // What a crash left behind the verified end.
+                head.allow_replacing(place)?;
+            }
             self.verified = true;
         }
         head.write(record)

@@ -30,6 +30,8 @@ pub struct Settings {
     pub block_protection: bool,
     /// Compression by the drive, where it has it; None: as the drive is set.
     pub compression: Option<bool>,
+    /// The drive overwrites only what it is told to (append-only mode), where it has that; false: never switched on.
+    pub append_only: bool,
     /// Drives are reserved with this key (see [`crate::fence`]); None: not at all.
     pub key: Option<u64>,
 }
@@ -37,7 +39,7 @@ pub struct Settings {
 impl Default for Settings {
     /// All that the drive has.
     fn default() -> Self {
-        Self { block_protection: true, compression: None, key: None }
+        Self { block_protection: true, compression: None, append_only: true, key: None }
     }
 }
 
@@ -48,7 +50,7 @@ pub struct Drive {
     product: String,
     serial: String,
     reach: Reach,
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) keys: Option<KeySource>,
 }
 
@@ -175,6 +177,7 @@ impl Drive {
         self.head.attempt("preventing removal", |ssc| ssc.prevent_removal(true))?;
         self.head.set_variable_blocks()?;
         self.compress()?;
+        self.keep_what_is_written()?;
         self.head.protect(self.settings.block_protection)?;
         Mounted::open(self, expect)
     }
@@ -294,7 +297,7 @@ impl Drive {
     /// # Errors
     /// The drive failed; data written since the last flush is then to be written again.
     pub fn unload(&mut self) -> Result<()> {
-        let guarded = self.head.guarded;
+        let (guarded, append_only) = (self.head.guarded, self.head.append_only);
         self.head.begin(self.head.volume().cloned());
         self.take_attentions();
         if guarded {
@@ -306,6 +309,7 @@ impl Drive {
             Err(e) if e.sense.is_some_and(|s| s.asc == NO_MEDIUM) => {}
             other => other?,
         }
+        self.forget_append_only(append_only);
         self.head.begin(None);
         Ok(())
     }

@@ -49,6 +49,8 @@ pub(crate) struct Head {
     /// Records carry a sum (see the module `protect`), in this buffer.
     pub guarded: bool,
     pub sealed: Vec<u8>,
+    /// The drive is in append-only mode.
+    pub append_only: bool,
     /// Whether the drive is reserved for us.
     pub claim: Claim,
     /// Name of the key that the drive has for this volume.
@@ -66,6 +68,7 @@ impl Head {
             lost: None,
             guarded: false,
             sealed: Vec::new(),
+            append_only: false,
             claim: Claim::None,
             key: None,
             keyed: false,
@@ -82,6 +85,7 @@ impl Head {
 
     /// A new session: nothing is known of the medium.
     pub fn begin(&mut self, volume: Option<Barcode>) {
+        self.append_only = false;
         (self.volume, self.at, self.lost, self.guarded) = (volume, None, None, false);
         (self.key, self.keyed) = (None, false);
     }

@@ -136,6 +136,7 @@ pub(crate) fn put(
 ) -> Result<u64> {
     head.locate(at)?;
     head.verify(DOING, at)?;
+    head.allow_replacing(at)?;
     mark(head, true)?;
     let mut sink = RecordSink::new(head, block_size);
     let written = stream(&mut sink, header, fill);

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod append_only;
 mod changer;
 mod classify;
 mod coherency;

@@ -166,6 +166,7 @@ fn partition(head: &mut Head) -> Result<()> {
         ..old
     };
     head.attempt("defining two partitions", |ssc| ssc.set_partition_page(&page))?;
+    head.allow_format()?;
     head.forget_position();
     head.attempt("formatting the medium", |ssc| ssc.format_medium(FormatKind::Partition))
 }

@@ -269,6 +269,14 @@ pub const TABLE: &[Row] = &{
             "see that the key of this name is still the same in the source of keys ([encryption])",
         ),
         sense(
+            "TC-D060",
+            Some(K::DataProtect),
+            asc(0x5A, 0x02, 0x02),
+            (F::WrongPosition, None),
+            "the drive does not overwrite what lies where it stands (append-only mode)",
+            "nothing was overwritten; see whether something else uses the drive (`tape.append_only` in the configuration)",
+        ),
+        sense(
             "TC-M011",
             Some(K::DataProtect),
             ALL,

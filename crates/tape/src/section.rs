@@ -139,6 +139,7 @@ impl<'d> Mounted<'d> {
         let label = label.map_err(|e| self.misuse(LABELLING, e.to_string()))?;
         self.may_overwrite(spec.overwrite)?;
         self.writable(LABELLING)?;
+        let blank = self.label == LabelState::Blank;
         self.distrust();
         self.record_block = None;
         self.label = LabelState::Damaged { what: "labelling did not finish".into(), uuids: Vec::new() };
@@ -148,11 +149,15 @@ impl<'d> Mounted<'d> {
         let partitions = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
         head.locate(start)?;
         if partitions > 0 {
+            head.allow_format()?;
             head.attempt("formatting the medium", |ssc| ssc.format_medium(FormatKind::Default))?;
             head.forget_position();
             head.locate(start)?;
         }
         head.verify(LABELLING, start)?;
+        if !blank {
+            head.allow_replacing(start)?;
+        }
         for record in label.encode() {
             let wrote = head.write(&record)?;
             room(head, LABELLING, wrote)?;
@@ -224,9 +229,13 @@ impl<'d> Mounted<'d> {
         }
         let header = label.header().map_err(|e| self.misuse(WRITING, e.to_string()))?;
         self.record_block = None;
+        let worm = self.worm;
         let (head, at) = (self.head(), Place { partition: PARTITION, block: label.first_block });
         head.locate(at)?;
         head.verify(WRITING, at)?;
+        if !free && !worm {
+            head.allow_replacing(at)?;
+        }
         put_group(head, &header, true)?;
         let buffer = Vec::with_capacity(volume.block_size as usize);
         Ok(SectionWriter { mounted: self, label, buffer, blocks: 0, bytes: 0, room: Room::Ok, failed: false })

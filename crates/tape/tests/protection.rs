@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Opcode.
 const WRITE: u8 = 0x0a;
 
-const OFF: Settings = Settings { block_protection: false, compression: None, key: None };
+const OFF: Settings = Settings { block_protection: false, compression: None, append_only: true, key: None };
 
 /// A volume with one recorded batch, in drive 0.
 fn volume(rig: &Rig, settings: Settings) -> (Drive, Catalogue) {

@@ -232,6 +232,8 @@ pub struct PoolView {
     pub collocate: Collocate,
     /// It takes media that can be written once, and no others.
     pub worm: bool,
+    /// Name of the key of its new volumes; empty: as the configuration says.
+    pub key: String,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

@@ -95,6 +95,8 @@ pub struct PoolChange {
     pub collocate: Option<Collocate>,
     /// It takes media that can be written once, and no others.
     pub worm: Option<bool>,
+    /// Name of the key of its new volumes; empty: as the configuration says.
+    pub key: Option<String>,
 }
 
 /// Changes of a quota; None leaves a field.
@@ -198,6 +200,8 @@ pub enum Call {
         pool: Option<PoolName>,
         /// Overwrite foreign labels (never one with live files).
         force: bool,
+        /// Name of the key that the drives encrypt them with; None: as their pool has it.
+        key: Option<String>,
     },
     /// Drives -> `Drives`.
     Drives,

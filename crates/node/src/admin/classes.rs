@@ -68,6 +68,7 @@ impl Node {
         mut volumes: Vec<Barcode>,
         pool: Option<PoolName>,
         force: bool,
+        key: Option<String>,
     ) -> Result<Request, Failure> {
         let known = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
         let pools = self.catalog.pools().map_err(|e| refused("pools", &e))?;
@@ -78,6 +79,9 @@ impl Node {
                 ErrorClass::NotFound,
                 format!("there is no pool `{pool}`; see `thermo pool ls`"),
             ));
+        }
+        if let Some(name) = &key {
+            self.has_key(name)?;
         }
         if volumes.is_empty() {
             let worm = pool.as_ref().is_some_and(|pool| pools.iter().any(|p| p.worm && p.name == *pool));
@@ -111,7 +115,7 @@ impl Node {
         let counted = made.and_then(|r| self.catalog.update_request(r.id, &mut |r| r.files_total = total));
         let request = counted.map_err(|e| refused("label", &e))?;
         self.catalog.sync().map_err(|e| refused("label", &e))?;
-        self.archive.send(Event::Label { request: request.id, volumes, pool, force });
+        self.archive.send(Event::Label { request: request.id, volumes, pool, force, key });
         Ok(request)
     }
 }

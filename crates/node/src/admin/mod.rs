@@ -93,8 +93,8 @@ impl Node {
             self.admin_only(cx, what)?;
         }
         match call {
-            Call::Label { volumes, pool, force } => {
-                return Ok(self.request_reply(self.label(cx, volumes, pool, force)?));
+            Call::Label { volumes, pool, force, key } => {
+                return Ok(self.request_reply(self.label(cx, volumes, pool, force, key)?));
             }
             Call::Check { tapes, deep } => return Ok(Reply::Check(self.check(tapes, deep)?)),
             Call::Verify(volumes) => return Ok(self.request_reply(self.verify_volumes(cx, &volumes)?)),

@@ -181,6 +181,7 @@ impl Node {
                 format: pool.format,
                 collocate: pool.collocate,
                 worm: pool.worm,
+                key: pool.key,
                 name: pool.name,
             })
         };

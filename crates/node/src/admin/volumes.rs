@@ -6,6 +6,7 @@ use crate::error::{failure, refused};
 use catalog::{StateOrder, TapeNode};
 use sched::MaintenanceKind;
 use std::ops::ControlFlow;
+use tape::Keys;
 use types::*;
 use wire::{Failure, PoolChange};
 
@@ -106,9 +107,25 @@ impl Node {
             }
             pool.worm = worm;
         }
+        if let Some(key) = change.key {
+            if !key.is_empty() {
+                self.has_key(&key)?;
+            }
+            pool.key = key;
+        }
         self.catalog.put_pool(&pool).map_err(|e| refused(&subject, &e))?;
         self.archive.send(Event::Backlog);
         self.governor.wake();
         Ok(())
+    }
+    /// Fails unless there is a key of this name.
+    pub(super) fn has_key(&self, name: &str) -> Result<(), Failure> {
+        let found = match &self.keys {
+            Some(keys) => keys.key(name).map(drop),
+            None => Err("encryption.keys in the configuration does not say where keys are".to_owned()),
+        };
+        found.map_err(|why| {
+            failure(ErrorClass::NotFound, format!("key `{name}` cannot be had: {why}; nothing was changed"))
+        })
     }
 }

@@ -7,6 +7,7 @@ use super::library::{Workers, is_cleaning};
 use super::state::State;
 use super::worker::{Job, Worker};
 use crate::Node;
+use crate::clock::Moment;
 use sched::{Busy, DriveState, Work};
 use std::collections::BTreeMap;
 use tape::{Drive, TapeError};
@@ -73,7 +74,7 @@ pub fn dispatch(node: &Node, workers: &Workers) {
             }
             return;
         };
-        if state.robot_busy() {
+        if state.robot_busy() || state.rest.lasts(Moment::now()) {
             return;
         }
         let loaded = state.drives.get(&no).is_some_and(|d| matches!(d.state, DriveState::Loaded(_)));
@@ -101,6 +102,7 @@ pub fn ended(node: &Node, cleaned: Cleaned) {
     let mut state = node.archive.state.lock();
     moved.into_iter().for_each(|(from, to)| state.moved(from, to));
     state.moves.remove(&no);
+    state.robot_ended(result.as_ref().err());
     let inside = state.drives.get(&no).map(|d| d.element);
     let inside = state.elements.iter().any(|e| Some(e.address) == inside && e.full);
     let cleaner = state.cleaners.0.entry(cartridge.clone()).or_default();

@@ -77,9 +77,9 @@ fn handle(node: &Arc<Node>, event: Event) {
             recalls::raise(node, &staging, account, (priority, deadline));
         }
         Event::Backlog => {}
-        Event::Label { request, volumes, pool, force } => {
+        Event::Label { request, volumes, pool, force, key } => {
             for volume in volumes {
-                let errand = Errand::Label { request, pool: pool.clone(), force };
+                let errand = Errand::Label { request, pool: pool.clone(), force, key: key.clone() };
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Label, volume, errand);
             }
         }
@@ -280,6 +280,10 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         }
         state.moves.remove(&no);
         let moving = matches!(work, Some(Work::Mount | Work::Unmount));
+        if moving {
+            // What came into the drive was moved well, whatever the drive says of it.
+            state.robot_ended(result.as_ref().err().filter(|_| moved.is_none()));
+        }
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),

@@ -3,7 +3,7 @@
 use super::state::Errand;
 use super::trouble::ours;
 use super::worker::Worker;
-use super::{family, layout, worm};
+use super::{family, key, layout, worm};
 use tape::{LabelSpec, LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
@@ -17,16 +17,17 @@ pub fn label(
 ) -> Result<u64, TapeError> {
     let ordered = match errand {
         Some(Errand::Reclaim(ticket)) => return super::reclaim::reclaim(worker, mounted, barcode, ticket),
-        Some(Errand::Label { request, force, .. }) => Some((request, force)),
+        Some(Errand::Label { request, force, key, .. }) => Some((request, force, key)),
         _ => None,
     };
-    let result = match ordered {
-        Some((request, _)) if !wanted(worker, barcode, request)? => {
+    let order = ordered.as_ref().map(|(_, force, key)| (*force, key.as_deref()));
+    let result = match &ordered {
+        Some((request, ..)) if !wanted(worker, barcode, *request)? => {
             Ok(Err(format!("volume {barcode} was not labelled: the request was cancelled")))
         }
-        _ => try_label(worker, mounted, barcode, pool.as_ref(), ordered.map(|(_, force)| force)),
+        _ => try_label(worker, mounted, barcode, pool.as_ref(), order),
     };
-    if let Some((request, _)) = ordered {
+    if let Some((request, ..)) = ordered {
         report(worker, request, barcode, &result);
     }
     match result {
@@ -53,14 +54,16 @@ pub fn ours_on(label: &LabelState, known: &[Option<String>]) -> Option<String> {
     }
 }
 
-/// The new append block; inner error: refused, with the reason. `force` is None if no operator asked for it.
+/// The new append block; inner error: refused, with the reason. `order` is None if no operator asked for it: by
+/// force, and with which key.
 fn try_label(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
     pool: Option<&PoolName>,
-    force: Option<bool>,
+    order: Option<(bool, Option<&str>)>,
 ) -> Result<Result<u64, String>, TapeError> {
+    let (force, key) = (order.map(|(force, _)| force), order.and_then(|(_, key)| key));
     let catalog = &worker.node.catalog;
     let known = catalog.volume(barcode).map_err(|e| ours(barcode, "looking it up", e))?;
     if let Some(volume) = &known
@@ -103,7 +106,7 @@ fn try_label(
             return Ok(Err(format!("volume {barcode} was not labelled: {what}; {advice}")));
         }
     };
-    write_label(worker, mounted, barcode, pool, overwrite).map(Ok)
+    write_label(worker, mounted, barcode, pool, (overwrite, key)).map(Ok)
 }
 
 pub fn write_label(
@@ -111,14 +114,14 @@ pub fn write_label(
     mounted: &mut Mounted<'_>,
     barcode: &Barcode,
     pool: Option<&PoolName>,
-    overwrite: Overwrite<'_>,
+    (overwrite, key): (Overwrite<'_>, Option<&str>),
 ) -> Result<u64, TapeError> {
     let (pool, family) = pool.map(family::split).unzip();
     let (pool, family) = (pool.as_ref(), family.flatten().map(str::to_owned));
     let now = crate::now();
     let format = layout::choose(mounted, rule(worker, barcode, pool)?)?;
     let block_size = worker.node.config.tape.block_size.0 as u32;
-    let key = key(worker, pool).map_err(|why| unlabelled(barcode, why))?;
+    let key = key::choose(worker, barcode, pool, key)?;
     // A label that was written, but could not be recorded, must not look like somebody else's. A second attempt has the
     // name of the first: if it is cut short before it has written anything, what is there is still known as ours.
     let catalog = &worker.node.catalog;
@@ -142,12 +145,14 @@ pub fn write_label(
         overwrite,
         key: key.as_ref(),
     };
-    let made = match worm::labelled_before(mounted, &spec)? {
+    let before = worm::labelled_before(mounted, &spec)?;
+    let key = if before.is_some() { mounted.key() } else { key.as_ref().map(tape::Key::name) };
+    let key = key.unwrap_or_default().to_owned();
+    let made = match before {
         Some(made) => made,
         None => layout::make(mounted, format, &spec)?,
     };
     let state = if pool.is_some() { VolumeState::Filling } else { VolumeState::Scratch };
-    let key = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
     let fresh = Volume { state, pool: pool.cloned(), family, key, ..made };
     catalog.label_volume(barcode, &fresh).map_err(|e| ours(barcode, "recording its label", e))?;
     Ok(fresh.append_block)
@@ -159,19 +164,6 @@ fn rule(worker: &Worker, barcode: &Barcode, pool: Option<&PoolName>) -> Result<F
     let of_pool =
         pools.into_iter().find(|known| Some(&known.name) == pool).map_or(FormatRule::Auto, |p| p.format);
     Ok(if of_pool == FormatRule::Auto { worker.node.config.tape.format } else { of_pool })
-}
-
-/// The key for a new volume of a pool.
-fn key(worker: &Worker, pool: Option<&PoolName>) -> Result<Option<tape::Key>, String> {
-    match (&worker.node.keys, pool) {
-        (Some(keys), Some(pool)) => keys.for_pool(pool),
-        _ => Ok(None),
-    }
-}
-
-fn unlabelled(barcode: &Barcode, why: String) -> TapeError {
-    let what = format!("its pool is encrypted, and there is no key for it: {why}; nothing was written");
-    TapeError { fault: tape::Fault::Key, ..ours(barcode, "labelling it", what) }
 }
 
 /// What a volume needs before files of its pool are written to it.
@@ -193,17 +185,19 @@ pub fn fit(
 ) -> Result<Fitness, TapeError> {
     let own = family::pool_of(pool);
     let wanted = layout::choose(mounted, rule(worker, &volume.barcode, Some(&own))?)?;
+    let anew = Overwrite::Volume(&volume.uuid);
     if volume.files == 0 && volume.format != wanted {
-        write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
+        let key = mounted.key().map(str::to_owned);
+        write_label(worker, mounted, &volume.barcode, Some(pool), (anew, key.as_deref()))?;
         return Ok(Fitness::Labelled);
     }
-    if mounted.key().is_some() || !worker.node.keys.as_ref().is_some_and(|keys| keys.encrypts(&own)) {
+    if mounted.key().is_some() || !key::encrypts(worker, &volume.barcode, &own)? {
         return Ok(Fitness::Fit);
     }
     if volume.files > 0 || mounted.worm() {
         return Ok(Fitness::Plain);
     }
-    write_label(worker, mounted, &volume.barcode, Some(pool), Overwrite::Volume(&volume.uuid))?;
+    write_label(worker, mounted, &volume.barcode, Some(pool), (anew, None))?;
     Ok(Fitness::Labelled)
 }
 
@@ -299,7 +293,7 @@ mod tests {
         let before = uuid();
         let mut order = |state| {
             node.catalog.update_request(id, &mut |r| r.state = state).unwrap();
-            let errand = Errand::Label { request: id, pool: None, force: true };
+            let errand = Errand::Label { request: id, pool: None, force: true, key: None };
             label(&worker, &mut mounted, &barcode, None, Some(errand)).unwrap();
         };
         order(RequestState::Cancelled);

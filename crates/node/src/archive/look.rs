@@ -91,7 +91,10 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let cleaner = state.cleaner().is_some();
     let drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
     let (limits, mechanics) = (limits(node), mechanics(node));
-    let robots_busy = state.robot_busy().then(LibraryNo::default).into_iter().collect();
+    let robots_busy = (state.robot_busy() || state.rest.lasts(Moment::now()))
+        .then(LibraryNo::default)
+        .into_iter()
+        .collect();
     let view = SchedView {
         now,
         drives: &drives,

@@ -18,6 +18,7 @@ mod hand;
 mod hardware;
 pub mod import;
 mod index;
+mod key;
 mod label;
 pub mod layout;
 mod library;
@@ -31,6 +32,7 @@ mod quote;
 mod read;
 mod recalls;
 mod reclaim;
+mod rest;
 mod revive;
 mod room;
 mod sections;
@@ -139,6 +141,8 @@ pub enum Event {
         pool: Option<PoolName>,
         /// Overwrite what is not ours.
         force: bool,
+        /// Name of the key that it gets; None: as its pool has it.
+        key: Option<String>,
     },
     /// Compare volumes with the catalogue.
     Check(CheckAsk),

@@ -60,7 +60,7 @@ fn try_reclaim(
     let label = mounted.label();
     if *label == LabelState::Blank && intended.is_some() {
         // The node died when the old label was gone and the new one not yet there.
-        return write_label(worker, mounted, barcode, None, Overwrite::OnlyBlank).map(Ok);
+        return write_label(worker, mounted, barcode, None, (Overwrite::OnlyBlank, None)).map(Ok);
     }
     let Some(uuid) = ours_on(label, &[Some(volume.uuid.clone()), intended]) else {
         let found = label.uuid().map_or_else(|| label.describe(), str::to_owned);
@@ -71,5 +71,5 @@ fn try_reclaim(
         set_state(worker, barcode, VolumeState::Foreign, &why)?;
         return Ok(Err(why));
     };
-    write_label(worker, mounted, barcode, None, Overwrite::Volume(&uuid)).map(Ok)
+    write_label(worker, mounted, barcode, None, (Overwrite::Volume(&uuid), None)).map(Ok)
 }

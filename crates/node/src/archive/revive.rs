@@ -144,7 +144,7 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
     let volume = drive.volume().cloned().unwrap_or_default();
     let mut to = None;
     if full {
-        if state.robot_busy() {
+        if state.robot_busy() || state.rest.lasts(Moment::now()) {
             return;
         }
         to = state.free_slot(drive.home);
@@ -185,7 +185,7 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
 pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
     let Some(drive) = state.drives.get(&no) else { return };
     let (job, work) = match &drive.state {
-        DriveState::Loaded(_) if state.robot_busy() => return,
+        DriveState::Loaded(_) if state.robot_busy() || state.rest.lasts(Moment::now()) => return,
         DriveState::Loaded(l) if l.dirty => (Job::Index, Work::Maintain),
         DriveState::Loaded(_) => match state.free_slot(drive.home) {
             Some(to) => (Job::Unmount { to }, Work::Unmount),

@@ -6,6 +6,7 @@ use super::breaks::Breaks;
 use super::clean::Cleaners;
 use super::media::Refusals;
 use super::outlook::Promise;
+use super::rest::Rest;
 use super::revive::Comeback;
 use super::tapes::Tapes;
 use crate::archive::worker::{Progress, Wanted};
@@ -154,6 +155,8 @@ pub enum Errand {
         pool: Option<PoolName>,
         /// Overwrite what is not ours.
         force: bool,
+        /// Name of the key that it gets; None: as its pool has it.
+        key: Option<String>,
     },
     /// Write an index.
     Index,
@@ -192,6 +195,8 @@ pub struct State {
     pub tapes: Option<Tapes>,
     /// Moves of the robot that have been ordered and have not ended: the drive, and the slot that is to take its cartridge.
     pub moves: BTreeMap<DriveNo, Option<u16>>,
+    /// Whether the robot is left alone after failures.
+    pub rest: Rest,
     /// For whom files are read.
     pub accounts: AccountTable,
     /// How often which volumes are wanted.

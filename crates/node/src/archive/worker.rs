@@ -516,9 +516,9 @@ impl Worker {
     }
 
     fn report(&self, ended: Ended) {
-        // Errors of the robot, the disk or the catalogue touch neither volume nor drive: the same work would be
-        // tried again at once, and fail again.
-        if ended.result.as_ref().is_err_and(|e| matches!(e.blame, Blame::Us | Blame::Library)) {
+        // Errors of the disk or the catalogue touch neither volume nor drive: the same work would be tried again at once, and
+        // fail again. A robot that failed is left alone by the archive ([`super::rest`]).
+        if ended.result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
             self.pause();
         }
         *self.current.lock() = None;

@@ -27,7 +27,7 @@ enum Command {
                       more than its limit of bytes. Volumes that are labelled keep their format. What is kept together is read \
                       with few mounts; when no volume is left for a family, it shares those of others.\n\nExample:\n  thermo \
                       pool set primary --max-volumes 40 --max-bytes 500TiB\n  thermo pool set primary --collocate \
-                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar\n  thermo pool set records --create --worm true"
+                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar\n  thermo pool set records --create --worm true\n  thermo pool set secret --create --key k2026"
     )]
     Set {
         /// Name
@@ -36,7 +36,7 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm"])]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm", "key"])]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -51,6 +51,9 @@ enum Command {
         /// Take WORM media (written once) and no others: for a pool that has no volumes yet
         #[arg(long, value_name = "BOOL")]
         worm: Option<bool>,
+        /// Encrypt its new volumes with the key of this name; an empty name: as the configuration says
+        #[arg(long, value_name = "NAME")]
+        key: Option<String>,
     },
 }
 
@@ -83,12 +86,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm } => {
+        Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm, key } => {
             let name = PoolName(pool);
             let call = Call::SetPool {
                 name: name.clone(),
                 create,
-                change: PoolChange { max_volumes, max_bytes, format, collocate, worm },
+                change: PoolChange { max_volumes, max_bytes, format, collocate, worm, key },
             };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
@@ -122,6 +125,7 @@ pub fn table(pools: &[PoolView]) -> Table {
         "WAITING>",
         "TOGETHER",
         "MEDIA",
+        "KEY",
     ];
     let mut table = Table::new(&heading);
     for pool in pools {
@@ -139,6 +143,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             size(pool.backlog_bytes),
             collocate(pool.collocate),
             if pool.worm { "worm".into() } else { "-".into() },
+            if pool.key.is_empty() { "-".into() } else { pool.key.clone() },
         ]);
     }
     table

@@ -124,7 +124,8 @@ fn state_parser() -> impl TypedValueParser<Value = VolumeState> {
 /// Write labels and give volumes to a pool
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  thermo volume label TC0005L9 TC0006L9 --pool second --wait\n  thermo volume label --all-blank\n\n\
+    after_help = "Example:\n  thermo volume label TC0005L9 TC0006L9 --pool second --wait\n  thermo volume label --all-blank\n  \
+                        thermo volume label TC0007L9 --pool second --key k2026\n\n\
                         A volume with live files is never labelled. One with a foreign label needs --force, and all that is on \
                         it is lost."
 )]
@@ -141,6 +142,9 @@ struct LabelArgs {
     /// Overwrite foreign or damaged labels
     #[arg(long)]
     force: bool,
+    /// Encrypt with the key of this name [default: as the pool has it]
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
     /// Wait until it is done
     #[arg(short, long)]
     wait: bool,
@@ -320,6 +324,7 @@ fn label(context: &mut Context, node: &mut Connection, args: LabelArgs) -> Resul
         volumes: args.volumes.into_iter().map(Barcode).collect(),
         pool: args.pool.map(PoolName),
         force: args.force,
+        key: args.key,
     };
     let view: RequestView = node.ask(&call)?;
     begun(context, node, view, args.wait)

@@ -244,6 +244,7 @@ impl State {
         if m.cartridge.meta.worm && !m.only_marks_follow() {
             return Err(self.worm_overwrite());
         }
+        self.may_overwrite()?;
         self.ready()
     }
 
@@ -372,6 +373,7 @@ impl State {
         if m.cartridge.meta.worm && (0..m.cartridge.partitions()).any(|p| m.cartridge.index(p).end() > 0) {
             return Err(self.worm_overwrite());
         }
+        self.may_format()?;
         self.first_change()?;
         self.pace.stop();
         let m = self.ready()?;

@@ -1,5 +1,6 @@
 //! A tape drive: an SSC-4 device server. One command at a time; a command that waits for the mechanics holds the drive.
 
+mod append_only;
 mod data;
 pub(crate) mod density;
 mod encrypt;
@@ -60,6 +61,8 @@ pub(crate) struct State {
     stats: DriveStats,
     alerts: u64,
     deferred: Option<Sense>,
+    /// What ALLOW OVERWRITE allowed and nobody has done yet.
+    allowed: Option<append_only::Allowed>,
     /// Access order made last, of this cartridge.
     order: Vec<scsi::rao::DataSegment>,
     /// The drive asks to be cleaned.
@@ -86,6 +89,7 @@ impl Drive {
             stats: DriveStats::default(),
             alerts: 0,
             deferred: None,
+            allowed: None,
             order: Vec::new(),
             soiled: soiled.clone(),
         };
@@ -109,6 +113,7 @@ impl Drive {
         let until = s.clock.now() + s.config.mechanics.load;
         s.medium = Some(Medium::new(cartridge, until));
         s.order.clear();
+        s.allowed = None;
         s.begin_cleaning(until);
         s.pace.forget();
         let ejected = s.medium.as_ref().is_some_and(|m| m.stage == Stage::Ejected);
@@ -150,6 +155,7 @@ impl Drive {
         let mut s = self.state.lock();
         s.hosts.power_on();
         s.settings = Settings::default();
+        s.allowed = None;
         s.encryption = encrypt::Encryption::default();
         s.deferred = None;
         s.alerts = 0;
@@ -170,6 +176,7 @@ impl Drive {
         let flushed = s.flush();
         s.hosts.reset();
         s.settings = Settings::default();
+        s.allowed = None;
         s.encryption = encrypt::Encryption::default();
         s.deferred = flushed.err();
         if let Some(m) = &mut s.medium {
@@ -241,7 +248,9 @@ impl State {
         if let Some(sense) = self.hosts.take_attention(host).or_else(|| self.deferred.take()) {
             return Err(sense);
         }
-        self.dispatch(host, cdb, data)
+        let outcome = self.dispatch(host, cdb, data);
+        self.moved_away();
+        outcome
     }
 
     fn dispatch(&mut self, host: Host, cdb: &[u8; 16], data: Data<'_>) -> Outcome {
@@ -273,7 +282,7 @@ impl State {
             op::SECURITY_PROTOCOL_IN => self.security_in(cdb, data),
             op::SECURITY_PROTOCOL_OUT => self.security_out(host, cdb, data),
             op::PERSISTENT_RESERVE_IN => self.hosts.persistent_in(cdb, data),
-            op::ALLOW_OVERWRITE => Err(unit::illegal(0x20, 0x0C)),
+            op::ALLOW_OVERWRITE => self.allow_overwrite(cdb),
             op::READ_ATTRIBUTE => self.read_attribute(cdb, data),
             op::WRITE_ATTRIBUTE => self.write_attribute(cdb, data),
             _ => Err(unit::illegal(0x20, 0x00)),

@@ -13,6 +13,8 @@ pub(super) struct Settings {
     pub(super) block_length: u32,
     pub(super) buffered: bool,
     pub(super) compression: bool,
+    /// Nothing on the medium is overwritten but what ALLOW OVERWRITE named.
+    pub(super) append_only: bool,
     /// Programmable early warning zone (10^6 bytes; 0: off).
     pub(super) early_warning_mb: u64,
     /// Logical block protection.
@@ -27,6 +29,7 @@ impl Default for Settings {
             block_length: 0,
             buffered: true,
             compression: true,
+            append_only: false,
             early_warning_mb: 0,
             protection: DataProtection::OFF,
             partitions: None,
@@ -78,6 +81,7 @@ impl State {
         // WORM mode; no label is overwritten; of the filemarks at the end all but the first may be
         (medium[0], medium[3]) = (u8::from(self.worm()), 2);
         let compression = 0x40 | (u8::from(self.settings.compression) << 7);
+        let write_mode = u8::from(self.settings.append_only) << 4;
         let megabytes = (self.settings.early_warning_mb.min(0xFFFF) as u16).to_be_bytes();
         vec![
             page(0x01, &[0; 10]),
@@ -87,7 +91,7 @@ impl State {
             // compression is switched but changes nothing: capacity is counted in host bytes
             page(0x0F, &[compression, 0x80, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]),
             page(0x10, &[0, 0, 0, 0, 0, 0, 0x40, 0, 0x18, 0, 0, 0, 1, 0]),
-            [&[0x50, 0x01, 0, 0x1C, 0, 0, megabytes[0], megabytes[1]], &[0u8; 24][..]].concat(),
+            [&[0x50, 0x01, 0, 0x1C, 0, write_mode, megabytes[0], megabytes[1]], &[0u8; 24][..]].concat(),
             self.partition_page(),
             page(0x1C, &[0x08, 0x03, 0, 0, 0, 0, 0, 0, 0, 0]),
             page(0x1D, &medium),
@@ -153,6 +157,7 @@ impl State {
         {
             return Err(BAD_PARAMETER);
         }
+        self.may_switch_append_only(new.append_only)?;
         self.settings = new;
         self.hosts.tell_others(host, 0x2A, 0x01);
         OK
@@ -170,7 +175,9 @@ fn select_page<'a>(new: &mut Settings, raw: &'a [u8]) -> Result<&'a [u8], Sense>
     match (raw[0] & 0x3F, if subpage { raw[1] } else { 0 }) {
         (0x0F, 0) if length >= 14 => new.compression = page[2] & 0x80 != 0,
         (0x0A, 0xF0) => new.protection = super::protect::selected(page)?,
-        (0x10, 1) if length >= 4 => new.early_warning_mb = field(page, 6, 2),
+        (0x10, 1) if length >= 4 && page[5] >> 4 <= 1 => {
+            (new.append_only, new.early_warning_mb) = (page[5] >> 4 == 1, field(page, 6, 2));
+        }
         (0x11, 0) => {
             let asked = PartitionPage::decode(page).map_err(|_| BAD_PARAMETER)?;
             if asked.additional > 1 || asked.flags & PartitionPage::IDP == 0 {

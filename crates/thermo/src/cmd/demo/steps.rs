@@ -74,7 +74,7 @@ pub fn make_room(ui: &Ui, host: &Host, way: &Way) -> Result<()> {
         "   Its files are removed; {} cartridges hold nothing else and get new labels.",
         unused.len()
     ))?;
-    let call = Call::Label { volumes: unused, pool: None, force: true };
+    let call = Call::Label { volumes: unused, pool: None, force: true, key: None };
     requests::follow(&host.socket, &call, &Progress::hidden()).map(drop)
 }
 

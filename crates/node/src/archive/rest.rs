@@ -1,0 +1,98 @@
+//! A robot that fails is left alone for a while, longer each time: hundreds of identical moves help nobody, and wear it out.
+
+use super::state::State;
+use crate::clock::Moment;
+use std::time::Duration;
+use tape::{Blame, TapeError};
+
+/// After the first failure.
+const SHORTEST: Duration = Duration::from_secs(2);
+/// However often it has failed.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// How a robot fares.
+#[derive(Default)]
+pub struct Rest {
+    /// Moves that failed in a row.
+    failed: u32,
+    until: Option<Moment>,
+}
+
+impl Rest {
+    /// A move failed through the robot's fault; returns how long it is left alone.
+    fn failed(&mut self, now: Moment) -> Duration {
+        let pause = SHORTEST.saturating_mul(1 << self.failed.min(10)).min(LONGEST);
+        self.failed += 1;
+        self.until = Some(now + pause);
+        pause
+    }
+
+    /// It has moved something, or somebody has looked after it.
+    pub fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether it is left alone now.
+    pub fn lasts(&self, now: Moment) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+impl State {
+    /// A move that was ordered has ended, well or not.
+    pub fn robot_ended(&mut self, error: Option<&TapeError>) {
+        match error.map(|e| e.blame) {
+            None => return self.rest.over(),
+            Some(Blame::Library) => {}
+            Some(_) => return,
+        }
+        let pause = self.rest.failed(Moment::now());
+        tracing::info!(
+            "the robot has failed {} times in a row; it is tried again in {} s",
+            self.rest.failed,
+            pause.as_secs()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events;
+    use super::super::look::with_view;
+    use super::super::testing::Rig;
+    use super::super::trouble::ours;
+    use super::super::worker::{Done, Ended};
+    use super::*;
+    use sched::{Busy, DriveState, Work};
+    use types::{Barcode, DriveNo};
+
+    #[test]
+    fn it_rests_longer_each_time_and_not_at_all_once_it_moves() {
+        let mut rest = Rest::default();
+        let now = Moment::now();
+        assert!(!rest.lasts(now));
+        let pauses: Vec<u64> = (0..12).map(|_| rest.failed(now).as_secs()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300]);
+        assert!(rest.lasts(now + Duration::from_secs(299)) && !rest.lasts(now + LONGEST));
+        rest.over();
+        assert!(!rest.lasts(now));
+        assert_eq!(rest.failed(now), SHORTEST);
+    }
+    #[test]
+    fn a_robot_that_failed_gets_no_orders_until_it_has_rested() {
+        let rig = Rig::new();
+        let (node, no, volume) = (&rig.worker.node, DriveNo(0), Barcode::from("TC0001L9"));
+        let ended = |moved, result| {
+            if let Some(drive) = node.archive.state.lock().drives.get_mut(&no) {
+                drive.state = DriveState::Busy(Busy::new(volume.clone(), Work::Unmount));
+            }
+            let (volume, unread, failed) = (volume.clone(), Vec::new(), Vec::new());
+            events::finished(node, Ended { drive: no, volume, moved, result, unread, failed });
+            with_view(node, |view, _| !view.robots_busy.is_empty())
+        };
+        let stuck = |blame| TapeError { blame, ..ours(&volume, "moving", "it is stuck") };
+        assert!(!ended(None, Err(stuck(Blame::Drive))), "the robot is not to blame");
+        assert!(ended(None, Err(stuck(Blame::Library))));
+        assert!(!ended(Some((1, 1001)), Ok(Done::Unmounted)), "it moves again");
+    }
+}
