@@ -71,7 +71,12 @@ fn a_lost_copy_counts_no_more_and_the_file_is_migrated_or_brought_back() {
         let (disk, tape) = (archived(&f, "disk", 1, 100), archived(&f, "tape", 2, 200));
         purge(&f, tape, 2, 200);
         assert_eq!([lose(&f, disk, 1, A), lose(&f, tape, 1, A)], [Lost::Dropped; 2]);
-        assert_eq!((copies(&f, disk), copies(&f, tape), live(&f, A)), (vec![2], vec![2], 0));
+        assert_eq!(
+            (copies(&f, disk), copies(&f, tape), live(&f, A)),
+            (vec![2], vec![2], 2),
+            "on record still"
+        );
+        assert_eq!([lose(&f, disk, 1, A), lose(&f, tape, 1, A)], [Lost::Gone; 2], "once");
         let due = f.catalog.candidates(t(31), None, 10).expect("list").found;
         assert_eq!(due.iter().map(|c| c.ino).collect::<Vec<_>>(), [disk], "at once");
         assert_eq!(f.catalog.to_mend(Ino(0), 10).expect("list"), [tape]);
@@ -82,10 +87,36 @@ fn a_lost_copy_counts_no_more_and_the_file_is_migrated_or_brought_back() {
         assert_eq!(f.catalog.candidates(t(41), None, 10).expect("list").found.len(), 2);
         f.catalog.release_object(tape, Version(1), ObjectId(9), &stamp(200, 6)).expect_err("refused");
         assert_eq!(put(&f, A2, tape, 1, (0, 200), 200), RecordOutcome::Counted);
+        assert_eq!(live(&f, A), 1, "another took its place");
         f.catalog.release_object(tape, Version(1), ObjectId(9), &stamp(200, 6)).expect("complete");
         assert_eq!(f.catalog.to_mend(Ino(0), 10).expect("list"), []);
         f.check();
     }
+}
+
+#[test]
+fn a_lost_copy_that_the_class_does_not_ask_for_is_given_up() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    purge(&f, ino, 1, 100);
+    f.catalog.set_class(ino, &"single".into(), t(10)).expect("set");
+    assert_eq!(copies(&f, ino), [1, 2], "that of the other pool is left over");
+    assert_eq!(lose(&f, ino, 2, A), Lost::Dropped);
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, B)), (vec![1], 0, 1));
+    assert_eq!(f.catalog.to_mend(Ino(0), 9).expect("list"), []);
+    f.check();
+}
+
+#[test]
+fn a_lost_part_of_a_copy_that_is_not_whole_is_no_part_of_what_follows() {
+    let f = lmdb();
+    let fresh = catalog::New::file(0o644, ObjectId(1));
+    let ino = f.catalog.create(&root(5), Ino::ROOT, b"f", &fresh).expect("create").attr.ino;
+    f.catalog.observe(&root(6), ino, ObjectId(1), &stamp(100, 6), true, Durability::Relaxed).expect("closed");
+    assert_eq!(put(&f, A, ino, 1, (0, 60), 100), RecordOutcome::Partial);
+    assert_eq!(lose(&f, ino, 1, A), Lost::Dropped);
+    assert_eq!((f.catalog.version_copies(ino, Version(1)).expect("list"), live(&f, A)), (vec![], 0));
+    f.check();
 }
 
 #[test]
@@ -110,7 +141,14 @@ fn a_copy_of_several_parts_is_lost_with_any_of_them() {
     assert_eq!(put(&f, A, ino, 1, (0, 60), 100), RecordOutcome::Partial);
     assert_eq!(put(&f, A2, ino, 1, (60, 40), 100), RecordOutcome::Counted);
     assert_eq!(lose(&f, ino, 1, A2), Lost::Dropped);
-    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![], 0, 0));
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![], 1, 1));
+    f.check();
+    // Nothing of it is part of the copy that takes its place.
+    assert_eq!(put(&f, A2, ino, 1, (0, 50), 100), RecordOutcome::Partial);
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![], 0, 1));
+    f.check();
+    assert_eq!(put(&f, A, ino, 1, (50, 50), 100), RecordOutcome::Counted);
+    assert_eq!((copies(&f, ino), live(&f, A), live(&f, A2)), (vec![1], 1, 1));
     f.check();
 }
 
@@ -133,7 +171,7 @@ fn a_copy_moves_from_a_volume_that_is_repacked_and_never_counts_less() {
 fn live_segments_come_in_tape_order_page_by_page() {
     let f = memory();
     let files: Vec<Ino> = (1..=5).map(|n| archived(&f, &format!("f{}", 9 - n), n, 10 * n)).collect();
-    assert_eq!(lose(&f, files[2], 1, A), Lost::Dropped);
+    f.catalog.unlink(&root(8), Ino::ROOT, b"f6", &|_| false).expect("unlinked");
     let (mut seen, mut from) = (Vec::new(), (0, 0, 0));
     loop {
         let page = f.catalog.live_segments(&A.into(), from, 2).expect("list");

@@ -119,10 +119,10 @@ fn parts_of_files_that_go_on_on_another_volume_leave_theirs_in_both_formats() {
     for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
         let bed = Bed::with(|c| {
             c.tape.format = format;
-            c.library.cartridge_capacity = Size::mib(20);
+            c.library.cartridge_capacity = Size::mib(8);
             c.classes[0].copies.truncate(1);
         });
-        let data = [pattern(12 << 20, 1), pattern(14 << 20, 2)];
+        let data = [pattern(4 << 20, 1), pattern(5 << 20, 2)];
         let files = [bed.write("a", &data[0]), bed.write("b", &data[1])];
         bed.migrate_and_purge();
         let volumes = bed.volumes_of("/b");

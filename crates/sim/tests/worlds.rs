@@ -52,6 +52,12 @@ fn seed_2_a_recall_waits_for_the_room_that_other_recalls_have_been_given() {
     good(&world::run(2, false).unwrap());
 }
 
+/// The node is killed while a volume that was emptied gets its fresh label: after the restart it is ours, not foreign.
+#[test]
+fn seed_1008_a_label_that_was_cut_short_does_not_make_a_volume_foreign() {
+    good(&world::run(1008, false).unwrap());
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let [a, b, c] = [7, 7, 8].map(|seed| run(seed, shape(), None));

@@ -160,6 +160,8 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
     }
     match head.read(&mut [0; 1]) {
         Ok(Item::Filemark) => {}
+        // Labelling was cut short: nothing lies behind it, and it does not say whose it is.
+        Ok(Item::EndOfData) => return Ok(Err(LabelError::Blank)),
         Ok(_) => return Ok(decode(&first, &[])),
         // a longer record: more labels, as on ANSI volumes
         Err(e) if e.fault == Fault::BadRecord => return Ok(decode(&first, &[])),
@@ -168,7 +170,11 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
     let mut second = vec![0; MAX_LABEL_RECORD];
     let n = match head.read(&mut second)? {
         Item::Record(n) => n,
-        Item::Filemark | Item::EndOfData => 0,
+        Item::Filemark => 0,
+        Item::EndOfData if matches!(decode(&first, &[]), Err(LabelError::Damaged { .. })) => {
+            return Ok(Err(LabelError::Blank)); // the same, of LTFS
+        }
+        Item::EndOfData => 0,
     };
     Ok(decode(&first, &second[..n]))
 }

@@ -327,6 +327,35 @@ fn labels_that_disagree_are_damaged() {
 }
 
 #[test]
+fn a_label_that_was_cut_short_before_it_says_whose_it_is_is_none() {
+    let rig = Rig::new(16 * MIB, MIB);
+    let mut drive = rig.load(BARCODE, 0);
+    let keep: fn(&Path, &[&str], u32) = |dir, records, end| {
+        for object in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap()) {
+            let name = object.file_name().into_string().unwrap();
+            let of_partition = name.starts_with("0_") || name.starts_with("1_");
+            if of_partition && !records.contains(&name.as_str()) {
+                std::fs::remove_file(object.path()).unwrap();
+            }
+        }
+        for end in ["0_0_E".to_owned(), format!("1_{end}_E")] {
+            std::fs::write(dir.join(end), []).unwrap();
+        }
+    };
+    let cut: [fn(&Path, fn(&Path, &[&str], u32)); 2] =
+        [|dir, keep| keep(dir, &["1_0_R", "1_1_F"], 2), |dir, keep| keep(dir, &["1_0_R"], 1)];
+    for cut in cut {
+        let mut mounted = drive.mount(None).unwrap();
+        Catalogue::format(&mut mounted, BLOCK).unwrap();
+        mounted.unload().unwrap();
+        rig.tamper(BARCODE, |dir| cut(dir, keep));
+        let mounted = drive.mount(None).unwrap();
+        assert_eq!(mounted.label(), &LabelState::Blank);
+        mounted.unload().unwrap();
+    }
+}
+
+#[test]
 fn a_stale_index_partition_is_passed_over() {
     let rig = Rig::new(16 * MIB, MIB);
     let mut drive = rig.load(BARCODE, 0);

@@ -40,8 +40,9 @@ pub fn place_of(file: &TapeFile) -> TapePlace {
 }
 
 impl Catalog {
-    /// These copies are lost. Unless one is all there is of its file it counts no more, its bytes are dead, and the file
-    /// gets another: from disk if it is there, else it is among [`Catalog::to_mend`]. One transaction, durable.
+    /// These copies are lost. Unless one is all there is of its file it counts no more, and the file gets another: from disk
+    /// if it is there, else it is among [`Catalog::to_mend`]. Until then it stays on record, and can be read for want of a
+    /// better one. One transaction, durable.
     pub fn lose_copies(&self, lost: &[LostCopy], now: Time) -> Result<Vec<Lost>> {
         self.durable(|tx| lost.iter().map(|one| keep::lose_copy(tx, one, now)).collect())
     }
@@ -103,7 +104,8 @@ impl Catalog {
         volumes: &[(Barcode, u64)],
         state: Option<VolumeState>,
     ) -> Result<Request> {
-        self.durable_volumes(|tx| request_volumes::create(tx, request, volumes, state))
+        let made = self.durable_volumes(|tx| request_volumes::create(tx, request, volumes, state));
+        made.inspect(|request| self.note_open(request))
     }
 
     /// Volumes of a request in order of barcode: state and bytes.
@@ -120,6 +122,7 @@ impl Catalog {
         note: &str,
         now: Time,
     ) -> Result<Request> {
-        self.durable(|tx| request_volumes::finish(tx, id, barcode, state, note, now))
+        let told = self.durable(|tx| request_volumes::finish(tx, id, barcode, state, note, now));
+        told.inspect(|request| self.note_open(request))
     }
 }

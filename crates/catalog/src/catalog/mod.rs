@@ -15,10 +15,11 @@ use crate::ops::{open, volume};
 use crate::store::{Tx, View};
 use kv::{Durability, Engine};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use types::Time;
+use types::{RequestId, RequestKind, Time};
 
 /// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
 const ID_BATCH: u64 = 4096;
@@ -32,6 +33,8 @@ pub struct Catalog {
     ids: Mutex<Range<u64>>,
     /// Changes of volumes' records since the start.
     volume_changes: AtomicU64,
+    /// Kinds of the open requests, once they were asked for.
+    open_kinds: Mutex<Option<BTreeMap<RequestId, RequestKind>>>,
 }
 
 impl Catalog {
@@ -40,7 +43,8 @@ impl Catalog {
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
         let (classes, ids) = (Classes::default(), Mutex::new(0..0));
-        let catalog = Self { engine, classes, ids, volume_changes: AtomicU64::new(0) };
+        let catalog =
+            Self { engine, classes, ids, volume_changes: AtomicU64::new(0), open_kinds: Mutex::default() };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.finish_drops()?;
         Ok(catalog)

@@ -268,6 +268,7 @@ impl Namespace<'_> {
             && from.version == to.version
         {
             (to.copies, to.digest, to.known) = (from.copies, from.digest.or(to.digest), from.known);
+            to.mend = from.mend;
         }
         if path::path_of(tx.view(), old.ino)? != file.path {
             unlink(tx, &old, self.as_of)?;

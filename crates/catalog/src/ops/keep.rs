@@ -16,20 +16,30 @@ pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
     let Some(f) = rec.file.as_mut().filter(|f| f.version == lost.version) else { return Ok(Lost::Gone) };
     let copies = version::copies(tx.view(), lost.ino, lost.version)?;
     let (bad, left): (Vec<_>, Vec<_>) = copies.into_iter().partition(|c| c.copy == lost.copy);
-    let Some(bad) = bad.first().filter(|c| c.segments.iter().any(|s| s.volume == lost.volume)) else {
+    if !bad.iter().any(|c| c.segments.iter().any(|s| s.volume == lost.volume)) {
         return Ok(Lost::Gone);
-    };
-    if f.object.is_none() && !any_good(tx.view(), &left, old.size)? {
+    }
+    let whole = bad.iter().any(|c| covers(&c.segments, old.size));
+    if whole && !f.has_copy(lost.copy.0) {
+        return Ok(Lost::Gone); // it waits for another to take its place
+    }
+    let others = !left.is_empty();
+    let good: Vec<_> = left.into_iter().filter(|c| f.has_copy(c.copy.0)).collect();
+    if f.object.is_none() && !any_good(tx.view(), &good, old.size)? {
         return Ok(Lost::Last);
     }
-    tx.w.delete(&keys::copy(lost.ino, lost.version, lost.copy))?;
-    for segment in &bad.segments {
-        tape_tree::kill(tx, lost.ino, lost.version, segment)?;
-    }
     f.copies &= !(1 << (lost.copy.0 - 1));
-    f.known = !left.is_empty();
     f.mend = true;
     let class = tx.class(rec.class)?;
+    // It stays on record until another has taken its place: should the others turn out to be worse, it is all there is. One
+    // that the class does not ask for gets no successor, and what is not whole is no copy.
+    if !whole || usize::from(lost.copy.0) > class.copies.len() {
+        tx.w.delete(&keys::copy(lost.ino, lost.version, lost.copy))?;
+        for segment in bad.iter().flat_map(|c| &c.segments) {
+            tape_tree::kill(tx, lost.ino, lost.version, segment)?;
+        }
+        rec.file.iter_mut().for_each(|f| f.known = others);
+    }
     rec.settle(&class, now);
     tx.replace(Some(&old), Some(&rec))?;
     Ok(Lost::Dropped)

@@ -128,7 +128,11 @@ fn count(
     let segment = planter.plant(tx, file)?;
     let fresh = || CopyRecord { copy: s.copy, segments: Vec::new(), recorded: now };
     let mut copy = version::copy(tx, s.ino, s.version, s.copy)?.unwrap_or_else(fresh);
-    let (over, kept) = copy.segments.into_iter().partition::<Vec<_>, _>(|have| overlap(have, &segment));
+    let counts = old.file.as_ref().is_some_and(|f| f.has_copy(s.copy.0));
+    // Of a copy that was lost nothing is part of the new one.
+    let lost = !counts && covers(&copy.segments, old.size);
+    let replaced = |have: &Segment| lost || overlap(have, &segment);
+    let (over, kept) = copy.segments.into_iter().partition::<Vec<_>, _>(replaced);
     for had in &over {
         tape_tree::kill(tx, s.ino, s.version, had)?;
     }

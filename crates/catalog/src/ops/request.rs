@@ -9,7 +9,8 @@ use format::record;
 use std::ops::ControlFlow;
 use types::*;
 
-fn is_open(request: &Request) -> bool {
+/// Whether it waits or is under way.
+pub fn is_open(request: &Request) -> bool {
     matches!(request.state, RequestState::Queued | RequestState::Active)
 }
 

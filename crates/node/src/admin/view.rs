@@ -127,8 +127,7 @@ impl Node {
 
     /// Open requests of the same kind that came before.
     pub(super) fn ahead_of(&self, request: &Request) -> u64 {
-        let open = self.catalog.open_requests().unwrap_or_default();
-        open.iter().filter(|r| r.kind == request.kind && r.id < request.id).count() as u64
+        self.catalog.open_before(request.kind, request.id).unwrap_or(0)
     }
 
     pub(super) fn usage_views(&self) -> Result<Vec<UsageView>, Failure> {

@@ -134,16 +134,16 @@ pub fn separate(
     let more = |worm| tapes.values().any(|t| t.worm == worm && unassigned(t));
     let more = [more(false), more(true)];
     let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
-    let mut lender = Lender { tapes, members, waits, lent: BTreeSet::new() };
+    let mut lender = Lender::new(tapes, members, waits);
     writes.retain(|queue, backlog| {
         let (base, family) = split(queue);
         let Some(pool) = pools.get(&base).filter(|_| family.is_some()) else { return true };
-        let own = lender.count(|p| p == queue);
-        let others = lender.count(|p| pool_of(p) == base) - own;
+        let own = lender.held.get(queue).copied().unwrap_or(0);
+        let others = lender.of_base.get(&base).copied().unwrap_or(0) - own;
         let limit = if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes };
         let grows = more[usize::from(pool.worm)] && own + others < limit;
         let patient = now.since(backlog.since) < PATIENCE;
-        let has_one = lender.has_one(queue) || lender.lend(queue, &base, grows, patient);
+        let has_one = lender.open.contains_key(queue) || lender.lend(queue, &base, grows, patient);
         // 0 would be no limit.
         backlog.max_volumes = if limit == u32::MAX { 0 } else { limit.saturating_sub(others).max(1) };
         // Without a volume, and with no right to another, it waits until one can be shared.
@@ -152,43 +152,69 @@ pub fn separate(
     Arc::new(lender.tapes)
 }
 
-/// Gives families volumes that are not theirs.
+/// Gives families volumes that are not theirs. All volumes are looked at once: there may be tens of thousands, and families
+/// by the hundred.
 struct Lender<'m> {
     tapes: BTreeMap<Barcode, Tape>,
     members: &'m HashMap<Barcode, Member>,
     /// Queues with data to write.
     waits: BTreeSet<PoolName>,
-    lent: BTreeSet<Barcode>,
+    /// Volumes of each queue, and those that take data.
+    held: HashMap<PoolName, u32>,
+    open: HashMap<PoolName, u32>,
+    /// Volumes of each pool, and those that take data and were lent to nobody.
+    of_base: HashMap<PoolName, u32>,
+    free: HashMap<PoolName, BTreeSet<Barcode>>,
 }
 
-impl Lender<'_> {
-    fn count(&self, of: impl Fn(&PoolName) -> bool) -> u32 {
-        self.tapes.values().filter(|t| t.pool.as_ref().is_some_and(&of)).count() as u32
-    }
-
-    /// Whether some volume of the queue's own takes data.
-    fn has_one(&self, queue: &PoolName) -> bool {
-        self.tapes.values().any(|t| takes(t) && t.pool.as_ref() == Some(queue))
+impl<'m> Lender<'m> {
+    fn new(
+        tapes: BTreeMap<Barcode, Tape>,
+        members: &'m HashMap<Barcode, Member>,
+        waits: BTreeSet<PoolName>,
+    ) -> Self {
+        let (mut held, mut open): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
+        let (mut of_base, mut free): (HashMap<_, u32>, HashMap<_, BTreeSet<_>>) = Default::default();
+        for (barcode, tape) in &tapes {
+            let Some(queue) = &tape.pool else { continue };
+            let base = pool_of(queue);
+            *held.entry(queue.clone()).or_default() += 1;
+            *of_base.entry(base.clone()).or_default() += 1;
+            if takes(tape) {
+                *open.entry(queue.clone()).or_default() += 1;
+                free.entry(base).or_default().insert(barcode.clone());
+            }
+        }
+        Self { tapes, members, waits, held, open, of_base, free }
     }
 
     /// Finds the queue a volume of its pool: one that is labelled and empty, else, if the pool does not grow, the emptiest of
     /// another family; of one that has data to write itself only when patience has an end.
     fn lend(&mut self, queue: &PoolName, base: &PoolName, grows: bool, patient: bool) -> bool {
-        let of_pool = |t: &Tape| t.pool.as_ref().is_some_and(|p| pool_of(p) == *base);
         let empty = |b: &Barcode| self.members.get(b).is_some_and(|m| m.empty && m.family.is_none());
         let idle = |t: &Tape| !patient || t.pool.as_ref().is_none_or(|pool| !self.waits.contains(pool));
-        let free = |b: &Barcode, t: &Tape| !self.lent.contains(b) && takes(t) && of_pool(t);
-        let best = self
-            .tapes
-            .iter()
-            .filter(|(b, t)| free(b, t) && (empty(b) || (!grows && idle(t))))
+        let free = self.free.get(base).into_iter().flatten();
+        let best = free
+            .filter_map(|b| Some((b, self.tapes.get(b)?)))
+            .filter(|(b, t)| empty(b) || (!grows && idle(t)))
             .max_by_key(|(b, t)| (empty(b), t.free))
             .map(|(b, _)| b.clone());
         let Some(barcode) = best else { return false };
         if let Some(tape) = self.tapes.get_mut(&barcode) {
-            tape.pool = Some(queue.clone());
+            let from = tape.pool.replace(queue.clone());
+            for counts in [&mut self.held, &mut self.open] {
+                if let Some(of) = from.as_ref()
+                    && let Some(count) = counts.get_mut(of)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        counts.remove(of);
+                    }
+                }
+                *counts.entry(queue.clone()).or_default() += 1;
+            }
         }
-        self.lent.insert(barcode)
+        self.free.get_mut(base).is_some_and(|free| free.remove(&barcode))
     }
 }
 

@@ -20,6 +20,7 @@ pub mod import;
 mod index;
 mod key;
 mod label;
+mod lately;
 pub mod layout;
 mod library;
 mod look;
@@ -204,6 +205,8 @@ pub struct Archive {
     times: times::Times,
     /// When things will be done.
     outlook: outlook::Outlooks,
+    /// Volumes as they were a moment ago.
+    lately: lately::Lately,
     robots: Mutex<Vec<Arc<Mutex<tape::Changer>>>>,
 }
 
@@ -219,6 +222,7 @@ impl Archive {
                 halt: AtomicBool::new(false),
                 times: times::Times::default(),
                 outlook: outlook::Outlooks::default(),
+                lately: lately::Lately::default(),
                 robots: Mutex::default(),
             },
             queue,

@@ -74,21 +74,29 @@ impl Node {
         let pool = &pool_of(pool);
         let pools = self.catalog.pools().ok()?;
         let limit = pools.iter().find(|p| p.name == *pool).map(|p| p.max_bytes).filter(|most| *most > 0)?;
-        let volumes = self.catalog.volumes().ok()?;
+        let volumes = self.volumes_lately()?;
         let live: u64 = volumes.iter().filter(|v| v.pool.as_ref() == Some(pool)).map(|v| v.live).sum();
         Some(limit.saturating_sub(live))
     }
 
-    /// What a pool can still take, leaving one volume out; None if that is not known.
+    /// What a pool could take a moment ago, leaving one volume out; None if that is not known.
     fn room_of(&self, pool: &PoolName, without: Option<&Barcode>) -> Option<Room> {
+        self.room_on(pool, without, &self.volumes_lately()?)
+    }
+
+    /// What it can take now: before anything is refused for want of room.
+    fn room_now(&self, pool: &PoolName) -> Option<Room> {
+        self.room_on(pool, None, &self.catalog.volumes().ok()?)
+    }
+
+    fn room_on(&self, pool: &PoolName, without: Option<&Barcode>, volumes: &[Volume]) -> Option<Room> {
         let pool = &pool_of(pool);
         let pools = self.catalog.pools().ok()?;
         let pool = pools.iter().find(|p| p.name == *pool)?;
-        let volumes = self.catalog.volumes().ok()?;
         let state = self.archive.state.lock();
         let present = state.present();
         let here = |barcode: &Barcode| without != Some(barcode) && present.contains(barcode);
-        pool_room(pool, &volumes, self.config.tape.auto_label, here)
+        pool_room(pool, volumes, self.config.tape.auto_label, here)
     }
 
     /// Whether some other volume may take so many bytes as a whole.
@@ -98,7 +106,9 @@ impl Node {
 
     /// Why so many bytes that are to leave their volume in one piece cannot; None if some volume takes them.
     pub(super) fn does_not_move(&self, pool: &PoolName, bytes: u64) -> Option<String> {
-        (!self.takes_whole(pool, &Barcode::default(), bytes)).then(|| {
+        let moves = self.takes_whole(pool, &Barcode::default(), bytes)
+            || self.room_now(pool).is_none_or(|room| room.one >= bytes);
+        (!moves).then(|| {
             format!(
                 "no volume of pool {pool} takes the {bytes} bytes of it that are to leave their volume in one piece"
             )
@@ -108,8 +118,11 @@ impl Node {
     /// Takes the files out of a batch that their pool cannot hold, and tells whoever should know.
     pub(crate) fn leave_out_too_large(&self, batch: &mut MigrateBatch) {
         let largest = batch.items.iter().map(|i| i.size).max().unwrap_or(0);
-        let room = self.room_of(&batch.pool, None).map(|room| room.all);
-        let Some(room) = room.filter(|room| *room < largest) else { return };
+        let short = |room: Option<Room>| room.map(|room| room.all).filter(|room| *room < largest);
+        if short(self.room_of(&batch.pool, None)).is_none() {
+            return;
+        }
+        let Some(room) = short(self.room_now(&batch.pool)) else { return };
         let pool = batch.pool.clone();
         batch.items.retain(|item| match self.too_large(&pool, item, room) {
             Some(why) => {
@@ -122,7 +135,8 @@ impl Node {
 
     /// Why a file, or what of it is not on tape yet, cannot be written to a pool; None if it can.
     pub(super) fn does_not_fit(&self, pool: &PoolName, item: &MigrateItem) -> Option<String> {
-        self.room_of(pool, None).and_then(|room| self.too_large(pool, item, room.all))
+        let short = self.room_of(pool, None).is_some_and(|room| item.size > room.all);
+        if short { self.room_now(pool).and_then(|room| self.too_large(pool, item, room.all)) } else { None }
     }
 
     fn too_large(&self, pool: &PoolName, item: &MigrateItem, room: u64) -> Option<String> {
@@ -140,7 +154,8 @@ impl Node {
     /// Bytes of data of a file behind those that lie on volumes already.
     fn left_to_write(&self, item: &MigrateItem) -> Option<u64> {
         let copies = self.catalog.version_copies(item.ino, item.version).ok()?;
-        let written = copies.iter().find(|c| c.copy == item.copy).and_then(|c| c.segments.last());
+        let part = copies.iter().find(|c| c.copy == item.copy && !super::recalls::covers(c, item.size));
+        let written = part.and_then(|c| c.segments.last());
         let from = written.map_or(0, |s| s.file_offset + s.length);
         let object = self.catalog.inode(item.ino).ok()?.file?.object?;
         let fd = self.disk.open_object(object, false).ok()?;

@@ -98,7 +98,7 @@ impl Source {
         source.settled(worker)?;
         Ok(match part {
             Some((from, to)) => Self { from, to, ..source },
-            None => Self { from: continues_at(worker, item)?, ..source },
+            None => Self { from: continues_at(worker, item, to)?, ..source },
         })
     }
 
@@ -210,9 +210,10 @@ fn part_to_move(worker: &Worker, item: &MigrateItem) -> Result<Option<(u64, u64)
     Ok(None)
 }
 
-fn continues_at(worker: &Worker, item: &MigrateItem) -> Result<u64, Skip> {
+/// Where a copy goes on of which some is on tape; one that is whole and does not count was lost, and is made anew.
+fn continues_at(worker: &Worker, item: &MigrateItem, size: u64) -> Result<u64, Skip> {
     let known = worker.node.catalog.version_copies(item.ino, item.version)?;
-    let copy = known.iter().find(|c| c.copy == item.copy);
+    let copy = known.iter().find(|c| c.copy == item.copy).filter(|c| !super::recalls::covers(c, size));
     Ok(copy.and_then(|c| c.segments.last()).map_or(0, |s| s.file_offset + s.length))
 }
 

@@ -18,9 +18,8 @@ impl Node {
     /// Puts files of open migrate requests into the write queues, as far as there is room; returns how many copies.
     pub(super) fn push_requested(&self, now: Time) -> Result<usize, FsError> {
         let fail = |e| fs_error("continue a migrate request", &e);
-        let open = self.catalog.open_requests().map_err(fail)?;
-        let open: Vec<RequestId> =
-            open.into_iter().filter(|r| r.kind == RequestKind::Migrate).map(|r| r.id).collect();
+        let open = self.catalog.open_requests_of(RequestKind::Migrate).map_err(fail)?;
+        let open: Vec<RequestId> = open.into_iter().map(|r| r.id).collect();
         self.governor.cursors.lock().retain(|id, _| open.contains(id));
         let blocked = !self.writes.blocked().is_empty();
         if self.governor.was_blocked.swap(blocked, Ordering::Relaxed) && !blocked {

@@ -9,6 +9,11 @@ use wire::{Call, Selection};
 /// Operators look after suspect volumes so often before nothing more is expected.
 const ATTEMPTS: usize = 8;
 
+/// No request is open.
+fn nothing_asked(node: &node::Stepped) -> bool {
+    node.catalog().requests(false, 1).is_ok_and(|open| open.is_empty())
+}
+
 impl World {
     pub(super) fn become_calm(&mut self) -> Result<(), String> {
         self.calm = true;
@@ -24,6 +29,7 @@ impl World {
         self.check()?;
         let old = self.hub.time();
         self.until("what users asked for", |w| w.users.requests.is_empty() && w.users.reads.is_empty())?;
+        self.until("what operators asked for", |w| w.node.as_ref().is_some_and(nothing_asked))?;
         self.trace
             .note(self.hub.time(), format_args!("requests have ended after {:?}", self.hub.time() - old));
         self.all("migrated", Call::Migrate)?;

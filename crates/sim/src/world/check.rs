@@ -53,8 +53,8 @@ fn segment(cartridge: &Path, segment: &Segment, into: &mut [u8]) -> Result<(), S
     Ok(())
 }
 
-/// What a file was looked at for: not again before something of it changes.
-type Seen = BTreeSet<(Ino, Version, usize, bool)>;
+/// What a file was looked at for: not again before something of it changes. When its copies were recorded tells of moves.
+pub type Seen = BTreeSet<(Ino, Version, Vec<Time>, bool)>;
 
 /// Looks at all files.
 pub struct Copies<'w> {
@@ -78,14 +78,19 @@ impl Copies<'_> {
             let inode = catalog.inode(ino).map_err(|e| format!("{name}: {e}"))?;
             let Some(file) = inode.file else { return Err(format!("{name} is no file")) };
             let resident = file.object.is_some();
-            if !seen.insert((ino, file.version, file.copies.len(), resident)) {
+            let copies = catalog.version_copies(ino, file.version).map_err(|e| format!("{name}: {e}"))?;
+            let counted: Vec<CopyRecord> =
+                copies.into_iter().filter(|c| file.copies.contains(&c.copy)).collect();
+            let recorded = counted.iter().map(|c| c.recorded).collect();
+            if !seen.insert((ino, file.version, recorded, resident)) {
                 continue;
             }
-            if !resident && file.copies.len() < COPIES {
+            // One whose copy was found damaged may come back for another.
+            let mends = || catalog.to_mend(Ino(ino.0 - 1), 1).is_ok_and(|next| next.first() == Some(&ino));
+            if !resident && file.copies.len() < COPIES && !mends() {
                 return Err(format!("{name} has left the disk with {} copies", file.copies.len()));
             }
-            let copies = catalog.version_copies(ino, file.version).map_err(|e| format!("{name}: {e}"))?;
-            for copy in copies.iter().filter(|c| file.copies.contains(&c.copy)) {
+            for copy in &counted {
                 self.copy(name, *content, copy)?;
             }
         }

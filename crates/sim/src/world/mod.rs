@@ -123,7 +123,7 @@ struct World {
     running: BTreeMap<DriveNo, (Barcode, OrderKind)>,
     robot: Option<DriveNo>,
     threads: HashMap<ThreadId, DriveNo>,
-    seen: BTreeSet<(Ino, Version, usize, bool)>,
+    seen: check::Seen,
     spoilt: BTreeSet<String>,
     /// The governor looks soon.
     soon: bool,
@@ -449,6 +449,10 @@ impl World {
             Act::Look => {
                 if let Some(node) = &mut self.node {
                     node.step();
+                    // A fault of the catalogue: it is tried again with the next look.
+                    if let Err(e) = node.keep() {
+                        self.trace.note(now, format_args!("keeper: {}", e.message));
+                    }
                 }
                 self.at(LOOK, act);
             }

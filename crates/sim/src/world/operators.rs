@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::*;
 use vtl::Library;
-use wire::Call;
+use wire::{Call, VolumeChoice};
 
 /// See the module.
 pub struct Operators {
@@ -38,10 +38,12 @@ impl Operators {
         spoilt: &BTreeSet<String>,
         robot_rests: bool,
     ) -> (String, bool) {
-        match self.dice.below(6) {
+        match self.dice.below(8) {
             0 | 1 => (declare_good(node, spoilt), false),
             2 => self.vary(node),
-            3..5 if robot_rests => self.carry(library),
+            6 => (self.order(node, spoilt, "emptied"), false),
+            7 => (self.order(node, spoilt, "verified"), false),
+            3 | 4 if robot_rests => self.carry(library),
             _ => ("looks on".into(), false),
         }
     }
@@ -69,6 +71,22 @@ impl Operators {
         };
         drop(node.set_drive(drive, up));
         (format!("operator: drive {drive} {}", if up { "up" } else { "down" }), !up)
+    }
+
+    /// A volume is to be read through, or emptied and made scratch.
+    fn order(&mut self, node: &Stepped, spoilt: &BTreeSet<String>, what: &str) -> String {
+        let volumes = node.catalog().volumes().unwrap_or_default();
+        let written = |v: &&Volume| v.files > 0 && !spoilt.contains(v.barcode.as_str());
+        let written: Vec<&Volume> = volumes.iter().filter(written).collect();
+        let Some(volume) = self.dice.pick(&written) else { return format!("operator: nothing is {what}") };
+        let these = VolumeChoice::These(vec![volume.barcode.clone()]);
+        let call = match what {
+            "emptied" => Call::Repack { volumes: these, dead_percent: None, generation: None },
+            _ => Call::Verify(these),
+        };
+        let cx = Cx::admin(Time::new(super::hub::BEGIN_S, 0));
+        let taken = node.node().call(&cx, &mut node::Session::default(), call).is_ok();
+        format!("operator: {} is to be {what}: {taken}", volume.barcode)
     }
 
     /// Takes a cartridge out of its slot with the library's own panel, or brings it back.
