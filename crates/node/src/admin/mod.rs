@@ -138,7 +138,9 @@ impl Node {
     fn requests(&self, all: bool, limit: u32) -> Result<Reply, Failure> {
         let found =
             self.catalog.requests(all, limit.min(10_000) as usize).map_err(|e| refused("requests", &e))?;
-        Ok(Reply::Requests(found.into_iter().map(|r| self.request_view(r)).collect()))
+        let recalls = self.recalls_by_request();
+        let view = |r| self.request_view_among(r, recalls.as_ref());
+        Ok(Reply::Requests(found.into_iter().map(view).collect()))
     }
 
     fn request_reply(&self, request: Request) -> Reply {

@@ -4,11 +4,15 @@ use crate::Node;
 use crate::archive::Moving;
 use crate::error::{failure, refused};
 use crate::files::percent;
+use std::collections::HashMap;
 use types::*;
 use wire::Failure;
 
 /// Files of a request that its estimate rests on.
 const FILES_ESTIMATED: usize = 5_000;
+
+/// Files that are being recalled, by the requests that wait for them.
+pub(super) type RecallsByRequest = HashMap<RequestId, Vec<Ino>>;
 
 /// What a listing shows of an entry whose inode is damaged.
 pub(super) fn unknown_view(path: String, attr: Attr) -> FileView {
@@ -49,9 +53,18 @@ impl Node {
         }
     }
 
-    pub(super) fn request_view(&self, mut request: Request) -> RequestView {
+    pub(super) fn request_view(&self, request: Request) -> RequestView {
+        self.request_view_among(request, None)
+    }
+
+    /// The same, where it is known already which recalls belong to which request.
+    pub(super) fn request_view_among(
+        &self,
+        mut request: Request,
+        recalls: Option<&RecallsByRequest>,
+    ) -> RequestView {
         let open = matches!(request.state, RequestState::Queued | RequestState::Active);
-        let moving = if open { self.moving(&request) } else { Moving::default() };
+        let moving = if open { self.moving(&request, recalls) } else { Moving::default() };
         let bytes_moved =
             (request.bytes_done + moving.bytes).min(request.bytes_total.max(request.bytes_done));
         if request.state == RequestState::Queued && bytes_moved > 0 {
@@ -75,10 +88,11 @@ impl Node {
     }
 
     /// Progress of an open request beyond what is recorded.
-    fn moving(&self, request: &Request) -> Moving {
+    fn moving(&self, request: &Request, recalls: Option<&RecallsByRequest>) -> Moving {
         match request.kind {
             RequestKind::Stage => {
-                let (files, all) = self.recalls_of(request.id);
+                let known = recalls.map(|by| (by.get(&request.id).cloned().unwrap_or_default(), true));
+                let (files, all) = known.unwrap_or_else(|| self.recalls_of(request.id));
                 self.archive.progress_of(self, &files, all)
             }
             RequestKind::Migrate => {
@@ -97,6 +111,20 @@ impl Node {
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
         }
+    }
+
+    /// Which recalls belong to which open request, in one look at all of them; None if there are too many recalls.
+    pub(super) fn recalls_by_request(&self) -> Option<RecallsByRequest> {
+        if self.staging.len() > FILES_ESTIMATED {
+            return None;
+        }
+        let mut by = RecallsByRequest::new();
+        for staging in self.staging.all() {
+            for id in self.catalog.requests_for(staging.ino).unwrap_or_default() {
+                by.entry(id).or_default().push(staging.ino);
+            }
+        }
+        Some(by)
     }
 
     /// Files of a request that are being recalled, as many as an estimate looks at, and whether these are all. When many recalls run most may be of

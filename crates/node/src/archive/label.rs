@@ -313,6 +313,18 @@ mod tests {
             super::super::migrate::migrate(&worker, &mut mounted, &barcode, &pool).unwrap();
             assert_eq!((volume().append_block, node.writes.queued(&pool)), (end, 1), "{state:?}");
         }
+
+        // The index of one that the node itself made read-only is left as it is: it may list what the catalogue does not have.
+        let (answer, _answers) = crossbeam_channel::unbounded();
+        for (by, again) in [(None, false), (Some(0), true)] {
+            let behind = &mut |v: &mut Volume| {
+                (v.state, v.by, v.indexed_to) = (VolumeState::ReadOnly, by, v.append_block - 1);
+            };
+            node.catalog.update_volume(&barcode, behind).unwrap();
+            let before = volume().generation;
+            crate::check::check_volume(&worker, &mut mounted, &barcode, false, &answer).unwrap();
+            assert_eq!(volume().generation > before, again, "{by:?}");
+        }
         node.stop(false);
     }
 }

@@ -90,7 +90,10 @@ fn compare(
     }
     // Volumes that were imported are only read.
     let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
-    if volume.as_ref().is_some_and(|v| v.indexed_to < v.append_block && !mounted.write_protected()) {
+    // So are others that the node itself made read-only: their index may list what the catalogue does not have.
+    let kept = readonly && volume.as_ref().is_some_and(|v| v.by.is_none());
+    let behind = volume.as_ref().is_some_and(|v| v.indexed_to < v.append_block);
+    if behind && !kept && !mounted.write_protected() {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
