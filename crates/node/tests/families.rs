@@ -68,3 +68,40 @@ fn when_a_pool_has_no_volume_for_a_family_it_shares_those_of_others() {
     assert!(pools.iter().any(|p| (p.volumes, p.collocate) == (2, Collocate::Owner)), "{pools:?}");
     assert_eq!(bed.check(true).findings, []);
 }
+
+fn every_owner_keeps_his_volumes_when_the_catalogue_is_lost(format: FormatRule) {
+    let by_owner =
+        PoolChange { collocate: Some(Collocate::Owner), format: Some(format), ..PoolChange::default() };
+    let bed = bed(by_owner);
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let (first, families) = (owners(&bed), families(&bed));
+    assert_eq!(families.len(), 3, "{families:?}");
+    let mut config = bed.node.config().clone();
+    bed.node.stop(true);
+    drop(bed.node);
+    let state = tempfile::tempdir().unwrap();
+    config.library.path = Some(bed.dir.path().join("library"));
+    config.state_dir = state.path().to_owned();
+    let bed = Bed { node: node::Node::start(config).unwrap(), dir: bed.dir };
+    assert_eq!(bed.act(Call::Rebuild).state, RequestState::Done);
+    assert_eq!(self::families(&bed), families);
+    bed.write("f3", &pattern(2 * MB, 77));
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    assert_eq!(owners(&bed), first, "the volume of its owner takes it");
+    bed.node.stop(true);
+    drop(state);
+}
+
+fn families(bed: &Bed) -> BTreeMap<Barcode, String> {
+    bed.volumes().into_iter().filter_map(|v| Some((v.barcode, v.family?))).collect()
+}
+
+#[test]
+fn families_come_back_from_the_tapes() {
+    every_owner_keeps_his_volumes_when_the_catalogue_is_lost(FormatRule::Ltfs);
+}
+
+#[test]
+fn families_come_back_from_tapes_without_partitions() {
+    every_owner_keeps_his_volumes_when_the_catalogue_is_lost(FormatRule::AnsiTar);
+}

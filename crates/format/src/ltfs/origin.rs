@@ -12,6 +12,8 @@ use types::{Class, ClassName, Pool, PoolName};
 pub const SITE: &str = "thermo.site";
 /// Pool of the volume.
 pub const POOL: &str = "thermo.pool";
+/// In a pool that keeps files together: whose or which it holds.
+pub const FAMILY: &str = "thermo.family";
 /// Classes of service and pools of the namespace, JSON of [`Rules`].
 pub const RULES: &str = "thermo.rules";
 
@@ -34,6 +36,8 @@ pub struct Origin {
     pub site: String,
     /// See [`POOL`].
     pub pool: Option<PoolName>,
+    /// See [`FAMILY`].
+    pub family: Option<String>,
     /// See [`RULES`].
     pub rules: Rules,
 }
@@ -45,6 +49,9 @@ impl Origin {
         if let Some(pool) = &self.pool {
             out.push(attribute(POOL, pool.as_str().as_bytes()));
         }
+        if let Some(family) = &self.family {
+            out.push(attribute(FAMILY, family.as_bytes()));
+        }
         // Serialising plain structs with text keys cannot fail.
         out.push(attribute(RULES, &serde_json::to_vec(&self.rules).unwrap_or_default()));
         out
@@ -55,9 +62,10 @@ impl Origin {
     pub fn of(root: &DirMeta) -> Option<Self> {
         let site = text(root, SITE)?.to_owned();
         let pool = text(root, POOL).filter(|pool| !pool.is_empty()).map(PoolName::from);
+        let family = text(root, FAMILY).filter(|family| !family.is_empty()).map(str::to_owned);
         let rules = text(root, RULES).filter(|json| json.len() <= MAX_RULES);
         let rules = rules.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
-        super::is_uuid(&site).then_some(Self { site, pool, rules })
+        super::is_uuid(&site).then_some(Self { site, pool, family, rules })
     }
 }
 
@@ -131,6 +139,7 @@ mod tests {
         Origin {
             site: "0f4cbd65-3e1d-4a55-9f43-2f9d0e6c1b11".into(),
             pool: Some("a".into()),
+            family: Some("uid 1000".into()),
             rules: Rules {
                 classes: vec![class],
                 pools: vec![Pool { max_volumes: 3, ..Pool::new("a".into()) }],
@@ -140,7 +149,7 @@ mod tests {
 
     #[test]
     fn origin_and_directories_return_unchanged() {
-        for origin in [origin(), Origin { pool: None, rules: Rules::default(), ..origin() }] {
+        for origin in [origin(), Origin { pool: None, family: None, rules: Rules::default(), ..origin() }] {
             let root = DirMeta { xattrs: origin.attributes(), ..DirMeta::default() };
             assert_eq!(Origin::of_records(&origin.records()), Some(origin.clone()));
             assert_eq!(Origin::of(&root), Some(origin));

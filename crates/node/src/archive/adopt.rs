@@ -305,6 +305,7 @@ impl Reader<'_> {
             state: VolumeState::ReadOnly,
             reason: "its files are being entered into the catalogue".into(),
             pool: origin.pool,
+            family: origin.family,
             uuid: self.label.uuid.clone(),
             labelled: Some(self.label.labelled),
             format: self.label.format,
@@ -516,6 +517,52 @@ mod tests {
         assert_ne!(state, VolumeState::Filling);
         second.archive.halt.store(false, Release);
         assert_eq!(ask(&second, &written), (None, 1, VolumeState::Filling));
+        // It is known by now, and left alone.
+        assert_eq!(ask(&second, &written), (None, 0, VolumeState::Filling));
+        second.stop(true);
+    }
+
+    /// One node with this file on tape, its volume and its stop.
+    fn written(state: &Path, library: &Path) -> Barcode {
+        let first = node(state, library);
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        for name in [&b"file"[..], b"stranger"] {
+            let opened = first.create(&Cx::admin(crate::now()), Ino::ROOT, name, 0o644, flags).unwrap();
+            first.write(opened.handle, 0, b"content").unwrap();
+            first.release(opened.handle);
+            let copies = || first.catalog.inode(opened.attr.ino).unwrap().file.unwrap().copies;
+            let begun = Instant::now();
+            while copies().is_empty() {
+                assert!(begun.elapsed() < PATIENCE, "no copy was made");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let written = first.catalog.volumes().unwrap().into_iter().find(|v| v.files > 0).unwrap().barcode;
+        first.stop(true);
+        written
+    }
+
+    #[test]
+    fn a_volume_with_files_that_are_not_taken_is_only_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("library");
+        let volume = written(&dir.path().join("first"), &library);
+        // In all indexes the file loses the attribute that makes it one of ours, as if another program had put it there.
+        for entry in std::fs::read_dir(library.join("cartridges").join(volume.as_str())).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read(&path).unwrap();
+            let Ok(text) = String::from_utf8(text) else { continue };
+            if let Some((before, behind)) = text.split_once("<name>stranger</name>") {
+                let behind = behind.replacen("thermo.id", "others.id", 1);
+                std::fs::write(&path, format!("{before}<name>stranger</name>{behind}")).unwrap();
+            }
+        }
+        let second = node(&dir.path().join("second"), &library);
+        assert_eq!(ask(&second, &volume), (None, 1, VolumeState::ReadOnly));
+        let known = second.catalog.volume(&volume).unwrap().unwrap();
+        assert_eq!(known.reason, "1 files of its index are not in the catalogue");
+        // Its next index would not list that file any more: none is written.
+        assert!(known.indexed_to >= known.append_block, "{known:?}");
         second.stop(true);
     }
 }

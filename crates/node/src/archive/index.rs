@@ -86,7 +86,8 @@ pub fn write_index(
 pub fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
     let catalog = &worker.node.catalog;
     let rules = Rules { classes: catalog.classes()?, pools: catalog.pools()? };
-    Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool: volume.pool.clone(), rules })
+    let (pool, family) = (volume.pool.clone(), volume.family.clone());
+    Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool, family, rules })
 }
 
 fn directory(name: &str, uid: u64, created: Time) -> DirMeta {

@@ -131,7 +131,7 @@ pub fn write_label(
         _ => uuid::Uuid::new_v4().to_string(),
     };
     catalog.intend_label(barcode, &uuid).map_err(|e| ours(barcode, "preparing its label", e))?;
-    let of_pool = Volume { pool: pool.cloned(), ..Volume::new(barcode.clone(), now) };
+    let of_pool = Volume { pool: pool.cloned(), family: family.clone(), ..Volume::new(barcode.clone(), now) };
     let origin = super::index::origin(worker, &of_pool).map_err(|e| ours(barcode, "labelling it", e))?;
     let spec = LabelSpec {
         attributes: &origin.attributes(),
