@@ -267,6 +267,8 @@ fn fit_file(
     let Some((file, object)) = inode.file.as_ref().and_then(|f| Some((f, f.object?))) else { return Ok(()) };
     let Ok(fd) = disk.open_object(object, true) else {
         restored.missing += 1;
+        // Purged or removed after the backup: it is read from tape. What is not there is left to `thermo check`.
+        let _ = catalog.lose_object(inode.attr.ino, object, crate::now());
         return Ok(());
     };
     let mut stamp = disk.stamp(&fd).map_err(|e| failure(e.class(), e.to_string()))?;

@@ -57,6 +57,24 @@ fn what_was_overwritten_copied_and_purged_after_a_backup_is_what_is_read() {
 }
 
 #[test]
+fn what_was_removed_after_a_backup_is_on_tape_again_and_nothing_is_amiss() {
+    let bed = Bed::new();
+    let data = pattern(100_000, 1);
+    let ino = bed.write("removed", &data);
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let object = bed.stat("/removed").file.unwrap().object.unwrap();
+    let object = format!("objects/00/{:016x}", object.0);
+    let backup = backup(&bed);
+    types::api::FileApi::unlink(&*bed.node, &support::cx(), Ino::ROOT, b"removed").unwrap();
+    bed.until("its object is gone", |b| !b.node.config().disk_path().join(&object).exists());
+    let (bed, report) = restored(bed, &backup);
+    sound(&bed);
+    assert_eq!(bed.stat("/removed").residency, Some(Residency::Offline), "{report}");
+    assert_eq!(bed.act(Call::Stage(bed.one("/removed"))).files_done, 1);
+    assert!(bed.read(ino) == data, "{report}");
+}
+
+#[test]
 fn what_was_moved_to_other_volumes_after_a_backup_is_found_there_and_so_is_what_took_its_place() {
     let bed = Bed::new();
     let moved = bed.write("moved", &pattern(100_000, 1));
