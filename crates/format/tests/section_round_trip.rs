@@ -4,10 +4,12 @@ mod common;
 
 use common::section::{PLACE, head, read_alone, write};
 use common::{any_tape_file, any_time};
+use format::tar::header::{Header, PAX};
 use format::tar::index;
 use format::tar::plan::Plan;
 use format::tar::read::{Member, Reader};
 use proptest::prelude::*;
+use std::io::Read;
 use types::{Extent, TapeFile, Time};
 
 /// A file of at most 64 KiB with times that exist.
@@ -166,4 +168,24 @@ fn a_cut_section_is_noticed() {
         let end = std::iter::from_fn(|| reader.next().transpose()).find_map(Result::err);
         assert!(end.is_some_and(|e| e.to_string().contains("cut off")), "{cut}");
     }
+}
+
+#[test]
+fn a_list_whose_members_overlap_is_damaged() {
+    let plan = Plan::new(head(), vec![sample(), sample()], PLACE).unwrap();
+    let mut entries = plan.entries().to_vec();
+    assert!(index::decode(&index::encode(&head(), &entries), PLACE).is_ok());
+    entries[1].offset = entries[0].offset;
+    let overlapping = index::decode(&index::encode(&head(), &entries), PLACE).unwrap_err();
+    assert!(overlapping.to_string().contains("overlap"), "{overlapping}");
+}
+
+#[test]
+fn a_pax_header_of_any_length_is_not_taken_into_memory() {
+    let size = (64 << 20) + 1;
+    let header = Header { name: b"x".to_vec(), kind: PAX, size, ..Header::default() };
+    let block = header.encode();
+    let endless = (&block[..]).chain(std::io::repeat(b' '));
+    let refused = Reader::new(endless).next().unwrap_err();
+    assert!(refused.to_string().contains(&format!("a pax header of {size} bytes")), "{refused}");
 }

@@ -205,6 +205,31 @@ fn a_log_that_lost_its_end_is_noticed_and_a_new_chain_begins_with_a_backup() {
     assert!(matches!(bed.at(&backup, i64::MAX), Err(KvError::Io { .. })), "its chain was let go");
 }
 
+/// A segment is followed by another one, and goes when no backup needs it.
+#[test]
+fn segments_follow_each_other_and_go_when_no_backup_needs_them() {
+    let bed = Bed::new();
+    let engine = bed.open();
+    let first = bed.backup(&engine);
+    let value = vec![7; 1 << 20];
+    for n in 0..66u8 {
+        put(&engine, &[b'k', n % 3], &value[usize::from(n)..]);
+    }
+    assert_eq!(bed.segments().len(), 2);
+    assert_eq!(bed.at(&first, i64::MAX).unwrap().0, dump(&engine));
+    let second = bed.backup(&engine);
+    put(&engine, b"last", b"1");
+    let needed = |backups: &[&PathBuf]| -> Vec<Position> {
+        backups.iter().map(|b| position(b).unwrap().unwrap()).collect()
+    };
+    prune(&bed.logs(), &needed(&[&first, &second])).unwrap();
+    assert_eq!(bed.at(&first, i64::MAX).unwrap().0, dump(&engine), "what a backup needs stays");
+    prune(&bed.logs(), &needed(&[&second])).unwrap();
+    assert_eq!(bed.segments().len(), 1);
+    assert_eq!(bed.at(&second, i64::MAX).unwrap().0, dump(&engine));
+    assert!(bed.at(&first, i64::MAX).is_err(), "a gap is never passed over");
+}
+
 /// A clock that goes back does not make the chain that is being written look like an old one.
 #[test]
 fn the_chain_that_is_written_is_the_last_whatever_the_clock_says() {

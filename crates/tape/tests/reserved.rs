@@ -107,6 +107,38 @@ fn a_reset_does_not_leave_the_drive_to_others() {
     elsewhere(other.claim(false), &format!("{:#x}", key("us")));
 }
 
+/// A way to drive 0, whose power fails when it is first asked whether it is ready.
+struct Failing<T>(T, std::sync::Arc<vtl::Library>, bool);
+
+impl<T: scsi::Transport> scsi::Transport for Failing<T> {
+    fn execute(
+        &mut self,
+        cdb: &[u8],
+        data: scsi::Data<'_>,
+        limit: std::time::Duration,
+    ) -> Result<scsi::Reply, scsi::TransportError> {
+        if cdb[0] == 0 && !std::mem::replace(&mut self.2, true) {
+            self.1.power_cycle_drive(0).unwrap();
+        }
+        self.0.execute(cdb, data, limit)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+}
+
+#[test]
+fn a_reset_while_a_cartridge_is_loaded_does_not_either() {
+    let (rig, _) = rig();
+    let transport = Failing(rig.library.drive(0), rig.library.clone(), false);
+    let ours = Drive::open(Box::new(transport), Box::new(|_| {})).unwrap();
+    let mut ours = ours.with(Settings { key: Some(key("us")), ..Settings::default() });
+    drop(ours.mount(Some(&barcode())).unwrap());
+    assert_eq!(ours.claimed(), Claim::Held);
+    elsewhere(used_by(&rig, 1, "other").claim(false), &format!("{:#x}", key("us")));
+}
+
 #[test]
 fn a_drive_reserved_the_old_way_is_named_too() {
     let (rig, _) = rig();

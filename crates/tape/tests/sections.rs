@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 use support::catalogue::{NOW, UUID, barcode, spec};
 use support::rig::{BARCODE, Rig};
-use support::sections::{BLOCK, append, aws_image, content, read, rebuilt};
-use tape::{Fault, Mounted, Overwrite, SectionPoint};
+use support::sections::{BLOCK, append, append_with, aws_image, content, read, rebuilt};
+use tape::{Fault, Mounted, Overwrite, SectionPoint, Told};
+use types::Digest;
 
 fn labelled(mounted: &mut Mounted<'_>) -> SectionPoint {
     mounted.format_ansi(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap()
@@ -131,6 +133,45 @@ fn a_full_volume_keeps_its_sections_and_says_so() {
     assert_eq!(error.fault, Fault::Full);
     assert!(point.section > 1);
     assert_eq!(rebuilt(&mut mounted), (point, known));
+}
+
+#[test]
+fn a_file_that_could_not_be_read_in_full_does_not_count() {
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let mut drive = rig.load(BARCODE, 0);
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    let start = labelled(&mut mounted);
+    let digests = [Some(Digest([1; 32])), None, Some(Digest([3; 32]))];
+    append_with(&mut mounted, &start, &[1, 2, 3], &digests).unwrap();
+    let mut found = Vec::new();
+    let told = mounted.contents(&mut |told| {
+        if let Told::File(_, file) = told {
+            found.push((file.uid, file.digest));
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(told.unwrap().behind, 1);
+    assert_eq!(found, [(1, digests[0]), (3, digests[2])]);
+}
+
+/// Sections that an earlier label of the cartridge had are not those of the present one.
+#[test]
+fn sections_of_another_volume_do_not_count() {
+    let rig = Rig::new(64 << 20, 1 << 20);
+    let mut drive = rig.load(BARCODE, 0);
+    let mut mounted = drive.mount(None).unwrap();
+    let start = labelled(&mut mounted);
+    let (_, one) = append(&mut mounted, &start, &[1]).unwrap();
+    mounted.unload().unwrap();
+    let other = UUID.replace('3', "4");
+    rig.tamper(BARCODE, |dir| {
+        let label = std::fs::read_to_string(dir.join("0_1_R")).unwrap();
+        std::fs::write(dir.join("0_1_R"), label.replace(UUID, &other)).unwrap();
+    });
+    let mut mounted = drive.mount(None).unwrap();
+    assert_eq!(mounted.find_end().unwrap(), SectionPoint { uuid: other.clone(), ..start });
+    let refused = mounted.begin_section(&SectionPoint { uuid: other, ..one }, NOW).err().unwrap();
+    assert_eq!(refused.fault, Fault::ForeignWriter);
 }
 
 /// The data of each section of a cartridge directory, as any program would copy it from tape.

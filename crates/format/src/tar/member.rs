@@ -188,3 +188,17 @@ pub(super) fn parse_digest(hex: &str) -> Option<Digest> {
     }
     Some(Digest(digest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_attributes_that_a_tar_takes_for_something_else_are_no_part_of_a_key() {
+        assert!(plain_attribute("user.mime_type") && plain_attribute("user./~"));
+        // GNU tar undoes %XX in names, and reads a key up to the first `=`.
+        for odd in ["", "user.a=b", "user.a%3Db", "user.100%", "user.a b", "user.\u{e9}", "user.a\n"] {
+            assert!(!plain_attribute(odd), "{odd:?}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use format::tar::plan::{Place, Plan};
 use std::ops::ControlFlow;
 use std::path::Path;
 use tape::{Mounted, Result, Room, SectionPoint};
-use types::{ClassName, CopyNo, Extent, Ino, TapeFile, Version};
+use types::{ClassName, CopyNo, Digest, Extent, Ino, TapeFile, Version};
 
 pub const BLOCK: u32 = 4096;
 
@@ -45,6 +45,16 @@ pub fn append(
     point: &SectionPoint,
     files: &[u64],
 ) -> Result<(Vec<TapeFile>, SectionPoint)> {
+    append_with(mounted, point, files, &[])
+}
+
+/// The same with what is known of their digests at its end.
+pub fn append_with(
+    mounted: &mut Mounted<'_>,
+    point: &SectionPoint,
+    files: &[u64],
+    digests: &[Option<Digest>],
+) -> Result<(Vec<TapeFile>, SectionPoint)> {
     let head = SectionHead {
         section: point.section + 1,
         volume: UUID.to_owned(),
@@ -63,7 +73,7 @@ pub fn append(
         room = writer.write(&vec![0; padding(bytes.len() as u64) as usize])?;
     }
     if room != Room::Full {
-        writer.write(&plan.back(&[]))?;
+        writer.write(&plan.back(digests))?;
     }
     let end = writer.close()?;
     Ok((plan.entries().iter().map(|entry| entry.file.clone()).collect(), end))
