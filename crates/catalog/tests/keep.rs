@@ -368,3 +368,35 @@ fn a_repack_takes_no_volume_that_an_operator_took_out_of_use() {
         assert_eq!(f.catalog.open_requests().expect("list"), []);
     }
 }
+
+#[test]
+fn open_requests_of_a_kind_are_those_that_are_open() {
+    for f in [memory(), lmdb()] {
+        let make = |kind| {
+            let items = [(Ino(40), 5), (Ino(41), 5)];
+            f.catalog.create_request(&Request::new(kind, 0, "x".into(), t(1)), &items).expect("made").id
+        };
+        let stage = make(RequestKind::Stage);
+        let first = make(RequestKind::Migrate);
+        let of = |kind| -> Vec<RequestId> {
+            f.catalog.open_requests_of(kind).expect("list").into_iter().map(|r| r.id).collect()
+        };
+        assert_eq!(of(RequestKind::Migrate), [first], "made before anybody asked");
+        let second = make(RequestKind::Migrate);
+        assert_eq!(of(RequestKind::Migrate), [first, second]);
+        let before = |id| f.catalog.open_before(RequestKind::Migrate, id).expect("count");
+        assert_eq!((before(first), before(second)), (0, 1));
+        for ino in [40, 41] {
+            f.catalog.finish_item(first, Ino(ino), ItemState::Done, 5, t(2)).expect("told");
+        }
+        f.catalog.update_request(stage, &mut |r| r.state = RequestState::Cancelled).expect("told");
+        assert_eq!((of(RequestKind::Migrate), of(RequestKind::Stage)), (vec![second], vec![]));
+        assert_eq!(before(second), 0);
+        let wanted = Request::new(RequestKind::Repack, 0, "v".into(), t(3));
+        let volume = Barcode::from("VA0001L9");
+        let repack = f.catalog.create_volume_request(&wanted, &[(volume.clone(), 1)], None).expect("made").id;
+        assert_eq!(of(RequestKind::Repack), [repack]);
+        f.catalog.finish_volume(repack, &volume, &ItemState::Done, "", t(4)).expect("told");
+        assert_eq!(of(RequestKind::Repack), []);
+    }
+}

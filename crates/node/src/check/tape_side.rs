@@ -90,10 +90,7 @@ fn compare(
     }
     // Volumes that were imported are only read.
     let readonly = volume.as_ref().is_some_and(|v| v.state == VolumeState::ReadOnly);
-    // So are others that the node itself made read-only: their index may list what the catalogue does not have.
-    let kept = readonly && volume.as_ref().is_some_and(|v| v.by.is_none());
-    let behind = volume.as_ref().is_some_and(|v| v.indexed_to < v.append_block);
-    if behind && !kept && !mounted.write_protected() {
+    if volume.as_ref().is_some_and(lacks_index) && !mounted.write_protected() {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
     let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
@@ -141,6 +138,13 @@ fn compare(
         ));
     }
     read_all(worker, mounted, barcode, to_read, checked)
+}
+
+/// Whether the newest index is to be written anew. Not that of a volume that the node itself made read-only, as all that were
+/// imported: it may list what the catalogue does not have.
+fn lacks_index(volume: &Volume) -> bool {
+    let kept = volume.state == VolumeState::ReadOnly && volume.by.is_none();
+    volume.indexed_to < volume.append_block && !kept
 }
 
 /// Whether the volume tells of another namespace; None: it has not said yet.
