@@ -23,6 +23,8 @@ pub struct Config {
     pub tape: TapeConfig,
     /// When volumes are emptied without being asked.
     pub reclaim: ReclaimConfig,
+    /// How long deleted files stay restorable.
+    pub undelete: crate::keep::UndeleteConfig,
     /// Volumes that drives encrypt.
     pub encryption: EncryptionConfig,
     /// Backups of the catalogue.
@@ -338,6 +340,7 @@ impl Default for Config {
             libraries: Vec::new(),
             tape: TapeConfig::default(),
             reclaim: ReclaimConfig::default(),
+            undelete: crate::keep::UndeleteConfig::default(),
             encryption: EncryptionConfig::default(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]

@@ -1,7 +1,7 @@
 //! What keeps data on tape in order: lost copies, the live files of a volume in tape order, requests for volumes.
 
 use super::Catalog;
-use crate::ops::{keep, request_volumes, undelete};
+use crate::ops::{self, keep, request_volumes, undelete};
 use crate::{EndedVersions, Lost, LostCopy, Result, TapeNode};
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -82,6 +82,11 @@ impl Catalog {
         limit: usize,
     ) -> Result<EndedVersions> {
         self.read(|v| undelete::list(v, below, after, limit))
+    }
+
+    /// When a version that can be restored ended, if that is known; None if there is no such version.
+    pub fn ended_at(&self, ino: Ino, version: Version) -> Result<Option<Option<Time>>> {
+        self.read(|v| Ok(ops::version::ended(v, ino, version)?.map(|known| known.ended)))
     }
 
     /// Who owned a version that ended and is on tape; None if there is no such version.

@@ -129,15 +129,20 @@ fn compare(
         ));
         return Ok(0);
     }
+    missed(&mut expected, &subject, checked);
+    read_all(worker, mounted, barcode, to_read, checked)
+}
+
+/// What the catalogue has there, and the index does not list.
+fn missed(expected: &mut Expected<'_>, subject: &str, checked: &mut Checked) {
     while let Some((path, file)) = expected.next() {
         let problem = format!("does not list {path} (inode {}), which the catalogue has there", file.ino);
         checked.findings.push(serious(
-            &subject,
+            subject,
             problem,
             "stage the file from its other copy and migrate it again",
         ));
     }
-    read_all(worker, mounted, barcode, to_read, checked)
 }
 
 /// Whether the newest index is to be written anew. Not that of a volume that the node itself made read-only, as all that were

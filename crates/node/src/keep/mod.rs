@@ -7,6 +7,7 @@ mod export;
 mod flights;
 mod repack;
 mod ticket;
+mod undeletable;
 mod verify;
 
 use crate::Node;
@@ -20,6 +21,7 @@ use types::*;
 
 pub use repack::{may_be_repacked, subject};
 pub use ticket::{End, Task, Ticket};
+pub use undeletable::UndeleteConfig;
 pub use verify::can_be_verified;
 
 use ticket::Running;

@@ -25,6 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 pub struct Repack {
     moves: BTreeMap<Barcode, Move>,
     looked: Option<Moment>,
+    pub(super) kept: super::undeletable::Undeletable,
 }
 
 /// A volume that is being emptied.
@@ -76,7 +77,7 @@ impl Repack {
     }
 
     /// The configured rules say which volumes are emptied without being asked.
-    fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
+    pub(super) fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
         let rules = node.config.reclaim.rules();
         if !rules.any() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
@@ -86,7 +87,14 @@ impl Repack {
         let room = usize::from(node.config.reclaim.parallel).saturating_sub(busy);
         let present = node.archive.present();
         let here = volumes.iter().filter(|v| present.contains(&v.barcode) && may_be_repacked(v).is_ok());
-        let chosen = policy::reclaim(&rules, here, room);
+        let here: Vec<&Volume> = here.filter(|v| !self.kept.contains(&v.barcode)).collect();
+        let mut chosen = Vec::new();
+        // Instead of those that are kept others are chosen the next time.
+        for one in policy::reclaim(&rules, here.into_iter(), room) {
+            if !self.kept.look(node, &one.volume)? {
+                chosen.push(one);
+            }
+        }
         if chosen.is_empty() {
             return Ok(());
         }
