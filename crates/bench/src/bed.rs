@@ -18,6 +18,8 @@ const WRITE: usize = 1 << 20;
 pub struct Bed {
     /// The node.
     pub node: Arc<Node>,
+    /// In the end volumes get their indexes; otherwise they are left as they are.
+    pub graceful: bool,
 }
 
 /// A configuration in which nothing is copied to tape unless asked for.
@@ -40,7 +42,7 @@ pub fn cx() -> Cx {
 impl Bed {
     /// Starts it.
     pub fn start(config: Config) -> Result<Self> {
-        Ok(Self { node: Node::start(config)? })
+        Ok(Self { node: Node::start(config)?, graceful: true })
     }
 
     /// Makes `name` in the root with `bytes` bytes.
@@ -119,7 +121,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        self.node.stop(true);
+        self.node.stop(self.graceful);
     }
 }
 

@@ -18,6 +18,7 @@ mod migrate;
 mod mount;
 mod place;
 mod plot;
+mod rebuild;
 mod repack;
 mod report;
 mod results;
@@ -60,11 +61,13 @@ pub enum Group {
     Repack,
     /// Both copies of files go to tape with more and more drives.
     Migrate,
+    /// A node that knows nothing reads a full cartridge.
+    Rebuild,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -74,6 +77,7 @@ impl Group {
         Self::Schedule,
         Self::Repack,
         Self::Migrate,
+        Self::Rebuild,
     ];
 
     /// Its name in files and documents.
@@ -88,6 +92,7 @@ impl Group {
             Self::Schedule => "schedule",
             Self::Repack => "repack",
             Self::Migrate => "migrate",
+            Self::Rebuild => "rebuild",
         }
     }
 }
@@ -139,6 +144,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Schedule => (schedule::measure(plan, told)?, Vec::new()),
             Group::Repack => (repack::measure(plan, told)?, Vec::new()),
             Group::Migrate => (migrate::measure(plan, told)?, Vec::new()),
+            Group::Rebuild => (rebuild::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

@@ -116,7 +116,10 @@ impl Mounted<'_> {
 
     fn end_of_data(&mut self, partition: u8) -> Result<u64> {
         let head = self.head();
-        head.locate(Place { partition, block: 0 })?;
+        if head.at().map(|at| at.partition) != Some(partition) && head.ask_position()?.partition != partition
+        {
+            head.locate(Place { partition, block: 0 })?;
+        }
         head.forget_position();
         head.attempt("spacing to the end of data", Ssc::space_to_end_of_data)?;
         Ok(head.ask_position()?.block)

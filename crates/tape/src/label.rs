@@ -69,19 +69,20 @@ type Side = std::result::Result<LtfsLabel, LabelError>;
 /// Reads the labels of both partitions and compares them with each other and with the barcode.
 pub(crate) fn read(head: &mut Head, expect: Option<&Barcode>) -> Result<LabelState> {
     let additional = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
-    let index = read_partition(head, INDEX_PARTITION)?;
     if additional == 0 {
-        return match index {
+        // Ours first: another look would mean to go back.
+        if let Some(label) = section::read_label(head, expect)? {
+            return Ok(LabelState::Sections(label));
+        }
+        return match read_partition(head, INDEX_PARTITION)? {
             Ok(_) => Ok(damaged("an LTFS label, but the medium has one partition only".into())),
             Err(error @ LabelError::Foreign { .. }) => {
-                if let Some(label) = section::read_label(head, expect)? {
-                    return Ok(LabelState::Sections(label));
-                }
                 Ok(tar::recognise(head)?.map_or_else(|| alone(error), LabelState::Tar))
             }
             Err(error) => Ok(alone(error)),
         };
     }
+    let index = read_partition(head, INDEX_PARTITION)?;
     let data = read_partition(head, DATA_PARTITION)?;
     Ok(combine(index, data, expect))
 }

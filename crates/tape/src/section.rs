@@ -291,10 +291,7 @@ impl<'d> Mounted<'d> {
     /// The volume carries no ANSI label of ours; failures of the drive.
     pub fn find_end(&mut self) -> Result<SectionPoint> {
         let uuid = self.need_ansi(READING)?.uuid;
-        let head = self.head();
-        head.forget_position();
-        head.attempt("going to the end of data", Ssc::space_to_end_of_data)?;
-        let mut block = head.ask_position()?.block;
+        let mut block = self.end_of_sections()?;
         for _ in 0..if self.worm { CUT_MARKS_WORM } else { CUT_MARKS } {
             if let Some(last) = self.section_before(block)? {
                 return Ok(SectionPoint { uuid, block, section: last.number() });
@@ -314,6 +311,14 @@ impl<'d> Mounted<'d> {
             block = mark;
         }
         Ok(SectionPoint { uuid, block: FIRST, section: 0 })
+    }
+
+    /// Where the data ends, counted or not.
+    pub(crate) fn end_of_sections(&mut self) -> Result<u64> {
+        let head = self.head();
+        head.forget_position();
+        head.attempt("going to the end of data", Ssc::space_to_end_of_data)?;
+        Ok(head.ask_position()?.block)
     }
 
     /// The sections of the volume, last first: one step for each, whatever lies in them. Those that are void count nothing.

@@ -13,7 +13,7 @@ use format::tar::index::SectionHead;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use tape::{LabelState, Mounted, TapeError};
+use tape::{Fault, LabelState, Mounted, TapeError};
 use types::*;
 
 /// Files entered in one transaction.
@@ -63,25 +63,23 @@ fn take(
         adopted.what = "tar archives of another program".into();
         return Ok(());
     }
-    let mut reader = Reader {
-        worker,
-        barcode,
-        label: &label,
-        capacity: mounted.capacity().map_or(0, |c| c.maximum),
-        key: mounted.key().unwrap_or_default().to_owned(),
-        adopted,
-        generation: 0,
-        written: None,
-        known_uids: 0,
-        dirs: Vec::new(),
-        shared: None,
-        batch: Vec::new(),
-        found: Standing::Left,
-        left_out: 0,
-        cut: false,
-        error: None,
+    let (capacity, key) =
+        (mounted.capacity().map_or(0, |c| c.maximum), mounted.key().unwrap_or_default().to_owned());
+    let mut reader = Reader::new(worker, barcode, &label, (capacity, key.clone()), adopted);
+    let scanned = layout::scan(mounted, &mut |generation, told| reader.told(generation, told));
+    let found = match scanned {
+        Ok(Some(found)) => found,
+        Err(e) if !matches!(e.fault, Fault::MediumError | Fault::BadRecord | Fault::DataMissing) => {
+            return Err(e);
+        }
+        Ok(None) | Err(_) => {
+            // What was entered so far is known the second time.
+            reader.flush();
+            let adopted = reader.adopted;
+            reader = Reader::new(worker, barcode, &label, (capacity, key), adopted);
+            layout::read(mounted, &mut |generation, told| reader.told(generation, told))?
+        }
     };
-    let found = layout::read(mounted, &mut |generation, told| reader.told(generation, told))?;
     reader.flush();
     let (found_it, left_out, cut, error) = (reader.found, reader.left_out, reader.cut, reader.error.take());
     if let Some(e) = error {
@@ -190,7 +188,34 @@ struct Reader<'r> {
     error: Option<catalog::CatalogError>,
 }
 
-impl Reader<'_> {
+impl<'r> Reader<'r> {
+    fn new(
+        worker: &'r Worker,
+        barcode: &'r Barcode,
+        label: &'r Label,
+        (capacity, key): (u64, String),
+        adopted: &'r mut Adopted,
+    ) -> Self {
+        Self {
+            worker,
+            barcode,
+            label,
+            capacity,
+            key,
+            adopted,
+            generation: 0,
+            written: None,
+            known_uids: 0,
+            dirs: Vec::new(),
+            shared: None,
+            batch: Vec::new(),
+            found: Standing::Left,
+            left_out: 0,
+            cut: false,
+            error: None,
+        }
+    }
+
     fn told(&mut self, generation: u64, told: Tells<'_>) -> ControlFlow<()> {
         self.generation = generation;
         match told {
@@ -563,6 +588,48 @@ mod tests {
         assert_eq!(known.reason, "1 files of its index are not in the catalogue");
         // Its next index would not list that file any more: none is written.
         assert!(known.indexed_to >= known.append_block, "{known:?}");
+        second.stop(true);
+    }
+
+    /// The copy of the index at the end of the data has a spot that cannot be read, the one on the index partition is good.
+    #[test]
+    fn a_volume_whose_index_breaks_off_half_way_is_read_from_its_other_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("library");
+        let small = |state: &str| {
+            let mut config = Config { state_dir: dir.path().join(state), ..Config::default() };
+            config.library.path = Some(library.clone());
+            config.tape.block_size = crate::Size(4096);
+            config.classes[0].copies = vec!["primary".into()];
+            config.classes[0].migrate_after_s = 0;
+            Node::start(config).unwrap()
+        };
+        let first = small("first");
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let files = (0..20u32).map(|n| {
+            let name = format!("file {n}");
+            let cx = Cx::admin(crate::now());
+            let opened = first.create(&cx, Ino::ROOT, name.as_bytes(), 0o644, flags).unwrap();
+            first.write(opened.handle, 0, b"content").unwrap();
+            first.release(opened.handle);
+            opened.attr.ino
+        });
+        let files: Vec<Ino> = files.collect();
+        let begun = Instant::now();
+        while files.iter().any(|ino| first.catalog.inode(*ino).unwrap().file.unwrap().copies.is_empty()) {
+            assert!(begun.elapsed() < PATIENCE, "no copies were made");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        first.stop(true);
+        let written = first.catalog.volumes().unwrap().into_iter().find(|v| v.files > 0).unwrap();
+        drop(first);
+
+        let second = small("second");
+        let (barcode, block) = (written.barcode.to_string(), written.index_block + 2);
+        second.virtual_library().inject(vtl::Fault::ReadError { barcode, partition: 1, block });
+        assert_eq!(ask(&second, &written.barcode).0, None);
+        let known = second.catalog.volume(&written.barcode).unwrap().unwrap();
+        assert_eq!((known.live_files, known.files), (20, 20));
         second.stop(true);
     }
 }

@@ -5,8 +5,8 @@ use format::ltfs::index::{IndexEvent, IndexHeader};
 use format::tar::index::SectionHead;
 use std::ops::ControlFlow;
 use tape::{
-    AppendPoint, Fault, Fill, FoundIndex, IndexSpec, Indexed, LabelSpec, LabelState, Mounted, Onto,
-    SectionPoint, TapeError, Told,
+    AppendPoint, Contents, Fault, Fill, FoundIndex, IndexSpec, Indexed, LabelSpec, LabelState, Mounted, Onto,
+    SectionPoint, TapeError, Told, VolumeEnd,
 };
 use types::*;
 
@@ -133,6 +133,8 @@ pub struct Found {
     /// Sections that no index tells of.
     pub behind: u64,
     ltfs: Option<FoundIndex>,
+    /// Of LTFS: where it ends, if that is known already.
+    end: Option<VolumeEnd>,
     index_block: u64,
     append_block: u64,
 }
@@ -171,8 +173,48 @@ pub fn read(
         let IndexHeader { generation, update_time, .. } = found.header;
         return Ok(Found { generation, written: Some(update_time), ltfs: Some(found), ..Found::default() });
     }
+    sections(visit, |told| mounted.contents(told))
+}
+
+/// The same on the shortest way, for whoever has no record of the volume and has to know its end in any case. None, with nothing
+/// handed out, if there is no such way: then [`read`] it.
+///
+/// # Errors
+/// As [`Mounted::scan_index`] and [`Mounted::scan_contents`]: [`read`] may still find all.
+pub fn scan(
+    mounted: &mut Mounted<'_>,
+    visit: &mut dyn FnMut(u64, Tells<'_>) -> ControlFlow<()>,
+) -> Result<Option<Found>, TapeError> {
+    if matches!(mounted.label(), LabelState::Sections(_)) {
+        let mut nothing = false;
+        let found = sections(visit, |told| {
+            let scanned = mounted.scan_contents(told)?;
+            nothing = scanned.is_none();
+            let end = || SectionPoint { uuid: String::new(), block: 0, section: 0 };
+            Ok(scanned.unwrap_or_else(|| Contents { end: end(), index: None, behind: 0 }))
+        })?;
+        return Ok(Some(found).filter(|_| !nothing));
+    }
+    let mut generation = 0;
+    let scanned = mounted.scan_index(&mut |event| {
+        if let IndexEvent::Header(header) = &event {
+            generation = header.generation;
+        }
+        visit(generation, Tells::Event(event))
+    })?;
+    Ok(scanned.map(|(found, end)| {
+        let IndexHeader { generation, update_time, .. } = found.header;
+        Found { generation, written: Some(update_time), ltfs: Some(found), end, ..Found::default() }
+    }))
+}
+
+/// What a volume without partitions tells, in the words of both formats.
+fn sections(
+    visit: &mut dyn FnMut(u64, Tells<'_>) -> ControlFlow<()>,
+    read: impl FnOnce(&mut dyn FnMut(Told<'_>) -> ControlFlow<()>) -> Result<Contents, TapeError>,
+) -> Result<Found, TapeError> {
     let (mut section, mut written) = (0, None);
-    let contents = mounted.contents(&mut |told| match told {
+    let contents = read(&mut |told| match told {
         Told::End(end) => {
             section = end.section;
             ControlFlow::Continue(())
@@ -190,7 +232,7 @@ pub fn read(
     })?;
     let index_block = contents.index.as_ref().map_or(0, |header| header.location.block);
     let (generation, append_block, behind) = (contents.end.section, contents.end.block, contents.behind);
-    Ok(Found { generation, written, behind, ltfs: None, index_block, append_block })
+    Ok(Found { generation, written, behind, index_block, append_block, ..Found::default() })
 }
 
 /// Where the volume ends as far as it tells itself.
@@ -207,7 +249,10 @@ pub fn survey(mounted: &mut Mounted<'_>, found: &Found) -> Result<End, TapeError
             stale: found.behind > 0,
         });
     };
-    let end = mounted.survey(ltfs)?;
+    let end = match found.end {
+        Some(end) => end,
+        None => mounted.survey(ltfs)?,
+    };
     Ok(End {
         index_block: end.index_block,
         append_block: end.append_block,

@@ -143,7 +143,7 @@ fn times() -> EntryTimes {
     EntryTimes { creation: NOW, change: NOW, modify: NOW, access: NOW, backup: NOW }
 }
 
-fn write_tree(
+pub fn write_tree(
     w: &mut IndexWriter<&mut dyn std::io::Write>,
     files: &[File],
 ) -> std::result::Result<(), format::ltfs::index::WriteError> {

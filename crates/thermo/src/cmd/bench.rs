@@ -88,6 +88,8 @@ enum Only {
     Repack,
     /// Both copies of files go to tape with 1, 2, 4 and 8 drives
     Migrate,
+    /// The catalogue is rebuilt from a full LTO-9 cartridge, in simulated time
+    Rebuild,
 }
 
 impl Only {
@@ -103,6 +105,7 @@ impl Only {
             Self::Schedule => &[Group::Schedule],
             Self::Repack => &[Group::Repack],
             Self::Migrate => &[Group::Migrate],
+            Self::Rebuild => &[Group::Rebuild],
         }
     }
 }
