@@ -20,7 +20,7 @@ use wire::Call;
 /// What the cartridge holds (bytes): LTO-9.
 const CAPACITY: u64 = 18_000_000_000_000;
 /// What is written, of which whole records are stretched (bytes).
-const WRITTEN: u64 = 480 << 20;
+const WRITTEN: u64 = 240 << 20;
 /// Records (bytes): the smallest there are.
 const RECORD: u64 = 4 << 10;
 /// The content of all files.
@@ -43,8 +43,8 @@ enum Left {
 
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
-    let files = plan.amount(400, 40_000);
-    let each = plan.amount(WRITTEN / 20, WRITTEN) / files;
+    let files = plan.amount(400, 10_000);
+    let each = plan.amount(WRITTEN / 10, WRITTEN) / files;
     let cases = [
         (FormatRule::Ltfs, Left::Closed),
         (FormatRule::AnsiTar, Left::Closed),
@@ -75,7 +75,7 @@ fn case(
         .or_else(|_| place::make(&plan.dir, SPARE + files * each * 3))?;
     let place = place::make(&plan.dir, SPARE + files * each * 2)?;
     let library = shelf.path().join("library");
-    let config = |state: &str| config(&place.path().join(state), &library, files, format);
+    let config = |state: &str| config(&place.path().join(state), &library, format);
     fill(config("written"), files, each, left)?;
     stretch::stretch(&library.join("cartridges"), FILL, RECORD, CAPACITY)?;
     let (mut heard, mut moved) = (0, 0.0);
@@ -98,24 +98,26 @@ fn stretched(files: u64) -> u64 {
     CAPACITY / files
 }
 
-fn config(state: &Path, library: &Path, files: u64, format: FormatRule) -> Config {
+fn config(state: &Path, library: &Path, format: FormatRule) -> Config {
     let mut config = bed::config(state, &["primary"]);
     config.library.path = Some(library.to_owned());
     (config.library.drives, config.library.slots, config.library.cartridges) = (1, 4, 1);
     config.tape.block_size = Size(RECORD);
     config.tape.format = format;
-    // As many files in a section as are in one of the usual size when they are long.
-    config.tape.flush_files = (config.tape.flush_every.0 / stretched(files)).clamp(1, 5000) as u32;
     config
 }
 
-/// Writes the files.
-fn fill(config: Config, files: u64, each: u64, left: Left) -> Result<()> {
+/// Writes the files. What no index tells of lies in as many sections as it would if the files were as long as they seem.
+fn fill(mut config: Config, files: u64, each: u64, left: Left) -> Result<()> {
     let names: Vec<String> = (0..files).map(|n| format!("directory-{:03}/file-{n:06}", n % 500)).collect();
     let last = (config.tape.index_every.0 / stretched(files)).clamp(1, files / 2);
     let cut = if left == Left::Closed { files } else { files - last } as usize;
     for (part, graceful) in [(&names[..cut], true), (&names[cut..], false)] {
         if !part.is_empty() {
+            if !graceful {
+                let of_section = config.tape.flush_every.0 / stretched(files);
+                config.tape.flush_files = of_section.clamp(1, 5000) as u32;
+            }
             let mut bed = Bed::start(config.clone())?;
             bed.graceful = graceful;
             part.iter().try_for_each(|name| put(&bed, name, each))?;

@@ -85,7 +85,7 @@ impl Action {
                 (Work::Maintain, volume)
             }
         };
-        Busy { volume: volume.clone(), work, want: self.want.clone(), until, charge: self.charge }
+        Busy { volume: volume.clone(), work, want: self.want.clone(), until, charge: self.charge, room: None }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who wants a drive, in the order in which they get one.
 
+use crate::ahead::{Ahead, ahead};
 use crate::{
     AccountId, Backlog, Drive, DriveState, Maintenance, MaintenanceKind, RecallQueue, SchedView, Share, Tape,
 };
@@ -74,6 +75,8 @@ pub(crate) enum Level {
     ExtraWrite,
     /// What can wait for as long as anything else wants the drive.
     Background,
+    /// The volume that a pool will need soon.
+    Ahead,
 }
 
 /// A need with what decides its turn.
@@ -107,7 +110,7 @@ pub(crate) struct Demand<'v> {
 
 impl<'v> Demand<'v> {
     fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
-        let waits = matches!(level, Level::ExtraWrite | Level::Background);
+        let waits = matches!(level, Level::ExtraWrite | Level::Background | Level::Ahead);
         let starving = !waits && view.now.since(since) >= view.limits.starve_after;
         Self {
             need,
@@ -281,13 +284,13 @@ fn writers<'v>(
     backlog: &Backlog,
     all: &mut Vec<Demand<'v>>,
 ) {
-    if backlog.files == 0 {
-        return;
-    }
     let need = Need::Write(pool);
     let running = hand.drives_for(need);
     let per_writer = view.limits.bytes_per_writer.max(1);
-    let wanted = backlog.bytes.div_ceil(per_writer).clamp(1, view.drives.len().max(1) as u64);
+    let wanted = match backlog.files {
+        0 => 0,
+        _ => backlog.bytes.div_ceil(per_writer).clamp(1, view.drives.len().max(1) as u64),
+    };
     for n in running..wanted {
         let level = match (n, view.disk_pressure) {
             (0, true) => Level::PressedWrite,
@@ -296,6 +299,10 @@ fn writers<'v>(
         };
         // Pools take turns: a second writer of each comes before a third of any.
         all.push(Demand { had: n, ..Demand::new(view, need, level, 0, backlog.since) });
+    }
+    let Ahead { writing, soon_full } = ahead(view, pool, backlog);
+    for n in running.max(wanted)..wanted.max(writing) + soon_full {
+        all.push(Demand { had: n, ..Demand::new(view, need, Level::Ahead, 0, backlog.since) });
     }
 }
 

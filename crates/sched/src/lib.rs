@@ -16,6 +16,7 @@
 
 mod account;
 mod action;
+mod ahead;
 mod calibration;
 mod copy;
 mod demand;

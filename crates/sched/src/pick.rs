@@ -82,7 +82,7 @@ type Rank = (u8, bool, Reverse<Option<Generation>>, Reverse<u64>);
 
 impl<'v> Pools<'v> {
     pub(crate) fn new(view: &SchedView<'v>) -> Self {
-        let waiting = view.writes.iter().filter(|(_, backlog)| backlog.files > 0);
+        let waiting = view.writes.iter().filter(|(_, backlog)| backlog.files > 0 || backlog.in_hand > 0);
         let mut members: HashMap<&PoolName, Vec<_>> = waiting.map(|(pool, _)| (pool, Vec::new())).collect();
         let mut unassigned = Vec::new();
         if !members.is_empty() {

@@ -23,7 +23,10 @@ pub fn plan(view: &SchedView<'_>) -> Plan {
     let demands = demands(view, &hand);
     let mut planner = Planner::new(view, &hand, &demands);
     for demand in &demands {
-        if let Err(why) = planner.serve(demand) {
+        // What is only brought ahead of its time does not wait for anything.
+        if let Err(why) = planner.serve(demand)
+            && demand.level != Level::Ahead
+        {
             planner.plan.blocked.push(Blocked { want: demand.need.want(), why });
         }
     }
@@ -254,6 +257,10 @@ impl<'v> Planner<'v> {
     /// Works towards writing the pool's backlog to this volume.
     fn write(&mut self, demand: &Demand<'v>, pool: &PoolName, pick: Pick<'v>) -> Result<(), BlockedWhy> {
         let Pick { volume, blank, grows } = pick;
+        if demand.level == Level::Ahead && !blank && self.at_hand(volume) {
+            self.taken.insert(volume); // it is here, and waits for its turn
+            return Ok(());
+        }
         let job = if blank {
             Job::Label { volume: volume.clone(), id: None, pool: Some(pool.clone()) }
         } else {
@@ -512,6 +519,9 @@ impl<'v> Planner<'v> {
 
     fn why(&self, demand: &Demand<'v>) -> Why {
         let waited_s = self.view.now.since(demand.since).as_secs();
+        if let (Level::Ahead, Need::Write(pool)) = (demand.level, demand.need) {
+            return Why::NextVolume { pool: pool.clone() };
+        }
         if demand.starving {
             return Why::Starving { waited_s, want: demand.need.want() };
         }

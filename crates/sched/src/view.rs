@@ -93,12 +93,14 @@ pub struct Busy {
     pub until: Option<Time>,
     /// Whose limits the drive counts for.
     pub charge: Option<AccountId>,
+    /// Of writing: bytes that the volume still takes, where that is known better than by [`Tape::free`].
+    pub room: Option<u64>,
 }
 
 impl Busy {
     /// A job that nobody waits for.
     pub fn new(volume: Barcode, work: Work) -> Self {
-        Self { volume, work, want: None, until: None, charge: None }
+        Self { volume, work, want: None, until: None, charge: None, room: None }
     }
 }
 
@@ -154,6 +156,8 @@ pub struct Backlog {
     pub files: u64,
     /// Bytes.
     pub bytes: u64,
+    /// Bytes that running sessions have taken and not yet written.
+    pub in_hand: u64,
     /// Since when the oldest has waited for a drive (not its age: when policy handed it over).
     pub since: Time,
     /// Largest number of volumes that the pool may hold; 0: no limit.
@@ -201,6 +205,9 @@ pub struct Limits {
     pub unmount_idle: Duration,
     /// What taking one cartridge out and another in costs; zero: nothing, and volumes are not kept in drives for it.
     pub exchange: Duration,
+    /// When a volume that is written has no more than so many bytes left, the next one of its pool is brought if a drive has
+    /// nothing else to do; 0: never.
+    pub ahead_bytes: u64,
     /// Most files of one recall action.
     pub recall_batch: usize,
     /// Bytes after which a recall action ends, so that something more urgent need not wait for long.
@@ -222,6 +229,7 @@ impl Default for Limits {
             turn: Duration::from_secs(5 * 60),
             unmount_idle: Duration::from_secs(2 * 60),
             exchange: Duration::from_secs(92),
+            ahead_bytes: 0,
             recall_batch: 1000,
             recall_bytes: 64 << 30,
             bytes_per_writer: 256 << 30,

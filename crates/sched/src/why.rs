@@ -42,6 +42,11 @@ pub enum Why {
         /// Pool.
         pool: PoolName,
     },
+    /// The volume that is written will be full soon, and more is to be written than it takes.
+    NextVolume {
+        /// Pool.
+        pool: PoolName,
+    },
     /// An operator or the system asked for it.
     Asked,
     /// The drive is needed for something more urgent.
@@ -72,6 +77,9 @@ impl fmt::Display for Why {
             }
             Self::Starving { waited_s, want } => write!(f, "{want} has waited for {waited_s} s, too long"),
             Self::PoolNeedsVolume { pool } => write!(f, "pool {pool} needs an empty volume"),
+            Self::NextVolume { pool } => {
+                write!(f, "the volume of pool {pool} that is written will be full soon, this is the next")
+            }
             Self::Asked => f.write_str("asked for"),
             Self::DriveNeeded { want } => write!(f, "the drive is needed for {want}"),
             Self::Idle { idle_s } => write!(f, "nothing to do for it for {idle_s} s"),

@@ -55,8 +55,15 @@ fn apply(world: &mut World, id: u64, load: &Load) {
         Load::Write { pool, files } => {
             let name = PoolName::from(POOLS[*pool]);
             let now = at(world.now);
-            let fresh =
-                Backlog { files: 0, bytes: 0, since: now, max_volumes: 0, library: None, worm: false };
+            let fresh = Backlog {
+                files: 0,
+                bytes: 0,
+                in_hand: 0,
+                since: now,
+                max_volumes: 0,
+                library: None,
+                worm: false,
+            };
             let backlog = world.writes.entry(name).or_insert(fresh);
             if backlog.files == 0 {
                 backlog.since = now;

@@ -119,7 +119,7 @@ fn an_index_that_cannot_be_read_is_an_error_after_its_beginning_and_none_before(
 fn index(mounted: &mut Mounted<'_>, point: &SectionPoint, files: usize) -> SectionPoint {
     let file = |n: usize| File { name: format!("file{n}"), bytes: vec![1], extents: vec![extent(n as u64)] };
     let files: Vec<File> = (0..files).map(file).collect();
-    mounted.write_section_index(point, ("test", 100, NOW), &mut |w| Ok(write_tree(w, &files)?)).unwrap()
+    mounted.write_section_index(point, ("test", 100, NOW), &mut |w| Ok(write_tree(w, &files)?)).unwrap().1
 }
 
 fn extent(n: u64) -> Extent {

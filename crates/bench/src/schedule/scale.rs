@@ -63,6 +63,7 @@ impl Centre {
         let backlog = Backlog {
             files: 1_000_000,
             bytes: 1 << 46,
+            in_hand: 0,
             since: now,
             max_volumes: 0,
             library: None,

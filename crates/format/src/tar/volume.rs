@@ -50,12 +50,7 @@ impl<R: Read> Parts<R> {
     pub fn open(from: R) -> Result<Option<Self>, super::TarError> {
         let mut reader = Reader::new(from);
         let first = reader.next()?.filter(is_part);
-        Ok(first.map(|member| Self::of(reader, member)))
-    }
-
-    /// From the first part on, which `reader` has just come to.
-    pub fn of(reader: Reader<R>, member: Member) -> Self {
-        Self { reader, member: Some(member), piece: Vec::new(), at: 0 }
+        Ok(first.map(|member| Self { reader, member: Some(member), piece: Vec::new(), at: 0 }))
     }
 
     fn next_piece(&mut self) -> Result<Vec<u8>, super::TarError> {

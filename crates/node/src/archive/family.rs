@@ -252,8 +252,15 @@ mod tests {
         let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
         let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
         let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
-        let backlog =
-            Backlog { files: 1, bytes: 1, since: Time::new(0, 0), max_volumes, library: None, worm: false };
+        let backlog = Backlog {
+            files: 1,
+            bytes: 1,
+            in_hand: 0,
+            since: Time::new(0, 0),
+            max_volumes,
+            library: None,
+            worm: false,
+        };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
         let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));

@@ -314,6 +314,7 @@ impl<'t> Feeder<'t> {
             if !skips {
                 self.buffer.fill(got);
             }
+            self.hand.read(got as u64);
             offset += got as u64;
         }
         Ok(())
@@ -325,6 +326,7 @@ impl<'t> Feeder<'t> {
         }
         let at = self.base;
         self.base = self.at();
+        self.worker.progress.takes(self.limits.bytes.saturating_sub(self.base), false);
         self.sent += 1;
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());

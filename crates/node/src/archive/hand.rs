@@ -4,6 +4,7 @@ use super::WriteQueue;
 use parking_lot::Mutex;
 use policy::MigrateItem;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use types::{PoolName, Time};
 
 /// A copy in hand.
@@ -15,12 +16,14 @@ pub struct InHand<'q> {
     queue: &'q WriteQueue,
     pool: &'q PoolName,
     state: Mutex<(u64, BTreeMap<Ticket, MigrateItem>)>,
+    /// Bytes taken and not yet read.
+    unread: AtomicU64,
 }
 
 impl<'q> InHand<'q> {
     /// Nothing in hand.
     pub fn new(queue: &'q WriteQueue, pool: &'q PoolName) -> Self {
-        Self { queue, pool, state: Mutex::default() }
+        Self { queue, pool, state: Mutex::default(), unread: AtomicU64::new(0) }
     }
 
     /// Where the copies go.
@@ -32,10 +35,23 @@ impl<'q> InHand<'q> {
     pub fn pop(&self) -> Option<(Ticket, MigrateItem)> {
         let item = self.queue.pop(self.pool)?;
         let mut state = self.state.lock();
+        if state.1.is_empty() {
+            self.read(u64::MAX); // of copies that were given up
+        }
+        self.unread.fetch_add(item.size, Ordering::Relaxed);
+        self.queue.in_hand(self.pool, item.size, true);
         state.0 += 1;
         let ticket = Ticket(state.0);
         state.1.insert(ticket, item);
         Some((ticket, item))
+    }
+
+    /// So many bytes of what was taken need not be read any more: they are on their way to the drive, or never go there.
+    pub fn read(&self, bytes: u64) {
+        let before = self.unread.load(Ordering::Relaxed);
+        let bytes = bytes.min(before);
+        self.unread.store(before - bytes, Ordering::Relaxed);
+        self.queue.in_hand(self.pool, bytes, false);
     }
 
     /// Whether more is about to come into the queue.
@@ -64,6 +80,7 @@ impl<'q> InHand<'q> {
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
+        self.read(u64::MAX);
         let left = std::mem::take(&mut self.state.get_mut().1);
         left.into_values().rev().for_each(|item| self.queue.put_back(self.pool, item));
     }

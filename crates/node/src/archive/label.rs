@@ -252,7 +252,7 @@ impl crate::Node {
 #[cfg(test)]
 mod tests {
     use super::super::library::sleeper;
-    use super::super::worker::Progress;
+    use super::super::progress::Progress;
     use super::*;
     use crate::{Config, Node};
     use parking_lot::Mutex;

@@ -2,9 +2,10 @@
 
 use super::hardware::Site;
 use super::media::Refusals;
+use super::progress::Progress;
 use super::revive::Comeback;
 use super::state::DriveSlot;
-use super::worker::{OpenDrive, Order, Progress, Worker};
+use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
 use crate::config::Config;
 use crate::error::{failure, refused};

@@ -1,7 +1,7 @@
 //! What the scheduler looks at, gathered from the catalogue, the queues and the drives.
 
 use super::state::{DriveSlot, State};
-use super::{family, tapes};
+use super::{ahead, family, tapes};
 use crate::Node;
 use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
@@ -12,13 +12,15 @@ use types::{DriveNo, Generation, LibraryNo, PoolName};
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
     let tape = &node.config.tape;
+    let exchange = exchange(node);
     Limits {
         unmount_idle: Duration::from_secs(u64::from(tape.idle_unmount_s)),
         label_blank: tape.auto_label,
         bytes_per_writer: tape.bytes_per_drive.0,
         drives_for_recall: tape.drives_for_recall,
         given_up: node.config.reclaim.generation.as_deref().and_then(Generation::parse),
-        exchange: exchange(node),
+        exchange,
+        ahead_bytes: ahead::bytes(&mechanics(node), exchange),
         ..Limits::default()
     }
 }
@@ -80,8 +82,12 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         let worm = pools.iter().any(|p| p.worm && p.name == family::pool_of(&pool));
         writes.insert(
             pool,
-            Backlog { files: b.files, bytes: b.bytes, since, max_volumes, library: None, worm },
+            Backlog { files: b.files, bytes: b.bytes, in_hand: 0, since, max_volumes, library: None, worm },
         );
+    }
+    let (limits, mechanics) = (limits(node), mechanics(node));
+    if limits.ahead_bytes > 0 {
+        ahead::add_in_hand(node, &pools, &mut writes, now);
     }
     if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();
@@ -89,8 +95,10 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
     let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
     let cleaner = state.cleaner().is_some();
-    let drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
-    let (limits, mechanics) = (limits(node), mechanics(node));
+    let mut drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
+    if limits.ahead_bytes > 0 {
+        drives.iter_mut().zip(state.drives.values()).for_each(|(drive, slot)| ahead::look(drive, slot));
+    }
     let robots_busy = (state.robot_busy() || state.rest.lasts(Moment::now()))
         .then(LibraryNo::default)
         .into_iter()

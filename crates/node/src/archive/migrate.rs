@@ -137,6 +137,7 @@ impl Turn<'_> {
             let pause = self.write(mounted)?;
             self.records.settle()?;
             if let Pause::Full(why) = pause {
+                self.worker.progress.takes(0, true);
                 self.records.volume = close(self.worker, &barcode, why)?;
             }
             let full = matches!(pause, Pause::Full(_));

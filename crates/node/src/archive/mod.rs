@@ -3,6 +3,7 @@
 
 mod accounts;
 mod adopt;
+mod ahead;
 mod blocked;
 mod breaks;
 mod buffers;
@@ -28,6 +29,7 @@ mod media;
 mod migrate;
 mod nearest;
 mod outlook;
+mod progress;
 mod queue;
 mod quote;
 mod read;

@@ -47,6 +47,8 @@ pub struct PoolBacklog {
 struct PoolQueue {
     items: VecDeque<MigrateItem>,
     bytes: u64,
+    /// Bytes that drives have taken and not yet read.
+    in_hand: u64,
     urgent: bool,
 }
 
@@ -143,6 +145,20 @@ impl WriteQueue {
         queue.urgent &= !queue.items.is_empty();
         inner.in_flight += 1;
         Some(item)
+    }
+
+    /// Drives have taken so many bytes of a pool from the queue, or (`taken` false) read them or given them up.
+    pub fn in_hand(&self, pool: &PoolName, bytes: u64, taken: bool) {
+        if let Some(queue) = self.inner.lock().pools.get_mut(pool) {
+            queue.in_hand =
+                if taken { queue.in_hand.saturating_add(bytes) } else { queue.in_hand.saturating_sub(bytes) };
+        }
+    }
+
+    /// Bytes that drives have taken and not yet read, per pool.
+    pub fn all_in_hand(&self) -> BTreeMap<PoolName, u64> {
+        let inner = self.inner.lock();
+        inner.pools.iter().filter(|(_, q)| q.in_hand > 0).map(|(n, q)| (n.clone(), q.in_hand)).collect()
     }
 
     /// A popped copy was not written: it goes back to the front.

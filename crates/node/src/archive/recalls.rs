@@ -113,11 +113,13 @@ impl State {
     ) -> Vec<u64> {
         let priority = task.effective_priority();
         let mut ids = Vec::with_capacity(segments.len());
-        for segment in segments {
+        for (segment, nth) in segments.into_iter().zip(0..) {
             let id = self.id();
             ids.push(id);
             let (account, deadline) = (task.account, task.deadline);
-            let item = RecallItem { account, deadline, ..recall_item(id, &segment, priority, task.since) };
+            // The parts of a file are brought at once as far as there are drives, the first one first.
+            let since = task.since.plus(Duration::from_nanos(nth));
+            let item = RecallItem { account, deadline, ..recall_item(id, &segment, priority, since) };
             let queue = self.recalls.entry(segment.volume.clone()).or_default();
             if queue.is_empty() {
                 self.heat.note(&segment.volume, crate::now());

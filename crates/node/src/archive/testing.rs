@@ -1,8 +1,9 @@
 //! A node without cartridges, and a worker of a drive that is not there, for tests of the steps between disk and tape.
 
 use super::Event;
+use super::progress::Progress;
 use super::state::CheckAsk;
-use super::worker::{Progress, Worker};
+use super::worker::Worker;
 use crate::{Config, Node, Size};
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};

@@ -75,7 +75,11 @@ impl Archive {
         let state = self.state.lock();
         let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
         if !busy.is_empty() {
-            let doing: Vec<String> = busy.iter().map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
+            // With those that bring the next volume meanwhile.
+            let next =
+                state.drives.values().filter(|d| d.status == DriveStatus::Mounting && d.works_to_write());
+            let busy = busy.into_iter().chain(next);
+            let doing: Vec<String> = busy.map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
             return Moving { estimate, doing: doing.join("; "), ..Moving::default() };
         }
         let blocked = state.blocked.iter().filter(|b| matches!(b.want, sched::Want::Write(_)));
@@ -192,6 +196,11 @@ fn until(d: &DriveSlot) -> String {
 }
 
 impl DriveSlot {
+    /// What it does now is done so that something can be written.
+    fn works_to_write(&self) -> bool {
+        matches!(&self.state, DriveState::Busy(b) if matches!(b.want, Some(sched::Want::Write(_))))
+    }
+
     /// Volume in it, or on its way.
     pub fn volume(&self) -> Option<&Barcode> {
         match &self.state {

@@ -1,5 +1,6 @@
 //! A drive's thread: one job at a time, every end reported as an event.
 
+use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
 use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times, verify};
@@ -10,52 +11,14 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use tape::{Blame, Changer, Claim, Drive, Fault, Mounted, Onto, TapeError};
+use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError};
 use types::*;
 
 /// Before work is tried again that failed through no fault of volume or drive.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
-
-/// Bytes that a drive has moved since its volume was mounted, and since when the present job runs.
-#[derive(Default)]
-pub struct Progress {
-    /// Bytes.
-    pub bytes: AtomicU64,
-    job: Mutex<Option<(Moment, u64)>>,
-    claim: Mutex<Claim>,
-}
-
-impl Progress {
-    /// A job begins.
-    pub fn begin(&self) {
-        *self.job.lock() = Some((Moment::now(), self.bytes.load(Ordering::Relaxed)));
-    }
-
-    /// A job ended.
-    pub fn end(&self) {
-        *self.job.lock() = None;
-    }
-
-    /// Whether the drive is reserved for us.
-    pub fn claimed(&self, claim: Claim) {
-        *self.claim.lock() = claim;
-    }
-
-    /// What [`Progress::claimed`] was told last.
-    pub fn claim(&self) -> Claim {
-        *self.claim.lock()
-    }
-
-    /// Bytes per second of the present job.
-    pub fn rate(&self) -> u64 {
-        let Some((since, bytes)) = *self.job.lock() else { return 0 };
-        let moved = self.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
-        (moved as f64 / since.elapsed().as_secs_f64().max(0.001)) as u64
-    }
-}
 
 /// A segment to be read, and the recall it belongs to.
 #[derive(Clone)]

@@ -102,8 +102,15 @@ impl World {
     }
 
     pub fn backlog(&mut self, pool: &str, files: u64, bytes: u64) {
-        let backlog =
-            Backlog { files, bytes, since: at(self.now), max_volumes: 0, library: None, worm: false };
+        let backlog = Backlog {
+            files,
+            bytes,
+            in_hand: 0,
+            since: at(self.now),
+            max_volumes: 0,
+            library: None,
+            worm: false,
+        };
         self.writes.insert(PoolName::from(pool), backlog);
     }
 

@@ -351,7 +351,10 @@ impl<'s> World<'s> {
             let since = self.waits.get(pool).map_or(time(self.now), |w| w.1);
             let files = q.len() as u64;
             (files > 0).then(|| {
-                (pool.clone(), Backlog { files, bytes, since, max_volumes: 0, library: None, worm: false })
+                (
+                    pool.clone(),
+                    Backlog { files, bytes, in_hand: 0, since, max_volumes: 0, library: None, worm: false },
+                )
             })
         };
         let writes: BTreeMap<PoolName, Backlog> = self.queues.iter().filter_map(backlog).collect();

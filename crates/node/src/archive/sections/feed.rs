@@ -206,6 +206,7 @@ impl<'t> Feeder<'t> {
                             part.add(at - entry.file.segment_offset, &room[..got]);
                         }
                         self.buffer.fill(got);
+                        self.chooser.hand.read(got as u64);
                         at += got as u64;
                     }
                     Err(why) => opened = Err(why),
@@ -259,6 +260,7 @@ impl<'t> Feeder<'t> {
 
     /// Hands over what is gathered.
     fn send(&mut self) -> Result<(), Closed> {
+        self.chooser.worker.progress.takes(self.chooser.limits.room, false);
         if self.buffer.filled().is_empty() {
             return Ok(());
         }

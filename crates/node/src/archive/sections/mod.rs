@@ -114,6 +114,7 @@ impl Turn<'_> {
         };
         self.records.settle()?;
         if let Some(why) = full {
+            self.worker.progress.takes(0, true);
             self.records.volume = close(self.worker, &barcode, why)?;
         }
         let unindexed = self.point.block.saturating_sub(self.records.volume.indexed_to);

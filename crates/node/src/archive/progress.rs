@@ -1,0 +1,57 @@
+//! How far a drive is with its job, for whoever looks meanwhile.
+
+use crate::clock::Moment;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tape::Claim;
+
+/// Bytes that a drive has moved since its volume was mounted, and since when the present job runs.
+#[derive(Default)]
+pub struct Progress {
+    /// Bytes.
+    pub bytes: AtomicU64,
+    job: Mutex<Option<(Moment, u64)>>,
+    /// Of a job that writes: bytes that its volume still takes, and whether it takes no more files.
+    room: Mutex<Option<(u64, bool)>>,
+    claim: Mutex<Claim>,
+}
+
+impl Progress {
+    /// A job begins.
+    pub fn begin(&self) {
+        *self.job.lock() = Some((Moment::now(), self.bytes.load(Ordering::Relaxed)));
+    }
+
+    /// A job ended.
+    pub fn end(&self) {
+        *self.job.lock() = None;
+        *self.room.lock() = None;
+    }
+
+    /// The volume that is being written takes so many bytes more; `closing`: none, it only gets its index.
+    pub fn takes(&self, bytes: u64, closing: bool) {
+        *self.room.lock() = Some((bytes, closing));
+    }
+
+    /// What [`Progress::takes`] was told last in this job.
+    pub fn room(&self) -> Option<(u64, bool)> {
+        *self.room.lock()
+    }
+
+    /// Whether the drive is reserved for us.
+    pub fn claimed(&self, claim: Claim) {
+        *self.claim.lock() = claim;
+    }
+
+    /// What [`Progress::claimed`] was told last.
+    pub fn claim(&self) -> Claim {
+        *self.claim.lock()
+    }
+
+    /// Bytes per second of the present job.
+    pub fn rate(&self) -> u64 {
+        let Some((since, bytes)) = *self.job.lock() else { return 0 };
+        let moved = self.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
+        (moved as f64 / since.elapsed().as_secs_f64().max(0.001)) as u64
+    }
+}
