@@ -3,7 +3,7 @@
 use crate::head::{Head, Item, Place};
 use crate::layout::{DATA_PARTITION, INDEX_PARTITION, MAX_LABEL_RECORD};
 use crate::{Fault, Result, TarLabel, section, tar};
-use format::ansi::AnsiLabel;
+use format::ansi::{AnsiError, AnsiLabel};
 use format::ltfs::label::{LabelError, LtfsLabel, check_pair, decode};
 use format::ltfs::vol1;
 use scsi::Ssc;
@@ -162,7 +162,7 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
     match head.read(&mut [0; 1]) {
         Ok(Item::Filemark) => {}
         // Labelling was cut short: nothing lies behind it, and it does not say whose it is.
-        Ok(Item::EndOfData) => return Ok(Err(LabelError::Blank)),
+        Ok(Item::EndOfData) if cut_short(&first) => return Ok(Err(LabelError::Blank)),
         Ok(_) => return Ok(decode(&first, &[])),
         // a longer record: more labels, as on ANSI volumes
         Err(e) if e.fault == Fault::BadRecord => return Ok(decode(&first, &[])),
@@ -178,4 +178,10 @@ fn records(head: &mut Head, partition: u8) -> Result<Side> {
         Item::EndOfData => 0,
     };
     Ok(decode(&first, &second[..n]))
+}
+
+/// The first record of a label of LTFS or of ours, alone. That of another program says whose the cartridge is, though empty.
+fn cut_short(vol1: &[u8]) -> bool {
+    matches!(decode(vol1, &[]), Err(LabelError::Damaged { .. }))
+        || matches!(AnsiLabel::decode(vol1, &[]), Err(AnsiError::Damaged { .. }))
 }

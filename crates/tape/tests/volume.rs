@@ -115,6 +115,25 @@ fn nothing_foreign_is_overwritten() {
     assert!(matches!(mounted.label(), LabelState::Ltfs(_)));
 }
 
+/// Cartridges that other programs have labelled for later use are not ours to take, though nothing is on them yet.
+#[test]
+fn an_empty_volume_of_another_program_is_not_blank() {
+    for system in ["CASTOR 2.1.13", ""] {
+        let rig = Rig::new(64 << 20, 1 << 20);
+        let plain = tape::Settings { block_protection: false, ..tape::Settings::default() };
+        let mut drive = rig.load(BARCODE, 0).with(plain);
+        drop(drive.mount(None).unwrap());
+        let mut raw = rig.raw(0);
+        raw.locate(0, 0).unwrap();
+        raw.write(format!("VOL1TC0001{:14}{system:13}{:42}3", "", "").as_bytes()).unwrap();
+        raw.write_filemarks(0, false).unwrap();
+        let mut mounted = drive.mount(None).unwrap();
+        assert_ne!(mounted.label(), &LabelState::Blank, "{system}");
+        let refused = mounted.format(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap_err();
+        assert_eq!(refused.fault, Fault::Refused);
+    }
+}
+
 #[test]
 fn another_volume_than_the_barcode_says_is_foreign() {
     let rig = Rig::new(64 << 20, 1 << 20);
