@@ -97,3 +97,20 @@ fn without_a_cleaning_cartridge_somebody_is_told() {
     assert_eq!(bed.wait(request).state, RequestState::Done);
     assert!(none_is_suspect(&bed), "{:?}", bed.drives());
 }
+
+#[test]
+fn a_drive_that_asks_in_the_middle_of_its_work_loses_nothing_and_is_cleaned_next() {
+    let bed = bed(Some(10));
+    migrate(&bed, "f");
+    (0..2).for_each(|n| bed.node.virtual_library().request_cleaning(n));
+    let data = pattern(300_000, 2);
+    let ino = bed.write("g", &data);
+    let request = bed.begin(Call::Migrate(bed.one("/g"))).request.id;
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    bed.until("both are clean", |bed| soiled(bed) == 0);
+    assert!(none_is_suspect(&bed) && bed.drives().iter().all(|d| d.errors == 0), "{:?}", bed.drives());
+    bed.purge("/g");
+    assert!(bed.read(ino) == data);
+    let kept = std::fs::read_to_string(bed.dir.path().join("cleaning")).unwrap();
+    assert!(kept.ends_with("\nCLN001L9 2 good\n"), "{kept:?}");
+}

@@ -13,6 +13,8 @@ const ATTRIBUTES_BYTES: u32 = 128 << 10;
 /// One logical unit behind a transport. Methods here exist for drives and changers alike.
 pub struct Device {
     transport: Box<dyn Transport>,
+    /// Some command ended with "cleaning requested".
+    cleaning_requested: bool,
 }
 
 /// A command that came back with GOOD, or with sense that the caller has to look at.
@@ -21,15 +23,23 @@ pub(crate) struct Completed {
     pub(crate) sense: Option<Sense>,
 }
 
+/// Additional sense: cleaning requested. The command was carried out.
+const CLEANING_REQUESTED: (u8, u8) = (0x00, 0x17);
+
 impl Device {
     /// Takes over a transport.
     pub fn new(transport: Box<dyn Transport>) -> Self {
-        Self { transport }
+        Self { transport, cleaning_requested: false }
     }
 
     /// Name of the device for messages.
     pub fn name(&self) -> &str {
         self.transport.name()
+    }
+
+    /// Whether the device has asked to be cleaned (sense 0/00/17, with whatever command) since this was asked last.
+    pub fn take_cleaning_request(&mut self) -> bool {
+        std::mem::take(&mut self.cleaning_requested)
     }
 
     /// The transport, for commands that have no method here.
@@ -50,7 +60,10 @@ impl Device {
         match reply.status {
             GOOD => Ok(Completed { transferred, sense: None }),
             crate::CHECK_CONDITION => match Sense::decode(&reply.sense) {
-                Some(sense) => Ok(Completed { transferred, sense: Some(sense) }),
+                Some(sense) => {
+                    self.cleaning_requested |= (sense.asc, sense.ascq) == CLEANING_REQUESTED;
+                    Ok(Completed { transferred, sense: Some(sense) })
+                }
                 None => {
                     let detail = DecodeError { what: "sense data", at: 0, len: reply.sense.len() };
                     Err(self.malformed(command, detail))

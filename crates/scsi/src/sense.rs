@@ -95,12 +95,24 @@ pub struct Sense {
     /// INFORMATION field, where valid. For READ: length asked for minus length found, as a signed 32-bit number in
     /// fixed format (sign-extended here).
     pub information: Option<i64>,
+    /// How much of what goes on is done (256ths), where a device that is not ready says so; 0: nothing, or it does not say.
+    pub progress: u8,
 }
 
 impl Sense {
     /// New sense without flags.
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, filemark: false, eom: false, ili: false, deferred: false, information: None }
+        Self {
+            key,
+            asc,
+            ascq,
+            filemark: false,
+            eom: false,
+            ili: false,
+            deferred: false,
+            information: None,
+            progress: 0,
+        }
     }
 
     /// True for this combination.
@@ -125,8 +137,9 @@ impl Sense {
             .then(|| raw.get(3..7))
             .flatten()
             .map(|b| i64::from(i32::from_be_bytes([b[0], b[1], b[2], b[3]])));
+        let key = SenseKey::from_bits(flags);
         Some(Self {
-            key: SenseKey::from_bits(flags),
+            key,
             asc: at(12),
             ascq: at(13),
             filemark: flags & 0x80 != 0,
@@ -134,6 +147,7 @@ impl Sense {
             ili: flags & 0x20 != 0,
             deferred,
             information,
+            progress: raw.get(15..18).map_or(0, |specific| progress(key, specific)),
         })
     }
 
@@ -148,6 +162,7 @@ impl Sense {
                 0x00 if descriptor.len() >= 12 && descriptor[2] & 0x80 != 0 => {
                     sense.information = Some(uint(&descriptor[4..12]) as i64);
                 }
+                0x02 if descriptor.len() >= 7 => sense.progress = progress(sense.key, &descriptor[4..7]),
                 0x04 if descriptor.len() >= 4 => {
                     sense.filemark = descriptor[3] & 0x80 != 0;
                     sense.eom = descriptor[3] & 0x40 != 0;
@@ -176,7 +191,18 @@ impl Sense {
         raw[7] = 10;
         raw[12] = self.asc;
         raw[13] = self.ascq;
+        if self.progress > 0 {
+            (raw[15], raw[16]) = (0x80, self.progress);
+        }
         raw
+    }
+}
+
+/// The progress indication among the bytes that are specific to a sense key (SPC-4 section 4.5.2.4.4).
+fn progress(key: SenseKey, specific: &[u8]) -> u8 {
+    match (key, specific) {
+        (SenseKey::NotReady | SenseKey::NoSense, [flags, high, _low]) if flags & 0x80 != 0 => *high,
+        _ => 0,
     }
 }
 

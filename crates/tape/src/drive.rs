@@ -14,6 +14,8 @@ const TAPE: u8 = 0x01;
 const POLL: Duration = Duration::from_secs(1);
 /// How long a drive may become ready: the first load of LTO-9 media calibrates for up to two hours.
 const READY_LIMIT: Duration = Duration::from_secs(3 * 3600);
+/// A load that takes longer is told to whoever watches: LTO-9 drives take 16 seconds, older ones about as long.
+const SLOW: Duration = Duration::from_secs(120);
 /// Additional sense code: medium not present.
 const NO_MEDIUM: u8 = 0x3a;
 /// How long cleaning may take: a few minutes, by the makers of drives.
@@ -22,6 +24,18 @@ const CLEANING_LIMIT: Duration = Duration::from_secs(30 * 60);
 const CLEANING_USED_UP: u8 = 22;
 /// Unit attentions in a row before a drive counts as broken.
 const MAX_ATTENTIONS: u32 = 32;
+
+/// A load that takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowLoad {
+    /// Since then it has been waited for.
+    pub waited: Duration,
+    /// How much of it is done (256ths), where the drive says so.
+    pub progress: Option<u8>,
+}
+
+/// Is told of loads that take long, each second, and None when they have ended.
+pub type Watcher = std::sync::Arc<dyn Fn(Option<SlowLoad>) + Send + Sync>;
 
 /// How a drive is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +65,7 @@ pub struct Drive {
     serial: String,
     reach: Reach,
     pub(crate) settings: Settings,
+    watcher: Option<Watcher>,
     pub(crate) keys: Option<KeySource>,
 }
 
@@ -75,7 +90,16 @@ impl Drive {
         let serial = head.attempt("asking the drive for its serial number", |ssc| ssc.unit_serial())?;
         let product = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision);
         let reach = crate::reach::ask(&mut head, &product);
-        Ok(Self { head, sleeper, product, serial, reach, settings: Settings::default(), keys: None })
+        Ok(Self {
+            head,
+            sleeper,
+            product,
+            serial,
+            reach,
+            settings: Settings::default(),
+            watcher: None,
+            keys: None,
+        })
     }
 
     /// Goes on only if the drive's serial number is the given one (None: any).
@@ -95,6 +119,11 @@ impl Drive {
     /// Takes the keys of encrypted volumes from `keys`.
     pub fn with_keys(self, keys: Option<KeySource>) -> Self {
         Self { keys, ..self }
+    }
+
+    /// Tells `watcher` of loads that take long.
+    pub fn watched(self, watcher: Watcher) -> Self {
+        Self { watcher: Some(watcher), ..self }
     }
 
     /// Name of the device.
@@ -198,6 +227,18 @@ impl Drive {
     /// # Errors
     /// As [`Drive::mount`].
     pub fn wait_ready(&mut self) -> Result<()> {
+        let ended = self.become_ready();
+        self.tell(None);
+        ended
+    }
+
+    fn tell(&self, load: Option<SlowLoad>) {
+        if let Some(watcher) = &self.watcher {
+            watcher(load);
+        }
+    }
+
+    fn become_ready(&mut self) -> Result<()> {
         const DOING: &str = "waiting until the drive is ready";
         let (mut waited, mut attentions, mut load_sent) = (Duration::ZERO, 0, false);
         loop {
@@ -211,6 +252,10 @@ impl Drive {
                     (self.sleeper)(POLL);
                     waited += POLL;
                     attentions = 0;
+                    if waited >= SLOW {
+                        let progress = error.sense().map(|s| s.progress).filter(|done| *done > 0);
+                        self.tell(Some(SlowLoad { waited, progress }));
+                    }
                 }
                 Some((SenseKey::NotReady, Verdict::Failed(_))) if !load_sent => {
                     load_sent = true;

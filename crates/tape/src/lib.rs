@@ -43,7 +43,7 @@ mod worm;
 
 pub use append::{Appender, Flushed, Room};
 pub use changer::Changer;
-pub use drive::{Drive, Settings};
+pub use drive::{Drive, Settings, SlowLoad, Watcher};
 pub use error::{Blame, Fault, Result, TapeError};
 pub use fence::Claim;
 pub use index::{Fill, IndexSpec, Indexed, Onto};

@@ -70,6 +70,11 @@ impl<'d> Mounted<'d> {
         self.medium
     }
 
+    /// Whether the drive has asked to be cleaned since this was asked last.
+    pub fn take_cleaning_request(&mut self) -> bool {
+        self.head().ssc.take_cleaning_request()
+    }
+
     /// Name of the key that the volume is encrypted with.
     pub fn key(&self) -> Option<&str> {
         self.drive.head.key.as_deref()

@@ -99,3 +99,26 @@ fn a_lost_session_is_an_error_of_the_path_and_the_next_command_makes_a_new_one()
     assert_eq!(place(&mut changer, "VT0001L8"), SLOT, "the inventory is that of the new target");
     changer.move_medium(SLOT, SLOT + 7).unwrap();
 }
+
+#[test]
+fn a_target_that_asks_who_is_there_is_told_and_must_know_its_own_secret() {
+    let tgt = Tgt::start(DRIVES);
+    tgt.ask_who_is_there();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secrets");
+    let inquiry = |secrets: &str| {
+        std::fs::write(&path, secrets).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let (host, target) = ("127.0.0.1".into(), TARGET.into());
+        let address = IscsiAddress { host, port: tgt.port, target, lun: CHANGER };
+        let transport = IscsiTransport::new(address).with_secrets(path.clone());
+        scsi::Smc::new(Box::new(transport)).inquiry().map(|i| i.product).map_err(|e| e.to_string())
+    };
+    let known = format!("{TARGET} me minesecret12 you yourssecret3\n");
+    assert_eq!(inquiry(&known).as_deref(), Ok("VTL2x8"));
+    assert_eq!(inquiry("* me minesecret12\n").as_deref(), Ok("VTL2x8"), "it need not prove itself");
+    for wrong in ["", "* me othersecret12\n", &known.replace("yours", "other")] {
+        let error = inquiry(wrong).unwrap_err();
+        assert!(!error.contains("secret12"), "{error}");
+    }
+}

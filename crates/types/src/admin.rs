@@ -80,6 +80,8 @@ pub enum DriveStatus {
     Suspect(String),
     /// Taken out of use by an operator.
     Down,
+    /// Loading a new cartridge, which the drive calibrates for up to two hours (LTO-9 and later).
+    Calibrating,
 }
 
 /// A drive as shown to an operator.

@@ -32,6 +32,8 @@ pub struct VtlConfig {
     pub buffer_bytes: u64,
     /// Speeds.
     pub mechanics: Mechanics,
+    /// How much longer the first load of a cartridge takes: LTO-9 drives calibrate new media.
+    pub calibration: Duration,
     /// Serial number of the library; drives and media derive theirs from it.
     pub serial: String,
 }
@@ -51,6 +53,7 @@ impl VtlConfig {
             early_warning_bytes: None,
             buffer_bytes: 1 << 30,
             mechanics: Mechanics::ZERO,
+            calibration: Duration::ZERO,
             serial: "TCVTL001".into(),
         }
     }

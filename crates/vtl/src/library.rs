@@ -237,6 +237,13 @@ impl Library {
         }
     }
 
+    /// The same, and it says so with the next record that it reads or writes (0/00/17).
+    pub fn request_cleaning(&self, n: u16) {
+        if let Some(drive) = self.drives.get(usize::from(n)) {
+            drive.request_cleaning();
+        }
+    }
+
     /// Whether drive `n` asks to be cleaned.
     pub fn soiled(&self, n: u16) -> bool {
         self.drives.get(usize::from(n)).is_some_and(Drive::soiled)

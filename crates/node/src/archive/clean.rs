@@ -1,6 +1,6 @@
-//! Drives that ask to be cleaned (TapeAlert flags 20 and 21): the volume is put away, a cleaning cartridge put in until
+//! Drives that ask to be cleaned (TapeAlert flags 20 and 21 at a mount, sense 0/00/17 at work): the volume is put away, a cleaning cartridge put in until
 //! the drive gives it back, and put away again. By the convention of all libraries the barcode of such a cartridge begins
-//! with `CLN`. How often one was used since the node started is counted; that it is used up only the drive knows (flag 22).
+//! with `CLN`. How often one was used is counted and kept ([`super::cleaners`]); that it is used up only the drive knows (flag 22).
 
 use super::Event;
 use super::library::{Workers, is_cleaning};
@@ -9,23 +9,12 @@ use super::worker::{Job, Worker};
 use crate::Node;
 use crate::clock::Moment;
 use sched::{Busy, DriveState, Work};
-use std::collections::BTreeMap;
-use tape::{Drive, TapeError};
+use std::sync::atomic::Ordering;
+use tape::{Drive, Mounted, TapeError};
 use types::*;
 
 /// TapeAlert flags: clean now, clean periodically.
 const ASKS: [u8; 2] = [20, 21];
-
-/// A cleaning cartridge.
-#[derive(Default)]
-struct Cleaner {
-    uses: u64,
-    used_up: bool,
-}
-
-/// Cleaning cartridges that were used.
-#[derive(Default)]
-pub struct Cleaners(BTreeMap<Barcode, Cleaner>);
 
 /// How the cleaning of a drive ended.
 pub struct Cleaned {
@@ -109,21 +98,20 @@ pub fn ended(node: &Node, cleaned: Cleaned) {
     let told = match &result {
         Ok(true) => {
             cleaner.uses += 1;
-            tracing::info!(
-                "drive {no} was cleaned with {cartridge}, use {} since the node started",
-                cleaner.uses
-            );
+            tracing::info!("drive {no} was cleaned with {cartridge}, use {}", cleaner.uses);
             None
         }
         Ok(false) => {
             cleaner.used_up = true;
             Some(format!(
-                "cleaning cartridge {cartridge} is used up (TapeAlert 22): take it out and put in another"
+                "cleaning cartridge {cartridge} is used up (TapeAlert 22), after {} uses counted: take it out and put in another",
+                cleaner.uses
             ))
         }
         Err(e) => Some(format!("drive {no} was not cleaned: {e}")),
     };
     told.into_iter().for_each(|text| state.warn(text));
+    state.cleaners.keep(&node.config.state_dir);
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.activity.clear();
     (drive.state, drive.status) = (DriveState::Empty, DriveStatus::Free);
@@ -143,6 +131,13 @@ pub fn ended(node: &Node, cleaned: Cleaned) {
 }
 
 impl Worker {
+    /// Notes whether the drive asked for it during a job.
+    pub fn look_for_soil(&self, mounted: &mut Mounted<'_>) {
+        if mounted.take_cleaning_request() {
+            self.progress.soiled.store(true, Ordering::Release);
+        }
+    }
+
     /// Has the drive cleaned.
     pub fn clean(&self, drive: &mut Drive, cartridge: Barcode, from: u16) {
         let mut moved = Vec::new();

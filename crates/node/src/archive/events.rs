@@ -10,6 +10,7 @@ use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use sched::{DriveState, Loaded, Maintenance, MaintenanceKind, Work};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tape::policy::Then;
 use tape::{Blame, Fault, TapeError};
@@ -277,6 +278,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         if let Some(drive) = state.drives.get_mut(&no) {
             // True if a defect ended its trial.
             drive.comeback.trying = false;
+            drive.soiled |= drive.progress.soiled.swap(false, Ordering::AcqRel);
         }
         state.moves.remove(&no);
         let moving = matches!(work, Some(Work::Mount | Work::Unmount));

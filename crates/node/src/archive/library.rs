@@ -1,5 +1,6 @@
 //! The library at start: which cartridges are where, which drives answer.
 
+use super::cleaners::Cleaners;
 use super::hardware::Site;
 use super::media::Refusals;
 use super::progress::Progress;
@@ -116,7 +117,9 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
         let no = DriveNo(n);
         let progress = Arc::new(Progress::default());
         let keys = node.keys.clone().map(|keys| keys as tape::KeySource);
-        let open: OpenDrive = Box::new(move || Ok(open()?.with_keys(keys.clone())));
+        let told = progress.clone();
+        let watcher: tape::Watcher = Arc::new(move |load| told.slow_load.tell(load));
+        let open: OpenDrive = Box::new(move || Ok(open()?.with_keys(keys.clone()).watched(watcher.clone())));
         let drive = open().and_then(|mut drive| drive.claim(node.config.preempt).map(|_| drive));
         progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
         let mut slot = slot(no, &element, &drive, progress.clone());
@@ -134,6 +137,7 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
         stations.push(Station { worker, drive, open });
     }
     let mut state = node.archive.state.lock();
+    state.cleaners = Cleaners::load(&node.config.state_dir);
     state.library_name = node.hardware.name().to_owned();
     state.library_product = product;
     state.set_elements(elements);

@@ -1,8 +1,9 @@
 //! How far a drive is with its job, for whoever looks meanwhile.
 
+use super::slow::SlowLoad;
 use crate::clock::Moment;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tape::Claim;
 
 /// Bytes that a drive has moved since its volume was mounted, and since when the present job runs.
@@ -14,6 +15,10 @@ pub struct Progress {
     /// Of a job that writes: bytes that its volume still takes, and whether it takes no more files.
     room: Mutex<Option<(u64, bool)>>,
     claim: Mutex<Claim>,
+    /// The drive has asked to be cleaned in the middle of its work.
+    pub soiled: AtomicBool,
+    /// How the volume that it loads gets on, if that takes long.
+    pub slow_load: SlowLoad,
 }
 
 impl Progress {

@@ -3,7 +3,7 @@
 use super::RecallTask;
 use super::accounts::AccountTable;
 use super::breaks::Breaks;
-use super::clean::Cleaners;
+use super::cleaners::Cleaners;
 use super::media::Refusals;
 use super::outlook::Promise;
 use super::rest::Rest;
@@ -261,6 +261,11 @@ impl State {
     /// The library was looked at.
     pub fn set_elements(&mut self, elements: Vec<ElementView>) {
         self.elements = elements;
+        let (present, cleaners) = (&self.elements, &mut self.cleaners.0);
+        // One that left may come back as another of the same name.
+        for (barcode, cleaner) in cleaners {
+            cleaner.used_up &= present.iter().any(|e| e.barcode.as_ref() == Some(barcode));
+        }
         self.tapes = None;
     }
 

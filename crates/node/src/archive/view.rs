@@ -212,14 +212,16 @@ impl DriveSlot {
 }
 
 fn drive_view(d: &DriveSlot) -> DriveView {
+    let slow = d.progress.slow_load.shown(d.volume()).filter(|_| d.status == DriveStatus::Mounting);
+    let (status, activity) = slow.unwrap_or_else(|| (d.status.clone(), d.activity.clone()));
     DriveView {
         drive: d.no,
         product: d.product.clone(),
         serial: d.serial.clone(),
         element: d.element,
-        status: d.status.clone(),
+        status,
         volume: d.volume().cloned(),
-        activity: d.activity.clone(),
+        activity,
         bytes: d.progress.bytes.load(Ordering::Relaxed),
         rate: d.progress.rate(),
         mounts: d.mounts,

@@ -343,6 +343,7 @@ impl Worker {
                 recalls::unread(&self.node, later);
                 self.promise(&volume, mounted.reads_from(), &now);
                 let read = read::read_segments(self, mounted, &volume, now);
+                self.look_for_soil(mounted);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
                 self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
@@ -361,6 +362,7 @@ impl Worker {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
         };
+        self.look_for_soil(mounted);
         let good = result.is_ok();
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
         good

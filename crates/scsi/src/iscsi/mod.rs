@@ -1,9 +1,11 @@
 //! Devices behind iSCSI (RFC 7143), without the kernel: libiscsi in this process.
 
+mod chap;
 mod sys;
 
 use crate::address::IscsiAddress;
 use crate::{Data, Reply, Transport, TransportError, opcode};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use sys::{Broken, Names, Session};
@@ -20,6 +22,7 @@ pub struct IscsiTransport {
     name: String,
     names: Names,
     session: Option<Session>,
+    secrets: PathBuf,
 }
 
 impl IscsiTransport {
@@ -30,8 +33,14 @@ impl IscsiTransport {
             portal: address.portal(),
             target: Some(address.target.clone()),
             session: next_session(),
+            chap: None,
         };
-        Self { name: address.to_string(), address, names, session: None }
+        Self { name: address.to_string(), address, names, session: None, secrets: chap::file() }
+    }
+
+    /// Takes names and secrets for CHAP from this file, not from `THERMO_ISCSI_SECRETS` or `/etc/thermo/iscsi-secrets`.
+    pub fn with_secrets(self, secrets: PathBuf) -> Self {
+        Self { secrets, ..self }
     }
 
     fn broken(&self, broken: Broken, limit: Duration) -> TransportError {
@@ -50,6 +59,8 @@ impl IscsiTransport {
         {
             return Ok(session);
         }
+        let chap = chap::of(&self.secrets, self.names.target.as_deref());
+        self.names.chap = chap.map_err(|e| self.broken(Broken::Unusable(e), LOGIN))?;
         Session::open(&self.names, LOGIN).map_err(|e| self.broken(e, LOGIN))
     }
 }
@@ -82,7 +93,12 @@ pub fn find(host: &str, port: u16, target: Option<&str>) -> Result<Vec<IscsiAddr
         Some(target) => vec![target.to_owned()],
         None => {
             let session = next_session();
-            let names = Names { initiator: initiator_name(), portal: portal.clone(), target: None, session };
+            let device = format!("iscsi://{portal}");
+            let chap =
+                chap::of(&chap::file(), None).map_err(|detail| TransportError::Refused { device, detail })?;
+            let (initiator, portal) = (initiator_name(), portal.clone());
+            let names = Names { initiator, portal, target: None, session, chap };
+            let portal = address.portal();
             let found = Session::open(&names, LOGIN).and_then(|mut s| s.targets(LOGIN));
             let device = format!("iscsi://{portal}");
             found.map_err(|e| match e {
@@ -182,7 +198,8 @@ mod tests {
     fn a_portal_that_never_answers_is_given_up() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let portal = listener.local_addr().unwrap().to_string();
-        let names = Names { initiator: initiator_name(), portal, target: None, session: next_session() };
+        let names =
+            Names { initiator: initiator_name(), portal, target: None, session: next_session(), chap: None };
         let opened = Session::open(&names, Duration::from_millis(300));
         assert!(matches!(opened.err(), Some(Broken::Timeout)));
     }

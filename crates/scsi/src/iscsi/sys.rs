@@ -3,6 +3,7 @@
 //! `declarations_are_those_of_the_header` compares.
 #![allow(unsafe_code)]
 
+use super::chap::Chap;
 use crate::{CHECK_CONDITION, Data, Reply};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -89,6 +90,8 @@ functions! {
     iscsi_destroy_context: fn(*mut Context) -> c_int;
     iscsi_set_targetname: fn(*mut Context, *const c_char) -> c_int;
     iscsi_set_session_type: fn(*mut Context, c_int) -> c_int;
+    iscsi_set_initiator_username_pwd: fn(*mut Context, *const c_char, *const c_char) -> c_int;
+    iscsi_set_target_username_pwd: fn(*mut Context, *const c_char, *const c_char) -> c_int;
     iscsi_set_noautoreconnect: fn(*mut Context, c_int);
     iscsi_set_isid_random: fn(*mut Context, u32, u32) -> c_int;
     iscsi_connect_async: fn(*mut Context, *const c_char, Callback, *mut c_void) -> c_int;
@@ -176,6 +179,8 @@ pub struct Names {
     pub target: Option<String>,
     /// Identifies the session within this initiator (24 and 16 bits).
     pub session: (u32, u16),
+    /// Names and secrets, for targets that ask for them.
+    pub chap: Option<Chap>,
 }
 
 /// A session with a target. After an error it has no connection and only waits to be dropped.
@@ -211,6 +216,9 @@ impl Session {
             // A library that reconnects behind our back would send commands again.
             (library.iscsi_set_noautoreconnect)(raw, 1);
         }
+        if let Some(chap) = &names.chap {
+            session.authenticate(raw, chap)?;
+        }
         let end = deadline(limit);
         // SAFETY: a live context, a C string that lives during the call, and the outcome that `call` keeps.
         session.call(end, finished, |context, callback, outcome| unsafe {
@@ -223,6 +231,27 @@ impl Session {
             (library.iscsi_login_async)(context, callback, outcome)
         })?;
         Ok(session)
+    }
+
+    /// Who we are, and who the target must be.
+    fn authenticate(&self, raw: *mut Context, chap: &Chap) -> Result<(), Broken> {
+        let text = |s: &str| {
+            CString::new(s).map_err(|_| Broken::Unusable("a name or secret has a NUL character".into()))
+        };
+        let (user, secret) = (text(&chap.ours.user)?, text(&chap.ours.secret)?);
+        // SAFETY: a live context and C strings, which are copied.
+        let mut set =
+            unsafe { (self.library.iscsi_set_initiator_username_pwd)(raw, user.as_ptr(), secret.as_ptr()) };
+        if let Some(theirs) = &chap.theirs {
+            let (user, secret) = (text(&theirs.user)?, text(&theirs.secret)?);
+            // SAFETY: as before.
+            set |=
+                unsafe { (self.library.iscsi_set_target_username_pwd)(raw, user.as_ptr(), secret.as_ptr()) };
+        }
+        match set {
+            0 => Ok(()),
+            _ => Err(Broken::Unusable("libiscsi does not take the name and secret for CHAP".into())),
+        }
     }
 
     /// Names of the targets behind the portal of a discovery session.

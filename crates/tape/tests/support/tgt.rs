@@ -129,6 +129,14 @@ impl Tgt {
         self.admin("--op bind --mode target --tid 1 -I ALL");
     }
 
+    /// From now on only who knows these secrets gets in, and learns that the target knows its own.
+    pub fn ask_who_is_there(&self) {
+        self.admin("--op new --mode account --user me --password minesecret12");
+        self.admin("--op new --mode account --user you --password yourssecret3");
+        self.admin("--op bind --mode account --tid 1 --user me");
+        self.admin("--op bind --mode account --tid 1 --user you --outgoing");
+    }
+
     /// Kills the target.
     pub fn kill(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {

@@ -8,6 +8,8 @@ use std::time::Duration;
 pub(super) enum Stage {
     /// Becomes ready at this time.
     Loading { until: Duration },
+    /// The same for the first time: the drive tells how far it is with what it began at the first time.
+    Calibrating { since: Duration, until: Duration },
     /// A cleaning cartridge works until this time, and is given back then.
     Cleaning { until: Duration },
     /// Threaded.

@@ -35,6 +35,9 @@ pub(crate) const MAX_RECORD: u64 = 4 << 20;
 /// Medium not present.
 const NO_MEDIUM: Sense = Sense::new(SenseKey::NotReady, 0x3A, 0x00);
 
+/// Cleaning requested; the command was carried out.
+const CLEANING_REQUESTED: Sense = Sense::new(SenseKey::NoSense, 0x00, 0x17);
+
 /// One drive of a library.
 pub(crate) struct Drive {
     number: u16,
@@ -42,6 +45,8 @@ pub(crate) struct Drive {
     /// Asked by the robot without waiting for a running command.
     ejected: AtomicBool,
     soiled: Arc<AtomicBool>,
+    /// It says so with the next record.
+    requests_cleaning: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -94,7 +99,14 @@ impl Drive {
             soiled: soiled.clone(),
         };
         state.hosts.power_on();
-        Self { number, faults, ejected: AtomicBool::new(false), soiled, state: Mutex::new(state) }
+        Self {
+            number,
+            faults,
+            ejected: AtomicBool::new(false),
+            soiled,
+            requests_cleaning: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 
     /// Designator as the changer reports it for DVCID.
@@ -110,8 +122,14 @@ impl Drive {
     /// The robot puts a cartridge in; it is threaded by itself.
     pub(crate) fn insert(&self, cartridge: Cartridge) {
         let mut s = self.state.lock();
-        let until = s.clock.now() + s.config.mechanics.load;
-        s.medium = Some(Medium::new(cartridge, until));
+        let since = s.clock.now();
+        let until = since + s.config.mechanics.load;
+        let first = cartridge.meta.loads == 0 && !s.config.calibration.is_zero();
+        let mut medium = Medium::new(cartridge, until);
+        if first {
+            medium.stage = Stage::Calibrating { since, until: until + s.config.calibration };
+        }
+        s.medium = Some(medium);
         s.order.clear();
         s.allowed = None;
         s.begin_cleaning(until);
@@ -189,6 +207,12 @@ impl Drive {
         self.soiled.store(true, Ordering::Release);
     }
 
+    /// The same, and it says so with the next record (0/00/17).
+    pub(crate) fn request_cleaning(&self) {
+        self.soil();
+        self.requests_cleaning.store(true, Ordering::Release);
+    }
+
     /// Whether it asks to be cleaned.
     pub(crate) fn soiled(&self) -> bool {
         self.soiled.load(Ordering::Acquire)
@@ -225,6 +249,15 @@ impl Drive {
                 None => return Ok(Reply { status: unit::RESERVATION_CONFLICT, ..Reply::default() }),
             },
             _ => s.run(host, &padded, data),
+        };
+        let outcome = match outcome {
+            Ok(done @ Done { sense: None, .. })
+                if matches!(padded[0], op::READ_6 | op::WRITE_6)
+                    && self.requests_cleaning.swap(false, Ordering::AcqRel) =>
+            {
+                Ok(Done { sense: Some(CLEANING_REQUESTED), ..done })
+            }
+            outcome => outcome,
         };
         let ejected = s.medium.as_ref().is_some_and(|m| m.stage == Stage::Ejected);
         self.ejected.store(ejected, Ordering::Release);
@@ -299,7 +332,7 @@ impl State {
             self.soiled.store(false, Ordering::Release);
             return;
         }
-        if !matches!(m.stage, Stage::Loading { until } if until <= now) {
+        if !matches!(m.stage, Stage::Loading { until } | Stage::Calibrating { until, .. } if until <= now) {
             return;
         }
         m.stage = Stage::Ready;
@@ -340,12 +373,18 @@ impl State {
 
     /// The medium, if the drive is ready.
     fn ready(&mut self) -> Result<&mut Medium, Sense> {
-        let suits = self.suits(Access::Read);
+        let (suits, now) = (self.suits(Access::Read), self.clock.now());
         match &mut self.medium {
             None => Err(NO_MEDIUM),
             Some(m) => match m.stage {
                 Stage::Ready => suits.map(|()| m),
                 Stage::Loading { .. } => Err(Sense::new(SenseKey::NotReady, 0x04, 0x01)),
+                Stage::Calibrating { since, until } => {
+                    let share =
+                        now.saturating_sub(since).as_secs_f64() / (until - since).as_secs_f64().max(1e-9);
+                    let progress = (share * 256.0) as u8;
+                    Err(Sense { progress, ..Sense::new(SenseKey::NotReady, 0x04, 0x01) })
+                }
                 Stage::Cleaning { .. } => Err(Sense::new(SenseKey::NotReady, 0x30, 0x03)),
                 Stage::Ejected => Err(NO_MEDIUM),
             },

@@ -192,7 +192,7 @@ impl State {
         let until = match m.stage {
             Stage::Ready => return self.rewind(),
             Stage::Cleaning { .. } => return Err(Sense::new(SenseKey::NotReady, 0x30, 0x03)),
-            Stage::Loading { until } => until,
+            Stage::Loading { until } | Stage::Calibrating { until, .. } => until,
             Stage::Ejected => now + self.config.mechanics.load,
         };
         if m.stage == Stage::Ejected {
