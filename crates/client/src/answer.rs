@@ -36,7 +36,7 @@ answers! {
     Volume(x) => VolumeView = *x;
     VolumeFiles(x) => Vec<VolumeFileView> = x;
     Drives(x) => Vec<DriveView> = x;
-    Library(x) => LibraryView = x;
+    Library(x) => Vec<LibraryView> = x;
     Classes(x) => Vec<Class> = x;
     Pools(x) => Vec<PoolView> = x;
     Check(x) => CheckReport = x;

@@ -73,7 +73,7 @@ fn a_library_is_found_written_down_and_used() {
 
     hall.bed.up();
     let shown = hall.bed.json(["library", "show"]);
-    assert_eq!(shown["name"], "HALLA001LL0");
+    assert_eq!(shown[0]["name"], "HALLA001LL0");
     hall.archive_and_recall(|arguments| hall.bed.ok(arguments));
     assert!(
         hall.library.stats(0).unwrap().loads + hall.library.stats(1).unwrap().loads > 0,
@@ -82,6 +82,67 @@ fn a_library_is_found_written_down_and_used() {
     let (code, error) = hall.bed.fails(["library".into(), "discover".into(), "--only".into(), hall.unix()]);
     assert!(code == 6 && error.contains("thermo down"), "{code}: {error}");
     hall.bed.ok(["down"]);
+}
+
+/// One node, two attached libraries; one of them is dead when the node starts.
+#[test]
+fn two_libraries_are_used_and_a_dead_one_stops_only_itself() {
+    let bed = Bed::new(&CONFIG.replace("idle_unmount_s = 1", "idle_unmount_s = 1\ndrive_retry_s = 1"));
+    let hall = |name: &str, prefix: &str| {
+        let (serial, prefix) = (format!("HALL{name}"), prefix.into());
+        let dir = bed.path(&format!("hall-{name}"));
+        Library::open(VtlConfig { capacity_bytes: 64 << 20, serial, prefix, ..VtlConfig::new(dir) }).unwrap()
+    };
+    let halls = [hall("A001", "TC"), hall("B001", "TD")];
+    let sockets = ["a", "b"].map(|name| bed.path(&format!("sockets-{name}")));
+    let open = |n: usize| serve(halls[n].clone(), &sockets[n]).unwrap();
+    let mut servers = [Some(open(0)), Some(open(1))];
+    let address = |n: usize| -> OsString { format!("unix:{}", sockets[n].display()).into() };
+    let discover =
+        ["library".into(), "discover".into(), "--write".into(), "--only".into(), address(0), address(1)];
+    let found = bed.json(discover);
+    assert_eq!(found["libraries"].as_array().unwrap().len(), 2, "{found:#}");
+    bed.up();
+    for (pool, library) in [("primary", "HALLA001LL0"), ("second", "HALLB001LL0")] {
+        bed.ok(["pool", "set", pool, "--library", library]);
+    }
+    let data = noise(7, 3_000_000);
+    fs::write(bed.path("file"), &data).unwrap();
+    let get = |name: &str| {
+        let back = bed.path(name);
+        bed.ok(["get", "tc:/file", back.to_str().unwrap()]);
+        assert!(fs::read(back).unwrap() == data);
+        bed.ok(["purge", "tc:/file"]);
+    };
+    bed.ok(["put", bed.path("file").to_str().unwrap(), "tc:/file"]);
+    bed.ok(["migrate", "--wait", "tc:/file"]);
+    bed.ok(["purge", "tc:/file"]);
+    let used = |n: usize| (0..2).map(|drive| halls[n].stats(drive).unwrap().loads).sum::<u64>();
+    assert!(used(0) > 0 && used(1) > 0, "a copy in each");
+    let drives = bed.json(["drive", "ls"]);
+    let names: Vec<&str> =
+        drives.as_array().unwrap().iter().map(|d| d["library"].as_str().unwrap()).collect();
+    assert_eq!(names, ["HALLA001LL0", "HALLA001LL0", "HALLB001LL0", "HALLB001LL0"]);
+    get("back");
+    bed.ok(["down"]);
+
+    for n in [0, 1] {
+        servers[n] = None;
+        bed.up();
+        let list = bed.ok(["library", "ls"]);
+        assert_eq!(list.matches("out of use: TC-P031").count(), 1, "{list}");
+        get(&format!("back-{n}"));
+        let (code, error) = bed.fails(["library", "inventory", ["HALLA001LL0", "HALLB001LL0"][n]]);
+        assert!(code == 6 && error.contains("cannot be used now"), "{code}: {error}");
+        servers[n] = Some(open(n));
+        let back = || !bed.ok(["library", "ls"]).contains("out of use");
+        assert!((0..600).any(|_| back() || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            false
+        }));
+        bed.ok(["check", "--tapes"]);
+        bed.ok(["down"]);
+    }
 }
 
 /// Names that moved on to another drive are noticed before anything is written.

@@ -81,9 +81,10 @@ fn golden_bytes() {
         format: FormatRule::AnsiTar,
         worm: true,
         key: "k".to_owned(),
+        library: Some("h".to_owned()),
         ..Pool::new(PoolName::from("a"))
     };
-    golden(&pool, "020161ac020504020201016b");
+    golden(&pool, "020161ac020504020201016b010168");
     let before = decode::<Pool>(&[1, 1, b'a', 0xac, 2]);
     assert_eq!(
         before,

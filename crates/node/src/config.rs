@@ -60,12 +60,17 @@ pub struct DiskConfig {
     pub space_wait_s: u32,
 }
 
-/// Virtual tape library.
+/// Most virtual libraries.
+const MOST_VIRTUAL: u8 = 9;
+
+/// Virtual tape libraries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LibraryConfig {
     /// Directory of the cartridges; default `<state_dir>/library`.
     pub path: Option<PathBuf>,
+    /// How many such libraries there are, each with its own directory (`<path>`, `<path>-2` ...), drives and cartridges.
+    pub count: u8,
     /// Drives.
     pub drives: u16,
     /// Storage slots.
@@ -377,6 +382,7 @@ impl Default for LibraryConfig {
     fn default() -> Self {
         Self {
             path: None,
+            count: 1,
             drives: 2,
             slots: 8,
             import_export: 1,
@@ -468,8 +474,8 @@ impl Config {
             ));
         }
         let l = &self.library;
-        if l.drives == 0 || l.slots == 0 {
-            return Err("library.drives and library.slots must be at least 1".into());
+        if l.drives == 0 || l.slots == 0 || !(1..=MOST_VIRTUAL).contains(&l.count) {
+            return Err("library.drives and library.slots must be at least 1, library.count 1 to 9".into());
         }
         if l.cartridges > l.slots {
             return Err(format!("library.cartridges ({}) exceeds library.slots ({})", l.cartridges, l.slots));
@@ -526,7 +532,10 @@ impl Config {
 
     /// Drives of the library that the node uses.
     pub fn drives(&self) -> usize {
-        self.libraries.first().map_or(self.library.drives.into(), |l| l.drives.len())
+        match self.libraries.as_slice() {
+            [] => usize::from(self.library.drives) * usize::from(self.library.count),
+            attached => attached.iter().map(|l| l.drives.len()).sum(),
+        }
     }
 
     /// Directory of the virtual cartridges.

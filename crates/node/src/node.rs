@@ -58,7 +58,7 @@ pub struct Node {
     pub(crate) stopping: Mutex<Option<bool>>,
     pub(crate) stop_asked: Condvar,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) hardware: Hardware,
+    pub(crate) hardware: Vec<Hardware>,
     /// Keys of encrypted volumes, if there are such.
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     pub(crate) _lock: std::fs::File,
@@ -86,7 +86,7 @@ impl Node {
     /// # Errors
     /// Its directory cannot be used.
     pub fn open_library(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
-        crate::archive::open_virtual(config)
+        crate::archive::open_virtual(config, 0)
     }
 
     /// The configuration in force.
@@ -99,7 +99,15 @@ impl Node {
     /// # Panics
     /// If the node uses an attached library.
     pub fn virtual_library(&self) -> &Arc<vtl::Library> {
-        match &self.hardware {
+        self.virtual_library_no(0)
+    }
+
+    /// The same of one of several, counted from 0.
+    ///
+    /// # Panics
+    /// If there is no such virtual library.
+    pub fn virtual_library_no(&self, n: usize) -> &Arc<vtl::Library> {
+        match &self.hardware[n] {
             Hardware::Virtual { library, .. } => library,
             other => panic!("the node uses the library {}", other.name()),
         }

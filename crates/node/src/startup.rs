@@ -75,7 +75,7 @@ pub(crate) fn assemble(
     config: Config,
     (lock, fresh): (File, bool),
     engine: Arc<dyn kv::Engine>,
-    hardware: impl Fn(&Config) -> Result<Hardware, Failure>,
+    hardware: impl Fn(&Config) -> Result<Vec<Hardware>, Failure>,
 ) -> Result<Assembled, Failure> {
     let state = config.state_dir.clone();
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();

@@ -91,12 +91,13 @@ impl Stepped {
     ) -> Result<Self, Failure> {
         clock::give(Some(clock));
         let place = startup::prepare(&config.state_dir)?;
-        let hardware = |_: &Config| Ok(Hardware::Simulated(devices.clone()));
+        let hardware = |_: &Config| Ok(vec![Hardware::Simulated(devices.clone())]);
         let Assembled { node, events, ready } = startup::assemble(config, place, engine, hardware)?;
         startup::recover(&node)?;
         let (workers, routes, desk) = (Workers::new(), BTreeMap::new(), crate::keep::Desk::default());
         let mut stepped = Self { node, events, ready, workers, routes, desk };
-        for station in archive::take_stock(&stepped.node)? {
+        let stock = archive::take_stock(&stepped.node, types::LibraryNo(0))?;
+        for station in archive::enter(&stepped.node, stock) {
             let no = station.worker.no;
             let (give, from) = crossbeam_channel::bounded(ORDERS);
             let (to, orders) = crossbeam_channel::bounded(ORDERS);

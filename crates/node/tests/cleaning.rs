@@ -34,7 +34,8 @@ fn soiled(bed: &Bed) -> usize {
 }
 
 fn kind_of(bed: &Bed, barcode: &str) -> Option<ElementKind> {
-    let Reply::Library(view) = bed.call(Call::Library) else { panic!("no library") };
+    let Reply::Library(mut views) = bed.call(Call::Library) else { panic!("no library") };
+    let view = views.remove(0);
     view.elements.iter().find(|e| e.barcode == Some(Barcode::from(barcode))).map(|e| e.kind)
 }
 

@@ -171,7 +171,7 @@ fn worm_cartridges_and_others_go_only_to_pools_of_their_kind() {
         bed.node.virtual_library().create_worm_cartridge(barcode.as_str(), 64 << 20).unwrap();
         bed.node.virtual_library().insert(barcode.as_str()).unwrap();
     }
-    bed.call(Call::Inventory { audit: true });
+    bed.call(Call::Inventory { library: None, audit: true });
     let change = PoolChange { worm: Some(true), ..PoolChange::default() };
     let records = PoolName::from("records");
     bed.call(Call::SetPool { name: records.clone(), create: true, change: change.clone() });

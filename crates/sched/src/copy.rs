@@ -48,7 +48,8 @@ pub struct CopyChoice {
     pub why: CopyWhy,
 }
 
-/// How good one volume is; smaller is better. First whether it is suspect, or only drives that are out of use read it.
+/// How good one volume is; smaller is better. First whether it is suspect, only drives that are out of use
+/// read it, or the robot that has to fetch it failed lately.
 type Score = (bool, Standing, Reverse<u64>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +91,8 @@ fn score(view: &SchedView<'_>, volume: &Barcode, avoid: &BTreeSet<Barcode>) -> O
     if reached == Reached::Never {
         return None;
     }
+    let troubled = tape.library().is_some_and(|library| view.robots_troubled.contains(&library));
+    let mut needs_robot = false;
     let standing = match view.drive_of(volume) {
         Some(drive) if !drive.usable => return None,
         Some(drive) => match &drive.state {
@@ -99,9 +102,12 @@ fn score(view: &SchedView<'_>, volume: &Barcode, avoid: &BTreeSet<Barcode>) -> O
             },
             _ => Standing::Mounted,
         },
-        None => Standing::InSlot,
+        None => {
+            needs_robot = true;
+            Standing::InSlot
+        }
     };
     let queued = view.recalls.get(volume).map_or(0, |queue| queue.len() as u64);
-    let worse = tape.state == VolumeState::Suspect || reached == Reached::Down;
+    let worse = tape.state == VolumeState::Suspect || reached == Reached::Down || (troubled && needs_robot);
     Some((worse, standing, Reverse(queued)))
 }

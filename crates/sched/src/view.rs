@@ -22,6 +22,8 @@ pub struct SchedView<'a> {
     pub maintenance: &'a [Maintenance],
     /// Libraries whose robot is moving: no mount or unmount can begin there.
     pub robots_busy: &'a BTreeSet<LibraryNo>,
+    /// Libraries whose robot failed lately: copies in other libraries are preferred.
+    pub robots_troubled: &'a BTreeSet<LibraryNo>,
     /// The disk pool is under hard pressure: writes go first.
     pub disk_pressure: bool,
     /// Bounds and times of the scheduler.

@@ -195,6 +195,26 @@ fn libraries_have_their_own_drives_and_robots() {
 }
 
 #[test]
+fn a_copy_in_another_library_is_preferred_while_a_robot_fails() {
+    let mut world = World::new(2);
+    world.drives[1].library = LibraryNo(1);
+    for n in 1..=2 {
+        let volume = world.tape(n, VolumeState::Full, None);
+        world.tapes.get_mut(&volume).unwrap().place = Place::Library(LibraryNo(n as u16 - 1));
+    }
+    let place = |copy: u8| CopyPlace { copy: CopyNo(copy), volumes: vec![volume(copy.into())] };
+    let chosen = |world: &World| {
+        let places = [place(1), place(2)];
+        world.with_view(|view| choose_copy(view, &places, &BTreeSet::new()).map(|c| c.index))
+    };
+    assert_eq!(chosen(&world), Some(0));
+    world.robots_troubled.insert(LibraryNo(0));
+    assert_eq!(chosen(&world), Some(1));
+    world.load(0, 1, false);
+    assert_eq!(chosen(&world), Some(0), "what is in a drive needs no robot");
+}
+
+#[test]
 fn a_pool_that_is_bound_to_a_library_is_written_there_only() {
     let mut world = World::new(2);
     world.drives[1].library = LibraryNo(1);

@@ -89,6 +89,10 @@ pub enum DriveStatus {
 pub struct DriveView {
     /// Number.
     pub drive: DriveNo,
+    /// Name of its library.
+    pub library: String,
+    /// Media that it writes, and reads; empty if it does not say.
+    pub media: String,
     /// Vendor, product and revision from INQUIRY.
     pub product: String,
     /// Unit serial number.
@@ -170,6 +174,8 @@ pub struct LibraryView {
     pub product: String,
     /// Elements in order of address.
     pub elements: Vec<ElementView>,
+    /// Why it cannot be used; None: it can.
+    pub out: Option<String>,
 }
 
 /// A volume as shown to an operator.
@@ -177,7 +183,8 @@ pub struct LibraryView {
 pub struct VolumeView {
     /// Catalogue record.
     pub volume: Volume,
-    /// Where it is now: `slot 1001`, `drive 0`, or `not in the library`.
+    /// Where it is now: `slot 1001`, `drive at element 1`, or `not in the library`; with several libraries the name of its own before
+    /// it.
     pub location: String,
 }
 
@@ -236,6 +243,8 @@ pub struct PoolView {
     pub worm: bool,
     /// Name of the key of its new volumes; empty: as the configuration says.
     pub key: String,
+    /// Name of the library whose volumes alone are written.
+    pub library: Option<String>,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.

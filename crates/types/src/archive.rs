@@ -296,6 +296,9 @@ pub struct Pool {
     /// Name of the key of its new volumes; empty: as the configuration says.
     #[serde(default)]
     pub key: String,
+    /// Name of the library whose volumes alone are written; None: any.
+    #[serde(default)]
+    pub library: Option<String>,
 }
 
 impl Pool {
@@ -309,6 +312,7 @@ impl Pool {
             format: FormatRule::Auto,
             worm: false,
             key: String::new(),
+            library: None,
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct VtlConfig {
     pub slots: u16,
     /// Number of import/export slots (0 to 899).
     pub import_export: u16,
+    /// How the barcodes of new cartridges begin.
+    pub prefix: String,
     /// Cartridges made when the library is new, in the first slots: `TC0001L9`, `TC0002L9` ...
     pub cartridges: u16,
     /// Last two characters of their barcodes, which name the kind of medium; several take turns. `L1` to `L4` cannot be
@@ -46,6 +48,7 @@ impl VtlConfig {
             drives: 2,
             slots: 8,
             import_export: 1,
+            prefix: "TC".into(),
             cartridges: 8,
             media: vec!["L9".into()],
             generations: Vec::new(),

@@ -315,7 +315,7 @@ fn is_worm(barcode: &str) -> bool {
 /// Makes the cartridges of a new library. Runs again after a crash in the middle, so half-made ones are removed first.
 fn populate(config: &VtlConfig, elements: &mut Elements) -> Result<()> {
     for n in 0..config.cartridges {
-        let barcode = format!("TC{:04}{}", n + 1, config.media_of(n));
+        let barcode = format!("{}{:04}{}", config.prefix, n + 1, config.media_of(n));
         let Some(address) = elements.empty(ElementType::Storage) else {
             let (cartridges, slots) = (config.cartridges, config.slots);
             return Err(VtlError::Refused(format!("{cartridges} cartridges do not fit into {slots} slots")));

@@ -97,6 +97,8 @@ pub struct PoolChange {
     pub worm: Option<bool>,
     /// Name of the key of its new volumes; empty: as the configuration says.
     pub key: Option<String>,
+    /// Name of the library whose volumes alone are written; empty: any.
+    pub library: Option<String>,
 }
 
 /// Changes of a quota; None leaves a field.
@@ -343,8 +345,10 @@ pub enum Call {
         /// Path that it gets; must not be there yet.
         to: Vec<u8>,
     },
-    /// Ask the library where everything is -> `Library`.
+    /// Ask the libraries where everything is -> `Library`.
     Inventory {
+        /// This one only.
+        library: Option<String>,
         /// It looks at every slot itself.
         audit: bool,
     },
@@ -542,7 +546,7 @@ pub enum Reply {
     /// Drives.
     Drives(Vec<DriveView>),
     /// Library.
-    Library(LibraryView),
+    Library(Vec<LibraryView>),
     /// Classes.
     Classes(Vec<Class>),
     /// Pools.

@@ -30,6 +30,7 @@ pub struct Centre {
     pub writes: BTreeMap<PoolName, Backlog>,
     pub maintenance: Vec<Maintenance>,
     robots_busy: BTreeSet<LibraryNo>,
+    robots_troubled: BTreeSet<LibraryNo>,
     limits: Limits,
     mechanics: Mechanics,
     accounts: Accounts,
@@ -80,6 +81,7 @@ impl Centre {
             accounts: accounts(),
             heat: Heat::default(),
             robots_busy: BTreeSet::new(),
+            robots_troubled: BTreeSet::new(),
             now,
             asked: 0,
         };
@@ -118,6 +120,7 @@ impl Centre {
             writes: &self.writes,
             maintenance: &self.maintenance,
             robots_busy: &self.robots_busy,
+            robots_troubled: &self.robots_troubled,
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.mechanics,

@@ -6,7 +6,7 @@ use sched::{
     Accounts, Action, Drive, DriveState, Heat, Job, Limits, Loaded, Place, RecallQueue, SchedView, Tape,
     first_part, plan, recall_order,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Barcode, DriveNo, Generation, LibraryNo, Time, VolumeState};
 
 struct World<'l> {
@@ -74,6 +74,7 @@ impl World<'_> {
             writes: &BTreeMap::new(),
             maintenance: &[],
             robots_busy: &moves.then(LibraryNo::default).into_iter().collect(),
+            robots_troubled: &BTreeSet::new(),
             disk_pressure: false,
             limits: &self.limits,
             mechanics: &self.load.mechanics,

@@ -72,7 +72,7 @@ impl Node {
             Call::Volume(barcode) => Reply::Volume(Box::new(self.volume_view(&barcode)?)),
             Call::VolumeFiles { volume, skip, limit } => self.volume_files(&volume, skip, limit)?,
             Call::Drives => Reply::Drives(self.archive.view().drives),
-            Call::Library => Reply::Library(self.archive.view().library),
+            Call::Library => Reply::Library(self.archive.view().libraries),
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
             Call::Pools => Reply::Pools(self.pool_views()?),
             Call::Ended { path, below, after } => self.ended(cx, &path, below, after)?,
@@ -102,7 +102,9 @@ impl Node {
                 let request = self.repack_volumes(cx, &volumes, dead_percent, generation)?;
                 return Ok(self.request_reply(request));
             }
-            Call::Inventory { audit } => return Ok(Reply::Library(self.take_inventory(audit)?)),
+            Call::Inventory { library, audit } => {
+                return Ok(Reply::Library(self.take_inventory(library.as_deref(), audit)?));
+            }
             Call::ExportCartridges(volumes) => return Ok(Reply::Library(self.export(&volumes)?)),
             Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
             Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),

@@ -30,8 +30,7 @@ impl Node {
                 format!("the catalogue is being rebuilt already: `thermo request show {}`", running.id);
             return Err(failure(ErrorClass::Busy, message));
         }
-        let library = self.archive.view().library;
-        let mut volumes: Vec<Barcode> = library.elements.iter().filter_map(|e| e.barcode.clone()).collect();
+        let mut volumes: Vec<Barcode> = self.archive.present().into_iter().collect();
         // Cleaning cartridges are no volumes.
         let known: HashSet<Barcode> =
             self.catalog.volumes().map_err(fail)?.into_iter().map(|v| v.barcode).collect();

@@ -172,10 +172,10 @@ impl Node {
 
     pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>, Failure> {
         let volumes = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
-        let library = self.archive.view().library;
+        let libraries = self.archive.view().libraries;
         Ok(volumes
             .into_iter()
-            .map(|v| VolumeView { location: location(&library, &v.barcode), volume: v })
+            .map(|v| VolumeView { location: location(&libraries, &v.barcode), volume: v })
             .collect())
     }
 
@@ -184,7 +184,7 @@ impl Node {
         let volume = found.ok_or_else(|| {
             failure(ErrorClass::NotFound, format!("there is no volume {barcode}; see `thermo volume ls`"))
         })?;
-        Ok(VolumeView { location: location(&self.archive.view().library, barcode), volume })
+        Ok(VolumeView { location: location(&self.archive.view().libraries, barcode), volume })
     }
 
     pub(super) fn pool_views(&self) -> Result<Vec<PoolView>, Failure> {
@@ -209,6 +209,7 @@ impl Node {
                 collocate: pool.collocate,
                 worm: pool.worm,
                 key: pool.key,
+                library: pool.library,
                 name: pool.name,
             })
         };
@@ -271,7 +272,19 @@ impl Node {
     }
 }
 
-fn location(library: &LibraryView, barcode: &Barcode) -> String {
+fn location(libraries: &[LibraryView], barcode: &Barcode) -> String {
+    let inside =
+        |library: &&LibraryView| library.elements.iter().any(|e| e.barcode.as_ref() == Some(barcode));
+    let found: Vec<&LibraryView> = libraries.iter().filter(inside).collect();
+    match found[..] {
+        [] => "not in the library".into(),
+        [one] if libraries.len() > 1 => format!("{} {}", one.name, location_in(one, barcode)),
+        [one] => location_in(one, barcode),
+        _ => "in two libraries, and used in neither".into(),
+    }
+}
+
+fn location_in(library: &LibraryView, barcode: &Barcode) -> String {
     let element = library.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode));
     match element {
         None => "not in the library".into(),

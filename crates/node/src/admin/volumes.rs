@@ -95,6 +95,14 @@ impl Node {
         pool.max_bytes = change.max_bytes.unwrap_or(pool.max_bytes);
         pool.format = change.format.unwrap_or(pool.format);
         pool.collocate = change.collocate.unwrap_or(pool.collocate);
+        if let Some(library) = change.library {
+            if !library.is_empty() && self.library_named(&library).is_none() {
+                let names: Vec<&str> = self.hardware.iter().map(|hardware| hardware.name()).collect();
+                let message = format!("there is no library `{library}`, but {}", names.join(", "));
+                return Err(failure(ErrorClass::NotFound, message));
+            }
+            pool.library = Some(library).filter(|library| !library.is_empty());
+        }
         if let Some(worm) = change.worm.filter(|worm| *worm != pool.worm) {
             let volumes = self.catalog.volumes().map_err(|e| refused(&subject, &e))?;
             if let Some(one) = volumes.iter().find(|v| v.pool.as_ref() == Some(name)) {

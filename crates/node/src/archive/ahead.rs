@@ -38,9 +38,8 @@ pub fn add_in_hand(node: &Node, pools: &[Pool], writes: &mut BTreeMap<PoolName, 
             backlog.in_hand = bytes;
         } else if let Some(pool) = pools.iter().find(|pool| pool.name == queue) {
             // A family's queue counts while something waits in it only: an empty one must not keep volumes from others.
-            let (max_volumes, worm) = (pool.max_volumes, pool.worm);
-            let none =
-                Backlog { files: 0, bytes: 0, in_hand: bytes, since: now, max_volumes, library: None, worm };
+            let (max_volumes, worm, library) = (pool.max_volumes, pool.worm, node.bound_to(pool));
+            let none = Backlog { files: 0, bytes: 0, in_hand: bytes, since: now, max_volumes, library, worm };
             writes.insert(queue, none);
         }
     }

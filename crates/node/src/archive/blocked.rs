@@ -50,6 +50,10 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
         }
     }
     for (pool, why) in pools {
+        let why = why.map(|why| match node.pool_library(&super::family::pool_of(&pool)) {
+            Some(library) => format!("{why} (the pool is written in library {library} only)"),
+            None => why,
+        });
         node.writes.set_blocked(&pool, why);
     }
 }

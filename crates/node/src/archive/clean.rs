@@ -3,11 +3,9 @@
 //! with `CLN`. How often one was used is counted and kept ([`super::cleaners`]); that it is used up only the drive knows (flag 22).
 
 use super::Event;
-use super::library::{Workers, is_cleaning};
-use super::state::State;
+use super::library::Workers;
 use super::worker::{Job, Worker};
 use crate::Node;
-use crate::clock::Moment;
 use sched::{Busy, DriveState, Work};
 use std::sync::atomic::Ordering;
 use tape::{Drive, Mounted, TapeError};
@@ -33,38 +31,24 @@ pub fn asks(alerts: &[u8]) -> bool {
     ASKS.iter().any(|flag| alerts.contains(flag))
 }
 
-impl State {
-    /// A cleaning cartridge that lies in a slot and is not used up, and where.
-    pub fn cleaner(&self) -> Option<(Barcode, u16)> {
-        let slots = self
-            .elements
-            .iter()
-            .filter(|e| e.kind == ElementKind::Slot || e.kind == ElementKind::ImportExport);
-        slots.filter(|e| !e.outgoing).find_map(|e| {
-            let barcode = e.barcode.as_ref().filter(|b| is_cleaning(b))?;
-            let used_up = self.cleaners.0.get(barcode).is_some_and(|c| c.used_up);
-            (!used_up).then(|| (barcode.clone(), e.address))
-        })
-    }
-}
-
 /// Has drives that ask for it, and have nothing else to do, cleaned.
 pub fn dispatch(node: &Node, workers: &Workers) {
     let mut state = node.archive.state.lock();
     let asking: Vec<DriveNo> =
         state.drives.values().filter(|d| d.soiled && d.usable()).map(|d| d.no).collect();
     for no in asking {
-        let Some((cartridge, from)) = state.cleaner() else {
+        let Some(shelf) = state.drives.get(&no).and_then(|d| state.shelves.get(&d.library)) else { continue };
+        let Some((cartridge, from)) = shelf.cleaner(&state.cleaners) else {
             let what = format!(
-                "drive {no} asks to be cleaned, and no usable cleaning cartridge (CLN...) is in the library: put one in"
+                "drive {no} asks to be cleaned, and no usable cleaning cartridge (CLN...) is in its library: put one in"
             );
             if !state.warnings.contains(&what) {
                 state.warn(what);
             }
-            return;
+            continue;
         };
-        if state.robot_busy() || state.rest.lasts(Moment::now()) {
-            return;
+        if !shelf.robot_free() {
+            continue;
         }
         let loaded = state.drives.get(&no).is_some_and(|d| matches!(d.state, DriveState::Loaded(_)));
         if loaded {
@@ -75,7 +59,9 @@ pub fn dispatch(node: &Node, workers: &Workers) {
         if empty
             && workers.get(&no).is_some_and(|w| w.try_send((cartridge.clone(), Job::Clean { from })).is_ok())
         {
-            state.moves.insert(no, Some(from));
+            if let Some(shelf) = state.shelf_of(no) {
+                shelf.moves.insert(no, Some(from));
+            }
             if let Some(drive) = state.drives.get_mut(&no) {
                 drive.state = DriveState::Busy(Busy::new(cartridge, Work::Maintain));
                 drive.status = DriveStatus::Maintaining;
@@ -89,11 +75,13 @@ pub fn dispatch(node: &Node, workers: &Workers) {
 pub fn ended(node: &Node, cleaned: Cleaned) {
     let Cleaned { drive: no, cartridge, moved, result } = cleaned;
     let mut state = node.archive.state.lock();
-    moved.into_iter().for_each(|(from, to)| state.moved(from, to));
-    state.moves.remove(&no);
-    state.robot_ended(result.as_ref().err());
-    let inside = state.drives.get(&no).map(|d| d.element);
-    let inside = state.elements.iter().any(|e| Some(e.address) == inside && e.full);
+    moved.into_iter().for_each(|(from, to)| state.moved(no, from, to));
+    let element = state.drives.get(&no).map_or(0, |d| d.element);
+    let inside = state.shelf_of(no).is_some_and(|shelf| {
+        shelf.moves.remove(&no);
+        shelf.robot_ended(result.as_ref().err());
+        shelf.full(element)
+    });
     let cleaner = state.cleaners.0.entry(cartridge.clone()).or_default();
     let told = match &result {
         Ok(true) => {

@@ -5,10 +5,13 @@
 //! way out, and left alone until an operator takes it or orders it back; the library itself remembers which is which.
 
 use super::Event;
-use super::library::tape_failure;
+use super::library::{take_stock, tape_failure};
+use super::shelf::Shelf;
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::failure;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tape::Changer;
@@ -24,116 +27,181 @@ const OPERATOR: DriveNo = DriveNo(u16::MAX);
 type Way = Result<(u16, u16), Failure>;
 
 impl Node {
-    /// Notices doors that are opened, until the node stops.
-    pub(crate) fn watch_door(&self) {
+    /// Notices doors of a library that are opened, until the node stops; tries one that cannot be used again and again.
+    pub(crate) fn watch_door(self: &Arc<Self>, library: LibraryNo) {
+        let retry = Duration::from_secs(u64::from(self.config.tape.drive_retry_s));
+        let mut tried = Moment::now();
         while !self.stops_within(LOOK) {
-            let Some(robot) = self.archive.robot() else { return };
+            let Some(robot) = self.archive.robot(library) else {
+                if self.archive.is_out(library) && !retry.is_zero() && tried.elapsed() >= retry {
+                    self.try_library(library);
+                    tried = Moment::now();
+                }
+                continue;
+            };
             // While it moves something it finds out by itself.
             let Some(mut robot) = robot.try_lock() else { continue };
             if robot.look()
                 && let Ok(elements) = robot.inventory()
             {
-                tracing::info!("the library was opened or reset: its inventory was taken");
-                self.archive.send(Event::Inventory(elements));
+                tracing::info!("library {library} was opened or reset: its inventory was taken");
+                self.archive.send(Event::Inventory(library, elements));
             }
         }
     }
 
-    /// Asks the library anew where everything is; with `audit` it looks at each slot itself, which may take long.
+    fn try_library(self: &Arc<Self>, library: LibraryNo) {
+        match take_stock(self, library) {
+            Ok(stock) => self.archive.send(Event::Library(Box::new(stock))),
+            Err(e) => tracing::info!("library {library} still cannot be used: {}", e.message),
+        }
+    }
+
+    /// Asks libraries anew where everything is, one or all; with `audit` they look at each slot themselves, which may take long.
     ///
     /// # Errors
-    /// The library does not answer.
-    pub(crate) fn take_inventory(&self, audit: bool) -> Result<LibraryView, Failure> {
-        let robot = self.robot()?;
-        let mut robot = robot.lock();
-        if audit {
-            robot.audit().map_err(|e| tape_failure(&e))?;
+    /// There is no such library, or one does not answer: those before it were asked.
+    pub(crate) fn take_inventory(
+        &self,
+        name: Option<&str>,
+        audit: bool,
+    ) -> Result<Vec<LibraryView>, Failure> {
+        for library in self.chosen(name)? {
+            let robot = self.robot(library)?;
+            let mut robot = robot.lock();
+            if audit {
+                robot.audit().map_err(|e| tape_failure(&e))?;
+            }
+            self.look_again(library, &mut robot)?;
         }
-        self.look_again(&mut robot)
+        Ok(self.archive.view().libraries)
+    }
+
+    /// The library of this name; of none all that can be used.
+    fn chosen(&self, name: Option<&str>) -> Result<Vec<LibraryNo>, Failure> {
+        let Some(name) = name else {
+            return Ok(self.libraries().filter(|library| !self.archive.is_out(*library)).collect());
+        };
+        let found = self.library_named(name);
+        let what = || format!("there is no library `{name}`; see `thermo library ls`");
+        Ok(vec![found.ok_or_else(|| failure(ErrorClass::NotFound, what()))?])
     }
 
     /// The inventory as it is now, for everybody.
-    fn look_again(&self, robot: &mut Changer) -> Result<LibraryView, Failure> {
+    fn look_again(&self, library: LibraryNo, robot: &mut Changer) -> Result<(), Failure> {
         let elements = robot.inventory().map_err(|e| tape_failure(&e))?;
         super::library::enter_volumes(self, &elements)?;
-        self.archive.state.lock().set_elements(elements);
-        Ok(self.archive.view().library)
+        self.archive.state.lock().set_elements(library, elements);
+        Ok(())
     }
 
-    fn robot(&self) -> Result<Arc<Mutex<Changer>>, Failure> {
-        self.archive.robot().ok_or_else(|| failure(ErrorClass::Busy, "the node stops"))
+    fn robot(&self, library: LibraryNo) -> Result<Arc<Mutex<Changer>>, Failure> {
+        let name = self.hardware(library).map_or("", |hardware| hardware.name());
+        let what = || format!("library {name} cannot be used now; see `thermo library ls`");
+        self.archive.robot(library).ok_or_else(|| failure(ErrorClass::Busy, what()))
     }
 
-    /// Lays cartridges into import/export slots, from where an operator takes them.
+    /// Lays cartridges into import/export slots of their libraries, from where an operator takes them.
     ///
     /// # Errors
     /// One is not in a storage slot, or no import/export slot is empty: those named before it were moved.
-    pub(crate) fn export(&self, volumes: &[Barcode]) -> Result<LibraryView, Failure> {
-        let robot = self.robot()?;
+    pub(crate) fn export(&self, volumes: &[Barcode]) -> Result<Vec<LibraryView>, Failure> {
         // What was just taken out makes room.
-        self.take_inventory(false)?;
+        self.take_inventory(None, false)?;
+        let mut libraries = BTreeSet::new();
         for volume in volumes {
-            self.carry(&mut robot.lock(), &|state| state.way_out(volume))?;
+            let found = self.archive.state.lock().find(volume).map(|(library, _)| library);
+            let what = || format!("volume {volume} is not in the library");
+            let library = found.ok_or_else(|| failure(ErrorClass::NotFound, what()))?;
+            self.carry(library, &|shelf| shelf.way_out(volume))?;
+            libraries.insert(library);
         }
-        self.look_again(&mut robot.lock())
+        self.moved_in(libraries)
     }
 
-    /// Moves cartridges from import/export slots into the library; of none means all that are there.
+    /// Moves cartridges from import/export slots into their libraries; of none means all that are there.
     ///
     /// # Errors
     /// One is in no import/export slot, or no storage slot is empty: those named before it were moved.
-    pub(crate) fn import(&self, volumes: &[Barcode]) -> Result<LibraryView, Failure> {
-        let robot = self.robot()?;
-        let view = self.take_inventory(false)?;
-        let waiting = view.elements.iter().filter(|e| e.kind == ElementKind::ImportExport && e.full);
-        let wanted: Vec<u16> = match volumes {
-            [] => waiting.map(|e| e.address).collect(),
+    pub(crate) fn import(&self, volumes: &[Barcode]) -> Result<Vec<LibraryView>, Failure> {
+        self.take_inventory(None, false)?;
+        let waiting: Vec<(LibraryNo, u16, Option<Barcode>)> = {
+            let state = self.archive.state.lock();
+            let doors = |(no, shelf): (&LibraryNo, &Shelf)| {
+                let full =
+                    shelf.elements.iter().filter(|e| e.kind == ElementKind::ImportExport && e.full).cloned();
+                let no = *no;
+                full.map(move |e| (no, e.address, e.barcode)).collect::<Vec<_>>()
+            };
+            state.shelves.iter().flat_map(doors).collect()
+        };
+        let wanted: Vec<(LibraryNo, u16)> = match volumes {
+            [] => waiting.iter().map(|(no, address, _)| (*no, *address)).collect(),
             some => {
                 let at = |volume: &Barcode| {
-                    let mut waiting = waiting.clone();
-                    let found = waiting.find(|e| e.barcode.as_ref() == Some(volume)).map(|e| e.address);
+                    let found = waiting.iter().find(|(.., barcode)| barcode.as_ref() == Some(volume));
                     let what =
                         || format!("volume {volume} is in no import/export slot; see `thermo library show`");
-                    found.ok_or_else(|| failure(ErrorClass::NotFound, what()))
+                    let found = found.ok_or_else(|| failure(ErrorClass::NotFound, what()))?;
+                    Ok((found.0, found.1))
                 };
-                some.iter().map(at).collect::<Result<_, _>>()?
+                some.iter().map(at).collect::<Result<_, Failure>>()?
             }
         };
-        for from in wanted {
-            self.carry(&mut robot.lock(), &|state| {
+        for (library, from) in &wanted {
+            self.carry(*library, &|shelf| {
                 let full = || failure(ErrorClass::NoSpace, "no storage slot is empty; export a cartridge");
-                Ok((from, state.free_slot(None).ok_or_else(full)?))
+                Ok((*from, shelf.free_slot(None).ok_or_else(full)?))
             })?;
         }
-        self.look_again(&mut robot.lock())
+        self.moved_in(wanted.into_iter().map(|(library, _)| library).collect())
     }
 
-    /// One move for an operator; no drive begins one meanwhile, and nobody else's goes to the same slot.
-    fn carry(&self, robot: &mut Changer, way: &dyn Fn(&super::state::State) -> Way) -> Result<(), Failure> {
+    fn moved_in(&self, libraries: BTreeSet<LibraryNo>) -> Result<Vec<LibraryView>, Failure> {
+        for library in libraries {
+            self.look_again(library, &mut self.robot(library)?.lock())?;
+        }
+        Ok(self.archive.view().libraries)
+    }
+
+    /// One move for an operator; no drive of the library begins one meanwhile, and nobody else's goes to the same slot.
+    fn carry(&self, library: LibraryNo, way: &dyn Fn(&Shelf) -> Way) -> Result<(), Failure> {
+        let robot = self.robot(library)?;
+        let mut robot = robot.lock();
+        let gone = || failure(ErrorClass::Busy, "the node stops");
         let (from, to) = {
             let mut state = self.archive.state.lock();
-            let way = way(&state)?;
-            state.moves.insert(OPERATOR, Some(way.1));
+            let shelf = state.shelves.get_mut(&library).ok_or_else(gone)?;
+            let way = way(shelf)?;
+            shelf.moves.insert(OPERATOR, Some(way.1));
             way
         };
         let moved = robot.move_medium(from, to);
         let mut state = self.archive.state.lock();
-        state.moves.remove(&OPERATOR);
-        if moved.is_ok() {
-            state.moved(from, to);
+        if let Some(shelf) = state.shelves.get_mut(&library) {
+            shelf.moves.remove(&OPERATOR);
+            if moved.is_ok() {
+                shelf.moved(from, to);
+            }
         }
+        state.tapes = None;
         moved.map_err(|e| tape_failure(&e))
     }
 }
 
 impl super::Archive {
-    /// The robot; None once the service has ended.
-    fn robot(&self) -> Option<Arc<Mutex<Changer>>> {
-        self.robots.lock().first().cloned()
+    /// The robot of a library; None while that cannot be used, and once the service has ended.
+    fn robot(&self, library: LibraryNo) -> Option<Arc<Mutex<Changer>>> {
+        self.robots.lock().get(&library).cloned()
+    }
+
+    /// Whether a library cannot be used.
+    fn is_out(&self, library: LibraryNo) -> bool {
+        self.state.lock().shelves.get(&library).is_none_or(|shelf| shelf.out.is_some())
     }
 }
 
-impl super::state::State {
+impl Shelf {
     /// Where a cartridge is that is to leave, and the slot that it leaves through.
     fn way_out(&self, volume: &Barcode) -> Way {
         let Some(element) = self.find(volume) else {

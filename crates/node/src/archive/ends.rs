@@ -2,6 +2,7 @@
 
 use super::events::add_errand;
 use super::library::Workers;
+use super::shelf::Shelf;
 use super::state::Errand;
 use super::worker::Job;
 use crate::Node;
@@ -11,27 +12,29 @@ use types::*;
 
 /// Before the first step: what the last run left behind.
 pub fn begin(node: &Node, workers: &Workers) {
-    put_away_leftovers(node, workers);
+    node.libraries().for_each(|library| put_away_leftovers(node, workers, library));
     index_what_a_crash_left(node);
 }
 
 /// Cartridges that the last run left in drives go back to their slots first.
-fn put_away_leftovers(node: &Node, workers: &Workers) {
+pub fn put_away_leftovers(node: &Node, workers: &Workers, library: LibraryNo) {
     let mut state = node.archive.state.lock();
     let left: Vec<(DriveNo, Barcode, Option<u16>)> = state
         .drives
         .values()
+        .filter(|d| d.library == library)
         .filter_map(|d| match &d.state {
             DriveState::Busy(b) => Some((d.no, b.volume.clone(), d.home)),
             _ => None,
         })
         .collect();
     for (no, volume, home) in left {
-        match (state.free_slot(home), workers.get(&no)) {
+        let Some(shelf) = state.shelves.get_mut(&library) else { return };
+        match (shelf.free_slot(home), workers.get(&no)) {
             (Some(to), Some(worker)) => {
                 // A drive's first order finds room in its queue.
                 let _ = worker.try_send((volume, Job::Unmount { to }));
-                state.moves.insert(no, Some(to));
+                shelf.moves.insert(no, Some(to));
             }
             _ => {
                 let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
@@ -45,12 +48,14 @@ fn put_away_leftovers(node: &Node, workers: &Workers) {
 }
 
 /// Volumes whose newest data no index lists (the last run did not end gracefully) get one soon.
-fn index_what_a_crash_left(node: &Node) {
+pub fn index_what_a_crash_left(node: &Node) {
     let volumes = node.catalog.volumes().unwrap_or_default();
     let mut state = node.archive.state.lock();
     for v in volumes.into_iter().filter(|v| v.indexed_to < v.append_block && !v.uuid.is_empty()) {
         let writable = matches!(v.state, VolumeState::Filling | VolumeState::Full | VolumeState::Scratch);
-        if writable && state.find(&v.barcode).is_some() {
+        let asked =
+            state.maintenance.iter().any(|m| m.volume == v.barcode && m.kind == MaintenanceKind::Index);
+        if writable && !asked && state.find(&v.barcode).is_some() {
             add_errand(&mut state, MaintenanceKind::Index, v.barcode, Errand::Index);
         }
     }
@@ -65,9 +70,6 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
         if !graceful {
             return !busy;
         }
-        if state.robot_busy() {
-            return false;
-        }
         let loaded: Vec<(DriveNo, Loaded, Option<u16>)> = state
             .drives
             .values()
@@ -77,15 +79,18 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
                 _ => None,
             })
             .collect();
+        let mut waits = state.shelves.values().any(Shelf::robot_busy);
         if loaded.is_empty() {
-            return !busy;
+            return !busy && !waits;
         }
         for (no, l, home) in loaded {
             let action = if l.dirty {
                 (Job::Index, Work::Maintain, DriveStatus::Maintaining)
             } else {
-                let Some(to) = state.free_slot(home).filter(|_| !state.robot_busy()) else { continue };
-                state.moves.insert(no, Some(to));
+                let Some(shelf) = state.shelf_of(no) else { continue };
+                let Some(to) = shelf.free_slot(home).filter(|_| !shelf.robot_busy()) else { continue };
+                shelf.moves.insert(no, Some(to));
+                waits = true;
                 (Job::Unmount { to }, Work::Unmount, DriveStatus::Mounting)
             };
             if let Some(d) = state.drives.get_mut(&no) {
@@ -96,7 +101,7 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
             orders.push((no, (l.volume, action.0)));
         }
         if orders.is_empty() {
-            return !busy;
+            return !busy && !waits;
         }
     }
     for (no, order) in orders {
@@ -123,11 +128,11 @@ mod tests {
         let drives: Vec<(DriveNo, u16)> =
             node.archive.state.lock().drives.values().map(|d| (d.no, d.element)).collect();
         let [(first, element), (second, from), ..] = drives[..] else { panic!("two drives are needed") };
-        let (mut workers, mut queues) = (Workers::new(), BTreeMap::new());
+        let (workers, mut queues) = (Workers::new(), BTreeMap::new());
         {
             let mut state = node.archive.state.lock();
             // Both came from a slot that is only one.
-            let home = state.free_slot(None);
+            let home = state.shelves[&LibraryNo(0)].free_slot(None);
             for no in [first, second] {
                 let volume = Barcode(format!("LEFT0{no}L9"));
                 let Some(drive) = state.drives.get_mut(&no) else { continue };
@@ -138,7 +143,7 @@ mod tests {
                 queues.insert(no, queue);
             }
         }
-        put_away_leftovers(node, &workers);
+        put_away_leftovers(node, &workers, LibraryNo(0));
         let mut seen = Vec::new();
         for (no, from) in [(second, from), (first, element)] {
             let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };
@@ -146,7 +151,8 @@ mod tests {
             let (unread, failed) = (Vec::new(), Vec::new());
             finished(node, Ended { drive: no, volume, moved, result, unread, failed });
             let state = node.archive.state.lock();
-            seen.push((to, state.robot_busy(), state.moves.values().copied().flatten().collect::<Vec<_>>()));
+            let shelf = &state.shelves[&LibraryNo(0)];
+            seen.push((to, shelf.robot_busy(), shelf.moves.values().copied().flatten().collect::<Vec<_>>()));
         }
         // Only now: a drive that is not at rest would keep the node from stopping.
         let [(one, true, left), (other, false, none)] = &seen[..] else { panic!("{seen:?}") };

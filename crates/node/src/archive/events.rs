@@ -56,7 +56,7 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
 /// Takes what happened and gives the drives their orders; true when the service has come to its end. The node's thread
 /// does this again and again, and so does the simulator.
 pub fn step(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Event>) -> bool {
-    events.for_each(|event| handle(node, event));
+    events.for_each(|event| handle(node, workers, event));
     recalls::unpark(node);
     times::keep(node, false);
     let stopping = node.archive.state.lock().stopping;
@@ -70,7 +70,7 @@ pub fn step(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Ev
     }
 }
 
-fn handle(node: &Arc<Node>, event: Event) {
+fn handle(node: &Arc<Node>, workers: &Workers, event: Event) {
     match event {
         Event::Recall(tasks) => recalls::add(node, tasks),
         Event::Hurry(staging) => recalls::hurry(node, &staging),
@@ -99,12 +99,13 @@ fn handle(node: &Arc<Node>, event: Event) {
                 add_errand(&mut node.archive.state.lock(), MaintenanceKind::Check, volume, errand);
             }
         }
-        Event::Inventory(elements) => {
+        Event::Inventory(library, elements) => {
             if let Err(e) = library::enter_volumes(node, &elements) {
                 tracing::error!("new cartridges cannot be entered: {}", e.message);
             }
-            node.archive.state.lock().set_elements(elements);
+            node.archive.state.lock().set_elements(library, elements);
         }
+        Event::Library(stock) => library::came_back(node, workers, *stock),
         Event::Ended(ended) => finished(node, *ended),
         Event::Drive(wish) => revive::ask(node, wish),
         Event::Cleaned(cleaned) => clean::ended(node, *cleaned),
@@ -154,7 +155,9 @@ fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
             action.drive
         );
         let mut state = node.archive.state.lock();
-        state.moves.remove(&action.drive);
+        if let Some(shelf) = state.shelf_of(action.drive) {
+            shelf.moves.remove(&action.drive);
+        }
         if let Some(drive) = state.drives.get_mut(&action.drive) {
             let why = "its thread has ended; see the log and restart the node";
             drive.status = DriveStatus::Suspect(why.into());
@@ -168,17 +171,19 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
     use sched::Job as J;
     Some(match &action.job {
         J::Mount { volume } => {
-            let from = state.find(volume)?.address;
-            state.moves.insert(action.drive, None);
+            let shelf = state.shelf_of(action.drive)?;
+            let from = shelf.find(volume)?.address;
+            shelf.moves.insert(action.drive, None);
             (volume.clone(), Job::Mount { from }, DriveStatus::Mounting)
         }
         J::Unmount { volume } => {
             let home = state.drives.get(&action.drive)?.home;
-            let Some(to) = state.free_slot(home) else {
+            let shelf = state.shelf_of(action.drive)?;
+            let Some(to) = shelf.free_slot(home) else {
                 state.warn(format!("volume {volume} cannot leave drive {}: no slot is empty", action.drive));
                 return None;
             };
-            state.moves.insert(action.drive, Some(to));
+            shelf.moves.insert(action.drive, Some(to));
             (volume.clone(), Job::Unmount { to }, DriveStatus::Mounting)
         }
         J::Recall { volume, order } => {
@@ -265,10 +270,11 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
     let mounting = moved.is_some() && result.is_err();
     let known = node.catalog.volume(&volume).ok().flatten();
     let dirty = known.as_ref().is_some_and(|v| v.indexed_to < v.append_block);
+    let mut robot_failed = false;
     let work = {
         let mut state = node.archive.state.lock();
         if let Some((from, to)) = moved {
-            state.moved(from, to);
+            state.moved(no, from, to);
         }
         let work = state.drives.get(&no).and_then(|d| match &d.state {
             DriveState::Busy(b) => Some(b.work),
@@ -280,11 +286,12 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
             drive.comeback.trying = false;
             drive.soiled |= drive.progress.soiled.swap(false, Ordering::AcqRel);
         }
-        state.moves.remove(&no);
         let moving = matches!(work, Some(Work::Mount | Work::Unmount));
-        if moving {
+        if let Some(shelf) = state.shelf_of(no) {
+            shelf.moves.remove(&no);
             // What came into the drive was moved well, whatever the drive says of it.
-            state.robot_ended(result.as_ref().err().filter(|_| moved.is_none()));
+            let error = result.as_ref().err().filter(|_| moved.is_none());
+            robot_failed = moving && shelf.robot_ended(error);
         }
         match &result {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
@@ -309,6 +316,9 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         && read_before.is_none_or(|before| now.since(before) >= READ_NOTED);
     note_volume(node, &volume, &result, &failed, read, now);
     recalls::unread(node, unread);
+    if robot_failed {
+        recalls::elsewhere(node, no);
+    }
     for (wanted, error) in failed {
         recalls::failed(node, wanted, &error);
     }
@@ -370,9 +380,10 @@ fn blame(
 ) {
     state.warn(e.to_string());
     state.troubled.insert(no);
-    let cleanable = state.drives.get(&no).is_some_and(|d| d.soiled) && state.cleaner().is_some();
     let Some(drive) = state.drives.get_mut(&no) else { return };
-    let in_drive = state.elements.iter().any(|e| e.address == drive.element && e.full);
+    let shelf = state.shelves.get(&drive.library);
+    let cleanable = drive.soiled && shelf.is_some_and(|shelf| shelf.cleaner(&state.cleaners).is_some());
+    let in_drive = shelf.is_some_and(|shelf| shelf.full(drive.element));
     drive.errors += 1;
     drive.activity.clear();
     if let Some((from, to)) = moved

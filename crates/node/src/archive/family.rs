@@ -134,7 +134,9 @@ pub fn separate(
     let more = |worm| tapes.values().any(|t| t.worm == worm && unassigned(t));
     let more = [more(false), more(true)];
     let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
-    let mut lender = Lender::new(tapes, members, waits);
+    let only =
+        writes.iter().filter_map(|(queue, backlog)| Some((pool_of(queue), backlog.library?))).collect();
+    let mut lender = Lender::new(tapes, members, waits, &only);
     writes.retain(|queue, backlog| {
         let (base, family) = split(queue);
         let Some(pool) = pools.get(&base).filter(|_| family.is_some()) else { return true };
@@ -172,6 +174,7 @@ impl<'m> Lender<'m> {
         tapes: BTreeMap<Barcode, Tape>,
         members: &'m HashMap<Barcode, Member>,
         waits: BTreeSet<PoolName>,
+        only: &BTreeMap<PoolName, LibraryNo>,
     ) -> Self {
         let (mut held, mut open): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
         let (mut of_base, mut free): (HashMap<_, u32>, HashMap<_, BTreeSet<_>>) = Default::default();
@@ -180,7 +183,8 @@ impl<'m> Lender<'m> {
             let base = pool_of(queue);
             *held.entry(queue.clone()).or_default() += 1;
             *of_base.entry(base.clone()).or_default() += 1;
-            if takes(tape) {
+            let here = only.get(&base).is_none_or(|only| tape.library() == Some(*only));
+            if here && takes(tape) {
                 *open.entry(queue.clone()).or_default() += 1;
                 free.entry(base).or_default().insert(barcode.clone());
             }

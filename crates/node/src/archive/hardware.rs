@@ -1,20 +1,24 @@
 //! The tape library of this node: the built-in virtual one, or one that is attached.
 
-use super::library::{open_virtual, sleeper, tape_failure};
+use super::library::{numbered, open_virtual, sleeper, tape_failure};
 use super::worker::OpenDrive;
+use crate::Node;
 use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
 use crate::error::failure;
 use scsi::Transport;
+use std::path::Path;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
-use types::{ElementKind, ElementView, ErrorClass};
+use types::{ElementKind, ElementView, ErrorClass, LibraryNo};
 use wire::Failure;
 
 /// Where drives and robot are.
 pub enum Hardware {
     /// In this process; maybe also served to other programs.
     Virtual {
+        /// Name for people.
+        name: String,
         /// The library.
         library: Arc<vtl::Library>,
         /// Keeps the sockets.
@@ -43,36 +47,44 @@ pub struct Site {
 }
 
 impl Hardware {
-    /// The library of the configuration, or the virtual one that is given.
+    /// The libraries of the configuration: those that are attached, else virtual ones, of which the first may be given.
     ///
     /// # Errors
-    /// The virtual library cannot be used, or more than one library is attached.
-    pub fn of(config: &Config, given: Option<Arc<vtl::Library>>) -> Result<Self, Failure> {
-        match config.libraries.as_slice() {
-            [] => {
-                let library = given.map_or_else(|| open_virtual(config), Ok)?;
-                let sockets = config.library.sockets.as_deref();
-                let sockets = sockets.map(|dir| vtl::serve(library.clone(), dir)).transpose();
-                let _sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
-                Ok(Self::Virtual { library, _sockets })
-            }
-            [one] => Ok(Self::Attached(one.clone())),
-            more => {
-                let names: Vec<&str> = more.iter().map(|l| l.name.as_str()).collect();
-                let names = names.join(", ");
-                let what = format!(
-                    "configuration: libraries {names}: this release works with one of them; leave one"
-                );
-                Err(failure(ErrorClass::Invalid, what))
-            }
+    /// A virtual library cannot be used.
+    pub fn of(config: &Config, given: Option<Arc<vtl::Library>>) -> Result<Vec<Self>, Failure> {
+        if !config.libraries.is_empty() {
+            return Ok(config.libraries.iter().cloned().map(Self::Attached).collect());
         }
+        let mut given = given;
+        (0..config.library.count).map(|n| Self::virtual_one(config, n, given.take())).collect()
+    }
+
+    fn virtual_one(config: &Config, n: u8, given: Option<Arc<vtl::Library>>) -> Result<Self, Failure> {
+        let library = given.map_or_else(|| open_virtual(config, n), Ok)?;
+        let sockets = config.library.sockets.as_deref().map(|dir| numbered(dir, n));
+        let sockets = sockets.map(|dir| vtl::serve(library.clone(), &dir)).transpose();
+        let _sockets = sockets.map_err(|e| failure(ErrorClass::Library, e.to_string()))?;
+        let name = numbered(Path::new(VIRTUAL), n).display().to_string();
+        Ok(Self::Virtual { name, library, _sockets })
     }
 
     /// Name for people.
     pub fn name(&self) -> &str {
         match self {
-            Self::Virtual { .. } | Self::Simulated(_) => VIRTUAL,
+            Self::Virtual { name, .. } => name,
+            Self::Simulated(_) => VIRTUAL,
             Self::Attached(library) => &library.name,
+        }
+    }
+
+    /// Serial numbers of its drives as far as they are known without asking, one for each drive.
+    pub fn serials(&self) -> Vec<String> {
+        match self {
+            Self::Virtual { library, .. } => vec![String::new(); library.drives().into()],
+            Self::Simulated(_) => Vec::new(),
+            Self::Attached(library) => {
+                library.drives.iter().map(|drive| drive.serial.clone().unwrap_or_default()).collect()
+            }
         }
     }
 
@@ -135,6 +147,45 @@ impl Hardware {
                 library.drives.iter().map(|d| attached(library, d, &drives, &identified, settings)).collect()
             }
         }
+    }
+}
+
+impl Node {
+    /// Numbers of the libraries.
+    pub(crate) fn libraries(&self) -> impl Iterator<Item = LibraryNo> + use<> {
+        (0..self.hardware.len() as u16).map(LibraryNo)
+    }
+
+    /// A library by its number.
+    pub(crate) fn hardware(&self, library: LibraryNo) -> Option<&Hardware> {
+        self.hardware.get(usize::from(library.0))
+    }
+
+    /// A library by its name.
+    pub(crate) fn library_named(&self, name: &str) -> Option<LibraryNo> {
+        self.libraries().find(|no| self.hardware(*no).is_some_and(|hardware| hardware.name() == name))
+    }
+
+    /// Number of a library's first drive: those of the libraries before it come first.
+    pub(crate) fn first_drive(&self, library: LibraryNo) -> u16 {
+        self.hardware.iter().take(library.0.into()).map(|hardware| hardware.serials().len() as u16).sum()
+    }
+
+    /// Whether libraries of metal (or what takes their place) are attached, and no virtual ones used.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.hardware.iter().any(Hardware::is_attached)
+    }
+
+    /// Name of the library that a pool is bound to.
+    pub(crate) fn pool_library(&self, pool: &types::PoolName) -> Option<String> {
+        let pools = self.catalog.pools().ok()?;
+        pools.into_iter().find(|p| p.name == *pool)?.library
+    }
+
+    /// The library that a pool is bound to; one that is not there has a number that no library has.
+    pub(crate) fn bound_to(&self, pool: &types::Pool) -> Option<LibraryNo> {
+        let name = pool.library.as_deref()?;
+        Some(self.library_named(name).unwrap_or(LibraryNo(u16::MAX)))
     }
 }
 

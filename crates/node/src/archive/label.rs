@@ -252,7 +252,6 @@ impl crate::Node {
 #[cfg(test)]
 mod tests {
     use super::super::library::sleeper;
-    use super::super::progress::Progress;
     use super::*;
     use crate::{Config, Node};
     use parking_lot::Mutex;
@@ -276,7 +275,7 @@ mod tests {
         let mut drive = Drive::open(Box::new(library.drive(0)), sleeper()).unwrap();
         let mut mounted = drive.mount(Some(&barcode)).unwrap();
         let robot = Arc::new(Mutex::new(robot));
-        let worker = Worker::new(node.clone(), DriveNo(0), element, robot, Arc::new(Progress::default()));
+        let worker = Worker::new(node.clone(), DriveNo(0), (LibraryNo(0), element), robot, Arc::default());
         let mut labelled = |state| {
             node.catalog.update_volume(&barcode, &mut |v| v.state = state).unwrap();
             label(&worker, &mut mounted, &barcode, Some("p".into()), None).unwrap() > 0

@@ -5,6 +5,7 @@ use super::hardware::Site;
 use super::media::Refusals;
 use super::progress::Progress;
 use super::revive::Comeback;
+use super::shelf::Shelf;
 use super::state::DriveSlot;
 use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
@@ -14,19 +15,39 @@ use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
 use sched::{Busy, DriveState, Work};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tape::{Drive, TapeError};
+use tape::{Changer, Drive, TapeError};
 use types::*;
 use wire::Failure;
 
 /// Channels to the drives.
-pub type Workers = BTreeMap<DriveNo, Sender<Order>>;
+#[derive(Default)]
+pub struct Workers(Mutex<BTreeMap<DriveNo, Sender<Order>>>);
 
-/// Opens (or makes) the virtual library of the configuration.
+impl Workers {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The way to a drive's thread.
+    pub fn get(&self, drive: &DriveNo) -> Option<Sender<Order>> {
+        self.0.lock().get(drive).cloned()
+    }
+
+    /// A drive has a thread.
+    pub fn insert(&self, drive: DriveNo, orders: Sender<Order>) {
+        self.0.lock().insert(drive, orders);
+    }
+}
+
+/// Opens (or makes) a virtual library of the configuration, counted from 0: each has its own directory, serial number and
+/// barcodes.
 ///
 /// # Errors
 /// Its directory cannot be used.
-pub fn open_virtual(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
+pub fn open_virtual(config: &Config, n: u8) -> Result<Arc<vtl::Library>, Failure> {
     let l = &config.library;
     let mut mechanics = match l.mechanics.as_str() {
         "lto9" => vtl::Mechanics::LTO9.scaled(1.0 / l.speed),
@@ -44,12 +65,26 @@ pub fn open_virtual(config: &Config) -> Result<Arc<vtl::Library>, Failure> {
         media: l.media.0.clone(),
         capacity_bytes: l.cartridge_capacity.0,
         mechanics,
-        ..vtl::VtlConfig::new(config.library_path())
+        serial: format!("TCVTL{:03}", n + 1),
+        prefix: format!("T{}", char::from(b'C' + n)),
+        ..vtl::VtlConfig::new(numbered(&config.library_path(), n))
     };
     vtl::Library::open(wanted).map_err(|e| {
         let busy = matches!(e, vtl::VtlError::InUse { .. });
         failure(if busy { ErrorClass::Busy } else { ErrorClass::Library }, e.to_string())
     })
+}
+
+/// The path of the first as it is, of the second with `-2` behind it.
+pub fn numbered(path: &Path, n: u8) -> PathBuf {
+    match n {
+        0 => path.to_owned(),
+        n => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!("-{}", n + 1));
+            name.into()
+        }
+    }
 }
 
 /// As a caller of the node is told.
@@ -87,20 +122,54 @@ impl Station {
 /// Orders that a drive has not begun yet, at most.
 pub const ORDERS: usize = 4;
 
-/// Takes the inventory, opens the drives and starts a thread for each.
+/// Takes the inventory of every library, opens the drives and starts a thread for each.
+///
+/// # Errors
+/// No library can be used: what is the matter with the first.
 pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
-    let mut workers = Workers::new();
-    for station in take_stock(node)? {
+    let workers = Workers::new();
+    let mut failed = None;
+    for library in node.libraries() {
+        match take_stock(node, library).and_then(|stock| man(&workers, enter(node, stock))) {
+            Ok(()) => {}
+            Err(e) => {
+                out_of_use(node, library, &e.message);
+                failed = failed.or(Some(e));
+            }
+        }
+    }
+    let usable = node.archive.state.lock().shelves.values().any(|shelf| shelf.out.is_none());
+    match failed {
+        Some(e) if !usable => Err(e),
+        _ => Ok(workers),
+    }
+}
+
+fn man(workers: &Workers, stations: Vec<Station>) -> Result<(), Failure> {
+    for station in stations {
         let (orders, queue) = crossbeam_channel::bounded(ORDERS);
         workers.insert(station.worker.no, orders);
         station.man(queue)?;
     }
-    Ok(workers)
+    Ok(())
 }
 
-/// Takes the inventory and opens the drives.
-pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
-    let mut changer = node.hardware.changer()?;
+/// What a look at a library gave.
+pub struct Stock {
+    library: LibraryNo,
+    product: String,
+    elements: Vec<ElementView>,
+    robot: Arc<Mutex<Changer>>,
+    drives: Vec<(DriveSlot, Station)>,
+}
+
+/// Takes the inventory of a library and opens its drives.
+///
+/// # Errors
+/// It does not answer, or is not as the configuration says.
+pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure> {
+    let hardware = node.hardware(library).ok_or_else(|| failure(ErrorClass::Bug, "no such library"))?;
+    let mut changer = hardware.changer()?;
     let key = fence_key(node)?;
     if let Some(key) = key {
         changer.claim(key, node.config.preempt).map_err(|e| tape_failure(&e))?;
@@ -109,39 +178,103 @@ pub fn take_stock(node: &Arc<Node>) -> Result<Vec<Station>, Failure> {
     enter_volumes(node, &elements)?;
     let product = changer.product().to_owned();
     let settings = tape::Settings { key, ..node.config.tape.settings() };
-    let sites = node.hardware.drives(&mut changer, &elements, settings)?;
+    let sites = hardware.drives(&mut changer, &elements, settings)?;
     let robot = Arc::new(Mutex::new(changer));
-    let mut stations = Vec::new();
-    node.archive.robots.lock().push(robot.clone());
-    for (n, Site { element, open }) in (0..).zip(sites) {
-        let no = DriveNo(n);
-        let progress = Arc::new(Progress::default());
-        let keys = node.keys.clone().map(|keys| keys as tape::KeySource);
-        let told = progress.clone();
-        let watcher: tape::Watcher = Arc::new(move |load| told.slow_load.tell(load));
-        let open: OpenDrive = Box::new(move || Ok(open()?.with_keys(keys.clone()).watched(watcher.clone())));
-        let drive = open().and_then(|mut drive| drive.claim(node.config.preempt).map(|_| drive));
-        progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
-        let mut slot = slot(no, &element, &drive, progress.clone());
-        let drive = match drive {
-            Ok(drive) => Some(drive),
-            Err(e) => {
-                slot.errors = 1;
-                slot.suspect(e.to_string());
-                node.archive.warn(e.to_string());
-                None
-            }
-        };
-        node.archive.state.lock().drives.insert(no, slot);
-        let worker = Worker::new(node.clone(), no, element.address, robot.clone(), progress);
-        stations.push(Station { worker, drive, open });
-    }
+    let numbers = (node.first_drive(library)..).map(DriveNo);
+    let drives = numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, &robot)).collect();
+    Ok(Stock { library, product, elements, robot, drives })
+}
+
+fn station(
+    node: &Arc<Node>,
+    (library, no): (LibraryNo, DriveNo),
+    Site { element, open }: Site,
+    robot: &Arc<Mutex<Changer>>,
+) -> (DriveSlot, Station) {
+    let progress = Arc::new(Progress::default());
+    let keys = node.keys.clone().map(|keys| keys as tape::KeySource);
+    let told = progress.clone();
+    let watcher: tape::Watcher = Arc::new(move |load| told.slow_load.tell(load));
+    let open: OpenDrive = Box::new(move || Ok(open()?.with_keys(keys.clone()).watched(watcher.clone())));
+    let drive = open().and_then(|mut drive| drive.claim(node.config.preempt).map(|_| drive));
+    progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
+    let mut slot = slot((library, no), &element, &drive, progress.clone());
+    let drive = match drive {
+        Ok(drive) => Some(drive),
+        Err(e) => {
+            slot.errors = 1;
+            slot.suspect(e.to_string());
+            node.archive.warn(e.to_string());
+            None
+        }
+    };
+    let worker = Worker::new(node.clone(), no, (library, element.address), robot.clone(), progress);
+    (slot, Station { worker, drive, open })
+}
+
+/// Enters what a look at a library gave; returns the drives that somebody is to work.
+pub fn enter(node: &Node, stock: Stock) -> Vec<Station> {
+    let Stock { library, product, elements, robot, drives } = stock;
+    node.archive.robots.lock().insert(library, robot);
     let mut state = node.archive.state.lock();
-    state.cleaners = Cleaners::load(&node.config.state_dir);
-    state.library_name = node.hardware.name().to_owned();
-    state.library_product = product;
-    state.set_elements(elements);
-    Ok(stations)
+    if state.shelves.values().all(|shelf| shelf.out.is_some()) {
+        state.cleaners = Cleaners::load(&node.config.state_dir);
+    }
+    let name = node.hardware(library).map_or_else(String::new, |hardware| hardware.name().to_owned());
+    state.shelves.insert(library, Shelf { name, product, ..Shelf::default() });
+    state.set_elements(library, elements);
+    let entered = drives.into_iter().map(|(slot, station)| {
+        state.drives.insert(slot.no, slot);
+        station
+    });
+    entered.collect()
+}
+
+/// A library cannot be used: its drives are suspect, and it is tried again.
+pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
+    let Some(hardware) = node.hardware(library) else { return };
+    let name = hardware.name().to_owned();
+    let mut state = node.archive.state.lock();
+    state.warn(format!("library {name} cannot be used: {why}; it is tried again by itself"));
+    let numbers = (node.first_drive(library)..).map(DriveNo);
+    for (no, serial) in numbers.zip(hardware.serials()) {
+        let none = ElementView {
+            address: 0,
+            kind: ElementKind::Drive,
+            full: false,
+            barcode: None,
+            source: None,
+            exception: None,
+            outgoing: false,
+        };
+        let away = Err(super::trouble::no_drive(&Barcode::default(), "its library does not answer"));
+        let mut slot = slot((library, no), &none, &away, Arc::default());
+        slot.serial = serial;
+        slot.status = DriveStatus::Suspect(format!("its library {name} cannot be used"));
+        state.drives.insert(no, slot);
+    }
+    let out = Some(why.to_owned());
+    state.shelves.insert(library, Shelf { name, out, ..Shelf::default() });
+}
+
+/// A library that could not be used at the start answers now.
+pub fn came_back(node: &Arc<Node>, workers: &Workers, stock: Stock) {
+    let library = stock.library;
+    {
+        let state = node.archive.state.lock();
+        let out = state.shelves.get(&library).is_some_and(|shelf| shelf.out.is_some());
+        if !out || state.stopping.is_some() {
+            return;
+        }
+    }
+    let stations = enter(node, stock);
+    if let Err(e) = man(workers, stations) {
+        node.archive.warn(format!("drives of a library that came back have no thread: {}", e.message));
+    }
+    super::ends::put_away_leftovers(node, workers, library);
+    super::ends::index_what_a_crash_left(node);
+    let name = node.hardware(library).map_or("", |hardware| hardware.name());
+    node.archive.warn(format!("library {name} is in use now"));
 }
 
 /// Key of this node for reservations: of its namespace and this machine, so that a copy of either is another.
@@ -158,7 +291,7 @@ fn fence_key(node: &Node) -> Result<Option<u64>, Failure> {
 
 /// A cartridge left in a drive by the last run is put away before the drive is used.
 fn slot(
-    no: DriveNo,
+    (library, no): (LibraryNo, DriveNo),
     element: &ElementView,
     drive: &Result<Drive, TapeError>,
     progress: Arc<Progress>,
@@ -180,6 +313,7 @@ fn slot(
     }
     DriveSlot {
         no,
+        library,
         element: element.address,
         product,
         serial,

@@ -1,5 +1,6 @@
 //! What the scheduler looks at, gathered from the catalogue, the queues and the drives.
 
+use super::shelf::Shelf;
 use super::state::{DriveSlot, State};
 use super::{ahead, family, tapes};
 use crate::Node;
@@ -27,7 +28,7 @@ pub fn limits(node: &Node) -> Limits {
 
 /// What taking one cartridge out and another in has cost so far; nothing where no mechanics are simulated.
 fn exchange(node: &Node) -> Duration {
-    let simulated = !node.hardware.is_attached();
+    let simulated = !node.is_attached();
     if simulated && node.config.library.mechanics == "none" {
         return Duration::ZERO;
     }
@@ -48,9 +49,9 @@ pub fn mechanics(node: &Node) -> Mechanics {
 }
 
 /// What the scheduler sees of a drive.
-pub fn sched_drive(d: &DriveSlot, cleaner: bool) -> sched::Drive {
+pub fn sched_drive(d: &DriveSlot, cleaners: &BTreeSet<LibraryNo>) -> sched::Drive {
     let mut state = d.state.clone();
-    let cleaned = d.soiled && cleaner;
+    let cleaned = d.soiled && cleaners.contains(&d.library);
     if cleaned && d.state == DriveState::Empty {
         state = DriveState::Busy(Busy::new(types::Barcode::default(), Work::Maintain));
     }
@@ -61,7 +62,7 @@ pub fn sched_drive(d: &DriveSlot, cleaner: bool) -> sched::Drive {
         state = DriveState::Busy(Busy::new(l.volume.clone(), Work::Unmount));
     }
     let (reach, refused) = d.takes();
-    sched::Drive { usable: d.usable(), state, reach, refused, ..sched::Drive::new(d.no) }
+    sched::Drive { library: d.library, usable: d.usable(), state, reach, refused, ..sched::Drive::new(d.no) }
 }
 
 /// Builds the scheduler's view and calls `f` with it.
@@ -79,10 +80,12 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     for (pool, b) in backlog.into_iter().filter(|(pool, _)| !full.contains(pool)) {
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.iter().find(|p| p.name == pool).map_or(0, |p| p.max_volumes);
+        let base = family::pool_of(&pool);
+        let library = pools.iter().find(|p| p.name == base).and_then(|p| node.bound_to(p));
         let worm = pools.iter().any(|p| p.worm && p.name == family::pool_of(&pool));
         writes.insert(
             pool,
-            Backlog { files: b.files, bytes: b.bytes, in_hand: 0, since, max_volumes, library: None, worm },
+            Backlog { files: b.files, bytes: b.bytes, in_hand: 0, since, max_volumes, library, worm },
         );
     }
     let (limits, mechanics) = (limits(node), mechanics(node));
@@ -94,15 +97,13 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     }
     let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
     let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
-    let cleaner = state.cleaner().is_some();
-    let mut drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, cleaner)).collect();
+    let cleaners = state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some());
+    let mut drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, &cleaners)).collect();
     if limits.ahead_bytes > 0 {
         drives.iter_mut().zip(state.drives.values()).for_each(|(drive, slot)| ahead::look(drive, slot));
     }
-    let robots_busy = (state.robot_busy() || state.rest.lasts(Moment::now()))
-        .then(LibraryNo::default)
-        .into_iter()
-        .collect();
+    let robots_busy = state.shelves_that(|shelf| !shelf.robot_free());
+    let robots_troubled = state.shelves_that(Shelf::is_troubled);
     let view = SchedView {
         now,
         drives: &drives,
@@ -111,6 +112,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         writes: &writes,
         maintenance: &state.maintenance,
         robots_busy: &robots_busy,
+        robots_troubled: &robots_troubled,
         disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
         limits: &limits,
         mechanics: &mechanics,

@@ -41,6 +41,7 @@ mod revive;
 mod room;
 mod sections;
 mod settle;
+mod shelf;
 mod slow;
 mod source;
 mod state;
@@ -60,6 +61,7 @@ use crate::Node;
 use crate::files::Staging;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::*;
@@ -70,7 +72,7 @@ pub use ends::begin;
 pub use events::{TICK, step};
 pub use hardware::{Devices, Hardware};
 pub use index::write_index;
-pub use library::{ORDERS, Workers, open_virtual, take_stock};
+pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::expected;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use quote::{Quoted, quote};
@@ -169,8 +171,10 @@ pub enum Event {
         /// Gets one answer per volume.
         answer: Sender<(Barcode, Adopted)>,
     },
-    /// The library was looked at anew.
-    Inventory(Vec<ElementView>),
+    /// A library was looked at anew.
+    Inventory(LibraryNo, Vec<ElementView>),
+    /// A library that could not be used answers again.
+    Library(Box<library::Stock>),
     /// A drive finished its job.
     Ended(Box<Ended>),
     /// An operator wants a drive in or out of use.
@@ -178,7 +182,7 @@ pub enum Event {
     /// A drive was cleaned, or not.
     Cleaned(Box<clean::Cleaned>),
     /// A drive that had failed was tried again.
-    Revived(Box<worker::Revived>),
+    Revived(Box<revive::Revived>),
     /// Stop: graceful finishes batches and writes indexes.
     Stop {
         /// Finish batches and write indexes.
@@ -211,7 +215,7 @@ pub struct Archive {
     outlook: outlook::Outlooks,
     /// Volumes as they were a moment ago.
     lately: lately::Lately,
-    robots: Mutex<Vec<Arc<Mutex<tape::Changer>>>>,
+    robots: Mutex<BTreeMap<LibraryNo, Arc<Mutex<tape::Changer>>>>,
 }
 
 impl Archive {
@@ -264,9 +268,9 @@ impl Archive {
         self.state.lock().drives.values().any(state::DriveSlot::usable)
     }
 
-    /// Cartridges in the library.
+    /// Cartridges in the libraries.
     pub fn present(&self) -> std::collections::BTreeSet<Barcode> {
-        self.state.lock().present().into_iter().cloned().collect()
+        self.state.lock().present().into_keys().cloned().collect()
     }
 
     /// Whether something else than background work waits for this drive, or for any.
@@ -332,10 +336,14 @@ pub fn start(node: &Arc<Node>, queue: Receiver<Event>) -> Result<(), Failure> {
     let running = node.clone();
     let service = move || {
         events::run(&running, &queue, workers);
-        running.archive.robots.lock().drain(..).for_each(|robot| robot.lock().release());
+        let robots = std::mem::take(&mut *running.archive.robots.lock());
+        robots.into_values().for_each(|robot| robot.lock().release());
         drop(alive);
     };
     crate::startup::spawn(Some(node), "archive", service)?;
-    let watching = node.clone();
-    crate::startup::spawn(Some(node), "door", move || watching.watch_door()).map(drop)
+    for library in node.libraries() {
+        let watching = node.clone();
+        crate::startup::spawn(Some(node), &format!("door-{library}"), move || watching.watch_door(library))?;
+    }
+    Ok(())
 }

@@ -219,6 +219,36 @@ pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
     }
 }
 
+/// The robot of this drive's library failed: what waits for volumes that it would have to fetch is read from copies elsewhere, where
+/// there are such.
+pub fn elsewhere(node: &Node, drive: DriveNo) {
+    let waiting: Vec<Unplaced> = {
+        let mut state = node.archive.state.lock();
+        if state.shelves.len() < 2 {
+            return;
+        }
+        let Some(library) = state.drives.get(&drive).map(|d| d.library) else { return };
+        let Some(shelf) = state.shelves.get(&library) else { return };
+        let mounted: BTreeSet<&Barcode> = state.drives.values().filter_map(|d| d.volume()).collect();
+        let fetched = |volume: &Barcode| shelf.find(volume).is_some() && !mounted.contains(volume);
+        let files: BTreeSet<Ino> =
+            state.segments.values().filter(|s| fetched(&s.segment.volume)).map(|s| s.ino).collect();
+        // A file of which a drive has a part already stays.
+        let whole =
+            |ino: &Ino| state.files.get(ino).is_some_and(|r| r.left == r.queued.len() && r.promise.is_none());
+        let files: Vec<Ino> = files.into_iter().filter(whole).collect();
+        let unplaced = files.into_iter().filter_map(|ino| {
+            let Recall { task, failed, .. } = state.unqueue(ino)?;
+            Some(Unplaced { task, failed })
+        });
+        unplaced.collect()
+    };
+    let mut waiting = waiting.into_iter().peekable();
+    while waiting.peek().is_some() {
+        place(node, waiting.by_ref().take(PLACED_TOGETHER).collect());
+    }
+}
+
 /// Segments that a drive gave back unread.
 pub fn unread(node: &Node, wanted: Vec<Wanted>) {
     let mut state = node.archive.state.lock();

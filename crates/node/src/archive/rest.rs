@@ -1,6 +1,6 @@
 //! A robot that fails is left alone for a while, longer each time: hundreds of identical moves help nobody, and wear it out.
 
-use super::state::State;
+use super::shelf::Shelf;
 use crate::clock::Moment;
 use std::time::Duration;
 use tape::{Blame, TapeError};
@@ -38,20 +38,25 @@ impl Rest {
     }
 }
 
-impl State {
-    /// A move that was ordered has ended, well or not.
-    pub fn robot_ended(&mut self, error: Option<&TapeError>) {
+impl Shelf {
+    /// A move that was ordered has ended, well or not; true if the robot failed.
+    pub fn robot_ended(&mut self, error: Option<&TapeError>) -> bool {
         match error.map(|e| e.blame) {
-            None => return self.rest.over(),
+            None => {
+                self.rest.over();
+                return false;
+            }
             Some(Blame::Library) => {}
-            Some(_) => return,
+            Some(_) => return false,
         }
         let pause = self.rest.failed(Moment::now());
         tracing::info!(
-            "the robot has failed {} times in a row; it is tried again in {} s",
+            "the robot of library {} has failed {} times in a row; it is tried again in {} s",
+            self.name,
             self.rest.failed,
             pause.as_secs()
         );
+        true
     }
 }
 

@@ -8,16 +8,27 @@ use super::Event;
 use super::library::Workers;
 use super::media::Refusals;
 use super::state::{DriveSlot, State};
-use super::worker::{Job, Revived};
+use super::worker::Job;
 use crate::Node;
 use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Work};
 use std::time::Duration;
+use tape::TapeError;
 use types::*;
 
 /// Longest pause before a failed drive is tried again.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How the trial of a drive ended.
+pub struct Revived {
+    /// Drive.
+    pub drive: DriveNo,
+    /// Cartridge move that happened.
+    pub moved: Option<(u16, u16)>,
+    /// Product, serial number and media that it takes, or why it is still not in order.
+    pub result: Result<(String, String, Reach), TapeError>,
+}
 
 /// What an operator wants of a drive.
 pub struct DriveAsk {
@@ -90,6 +101,11 @@ impl Comeback {
 /// Takes note of what an operator wants.
 pub fn ask(node: &Node, ask: DriveAsk) {
     let mut state = node.archive.state.lock();
+    let out = state.shelf_of(ask.drive).and_then(|shelf| Some((shelf.name.clone(), shelf.out.clone()?)));
+    if let Some((library, why)) = out.filter(|_| ask.up) {
+        let _ = ask.answer.send(Err(format!("its library {library} cannot be used: {why}")));
+        return;
+    }
     let Some(drive) = state.drives.get_mut(&ask.drive) else {
         let _ = ask.answer.send(Err(format!("there is no drive {}; see `thermo drive ls`", ask.drive)));
         return;
@@ -140,14 +156,14 @@ pub fn dispatch(node: &Node, workers: &Workers) {
 
 fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
     let Some(drive) = state.drives.get(&no) else { return };
-    let full = state.elements.iter().any(|e| e.address == drive.element && e.full);
+    let Some(shelf) = state.shelves.get(&drive.library) else { return };
     let volume = drive.volume().cloned().unwrap_or_default();
     let mut to = None;
-    if full {
-        if state.robot_busy() || state.rest.lasts(Moment::now()) {
+    if shelf.full(drive.element) {
+        if !shelf.robot_free() {
             return;
         }
-        to = state.free_slot(drive.home);
+        to = shelf.free_slot(drive.home);
         if to.is_none() {
             let why = format!("drive {no} cannot be emptied: no slot is empty; export a cartridge");
             state.warn(why.clone());
@@ -160,8 +176,8 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
     }
     let preempt = state.drives.get_mut(&no).is_some_and(|d| std::mem::take(&mut d.comeback.preempt));
     let sent = workers.get(&no).is_some_and(|w| w.try_send((volume, Job::Revive { to, preempt })).is_ok());
-    if sent && to.is_some() {
-        state.moves.insert(no, to);
+    if let Some(shelf) = state.shelf_of(no).filter(|_| sent && to.is_some()) {
+        shelf.moves.insert(no, to);
     }
     if let Some(drive) = state.drives.get_mut(&no) {
         match sent {
@@ -184,10 +200,11 @@ fn leave(state: &mut State, workers: &Workers, no: DriveNo) {
 /// Index, unload and put away what is in the drive, unless it works.
 pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
     let Some(drive) = state.drives.get(&no) else { return };
+    let Some(shelf) = state.shelves.get(&drive.library) else { return };
     let (job, work) = match &drive.state {
-        DriveState::Loaded(_) if state.robot_busy() || state.rest.lasts(Moment::now()) => return,
+        DriveState::Loaded(_) if !shelf.robot_free() => return,
         DriveState::Loaded(l) if l.dirty => (Job::Index, Work::Maintain),
-        DriveState::Loaded(_) => match state.free_slot(drive.home) {
+        DriveState::Loaded(_) => match shelf.free_slot(drive.home) {
             Some(to) => (Job::Unmount { to }, Work::Unmount),
             None => return,
         },
@@ -196,8 +213,8 @@ pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
     let Some(volume) = drive.volume().cloned() else { return };
     let to = if let Job::Unmount { to } = &job { Some(*to) } else { None };
     if workers.get(&no).is_some_and(|w| w.try_send((volume.clone(), job)).is_ok()) {
-        if to.is_some() {
-            state.moves.insert(no, to);
+        if let Some(shelf) = state.shelf_of(no).filter(|_| to.is_some()) {
+            shelf.moves.insert(no, to);
         }
         if let Some(drive) = state.drives.get_mut(&no) {
             drive.state = DriveState::Busy(sched::Busy::new(volume, work));
@@ -219,9 +236,11 @@ pub fn tried(node: &Node, revived: Revived) {
     let Revived { drive: no, moved, result } = revived;
     let mut state = node.archive.state.lock();
     if let Some((from, to)) = moved {
-        state.moved(from, to);
+        state.moved(no, from, to);
     }
-    state.moves.remove(&no);
+    if let Some(shelf) = state.shelf_of(no) {
+        shelf.moves.remove(&no);
+    }
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.comeback.trying = false;
     drive.activity.clear();

@@ -95,7 +95,11 @@ impl Node {
         let pool = pools.iter().find(|p| p.name == *pool)?;
         let state = self.archive.state.lock();
         let present = state.present();
-        let here = |barcode: &Barcode| without != Some(barcode) && present.contains(barcode);
+        let bound = self.bound_to(pool);
+        let here = |barcode: &Barcode| {
+            let library = present.get(barcode);
+            without != Some(barcode) && library.is_some_and(|no| bound.is_none_or(|bound| bound == *no))
+        };
         pool_room(pool, volumes, self.config.tape.auto_label, here)
     }
 

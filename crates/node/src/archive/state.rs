@@ -6,15 +6,15 @@ use super::breaks::Breaks;
 use super::cleaners::Cleaners;
 use super::media::Refusals;
 use super::outlook::Promise;
-use super::rest::Rest;
 use super::revive::Comeback;
+use super::shelf::Shelf;
 use super::tapes::Tapes;
 use crate::archive::progress::Progress;
 use crate::archive::worker::Wanted;
 use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::*;
 
@@ -22,6 +22,8 @@ use types::*;
 pub struct DriveSlot {
     /// Number.
     pub no: DriveNo,
+    /// Its library.
+    pub library: LibraryNo,
     /// Element address.
     pub element: u16,
     /// Vendor, product, revision.
@@ -186,18 +188,10 @@ pub enum Errand {
 pub struct State {
     /// Drives by number.
     pub drives: BTreeMap<DriveNo, DriveSlot>,
-    /// Vendor, product and revision of the library.
-    pub library_product: String,
-    /// Name for people.
-    pub library_name: String,
-    /// Elements at the last inventory, kept up to date by moves.
-    pub elements: Vec<ElementView>,
+    /// Libraries by number.
+    pub shelves: BTreeMap<LibraryNo, Shelf>,
     /// Volumes as the scheduler sees them, until the catalogue or the library has others.
     pub tapes: Option<Tapes>,
-    /// Moves of the robot that have been ordered and have not ended: the drive, and the slot that is to take its cartridge.
-    pub moves: BTreeMap<DriveNo, Option<u16>>,
-    /// Whether the robot is left alone after failures.
-    pub rest: Rest,
     /// For whom files are read.
     pub accounts: AccountTable,
     /// How often which volumes are wanted.
@@ -256,109 +250,5 @@ impl State {
         self.warnings.retain(|w| *w != text);
         self.warnings.insert(0, text);
         self.warnings.truncate(WARNINGS);
-    }
-
-    /// The library was looked at.
-    pub fn set_elements(&mut self, elements: Vec<ElementView>) {
-        self.elements = elements;
-        let (present, cleaners) = (&self.elements, &mut self.cleaners.0);
-        // One that left may come back as another of the same name.
-        for (barcode, cleaner) in cleaners {
-            cleaner.used_up &= present.iter().any(|e| e.barcode.as_ref() == Some(barcode));
-        }
-        self.tapes = None;
-    }
-
-    /// Cartridges in the library, but for those on their way out.
-    pub fn present(&self) -> HashSet<&Barcode> {
-        self.elements.iter().filter(|e| !e.outgoing).filter_map(|e| e.barcode.as_ref()).collect()
-    }
-
-    /// Element that holds this cartridge.
-    pub fn find(&self, barcode: &Barcode) -> Option<&ElementView> {
-        self.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode))
-    }
-
-    /// The robot is on its way, or will be.
-    pub fn robot_busy(&self) -> bool {
-        !self.moves.is_empty()
-    }
-
-    /// An empty storage slot that no move is for, preferably `home`.
-    pub fn free_slot(&self, home: Option<u16>) -> Option<u16> {
-        let awaited: Vec<u16> = self.moves.values().copied().flatten().collect();
-        let empty =
-            |e: &&ElementView| e.kind == ElementKind::Slot && !e.full && !awaited.contains(&e.address);
-        let slots: Vec<u16> = self.elements.iter().filter(empty).map(|e| e.address).collect();
-        home.filter(|h| slots.contains(h)).or_else(|| slots.first().copied())
-    }
-
-    /// Notes that a cartridge moved.
-    pub fn moved(&mut self, from: u16, to: u16) {
-        let Some(source) = self.elements.iter_mut().find(|e| e.address == from) else { return };
-        // An inventory taken meanwhile shows the move already.
-        if !std::mem::take(&mut source.full) {
-            return;
-        }
-        let barcode = source.barcode.take();
-        self.tapes = None;
-        source.outgoing = false;
-        let slot = source.kind == ElementKind::Slot;
-        if let Some(target) = self.elements.iter_mut().find(|e| e.address == to) {
-            target.barcode = barcode;
-            target.full = true;
-            target.outgoing = target.kind == ElementKind::ImportExport;
-            target.source = slot.then_some(from);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn element(address: u16, barcode: Option<&str>) -> ElementView {
-        ElementView {
-            address,
-            kind: if address < 10 { ElementKind::Drive } else { ElementKind::Slot },
-            full: barcode.is_some(),
-            barcode: barcode.map(Barcode::from),
-            source: None,
-            exception: None,
-            outgoing: false,
-        }
-    }
-
-    #[test]
-    fn a_move_that_the_inventory_shows_already_changes_nothing() {
-        let elements = vec![element(1, None), element(20, Some("TC0001L9"))];
-        let mut state = State { elements, ..State::default() };
-        state.moved(20, 1);
-        assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
-        state.moved(20, 1);
-        assert_eq!(state.find(&Barcode::from("TC0001L9")).map(|e| e.address), Some(1));
-    }
-
-    #[test]
-    fn two_moves_are_not_for_one_slot() {
-        let elements = vec![element(20, None), element(21, None), element(22, Some("TC0001L9"))];
-        let mut state = State { elements, ..State::default() };
-        state.moves.insert(DriveNo(0), Some(20));
-        assert_eq!(state.free_slot(Some(20)), Some(21));
-        state.moves.insert(DriveNo(1), Some(21));
-        assert_eq!(state.free_slot(None), None);
-        state.moves.remove(&DriveNo(0));
-        assert!(state.robot_busy() && state.free_slot(Some(21)) == Some(20));
-        state.moves.remove(&DriveNo(1));
-        assert!(!state.robot_busy());
-    }
-
-    #[test]
-    fn a_cartridge_without_a_readable_barcode_moves_too() {
-        let unread = ElementView { full: true, ..element(1, None) };
-        let mut state = State { elements: vec![unread, element(20, None)], ..State::default() };
-        state.moved(1, 20);
-        assert_eq!(state.elements.iter().map(|e| e.full).collect::<Vec<_>>(), [false, true]);
-        assert_eq!(state.free_slot(None), None);
     }
 }

@@ -4,7 +4,7 @@
 use super::family::Member;
 use crate::Node;
 use sched::{Place, Tape};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use types::*;
 
@@ -37,7 +37,7 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     let auto_label = node.config.tape.auto_label;
     let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
-        let (generation, wraps) = (state.medium(&v.barcode), node.hardware.is_attached());
+        let (generation, wraps) = (state.medium(&v.barcode), node.is_attached());
         (v.barcode.clone(), Tape { generation, wraps, ..tape(v, &present, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
@@ -45,13 +45,13 @@ pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
     all
 }
 
-fn tape(v: Volume, present: &HashSet<&Barcode>, auto_label: bool) -> Tape {
+fn tape(v: Volume, present: &HashMap<&Barcode, LibraryNo>, auto_label: bool) -> Tape {
     // A cartridge whose label nobody has read yet is tried like a blank one: what it carries decides then.
     let blank = v.state == VolumeState::Unknown && auto_label;
     Tape {
         state: if blank { VolumeState::Blank } else { v.state },
         worm: v.worm,
-        place: if present.contains(&v.barcode) { Place::Library(LibraryNo(0)) } else { Place::Absent },
+        place: present.get(&v.barcode).map_or(Place::Absent, |library| Place::Library(*library)),
         pool: v.pool,
         written: v.written,
         free: v.capacity.saturating_sub(v.written),
@@ -63,7 +63,7 @@ fn tape(v: Volume, present: &HashSet<&Barcode>, auto_label: bool) -> Tape {
 /// The medium of a volume, as far as it matters for the order of reading: the tape of the virtual library is small, and read
 /// forward only.
 pub fn in_wraps(node: &Node, volume: &Barcode) -> Option<Generation> {
-    node.hardware.is_attached().then(|| Generation::of(volume)).flatten()
+    node.is_attached().then(|| Generation::of(volume)).flatten()
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
             exception: None,
             outgoing: false,
         };
-        node.archive.state.lock().set_elements(vec![element]);
+        node.archive.state.lock().set_elements(LibraryNo(0), vec![element]);
         assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 0)));
         node.catalog.update_volume(&volume.barcode, &mut |v| v.written = 7).unwrap();
         assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 7)));

@@ -35,7 +35,10 @@ impl Rig {
         let robot =
             Changer::open(Box::new(node.virtual_library().changer()), Box::new(std::thread::sleep)).unwrap();
         let robot = Arc::new(Mutex::new(robot));
-        Self { worker: Worker::new(node, DriveNo(0), 0, robot, Arc::new(Progress::default())), _dir: dir }
+        Self {
+            worker: Worker::new(node, DriveNo(0), (LibraryNo(0), 0), robot, Arc::new(Progress::default())),
+            _dir: dir,
+        }
     }
 
     /// What the node was started with.

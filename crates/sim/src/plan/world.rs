@@ -368,6 +368,7 @@ impl<'s> World<'s> {
             writes: &writes,
             maintenance: &[],
             robots_busy: &robots_busy,
+            robots_troubled: &BTreeSet::new(),
             disk_pressure: self.mode.pressure == policy::Pressure::Hard,
             limits: &self.limits,
             mechanics: &self.mechanics,

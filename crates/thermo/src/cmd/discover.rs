@@ -63,10 +63,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<Exit> {
 /// A robot tells only one program of this host that its inventory has changed: not us, when a node uses it.
 fn leave_a_running_node_alone(context: &Context) -> Result<()> {
     let Ok(mut node) = Connection::open(&context.global.socket()) else { return Ok(()) };
-    let library: LibraryView = node.ask(&Call::Library)?;
-    if library.name == node::attached::VIRTUAL {
-        return Ok(());
-    }
+    let libraries: Vec<LibraryView> = node.ask(&Call::Library)?;
+    let attached = libraries.into_iter().find(|library| !node::attached::is_virtual(&library.name));
+    let Some(library) = attached else { return Ok(()) };
     let message = format!("the node uses library {}: stop it first with `thermo down`", library.name);
     Err(Failure { class: ErrorClass::Busy, fs: None, message }.into())
 }

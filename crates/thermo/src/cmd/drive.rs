@@ -72,15 +72,17 @@ fn ls(context: &mut Context) -> Result<Exit> {
 /// Drives as a table.
 pub fn table(drives: &[DriveView]) -> Table {
     let mut table = Table::new(&[
-        "DRIVE>", "PRODUCT", "SERIAL", "VOLUME", "STATE", "MOVED>", "RATE>", "MOUNTS>", "ERRORS>", "ALERTS",
-        "RESERVED", "DOING",
+        "DRIVE>", "LIBRARY", "PRODUCT", "SERIAL", "MEDIA", "VOLUME", "STATE", "MOVED>", "RATE>", "MOUNTS>",
+        "ERRORS>", "ALERTS", "RESERVED", "DOING",
     ]);
     for drive in drives {
         let alerts: Vec<_> = drive.alerts.iter().map(u8::to_string).collect();
         table.row(vec![
             drive.drive.to_string(),
+            drive.library.clone(),
             drive.product.clone(),
             drive.serial.clone(),
+            or_dash(Some(&drive.media).filter(|media| !media.is_empty())),
             or_dash(drive.volume.as_ref()),
             drive_status(&drive.status),
             size(drive.bytes),

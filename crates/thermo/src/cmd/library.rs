@@ -5,10 +5,10 @@ use crate::exit::Exit;
 use crate::out::Table;
 use crate::render::{or_dash, word};
 use anyhow::Result;
-use types::{Barcode, LibraryView};
-use wire::Call;
+use types::{Barcode, ElementKind, ErrorClass, LibraryView};
+use wire::{Call, Failure};
 
-/// The tape library
+/// The tape libraries
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -17,20 +17,28 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// List the libraries
+    #[command(after_help = "Example:\n  thermo library ls")]
+    Ls,
     /// Show slots, drives and the cartridges in them
-    #[command(after_help = "Example:\n  thermo library show")]
-    Show,
-    /// Ask the library where everything is now
+    #[command(after_help = "Example:\n  thermo library show\n  thermo library show hall-b")]
+    Show {
+        /// Name of a library; none: all
+        library: Option<String>,
+    },
+    /// Ask the libraries where everything is now
     ///
     /// An opened door or a cartridge in an import/export slot is noticed within seconds by itself; a library that says nothing
     /// of it, or a cartridge that lies where nobody thinks, is found so.
-    #[command(after_help = "Example:\n  thermo library inventory\n  thermo library inventory --audit")]
+    #[command(after_help = "Example:\n  thermo library inventory\n  thermo library inventory hall-b --audit")]
     Inventory {
+        /// Name of a library; none: all
+        library: Option<String>,
         /// The robot looks at every slot: may take hours in a large library
         #[arg(long)]
         audit: bool,
     },
-    /// Lay cartridges into import/export slots, for an operator to take
+    /// Lay cartridges into import/export slots of their libraries, for an operator to take
     ///
     /// They are not used from there. A volume in a drive is put away first by itself, or see `volume state`.
     #[command(after_help = "Example:\n  thermo library export TC0001L9 TC0002L9")]
@@ -39,7 +47,7 @@ enum Command {
         #[arg(required = true)]
         volumes: Vec<String>,
     },
-    /// Move cartridges from import/export slots into the library
+    /// Move cartridges from import/export slots into the libraries
     ///
     /// What an operator lays there is used from there, too; this makes room for more.
     #[command(after_help = "Example:\n  thermo library import\n  thermo library import TC0001L9")]
@@ -63,16 +71,60 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         return super::discover::run(context, args);
     }
     let barcodes = |list: Vec<String>| list.into_iter().map(Barcode).collect();
-    let call = match args.command {
-        Command::Inventory { audit } => Call::Inventory { audit },
-        Command::Export { volumes } => Call::ExportCartridges(barcodes(volumes)),
-        Command::Import { volumes } => Call::ImportCartridges(barcodes(volumes)),
-        Command::Show | Command::Discover(_) => Call::Library,
+    let (call, only) = match args.command {
+        Command::Inventory { library, audit } => {
+            (Call::Inventory { library: library.clone(), audit }, library)
+        }
+        Command::Export { volumes } => (Call::ExportCartridges(barcodes(volumes)), None),
+        Command::Import { volumes } => (Call::ImportCartridges(barcodes(volumes)), None),
+        Command::Ls => {
+            let libraries: Vec<LibraryView> = context.connect()?.ask(&Call::Library)?;
+            return context.print(&libraries, |libraries| list(libraries));
+        }
+        Command::Show { library } => (Call::Library, library),
+        Command::Discover(_) => (Call::Library, None),
     };
-    let library: LibraryView = context.connect()?.ask(&call)?;
+    let mut libraries: Vec<LibraryView> = context.connect()?.ask(&call)?;
+    libraries.retain(|library| only.as_ref().is_none_or(|only| *only == library.name));
+    if let Some(name) = only.filter(|_| libraries.is_empty()) {
+        let message = format!("there is no library `{name}`; see `thermo library ls`");
+        return Err(Failure { class: ErrorClass::NotFound, fs: None, message }.into());
+    }
     if context.global.json {
-        context.out.json(&library)?;
+        context.out.json(&libraries)?;
         return Ok(Exit::OK);
+    }
+    for library in &libraries {
+        show(context, library)?;
+    }
+    Ok(Exit::OK)
+}
+
+/// Libraries as a table.
+fn list(libraries: &[LibraryView]) -> Table {
+    let mut table = Table::new(&["LIBRARY", "PRODUCT", "DRIVES>", "SLOTS>", "CARTRIDGES>", "DOOR>", "STATE"]);
+    for library in libraries {
+        let count = |kind: ElementKind, full: bool| {
+            library.elements.iter().filter(|e| e.kind == kind && (e.full || !full)).count()
+        };
+        let cartridges = library.elements.iter().filter(|e| e.full).count();
+        table.row(vec![
+            library.name.clone(),
+            or_dash(Some(library.product.as_str()).filter(|p| !p.is_empty())),
+            count(ElementKind::Drive, false).to_string(),
+            count(ElementKind::Slot, false).to_string(),
+            cartridges.to_string(),
+            count(ElementKind::ImportExport, true).to_string(),
+            library.out.as_ref().map_or_else(|| "in use".into(), |why| format!("out of use: {why}")),
+        ]);
+    }
+    table
+}
+
+fn show(context: &mut Context, library: &LibraryView) -> Result<()> {
+    if let Some(why) = &library.out {
+        context.out.line(format!("{} cannot be used: {why}", library.name))?;
+        return Ok(());
     }
     context.out.line(format!("{} ({})", library.name, library.product))?;
     let mut table = Table::new(&["ADDRESS>", "KIND", "CARTRIDGE", "FROM SLOT>", "EXCEPTION"]);
@@ -92,5 +144,5 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         ]);
     }
     context.out.table(&table)?;
-    Ok(Exit::OK)
+    Ok(())
 }

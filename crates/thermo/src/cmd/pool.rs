@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::Table;
-use crate::render::percent;
+use crate::render::{or_dash, percent};
 use crate::units::size;
 use anyhow::Result;
 use types::{Collocate, FormatRule, PoolName, PoolView};
@@ -27,7 +27,7 @@ enum Command {
                       more than its limit of bytes. Volumes that are labelled keep their format. What is kept together is read \
                       with few mounts; when no volume is left for a family, it shares those of others.\n\nExample:\n  thermo \
                       pool set primary --max-volumes 40 --max-bytes 500TiB\n  thermo pool set primary --collocate \
-                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar\n  thermo pool set records --create --worm true\n  thermo pool set secret --create --key k2026"
+                      directory:2\n  thermo pool set offsite --create\n  thermo pool set old --format ansi-tar\n  thermo pool set records --create --worm true\n  thermo pool set secret --create --key k2026\n  thermo pool set second --library hall-b"
     )]
     Set {
         /// Name
@@ -36,7 +36,7 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm", "key"])]
+        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm", "key", "library"])]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -54,6 +54,9 @@ enum Command {
         /// Encrypt its new volumes with the key of this name; an empty name: as the configuration says
         #[arg(long, value_name = "NAME")]
         key: Option<String>,
+        /// Write only volumes in this library, so that pools of two libraries keep copies apart; `any` lifts that
+        #[arg(long, value_name = "NAME")]
+        library: Option<String>,
     },
 }
 
@@ -86,12 +89,13 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
             context.print(&pools, |pools| table(pools))
         }
-        Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm, key } => {
+        Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm, key, library } => {
+            let library = library.map(|name| if name == "any" { String::new() } else { name });
             let name = PoolName(pool);
             let call = Call::SetPool {
                 name: name.clone(),
                 create,
-                change: PoolChange { max_volumes, max_bytes, format, collocate, worm, key },
+                change: PoolChange { max_volumes, max_bytes, format, collocate, worm, key, library },
             };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
@@ -126,6 +130,7 @@ pub fn table(pools: &[PoolView]) -> Table {
         "TOGETHER",
         "MEDIA",
         "KEY",
+        "LIBRARY",
     ];
     let mut table = Table::new(&heading);
     for pool in pools {
@@ -144,6 +149,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             collocate(pool.collocate),
             if pool.worm { "worm".into() } else { "-".into() },
             if pool.key.is_empty() { "-".into() } else { pool.key.clone() },
+            or_dash(pool.library.as_deref()),
         ]);
     }
     table
