@@ -59,6 +59,8 @@ pub struct Node {
     pub(crate) stop_asked: Condvar,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) hardware: Vec<Hardware>,
+    /// Of each drive.
+    pub(crate) data_paths: Vec<types::PathNo>,
     /// Keys of encrypted volumes, if there are such.
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     pub(crate) _lock: std::fs::File,

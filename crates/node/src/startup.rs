@@ -1,6 +1,6 @@
 //! Starting: locks, formats, recovery after a crash, services.
 
-use crate::archive::{Archive, Event, Hardware, WriteQueue};
+use crate::archive::{Archive, Event, Hardware, WriteQueue, data_paths};
 use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
@@ -123,6 +123,7 @@ pub(crate) fn assemble(
         stopping: Default::default(),
         stop_asked: Default::default(),
         threads: Default::default(),
+        data_paths: data_paths(&hardware),
         hardware,
         keys,
         _lock: lock,

@@ -5,7 +5,7 @@ use crate::iscsi::IscsiTransport;
 use crate::sg::SgTransport;
 use crate::socket::SocketTransport;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Port of iSCSI targets.
@@ -69,6 +69,26 @@ impl Address {
             Self::Sg(path) => Box::new(SgTransport::new(path)),
             Self::Iscsi(address) => Box::new(IscsiTransport::new(address.clone())),
             Self::Unix(path) => Box::new(SocketTransport::new(path)),
+        }
+    }
+}
+
+impl Address {
+    /// What the bytes to and from the device go through on their way, as far as the address tells: the portal, the host adapter
+    /// that Linux names in `/sys/class/scsi_generic` (H of the device's H:C:T:L), or the process behind the sockets of a directory.
+    pub fn data_path(&self) -> String {
+        match self {
+            Self::Iscsi(address) => format!("iscsi {}", address.portal()),
+            Self::Unix(path) => format!("unix {}", path.parent().unwrap_or(path).display()),
+            Self::Sg(path) => {
+                let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+                let name = real.file_name().unwrap_or_default();
+                let device =
+                    std::fs::read_link(Path::new("/sys/class/scsi_generic").join(name).join("device"));
+                let numbers = device.ok().and_then(|to| to.file_name()?.to_str().map(str::to_owned));
+                let host = numbers.as_deref().and_then(|numbers| numbers.split(':').next());
+                host.map_or_else(|| "sg".to_owned(), |host| format!("host adapter {host}"))
+            }
         }
     }
 }
@@ -167,6 +187,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+        let paths = ["sg:/dev/sg-that-is-not-there", "unix:/run/vtl/changer.sock", "iscsi://[::1]/iqn.a:b/3"];
+        let paths = paths.map(|text| text.parse::<Address>().unwrap().data_path());
+        assert_eq!(paths, ["sg", "unix /run/vtl", "iscsi [::1]:3260"]);
         let short: Address = "iscsi://tape-a/eui.0123456789abcdef/1".parse().unwrap();
         assert_eq!(short.to_string(), "iscsi://tape-a:3260/eui.0123456789abcdef/1");
         let portal: Portal = "tape-a:3261".parse().unwrap();

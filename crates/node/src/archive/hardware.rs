@@ -10,7 +10,7 @@ use scsi::Transport;
 use std::path::Path;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
-use types::{ElementKind, ElementView, ErrorClass, LibraryNo};
+use types::{DriveNo, ElementKind, ElementView, ErrorClass, LibraryNo, PathNo};
 use wire::Failure;
 
 /// Where drives and robot are.
@@ -88,6 +88,14 @@ impl Hardware {
         }
     }
 
+    /// Data path of each of its drives, by name.
+    fn data_paths(&self) -> Vec<String> {
+        match self {
+            Self::Virtual { .. } | Self::Simulated(_) => vec!["this process".into(); self.serials().len()],
+            Self::Attached(library) => library.drives.iter().map(AttachedDrive::data_path).collect(),
+        }
+    }
+
     /// Whether it is one of metal (or takes the place of one).
     pub fn is_attached(&self) -> bool {
         matches!(self, Self::Attached(_))
@@ -150,7 +158,19 @@ impl Hardware {
     }
 }
 
+/// Data path of each drive of these libraries, in the order of their numbers.
+pub fn data_paths(libraries: &[Hardware]) -> Vec<PathNo> {
+    let names: Vec<String> = libraries.iter().flat_map(Hardware::data_paths).collect();
+    let number = |name: &String| names.iter().position(|first| first == name).unwrap_or_default();
+    names.iter().map(|name| PathNo(number(name) as u16)).collect()
+}
+
 impl Node {
+    /// Data path of a drive.
+    pub(crate) fn data_path(&self, drive: DriveNo) -> PathNo {
+        self.data_paths.get(usize::from(drive.0)).copied().unwrap_or_default()
+    }
+
     /// Numbers of the libraries.
     pub(crate) fn libraries(&self) -> impl Iterator<Item = LibraryNo> + use<> {
         (0..self.hardware.len() as u16).map(LibraryNo)
@@ -243,4 +263,26 @@ fn attached(
         Ok(Drive::open(address.transport(), sleeper())?.insist(serial.as_deref())?.with(settings))
     };
     Ok(Site { element: (*element).clone(), open: Box::new(open) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_of_one_portal_adapter_or_name_share_a_data_path() {
+        let drive = |device: &str, path: &str| {
+            let path = if path.is_empty() { String::new() } else { format!("path = \"{path}\"\n") };
+            format!("[[libraries.drives]]\ndevice = \"{device}\"\nserial = \"{device}\"\n{path}")
+        };
+        let a = ["iscsi://h:3260/iqn.a:b/1", "iscsi://h:3260/iqn.a:b/2", "iscsi://i:3260/iqn.a:b/1"];
+        let a = a.map(|device| drive(device, "")).join("");
+        let b = drive("unix:/run/b/0.sock", "left") + &drive("iscsi://h:3260/iqn.a:b/9", "left");
+        let text = format!(
+            "[[libraries]]\nname = \"a\"\nchanger = \"unix:/run/a.sock\"\n{a}\
+             [[libraries]]\nname = \"b\"\nchanger = \"unix:/run/b.sock\"\n{b}"
+        );
+        let libraries = Hardware::of(&Config::parse(&text).unwrap(), None).unwrap();
+        assert_eq!(data_paths(&libraries), [0, 0, 2, 3, 3].map(PathNo));
+    }
 }

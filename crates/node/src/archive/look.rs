@@ -98,7 +98,11 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
     let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
     let cleaners = state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some());
-    let mut drives: Vec<sched::Drive> = state.drives.values().map(|d| sched_drive(d, &cleaners)).collect();
+    let drive = |d| {
+        let drive = sched_drive(d, &cleaners);
+        sched::Drive { path: node.data_path(drive.id), ..drive }
+    };
+    let mut drives: Vec<sched::Drive> = state.drives.values().map(drive).collect();
     if limits.ahead_bytes > 0 {
         drives.iter_mut().zip(state.drives.values()).for_each(|(drive, slot)| ahead::look(drive, slot));
     }

@@ -70,7 +70,7 @@ use wire::Failure;
 pub use bytes::FileHash;
 pub use ends::begin;
 pub use events::{TICK, step};
-pub use hardware::{Devices, Hardware};
+pub use hardware::{Devices, Hardware, data_paths};
 pub use index::write_index;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::expected;

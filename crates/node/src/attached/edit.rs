@@ -35,7 +35,7 @@ fn edited(text: &str, library: &AttachedLibrary) -> Result<String, String> {
     let at = before.libraries.iter().position(same);
     let mut library = library.clone();
     match at {
-        Some(at) => library.name.clone_from(&before.libraries[at].name),
+        Some(at) => keep(&mut library, &before.libraries[at]),
         None => library.name = free_name(&before.libraries, &library.name),
     }
     let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| e.to_string())?;
@@ -54,6 +54,18 @@ fn edited(text: &str, library: &AttachedLibrary) -> Result<String, String> {
     let text = document.to_string();
     Config::parse(&text).map_err(|e| format!("would not be valid with library {}: {e}", library.name))?;
     Ok(text)
+}
+
+/// What no device tells stays as it was.
+fn keep(library: &mut AttachedLibrary, before: &AttachedLibrary) {
+    library.name.clone_from(&before.name);
+    for drive in &mut library.drives {
+        let same = |old: &&AttachedDrive| match (&old.serial, &drive.serial) {
+            (Some(a), Some(b)) => a == b,
+            _ => old.device == drive.device,
+        };
+        drive.path = before.drives.iter().find(same).and_then(|old| old.path.clone());
+    }
 }
 
 /// `wanted`, with a number behind it if another library has that name.
@@ -79,6 +91,7 @@ fn entry(drive: &AttachedDrive) -> Table {
     put(&mut table, "device", Some(drive.device.0.to_string().into()));
     put(&mut table, "serial", drive.serial.as_deref().map(Into::into));
     put(&mut table, "element", drive.element.map(|e| i64::from(e).into()));
+    put(&mut table, "path", drive.path.as_deref().map(Into::into));
     table
 }
 
@@ -160,6 +173,7 @@ auto_label = false     # by hand
                     device: device(at),
                     serial: Some((*serial).into()),
                     element: Some(*element),
+                    path: None,
                 })
                 .collect(),
         }
@@ -196,6 +210,25 @@ auto_label = false     # by hand
         let expected = AttachedLibrary { name: "hall-a".into(), ..moved.clone() };
         assert_eq!(config.libraries, [expected]);
         assert_eq!(edited(&text, &moved).unwrap(), text, "once more changes nothing");
+    }
+
+    #[test]
+    fn the_data_path_that_somebody_gave_a_drive_stays_with_it() {
+        let found = library(
+            Some("78A1234"),
+            "sg:/dev/sg9",
+            &[("sg:/dev/sg7", "D2", 256), ("sg:/dev/sg8", "D3", 257)],
+        );
+        let text = edited("", &found).unwrap();
+        let given = text.replacen("serial = \"D3\"", "serial = \"D3\"\npath = \"left\"", 1);
+        let moved = library(
+            Some("78A1234"),
+            "sg:/dev/sg9",
+            &[("sg:/dev/sg1", "D3", 257), ("sg:/dev/sg8", "D4", 258)],
+        );
+        let drives = &Config::parse(&edited(&given, &moved).unwrap()).unwrap().libraries[0].drives;
+        let paths: Vec<Option<&str>> = drives.iter().map(|drive| drive.path.as_deref()).collect();
+        assert_eq!(paths, [Some("left"), None]);
     }
 
     #[test]

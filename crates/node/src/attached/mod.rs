@@ -45,6 +45,17 @@ pub struct AttachedDrive {
     /// the serial number tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub element: Option<u16>,
+    /// Name of its data path, if the address does not tell it (iSCSI portal, host adapter): drives of one name share a host, an
+    /// adapter or a link, and work is spread over the names evenly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl AttachedDrive {
+    /// Name of its data path.
+    pub fn data_path(&self) -> String {
+        self.path.clone().unwrap_or_else(|| self.device.0.data_path())
+    }
 }
 
 /// Address of a device; in TOML text: `"sg:/dev/sg3"`, `"iscsi://host/target/lun"`, `"unix:/path"`.

@@ -118,6 +118,7 @@ fn section(library: &FoundLibrary) -> AttachedLibrary {
         device: Device(drive.address.clone()),
         serial: serial(drive),
         element: Some(*element),
+        path: None,
     };
     AttachedLibrary {
         name: serial(&library.changer).unwrap_or_else(|| "library".into()),
