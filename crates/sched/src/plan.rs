@@ -299,7 +299,9 @@ impl<'v> Planner<'v> {
         job: impl FnOnce(&Loaded) -> Job,
     ) -> Result<(), BlockedWhy> {
         let Aim { volume, access, drive } = aim;
-        let Some(tape) = self.view.volumes.get(volume) else {
+        // Finding it among tens of thousands, for as many demands, takes longer than all the rest.
+        let known = demand.tape.filter(|_| matches!(demand.need, Need::Recall(_)));
+        let Some(tape) = known.or_else(|| self.view.volumes.get(volume)) else {
             return Err(BlockedWhy::Absent(volume.clone()));
         };
         if let Some((drive, DriveState::Loaded(loaded))) = drive.map(|drive| (drive, &drive.state))
