@@ -265,11 +265,16 @@ fn fit_file(
 ) -> Result<(), Failure> {
     let fail = |e| refused("restore", &e);
     let Some((file, object)) = inode.file.as_ref().and_then(|f| Some((f, f.object?))) else { return Ok(()) };
-    let Ok(fd) = disk.open_object(object, true) else {
-        restored.missing += 1;
-        // Purged or removed after the backup: it is read from tape. What is not there is left to `thermo check`.
-        let _ = catalog.lose_object(inode.attr.ino, object, crate::now());
-        return Ok(());
+    let fd = match disk.open_object(object, true) {
+        Ok(fd) => fd,
+        Err(disk::DiskError::Missing { .. }) => {
+            restored.missing += 1;
+            // Purged or removed after the backup: it is read from tape. What is not there is left to `thermo check`.
+            let _ = catalog.lose_object(inode.attr.ino, object, crate::now());
+            return Ok(());
+        }
+        // It may be there, and newer than every copy: without it in the catalogue nobody would find it again.
+        Err(e) => return Err(failure(e.class(), e.to_string())),
     };
     let mut stamp = disk.stamp(&fd).map_err(|e| failure(e.class(), e.to_string()))?;
     if !writing && file.stamp.is_some_and(|s| s.same_content(&stamp)) {

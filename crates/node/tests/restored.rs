@@ -103,3 +103,26 @@ fn what_was_moved_to_other_volumes_after_a_backup_is_found_there_and_so_is_what_
     assert_eq!(bed.volumes_of("/moved"), places, "{report}");
     sound(&bed);
 }
+
+#[test]
+fn an_object_that_cannot_be_opened_ends_the_restoring_before_anything_is_changed() {
+    let bed = Bed::new();
+    bed.write("file", &pattern(100_000, 1));
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let object = bed.stat("/file").file.unwrap().object.unwrap();
+    let backup = backup(&bed);
+    let config: Config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir: _dir, node } = bed;
+    drop(node);
+    // It is there, perhaps newer than any copy, and the system will not open it just now.
+    let path = config.disk_path().join(format!("objects/00/{:016x}", object.0));
+    std::fs::rename(&path, path.with_extension("away")).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let source = Source::choose(&backup, None).unwrap();
+    let refused = node::restore_catalog(&config, &source).err().expect("nothing is known of the object");
+    assert!(refused.message.contains(&format!("{:x}", object.0)), "{}", refused.message);
+    let names = std::fs::read_dir(&config.state_dir).unwrap().map(|e| e.unwrap().file_name());
+    let replaced: Vec<_> = names.filter(|n| n.to_string_lossy().contains("replaced")).collect();
+    assert!(replaced.is_empty(), "{replaced:?}");
+}

@@ -30,20 +30,7 @@ fn ask(node: &Node, barcode: &Barcode) -> (Option<String>, u64, VolumeState) {
 fn a_volume_read_in_part_is_not_written_and_the_next_rebuild_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let library = dir.path().join("library");
-    let first = node(&dir.path().join("first"), &library);
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let opened = first.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
-    first.write(opened.handle, 0, b"content").unwrap();
-    first.release(opened.handle);
-    let copies = || first.catalog.inode(opened.attr.ino).unwrap().file.unwrap().copies;
-    let begun = Instant::now();
-    while copies().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no copy was made");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let written = first.catalog.volumes().unwrap().into_iter().find(|v| v.files > 0).unwrap().barcode;
-    first.stop(true);
-    drop(first);
+    let written = written(&dir.path().join("first"), &library, &[b"file"]);
 
     let second = node(&dir.path().join("second"), &library);
     second.archive.halt.store(true, Release);
@@ -58,11 +45,11 @@ fn a_volume_read_in_part_is_not_written_and_the_next_rebuild_goes_on() {
     second.stop(true);
 }
 
-/// One node with this file on tape, its volume and its stop.
-fn written(state: &Path, library: &Path) -> Barcode {
+/// A node puts these files on tape and stops; the volume.
+fn written(state: &Path, library: &Path, names: &[&[u8]]) -> Barcode {
     let first = node(state, library);
     let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    for name in [&b"file"[..], b"stranger"] {
+    for name in names {
         let opened = first.create(&Cx::admin(crate::now()), Ino::ROOT, name, 0o644, flags).unwrap();
         first.write(opened.handle, 0, b"content").unwrap();
         first.release(opened.handle);
@@ -82,7 +69,7 @@ fn written(state: &Path, library: &Path) -> Barcode {
 fn a_volume_with_files_that_are_not_taken_is_only_read() {
     let dir = tempfile::tempdir().unwrap();
     let library = dir.path().join("library");
-    let volume = written(&dir.path().join("first"), &library);
+    let volume = written(&dir.path().join("first"), &library, &[b"file", b"stranger"]);
     // In all indexes the file loses the attribute that makes it one of ours, as if another program had put it there.
     for entry in std::fs::read_dir(library.join("cartridges").join(volume.as_str())).unwrap() {
         let path = entry.unwrap().path();
