@@ -120,7 +120,9 @@ fn an_object_that_cannot_be_opened_ends_the_restoring_before_anything_is_changed
     std::fs::rename(&path, path.with_extension("away")).unwrap();
     std::fs::create_dir(&path).unwrap();
     let source = Source::choose(&backup, None).unwrap();
-    let refused = node::restore_catalog(&config, &source).err().expect("nothing is known of the object");
+    let Err(refused) = node::restore_catalog(&config, &source) else {
+        panic!("nothing is known of the object")
+    };
     assert!(refused.message.contains(&format!("{:x}", object.0)), "{}", refused.message);
     let names = std::fs::read_dir(&config.state_dir).unwrap().map(|e| e.unwrap().file_name());
     let replaced: Vec<_> = names.filter(|n| n.to_string_lossy().contains("replaced")).collect();
