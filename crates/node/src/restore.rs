@@ -2,7 +2,7 @@
 
 use crate::error::{failure, refused};
 use crate::moment::{CHANGES, Source};
-use crate::startup::{io, open_engine, prepare, write_marker};
+use crate::startup::{io, open_engine, patiently, prepare, write_marker};
 use crate::{Config, Node};
 use catalog::Catalog;
 use disk::DiskTarget;
@@ -172,7 +172,7 @@ pub struct Restored {
 pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Failure> {
     let backup = source.backup.as_path();
     let state = &config.state_dir;
-    let (_lock, fresh) = prepare(state)?;
+    let (_lock, fresh) = patiently(|| prepare(state))?;
     let (place, fitting) = (state.join("catalog"), state.join("catalog.restoring"));
     copy_dir(backup, &fitting)?;
     let mut restored = fit(config, &fitting, source)?;

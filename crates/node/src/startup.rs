@@ -206,7 +206,7 @@ pub(crate) fn io(path: &Path, e: &std::io::Error) -> Failure {
 }
 
 /// A node that was killed a moment ago may still hold its locks while the kernel takes it apart.
-fn patiently<T>(mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+pub(crate) fn patiently<T>(mut open: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     let end = Moment::now() + LOCK_PATIENCE;
     loop {
         match open() {

@@ -2,8 +2,11 @@
 
 use crate::context::Context;
 use crate::exit::{Exit, usage};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use client::{ClientError, Connection};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::PidfdFlags;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use types::StatusView;
 use wire::Call;
@@ -32,32 +35,49 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         other => other?,
     };
     let pid = node.ask::<StatusView>(&Call::Status)?.pid;
+    let process = Process::open(pid)?;
     match node.ask::<()>(&Call::Down { graceful: !args.now }) {
         // It may be gone before its answer is sent; whether it stops is seen below.
         Ok(()) | Err(ClientError::Lost { .. }) => {}
         Err(refused) => return Err(refused.into()),
     }
     drop(node);
-    let end = Instant::now() + Duration::from_secs(args.timeout);
-    while alive(pid)? {
-        if Instant::now() > end {
-            bail!(
-                "process {pid} has not ended within {} s; see the log in {}, or use `thermo down --now`",
-                args.timeout,
-                context.global.state_dir().display()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    if !process.ended_within(Duration::from_secs(args.timeout))? {
+        bail!(
+            "process {pid} has not ended within {} s; see the log in {}, or use `thermo down --now`",
+            args.timeout,
+            context.global.state_dir().display()
+        );
     }
     context.out.line("the node has stopped")?;
     Ok(Exit::OK)
 }
 
-fn alive(pid: u32) -> Result<bool> {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pid = pid.ok_or_else(|| usage("the node gave no process id"))?;
-    // A child that ended but was not waited for counts as ended.
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    Ok(!matches!(state, None | Some('Z' | 'X')))
+/// A process whose end can be waited for; `None` if it had ended already.
+struct Process(Option<OwnedFd>);
+
+impl Process {
+    fn open(pid: u32) -> Result<Process> {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or_else(|| usage("the node gave no process id"))?;
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Process(Some(fd))),
+            Err(rustix::io::Errno::SRCH) => Ok(Process(None)),
+            Err(e) => Err(e).context(format!("process {} of the node", pid.as_raw_nonzero())),
+        }
+    }
+
+    /// Waits for the end of the last thread, not of the first: only then are all locks of the node free (pidfd_open(2)).
+    fn ended_within(&self, time: Duration) -> Result<bool> {
+        let Some(fd) = &self.0 else { return Ok(true) };
+        let end = Instant::now() + time;
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now()))?;
+            match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e).context("waiting for the end of the node"),
+            }
+        }
+    }
 }
