@@ -72,3 +72,14 @@ fn completions_are_made_for_every_shell() {
         assert!(script.contains("thermo") && script.contains("migrate"), "{shell}");
     }
 }
+
+#[test]
+fn when_down_returns_every_lock_of_the_node_is_free() {
+    let bed = Bed::new("");
+    for round in 0..12 {
+        bed.up();
+        bed.ok(["down"]);
+        let lock = std::fs::File::open(bed.state().join("lock")).unwrap();
+        lock.try_lock().unwrap_or_else(|e| panic!("round {round}: {e}"));
+    }
+}
