@@ -75,6 +75,10 @@ number_id! {
     DriveNo(u16)
 }
 number_id! {
+    /// A disk target of the cluster: one directory of objects on one host. Never used twice.
+    TargetId(u32)
+}
+number_id! {
     /// A library of the configuration, counted from 0 in its order.
     LibraryNo(u16)
 }
