@@ -1,8 +1,8 @@
-//! `[[limits]]` of the configuration: how many drives somebody's recalls may take at once, how much of the drives is his when
-//! others want them too, and how urgent his requests may be.
+//! `[[limits]]` of the configuration: how many drives may read, and write, for somebody at once, how much of the drives is his
+//! when others want them too, and how urgent his requests may be.
 //!
-//! Somebody is the user who asked (for files that are opened: the file's owner), the group of the file, or its class of
-//! service, which is also how a project is told: a directory gives its class to all below it.
+//! Somebody is the user who asked (for files that are opened or written to tape: the file's owner), the group of the file, or
+//! its class of service, which is also how a project is told: a directory gives its class to all below it.
 
 use serde::{Deserialize, Serialize};
 use types::{ClassName, Request};
@@ -12,19 +12,19 @@ pub const LOWEST: u8 = 1;
 /// The highest.
 pub const HIGHEST: u8 = 9;
 
-/// One entry. It counts for recalls that everything given of `owner`, `group` and `class` is true of.
+/// One entry. It counts for files that everything given of `owner`, `group` and `class` is true of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitConfig {
     /// Name, for people.
     pub name: String,
-    /// Who asked (uid).
+    /// Who asked, or whose file is written (uid).
     pub owner: Option<u32>,
     /// Group of the file (gid).
     pub group: Option<u32>,
     /// Class of the file.
     pub class: Option<String>,
-    /// Most drives that may be taken at once.
+    /// Most drives that may read at once, and write at once to one pool.
     pub drives: Option<u32>,
     /// Share of the drives in proportion to others, who have 1 each. The first entry with a weight counts.
     pub weight: Option<f64>,

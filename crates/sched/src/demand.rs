@@ -2,7 +2,8 @@
 
 use crate::ahead::{Ahead, ahead};
 use crate::{
-    AccountId, Backlog, Drive, DriveState, Maintenance, MaintenanceKind, RecallQueue, SchedView, Share, Tape,
+    AccountId, Backlog, Drive, DriveState, Limited, Maintenance, MaintenanceKind, RecallQueue, SchedView,
+    Share, Tape,
 };
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -290,6 +291,12 @@ fn writers<'v>(
     let wanted = match backlog.files {
         0 => 0,
         _ => backlog.bytes.div_ceil(per_writer).clamp(1, view.drives.len().max(1) as u64),
+    };
+    let wanted = match backlog.limited {
+        None => wanted,
+        // A drive more would find nothing that it may take.
+        Some(Limited { open: 0, .. }) => wanted.min(running),
+        Some(Limited { drives, open }) => wanted.min(drives).min((running + open / per_writer).max(1)),
     };
     for n in running..wanted {
         let level = match (n, view.disk_pressure) {

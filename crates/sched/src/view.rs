@@ -1,6 +1,6 @@
 //! What the scheduler looks at.
 
-use crate::{AccountId, Accounts, Heat, Mechanics, RecallQueue, Want};
+use crate::{AccountId, Accounts, Heat, Limited, Mechanics, RecallQueue, Want};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{Access, Barcode, DriveNo, Generation, LibraryNo, PathNo, PoolName, Reach, Time, VolumeState};
@@ -168,6 +168,8 @@ pub struct Backlog {
     pub library: Option<LibraryNo>,
     /// New volumes of the pool are of media that can be written once, and of no others.
     pub worm: bool,
+    /// What the limits of those whose files wait leave of it; None: they limit nothing.
+    pub limited: Option<Limited>,
 }
 
 /// A job on one volume that is neither recall nor migration.

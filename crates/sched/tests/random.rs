@@ -63,6 +63,7 @@ fn apply(world: &mut World, id: u64, load: &Load) {
                 max_volumes: 0,
                 library: None,
                 worm: false,
+                limited: None,
             };
             let backlog = world.writes.entry(name).or_insert(fresh);
             if backlog.files == 0 {

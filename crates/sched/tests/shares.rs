@@ -245,3 +245,34 @@ proptest! {
         prop_assert_eq!(world.read.len(), wanted.len(), "every file read exactly once");
     }
 }
+
+#[test]
+fn a_backlog_gets_as_many_drives_as_the_limits_of_those_whose_files_wait_leave_of_use() {
+    let mut world = World::new(4);
+    (0..8).for_each(|n| drop(world.tape(n, VolumeState::Filling, Some("primary"))));
+    (0..4).for_each(|n| world.load(n as usize, n, false));
+    world.limits.bytes_per_writer = 1 << 30;
+    world.backlog("primary", 1000, 1000 << 30);
+    let mut writers = |limited, running: usize| {
+        let pool = PoolName::from("primary");
+        world.writes.get_mut(&pool).unwrap().limited = limited;
+        for n in 0..4 {
+            world.load(n, n as u32, false);
+            if n < running {
+                let want = Some(Want::Write(pool.clone()));
+                let busy = Busy { want, ..Busy::new(volume(n as u32), Work::Migrate) };
+                world.drives[n].state = DriveState::Busy(busy);
+            }
+        }
+        let plan = world.plan();
+        plan.actions.iter().filter(|action| matches!(action.job, Job::Migrate { .. })).count()
+    };
+    assert_eq!(writers(None, 0), 4);
+    let limited = |drives, open| Some(Limited { drives, open });
+    assert_eq!(writers(limited(2, 1000 << 30), 0), 2, "no more at once");
+    assert_eq!(writers(limited(1, 1), 0), 1, "however little it is");
+    assert_eq!(writers(limited(2, 0), 1), 0, "another would find nothing");
+    assert_eq!(writers(limited(2, 0), 0), 0, "also when the one that holds it only writes its index");
+    assert_eq!(writers(limited(3, 1 << 30), 1), 1, "there is enough for one more");
+    assert_eq!(writers(limited(3, 1 << 20), 1), 0, "so little is written by the one that is there");
+}

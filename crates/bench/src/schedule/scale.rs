@@ -69,6 +69,7 @@ impl Centre {
             max_volumes: 0,
             library: None,
             worm: false,
+            limited: None,
         };
         let mut centre = Self {
             drives: (0..size.drives).map(|n| drive(n, size.volumes, now)).collect(),

@@ -1,4 +1,5 @@
-//! For whom files are recalled: numbers for the scheduler, made as they are needed from the limits of the configuration.
+//! For whom files are recalled and written: numbers for the scheduler, made as they are needed from the limits of the
+//! configuration.
 
 use crate::limits::{Asker, LimitConfig, weight_of};
 use sched::{Account, AccountId, Accounts, Cap};
@@ -8,7 +9,7 @@ use types::ClassName;
 /// Owner of what nobody asked for.
 const NOBODY: u32 = u32::MAX;
 
-/// Everybody who has asked for files since the start.
+/// Everybody who has asked for files, or had some written, since the start.
 #[derive(Default)]
 pub struct AccountTable {
     ids: BTreeMap<(u32, u32, ClassName), AccountId>,

@@ -39,7 +39,16 @@ pub fn add_in_hand(node: &Node, pools: &[Pool], writes: &mut BTreeMap<PoolName, 
         } else if let Some(pool) = pools.iter().find(|pool| pool.name == queue) {
             // A family's queue counts while something waits in it only: an empty one must not keep volumes from others.
             let (max_volumes, worm, library) = (pool.max_volumes, pool.worm, node.bound_to(pool));
-            let none = Backlog { files: 0, bytes: 0, in_hand: bytes, since: now, max_volumes, library, worm };
+            let none = Backlog {
+                files: 0,
+                bytes: 0,
+                in_hand: bytes,
+                since: now,
+                max_volumes,
+                library,
+                worm,
+                limited: None,
+            };
             writes.insert(queue, none);
         }
     }

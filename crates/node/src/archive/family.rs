@@ -1,10 +1,11 @@
 //! What belongs together lies together: a pool that collocates is written as one pool per family, named `POOL/FAMILY` (a pool's
 //! own name has no '/'). A family gets volumes of its own as long as there are some; then it shares those of others.
 
-use super::queue::Pushed;
+use super::queue::{Pushed, Turn};
 use crate::Node;
+use crate::limits::Asker;
 use catalog::CatalogError;
-use policy::MigrateBatch;
+use policy::{MigrateBatch, MigrateItem};
 use sched::{Backlog, Tape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -53,8 +54,9 @@ impl Node {
     pub(crate) fn enqueue(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> Pushed {
         let pools = self.catalog.pools().unwrap_or_default();
         let rule = pools.iter().find(|p| p.name == batch.pool).map_or(Collocate::Off, |p| p.collocate);
+        let turns = self.turns(&batch.items, now);
         if rule == Collocate::Off {
-            return self.writes.push(batch, urgent, now);
+            return self.writes.push_for(batch, &turns, urgent, now);
         }
         let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
         for item in &batch.items {
@@ -72,10 +74,26 @@ impl Node {
         }
         let mut all = Pushed { added: 0, full: false };
         for batch in batches.into_values() {
-            let Pushed { added, full } = self.writes.push(&batch, urgent, now);
+            let Pushed { added, full } = self.writes.push_for(&batch, &turns, urgent, now);
             (all.added, all.full) = (all.added + added, all.full | full);
         }
         all
+    }
+
+    /// For whom these are written, as far as they are new and limits tell people apart.
+    fn turns(&self, items: &[MigrateItem], now: Time) -> HashMap<Ino, Turn> {
+        let limits = &self.config.limits;
+        if limits.is_empty() {
+            return HashMap::new();
+        }
+        let turn = |item: &MigrateItem| {
+            // What cannot be looked at now shows when it is read.
+            let inode = self.catalog.inode(item.ino).ok()?;
+            let file = inode.file.as_ref()?;
+            let who = Asker { uid: inode.attr.uid, gid: inode.attr.gid, class: &file.class };
+            Some((item.ino, self.writes.turn(limits, &who)))
+        };
+        items.iter().filter(|item| self.writes.is_new(item, now)).filter_map(turn).collect()
     }
 
     fn family(&self, ino: Ino, rule: Collocate) -> Result<Option<String>, CatalogError> {
@@ -264,6 +282,7 @@ mod tests {
             max_volumes,
             library: None,
             worm: false,
+            limited: None,
         };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();

@@ -15,6 +15,8 @@ pub struct Ticket(u64);
 pub struct InHand<'q> {
     queue: &'q WriteQueue,
     pool: &'q PoolName,
+    /// Number of this turn of a drive.
+    session: u64,
     state: Mutex<(u64, BTreeMap<Ticket, MigrateItem>)>,
     /// Bytes taken and not yet read.
     unread: AtomicU64,
@@ -23,7 +25,7 @@ pub struct InHand<'q> {
 impl<'q> InHand<'q> {
     /// Nothing in hand.
     pub fn new(queue: &'q WriteQueue, pool: &'q PoolName) -> Self {
-        Self { queue, pool, state: Mutex::default(), unread: AtomicU64::new(0) }
+        Self { queue, pool, session: queue.begin(pool), state: Mutex::default(), unread: AtomicU64::new(0) }
     }
 
     /// Where the copies go.
@@ -33,7 +35,7 @@ impl<'q> InHand<'q> {
 
     /// Takes the next copy from the queue.
     pub fn pop(&self) -> Option<(Ticket, MigrateItem)> {
-        let item = self.queue.pop(self.pool)?;
+        let item = self.queue.take(self.pool, self.session)?;
         let mut state = self.state.lock();
         if state.1.is_empty() {
             self.read(u64::MAX); // of copies that were given up
@@ -83,5 +85,6 @@ impl Drop for InHand<'_> {
         self.read(u64::MAX);
         let left = std::mem::take(&mut self.state.get_mut().1);
         left.into_values().rev().for_each(|item| self.queue.put_back(self.pool, item));
+        self.queue.end(self.session);
     }
 }

@@ -72,6 +72,9 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
     let full: BTreeSet<PoolName> = full.collect();
     let now = crate::now();
+    let (limits, mechanics) = (limits(node), mechanics(node));
+    let disk_pressure = node.space.view().pressure == policy::Pressure::Hard;
+    node.writes.set_pressed(disk_pressure);
     let mut guard = node.archive.state.lock();
     let state = &mut *guard;
     let backlog = node.writes.backlog();
@@ -83,12 +86,21 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         let base = family::pool_of(&pool);
         let library = pools.iter().find(|p| p.name == base).and_then(|p| node.bound_to(p));
         let worm = pools.iter().any(|p| p.worm && p.name == family::pool_of(&pool));
+        let limited = node.writes.limited(&pool, limits.bytes_per_writer);
         writes.insert(
             pool,
-            Backlog { files: b.files, bytes: b.bytes, in_hand: 0, since, max_volumes, library, worm },
+            Backlog {
+                files: b.files,
+                bytes: b.bytes,
+                in_hand: 0,
+                since,
+                max_volumes,
+                library,
+                worm,
+                limited,
+            },
         );
     }
-    let (limits, mechanics) = (limits(node), mechanics(node));
     if limits.ahead_bytes > 0 {
         ahead::add_in_hand(node, &pools, &mut writes, now);
     }
@@ -117,7 +129,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         maintenance: &state.maintenance,
         robots_busy: &robots_busy,
         robots_troubled: &robots_troubled,
-        disk_pressure: node.space.view().pressure == policy::Pressure::Hard,
+        disk_pressure,
         limits: &limits,
         mechanics: &mechanics,
         accounts: &state.accounts.all,

@@ -1,11 +1,14 @@
 //! Copies waiting to be written, per pool, and per family in pools that collocate: filled by the governor, pulled by drive workers.
 
+use super::accounts::AccountTable;
 use super::family::pool_of;
+use crate::limits::{Asker, LimitConfig, priority_of};
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use sched::{AccountId, FairQueue, Holds, Limited, Waiting};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
-use types::{CopyNo, Ino, PoolName, Time, Version};
+use types::{CopyNo, Ino, PoolName, Request, Time, Version};
 
 /// A file that could not be copied (it is being written, or could not be read) is left alone for this long, and twice as
 /// long each further time.
@@ -45,11 +48,41 @@ pub struct PoolBacklog {
 
 #[derive(Default)]
 struct PoolQueue {
-    items: VecDeque<MigrateItem>,
-    bytes: u64,
+    items: FairQueue<MigrateItem>,
+    /// Copies that drives have taken of those whom limits count for.
+    holds: Holds,
     /// Bytes that drives have taken and not yet read.
     in_hand: u64,
     urgent: bool,
+}
+
+/// For whom a copy is written, and how urgent that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    account: AccountId,
+    priority: u8,
+}
+
+impl Default for Turn {
+    /// Nobody's in particular.
+    fn default() -> Self {
+        Self { account: AccountId::default(), priority: Request::USUAL_PRIORITY }
+    }
+}
+
+/// A copy that is queued or in flight.
+struct Taken {
+    turn: Turn,
+    since: Time,
+    /// The drive's turn in which it is in flight.
+    session: Option<u64>,
+}
+
+impl Taken {
+    fn waiting(&self, item: MigrateItem) -> Waiting<MigrateItem> {
+        let Turn { account, priority } = self.turn;
+        Waiting { what: item, bytes: item.size, account, priority, since: self.since }
+    }
 }
 
 /// A copy that could not be written.
@@ -73,7 +106,13 @@ impl Held {
 #[derive(Default)]
 struct Inner {
     pools: BTreeMap<PoolName, PoolQueue>,
-    taken: HashSet<(Ino, CopyNo)>,
+    taken: HashMap<(Ino, CopyNo), Taken>,
+    accounts: AccountTable,
+    /// Turns of drives that go on, and what they write.
+    sessions: HashMap<u64, PoolName>,
+    begun: u64,
+    /// The disk tier needs the space: nobody's limit holds anything back.
+    pressed: bool,
     retry: HashMap<(Ino, CopyNo), Held>,
     blocked: BTreeMap<PoolName, String>,
     /// Pools for which copies are on their way to the queue.
@@ -87,6 +126,18 @@ impl Inner {
         let of_pool = self.pools.iter().filter(|(name, _)| pool_of(name) == *pool);
         of_pool.map(|(_, queue)| queue.items.len()).sum()
     }
+
+    /// A copy is not in flight any more.
+    fn settle(&mut self, item: &MigrateItem) {
+        self.in_flight -= 1;
+        let Some(taken) = self.taken.get_mut(&(item.ino, item.copy)) else { return };
+        let pool = taken.session.take().and_then(|session| Some((session, self.sessions.get(&session)?)));
+        if let Some((session, pool)) = pool
+            && let Some(queue) = self.pools.get_mut(pool)
+        {
+            queue.holds.settle(&self.accounts.all, taken.turn.account, session);
+        }
+    }
 }
 
 /// The queues.
@@ -96,10 +147,36 @@ pub struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Adds what is not queued, in flight, or to be left alone for a while, as far as there is room.
+    /// For whom something is written, by these limits.
+    pub fn turn(&self, limits: &[LimitConfig], who: &Asker<'_>) -> Turn {
+        let account = self.inner.lock().accounts.id(limits, who);
+        Turn { account, priority: priority_of(limits, who) }
+    }
+
+    /// Whether [`WriteQueue::push_for`] would add it, if there is room.
+    pub fn is_new(&self, item: &MigrateItem, now: Time) -> bool {
+        let (inner, key) = (self.inner.lock(), (item.ino, item.copy));
+        let held = inner.retry.get(&key).is_some_and(|held| held.keeps_out(item, now));
+        !held && !inner.taken.contains_key(&key)
+    }
+
+    /// [`WriteQueue::push_for`] nobody in particular.
+    #[cfg(test)]
     pub fn push(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> Pushed {
+        self.push_for(batch, &HashMap::new(), urgent, now)
+    }
+
+    /// Adds what is not queued, in flight, or to be left alone for a while, as far as there is room. Files that `turns` does
+    /// not name are nobody's in particular.
+    pub fn push_for(
+        &self,
+        batch: &MigrateBatch,
+        turns: &HashMap<Ino, Turn>,
+        urgent: bool,
+        now: Time,
+    ) -> Pushed {
         let mut inner = self.inner.lock();
-        let Inner { pools, taken, retry, blocked, .. } = &mut *inner;
+        let Inner { pools, taken, retry, blocked, accounts, .. } = &mut *inner;
         retry.retain(|_, held| held.until.plus(RETRY_WASTEFUL) > now);
         let pool = pool_of(&batch.pool);
         let others = |(name, _): &(&PoolName, &PoolQueue)| **name != batch.pool && pool_of(name) == pool;
@@ -110,16 +187,17 @@ impl WriteQueue {
         let (mut added, mut full) = (0, false);
         for item in &batch.items {
             let key = (item.ino, item.copy);
-            if taken.contains(&key) || retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) {
+            if taken.contains_key(&key) || retry.get(&key).is_some_and(|held| held.keeps_out(item, now)) {
                 continue;
             }
             if others + queue.items.len() >= limit {
                 full = !blocked;
                 break;
             }
-            taken.insert(key);
-            queue.bytes += item.size;
-            queue.items.push_back(*item);
+            let turn = turns.get(&item.ino).copied().unwrap_or_default();
+            let one = Taken { turn, since: now, session: None };
+            queue.items.push(&accounts.all, one.waiting(*item));
+            taken.insert(key, one);
             added += 1;
         }
         queue.urgent |= urgent && added > 0;
@@ -136,15 +214,55 @@ impl WriteQueue {
         self.inner.lock().coming.contains(pool)
     }
 
-    /// The next copy to write to this pool.
-    pub fn pop(&self, pool: &PoolName) -> Option<MigrateItem> {
+    /// A drive begins to write to this pool; the number is for [`WriteQueue::take`].
+    pub fn begin(&self, pool: &PoolName) -> u64 {
         let mut inner = self.inner.lock();
-        let queue = inner.pools.get_mut(pool)?;
-        let item = queue.items.pop_front()?;
-        queue.bytes -= item.size;
-        queue.urgent &= !queue.items.is_empty();
-        inner.in_flight += 1;
+        inner.begun += 1;
+        let session = inner.begun;
+        inner.sessions.insert(session, pool.clone());
+        session
+    }
+
+    /// It has ended, and all it took is settled.
+    pub fn end(&self, session: u64) {
+        self.inner.lock().sessions.remove(&session);
+    }
+
+    /// The next copy to write to this pool, of those that this turn of a drive may take.
+    pub fn take(&self, pool: &PoolName, session: u64) -> Option<MigrateItem> {
+        let mut inner = self.inner.lock();
+        let Inner { pools, taken, accounts, in_flight, pressed, .. } = &mut *inner;
+        let (accounts, pressed) = (&accounts.all, *pressed);
+        let PoolQueue { items, holds, urgent, .. } = pools.get_mut(pool)?;
+        let may = |account| pressed || holds.allows(accounts, account, Some(session));
+        let Waiting { what: item, account, .. } =
+            items.pop(accounts, crate::now(), sched::Limits::default().starve_after, may)?;
+        holds.take(accounts, account, session);
+        if let Some(one) = taken.get_mut(&(item.ino, item.copy)) {
+            one.session = Some(session);
+        }
+        *urgent &= !items.is_empty();
+        *in_flight += 1;
         Some(item)
+    }
+
+    /// The next copy, for a drive that has nothing else.
+    #[cfg(test)]
+    pub fn pop(&self, pool: &PoolName) -> Option<MigrateItem> {
+        let session = self.begin(pool);
+        self.take(pool, session)
+    }
+
+    /// Whether the disk tier needs the space: then nobody's limit holds anything back.
+    pub fn set_pressed(&self, pressed: bool) {
+        self.inner.lock().pressed = pressed;
+    }
+
+    /// What limits leave of a pool's backlog for drives that write `per_writer` bytes each.
+    pub fn limited(&self, pool: &PoolName, per_writer: u64) -> Option<Limited> {
+        let inner = self.inner.lock();
+        let queue = inner.pools.get(pool).filter(|_| !inner.pressed)?;
+        queue.items.limited(&inner.accounts.all, &queue.holds, per_writer)
     }
 
     /// Drives have taken so many bytes of a pool from the queue, or (`taken` false) read them or given them up.
@@ -161,29 +279,30 @@ impl WriteQueue {
         inner.pools.iter().filter(|(_, q)| q.in_hand > 0).map(|(n, q)| (n.clone(), q.in_hand)).collect()
     }
 
-    /// A popped copy was not written: it goes back to the front.
+    /// A taken copy was not written: it goes back to the front.
     pub fn put_back(&self, pool: &PoolName, item: MigrateItem) {
         let mut inner = self.inner.lock();
-        inner.in_flight -= 1;
-        let queue = inner.pools.entry(pool.clone()).or_default();
-        queue.bytes += item.size;
-        queue.items.push_front(item);
+        inner.settle(&item);
+        let Inner { pools, taken, accounts, .. } = &mut *inner;
+        if let Some(one) = taken.get(&(item.ino, item.copy)) {
+            pools.entry(pool.clone()).or_default().items.put_back(&accounts.all, one.waiting(item));
+        }
     }
 
-    /// A popped copy is recorded.
+    /// A taken copy is recorded.
     pub fn finish(&self, item: &MigrateItem) {
         let mut inner = self.inner.lock();
-        inner.in_flight -= 1;
+        inner.settle(item);
         inner.taken.remove(&(item.ino, item.copy));
         inner.retry.remove(&(item.ino, item.copy));
     }
 
-    /// A popped copy could not be written; `wasteful`: some of it was, which is lost space now. It is left alone for a
+    /// A taken copy could not be written; `wasteful`: some of it was, which is lost space now. It is left alone for a
     /// while, each time longer.
     pub fn hold(&self, item: &MigrateItem, wasteful: bool, now: Time) {
         let key = (item.ino, item.copy);
         let mut inner = self.inner.lock();
-        inner.in_flight -= 1;
+        inner.settle(item);
         inner.taken.remove(&key);
         let before = inner.retry.get(&key).filter(|held| held.version == item.version);
         let tries = before.map_or(0, |held| held.tries.saturating_add(1));
@@ -242,8 +361,11 @@ impl WriteQueue {
     /// What waits, per pool.
     pub fn backlog(&self) -> BTreeMap<PoolName, PoolBacklog> {
         let inner = self.inner.lock();
-        let view =
-            |q: &PoolQueue| PoolBacklog { files: q.items.len() as u64, bytes: q.bytes, urgent: q.urgent };
+        let view = |q: &PoolQueue| PoolBacklog {
+            files: q.items.len() as u64,
+            bytes: q.items.bytes(),
+            urgent: q.urgent,
+        };
         inner.pools.iter().filter(|(_, q)| !q.items.is_empty()).map(|(n, q)| (n.clone(), view(q))).collect()
     }
 
@@ -321,6 +443,42 @@ mod tests {
         }
         assert!(!queue.sated().contains(&slow));
         assert_eq!(queue.queued(&good), 7);
+    }
+
+    #[test]
+    fn owners_take_turns_and_a_limit_holds_back_drives_until_the_disk_needs_the_space() {
+        let (queue, now) = (WriteQueue::default(), Time::new(1, 0));
+        let limit = LimitConfig { name: "a".into(), owner: Some(7), drives: Some(1), ..Default::default() };
+        let one = batch("p", 0, 20);
+        let turn = |item: &MigrateItem| {
+            let uid = if item.ino.0 < 10 { 7 } else { 8 };
+            let who = Asker { uid, gid: 0, class: &one.class };
+            (item.ino, queue.turn(std::slice::from_ref(&limit), &who))
+        };
+        let turns = one.items.iter().map(turn).collect();
+        assert_eq!(queue.push_for(&one, &turns, false, now).added, 20);
+        let pool = one.pool.clone();
+        let ino = |item: Option<MigrateItem>| item.map(|item| item.ino.0);
+        let [a, b] = [queue.begin(&pool), queue.begin(&pool)];
+        let first = queue.take(&pool, a).unwrap();
+        assert_eq!(first.ino.0, 0);
+        assert_eq!(queue.limited(&pool, 1 << 30), Some(Limited { drives: 2, open: 100 }));
+        let others: Vec<u64> = std::iter::from_fn(|| ino(queue.take(&pool, b))).collect();
+        assert_eq!(others, (10..20).collect::<Vec<_>>(), "the second drive writes for others");
+        assert_eq!(queue.limited(&pool, 1 << 30), Some(Limited { drives: 1, open: 0 }));
+        queue.put_back(&pool, first);
+        assert_eq!(ino(queue.take(&pool, b)), Some(0), "no drive writes for him just now");
+        queue.hold(&first, false, now);
+        assert_eq!(queue.limited(&pool, 1 << 30), Some(Limited { drives: 1, open: 90 }));
+        let second = queue.take(&pool, a).unwrap();
+        assert_eq!(ino(queue.take(&pool, b)), None);
+        queue.set_pressed(true);
+        assert_eq!((ino(queue.take(&pool, b)), queue.limited(&pool, 1)), (Some(2), None));
+        queue.set_pressed(false);
+        queue.finish(&second);
+        assert_eq!(ino(queue.take(&pool, a)), None, "the other holds one");
+        let next = batch("p", 100, 1);
+        assert!(queue.is_new(&next.items[0], now) && !queue.is_new(&one.items[5], now));
     }
 
     #[test]

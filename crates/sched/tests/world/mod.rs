@@ -112,6 +112,7 @@ impl World {
             max_volumes: 0,
             library: None,
             worm: false,
+            limited: None,
         };
         self.writes.insert(PoolName::from(pool), backlog);
     }

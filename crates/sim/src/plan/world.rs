@@ -353,7 +353,16 @@ impl<'s> World<'s> {
             (files > 0).then(|| {
                 (
                     pool.clone(),
-                    Backlog { files, bytes, in_hand: 0, since, max_volumes: 0, library: None, worm: false },
+                    Backlog {
+                        files,
+                        bytes,
+                        in_hand: 0,
+                        since,
+                        max_volumes: 0,
+                        library: None,
+                        worm: false,
+                        limited: None,
+                    },
                 )
             })
         };
