@@ -195,6 +195,33 @@ fn doors_are_those_of_each_library() {
 }
 
 #[test]
+fn a_library_that_does_not_answer_keeps_no_cartridge_in_another() {
+    let bed = two(|_| {});
+    let dead = |n: usize| {
+        let sense = Sense::new(SenseKey::HardwareError, 0x44, 0x00);
+        let fault = Fault::Answer { device: Device::Changer, opcode: READ_ELEMENT_STATUS, sense };
+        bed.node.virtual_library_no(n).inject(fault);
+    };
+    let at_door = |barcode: &str| location(&bed, &Barcode::from(barcode)).contains("import/export slot");
+    for (n, other) in [(0, "TD0001L9"), (1, "TC0001L9")] {
+        dead(n);
+        bed.call(Call::ExportCartridges(vec![Barcode::from(other)]));
+        assert!(at_door(other));
+    }
+    dead(1);
+    let refused = bed.try_call(Call::ExportCartridges(vec![Barcode::from("TD0002L9")])).unwrap_err();
+    assert_eq!((refused.class, at_door("TD0002L9")), (ErrorClass::Library, false), "{}", refused.message);
+    // All that lies at the doors comes in where somebody answers; who does not is named.
+    dead(0);
+    let refused = bed.try_call(Call::ImportCartridges(Vec::new())).unwrap_err();
+    assert_eq!(refused.class, ErrorClass::Library, "{}", refused.message);
+    assert!(at_door("TC0001L9") && !at_door("TD0001L9"));
+    dead(1);
+    bed.call(Call::ImportCartridges(vec![Barcode::from("TC0001L9")]));
+    assert!(!at_door("TC0001L9"));
+}
+
+#[test]
 fn a_barcode_that_two_libraries_have_is_used_in_neither() {
     let bed = two(|c| c.library.cartridges = 0);
     for n in [0, 1] {

@@ -114,7 +114,7 @@ impl<'v> Pools<'v> {
 
 /// Order of preference, best first: a volume of the pool that is mounted; one in a slot, most written first; an
 /// unassigned scratch volume; a blank one. Among the last two a mounted one first, then one of a newer medium. One of each
-/// kind that the same drives take, those first for which there is a drive now.
+/// kind that the same drives take, those first for which there is a drive now; last those that wait for a robot that fails.
 pub(crate) fn pick_volumes<'v>(
     planner: &mut Planner<'v>,
     pool: &'v PoolName,
@@ -141,7 +141,10 @@ pub(crate) fn pick_volumes<'v>(
     picks.sort_by_cached_key(|(rank, pick)| {
         let tape = planner.view.volumes.get(pick.volume);
         let drive = tape.and_then(|tape| planner.empty_for(pick.volume, tape, Access::Write));
-        (drive.is_none() && !planner.at_hand(pick.volume), *rank, pick.volume)
+        let library = tape.and_then(Tape::library);
+        let fails = library.is_some_and(|library| planner.view.robots_troubled.contains(&library));
+        let fetched = !planner.at_hand(pick.volume);
+        (fetched && fails, fetched && drive.is_none(), *rank, pick.volume)
     });
     if !picks.is_empty() {
         return Ok(picks.into_iter().map(|(_, pick)| pick).collect());

@@ -230,6 +230,24 @@ fn a_pool_that_is_bound_to_a_library_is_written_there_only() {
     assert_eq!(world.plan().blocked[0].why, BlockedWhy::NoVolume(PoolName::from("p")));
 }
 
+#[test]
+fn while_a_robot_fails_files_are_written_in_another_library() {
+    let mut world = World::new(2);
+    world.drives[1].library = LibraryNo(1);
+    world.tape(1, VolumeState::Filling, Some("p"));
+    let empty = world.tape(2, VolumeState::Scratch, None);
+    world.tapes.get_mut(&empty).unwrap().place = Place::Library(LibraryNo(1));
+    world.backlog("p", 10, 10 << 20);
+    assert_eq!(mounts(&world.plan()), [(0, "01")], "the one that is begun");
+    world.robots_troubled.insert(LibraryNo(0));
+    assert_eq!(mounts(&world.plan()), [(1, "02")]);
+    world.writes.get_mut(&PoolName::from("p")).unwrap().library = Some(LibraryNo(0));
+    assert_eq!(world.plan().blocked[0].why, BlockedWhy::RobotBusy);
+    world.load(0, 1, false);
+    let plan = world.plan();
+    assert!(matches!(plan.actions[0].job, Job::Migrate { .. }), "what is in a drive needs no robot: {plan:?}");
+}
+
 fn medium() -> impl Strategy<Value = Generation> {
     (4..11usize).prop_map(|n| Generation::ALL[n])
 }

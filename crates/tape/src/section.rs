@@ -139,11 +139,11 @@ impl<'d> Mounted<'d> {
         let label = label.map_err(|e| self.misuse(LABELLING, e.to_string()))?;
         self.may_overwrite(spec.overwrite)?;
         self.writable(LABELLING)?;
-        let blank = self.label == LabelState::Blank;
         self.distrust();
         self.record_block = None;
         self.label = LabelState::Damaged { what: "labelling did not finish".into(), uuids: Vec::new() };
         let start = Place { partition: PARTITION, block: 0 };
+        let worm = self.worm;
         let head = self.head();
         crate::keys::lock(head, spec.key)?;
         let partitions = head.attempt("asking for the partitions", Ssc::partition_page)?.additional;
@@ -155,7 +155,8 @@ impl<'d> Mounted<'d> {
             head.locate(start)?;
         }
         head.verify(LABELLING, start)?;
-        if !blank {
+        if !worm {
+            // One that counts as blank may have the beginning of a label.
             head.allow_replacing(start)?;
         }
         for record in label.encode() {

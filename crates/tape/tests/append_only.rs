@@ -6,7 +6,7 @@ use scsi::SenseKey;
 use support::catalogue::{Catalogue, NOW, barcode, spec};
 use support::rig::{BARCODE, Rig};
 use support::sections::{append, content, read};
-use tape::{Overwrite, Settings};
+use tape::{LabelState, Overwrite, Settings};
 
 const BLOCK: u32 = 4096;
 
@@ -74,4 +74,27 @@ fn it_is_left_off_where_it_is_not_wanted_or_not_there() {
     catalogue.index(&mut mounted).unwrap();
     assert!(rig.wire().opcodes.contains(&0x82));
     catalogue.verify(&mut mounted);
+}
+
+/// The power fails after the first record of a label: nobody's cartridge, and not an empty one either.
+#[test]
+fn what_was_left_of_a_label_that_was_cut_short_is_replaced() {
+    let rig = Rig::new(16 << 20, 1 << 20);
+    let mut drive = rig.load(BARCODE, 0);
+    let mut mounted = drive.mount(None).unwrap();
+    mounted.format_ansi(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap();
+    mounted.unload().unwrap();
+    let mut raw = rig.raw(0);
+    raw.load().unwrap();
+    assert!((0..8).any(|_| raw.test_unit_ready().is_ok()));
+    let mut vol1 = [0; 80];
+    raw.read(&mut vol1).unwrap();
+    raw.locate(0, 0).unwrap();
+    raw.write(&vol1).unwrap();
+    raw.write_filemarks(0, false).unwrap();
+    let mut mounted = drive.mount(None).unwrap();
+    assert_eq!(*mounted.label(), LabelState::Blank, "it does not say whose it is");
+    let point = mounted.format_ansi(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap();
+    let (files, _) = append(&mut mounted, &point, &[1]).unwrap();
+    assert_eq!(read(&mut mounted, &files[0]), content(1));
 }

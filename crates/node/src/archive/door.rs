@@ -11,7 +11,7 @@ use crate::Node;
 use crate::clock::Moment;
 use crate::error::failure;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tape::Changer;
@@ -60,21 +60,29 @@ impl Node {
     /// Asks libraries anew where everything is, one or all; with `audit` they look at each slot themselves, which may take long.
     ///
     /// # Errors
-    /// There is no such library, or one does not answer: those before it were asked.
+    /// There is no such library, or one does not answer: the others were asked.
     pub(crate) fn take_inventory(
         &self,
         name: Option<&str>,
         audit: bool,
     ) -> Result<Vec<LibraryView>, Failure> {
-        for library in self.chosen(name)? {
+        match self.ask_each(self.chosen(name)?, audit).pop_first() {
+            Some((_, failed)) => Err(failed),
+            None => Ok(self.archive.view().libraries),
+        }
+    }
+
+    /// Asks these libraries anew; returns those that do not answer.
+    fn ask_each(&self, libraries: Vec<LibraryNo>, audit: bool) -> BTreeMap<LibraryNo, Failure> {
+        let ask = |library| {
             let robot = self.robot(library)?;
             let mut robot = robot.lock();
             if audit {
                 robot.audit().map_err(|e| tape_failure(&e))?;
             }
-            self.look_again(library, &mut robot)?;
-        }
-        Ok(self.archive.view().libraries)
+            self.look_again(library, &mut robot)
+        };
+        libraries.into_iter().filter_map(|library| Some((library, ask(library).err()?))).collect()
     }
 
     /// The library of this name; of none all that can be used.
@@ -107,12 +115,16 @@ impl Node {
     /// One is not in a storage slot, or no import/export slot is empty: those named before it were moved.
     pub(crate) fn export(&self, volumes: &[Barcode]) -> Result<Vec<LibraryView>, Failure> {
         // What was just taken out makes room.
-        self.take_inventory(None, false)?;
+        let silent = self.ask_each(self.chosen(None)?, false);
         let mut libraries = BTreeSet::new();
         for volume in volumes {
             let found = self.archive.state.lock().find(volume).map(|(library, _)| library);
-            let what = || format!("volume {volume} is not in the library");
-            let library = found.ok_or_else(|| failure(ErrorClass::NotFound, what()))?;
+            let what = || failure(ErrorClass::NotFound, format!("volume {volume} is not in the library"));
+            // It may be where nobody answers.
+            let library = found.ok_or_else(|| silent.values().next().cloned().unwrap_or_else(what))?;
+            if let Some(failed) = silent.get(&library) {
+                return Err(failed.clone());
+            }
             self.carry(library, &|shelf| shelf.way_out(volume))?;
             libraries.insert(library);
         }
@@ -122,9 +134,10 @@ impl Node {
     /// Moves cartridges from import/export slots into their libraries; of none means all that are there.
     ///
     /// # Errors
-    /// One is in no import/export slot, or no storage slot is empty: those named before it were moved.
+    /// One is in no import/export slot, or no storage slot is empty: those named before it were moved. A library does not
+    /// answer: what is in the others was moved.
     pub(crate) fn import(&self, volumes: &[Barcode]) -> Result<Vec<LibraryView>, Failure> {
-        self.take_inventory(None, false)?;
+        let mut silent = self.ask_each(self.chosen(None)?, false);
         let waiting: Vec<(LibraryNo, u16, Option<Barcode>)> = {
             let state = self.archive.state.lock();
             let doors = |(no, shelf): (&LibraryNo, &Shelf)| {
@@ -133,7 +146,7 @@ impl Node {
                 let no = *no;
                 full.map(move |e| (no, e.address, e.barcode)).collect::<Vec<_>>()
             };
-            state.shelves.iter().flat_map(doors).collect()
+            state.shelves.iter().filter(|(no, _)| !silent.contains_key(no)).flat_map(doors).collect()
         };
         let wanted: Vec<(LibraryNo, u16)> = match volumes {
             [] => waiting.iter().map(|(no, address, _)| (*no, *address)).collect(),
@@ -142,7 +155,9 @@ impl Node {
                     let found = waiting.iter().find(|(.., barcode)| barcode.as_ref() == Some(volume));
                     let what =
                         || format!("volume {volume} is in no import/export slot; see `thermo library show`");
-                    let found = found.ok_or_else(|| failure(ErrorClass::NotFound, what()))?;
+                    let none = || failure(ErrorClass::NotFound, what());
+                    let found =
+                        found.ok_or_else(|| silent.values().next().cloned().unwrap_or_else(none))?;
                     Ok((found.0, found.1))
                 };
                 some.iter().map(at).collect::<Result<_, Failure>>()?
@@ -154,7 +169,11 @@ impl Node {
                 Ok((*from, shelf.free_slot(None).ok_or_else(full)?))
             })?;
         }
-        self.moved_in(wanted.into_iter().map(|(library, _)| library).collect())
+        let moved = self.moved_in(wanted.into_iter().map(|(library, _)| library).collect())?;
+        match silent.pop_first() {
+            Some((_, failed)) if volumes.is_empty() => Err(failed),
+            _ => Ok(moved),
+        }
     }
 
     fn moved_in(&self, libraries: BTreeSet<LibraryNo>) -> Result<Vec<LibraryView>, Failure> {

@@ -126,7 +126,8 @@ impl World {
     pub fn with_view<T>(&self, look: impl FnOnce(&SchedView<'_>) -> T) -> T {
         let moves = |r: &&Running| matches!(r.action.job, Job::Mount { .. } | Job::Unmount { .. });
         let library = |r: &Running| self.drives[usize::from(r.action.drive.0)].library;
-        let robots_busy = self.running.iter().filter(moves).map(library).collect();
+        let moving = self.running.iter().filter(moves).map(library);
+        let robots_busy = moving.chain(self.robots_troubled.iter().copied()).collect();
         look(&SchedView {
             now: at(self.now),
             drives: &self.drives,
