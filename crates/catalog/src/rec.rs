@@ -439,6 +439,7 @@ impl From<VolumeRecV1> for VolumeRec {
             family: None,
             key: String::new(),
             format: VolumeFormat::Ltfs,
+            imported: false,
         };
         Self { volume, tree: old.tree, next_dir: old.next_dir }
     }

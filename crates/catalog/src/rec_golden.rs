@@ -85,6 +85,7 @@ fn volume() -> Volume {
         key: "k1".into(),
         format: VolumeFormat::AnsiTar,
         worm: true,
+        imported: true,
     }
 }
 
@@ -123,7 +124,7 @@ fn golden_bytes() {
     golden(&known, "0206020100022f61010402");
     golden(
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b310101ac0202",
+        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
     golden(
@@ -148,6 +149,7 @@ fn old_versions_are_read() {
         key: String::new(),
         format: VolumeFormat::Ltfs,
         worm: false,
+        imported: false,
         ..volume()
     };
     let first = Volume { by: None, last_verified: None, ..second.clone() };

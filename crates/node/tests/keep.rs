@@ -254,6 +254,21 @@ fn one_drive_empties_two_volumes_and_a_cancelled_request_leaves_them_readable() 
 }
 
 #[test]
+fn a_request_to_empty_a_volume_ends_when_an_operator_decides_otherwise() {
+    // No volume is left that could take the file.
+    let bed = Bed::with(|c| c.library.cartridges = 2);
+    bed.write("f", &pattern(1000, 1));
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f", 0);
+    let id = bed.begin(repack(std::slice::from_ref(&volume))).request.id;
+    let state = VolumeState::ReadOnly;
+    bed.call(Call::SetVolume { volumes: vec![volume], state, reason: "left".into() });
+    let request = bed.wait(id);
+    assert_eq!(request.state, RequestState::Failed);
+    assert!(request.message.contains("its state was set to ReadOnly"), "{request:?}");
+}
+
+#[test]
 fn rules_say_what_is_verified_and_emptied_without_being_asked() {
     let bed = Bed::with(|c| {
         c.reclaim.dead_percent = 50;

@@ -52,14 +52,14 @@ pub fn dead_percent(v: &Volume) -> u8 {
 }
 
 /// The volumes to empty now, at most `room`: those of an old generation and the most dead first. One that still takes data is
-/// left alone unless its generation is old; so is one on which nothing was written. One that the node itself made read-only is
-/// left to operators: it may hold what the catalogue does not know (it was imported, or not all of it could be read).
+/// left alone unless its generation is old; so is one on which nothing was written. One that was imported, or that the node itself
+/// made read-only, is left to operators: it may hold what the catalogue does not know.
 pub fn reclaim<'v>(
     rules: &ReclaimRules,
     volumes: impl Iterator<Item = &'v Volume>,
     room: usize,
 ) -> Vec<Reclaim> {
-    let decided = |v: &&Volume| v.state != VolumeState::ReadOnly || v.by.is_some();
+    let decided = |v: &&Volume| !v.imported && (v.state != VolumeState::ReadOnly || v.by.is_some());
     let chosen = volumes.filter(|v| v.files > 0).filter(decided).filter_map(|v| {
         let old = rules.generation > 0 && generation(&v.barcode).is_some_and(|g| g <= rules.generation);
         let dead = dead_percent(v);
@@ -114,6 +114,8 @@ mod tests {
         assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
         found.by = Some(0);
         assert_eq!(reclaim(&rules, [&found].into_iter(), 9).len(), 1);
+        found.imported = true;
+        assert_eq!(reclaim(&rules, [&found].into_iter(), 9), []);
         let suspect = volume("AA0008L9", VolumeState::Suspect, 100, 1);
         assert_eq!(reclaim(&rules, [&suspect].into_iter(), 9), []);
         let why = reclaim(&ReclaimRules { dead_percent: 80, generation: 0 }, volumes.iter(), 9);

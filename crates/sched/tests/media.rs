@@ -245,7 +245,10 @@ fn while_a_robot_fails_files_are_written_in_another_library() {
     assert_eq!(world.plan().blocked[0].why, BlockedWhy::RobotBusy);
     world.load(0, 1, false);
     let plan = world.plan();
-    assert!(matches!(plan.actions[0].job, Job::Migrate { .. }), "what is in a drive needs no robot: {plan:?}");
+    assert!(
+        matches!(plan.actions[0].job, Job::Migrate { .. }),
+        "what is in a drive needs no robot: {plan:?}"
+    );
 }
 
 fn medium() -> impl Strategy<Value = Generation> {

@@ -229,6 +229,9 @@ pub struct Volume {
     /// Its medium can be written once (WORM): labelled once, appended to, never made scratch. Until it was mounted for the first
     /// time, what its barcode says.
     pub worm: bool,
+    /// It belongs to another namespace or to another program, and was imported in place: it may hold more than the catalogue
+    /// knows, and is only read.
+    pub imported: bool,
 }
 
 impl Volume {
@@ -270,6 +273,7 @@ impl Volume {
             family: None,
             key: String::new(),
             format: VolumeFormat::Ltfs,
+            imported: false,
         }
     }
 }

@@ -77,7 +77,7 @@ pub fn kill(tx: &mut Tx<'_>, ino: Ino, version: Version, segment: &Segment) -> R
     }
 }
 
-/// The segment of an ended version is one of another file from now on, and needed; its volume gets a new index.
+/// The segment of an ended version is one of another file from now on, and needed; its volume gets a new index, if it is ours.
 pub fn revive(
     tx: &mut Tx<'_>,
     from: (Ino, Version),
@@ -96,7 +96,9 @@ pub fn revive(
     })?;
     volume::add_live(tx, &segment.volume, bytes as i64, 1)?;
     let mut rec = volume::load_for_update(tx, &segment.volume)?;
-    rec.volume.indexed_to = rec.volume.indexed_to.min(rec.volume.append_block.saturating_sub(1));
+    if !rec.volume.imported {
+        rec.volume.indexed_to = rec.volume.indexed_to.min(rec.volume.append_block.saturating_sub(1));
+    }
     volume::store(tx, &rec)
 }
 

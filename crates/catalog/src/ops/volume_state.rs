@@ -64,8 +64,8 @@ fn may(v: &Volume, to: VolumeState) -> Result<(), String> {
         S::Filling | S::Full | S::ReadOnly | S::Suspect if !labelled => {
             Err("it carries no label of ours; give it one with `thermo volume label`".into())
         }
-        S::Filling | S::Full if v.format == VolumeFormat::Tar => {
-            Err("it carries tar archives of another program and is only read: `read-only`".into())
+        S::Filling | S::Full if v.imported => {
+            Err("it was imported from another namespace or program and is only read: `read-only`".into())
         }
         S::Filling if v.pool.is_none() => {
             Err("it belongs to no pool; give it to one with `thermo volume label --pool`".into())

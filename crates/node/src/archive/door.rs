@@ -156,8 +156,7 @@ impl Node {
                     let what =
                         || format!("volume {volume} is in no import/export slot; see `thermo library show`");
                     let none = || failure(ErrorClass::NotFound, what());
-                    let found =
-                        found.ok_or_else(|| silent.values().next().cloned().unwrap_or_else(none))?;
+                    let found = found.ok_or_else(|| silent.values().next().cloned().unwrap_or_else(none))?;
                     Ok((found.0, found.1))
                 };
                 some.iter().map(at).collect::<Result<_, Failure>>()?

@@ -7,8 +7,8 @@ use crate::keep::Ticket;
 use tape::{LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
-/// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position. WORM media are
-/// retired instead.
+/// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position. WORM media and
+/// volumes of others are retired instead.
 pub fn reclaim(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
@@ -17,7 +17,8 @@ pub fn reclaim(
 ) -> Result<u64, TapeError> {
     match try_reclaim(worker, mounted, barcode) {
         Ok(Ok(position)) => {
-            ticket.done(if mounted.worm() { "retired".into() } else { "scratch again".into() });
+            let retired = super::migrate::volume(worker, barcode)?.state == VolumeState::Retired;
+            ticket.done(if retired { "retired".into() } else { "scratch again".into() });
             Ok(position)
         }
         Ok(Err(why)) => {
@@ -47,9 +48,17 @@ fn try_reclaim(
     if volume.live_files > 0 {
         return Ok(Err(format!("{} file segments on it are needed", volume.live_files)));
     }
-    if mounted.worm() {
-        let why = "nothing on it is needed, and it is of WORM medium, which cannot be used again";
-        set_state(worker, barcode, VolumeState::Retired, why)?;
+    let kept = match (mounted.worm(), volume.imported) {
+        (true, _) => Some("it is of WORM medium, which cannot be used again"),
+        // Others may need it, and not all of it may have been taken.
+        (false, true) => {
+            Some("it was imported and is left as it is; `thermo volume label --force` overwrites it")
+        }
+        (false, false) => None,
+    };
+    if let Some(why) = kept {
+        let why = format!("nothing on it is needed here, and {why}");
+        set_state(worker, barcode, VolumeState::Retired, &why)?;
         return Ok(Ok(0));
     }
     if mounted.write_protected() {

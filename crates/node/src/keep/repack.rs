@@ -105,15 +105,13 @@ impl Repack {
         node.begin_repack(node.uid, &chosen).map(drop)
     }
 
-    /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again.
+    /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again. Those that were
+    /// imported never are.
     fn withdraw(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        if !volumes.iter().any(|v| v.state == VolumeState::Repacking) {
-            return Ok(());
-        }
         let asked = node.volumes_asked_for(RequestKind::Repack)?;
         for v in volumes.iter().filter(|v| v.state == VolumeState::Repacking) {
             if !asked.iter().any(|(barcode, _)| *barcode == v.barcode) {
-                set_state(node, &v.barcode, VolumeState::Full, "its repack was withdrawn")?;
+                leave(node, v)?;
             }
         }
         // The other way round: somebody set another state.
@@ -125,7 +123,7 @@ impl Repack {
                 && node.catalog.volume(&barcode)?.is_some_and(|v| v.state != VolumeState::Repacking)
             {
                 let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
-                let retired = v.worm && v.state == VolumeState::Retired && v.live_files == 0;
+                let retired = (v.worm || v.imported) && v.state == VolumeState::Retired && v.live_files == 0;
                 let emptied = v.state == VolumeState::Scratch || retired;
                 let state = if emptied { ItemState::Done } else { failed };
                 node.finish_volume(RequestKind::Repack, &barcode, &state, "")?;
@@ -155,6 +153,17 @@ impl Repack {
         self.moves.remove(volume);
         give_up(node, volume, &why)
     }
+}
+
+/// A volume, as it was seen, is not emptied any more; unless it was asked for anew a moment ago.
+fn leave(node: &Node, seen: &Volume) -> catalog::Result<()> {
+    let (now, state) = (crate::now(), if seen.imported { VolumeState::ReadOnly } else { VolumeState::Full });
+    let change = &mut |v: &mut Volume| {
+        if v.state == VolumeState::Repacking && v.reason == seen.reason {
+            v.becomes(state, "its repack was withdrawn", now);
+        }
+    };
+    node.catalog.update_volume(&seen.barcode, change).map(drop)
 }
 
 /// It stays as it is; operators are told.
@@ -282,5 +291,30 @@ pub fn subject<'v>(volumes: impl ExactSizeIterator<Item = &'v Barcode>) -> Strin
         (1, [one]) => format!("volume {one}"),
         (2..=3, some) => format!("volumes {}", some.join(", ")),
         _ => format!("{count} volumes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_volume_that_was_asked_for_anew_is_not_left_for_the_request_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let barcode = Barcode::from("XX0001L9");
+        let state = |reason: &str| {
+            let mut volume = Volume::new(barcode.clone(), crate::now());
+            volume.becomes(VolumeState::Repacking, reason, crate::now());
+            volume
+        };
+        node.stop(true);
+        node.catalog.put_volume(&state("request 2")).unwrap();
+        let now = || node.catalog.volume(&barcode).unwrap().unwrap().state;
+        leave(&node, &state("request 1")).unwrap();
+        assert_eq!(now(), VolumeState::Repacking);
+        leave(&node, &state("request 2")).unwrap();
+        assert_eq!(now(), VolumeState::Full);
     }
 }

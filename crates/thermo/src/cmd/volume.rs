@@ -266,6 +266,7 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
         ("where", view.location.clone()),
         ("uuid", if v.uuid.is_empty() { "-".into() } else { v.uuid.clone() }),
         ("labelled", time_or_dash(v.labelled, utc)),
+        ("imported", if v.imported { "yes: only read".into() } else { "no".into() }),
         ("medium", if v.worm { "WORM: written once".into() } else { "can be rewritten".into() }),
         ("key", if v.key.is_empty() { "not encrypted".into() } else { v.key.clone() }),
         ("capacity", format!("{}, records of {}", size(v.capacity), size(v.block_size.into()))),

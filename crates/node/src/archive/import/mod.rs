@@ -137,6 +137,7 @@ fn begin(
     }
     catalog.begin_adoption(&Volume {
         state: VolumeState::ReadOnly,
+        imported: true,
         reason: "its files are being imported".into(),
         pool: order.pool.clone(),
         uuid: label.uuid.clone(),
@@ -312,3 +313,6 @@ fn there(catalog: &catalog::Catalog, cx: &Cx, path: &[u8]) -> catalog::Result<Op
         Err(e) => Err(e),
     }
 }
+
+#[cfg(test)]
+mod tests;
