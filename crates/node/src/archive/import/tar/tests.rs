@@ -12,7 +12,7 @@ fn entry(name: &str, kind: u8, target: &str, data: &[u8]) -> Vec<u8> {
     let mut block = [0; 512];
     let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
-    put(100, "0000644\0000001\0000001\0");
+    put(100, "0000644\x000000001\x000000001\x00");
     put(124, &format!("{:011o}\0{:011o}\0        ", data.len(), 1_000_000_000));
     put(157, target);
     put(257, "ustar\x0000");
