@@ -51,12 +51,16 @@ impl CatalogError {
         match self {
             Self::Fs(e) => e.class(),
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
-            Self::Kv(KvError::Locked { .. }) => ErrorClass::Busy,
+            Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
+            Self::Kv(KvError::Server { .. }) => ErrorClass::Retry,
+            Self::Kv(KvError::Taken { .. }) => ErrorClass::Denied,
             Self::Kv(KvError::Conflict) => ErrorClass::Retry,
             Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. } | KvError::BadValue { .. }) => {
                 ErrorClass::Corrupt
             }
-            Self::Kv(KvError::Format { .. } | KvError::TargetExists { .. }) => ErrorClass::Invalid,
+            Self::Kv(KvError::Format { .. } | KvError::TargetExists { .. } | KvError::Address { .. }) => {
+                ErrorClass::Invalid
+            }
             Self::Kv(_) => ErrorClass::Bug,
             Self::Corrupt { .. } => ErrorClass::Corrupt,
             Self::Missing { .. } => ErrorClass::NotFound,
@@ -70,7 +74,9 @@ impl CatalogError {
             Self::Fs(e) => *e,
             Self::Kv(KvError::Full { .. }) => FsError::NoSpace,
             Self::Kv(KvError::Conflict) => FsError::Busy,
-            Self::Kv(KvError::Io { .. } | KvError::Locked { .. }) => FsError::ReadOnly,
+            Self::Kv(
+                KvError::Io { .. } | KvError::Locked { .. } | KvError::Server { .. } | KvError::Taken { .. },
+            ) => FsError::ReadOnly,
             Self::Kv(_) | Self::Corrupt { .. } => FsError::Io,
             Self::Missing { .. } => FsError::NotFound,
             Self::Refused { .. } => FsError::Busy,

@@ -33,6 +33,47 @@ pub enum KvError {
         /// Engine directory.
         path: PathBuf,
     },
+    /// A database server refuses what is asked, or cannot be reached. A running engine connects again by itself.
+    #[error(
+        "metadata engine at {address}: {detail}; nothing acknowledged is lost: see that the server runs, has space, and can be \
+         reached from here as this user (its log says more), then try again"
+    )]
+    Server {
+        /// Its address, without a password.
+        address: String,
+        /// What the server, or the way to it, said.
+        detail: String,
+    },
+    /// What should be the address of a server is none.
+    #[error("address of the metadata engine: {detail}; write postgres://USER@HOST:PORT/DATABASE")]
+    Address {
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Another node uses the database.
+    #[error(
+        "metadata engine at {path} is in use by node {by}; stop that node first (if it has died, it counts as gone {seconds} s \
+         after its last sign of life)"
+    )]
+    Owned {
+        /// Address.
+        path: PathBuf,
+        /// Name of the other node.
+        by: String,
+        /// How long its lease is.
+        seconds: u64,
+    },
+    /// Another node has taken the database over, because this one gave no sign of life, or runs twice.
+    #[error(
+        "metadata engine at {path} was taken over by node {by}; this one changes nothing any more: stop it, and see that only one \
+         of them is started"
+    )]
+    Taken {
+        /// Address.
+        path: PathBuf,
+        /// Name of the other node.
+        by: String,
+    },
     /// Stored data is not what was written.
     #[error(
         "metadata engine at {path} is damaged: {detail}; do not change the directory, copy it elsewhere, check the disk \

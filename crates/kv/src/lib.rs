@@ -18,12 +18,14 @@ mod limits;
 mod lmdb;
 mod memory;
 mod merge;
+mod postgres;
 mod txn;
 
 pub use crashing::CrashingEngine;
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;
+pub use postgres::{PostgresEngine, PostgresOptions};
 
 /// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.
 pub const MAX_KEY: usize = 480;

@@ -17,7 +17,7 @@ pub(super) const DATA_FILE: &str = "data.mdb";
 const NEW_DIR: &str = "creating";
 
 /// Turns what the operating system said into an error of the engine at `path`.
-pub(super) fn io_error(path: &Path, doing: &str, e: &io::Error) -> KvError {
+pub(crate) fn io_error(path: &Path, doing: &str, e: &io::Error) -> KvError {
     match e.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => KvError::Full { path: path.into() },
         _ => KvError::Io { path: path.into(), detail: format!("{doing}: {e}") },
@@ -104,7 +104,7 @@ impl Place {
 }
 
 /// Makes the directory of a backup; an empty one may be there already.
-pub(super) fn make_empty_dir(dir: &Path) -> Result<()> {
+pub(crate) fn make_empty_dir(dir: &Path) -> Result<()> {
     let taken = || KvError::TargetExists { path: dir.into() };
     match fs::create_dir(dir) {
         Ok(()) => Ok(()),
@@ -127,12 +127,12 @@ pub(super) fn mark(dir: &Path) -> io::Result<()> {
 }
 
 /// Makes names in `dir` survive power loss.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
 /// Makes the name of `dir` itself survive power loss.
-pub(super) fn sync_parent(dir: &Path) -> io::Result<()> {
+pub(crate) fn sync_parent(dir: &Path) -> io::Result<()> {
     match dir.canonicalize()?.parent() {
         Some(parent) => sync_dir(parent),
         None => Ok(()),

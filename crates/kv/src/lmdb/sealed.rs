@@ -2,7 +2,7 @@
 //! value of another key, is noticed whenever it is read.
 
 /// Bytes of the sum behind each value.
-pub(super) const SUM: usize = 4;
+pub(crate) const SUM: usize = 4;
 
 /// CRC-32C of the key's length, the key and the value.
 pub(super) fn sum(key: &[u8], value: &[u8]) -> u32 {
@@ -10,7 +10,7 @@ pub(super) fn sum(key: &[u8], value: &[u8]) -> u32 {
 }
 
 /// Writes what is stored for `value` into `out`, and returns its sum.
-pub(super) fn seal(key: &[u8], value: &[u8], out: &mut Vec<u8>) -> u32 {
+pub(crate) fn seal(key: &[u8], value: &[u8], out: &mut Vec<u8>) -> u32 {
     let sum = sum(key, value);
     out.clear();
     out.extend_from_slice(value);
@@ -24,7 +24,7 @@ pub(super) fn stored_sum(sealed: &[u8]) -> Option<u32> {
 }
 
 /// The value, if it is the one that was stored at `key`.
-pub(super) fn open<'a>(key: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn open<'a>(key: &[u8], sealed: &'a [u8]) -> Option<&'a [u8]> {
     let (value, stored) = sealed.split_last_chunk::<SUM>()?;
     (sum(key, value) == u32::from_le_bytes(*stored)).then_some(value)
 }

@@ -1,0 +1,207 @@
+//! One connection to the server, used by one thread at a time, which drives it.
+
+use std::future::Future;
+
+use futures_util::future::{join_all, try_join_all};
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::error::Severity;
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+
+use super::Server;
+use super::sql;
+use crate::KvError;
+
+/// Why something did not succeed.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Another transaction was in the way: once more.
+    Conflict,
+    /// A statement found nothing where it must find something, or a sum became too large.
+    Guard,
+    /// The connection, or the server, is gone, or does not take work now.
+    Lost(String),
+    /// It will not go better a second time.
+    Failed(KvError),
+}
+
+impl From<KvError> for Fault {
+    fn from(e: KvError) -> Self {
+        Self::Failed(e)
+    }
+}
+
+/// Statements known to the server.
+pub(super) struct Statements {
+    pub(super) get: Statement,
+    pub(super) lock: Statement,
+    pub(super) get_many: Statement,
+    pub(super) up: Statement,
+    pub(super) down: Statement,
+    pub(super) put: Statement,
+    pub(super) delete: Statement,
+    pub(super) add: Statement,
+    pub(super) raise: Statement,
+    pub(super) mark: Statement,
+}
+
+/// A connection and what has been prepared on it.
+pub(super) struct Conn {
+    runtime: Runtime,
+    pub(super) client: Client,
+}
+
+impl Conn {
+    pub(super) fn open(server: &Server) -> Result<Self, Fault> {
+        let lost = |e: std::io::Error| Fault::Lost(format!("starting a connection: {e}"));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(lost)?;
+        let client = runtime.block_on(connect(server, &server.address.config))?;
+        let conn = Self { runtime, client };
+        conn.settle(server)?;
+        Ok(conn)
+    }
+
+    /// Settings of the session.
+    fn settle(&self, server: &Server) -> Result<(), Fault> {
+        for setting in sql::SETTINGS {
+            self.optional(setting)?;
+        }
+        if self.shown("SHOW fsync")?.as_deref() == Some("off") {
+            let detail =
+                "the server runs with fsync = off, so that a power failure destroys its data; set fsync = on";
+            return Err(Fault::Failed(server.refuses(detail)));
+        }
+        if self.shown("SHOW synchronous_commit")?.as_deref() == Some("off") {
+            self.optional("SET synchronous_commit TO on")?;
+        }
+        Ok(())
+    }
+
+    /// A statement that a server may refuse; whether it did not.
+    pub(super) fn optional(&self, statement: &str) -> Result<bool, Fault> {
+        match self.runtime.block_on(self.client.batch_execute(statement)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.as_db_error().is_some_and(|e| !fatal(e)) => Ok(false),
+            Err(e) => Err(Fault::Lost(said(&e))),
+        }
+    }
+
+    fn shown(&self, statement: &str) -> Result<Option<String>, Fault> {
+        match self.runtime.block_on(self.client.query_one(statement, &[])) {
+            Ok(row) => Ok(row.try_get(0).ok()),
+            Err(e) if e.as_db_error().is_some_and(|e| !fatal(e)) => Ok(None),
+            Err(e) => Err(Fault::Lost(said(&e))),
+        }
+    }
+
+    pub(super) fn prepare(&self, server: &Server) -> Result<Statements, Fault> {
+        const ALL: [&str; 10] = [
+            sql::GET,
+            sql::LOCK,
+            sql::GET_MANY,
+            sql::UP,
+            sql::DOWN,
+            sql::PUT,
+            sql::DELETE,
+            sql::ADD,
+            sql::RAISE,
+            sql::MARK,
+        ];
+        let prepared = self.run(server, try_join_all(ALL.map(|text| self.client.prepare(text))))?;
+        let [get, lock, get_many, up, down, put, delete, add, raise, mark] =
+            <[Statement; 10]>::try_from(prepared).map_err(|_| Fault::Lost("preparing statements".into()))?;
+        Ok(Statements { get, lock, get_many, up, down, put, delete, add, raise, mark })
+    }
+
+    /// Drives the connection until the answer is there.
+    pub(super) fn run<T>(
+        &self,
+        server: &Server,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Fault> {
+        self.runtime.block_on(answer).map_err(|e| fault(server, &e))
+    }
+
+    /// Sends all, in this order, without waiting in between; the answers.
+    pub(super) fn run_all<T>(
+        &self,
+        server: &Server,
+        answers: impl IntoIterator<Item = impl Future<Output = Result<T, tokio_postgres::Error>>>,
+    ) -> Vec<Result<T, Fault>> {
+        let answers = self.runtime.block_on(join_all(answers));
+        answers.into_iter().map(|a| a.map_err(|e| fault(server, &e))).collect()
+    }
+
+    /// One statement that is used too seldom to be prepared.
+    pub(super) fn rows(
+        &self,
+        server: &Server,
+        statement: &str,
+        params: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<Row>, Fault> {
+        self.run(server, self.client.query(statement, params))
+    }
+
+    pub(super) fn batch(&self, server: &Server, statement: &str) -> Result<(), Fault> {
+        self.run(server, self.client.batch_execute(statement))
+    }
+}
+
+async fn connect(server: &Server, config: &Config) -> Result<Client, Fault> {
+    match &server.tls {
+        None => {
+            let (client, connection) = config.connect(NoTls).await.map_err(|e| refusal(server, &e))?;
+            tokio::spawn(connection);
+            Ok(client)
+        }
+        Some(tls) => {
+            let (client, connection) = config.connect(tls.clone()).await.map_err(|e| refusal(server, &e))?;
+            tokio::spawn(connection);
+            Ok(client)
+        }
+    }
+}
+
+/// A server that answers a connection with an error of its own may be starting; a wrong password stays wrong.
+fn refusal(server: &Server, e: &tokio_postgres::Error) -> Fault {
+    match e.code().map(tokio_postgres::error::SqlState::code) {
+        Some(code) if code.starts_with("28") || code.starts_with("3D") || code.starts_with("42") => {
+            Fault::Failed(server.refuses(&said(e)))
+        }
+        _ => Fault::Lost(said(e)),
+    }
+}
+
+fn fatal(e: &tokio_postgres::error::DbError) -> bool {
+    matches!(e.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+        || matches!(e.severity(), "FATAL" | "PANIC")
+}
+
+/// What an error says, with its cause.
+pub(super) fn said(e: &tokio_postgres::Error) -> String {
+    if let Some(e) = e.as_db_error() {
+        return format!("{} ({})", e.message(), e.code().code());
+    }
+    match std::error::Error::source(e) {
+        Some(source) => format!("{e}: {source}"),
+        None => e.to_string(),
+    }
+}
+
+fn fault(server: &Server, e: &tokio_postgres::Error) -> Fault {
+    let Some(db) = e.as_db_error().filter(|db| !fatal(db)) else { return Fault::Lost(said(e)) };
+    match db.code().code() {
+        "40001" | "40P01" => Fault::Conflict,
+        "22012" | "22003" => Fault::Guard,
+        "53100" => Fault::Failed(KvError::Full { path: server.path() }),
+        // ambiguous result, no connections left, a server that is stopping or only follows another one
+        code if code == "40003"
+            || code == "53300"
+            || code == "25006"
+            || code.starts_with("08")
+            || code.starts_with("57P") =>
+        {
+            Fault::Lost(said(e))
+        }
+        _ => Fault::Failed(server.refuses(&said(e))),
+    }
+}

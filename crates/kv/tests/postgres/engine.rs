@@ -1,0 +1,264 @@
+//! Conformance, the model, counters, owners, backups.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kv::conformance::check_engine;
+use kv::{
+    Durability, Engine, KvError, LmdbEngine, LmdbOptions, PostgresEngine, PostgresOptions, read, write,
+};
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::model::{op, run};
+use crate::server::Server;
+
+static SCHEMAS: AtomicU32 = AtomicU32::new(1);
+
+/// A name that no other engine of this process has.
+pub fn fresh() -> String {
+    format!("engine{}", SCHEMAS.fetch_add(1, Ordering::Relaxed))
+}
+
+pub fn open(server: &Server, name: &str) -> PostgresEngine {
+    PostgresEngine::open(&server.address(name, "&connections=6"), PostgresOptions::new("test")).expect("open")
+}
+
+pub fn put(engine: &dyn Engine, durability: Durability, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    write(engine, durability, |w| w.put(key, value))
+}
+
+pub fn get(engine: &dyn Engine, key: &[u8]) -> Option<Vec<u8>> {
+    read::<_, KvError>(engine, |r| r.get(key)).expect("get")
+}
+
+fn all(engine: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    read::<_, KvError>(engine, |r| {
+        let mut out = BTreeMap::new();
+        r.scan(b"", &[255; 500], &mut |k, v| {
+            out.insert(k.to_vec(), v.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Ok(out)
+    })
+    .expect("scan")
+}
+
+#[test]
+fn it_conforms() {
+    let server = Server::shared();
+    check_engine(&|| Box::new(open(&server, &fresh())));
+}
+
+#[test]
+fn it_equals_the_model() {
+    let server = Server::shared();
+    let config = Config { cases: 8, failure_persistence: None, ..Config::default() };
+    let ops = proptest::collection::vec(op(), 1..60);
+    TestRunner::new(config)
+        .run(&ops, |ops| {
+            let name = fresh();
+            run(&ops, Box::new(open(&server, &name)), &|engine| {
+                drop(engine);
+                Box::new(open(&server, &name))
+            });
+            server.sql(&format!("SET client_min_messages = error; DROP SCHEMA {name} CASCADE"));
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Counters keep their values while they are folded, deleted, set and read by others, whoever wins.
+#[test]
+fn counters_are_right_while_they_are_folded() {
+    let server = Server::shared();
+    let name = fresh();
+    let mut options = PostgresOptions::new("test");
+    options.fold_every = Duration::from_millis(2);
+    let engine = PostgresEngine::open(&server.address(&name, "&connections=6"), options).unwrap();
+    let engine: Arc<dyn Engine> = Arc::new(engine);
+    let value = |v: Option<Vec<u8>>| v.map_or(0, |v| i64::from_le_bytes(v.try_into().unwrap()));
+    thread::scope(|s| {
+        for t in 0..4u8 {
+            let engine = &*engine;
+            s.spawn(move || {
+                for n in 0..60i64 {
+                    write::<_, KvError>(engine, Durability::Relaxed, |w| {
+                        w.add(b"shared", 1)?;
+                        w.raise(b"top", n)?;
+                        w.add(&[b'o', t], n)
+                    })
+                    .unwrap();
+                    if n % 20 == 19 {
+                        // moves what is there elsewhere: nothing may be lost between reading and deleting
+                        write::<_, KvError>(engine, Durability::Relaxed, |w| {
+                            let here = value(w.get_for_update(b"shared")?);
+                            w.delete(b"shared")?;
+                            w.add(b"moved", here)
+                        })
+                        .unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(value(get(&*engine, b"shared")) + value(get(&*engine, b"moved")), 240);
+    assert_eq!(value(get(&*engine, b"top")), 59);
+    for t in 0..4u8 {
+        assert_eq!(value(get(&*engine, &[b'o', t])), 1770);
+    }
+    let end = Instant::now() + Duration::from_secs(120);
+    while server.sql(&format!("SELECT count(*) FROM {name}.kv_delta")) != "0" {
+        assert!(Instant::now() < end, "what was added is not folded");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(value(get(&*engine, b"top")), 59, "folding changes no value");
+    engine.verify().unwrap();
+}
+
+/// A counter that many add to makes nobody try again: nothing of it is read or written in common.
+#[test]
+fn adding_to_one_counter_conflicts_with_nobody() {
+    let server = Server::shared();
+    let name = fresh();
+    let engine = open(&server, &name);
+    write::<_, KvError>(&engine, Durability::Relaxed, |w| w.add(b"hot", 0)).unwrap();
+    let runs = AtomicU32::new(0);
+    thread::scope(|s| {
+        for t in 0..4u32 {
+            let (engine, runs) = (&engine, &runs);
+            s.spawn(move || {
+                for n in 0..100u32 {
+                    write::<_, KvError>(engine, Durability::Relaxed, |w| {
+                        runs.fetch_add(1, Ordering::Relaxed);
+                        w.put(&[b"own".as_slice(), &t.to_be_bytes(), &n.to_be_bytes()].concat(), b"x")?;
+                        w.add(b"hot", 1)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(get(&engine, b"hot"), Some(400i64.to_le_bytes().to_vec()));
+    let runs = runs.into_inner();
+    assert!(runs < 440, "400 transactions ran {runs} times");
+}
+
+#[test]
+fn scans_of_many_and_of_large_values_are_whole_in_both_directions() {
+    let server = Server::shared();
+    let engine = open(&server, &fresh());
+    let mut expected = BTreeMap::new();
+    for n in 0..3000u32 {
+        expected.insert(n.to_be_bytes().to_vec(), vec![n as u8; if n % 250 == 0 { 1 << 20 } else { 9 }]);
+    }
+    write::<_, KvError>(&engine, Durability::Durable, |w| expected.iter().try_for_each(|(k, v)| w.put(k, v)))
+        .unwrap();
+    assert!(all(&engine) == expected, "ascending");
+    let mut keys = expected.keys().rev();
+    read::<_, KvError>(&engine, |r| {
+        r.scan_back(b"", &[255], &mut |k, _| {
+            assert_eq!(Some(k), keys.next().map(Vec::as_slice));
+            ControlFlow::Continue(())
+        })
+    })
+    .unwrap();
+    assert_eq!(keys.next(), None);
+}
+
+#[test]
+fn one_node_at_a_time() {
+    let server = Server::shared();
+    let name = fresh();
+    let address = server.address(&name, "&connections=3");
+    let mut options = PostgresOptions::new("first");
+    let first = PostgresEngine::open(&address, options.clone()).unwrap();
+    put(&first, Durability::Durable, b"k", b"1").unwrap();
+    options.owner = "second".into();
+    let refused = PostgresEngine::open(&address, options.clone()).err().expect("in use");
+    assert!(matches!(&refused, KvError::Owned { by, .. } if by == "first"), "{refused}");
+    drop(first);
+    let second = PostgresEngine::open(&address, options.clone()).expect("given up when the first was closed");
+    assert_eq!(get(&second, b"k").as_deref(), Some(b"1".as_slice()));
+    // the lease of one that hangs ends; whatever it does afterwards is refused
+    server.sql(&format!("UPDATE {name}.kv_owner SET until = now() - interval '1 second'"));
+    options.owner = "third".into();
+    let third = PostgresEngine::open(&address, options).unwrap();
+    let fenced = put(&second, Durability::Relaxed, b"k", b"2").expect_err("fenced");
+    assert!(matches!(&fenced, KvError::Taken { by, .. } if by == "third"), "{fenced}");
+    assert!(matches!(read::<_, KvError>(&second, |r| r.get(b"k")), Err(KvError::Taken { .. })));
+    put(&third, Durability::Relaxed, b"k", b"3").unwrap();
+    drop(second);
+    assert_eq!(get(&third, b"k").as_deref(), Some(b"3".as_slice()));
+}
+
+#[test]
+fn a_transaction_that_began_before_the_take_over_is_not_committed() {
+    let server = Server::shared();
+    let name = fresh();
+    let address = server.address(&name, "&connections=3");
+    let options = PostgresOptions::new("same");
+    let old = PostgresEngine::open(&address, options.clone()).unwrap();
+    put(&old, Durability::Durable, b"k", b"1").unwrap();
+    let mut new = None;
+    let late = write::<_, KvError>(&old, Durability::Durable, |w| {
+        assert_eq!(w.get(b"k")?.as_deref(), Some(b"1".as_slice()));
+        new.get_or_insert_with(|| PostgresEngine::open(&address, options.clone()).unwrap());
+        w.put(b"k", b"late")
+    });
+    assert!(matches!(&late, Err(KvError::Taken { by, .. }) if by == "same"), "{late:?}");
+    assert_eq!(get(&new.unwrap(), b"k").as_deref(), Some(b"1".as_slice()));
+}
+
+#[test]
+fn a_backup_opens_as_an_embedded_engine() {
+    let server = Server::shared();
+    let engine = open(&server, &fresh());
+    write::<_, KvError>(&engine, Durability::Durable, |w| {
+        w.add(b"count", 5)?;
+        (0..2000u32).try_for_each(|n| w.put(&n.to_be_bytes(), &vec![n as u8; 3000]))
+    })
+    .unwrap();
+    write::<_, KvError>(&engine, Durability::Durable, |w| w.add(b"count", 2)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("backup");
+    engine.backup(&to).unwrap();
+    let copy = LmdbEngine::open(&to, LmdbOptions::default()).unwrap();
+    assert!(all(&copy) == all(&engine));
+    assert_eq!(get(&copy, b"count"), Some(7i64.to_le_bytes().to_vec()));
+    let again = engine.backup(&to).expect_err("it is there");
+    assert!(matches!(again, KvError::TargetExists { .. }), "{again}");
+}
+
+#[test]
+fn damage_at_the_server_is_noticed() {
+    let server = Server::shared();
+    let name = fresh();
+    let engine = open(&server, &name);
+    put(&engine, Durability::Durable, b"a", b"right").unwrap();
+    put(&engine, Durability::Durable, b"b", b"other").unwrap();
+    engine.verify().unwrap();
+    server.sql(&format!("UPDATE {name}.kv SET v = (SELECT v FROM {name}.kv WHERE k = 'b') WHERE k = 'a'"));
+    let found = engine.verify().expect_err("the value of another key");
+    assert!(matches!(&found, KvError::BadValue { key, .. } if key == b"a"), "{found}");
+    put(&engine, Durability::Durable, b"a", b"mended").unwrap();
+    server.sql(&format!("INSERT INTO {name}.kv_delta VALUES ('b', 0, 7)"));
+    let found = engine.verify().expect_err("a delta of no counter");
+    assert!(matches!(found, KvError::Corrupt { .. }), "{found}");
+}
+
+#[test]
+fn a_database_without_an_engine_is_refused_when_there_should_be_one() {
+    let server = Server::shared();
+    let mut options = PostgresOptions::new("test");
+    options.create = false;
+    let e = PostgresEngine::open(&server.address(&fresh(), ""), options).err().expect("nothing there");
+    assert!(matches!(e, KvError::Corrupt { .. }), "{e}");
+    let mut options = PostgresOptions::new("test");
+    options.patience = Duration::from_millis(100);
+    let e = PostgresEngine::open("postgres://x@%2Fnonexistent/y", options).err().expect("no server");
+    assert!(matches!(&e, KvError::Server { address, .. } if address.contains("/nonexistent")), "{e}");
+}

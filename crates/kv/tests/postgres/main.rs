@@ -1,0 +1,7 @@
+//! The engine over PostgreSQL, on real servers of the tests' own.
+
+#[path = "../common/model.rs"]
+mod model;
+mod server;
+
+mod engine;
