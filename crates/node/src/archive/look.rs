@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{DriveNo, Generation, LibraryNo, PoolName};
+use types::{DriveNo, Generation, LibraryNo, Pool, PoolName, Time};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
@@ -65,18 +65,15 @@ pub fn sched_drive(d: &DriveSlot, cleaners: &BTreeSet<LibraryNo>) -> sched::Driv
     sched::Drive { library: d.library, usable: d.usable(), state, reach, refused, ..sched::Drive::new(d.no) }
 }
 
-/// Builds the scheduler's view and calls `f` with it.
-pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
-    let tapes = tapes::all(node);
-    let pools = node.catalog.pools().unwrap_or_default();
-    let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
-    let full: BTreeSet<PoolName> = full.collect();
-    let now = crate::now();
-    let (limits, mechanics) = (limits(node), mechanics(node));
-    let disk_pressure = node.space.view().pressure == policy::Pressure::Hard;
-    node.writes.set_pressed(disk_pressure);
-    let mut guard = node.archive.state.lock();
-    let state = &mut *guard;
+/// What waits to be written, per pool and family; pools that take no more bytes are left out.
+fn waiting(
+    node: &Node,
+    state: &mut State,
+    pools: &[Pool],
+    full: &BTreeSet<PoolName>,
+    limits: &Limits,
+    now: Time,
+) -> BTreeMap<PoolName, Backlog> {
     let backlog = node.writes.backlog();
     state.waiting_since.retain(|pool, _| backlog.contains_key(pool));
     let mut writes = BTreeMap::new();
@@ -84,8 +81,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         let since = *state.waiting_since.entry(pool.clone()).or_insert(now);
         let max_volumes = pools.iter().find(|p| p.name == pool).map_or(0, |p| p.max_volumes);
         let base = family::pool_of(&pool);
-        let library = pools.iter().find(|p| p.name == base).and_then(|p| node.bound_to(p));
-        let worm = pools.iter().any(|p| p.worm && p.name == family::pool_of(&pool));
+        let of = pools.iter().find(|p| p.name == base);
+        let (library, worm) = (of.and_then(|p| node.bound_to(p)), of.is_some_and(|p| p.worm));
         let limited = node.writes.limited(&pool, limits.bytes_per_writer);
         writes.insert(
             pool,
@@ -101,6 +98,22 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
             },
         );
     }
+    writes
+}
+
+/// Builds the scheduler's view and calls `f` with it.
+pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
+    let tapes = tapes::all(node);
+    let pools = node.catalog.pools().unwrap_or_default();
+    let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
+    let full: BTreeSet<PoolName> = full.collect();
+    let now = crate::now();
+    let (limits, mechanics) = (limits(node), mechanics(node));
+    let disk_pressure = node.space.view().pressure == policy::Pressure::Hard;
+    node.writes.set_pressed(disk_pressure);
+    let mut guard = node.archive.state.lock();
+    let state = &mut *guard;
+    let mut writes = waiting(node, state, &pools, &full, &limits, now);
     if limits.ahead_bytes > 0 {
         ahead::add_in_hand(node, &pools, &mut writes, now);
     }
