@@ -3,10 +3,13 @@
 
 use crate::clock;
 use crate::config::EncryptionConfig;
-use std::io::Read;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tape::{Key, Keys};
 use types::PoolName;
@@ -141,7 +144,7 @@ fn lines(path: &Path) -> Result<Vec<Line>, String> {
 
 fn bytes(hex: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
-    if hex.len() != 64 || !hex.is_ascii() {
+    if hex.len() != 64 || !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     for (n, byte) in key.iter_mut().enumerate() {
@@ -152,21 +155,27 @@ fn bytes(hex: &str) -> Option<[u8; 32]> {
 
 /// First word that the program prints. What else it says, and that it failed, is in the error; the answer never is.
 fn ask(program: &Path, args: &[&str]) -> Result<String, String> {
+    let begun = clock::Moment::now();
+    ask_until(program, args, || begun.elapsed() > PATIENCE)
+}
+
+fn ask_until(program: &Path, args: &[&str], over: impl Fn() -> bool) -> Result<String, String> {
     let failed = |what: String| format!("`{} {}`: {what}", program.display(), args.join(" "));
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
+        .process_group(0)
         .spawn()
         .map_err(|e| failed(format!("cannot be run: {e}")))?;
-    let (begun, out) = (clock::Moment::now(), child.stdout.take());
+    let out = child.stdout.take();
     let status = loop {
         match child.try_wait().map_err(|e| failed(e.to_string()))? {
             Some(status) => break status,
-            None if begun.elapsed() > PATIENCE => {
-                // It may have ended just now.
-                let _ = child.kill();
+            None if over() => {
+                // With all that it started and waits for; it may have ended just now.
+                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
                 let _ = child.wait();
                 return Err(failed(format!("it gave no answer within {} s", PATIENCE.as_secs())));
             }
@@ -176,16 +185,27 @@ fn ask(program: &Path, args: &[&str]) -> Result<String, String> {
     if !status.success() {
         return Err(failed(format!("it failed ({status}); see its messages in the log")));
     }
-    let mut answer = String::new();
-    if let Some(out) = out {
-        out.take(ANSWER).read_to_string(&mut answer).map_err(|e| failed(e.to_string()))?;
-    }
+    let answer = out.map_or(Ok(String::new()), printed).map_err(|e| failed(e.to_string()))?;
     answer.split_whitespace().next().map(str::to_owned).ok_or_else(|| failed("it printed nothing".into()))
+}
+
+/// What a program that has ended has printed. Nothing more is waited for: what it left running may keep the pipe open.
+fn printed(out: ChildStdout) -> std::io::Result<String> {
+    fcntl_setfl(&out, OFlags::NONBLOCK)?;
+    let mut answer = Vec::new();
+    match out.take(ANSWER).read_to_end(&mut answer) {
+        Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+        _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+
+    /// A program cannot be started while a process that is just being made has its file open for writing.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn write(path: &Path, text: &str, mode: u32) {
         std::fs::write(path, text).unwrap();
@@ -226,6 +246,7 @@ mod tests {
 
     #[test]
     fn keys_come_from_a_program() {
+        let _alone = ONE_AT_A_TIME.lock();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let script = format!(
@@ -237,6 +258,51 @@ mod tests {
         let current = ring.for_pool(&PoolName("p".into())).unwrap();
         assert_eq!(current, Key::new("k9", [15; 32]));
         assert!(ring.key("other").unwrap_err().contains("it failed (exit status: 3)"));
+    }
+
+    #[test]
+    fn what_a_program_leaves_running_keeps_nobody_waiting() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        // It ends, and something that it started keeps its output open.
+        write(&path, "#!/bin/sh\nexec 2> /dev/null\nsleep 600 &\necho $! key\n", 0o700);
+        let (told, answer) = std::sync::mpsc::channel();
+        let program = path.clone();
+        std::thread::spawn(move || told.send(ask(&program, &[])));
+        let pid = answer.recv_timeout(Duration::from_secs(120)).expect("an answer comes").unwrap();
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_gives_no_answer_ends_with_all_that_it_started() {
+        let _alone = ONE_AT_A_TIME.lock();
+        let dir = tempfile::tempdir().unwrap();
+        let (path, pid) = (dir.path().join("key"), dir.path().join("pid"));
+        let script = format!(
+            "#!/bin/sh\nexec 2> /dev/null\nsleep 600 &\necho $! > {0}.new; mv {0}.new {0}\nwait\n",
+            pid.display()
+        );
+        write(&path, &script, 0o700);
+        let e = ask_until(&path, &[], || pid.exists()).unwrap_err();
+        assert!(e.contains("no answer"), "{e}");
+        let started = std::fs::read_to_string(&pid).unwrap();
+        let stat = format!("/proc/{}/stat", started.trim());
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let begun = std::time::Instant::now();
+        while runs() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "it still runs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn only_hexadecimal_digits_are_a_key() {
+        assert!(bytes(&"0f".repeat(32)).is_some());
+        for wrong in ["+f", "-1", " f", "0x", "gg"] {
+            assert_eq!(bytes(&wrong.repeat(32)), None, "{wrong}");
+        }
     }
 
     #[test]
