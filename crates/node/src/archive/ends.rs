@@ -1,6 +1,7 @@
 //! How the service begins and ends: cartridges left in drives, indexes that a crash left unwritten, putting everything away.
 
 use super::events::add_errand;
+use super::give::give;
 use super::library::Workers;
 use super::shelf::Shelf;
 use super::state::Errand;
@@ -105,9 +106,7 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
         }
     }
     for (no, order) in orders {
-        if let Some(worker) = workers.get(&no) {
-            let _ = worker.try_send(order);
-        }
+        give(node, workers, no, order);
     }
     false
 }

@@ -1,5 +1,6 @@
 //! The loop: take what happened, ask `sched` what to do now, hand it to the drives.
 
+use super::give::give;
 use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, State};
@@ -132,7 +133,7 @@ fn dispatch(node: &Arc<Node>, workers: &Workers) {
     }
 }
 
-fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
+pub fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     let mut state = node.archive.state.lock();
     let Some((volume, job, status)) = prepare(node, &mut state, action) else { return };
     let mut busy = action.busy(None);
@@ -148,22 +149,7 @@ fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     }
     drop(state);
     tracing::debug!("drive {}: {:?}: {}", action.drive, action.job, action.why);
-    let sent = workers.get(&action.drive).is_some_and(|w| w.try_send((volume, job)).is_ok());
-    if !sent {
-        tracing::error!(
-            "drive {} does not take orders; it is out of use until the node restarts",
-            action.drive
-        );
-        let mut state = node.archive.state.lock();
-        if let Some(shelf) = state.shelf_of(action.drive) {
-            shelf.moves.remove(&action.drive);
-        }
-        if let Some(drive) = state.drives.get_mut(&action.drive) {
-            let why = "its thread has ended; see the log and restart the node";
-            drive.status = DriveStatus::Suspect(why.into());
-            drive.comeback.gone(why);
-        }
-    }
+    give(node, workers, action.drive, (volume, job));
 }
 
 /// Turns an action of the scheduler into an order; None if it is no longer possible.

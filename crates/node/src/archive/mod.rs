@@ -16,6 +16,7 @@ mod ends;
 mod events;
 mod family;
 mod feed;
+mod give;
 mod hand;
 mod hardware;
 pub mod import;

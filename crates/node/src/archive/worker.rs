@@ -418,19 +418,7 @@ impl Worker {
 
     /// The volume could not be mounted again: whoever waits for the job is told.
     fn not_started(&self, volume: Barcode, job: Job, e: TapeError) {
-        let mut failed = Vec::new();
-        match job {
-            Job::Recall(wanted) => failed.extend(wanted.into_iter().map(|one| (one, e.clone()))),
-            Job::Label { errand: Some(errand), .. } => blocked::refuse(&self.node, &volume, errand, &e),
-            Job::Check { deep, answer } => {
-                blocked::refuse(&self.node, &volume, Errand::Check { deep, answer }, &e);
-            }
-            Job::Adopt { import, answer } => {
-                blocked::refuse(&self.node, &volume, Errand::Adopt { import, answer }, &e);
-            }
-            Job::Verify(ticket) => blocked::refuse(&self.node, &volume, Errand::Verify(ticket), &e),
-            _ => {}
-        }
+        let failed = refuse(&self.node, &volume, job, &e);
         self.report(Ended {
             drive: self.no,
             volume,
@@ -483,6 +471,22 @@ impl Worker {
         *self.current.lock() = None;
         self.node.archive.send(Event::Ended(Box::new(ended)));
     }
+}
+
+/// A job is not done: whoever waits for it is told. What was to be read is left to the archive service.
+pub fn refuse(node: &Node, volume: &Barcode, job: Job, e: &TapeError) -> Vec<(Wanted, TapeError)> {
+    let errand = match job {
+        Job::Recall(wanted) => return wanted.into_iter().map(|one| (one, e.clone())).collect(),
+        Job::Label { errand, .. } => errand,
+        Job::Check { deep, answer } => Some(Errand::Check { deep, answer }),
+        Job::Adopt { import, answer } => Some(Errand::Adopt { import, answer }),
+        Job::Verify(ticket) => Some(Errand::Verify(ticket)),
+        _ => None,
+    };
+    if let Some(errand) = errand {
+        blocked::refuse(node, volume, errand, e);
+    }
+    Vec::new()
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
