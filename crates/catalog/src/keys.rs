@@ -264,7 +264,7 @@ pub fn sum_text(what: u8, name: &str) -> Vec<u8> {
 }
 
 pub fn volume(what: u8, barcode: &Barcode) -> Vec<u8> {
-    text(&[VOLUME, what], barcode.0.as_bytes())
+    text(&[VOLUME, what], barcode.as_str().as_bytes())
 }
 
 pub fn tape(tree: u64, dir: TapeDir, name: &str) -> Vec<u8> {
@@ -337,5 +337,5 @@ pub fn request_volumes(id: RequestId) -> [u8; 10] {
 }
 
 pub fn request_volume(id: RequestId, volume: &Barcode) -> Vec<u8> {
-    text(&request_volumes(id), volume.0.as_bytes())
+    text(&request_volumes(id), volume.as_str().as_bytes())
 }

@@ -117,7 +117,7 @@ fn nothing_is_written_in_plain_for_want_of_a_key() {
     let request = bed.begin(Call::Migrate(bed.one("/f"))).request.id;
     bed.until("it says why", |bed| bed.status().warnings.iter().any(|w| w.contains("names no key for pool")));
     let inside = bed.node.virtual_library().contents();
-    assert!(!inside.iter().any(|(_, barcode)| holds(&bed, &Barcode(barcode.clone()), SECRET)));
+    assert!(!inside.iter().any(|(_, barcode)| holds(&bed, &Barcode::from(barcode.as_str()), SECRET)));
     write_keys(bed.dir.path(), &[("k1", 0x11, "*")]);
     assert_eq!(bed.wait(request).state, RequestState::Done);
     assert_eq!(keys_of(&bed, "/f"), ["k1", "k1"]);

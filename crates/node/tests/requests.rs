@@ -176,7 +176,7 @@ fn a_quote_says_what_a_recall_would_take_and_what_cannot_come_and_changes_nothin
     let view = quote(&bed, bed.all());
     assert_eq!((view.lost, view.volumes), (3, 0));
     let (path, why) = &view.lost_files[0];
-    assert!(path == "/f0" && why.contains(&volume.0), "{path}: {why}");
+    assert!(path == "/f0" && why.contains(volume.as_str()), "{path}: {why}");
 }
 
 #[test]

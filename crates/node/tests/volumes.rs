@@ -10,7 +10,7 @@ use wire::{Call, PoolChange, Reply};
 const MB: usize = 1 << 20;
 
 fn barcode(text: &str) -> Barcode {
-    Barcode(text.into())
+    Barcode::from(text)
 }
 
 /// All cartridges behind the first few.

@@ -98,7 +98,7 @@ mod tests {
         let chosen = |dead_percent, generation, room| {
             let rules = ReclaimRules { dead_percent, generation };
             let found = reclaim(&rules, volumes.iter(), room).into_iter();
-            found.map(|r| r.volume.0[5..6].to_owned()).collect::<String>()
+            found.map(|r| r.volume.as_str()[5..6].to_owned()).collect::<String>()
         };
         assert_eq!(chosen(0, 0, 9), "");
         assert_eq!(chosen(50, 0, 9), "21", "a volume that takes data is left alone");
@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(chosen(49, 6, 9), "4216");
         let worm = [volume("AA0007LZ", Full, 100, 10), volume("AA0008LW", Full, 100, 10)];
         let rules = ReclaimRules { dead_percent: 50, generation: 6 };
-        let chosen: Vec<_> = reclaim(&rules, worm.iter(), 9).into_iter().map(|r| r.volume.0).collect();
+        let chosen: Vec<_> =
+            reclaim(&rules, worm.iter(), 9).into_iter().map(|r| r.volume.to_string()).collect();
         assert_eq!(chosen, ["AA0008LW"], "nothing comes back of what is written once");
         // What the node does not write any more may be more than the catalogue knows; what an operator decided is not.
         let mut found = volume("AA0007L5", VolumeState::ReadOnly, 100, 1);

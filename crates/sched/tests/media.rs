@@ -27,7 +27,7 @@ fn add(world: &mut World, n: u32, medium: Generation, state: VolumeState, pool: 
 fn mounts(plan: &Plan) -> Vec<(u16, &str)> {
     fn mount(a: &Action) -> Option<(u16, &str)> {
         match &a.job {
-            Job::Mount { volume } => Some((a.drive.0, &volume.0[4..6])),
+            Job::Mount { volume } => Some((a.drive.0, &volume.as_str()[4..6])),
             _ => None,
         }
     }

@@ -311,7 +311,7 @@ fn view(element: Element) -> ElementView {
         },
         address: element.address,
         full: element.full,
-        barcode: element.barcode.map(Barcode),
+        barcode: element.barcode.map(Barcode::from),
         source: element.source,
         exception: element.exception,
         outgoing: element.kind == ElementType::ImportExport && element.full && !element.placed_by_operator,

@@ -201,7 +201,7 @@ fn put_side(head: &mut Head, label: &LtfsLabel, spec: &LabelSpec<'_>, partition:
     let now = spec.now;
     let times = EntryTimes { creation: now, change: now, modify: now, access: now, backup: now };
     let xattrs = spec.attributes.to_vec();
-    let root = DirMeta { name: spec.barcode.0.clone(), uid: 1, times, xattrs, ..DirMeta::default() };
+    let root = DirMeta { name: spec.barcode.to_string(), uid: 1, times, xattrs, ..DirMeta::default() };
     index::put(
         head,
         Place { partition, block: FIRST_INDEX_MARK },

@@ -26,7 +26,7 @@ fn sleeper() -> tape::Sleeper {
 /// Address of the element that holds a cartridge.
 fn place(changer: &mut Changer, barcode: &str) -> u16 {
     let all = changer.inventory().unwrap();
-    all.iter().find(|e| e.barcode.as_ref().is_some_and(|b| b.0 == barcode)).unwrap().address
+    all.iter().find(|e| e.barcode.as_ref().is_some_and(|b| b.as_str() == barcode)).unwrap().address
 }
 
 #[test]

@@ -87,24 +87,12 @@ number_id! {
     PathNo(u16)
 }
 text_id! {
-    /// A cartridge volume by its barcode (VOLTAG), e.g. `TC0001L9`.
-    Barcode
-}
-text_id! {
     /// A tape pool by name.
     PoolName
 }
 text_id! {
     /// A class of service by name.
     ClassName
-}
-
-impl Barcode {
-    /// Whether its media identifier is that of LTO media that can be written once (`LT` for the third generation to `LZ` for the
-    /// ninth). What the drive says of the medium decides.
-    pub fn is_worm(&self) -> bool {
-        matches!(self.0.as_bytes(), [.., b'L', b'T'..=b'Z'])
-    }
 }
 
 impl Ino {

@@ -68,7 +68,7 @@ impl VtlConfig {
         let named = self.generations.get(usize::from(n)).or(self.generations.last()).copied();
         named.unwrap_or_else(|| {
             let media = self.media.first().map_or("", String::as_str);
-            let medium = Generation::of(&Barcode(format!("TC0000{media}")));
+            let medium = Generation::of(&Barcode::from(format!("TC0000{media}")));
             let writes = |drive: &Generation| medium.is_some_and(|m| drive.takes(m, Access::Write));
             Generation::ALL.into_iter().find(writes).unwrap_or(Generation::Lto9)
         })

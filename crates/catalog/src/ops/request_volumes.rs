@@ -49,7 +49,7 @@ pub fn list(view: View<'_>, id: RequestId) -> Result<Vec<(Barcode, ItemState, u6
     let mut found = Vec::new();
     let prefix = keys::request_volumes(id);
     store::each(view.r, &prefix, &keys::end(&prefix), |k, v| {
-        let barcode = Barcode(String::from_utf8_lossy(&k[prefix.len()..]).into_owned());
+        let barcode = Barcode::from(&*String::from_utf8_lossy(&k[prefix.len()..]));
         let item: ItemRec = rec::decode("volume of request", format!("{id}: {barcode}"), v)?;
         found.push((barcode, item.state, item.bytes));
         Ok(ControlFlow::Continue(()))

@@ -77,9 +77,9 @@ fn new_tree(tx: &mut Tx<'_>) -> Result<u64> {
 /// Enters or overwrites.
 pub fn put(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     let barcode = &volume.barcode;
-    if barcode.0.is_empty() || barcode.0.len() > MAX_BARCODE {
+    if barcode.as_str().is_empty() || barcode.as_str().len() > MAX_BARCODE {
         let why = format!("a barcode has 1 to {MAX_BARCODE} bytes");
-        return Err(CatalogError::refused(format!("volume {:?}", barcode.0), why));
+        return Err(CatalogError::refused(format!("volume {:?}", barcode.as_str()), why));
     }
     let rec = match load(&*tx.w, barcode)? {
         Some(old) => VolumeRec { volume: volume.clone(), ..old },
@@ -128,7 +128,7 @@ fn refuse_needed(tx: &Tx<'_>, barcode: &Barcode, rec: VolumeRec) -> Result<()> {
 pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()> {
     let old = load_for_update(tx, barcode)?;
     refuse_needed(tx, barcode, old.clone())?;
-    tx.w.put(&keys::drop_tree(old.tree), barcode.0.as_bytes())?;
+    tx.w.put(&keys::drop_tree(old.tree), barcode.as_str().as_bytes())?;
     tx.w.delete(&keys::volume(vol::INTENDED, barcode))?;
     let volume = Volume { barcode: barcode.clone(), ..fresh.clone() };
     let tree = new_tree(tx)?;
@@ -150,7 +150,7 @@ fn tree_part(r: &dyn Reader, tree: u64, limit: usize) -> Result<Vec<(Vec<u8>, Ve
 pub fn drop_some(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
     let mut waiting = None;
     tx.w.scan(&[keys::DROP], &[keys::DROP + 1], &mut |k, v| {
-        waiting = Some((k.to_vec(), Barcode(String::from_utf8_lossy(v).into_owned())));
+        waiting = Some((k.to_vec(), Barcode::from(&*String::from_utf8_lossy(v))));
         ControlFlow::Break(())
     })?;
     let Some((key, barcode)) = waiting else { return Ok(false) };

@@ -133,7 +133,7 @@ mod tests {
             // Both came from a slot that is only one.
             let home = state.shelves[&LibraryNo(0)].free_slot(None);
             for no in [first, second] {
-                let volume = Barcode(format!("LEFT0{no}L9"));
+                let volume = Barcode::from(format!("LEFT0{no}L9"));
                 let Some(drive) = state.drives.get_mut(&no) else { continue };
                 drive.home = home;
                 drive.state = DriveState::Busy(Busy::new(volume, Work::Unmount));

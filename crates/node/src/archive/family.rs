@@ -288,7 +288,7 @@ mod tests {
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
         let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));
         let mine = seen.iter().filter(|(_, t)| t.pool.as_ref().is_some_and(|p| p.as_str() == "p/uid 7"));
-        mine.map(|(b, _)| b.0.clone()).collect()
+        mine.map(|(b, _)| b.to_string()).collect()
     }
 
     #[test]

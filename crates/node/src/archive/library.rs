@@ -364,15 +364,15 @@ mod tests {
             kind: ElementKind::Slot,
             address,
             full: true,
-            barcode: Some(Barcode(barcode.into())),
+            barcode: Some(Barcode::from(barcode)),
             source: None,
             exception: None,
             outgoing: false,
         };
         enter_volumes(node, &[element(1, "CLN001L9"), element(2, "TC0001L9")]).unwrap();
-        assert_eq!(node.catalog.volume(&Barcode("CLN001L9".into())).unwrap(), None);
+        assert_eq!(node.catalog.volume(&Barcode::from("CLN001L9")).unwrap(), None);
         assert_eq!(
-            node.catalog.volume(&Barcode("TC0001L9".into())).unwrap().unwrap().state,
+            node.catalog.volume(&Barcode::from("TC0001L9")).unwrap().unwrap().state,
             VolumeState::Unknown
         );
     }

@@ -47,7 +47,7 @@ pub fn at(s: u64) -> Time {
 }
 
 pub fn volume(n: u32) -> Barcode {
-    Barcode(format!("V{n:05}L9"))
+    Barcode::from(format!("V{n:05}L9"))
 }
 
 pub fn tape(state: VolumeState, pool: Option<&str>) -> Tape {

@@ -282,7 +282,7 @@ impl<'s> World<'s> {
 
     pub fn new_volume(&mut self, pool: Option<PoolName>, state: VolumeState) -> Barcode {
         self.next_volume += 1;
-        let volume = Barcode(format!("P{:05}L9", self.next_volume));
+        let volume = Barcode::from(format!("P{:05}L9", self.next_volume));
         let generation = self.spec.generation().ok();
         let free = generation.and_then(Facts::of).map_or(0, |facts| facts.capacity as u64);
         let place = Place::Library(LibraryNo::default());

@@ -94,7 +94,7 @@ struct Line<'l> {
 
 /// Runs `thermo volume export`.
 pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) -> Result<Exit> {
-    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode::from).collect();
     if let Some(pool) = &args.pool {
         let all: Vec<VolumeView> = node.ask(&Call::Volumes)?;
         let of_pool =
@@ -176,7 +176,7 @@ fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> 
 
 /// Runs `thermo volume import`.
 pub fn import(context: &mut Context, node: &mut Connection, args: ImportArgs) -> Result<Exit> {
-    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode::from).collect();
     if let Some(path) = &args.manifest {
         let listed = manifest(path)?;
         if volumes.is_empty() {

@@ -27,7 +27,7 @@ impl Which {
         match self.pool {
             Some(pool) => VolumeChoice::Pool(PoolName(pool)),
             None if self.all => VolumeChoice::All,
-            None => VolumeChoice::These(self.volumes.into_iter().map(Barcode).collect()),
+            None => VolumeChoice::These(self.volumes.into_iter().map(Barcode::from).collect()),
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     if let Command::Discover(args) = &args.command {
         return super::discover::run(context, args);
     }
-    let barcodes = |list: Vec<String>| list.into_iter().map(Barcode).collect();
+    let barcodes = |list: Vec<String>| list.into_iter().map(Barcode::from).collect();
     let (call, only) = match args.command {
         Command::Inventory { library, audit } => {
             (Call::Inventory { library: library.clone(), audit }, library)

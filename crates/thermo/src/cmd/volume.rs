@@ -155,8 +155,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
     match args.command {
         Command::Ls(args) => list(context, &mut node, &args),
-        Command::Show { volume } => show(context, &mut node, Barcode(volume)),
-        Command::Files { volume, dead } => files(context, &mut node, Barcode(volume), dead),
+        Command::Show { volume } => show(context, &mut node, Barcode::from(volume)),
+        Command::Files { volume, dead } => files(context, &mut node, Barcode::from(volume), dead),
         Command::Label(args) => label(context, &mut node, args),
         Command::State(args) => set_state(context, &mut node, args),
         Command::Export(args) => super::exchange::export(context, &mut node, args),
@@ -322,7 +322,7 @@ fn label(context: &mut Context, node: &mut Connection, args: LabelArgs) -> Resul
         return Err(usage("--force needs the barcodes of the volumes to be overwritten"));
     }
     let call = Call::Label {
-        volumes: args.volumes.into_iter().map(Barcode).collect(),
+        volumes: args.volumes.into_iter().map(Barcode::from).collect(),
         pool: args.pool.map(PoolName),
         force: args.force,
         key: args.key,
@@ -332,7 +332,7 @@ fn label(context: &mut Context, node: &mut Connection, args: LabelArgs) -> Resul
 }
 
 fn set_state(context: &mut Context, node: &mut Connection, args: StateArgs) -> Result<Exit> {
-    let volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode).collect();
+    let volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode::from).collect();
     let call = Call::SetVolume { volumes: volumes.clone(), state: args.state, reason: args.reason };
     node.ask::<()>(&call)?;
     volumes.iter().try_for_each(|v| context.out.line(format!("volume {v} is {}", word(&args.state))))?;
