@@ -1,9 +1,11 @@
 //! Who wants a drive, in the order in which they get one.
 
 use crate::ahead::{Ahead, ahead};
+use crate::turns::{for_whom, share_out};
+use crate::volumes::{Volume, Volumes};
 use crate::{
-    AccountId, Backlog, Drive, DriveState, Limited, Maintenance, MaintenanceKind, RecallQueue, SchedView,
-    Share, Tape,
+    Account, AccountId, Backlog, Drive, DriveState, Limited, Maintenance, MaintenanceKind, RecallQueue,
+    SchedView, Share,
 };
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,8 +16,6 @@ use types::{Barcode, PoolName, Time};
 pub const BACKGROUND: u8 = 0;
 /// A deadline is looked at when so many times what its files take is left until then.
 const DEADLINE_MARGIN: f64 = 2.0;
-/// Owners whose use of drives differs by less than this part of a turn are served in the order of asking.
-pub(crate) const STEPS_OF_TURN: f64 = 4.0;
 
 /// Something that needs a drive.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ impl<'v> Need<'v> {
         }
     }
 
-    pub(crate) fn want(self) -> Want {
+    fn want(self) -> Want {
         match self {
             Self::Recall(volume) => Want::Recall(volume.clone()),
             Self::Write(pool) => Want::Write(pool.clone()),
@@ -80,6 +80,14 @@ pub(crate) enum Level {
     Ahead,
 }
 
+impl Level {
+    /// Whether what wants a drive since then has waited for longer than anybody may.
+    pub(crate) fn starves(self, view: &SchedView<'_>, since: Time) -> bool {
+        let waits = matches!(self, Self::ExtraWrite | Self::Background | Self::Ahead);
+        !waits && view.now.since(since) >= view.limits.starve_after
+    }
+}
+
 /// A need with what decides its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand<'v> {
@@ -99,24 +107,24 @@ pub(crate) struct Demand<'v> {
     pub due: Option<i64>,
     /// What its owner has had (of a write: the drives that its pool has), the less the sooner it is his turn.
     pub had: u64,
-    /// Of a recall: its volume, if it is known.
-    pub tape: Option<&'v Tape>,
-    /// Of a recall: the drive that holds the volume or is about to.
-    pub drive: Option<&'v Drive>,
     /// Of a recall: a drive works towards it.
     pub in_hand: bool,
+    /// Of a recall: the files.
+    pub queue: Option<&'v RecallQueue>,
     /// Of maintenance: the job.
     pub job: Option<&'v Maintenance>,
+    /// Of a recall or of maintenance: its volume, if the view knows it.
+    pub volume: Option<&'v Volume<'v>>,
+    /// Of these: the drive that holds the volume or is about to.
+    pub drive: Option<&'v Drive>,
 }
 
 impl<'v> Demand<'v> {
     fn new(view: &SchedView<'v>, need: Need<'v>, level: Level, priority: u8, since: Time) -> Self {
-        let waits = matches!(level, Level::ExtraWrite | Level::Background | Level::Ahead);
-        let starving = !waits && view.now.since(since) >= view.limits.starve_after;
         Self {
             need,
             level,
-            starving,
+            starving: level.starves(view, since),
             priority,
             since,
             files: 0,
@@ -125,10 +133,11 @@ impl<'v> Demand<'v> {
             weight: 1.0,
             due: None,
             had: 0,
-            tape: None,
-            drive: None,
             in_hand: false,
+            queue: None,
             job: None,
+            volume: None,
+            drive: None,
         }
     }
 
@@ -142,28 +151,23 @@ impl<'v> Demand<'v> {
         Self { files: share.files, account: share.account, owner, weight, due, ..demand }
     }
 
-    /// Of one owner's demands, which comes first.
-    fn own_key(&self) -> impl Ord + use<> {
-        let loaded = self.drive.is_some_and(|drive| matches!(drive.state, DriveState::Loaded(_)));
-        (
-            Reverse(self.starving),
-            Reverse(self.priority),
-            by_deadline(self.due),
-            !loaded,
-            self.since,
-            Reverse(self.files),
-        )
+    /// Its place in order. Of what has waited equally long the longest goes first: then the drives end at about the same
+    /// time. What is alike stays in the order of volumes, pools and ids.
+    fn key(&self) -> impl Ord + use<> {
+        let (level, due, had) = if self.starving {
+            (0, i64::MAX, 0)
+        } else {
+            let rank = (1 + self.level as u16) << 8 | u16::from(u8::MAX - self.priority);
+            (rank, self.due.unwrap_or(i64::MAX), self.had)
+        };
+        (level, due, had, self.since, Reverse(self.files))
     }
 
-    fn key(&self) -> impl Ord + use<> {
-        let (level, priority, due, had) = if self.starving {
-            (None, Reverse(0), by_deadline(None), 0)
-        } else {
-            (Some(self.level), Reverse(self.priority), by_deadline(self.due), self.had)
-        };
-        // Of what has waited equally long the longest first: then the drives end at about the same time. What is alike stays
-        // in the order of volumes, pools and ids.
-        (level, priority, due, had, self.since, Reverse(self.files))
+    pub(crate) fn want(&self) -> Want {
+        match (self.need, self.volume) {
+            (Need::Recall(_), Some(volume)) => Want::Recall(volume.name.clone()),
+            (need, _) => need.want(),
+        }
     }
 
     /// Whether this demand may take the drive of a mounted volume that has `other` to do; `turn_over`: that volume has
@@ -182,11 +186,6 @@ impl<'v> Demand<'v> {
     }
 }
 
-/// Deadlines in order, those without behind them.
-fn by_deadline(due: Option<i64>) -> (bool, Option<i64>) {
-    (due.is_none(), due)
-}
-
 /// Whether a deadline can only just be met if its volume is fetched now.
 fn is_due(view: &SchedView<'_>, share: &Share, deadline: Time) -> bool {
     let m = view.mechanics;
@@ -196,21 +195,23 @@ fn is_due(view: &SchedView<'_>, share: &Share, deadline: Time) -> bool {
 }
 
 /// All demands, first served first.
-pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand<'v>> {
+pub(crate) fn demands<'v>(
+    view: &SchedView<'v>,
+    hand: &InHand<'v>,
+    volumes: &'v Volumes<'v>,
+) -> Vec<Demand<'v>> {
     let mut all = Vec::with_capacity(view.recalls.len());
-    // All are sorted by volume: to walk along them is cheaper than so many lookups.
-    let mut tapes = Walk::new(view.volumes.iter());
-    let mut drives = Walk::new(drives_by_volume(view).into_iter());
-    let mut in_hand = Walk::new(hand.recalls().into_iter().map(|volume| (volume, ())));
-    for (volume, queue) in view.recalls {
-        if queue.is_empty() {
-            continue;
-        }
-        let (tape, drive) = (tapes.at(volume), drives.at(volume));
-        let in_hand = in_hand.at(volume).is_some();
-        if let Some(share) = for_whom(view, hand, queue) {
-            all.push(Demand { tape, drive, in_hand, ..Demand::recall(view, volume, &share) });
-        }
+    // Both are sorted by volume: to walk along them is cheaper than so many look-ups.
+    let mut known = volumes.walk();
+    for (name, queue) in view.recalls {
+        let Some(share) = for_whom(view, hand, queue) else { continue };
+        let volume = known.at(name);
+        let (drive, in_hand) = match volume {
+            Some(volume) => (volume.drive, volume.in_hand),
+            None => (volumes.drive_of(name), hand.has(Need::Recall(name))),
+        };
+        let demand = Demand::recall(view, name, &share);
+        all.push(Demand { queue: Some(queue), volume, drive, in_hand, ..demand });
     }
     share_out(view, hand, &mut all);
     for (pool, backlog) in view.writes {
@@ -222,59 +223,14 @@ pub(crate) fn demands<'v>(view: &SchedView<'v>, hand: &InHand<'v>) -> Vec<Demand
         let verify = job.kind == MaintenanceKind::Verify;
         let level = if verify { Level::Background } else { Level::Maintain };
         let demand = Demand::new(view, Need::Maintain(job.id), level, priority, job.since);
-        all.push(Demand { job: Some(job), ..demand });
+        let volume = volumes.get(&job.volume);
+        let drive = volumes.drive_of(&job.volume);
+        all.push(Demand { job: Some(job), volume, drive, ..demand });
     }
-    all.sort_by_cached_key(Demand::key);
-    all
-}
-
-/// Whom a volume is fetched for, of those who want files of it: somebody whose limits allow it, then the one whose turn comes
-/// first. Files of the others are read along.
-fn for_whom(view: &SchedView<'_>, hand: &InHand<'_>, queue: &RecallQueue) -> Option<Share> {
-    let mut shares = queue.shares();
-    let first = shares.next()?;
-    let key = |share: &Share| {
-        let demand = Demand::new(view, Need::Maintain(0), Level::Recall, share.priority, share.since);
-        let (owner, weight) = view.accounts.share(share.account);
-        let had_s = view.accounts.used.used(owner, view.now) / weight;
-        (
-            hand.is_capped(view, share.account),
-            !demand.starving,
-            Reverse(share.priority),
-            had_s as u64,
-            share.since,
-        )
-    };
-    // Few volumes are wanted by several.
-    let Some(second) = shares.next() else { return Some(first) };
-    [first, second].into_iter().chain(shares).min_by_key(key)
-}
-
-/// Says of each demand what its owner has had by the time of his turn: the use of drives so far, the drives that work for
-/// him, and one turn for each of his own demands before it, in proportion to his weight.
-fn share_out(view: &SchedView<'_>, hand: &InHand<'_>, recalls: &mut [Demand<'_>]) {
-    let Some(first) = recalls.first() else { return };
-    if recalls.iter().all(|demand| demand.owner == first.owner) {
-        return;
-    }
-    let mut order: Vec<usize> = (0..recalls.len()).collect();
-    order.sort_unstable_by(|a, b| {
-        let key = |n: &usize| (recalls[*n].owner, recalls[*n].own_key(), *n);
-        key(a).cmp(&key(b))
-    });
-    let turn_s = view.limits.turn.as_secs_f64().max(1.0);
-    let (mut owner, mut had_s) = (None, 0.0);
-    for n in order {
-        let demand = &mut recalls[n];
-        if owner != Some(demand.owner) {
-            owner = Some(demand.owner);
-            had_s = view.accounts.used.used(demand.owner, view.now);
-            had_s += turn_s * f64::from(hand.drives_of(demand.owner));
-        }
-        // In steps: who has had about the same is served in the order of asking.
-        demand.had = (had_s / demand.weight / turn_s * STEPS_OF_TURN) as u64;
-        had_s += turn_s;
-    }
+    // Numbers are sorted, and each demand is moved once.
+    let mut order: Vec<_> = (0u32..).zip(&all).map(|(n, demand)| (demand.key(), n)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, n)| all[n as usize]).collect()
 }
 
 /// One demand for each writer that a pool lacks.
@@ -316,6 +272,8 @@ fn writers<'v>(
 /// What the busy drives work towards.
 pub(crate) struct InHand<'v> {
     needs: HashMap<Need<'v>, u64>,
+    /// What owners have used of drives so far (seconds), by account.
+    used: Vec<f64>,
     /// Drives that work for each owner.
     pub(crate) owners: HashMap<u32, u32>,
     /// Drives that count for each cap.
@@ -336,7 +294,14 @@ impl<'v> InHand<'v> {
                 count(view, account, &mut caps);
             }
         }
-        Self { needs, owners, caps }
+        let used = |account: &Account| view.accounts.used.used(account.owner, view.now);
+        Self { needs, used: view.accounts.list.iter().map(used).collect(), owners, caps }
+    }
+
+    /// What the owner of an account has used of drives so far (seconds).
+    pub(crate) fn used(&self, view: &SchedView<'_>, account: AccountId) -> f64 {
+        let known = self.used.get(account.0 as usize).copied();
+        known.unwrap_or_else(|| view.accounts.used.used(view.accounts.share(account).0, view.now))
     }
 
     /// Drives that work for an owner.
@@ -345,7 +310,7 @@ impl<'v> InHand<'v> {
     }
 
     /// Whether a cap of this account allows no more drives.
-    fn is_capped(&self, view: &SchedView<'_>, account: AccountId) -> bool {
+    pub(crate) fn is_capped(&self, view: &SchedView<'_>, account: AccountId) -> bool {
         let caps = &view.accounts.caps;
         let full =
             |cap: &usize| self.caps.get(*cap).zip(caps.get(*cap)).is_some_and(|(n, cap)| *n >= cap.drives);
@@ -357,15 +322,12 @@ impl<'v> InHand<'v> {
         self.needs.iter().filter(|(need, _)| matches!(need, Need::Write(_))).map(|(_, drives)| drives).sum()
     }
 
-    /// Volumes that a drive works towards reading, sorted.
-    fn recalls(&self) -> Vec<&'v Barcode> {
-        let volumes = self.needs.keys().filter_map(|need| match need {
+    /// Volumes that a drive works towards reading.
+    pub(crate) fn recalls(&self) -> impl Iterator<Item = &'v Barcode> {
+        self.needs.keys().filter_map(|need| match need {
             Need::Recall(volume) => Some(*volume),
             _ => None,
-        });
-        let mut volumes: Vec<_> = volumes.collect();
-        volumes.sort_unstable();
-        volumes
+        })
     }
 
     /// Drives that work towards it.
@@ -385,25 +347,5 @@ pub(crate) fn count(view: &SchedView<'_>, account: AccountId, caps: &mut [u32]) 
         if let Some(drives) = caps.get_mut(*cap) {
             *drives += 1;
         }
-    }
-}
-
-fn drives_by_volume<'v>(view: &SchedView<'v>) -> Vec<(&'v Barcode, &'v Drive)> {
-    let mut drives: Vec<_> = view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect();
-    drives.sort_by_key(|(volume, _)| *volume);
-    drives
-}
-
-/// Looks up volumes in ascending order.
-struct Walk<'v, T, I: Iterator<Item = (&'v Barcode, T)>>(std::iter::Peekable<I>);
-
-impl<'v, T: Copy, I: Iterator<Item = (&'v Barcode, T)>> Walk<'v, T, I> {
-    fn new(sorted: I) -> Self {
-        Self(sorted.peekable())
-    }
-
-    fn at(&mut self, volume: &Barcode) -> Option<T> {
-        while self.0.next_if(|(other, _)| *other < volume).is_some() {}
-        self.0.peek().filter(|(other, _)| *other == volume).map(|(_, found)| *found)
     }
 }

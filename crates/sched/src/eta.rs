@@ -2,6 +2,7 @@
 
 use crate::calibration::{Calibration, Span, Timed};
 use crate::demand::{InHand, Need, demands};
+use crate::volumes::Volumes;
 use crate::{DriveState, Layout, Mechanics, RecallItem, RecallQueue, SchedView, Work, recall_order};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -173,7 +174,8 @@ impl Forecast {
             servers.push(server);
         }
         let mut ahead = 0;
-        for demand in demands(view, &InHand::new(view)) {
+        let hand = InHand::new(view);
+        for demand in demands(view, &hand, &Volumes::new(view, &hand)) {
             let Need::Recall(volume) = demand.need else { continue };
             if turns.contains_key(volume) {
                 continue;

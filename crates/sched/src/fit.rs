@@ -1,7 +1,8 @@
 //! Which drives could take which volume: those of its library that read, or write, its medium.
 
+use crate::volumes::Volume;
 use crate::{Drive, SchedView, Tape};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use types::{Access, Barcode, Generation, LibraryNo};
 
 /// What the drives could do with a volume, whatever else they do now.
@@ -56,36 +57,17 @@ fn best<'d>(drives: impl Iterator<Item = &'d Drive>) -> Reached {
 
 /// [`SchedView::reached`], asked again and again.
 #[derive(Default)]
-pub(crate) struct Reaches<'v> {
-    classes: HashMap<(Class, Access), Reached>,
-    /// Volumes that some drive has refused.
-    refused: Vec<&'v Barcode>,
+pub(crate) struct Reaches {
+    classes: BTreeMap<(Class, Access), Reached>,
 }
 
-impl<'v> Reaches<'v> {
-    pub(crate) fn new(view: &SchedView<'v>) -> Self {
-        let mut refused: Vec<_> = view.drives.iter().flat_map(|drive| drive.refused.keys()).collect();
-        refused.sort_unstable();
-        refused.dedup();
-        Self { classes: HashMap::new(), refused }
-    }
-
-    pub(crate) fn of(
-        &mut self,
-        view: &SchedView<'_>,
-        volume: &Barcode,
-        tape: &Tape,
-        access: Access,
-    ) -> Reached {
-        if self.is_refused(volume) {
-            return view.reached(volume, tape, access);
+impl Reaches {
+    pub(crate) fn of(&mut self, view: &SchedView<'_>, volume: &Volume<'_>, access: Access) -> Reached {
+        if volume.refused {
+            return view.reached(&volume.name, volume.tape, access);
         }
-        let class = tape.class();
+        let class = volume.class;
         let known = self.classes.entry((class, access));
         *known.or_insert_with(|| best(view.drives.iter().filter(|d| d.takes_class(class, access))))
-    }
-
-    pub(crate) fn is_refused(&self, volume: &Barcode) -> bool {
-        self.refused.binary_search(&volume).is_ok()
     }
 }

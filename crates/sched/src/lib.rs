@@ -30,7 +30,10 @@ mod paths;
 mod pick;
 mod plan;
 mod queue;
+mod rest;
+mod turns;
 mod view;
+mod volumes;
 mod why;
 mod wraps;
 

@@ -1,8 +1,10 @@
 //! Empty drives, and which of them is taken: data paths are loaded evenly.
 
-use crate::{Drive, DriveState, SchedView, Tape};
+use crate::fit::Class;
+use crate::volumes::Volume;
+use crate::{Drive, DriveState, SchedView};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Access, DriveNo, LibraryNo, PathNo, Reach};
 
 /// Drives without a cartridge that may still get an action.
@@ -11,11 +13,13 @@ pub(crate) struct Empty {
     drives: BTreeMap<(LibraryNo, Reach, PathNo), Vec<DriveNo>>,
     /// Drives on each path that hold a volume or get one.
     loads: BTreeMap<PathNo, u32>,
+    /// Volumes for which there is none: there will be none later.
+    none_for: BTreeSet<(Class, Access)>,
 }
 
 impl Empty {
     pub(crate) fn new(view: &SchedView<'_>) -> Self {
-        let mut all = Self { drives: BTreeMap::new(), loads: BTreeMap::new() };
+        let mut all = Self { drives: BTreeMap::new(), loads: BTreeMap::new(), none_for: BTreeSet::new() };
         for drive in view.drives.iter().filter(|drive| drive.usable) {
             if drive.state == DriveState::Empty {
                 all.drives.entry(key(drive)).or_default().push(drive.id);
@@ -27,38 +31,48 @@ impl Empty {
         all
     }
 
-    /// The drive to take a volume, of those that `takes` allows: the oldest that can, so that newer ones are left for newer
-    /// media, then one whose data path has least to carry.
+    /// The drive to take a volume, of those that `takes` allows if some have refused it: the oldest that can, so that newer
+    /// ones are left for newer media, then one whose data path has least to carry.
     pub(crate) fn best(
-        &self,
-        tape: &Tape,
+        &mut self,
+        volume: &Volume<'_>,
         access: Access,
         takes: impl Fn(DriveNo) -> bool,
     ) -> Option<DriveNo> {
-        let alike = self.drives.iter().filter(|((library, reach, _), _)| {
-            tape.library() == Some(*library) && reach.takes(tape.generation, access)
-        });
+        let class = volume.class;
+        if self.drives.is_empty() || self.none_for.contains(&(class, access)) {
+            return None;
+        }
+        let (place, generation) = class;
+        let alike = self
+            .drives
+            .iter()
+            .filter(|((library, reach, _), _)| place == Some(*library) && reach.takes(generation, access));
         let each = alike.filter_map(|((_, reach, path), drives)| {
-            let id = drives.iter().rev().copied().find(|id| takes(*id))?;
+            let id = drives.iter().rev().copied().find(|id| !volume.refused || takes(*id))?;
             Some((reach.generation(), self.loads.get(path).copied().unwrap_or(0), id))
         });
-        each.min().map(|(_, _, id)| id)
+        let best = each.min().map(|(_, _, id)| id);
+        if best.is_none() && !volume.refused {
+            self.none_for.insert((class, access));
+        }
+        best
     }
 
     /// It gets a volume.
-    pub(crate) fn remove(&mut self, id: DriveNo) {
-        for ((_, _, path), drives) in &mut self.drives {
-            if let Some(at) = drives.iter().rposition(|other| *other == id) {
-                drives.remove(at);
-                *self.loads.entry(*path).or_default() += 1;
-                return;
-            }
+    pub(crate) fn remove(&mut self, drive: &Drive) {
+        let Some(alike) = self.drives.get_mut(&key(drive)) else { return };
+        let Some(at) = alike.iter().rposition(|other| *other == drive.id) else { return };
+        alike.remove(at);
+        if alike.is_empty() {
+            self.drives.remove(&key(drive));
         }
+        *self.loads.entry(drive.path).or_default() += 1;
     }
 
     /// Whether some drive of the library is left.
     pub(crate) fn any_in(&self, library: LibraryNo) -> bool {
-        self.drives.iter().any(|((of, ..), drives)| *of == library && !drives.is_empty())
+        self.drives.keys().any(|(of, ..)| *of == library)
     }
 }
 

@@ -1,33 +1,34 @@
 //! Matching demands with drives.
 
-use crate::demand::{Demand, InHand, Level, Need, STEPS_OF_TURN, count, demands};
-use crate::fit::{Class, Reached, Reaches};
+use crate::demand::{Demand, InHand, Level, Need, count, demands};
+use crate::fit::{Reached, Reaches};
 use crate::paths::Empty;
 use crate::pick::{Pick, Pools, pick_volumes};
+use crate::rest::AtRest;
+use crate::volumes::{Volume, Volumes};
 use crate::{
     Action, Blocked, BlockedWhy, Cap, Drive, DriveState, Job, Layout, Limits, Loaded, Maintenance,
     MaintenanceKind, Plan, SchedView, Tape, Why,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Access, Barcode, DriveNo, LibraryNo, PoolName, VolumeState};
 
 /// A volume that is wanted more rarely than once an hour need not stay in its drive.
 const COLD_PER_S: f64 = 1.0 / 3600.0;
 
-/// Turns by which the use of drives of two owners differs clearly.
-const CLEARLY: u64 = 2 * STEPS_OF_TURN as u64;
-
 /// Plans the next jobs. Start them all, then ask again at the next event (a job ended, work came, time passed).
 pub fn plan(view: &SchedView<'_>) -> Plan {
     let hand = InHand::new(view);
-    let demands = demands(view, &hand);
-    let mut planner = Planner::new(view, &hand, &demands);
+    let volumes = Volumes::new(view, &hand);
+    let demands = demands(view, &hand, &volumes);
+    let mut planner = Planner::new(view, &hand, &volumes, &demands);
+    planner.plan.blocked.reserve(demands.len());
     for demand in &demands {
         // What is only brought ahead of its time does not wait for anything.
         if let Err(why) = planner.serve(demand)
             && demand.level != Level::Ahead
         {
-            planner.plan.blocked.push(Blocked { want: demand.need.want(), why });
+            planner.plan.blocked.push(Blocked { want: demand.want(), why });
         }
     }
     planner.put_idle_away();
@@ -36,28 +37,24 @@ pub fn plan(view: &SchedView<'_>) -> Plan {
 
 pub(crate) struct Planner<'v> {
     pub(crate) view: &'v SchedView<'v>,
+    pub(crate) volumes: &'v Volumes<'v>,
     /// Drives that may still get an action.
     free: BTreeMap<DriveNo, &'v Drive>,
     /// Those without a cartridge.
     empty: Empty,
+    /// Those with one.
+    pub(crate) rest: AtRest<'v>,
     /// Best demand that the volume in a free drive could serve.
-    own: HashMap<DriveNo, &'v Demand<'v>>,
-    /// Drive of each volume that is in one.
-    pub(crate) drive_of: HashMap<&'v Barcode, &'v Drive>,
-    /// Volumes that this plan uses.
-    pub(crate) taken: HashSet<&'v Barcode>,
+    own: BTreeMap<DriveNo, &'v Demand<'v>>,
+    /// Volumes that this plan uses, by number.
+    taken: Vec<bool>,
     pub(crate) pools: Pools<'v>,
-    /// Starving, level and priority of demands that could not displace anything: later ones of the same kind, for which the
-    /// same drives would do, cannot either, and need not look at every drive again.
-    hopeless: HashSet<(Kind, Class, Access)>,
     /// Which drives could take which volumes.
-    reaches: Reaches<'v>,
+    reaches: Reaches,
     /// Drives that count for each cap, with those of this plan.
     caps: Vec<u32>,
-    /// Drives that each owner holds: working for him, or at rest with a volume that has work of his.
-    held: HashMap<u32, u32>,
-    /// Drives that may go from one owner to another.
-    to_share: Vec<(DriveNo, &'v Loaded)>,
+    /// Drives that are in use.
+    usable: u64,
     /// Drives that work towards writing, with those of this plan.
     writers: u64,
     /// Libraries whose robot moves, or will by this plan.
@@ -66,46 +63,32 @@ pub(crate) struct Planner<'v> {
 }
 
 impl<'v> Planner<'v> {
-    fn new(view: &'v SchedView<'v>, hand: &InHand<'v>, demands: &'v [Demand<'v>]) -> Self {
+    fn new(
+        view: &'v SchedView<'v>,
+        hand: &InHand<'v>,
+        volumes: &'v Volumes<'v>,
+        demands: &'v [Demand<'v>],
+    ) -> Self {
         let idle = |drive: &&Drive| drive.usable && !matches!(drive.state, DriveState::Busy(_));
-        let free: BTreeMap<_, _> = view.drives.iter().filter(idle).map(|drive| (drive.id, drive)).collect();
         let mut planner = Self {
             view,
+            volumes,
+            free: view.drives.iter().filter(idle).map(|drive| (drive.id, drive)).collect(),
             empty: Empty::new(view),
-            free,
-            own: HashMap::new(),
-            drive_of: view.drives.iter().filter_map(|drive| Some((drive.volume()?, drive))).collect(),
-            taken: HashSet::new(),
-            pools: Pools::new(view),
-            hopeless: HashSet::new(),
-            reaches: Reaches::new(view),
+            rest: AtRest::default(),
+            own: BTreeMap::new(),
+            taken: vec![false; volumes.all().len()],
+            pools: Pools::new(view, volumes),
+            reaches: Reaches::default(),
             caps: hand.caps.clone(),
-            held: HashMap::new(),
-            to_share: Vec::new(),
+            usable: view.drives.iter().filter(|drive| drive.usable).count() as u64,
             writers: hand.writers(),
             robots_busy: view.robots_busy.clone(),
             plan: Plan::default(),
         };
         planner.own = planner.best_of_mounted(demands);
-        let resting = planner.own.values().filter(|own| matches!(own.need, Need::Recall(_)));
-        let mut held = hand.owners.clone();
-        resting.for_each(|own| *held.entry(own.owner).or_default() += 1);
-        planner.held = held;
-        planner.to_share = planner.turns_over();
+        planner.rest = AtRest::new(view, hand, planner.free.values().copied(), &planner.own);
         planner
-    }
-
-    /// Drives whose volume has had its turn of recalls: they may go to an owner who has fewer.
-    fn turns_over(&self) -> Vec<(DriveNo, &'v Loaded)> {
-        let over = self.free.values().filter_map(|drive| match &drive.state {
-            DriveState::Loaded(loaded) => {
-                let over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
-                let recalls = self.own.get(&drive.id).is_some_and(|own| matches!(own.need, Need::Recall(_)));
-                (over && recalls).then_some((drive.id, loaded))
-            }
-            _ => None,
-        });
-        over.collect()
     }
 
     /// The first cap that does not allow one more drive for this demand.
@@ -120,11 +103,7 @@ impl<'v> Planner<'v> {
     /// The demand, put down to somebody whose limits allow it.
     fn allowed(&self, demand: &Demand<'v>) -> Result<Demand<'v>, BlockedWhy> {
         let Some(cap) = self.capped(demand) else { return Ok(*demand) };
-        let queue = match demand.need {
-            Need::Recall(volume) => self.view.recalls.get(volume),
-            _ => None,
-        };
-        let shares = queue.into_iter().flat_map(|queue| queue.shares());
+        let shares = demand.queue.into_iter().flat_map(|queue| queue.shares());
         let mut others = shares.map(|share| {
             let (owner, weight) = self.view.accounts.share(share.account);
             Demand { account: share.account, owner, weight, ..*demand }
@@ -135,33 +114,21 @@ impl<'v> Planner<'v> {
 
     /// Drives that may be used for writing.
     fn most_writers(&self) -> u64 {
-        let usable = self.view.drives.iter().filter(|drive| drive.usable).count() as u64;
-        usable.saturating_sub(u64::from(self.view.limits.drives_for_recall)).max(1)
+        self.usable.saturating_sub(u64::from(self.view.limits.drives_for_recall)).max(1)
     }
 
     /// For each free drive the first demand that the volume in it could serve.
-    fn best_of_mounted(&self, demands: &'v [Demand<'v>]) -> HashMap<DriveNo, &'v Demand<'v>> {
+    fn best_of_mounted(&mut self, demands: &'v [Demand<'v>]) -> BTreeMap<DriveNo, &'v Demand<'v>> {
         let mounted = self.free.values().filter_map(|drive| {
-            let volume = drive.volume()?;
-            let tape = self.view.volumes.get(volume)?;
-            drive.takes(volume, tape, Access::Write).then_some((drive.id, tape))
+            let volume = self.volumes.get(drive.volume()?)?;
+            drive.takes(&volume.name, volume.tape, Access::Write).then_some((drive.id, volume.tape))
         });
         let mounted: Vec<(DriveNo, &Tape)> = mounted.collect();
-        let (mut own, mut pools) = (HashMap::new(), HashSet::new());
+        let (mut own, mut pools) = (BTreeMap::new(), BTreeSet::new());
         for demand in demands {
-            let drive = match demand.need {
-                Need::Recall(_) => {
-                    let may = demand.tape.is_some_and(Tape::readable) && self.capped(demand).is_none();
-                    demand.drive.filter(|drive| {
-                        let reads = drive.volume().zip(demand.tape);
-                        may && reads.is_some_and(|(v, tape)| drive.takes(v, tape, Access::Read))
-                    })
-                }
-                Need::Maintain(_) => demand.job.and_then(|job| {
-                    let drive = self.drive_of.get(&job.volume).copied()?;
-                    let tape = self.view.volumes.get(&job.volume)?;
-                    drive.takes(&job.volume, tape, job.kind.access()).then_some(drive)
-                }),
+            let access = match demand.need {
+                Need::Recall(_) => Access::Read,
+                Need::Maintain(_) => demand.job.map_or(Access::Read, |job| job.kind.access()),
                 Need::Write(pool) => {
                     if pools.insert(pool) {
                         let at_rest = self.has_volume_at_rest(pool);
@@ -173,10 +140,13 @@ impl<'v> Planner<'v> {
                             own.entry(*id).or_insert(demand);
                         }
                     }
-                    None
+                    continue;
                 }
             };
-            if let Some(drive) = drive.filter(|drive| self.free.contains_key(&drive.id)) {
+            let Some((drive, volume)) = demand.drive.zip(demand.volume) else { continue };
+            let recall = matches!(demand.need, Need::Recall(_));
+            let may = !recall || (volume.readable && self.capped(demand).is_none());
+            if may && self.free.contains_key(&drive.id) && drive.takes(&volume.name, volume.tape, access) {
                 own.entry(drive.id).or_insert(demand);
             }
         }
@@ -185,49 +155,68 @@ impl<'v> Planner<'v> {
 
     /// Whether the pool has a volume of its own that takes data and is not in use: it is written before the pool grows, so
     /// an empty volume that happens to be mounted must not keep its drive from it.
-    fn has_volume_at_rest(&self, pool: &PoolName) -> bool {
-        let busy = |volume: &Barcode| {
-            let drive = self.drive_of.get(volume);
-            drive.is_some_and(|drive| !drive.usable || matches!(drive.state, DriveState::Busy(_)))
-        };
-        self.pools.members(pool).iter().any(|(volume, tape)| {
-            let takes = || tape.is_present() && tape.takes_data_of(pool) && !busy(volume);
-            takes() && self.view.reached(volume, tape, Access::Write) == Reached::Yes
+    fn has_volume_at_rest(&mut self, pool: &PoolName) -> bool {
+        let busy = |drive: &Drive| !drive.usable || matches!(drive.state, DriveState::Busy(_));
+        let (view, reaches) = (self.view, &mut self.reaches);
+        self.pools.open(pool).iter().any(|volume| {
+            let takes = volume.is_present() && volume.tape.takes_data_of(pool);
+            takes
+                && !volume.drive.is_some_and(busy)
+                && reaches.of(view, volume, Access::Write) == Reached::Yes
         })
     }
 
     /// Whether the volume is in a drive that may still get an action.
-    pub(crate) fn at_hand(&self, volume: &Barcode) -> bool {
-        self.drive_of.get(volume).is_some_and(|drive| self.free.contains_key(&drive.id))
+    pub(crate) fn at_hand(&self, volume: &Volume<'_>) -> bool {
+        volume.drive.is_some_and(|drive| self.free.contains_key(&drive.id))
+    }
+
+    /// Whether this plan uses the volume already.
+    pub(crate) fn is_taken(&self, volume: &Volume<'_>) -> bool {
+        self.taken.get(volume.no as usize).copied().unwrap_or(false)
+    }
+
+    fn take_volume(&mut self, volume: &Volume<'_>) {
+        if let Some(taken) = self.taken.get_mut(volume.no as usize) {
+            *taken = true;
+        }
     }
 
     /// Whether some drive in use could take the volume.
-    pub(crate) fn reached(&mut self, volume: &Barcode, tape: &Tape, access: Access) -> Reached {
-        self.reaches.of(self.view, volume, tape, access)
+    pub(crate) fn reached(&mut self, volume: &Volume<'_>, access: Access) -> Reached {
+        self.reaches.of(self.view, volume, access)
     }
 
     /// The empty drive to take the volume.
-    pub(crate) fn empty_for(&self, volume: &Barcode, tape: &Tape, access: Access) -> Option<DriveNo> {
-        let refused = self.reaches.is_refused(volume);
+    pub(crate) fn empty_for(&mut self, volume: &Volume<'_>, access: Access) -> Option<DriveNo> {
         let takes =
-            |id| !refused || self.free.get(&id).is_some_and(|drive| drive.takes(volume, tape, access));
-        self.empty.best(tape, access, takes)
+            |id| self.free.get(&id).is_some_and(|drive| drive.takes(&volume.name, volume.tape, access));
+        self.empty.best(volume, access, takes)
+    }
+
+    /// A drive gets no action any more.
+    fn gone(&mut self, id: DriveNo) -> Option<&'v Drive> {
+        let drive = self.free.remove(&id)?;
+        match drive.state {
+            DriveState::Empty => self.empty.remove(drive),
+            _ => self.rest.remove(id),
+        }
+        Some(drive)
     }
 
     fn serve(&mut self, demand: &Demand<'v>) -> Result<(), BlockedWhy> {
         match demand.need {
-            Need::Recall(volume) => {
+            Need::Recall(name) => {
                 if demand.in_hand {
                     return Ok(());
                 }
-                self.check_reachable(volume, demand.drive, demand.tape)?;
-                if !demand.tape.is_some_and(Tape::readable) {
-                    return Err(BlockedWhy::Unreadable(volume.clone()));
-                }
+                self.check_reachable(name, demand)?;
+                let Some(volume) = demand.volume.filter(|volume| volume.readable) else {
+                    return Err(BlockedWhy::Unreadable(name.clone()));
+                };
                 let demand = &self.allowed(demand)?;
                 let view = self.view;
-                let aim = Aim { volume, access: Access::Read, drive: demand.drive };
-                self.on_volume(demand, aim, |loaded| recall(view, loaded))
+                self.on_volume(demand, volume, Access::Read, |loaded| recall(view, loaded))
             }
             Need::Write(pool) => {
                 if self.writers >= self.most_writers() && self.view.limits.drives_for_recall > 0 {
@@ -246,10 +235,11 @@ impl<'v> Planner<'v> {
             }
             Need::Maintain(_) => {
                 let Some(job) = demand.job else { return Ok(()) };
-                let drive = self.drive_of.get(&job.volume).copied();
-                self.check_reachable(&job.volume, drive, self.view.volumes.get(&job.volume))?;
-                let aim = Aim { volume: &job.volume, access: job.kind.access(), drive };
-                self.on_volume(demand, aim, |_| maintain(job))
+                self.check_reachable(&job.volume, demand)?;
+                let Some(volume) = demand.volume else {
+                    return Err(BlockedWhy::Absent(job.volume.clone()));
+                };
+                self.on_volume(demand, volume, job.kind.access(), |_| maintain(job))
             }
         }
     }
@@ -258,16 +248,18 @@ impl<'v> Planner<'v> {
     fn write(&mut self, demand: &Demand<'v>, pool: &PoolName, pick: Pick<'v>) -> Result<(), BlockedWhy> {
         let Pick { volume, blank, grows } = pick;
         if demand.level == Level::Ahead && !blank && self.at_hand(volume) {
-            self.taken.insert(volume); // it is here, and waits for its turn
+            self.take_volume(volume); // it is here, and waits for its turn
             return Ok(());
         }
-        let job = if blank {
-            Job::Label { volume: volume.clone(), id: None, pool: Some(pool.clone()) }
-        } else {
-            Job::Migrate { volume: volume.clone(), pool: pool.clone() }
+        let job = |_: &Loaded| {
+            let (volume, pool) = (volume.name.clone(), pool.clone());
+            if blank {
+                Job::Label { volume, id: None, pool: Some(pool) }
+            } else {
+                Job::Migrate { volume, pool }
+            }
         };
-        let aim = Aim { volume, access: Access::Write, drive: self.drive_of.get(volume).copied() };
-        self.on_volume(demand, aim, |_| job)?;
+        self.on_volume(demand, volume, Access::Write, job)?;
         self.writers += 1;
         if grows {
             self.pools.grown(pool);
@@ -276,18 +268,13 @@ impl<'v> Planner<'v> {
     }
 
     /// Whether the volume is in the library and not in the way of somebody else.
-    fn check_reachable(
-        &self,
-        volume: &Barcode,
-        drive: Option<&Drive>,
-        tape: Option<&Tape>,
-    ) -> Result<(), BlockedWhy> {
-        match drive {
+    fn check_reachable(&self, name: &Barcode, demand: &Demand<'_>) -> Result<(), BlockedWhy> {
+        match demand.drive {
             Some(drive) if !drive.usable => Err(BlockedWhy::StuckInDrive(drive.id)),
             Some(drive) if !self.free.contains_key(&drive.id) => Err(BlockedWhy::VolumeBusy(drive.id)),
             Some(_) => Ok(()),
-            None if tape.is_some_and(Tape::is_present) => Ok(()),
-            None => Err(BlockedWhy::Absent(volume.clone())),
+            None if demand.volume.is_some_and(|volume| volume.is_present()) => Ok(()),
+            None => Err(BlockedWhy::Absent(name.clone())),
         }
     }
 
@@ -295,17 +282,16 @@ impl<'v> Planner<'v> {
     fn on_volume(
         &mut self,
         demand: &Demand<'v>,
-        aim: Aim<'v>,
+        volume: &'v Volume<'v>,
+        access: Access,
         job: impl FnOnce(&Loaded) -> Job,
     ) -> Result<(), BlockedWhy> {
-        let Aim { volume, access, drive } = aim;
-        // Finding it among tens of thousands, for as many demands, takes longer than all the rest.
-        let known = demand.tape.filter(|_| matches!(demand.need, Need::Recall(_)));
-        let Some(tape) = known.or_else(|| self.view.volumes.get(volume)) else {
-            return Err(BlockedWhy::Absent(volume.clone()));
-        };
-        if let Some((drive, DriveState::Loaded(loaded))) = drive.map(|drive| (drive, &drive.state))
-            && drive.takes(volume, tape, access)
+        let mounted = volume.drive.and_then(|drive| match &drive.state {
+            DriveState::Loaded(loaded) => Some((drive, loaded)),
+            _ => None,
+        });
+        if let Some((drive, loaded)) = mounted
+            && drive.takes(&volume.name, volume.tape, access)
         {
             let job = job(loaded);
             let why = match &job {
@@ -315,140 +301,51 @@ impl<'v> Planner<'v> {
             self.take(drive.id, job, Some(demand), why);
             return Ok(());
         }
-        match self.reached(volume, tape, access) {
+        match self.reached(volume, access) {
             Reached::Yes => {}
-            _ if !self.view.drives.iter().any(|drive| drive.usable) => return Err(BlockedWhy::NoDrive),
-            Reached::Down => return Err(BlockedWhy::DrivesDown(tape.generation)),
+            _ if self.usable == 0 => return Err(BlockedWhy::NoDrive),
+            Reached::Down => return Err(BlockedWhy::DrivesDown(volume.tape.generation)),
             Reached::Never => {
-                let (volume, medium) = (volume.clone(), tape.generation);
+                let (volume, medium) = (volume.name.clone(), volume.tape.generation);
                 return Err(BlockedWhy::NoDriveFor { volume, medium, access });
             }
         }
-        if let Some((id, DriveState::Loaded(loaded))) = drive.map(|drive| (drive.id, &drive.state)) {
+        if let Some((drive, loaded)) = mounted {
             // Another drive has to take it.
-            self.taken.insert(volume);
-            return self.put_away(id, loaded, Some(demand), Why::DriveNeeded { want: demand.need.want() });
+            self.take_volume(volume);
+            let why = Why::DriveNeeded { want: demand.want() };
+            return self.put_away(drive.id, loaded, Some(demand), why);
         }
-        if self.taken.contains(volume) {
+        if self.is_taken(volume) {
             return Err(BlockedWhy::DrivesBusy);
         }
-        self.fetch(demand, volume, tape, access)
+        self.fetch(demand, volume, access)
     }
 
     /// Mounts the volume in an empty drive, or begins to clear one for it.
     fn fetch(
         &mut self,
         demand: &Demand<'v>,
-        volume: &'v Barcode,
-        tape: &'v Tape,
+        volume: &'v Volume<'v>,
         access: Access,
     ) -> Result<(), BlockedWhy> {
-        if let Some(id) = self.empty_for(volume, tape, access) {
-            self.empty.remove(id);
-            self.taken.insert(volume);
-            if tape.library().is_some_and(|library| self.robots_busy.contains(&library)) {
-                self.free.remove(&id);
+        if let Some(id) = self.empty_for(volume, access) {
+            self.take_volume(volume);
+            if volume.class.0.is_some_and(|library| self.robots_busy.contains(&library)) {
+                self.gone(id);
                 return Err(BlockedWhy::RobotBusy);
             }
             let why = self.why(demand);
-            self.holds_one_more(demand);
-            self.take(id, Job::Mount { volume: volume.clone() }, Some(demand), why);
+            self.rest.holds_one_more(demand);
+            self.take(id, Job::Mount { volume: volume.name.clone() }, Some(demand), why);
             return Ok(());
         }
-        let Some((id, loaded)) = self.victim(demand, volume, tape, access) else {
+        let Some((id, loaded)) = self.rest.victim(demand, volume, access) else {
             return Err(BlockedWhy::DrivesBusy);
         };
-        self.taken.insert(volume);
-        let why = Why::DriveNeeded { want: demand.need.want() };
+        self.take_volume(volume);
+        let why = Why::DriveNeeded { want: demand.want() };
         self.put_away(id, loaded, Some(demand), why)
-    }
-
-    /// The mounted volume that is easiest to do without: nothing to do for longest, else of the least urgent demand, else of
-    /// an owner who holds more than his share.
-    fn victim(
-        &mut self,
-        demand: &Demand<'v>,
-        volume: &Barcode,
-        tape: &Tape,
-        access: Access,
-    ) -> Option<(DriveNo, &'v Loaded)> {
-        let alike = (kind(demand), tape.class(), access);
-        let takes = |id: &DriveNo| self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access));
-        let mut victim = None;
-        if !self.hopeless.contains(&alike) {
-            victim = self.weakest(demand, takes);
-            if victim.is_none() && !self.reaches.is_refused(volume) {
-                self.hopeless.insert(alike);
-            }
-        }
-        let shared = || {
-            let mut may = self.to_share.iter().filter(|(id, _)| self.may_share(*id, demand));
-            may.find(|(id, _)| self.free.get(id).is_some_and(|drive| drive.takes(volume, tape, access)))
-                .copied()
-        };
-        let (id, loaded) = victim.or_else(shared)?;
-        if let Some(own) = self.own.get(&id).filter(|own| matches!(own.need, Need::Recall(_))) {
-            self.held.entry(own.owner).and_modify(|drives| *drives = drives.saturating_sub(1));
-        }
-        self.holds_one_more(demand);
-        Some((id, loaded))
-    }
-
-    fn weakest(
-        &self,
-        demand: &Demand<'v>,
-        takes: impl Fn(&DriveNo) -> bool,
-    ) -> Option<(DriveNo, &'v Loaded)> {
-        let loaded = self.free.values().filter_map(|drive| match &drive.state {
-            DriveState::Loaded(loaded) => Some((drive.id, loaded)),
-            _ => None,
-        });
-        let allowed = loaded.filter(|(id, loaded)| {
-            if !takes(id) {
-                return false;
-            }
-            let turn_over = self.view.now.since(loaded.mounted) >= self.view.limits.turn;
-            let own = self.own.get(id);
-            own.map_or_else(|| !self.is_held(demand, loaded), |own| demand.may_displace(own, turn_over))
-        });
-        allowed.min_by_key(|(id, loaded)| match self.own.get(id) {
-            None => (None, loaded.idle_since, *id),
-            Some(own) => (Some((own.starving, std::cmp::Reverse(own.level))), loaded.idle_since, *id),
-        })
-    }
-
-    /// Whether this drive, whose volume has had its turn, may go to the owner of the demand.
-    fn may_share(&self, id: DriveNo, demand: &Demand<'_>) -> bool {
-        self.free.contains_key(&id) && self.own.get(&id).is_some_and(|own| self.is_fairer(demand, own))
-    }
-
-    fn holds_one_more(&mut self, demand: &Demand<'_>) {
-        if let Need::Recall(_) = demand.need {
-            *self.held.entry(demand.owner).or_default() += 1;
-        }
-    }
-
-    /// Whether the owner of a demand would still hold fewer drives than the other, for his weight, if he took one of his; or
-    /// hardly more, and he has had clearly less so far.
-    fn is_fairer(&self, demand: &Demand<'_>, other: &Demand<'_>) -> bool {
-        let alike = |d: &Demand<'_>| (d.starving, d.level, d.priority, d.due.is_some());
-        if demand.level != Level::Recall || demand.starving || alike(demand) != alike(other) {
-            return false;
-        }
-        let drives = |d: &Demand<'_>| f64::from(self.held.get(&d.owner).copied().unwrap_or(0));
-        let (mine, his) = ((drives(demand) + 1.0) / demand.weight, drives(other) / other.weight);
-        let had_less = demand.had.saturating_add(CLEARLY) < other.had;
-        let hardly_more = mine <= his + 1.0 / demand.weight.min(other.weight);
-        demand.owner != other.owner && (mine < his || (had_less && hardly_more))
-    }
-
-    /// Whether a volume at rest is wanted so often that the next wish is likely to come before its cartridge would be back:
-    /// then it keeps its drive against others, for one turn.
-    fn is_held(&self, demand: &Demand<'_>, loaded: &Loaded) -> bool {
-        let (view, limits) = (self.view, self.view.limits);
-        let presses = demand.starving || demand.level == Level::PressedWrite;
-        let turn_over = view.now.since(loaded.mounted) >= limits.turn;
-        !presses && !turn_over && view.heat.of(&loaded.volume, view.now) * limits.exchange.as_secs_f64() > 1.0
     }
 
     /// Whether it pays to leave a volume at rest in its drive: it is wanted more often than all that would have to wait until
@@ -475,7 +372,7 @@ impl<'v> Planner<'v> {
         } else if !self.free.get(&id).is_some_and(|drive| self.robots_busy.contains(&drive.library)) {
             self.take(id, Job::Unmount { volume }, demand, why);
         } else {
-            self.free.remove(&id);
+            self.gone(id);
             return Err(BlockedWhy::RobotBusy);
         }
         Ok(())
@@ -485,7 +382,7 @@ impl<'v> Planner<'v> {
     /// repeated.
     fn takes_index(&self, id: DriveNo, volume: &Barcode) -> bool {
         use VolumeState as S;
-        let Some(tape) = self.view.volumes.get(volume) else { return false };
+        let Some(tape) = self.volumes.get(volume).map(|volume| volume.tape) else { return false };
         let drive = self.free.get(&id);
         matches!(tape.state, S::Scratch | S::Filling | S::Full | S::Repacking)
             && drive.is_some_and(|drive| drive.takes(volume, tape, Access::Write))
@@ -507,11 +404,10 @@ impl<'v> Planner<'v> {
     }
 
     fn take(&mut self, drive: DriveNo, job: Job, demand: Option<&Demand<'v>>, why: Why) {
-        if let (Job::Mount { .. } | Job::Unmount { .. }, Some(drive)) = (&job, self.free.get(&drive)) {
+        if let (Some(drive), Job::Mount { .. } | Job::Unmount { .. }) = (self.gone(drive), &job) {
             self.robots_busy.insert(drive.library);
         }
-        self.free.remove(&drive);
-        let want = demand.map(|demand| demand.need.want());
+        let want = demand.map(|demand| demand.want());
         let charge = demand.filter(|d| matches!(d.need, Need::Recall(_))).map(|d| d.account);
         if let Some(account) = charge {
             count(self.view, account, &mut self.caps);
@@ -525,12 +421,11 @@ impl<'v> Planner<'v> {
             return Why::NextVolume { pool: pool.clone() };
         }
         if demand.starving {
-            return Why::Starving { waited_s, want: demand.need.want() };
+            return Why::Starving { waited_s, want: demand.want() };
         }
         match demand.need {
-            Need::Recall(volume) => {
-                let (files, bytes) =
-                    self.view.recalls.get(volume).map_or((0, 0), |q| (q.len() as u64, q.bytes()));
+            Need::Recall(_) => {
+                let (files, bytes) = demand.queue.map_or((0, 0), |q| (q.len() as u64, q.bytes()));
                 Why::FilesWanted { files, bytes, waited_s }
             }
             Need::Write(pool) if self.view.disk_pressure => Why::DiskPressure { pool: pool.clone() },
@@ -541,21 +436,6 @@ impl<'v> Planner<'v> {
             Need::Maintain(_) => Why::Asked,
         }
     }
-}
-
-/// A volume, what is to be done with it, and the drive that it is in.
-#[derive(Clone, Copy)]
-struct Aim<'v> {
-    volume: &'v Barcode,
-    access: Access,
-    drive: Option<&'v Drive>,
-}
-
-/// What decides, with its age, which mounted volumes a demand may displace: starving, level, priority, due.
-type Kind = (bool, Level, u8, bool);
-
-fn kind(demand: &Demand<'_>) -> Kind {
-    (demand.starving, demand.level, demand.priority, demand.due.is_some())
 }
 
 /// The next batch of the mounted volume, in order of blocks.

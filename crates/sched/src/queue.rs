@@ -1,6 +1,7 @@
 //! Files to be read from one volume, kept in tape order, with sums that cost nothing to ask for.
 
 use crate::AccountId;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::Time;
 
@@ -44,18 +45,20 @@ const NEVER: i64 = i64::MAX;
 
 fn item((block, byte, id): Place, rest: Rest) -> RecallItem {
     let Rest { bytes, since, deadline, account, priority } = rest;
-    let deadline = (deadline != NEVER).then(|| Time::new(deadline, 0));
-    RecallItem { id, block, byte, bytes, priority, since, account, deadline }
+    RecallItem { id, block, byte, bytes, priority, since, account, deadline: time_of(deadline) }
 }
 
-/// What waits for one account.
+fn time_of(deadline: i64) -> Option<Time> {
+    (deadline != NEVER).then(|| Time::new(deadline, 0))
+}
+
+/// What the sums of one account are made of.
 #[derive(Clone, Debug, Default)]
-struct Sums {
-    files: u64,
-    bytes: u64,
+struct Counts {
     /// Numbers of items: those of a request have waited for equally long.
     by_since: BTreeMap<Time, u64>,
-    by_priority: BTreeMap<u8, u64>,
+    /// Few differ.
+    by_priority: Vec<(u8, u64)>,
     by_deadline: BTreeMap<i64, u64>,
 }
 
@@ -76,30 +79,59 @@ pub struct Share {
     pub deadline: Option<Time>,
 }
 
-impl Sums {
-    fn add(&mut self, rest: &Rest) {
-        self.files += 1;
-        self.bytes = self.bytes.saturating_add(rest.bytes);
+/// A [`Share`], smaller.
+#[derive(Clone, Copy, Debug)]
+struct Sum {
+    account: AccountId,
+    priority: u8,
+    files: u64,
+    bytes: u64,
+    since: Time,
+    deadline: i64,
+}
+
+impl Sum {
+    fn empty(account: AccountId) -> Self {
+        Self { account, priority: 0, files: 0, bytes: 0, since: Time::default(), deadline: NEVER }
+    }
+
+    fn share(&self) -> Share {
+        let Self { account, priority, files, bytes, since, deadline } = *self;
+        Share { account, files, bytes, since, priority, deadline: time_of(deadline) }
+    }
+}
+
+impl Counts {
+    fn add(&mut self, sum: &mut Sum, rest: &Rest) {
+        sum.files += 1;
+        sum.bytes = sum.bytes.saturating_add(rest.bytes);
         *self.by_since.entry(rest.since).or_default() += 1;
-        *self.by_priority.entry(rest.priority).or_default() += 1;
+        match self.by_priority.binary_search_by_key(&rest.priority, |(priority, _)| *priority) {
+            Ok(at) => self.by_priority[at].1 += 1,
+            Err(at) => self.by_priority.insert(at, (rest.priority, 1)),
+        }
         if rest.deadline != NEVER {
             *self.by_deadline.entry(rest.deadline).or_default() += 1;
         }
+        self.sum_up(sum);
     }
 
-    fn take(&mut self, rest: &Rest) {
-        self.files = self.files.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(rest.bytes);
+    fn take(&mut self, sum: &mut Sum, rest: &Rest) {
+        sum.files = sum.files.saturating_sub(1);
+        sum.bytes = sum.bytes.saturating_sub(rest.bytes);
         take_one(&mut self.by_since, &rest.since);
-        take_one(&mut self.by_priority, &rest.priority);
+        if let Ok(at) = self.by_priority.binary_search_by_key(&rest.priority, |(priority, _)| *priority) {
+            self.by_priority[at].1 -= 1;
+            self.by_priority.retain(|(_, count)| *count > 0);
+        }
         take_one(&mut self.by_deadline, &rest.deadline);
+        self.sum_up(sum);
     }
 
-    fn share(&self, account: AccountId) -> Option<Share> {
-        let since = *self.by_since.first_key_value()?.0;
-        let priority = self.by_priority.last_key_value().map_or(0, |(priority, _)| *priority);
-        let deadline = self.by_deadline.first_key_value().map(|(deadline, _)| Time::new(*deadline, 0));
-        Some(Share { account, files: self.files, bytes: self.bytes, since, priority, deadline })
+    fn sum_up(&self, sum: &mut Sum) {
+        sum.since = self.by_since.first_key_value().map_or(sum.since, |(since, _)| *since);
+        sum.priority = self.by_priority.last().map_or(0, |(priority, _)| *priority);
+        sum.deadline = self.by_deadline.first_key_value().map_or(NEVER, |(deadline, _)| *deadline);
     }
 }
 
@@ -116,8 +148,11 @@ fn begin_of(block: u64) -> Place {
 pub struct RecallQueue {
     by_place: BTreeMap<Place, Rest>,
     place_of: BTreeMap<u64, (u64, u32)>,
-    /// Few in one queue, sorted.
-    accounts: Vec<(AccountId, Sums)>,
+    /// What waits for each account: few in one queue, sorted. A plan looks at those of tens of thousands of queues, so they
+    /// lie in the queue itself: to follow a pointer takes longer than all that is done with them.
+    sums: SmallVec<[Sum; 3]>,
+    /// Of each of those.
+    counts: Vec<Counts>,
 }
 
 impl RecallQueue {
@@ -129,12 +164,12 @@ impl RecallQueue {
         let rest = Rest { bytes, since, deadline, account, priority };
         self.by_place.insert((block, byte, id), rest);
         self.place_of.insert(id, (block, byte));
-        let at = self.accounts.binary_search_by_key(&account, |(account, _)| *account);
-        let at = at.unwrap_or_else(|at| {
-            self.accounts.insert(at, (account, Sums::default()));
+        let at = self.place_of_sum(account).unwrap_or_else(|at| {
+            self.sums.insert(at, Sum::empty(account));
+            self.counts.insert(at, Counts::default());
             at
         });
-        self.accounts[at].1.add(&rest);
+        self.counts[at].add(&mut self.sums[at], &rest);
     }
 
     /// Takes an item out (it was given to a drive, or withdrawn).
@@ -142,13 +177,18 @@ impl RecallQueue {
         let (block, byte) = self.place_of.remove(&id)?;
         let place = (block, byte, id);
         let rest = self.by_place.remove(&place)?;
-        if let Ok(at) = self.accounts.binary_search_by_key(&rest.account, |(account, _)| *account) {
-            self.accounts[at].1.take(&rest);
-            if self.accounts[at].1.files == 0 {
-                self.accounts.remove(at);
+        if let Ok(at) = self.place_of_sum(rest.account) {
+            self.counts[at].take(&mut self.sums[at], &rest);
+            if self.sums[at].files == 0 {
+                self.sums.remove(at);
+                self.counts.remove(at);
             }
         }
         Some(item(place, rest))
+    }
+
+    fn place_of_sum(&self, account: AccountId) -> Result<usize, usize> {
+        self.sums.binary_search_by_key(&account, |sum| sum.account)
     }
 
     /// The item with this id.
@@ -170,7 +210,7 @@ impl RecallQueue {
 
     /// Sum of the bytes.
     pub fn bytes(&self) -> u64 {
-        self.accounts.iter().map(|(_, sums)| sums.bytes).fold(0, u64::saturating_add)
+        self.sums.iter().map(|sum| sum.bytes).fold(0, u64::saturating_add)
     }
 
     /// Since when the oldest item waits.
@@ -185,7 +225,7 @@ impl RecallQueue {
 
     /// What waits for each account.
     pub fn shares(&self) -> impl Iterator<Item = Share> {
-        self.accounts.iter().filter_map(|(account, sums)| sums.share(*account))
+        self.sums.iter().map(Sum::share)
     }
 
     /// First and last block at which an item begins.
