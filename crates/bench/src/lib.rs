@@ -4,6 +4,7 @@
 //! them, never by hand.
 #![deny(unsafe_code)]
 
+mod bare;
 mod bed;
 mod catalogue;
 mod compare;
@@ -23,6 +24,7 @@ mod repack;
 mod report;
 mod results;
 mod schedule;
+mod shelf;
 mod sides;
 mod tape;
 

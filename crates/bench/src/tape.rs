@@ -1,14 +1,13 @@
 //! Migration and recall with virtual drives.
 
-mod shelf;
 mod streaming;
 
 use crate::bed::{self, Bed};
 use crate::place::{self, Scatter, timed};
+use crate::shelf::Shelf;
 use crate::{Figure, Plan, Target};
 use anyhow::{Context, Result};
 use node::{Config, Size};
-use shelf::Shelf;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -91,6 +91,8 @@ pub struct LibraryConfig {
     pub speed: f64,
     /// Streaming rate limit of a drive in bytes per second; 0 means as fast as the disk below.
     pub drive_rate: Size,
+    /// Buffer of a drive: what it takes in before its tape has it.
+    pub drive_buffer: Size,
     /// Serve drives and changer on unix sockets in this directory, for third-party tools.
     pub sockets: Option<PathBuf>,
 }
@@ -393,6 +395,7 @@ impl Default for LibraryConfig {
             mechanics: "none".into(),
             speed: 1.0,
             drive_rate: Size(0),
+            drive_buffer: Size::gib(1),
             sockets: None,
         }
     }

@@ -2,9 +2,13 @@
 
 use crate::head::{Place, Wrote};
 use crate::layout::DATA_PARTITION;
+use crate::protect::SUM;
 use crate::{AppendPoint, Blame, Fault, Mounted, Result};
 
 const DOING: &str = "appending";
+
+/// Bytes that [`Appender::write_from`] wants behind the data.
+pub const SPARE: usize = SUM;
 
 /// Whether there is room for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +83,7 @@ impl<'d> Mounted<'d> {
         Ok(Appender {
             mounted: self,
             block_size,
-            buffer: Vec::with_capacity(block_size),
+            buffer: Vec::with_capacity(block_size + SUM),
             block,
             safe: (block, 0),
             taken: 0,
@@ -103,8 +107,7 @@ impl Appender<'_, '_> {
         self.taken
     }
 
-    /// Appends bytes. Whole records go to the drive straight from `data`. With [`Room::Full`] the end of `data` may
-    /// not have been taken.
+    /// Appends bytes. With [`Room::Full`] the end of `data` may not have been taken.
     ///
     /// # Errors
     /// Medium, drive and path errors, and a drive that is not where it should be. The session is then over: nothing
@@ -113,23 +116,43 @@ impl Appender<'_, '_> {
         self.usable()?;
         let mut rest = data;
         while !rest.is_empty() && self.room != Room::Full {
-            if self.buffer.is_empty() && rest.len() >= self.block_size {
-                let (record, tail) = rest.split_at(self.block_size);
-                if self.put_record(record)? {
-                    self.taken += record.len() as u64;
-                    rest = tail;
-                }
-            } else {
-                let n = rest.len().min(self.block_size - self.buffer.len());
-                self.buffer.extend_from_slice(&rest[..n]);
-                self.taken += n as u64;
-                rest = &rest[n..];
-                if self.buffer.len() == self.block_size {
-                    self.put_buffer()?;
-                }
-            }
+            let taken = self.gather(rest)?;
+            rest = &rest[taken..];
         }
         Ok(self.room)
+    }
+
+    /// The same without a copy of whole records: they go to the drive straight from `room`, of which the last
+    /// [`SPARE`] bytes are no data. The bytes behind a record hold its sum while it is written.
+    ///
+    /// # Errors
+    /// As [`Appender::write`].
+    pub fn write_from(&mut self, room: &mut [u8]) -> Result<Room> {
+        self.usable()?;
+        let end = room.len().saturating_sub(SPARE);
+        let mut at = 0;
+        while at < end && self.room != Room::Full {
+            let behind = at + self.block_size;
+            at += if self.buffer.is_empty() && behind <= end {
+                let written = self.put_record(&mut room[at..behind + SPARE])?;
+                self.taken += written as u64;
+                written
+            } else {
+                self.gather(&room[at..end])?
+            };
+        }
+        Ok(self.room)
+    }
+
+    /// Takes what fits into the record being filled, and writes it when it is full; how many bytes.
+    fn gather(&mut self, data: &[u8]) -> Result<usize> {
+        let n = data.len().min(self.block_size - self.buffer.len());
+        self.buffer.extend_from_slice(&data[..n]);
+        self.taken += n as u64;
+        if self.buffer.len() == self.block_size {
+            self.put_buffer()?;
+        }
+        Ok(n)
     }
 
     /// Puts everything on the medium: the short record, then a WRITE FILEMARKS of none without the immediate bit, then
@@ -159,21 +182,23 @@ impl Appender<'_, '_> {
         Err(self.mounted.drive.head.error(Fault::Misuse, Blame::Us, DOING, what, advice))
     }
 
+    /// Writes the record being filled, whose bytes count as taken already.
     fn put_buffer(&mut self) -> Result<()> {
         let mut record = std::mem::take(&mut self.buffer);
-        let put = self.put_record(&record);
+        record.extend_from_slice(&[0; SUM]);
+        let put = self.put_record(&mut record);
         record.clear();
         self.buffer = record;
         put.map(|_| ())
     }
 
-    /// Hands a record to the drive; false when the volume is full.
-    fn put_record(&mut self, record: &[u8]) -> Result<bool> {
+    /// Hands the record before the spare bytes of `room` to the drive; bytes taken, 0 when the volume is full.
+    fn put_record(&mut self, room: &mut [u8]) -> Result<usize> {
         if self.records_left == 0 {
             self.room = Room::Full;
-            return Ok(false);
+            return Ok(0);
         }
-        let wrote = self.write_verified(record);
+        let wrote = self.write_verified(room);
         if wrote.is_err() {
             self.failed = true;
             self.mounted.distrust();
@@ -183,7 +208,7 @@ impl Appender<'_, '_> {
             Wrote::EarlyWarning => self.room = Room::EarlyWarning,
             Wrote::Overflow => {
                 self.room = Room::Full;
-                return Ok(false);
+                return Ok(0);
             }
         }
         self.block += 1;
@@ -191,10 +216,10 @@ impl Appender<'_, '_> {
         if self.records_left == 0 {
             self.room = Room::Full;
         }
-        Ok(true)
+        Ok(room.len() - SUM)
     }
 
-    fn write_verified(&mut self, record: &[u8]) -> Result<Wrote> {
+    fn write_verified(&mut self, room: &mut [u8]) -> Result<Wrote> {
         let place = Place { partition: DATA_PARTITION, block: self.block };
         let head = self.mounted.head();
         if !self.verified {
@@ -205,7 +230,7 @@ impl Appender<'_, '_> {
             }
             self.verified = true;
         }
-        head.write(record)
+        head.write_in_place(room)
     }
 
     fn synchronise(&mut self) -> Result<Flushed> {

@@ -41,7 +41,7 @@ mod tail;
 mod tar;
 mod worm;
 
-pub use append::{Appender, Flushed, Room};
+pub use append::{Appender, Flushed, Room, SPARE};
 pub use changer::Changer;
 pub use drive::{Drive, Settings, SlowLoad, Watcher};
 pub use error::{Blame, Fault, Result, TapeError};

@@ -13,13 +13,12 @@ use scsi::{ReadOutcome, Sense, Ssc};
 
 const DOING: &str = "setting logical block protection";
 /// Bytes of the sum behind a record (CRC-32C, least significant byte first).
-const SUM: usize = 4;
+pub(crate) const SUM: usize = 4;
 
-/// Puts the sum behind a record.
-fn seal(record: &[u8], sealed: &mut Vec<u8>) {
-    sealed.clear();
-    sealed.extend_from_slice(record);
-    sealed.extend_from_slice(&crc32c::crc32c(record).to_le_bytes());
+/// Puts the sum behind the record that `room` holds before its last bytes; returns what was there.
+fn seal(room: &mut [u8]) -> Option<[u8; SUM]> {
+    let (record, place) = room.split_last_chunk_mut::<SUM>()?;
+    Some(std::mem::replace(place, crc32c::crc32c(record).to_le_bytes()))
 }
 
 /// The record before its sum; None if that is wrong or missing.
@@ -81,13 +80,35 @@ impl Head {
 
     /// WRITE of a record; with protection the sum is put behind it.
     pub fn write(&mut self, record: &[u8]) -> Result<Wrote> {
+        let mut buffer = std::mem::take(&mut self.sealed);
+        buffer.clear();
+        buffer.extend_from_slice(record);
+        let wrote = self.write_buffer(&mut buffer);
+        self.sealed = buffer;
+        wrote
+    }
+
+    /// The same for a record in a buffer of its own, without a copy of it.
+    pub fn write_buffer(&mut self, buffer: &mut Vec<u8>) -> Result<Wrote> {
+        let length = buffer.len();
+        buffer.extend_from_slice(&[0; SUM]);
+        let wrote = self.write_in_place(buffer);
+        buffer.truncate(length);
+        wrote
+    }
+
+    /// The same for a record with [`SUM`] bytes behind it in which its sum may stand for the time of the command: a copy of
+    /// each record would cost as much as its sum. What was there is there again afterwards, whatever happens.
+    pub fn write_in_place(&mut self, room: &mut [u8]) -> Result<Wrote> {
+        let end = room.len().saturating_sub(SUM);
         if !self.guarded {
-            return self.put("writing", 1, |ssc| ssc.write(record));
+            return self.put("writing", 1, |ssc| ssc.write(&room[..end]));
         }
-        let mut sealed = std::mem::take(&mut self.sealed);
-        seal(record, &mut sealed);
-        let wrote = self.put("writing", 1, |ssc| ssc.write(&sealed));
-        self.sealed = sealed;
+        let before = seal(room);
+        let wrote = self.put("writing", 1, |ssc| ssc.write(room));
+        if let (Some(before), Some((_, place))) = (before, room.split_last_chunk_mut()) {
+            *place = before;
+        }
         wrote
     }
 
@@ -120,16 +141,16 @@ mod tests {
     #[test]
     fn the_sum_is_that_of_the_standard() {
         // CRC-32C of "123456789" is E3069283h; on the wire its low byte comes first.
-        let mut sealed = Vec::new();
-        seal(b"123456789", &mut sealed);
-        assert_eq!(sealed[9..], [0x83, 0x92, 0x06, 0xE3]);
+        let mut room = *b"123456789next";
+        assert_eq!(seal(&mut room), Some(*b"next"));
+        assert_eq!(&room, b"123456789\x83\x92\x06\xE3");
     }
 
     proptest! {
         #[test]
         fn records_come_back_and_no_changed_bit_passes(record in proptest::collection::vec(any::<u8>(), 1..500), at in any::<prop::sample::Index>(), bit in 0u8..8) {
-            let mut sealed = vec![1, 2, 3];
-            seal(&record, &mut sealed);
+            let mut sealed = [&record[..], &[0; SUM]].concat();
+            seal(&mut sealed);
             prop_assert_eq!(open(&sealed), Some(&record[..]));
             let at = at.index(sealed.len());
             sealed[at] ^= 1 << bit;

@@ -2,6 +2,7 @@
 
 use crate::TapeError;
 use crate::head::{Head, Item, Wrote};
+use crate::protect::SUM;
 use std::io::{self, BufRead, Read, Write};
 
 /// Cuts a stream into records of equal size, the last one shorter.
@@ -17,7 +18,7 @@ pub(crate) struct RecordSink<'h> {
 
 impl<'h> RecordSink<'h> {
     pub fn new(head: &'h mut Head, size: usize) -> Self {
-        Self { head, buffer: Vec::with_capacity(size), size, error: None, full: false }
+        Self { head, buffer: Vec::with_capacity(size + SUM), size, error: None, full: false }
     }
 
     /// Writes what is gathered as one record.
@@ -25,7 +26,7 @@ impl<'h> RecordSink<'h> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        match self.head.write(&self.buffer) {
+        match self.head.write_buffer(&mut self.buffer) {
             Ok(Wrote::Good | Wrote::EarlyWarning) => {
                 self.buffer.clear();
                 return Ok(());

@@ -4,6 +4,7 @@
 //! then. What a crash leaves behind the last whole section never counted, and the next section overwrites it.
 
 use crate::head::{Head, Item, Place, Wrote};
+use crate::protect::SUM;
 use crate::records::RecordSource;
 use crate::{Blame, Fault, LabelSpec, LabelState, Mounted, Result, Room};
 use format::ansi::{AnsiLabel, Ending, LENGTH, SECTION_LABELS, SectionLabel, Trailer};
@@ -238,7 +239,7 @@ impl<'d> Mounted<'d> {
             head.allow_replacing(at)?;
         }
         put_group(head, &header, true)?;
-        let buffer = Vec::with_capacity(volume.block_size as usize);
+        let buffer = Vec::with_capacity(volume.block_size as usize + SUM);
         Ok(SectionWriter { mounted: self, label, buffer, blocks: 0, bytes: 0, room: Room::Ok, failed: false })
     }
 
@@ -421,7 +422,7 @@ impl SectionWriter<'_, '_> {
     fn put_buffer(&mut self) -> Result<()> {
         self.usable()?;
         let head = self.mounted.head();
-        let wrote = head.write(&self.buffer);
+        let wrote = head.write_buffer(&mut self.buffer);
         self.failed = wrote.is_err();
         match wrote? {
             Wrote::Good => {}

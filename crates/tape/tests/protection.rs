@@ -72,6 +72,20 @@ fn a_record_changed_on_its_way_from_the_drive_is_never_handed_out() {
     catalogue.verify(&mut mounted);
 }
 
+#[test]
+fn records_are_written_from_where_they_lie_wherever_they_begin() {
+    for settings in [Settings::default(), OFF] {
+        let rig = Rig::new(16 * MIB, MIB);
+        let (mut drive, mut catalogue) = volume(&rig, settings);
+        let mut mounted = drive.mount(Some(&barcode())).unwrap();
+        let files = [100, 30_000, 5_000, 4096, 1, 12_288, 4095, 8192];
+        let files: Vec<Vec<u8>> =
+            files.iter().map(|n| (0..*n).map(|at| (at / 3 * 7 + n) as u8).collect()).collect();
+        catalogue.append(&mut mounted, &files).unwrap();
+        catalogue.verify(&mut mounted);
+    }
+}
+
 /// What the two tests above would let through without it.
 #[test]
 fn without_protection_nobody_notices() {

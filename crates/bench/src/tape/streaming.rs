@@ -1,19 +1,16 @@
 //! How much of the time drives stream while large files are written: by a node, and by the least that anybody could do.
 
-use super::shelf::{Ballast, Shelf};
 use super::{SPARE, warm_up};
+use crate::bare::{self, Bare};
 use crate::bed::{self, Bed};
+use crate::shelf::{Ballast, Shelf};
 use crate::{Figure, Plan, Target, place};
 use anyhow::{Context, Result};
 use node::Size;
-use scsi::{Smc, Ssc};
-use sha2::{Digest, Sha256};
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use vtl::{DriveStats, Library, Mechanics, VtlConfig};
+use vtl::{DriveStats, Mechanics, VtlConfig};
 use wire::Call;
 
 /// Rates of a drive (bytes per second): that of LTO-9, and half of it.
@@ -22,10 +19,6 @@ const RATES: [u64; 2] = [400_000_000, 200_000_000];
 const LOOK: Duration = Duration::from_millis(1);
 /// Files between two flushes.
 const FLUSH_FILES: u64 = 4;
-/// Bytes of a record, and of one read.
-const RECORD: usize = 512 << 10;
-/// Element addresses of the first drive and of the first slot.
-const FIRST: (u16, u16) = (1, 1001);
 
 /// What is written to each drive.
 #[derive(Clone, Copy)]
@@ -127,47 +120,11 @@ fn by_node(state: &Path, mut shelf: Shelf, load: Load) -> Result<Outcome> {
 /// By a loop without anything else, with as many bytes in memory.
 fn by_loop(path: &Path, mut shelf: Shelf, load: Load) -> Result<Outcome> {
     let Load { files, size, rate } = load;
-    std::fs::write(path, vec![0x5a; size as usize])?;
-    File::open(path)?.sync_all()?;
     let (dir, mechanics) = (shelf.dir.path().join("library"), Mechanics::streaming(rate));
-    let capacity_bytes = 2 * files * size;
-    let library = Library::open(VtlConfig { capacity_bytes, mechanics, ..VtlConfig::new(dir) })?;
-    let mut changer = Smc::new(Box::new(library.changer()));
-    while changer.test_unit_ready().is_err() {}
-    for n in 0..2 {
-        changer.move_medium(FIRST.1 + n, FIRST.0 + n)?;
-    }
-    let stats = || (0..2).map(|n| library.stats(n).unwrap_or_default()).collect();
-    outcome(&stats, &mut shelf, load, || {
-        std::thread::scope(|scope| {
-            let drives = [0, 1].map(|n| {
-                let mut drive = Ssc::new(Box::new(library.drive(n)));
-                scope.spawn(move || write_all(&mut drive, path, load))
-            });
-            drives.into_iter().try_for_each(|d| {
-                d.join().map_err(|_| anyhow::anyhow!("a thread that writes to a drive panicked"))?
-            })
-        })
-    })
-}
-
-fn write_all(drive: &mut Ssc, path: &Path, load: Load) -> Result<()> {
-    while drive.test_unit_ready().is_err() {}
-    drive.set_variable_blocks()?;
-    let mut record = vec![0; RECORD];
-    for n in 1..=load.files {
-        let (mut file, mut hash) = (File::open(path)?, Sha256::new());
-        for _ in 0..load.size / RECORD as u64 {
-            file.read_exact(&mut record)?;
-            hash.update(&record);
-            drive.write(&record)?;
-        }
-        std::hint::black_box(hash.finalize());
-        if n.is_multiple_of(FLUSH_FILES) || n == load.files {
-            drive.write_filemarks(0, false)?;
-        }
-    }
-    Ok(())
+    let config = VtlConfig { capacity_bytes: 2 * files * size, mechanics, ..VtlConfig::new(dir) };
+    let bare = Bare::new(path, config, bare::Load { files, size, flush_files: FLUSH_FILES })?;
+    let stats = || (0..2).map(|n| bare.library.stats(n).unwrap_or_default()).collect();
+    outcome(&stats, &mut shelf, load, || bare.run())
 }
 
 /// Streaming share of every drive that moved data while `work` ran, from the first byte that it moved.

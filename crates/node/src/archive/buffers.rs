@@ -46,7 +46,7 @@ impl Buffers {
             true => self.free.try_recv().unwrap_or_default(),
             false => self.free.recv().unwrap_or_default(),
         };
-        bytes.resize(self.size, 0);
+        bytes.resize(self.size + tape::SPARE, 0);
         Buffer { bytes, used: 0, home: self.home.clone() }
     }
 }
@@ -66,12 +66,18 @@ impl Buffer {
 
     /// What is still empty; [`Buffer::fill`] says how much of it is to be kept.
     pub fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.used..]
+        let end = self.bytes.len() - tape::SPARE;
+        &mut self.bytes[self.used..end]
+    }
+
+    /// The first `n` bytes, with as many behind them as the drive wants.
+    pub fn lent(&mut self, n: usize) -> &mut [u8] {
+        &mut self.bytes[..n.min(self.used) + tape::SPARE]
     }
 
     /// Keeps `n` bytes more.
     pub fn fill(&mut self, n: usize) {
-        self.used = (self.used + n).min(self.bytes.len());
+        self.used = (self.used + n).min(self.bytes.len() - tape::SPARE);
     }
 
     /// Keeps only the first `n` bytes.

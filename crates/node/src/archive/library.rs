@@ -64,6 +64,7 @@ pub fn open_virtual(config: &Config, n: u8) -> Result<Arc<vtl::Library>, Failure
         cartridges: l.cartridges,
         media: l.media.0.clone(),
         capacity_bytes: l.cartridge_capacity.0,
+        buffer_bytes: l.drive_buffer.0,
         mechanics,
         serial: format!("TCVTL{:03}", n + 1),
         prefix: format!("T{}", char::from(b'C' + n)),

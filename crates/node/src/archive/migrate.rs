@@ -186,10 +186,10 @@ impl Turn<'_> {
 
     /// Writes a piece of the stream; false if the volume takes no more.
     fn chunk(&mut self, appender: &mut Appender<'_, '_>, chunk: Chunk) -> Result<bool, TapeError> {
-        let Chunk { at, bytes, parts } = chunk;
+        let Chunk { at, mut bytes, parts } = chunk;
         let take = self.stream.takes(at, bytes.filled().len(), &parts);
         let before = appender.taken();
-        let room = appender.write(&bytes.filled()[..take])?;
+        let room = appender.write_from(bytes.lent(take))?;
         let taken = appender.taken() - before;
         self.worker.progress.bytes.fetch_add(taken, Ordering::Relaxed);
         self.since.1 += taken;
