@@ -57,7 +57,7 @@ pub(crate) struct Pools<'v> {
     /// Empty volumes that belong to none.
     unassigned: Vec<&'v Volume<'v>>,
     /// The same, for whichever pool has a use for them: by kind of medium, and by drives that take them.
-    joining: Option<BTreeMap<(bool, Class), Alike<'v>>>,
+    joining: Option<BTreeMap<(bool, Likes), Alike<'v>>>,
 }
 
 #[derive(Default)]
@@ -72,7 +72,7 @@ struct Pool<'v> {
 /// Volumes that take the data of one pool.
 struct Candidates<'v> {
     /// Of its own.
-    own: BTreeMap<Class, Alike<'v>>,
+    own: BTreeMap<Likes, Alike<'v>>,
     /// Only those in this library.
     only: Option<LibraryNo>,
     worm: bool,
@@ -174,10 +174,10 @@ impl<'v> Candidates<'v> {
         let (only, worm) = (backlog.and_then(|b| b.library), backlog.is_some_and(|b| b.worm));
         let of_pool = planner.pools.waiting.get_mut(pool);
         let (members, open) = of_pool.map_or((0, Vec::new()), |p| (p.members, p.open.clone()));
-        let mut own: BTreeMap<Class, Alike<'v>> = BTreeMap::new();
+        let mut own: BTreeMap<Likes, Alike<'v>> = BTreeMap::new();
         for volume in open.into_iter().filter(|volume| is_in(only, volume.class)) {
             if let Some(rank) = volume.tape.rank(worm, planner.view.limits) {
-                own.entry(volume.class).or_default().add(planner, volume, rank);
+                own.entry(likes(volume)).or_default().add(planner, volume, rank);
             }
         }
         own.values_mut().for_each(Alike::sort);
@@ -188,14 +188,14 @@ impl<'v> Candidates<'v> {
     fn picks(
         &mut self,
         planner: &Planner<'v>,
-        joining: &mut BTreeMap<(bool, Class), Alike<'v>>,
+        joining: &mut BTreeMap<(bool, Likes), Alike<'v>>,
     ) -> Vec<(Rank, Pick<'v>)> {
-        let mut best: Vec<(Class, (Rank, Pick<'v>))> = Vec::new();
+        let mut best: Vec<(Likes, (Rank, Pick<'v>))> = Vec::new();
         for (class, alike) in &mut self.own {
             best.extend(alike.best(planner).map(|found| (*class, found)));
         }
         let (only, worm) = (self.only, self.worm);
-        let joining = joining.iter_mut().filter(|((kind, class), _)| *kind == worm && is_in(only, *class));
+        let joining = joining.iter_mut().filter(|((kind, class), _)| *kind == worm && is_in(only, class.0));
         for ((_, class), alike) in joining.take_while(|_| self.room > 0) {
             let Some(found) = alike.best(planner) else { continue };
             match best.iter_mut().find(|(own, _)| own == class) {
@@ -208,14 +208,14 @@ impl<'v> Candidates<'v> {
     }
 
     /// Why none can be had.
-    fn why_none(&self, pool: &PoolName, joining: &BTreeMap<(bool, Class), Alike<'v>>) -> BlockedWhy {
+    fn why_none(&self, pool: &PoolName, joining: &BTreeMap<(bool, Likes), Alike<'v>>) -> BlockedWhy {
         if self.room == 0 {
             return BlockedWhy::PoolFull(pool.clone());
         }
         let first = |volumes: &mut dyn Iterator<Item = &'v Volume<'v>>| volumes.min_by_key(|v| v.no);
         let own = first(&mut self.own.values().filter_map(|alike| alike.no_writer));
         let others =
-            joining.iter().filter(|((kind, class), _)| *kind == self.worm && is_in(self.only, *class));
+            joining.iter().filter(|((kind, class), _)| *kind == self.worm && is_in(self.only, class.0));
         match own.or_else(|| first(&mut others.filter_map(|(_, alike)| alike.no_writer))) {
             Some(volume) => {
                 let (medium, volume) = (volume.tape.generation, volume.name.clone());
@@ -227,12 +227,12 @@ impl<'v> Candidates<'v> {
 }
 
 /// Empty volumes for whichever pool has a use for them.
-fn joining<'v>(planner: &mut Planner<'v>) -> BTreeMap<(bool, Class), Alike<'v>> {
+fn joining<'v>(planner: &mut Planner<'v>) -> BTreeMap<(bool, Likes), Alike<'v>> {
     let mut all: BTreeMap<_, Alike<'v>> = BTreeMap::new();
     for volume in std::mem::take(&mut planner.pools.unassigned) {
         let worm = volume.tape.worm;
         if let Some(rank) = volume.tape.rank(worm, planner.view.limits) {
-            all.entry((worm, volume.class)).or_default().add(planner, volume, rank);
+            all.entry((worm, likes(volume))).or_default().add(planner, volume, rank);
         }
     }
     all.values_mut().for_each(Alike::sort);
@@ -268,6 +268,14 @@ impl<'v> Alike<'v> {
         self.next += left.iter().take_while(|found| !usable(found)).count();
         self.ranked.get(self.next).copied()
     }
+}
+
+/// Those that the same drives take; one that some drive has refused is by itself, and does not keep others of its class from
+/// that drive.
+type Likes = (Class, Option<u32>);
+
+fn likes(volume: &Volume<'_>) -> Likes {
+    (volume.class, volume.refused.then_some(volume.no))
 }
 
 fn is_in(library: Option<LibraryNo>, (place, _): Class) -> bool {

@@ -171,6 +171,17 @@ fn a_pair_that_did_not_work_is_not_tried_again_and_others_are() {
 }
 
 #[test]
+fn a_volume_that_a_drive_refused_does_not_keep_others_of_its_kind_from_it() {
+    let mut world = mixed(&[Lto9, Lto9]);
+    let bad = add(&mut world, 1, Lto9, VolumeState::Filling, Some("p"));
+    add(&mut world, 2, Lto9, VolumeState::Scratch, None);
+    world.drives[0].refused.insert(bad, Access::Write);
+    world.drives[1].usable = false;
+    world.backlog("p", 1, 1);
+    assert_eq!(mounts(&world.plan()), [(0, "02")]);
+}
+
+#[test]
 fn libraries_have_their_own_drives_and_robots() {
     let mut world = World::new(3);
     world.drives[1].library = LibraryNo(1);
