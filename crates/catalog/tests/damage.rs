@@ -156,6 +156,42 @@ fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
     }
 }
 
+/// What is left of the list, and who is named.
+fn listed(c: &Catalog) -> (Vec<String>, Vec<String>) {
+    let found = c.volumes().expect("the list ends").into_iter().map(|v| v.barcode.0).collect();
+    let damaged = c.damaged_volumes().expect("so does this").into_iter().map(|(b, _)| b.0).collect();
+    (found, damaged)
+}
+
+fn names(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_damaged_volume_keeps_out_itself_only() {
+    let (engine, c) = filled();
+    for other in ["V0", "V2"] {
+        c.put_volume(&volume(other, "p")).expect("volume");
+    }
+    let good = all(&*engine).into_iter().find(|(k, _)| k == b"\x30\x00V1").expect("its record");
+    let other = all(&*engine).into_iter().find(|(k, _)| k == b"\x30\x00V2").expect("its record");
+    for value in [&[3][..], &[3, 9, b'V'], &[], &[0, 1], &other.1] {
+        put(&*engine, &good.0, value);
+        assert_eq!(listed(&c), (names(&["V0", "V2"]), names(&["V1"])), "{value:02x?}");
+        assert!(c.volume(&"V1".into()).is_err() || *value == other.1[..]);
+        assert!(check::verify(&c).iter().any(|f| f.contains("volume V1 is out of use")), "{value:02x?}");
+        let x = c.lookup(Ino::ROOT, b"x").expect("there").attr.ino;
+        assert_eq!(c.versions(x).expect("its copy is known").len(), 1);
+        c.put_volume(&volume("V0", "p")).expect("others are changed");
+    }
+    put(&*engine, &good.0, &[200]);
+    assert!(c.volumes().is_err(), "a newer release's record is no damage");
+    put(&*engine, &good.0, &good.1);
+    assert_eq!(listed(&c), (names(&["V0", "V1", "V2"]), names(&[])));
+    put(&*engine, b"\x30\x01V2", &(-5i64).to_le_bytes());
+    assert_eq!(listed(&c), (names(&["V0", "V1"]), names(&["V2"])));
+}
+
 #[test]
 fn a_copy_under_another_number_is_named() {
     let (engine, c) = filled();
@@ -267,14 +303,21 @@ fn rot_below_the_catalogue_is_found() {
     let value = b"target of a symbolic link";
     let link = New { target: Some(value.to_vec()), ..New::node(FileKind::Symlink, 0) };
     let link = c.create(&root(5), Ino::ROOT, b"l", &link).expect("symlink").attr.ino;
+    for barcode in ["V0", "V1", "V2"] {
+        c.put_volume(&Volume { reason: format!("reason of {barcode}"), ..volume(barcode, "p") })
+            .expect("volume");
+    }
     c.sync().expect("sync");
     assert_eq!(check::verify(&c), Vec::<String>::new());
     let data = dir.path().join("data.mdb");
     let bytes = std::fs::read(&data).expect("read");
     let file = std::fs::File::options().write(true).open(&data).expect("open");
-    for (at, _) in bytes.windows(value.len()).enumerate().filter(|(_, w)| w == value) {
-        file.write_all_at(&[value[0] ^ 1], at as u64).expect("write");
+    for rots in [&value[..], b"reason of V1"] {
+        for (at, _) in bytes.windows(rots.len()).enumerate().filter(|(_, w)| *w == rots) {
+            file.write_all_at(&[rots[0] ^ 1], at as u64).expect("write");
+        }
     }
+    assert_eq!(listed(&c), (names(&["V0", "V2"]), names(&["V1"])));
     let error = c.readlink(link).expect_err("not another target");
     assert!(matches!(error, CatalogError::Kv(KvError::BadValue { .. })), "{error}");
     assert_eq!(error.class(), ErrorClass::Corrupt);

@@ -180,6 +180,37 @@ fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
 }
 
 #[test]
+fn one_damaged_volume_record_keeps_out_that_volume_and_nothing_else() {
+    let bed = Bed::new();
+    let ino = bed.write("f", b"data");
+    bed.migrate_and_purge();
+    let [lost, good] = &bed.volumes_of("/f")[..] else { panic!("two copies") };
+    let config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    {
+        let engine = kv::LmdbEngine::open(&dir.path().join("catalog"), kv::LmdbOptions::default()).unwrap();
+        let key = [&[0x30, 0][..], lost.as_str().as_bytes()].concat();
+        let mut damage = |w: &mut dyn kv::Writer| w.put(&key, &[3, 9, b'T']);
+        kv::Engine::write_dyn(&engine, kv::Durability::Durable, &mut damage).unwrap();
+    }
+    let bed = Bed { node: node::Node::start(config).expect("it starts"), dir };
+    assert!(bed.volumes().iter().all(|v| v.barcode != *lost));
+    assert_eq!(bed.read(ino), b"data", "from {good}");
+    let named = |text: &str| text.contains(lost.as_str()) && text.contains("out of use");
+    assert!(bed.status().warnings.iter().any(|w| named(w)), "{:?}", bed.status().warnings);
+    assert!(bed.check(false).findings.iter().any(|f| f.serious && named(&f.problem)));
+    // The keeper goes on, and so does writing.
+    let verify = Call::Verify(wire::VolumeChoice::These(vec![good.clone()]));
+    assert_eq!(bed.act(verify).state, RequestState::Done);
+    let other = bed.write("g", b"more");
+    bed.migrate_and_purge();
+    assert!(bed.volumes_of("/g").len() == 2 && !bed.volumes_of("/g").contains(lost));
+    assert_eq!(bed.read(other), b"more");
+}
+
+#[test]
 fn empty_volumes_left_in_the_drives_give_way_to_those_of_the_pools() {
     let bed = Bed::with(|c| c.tape.idle_unmount_s = 3600);
     bed.write("first", b"one");

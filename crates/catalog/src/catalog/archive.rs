@@ -3,7 +3,7 @@
 use super::Catalog;
 use crate::ops::tape_tree::Walker;
 use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
-use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend};
+use crate::{Backlog, CatalogError, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use types::*;
@@ -70,9 +70,14 @@ impl Catalog {
         self.read(|v| volume::volume(v, barcode))
     }
 
-    /// All volumes in order of barcode.
+    /// All volumes in order of barcode, without those of which a record is damaged.
     pub fn volumes(&self) -> Result<Vec<Volume>> {
-        self.read(volume::volumes)
+        Ok(self.read(volume::volumes)?.found)
+    }
+
+    /// Volumes of which a record is damaged, and what is wrong with it.
+    pub fn damaged_volumes(&self) -> Result<Vec<(Barcode, CatalogError)>> {
+        Ok(self.read(volume::volumes)?.damaged)
     }
 
     /// Grows with every change of a volume's record, after it can be read. The live sums are no part of that.

@@ -11,7 +11,11 @@ use types::*;
 
 /// Sums of a volume against its tree, and live files against the copies that need them.
 pub(super) fn volumes(c: &mut Check<'_>) -> Result<()> {
-    for v in c.read(volume::volumes)? {
+    let all = c.read(volume::volumes)?;
+    for (barcode, e) in all.damaged {
+        c.find(format!("volume {barcode} is out of use: {e}"));
+    }
+    for v in all.found {
         let stored = c.read(|view| volume::load(view.r, &v.barcode))?;
         let tree = stored.ok_or_else(|| CatalogError::missing("volume", &v.barcode))?.tree;
         let (mut sums, mut uids) = ([0u64; 4], Numbers::default());

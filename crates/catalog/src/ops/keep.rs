@@ -50,7 +50,11 @@ fn any_good(view: View<'_>, copies: &[CopyRecord], size: u64) -> Result<bool> {
     for copy in copies.iter().filter(|c| covers(&c.segments, size)) {
         let mut good = true;
         for segment in &copy.segments {
-            let volume = volume::load(view.r, &segment.volume)?;
+            // Of a volume whose own record is damaged nobody knows.
+            let volume = match volume::load(view.r, &segment.volume) {
+                Err(e) if e.is_damage() => None,
+                loaded => loaded?,
+            };
             let lost = |v: &VolumeRec| matches!(v.volume.state, VolumeState::Broken | VolumeState::Foreign);
             good &= volume.is_some_and(|v| !lost(&v));
         }

@@ -25,7 +25,7 @@ pub fn keep_unowned(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
 
 /// Volumes that may have been written since are written no more before somebody has looked at them.
 pub fn distrust(tx: &mut Tx<'_>, now: Time) -> Result<()> {
-    for known in volume::volumes(tx.view())? {
+    for known in volume::volumes(tx.view())?.found {
         if !matches!(known.state, VolumeState::Filling | VolumeState::Scratch) {
             continue;
         }

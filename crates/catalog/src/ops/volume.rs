@@ -6,7 +6,7 @@ use crate::rec::{self, TapeEntry, VolumeRec};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
-use kv::Reader;
+use kv::{KvError, Reader};
 use std::ops::ControlFlow;
 use types::*;
 
@@ -57,14 +57,50 @@ pub fn volume(view: View<'_>, barcode: &Barcode) -> Result<Option<Volume>> {
     load(view.r, barcode)?.map(|rec| shown(view.r, rec)).transpose()
 }
 
-/// All volumes.
-pub fn volumes(view: View<'_>) -> Result<Vec<Volume>> {
+/// All volumes, and those of which a record is damaged.
+#[derive(Default)]
+pub struct Volumes {
+    pub found: Vec<Volume>,
+    pub damaged: Vec<(Barcode, CatalogError)>,
+}
+
+/// All volumes in order of barcode.
+pub fn volumes(view: View<'_>) -> Result<Volumes> {
+    let mut all = Volumes::default();
     let mut values = Vec::new();
-    view.r.scan(&[keys::VOLUME, vol::RECORD], &[keys::VOLUME, vol::LIVE], &mut |_, v| {
-        values.push(v.to_vec());
-        ControlFlow::Continue(())
-    })?;
-    values.iter().map(|v| shown(view.r, rec::decode("volume", "list", v)?)).collect()
+    let (mut from, to) = (vec![keys::VOLUME, vol::RECORD], [keys::VOLUME, vol::LIVE]);
+    loop {
+        let scanned = view.r.scan(&from, &to, &mut |k, v| {
+            values.push((k.to_vec(), v.to_vec()));
+            ControlFlow::Continue(())
+        });
+        // A value that the engine finds damaged: go on behind it.
+        let Err(KvError::BadValue { path, key }) = scanned else {
+            scanned?;
+            break;
+        };
+        from = keys::after(&key);
+        all.damaged.push((barcode_of(&key), KvError::BadValue { path, key }.into()));
+    }
+    for (key, value) in values {
+        let barcode = barcode_of(&key);
+        let read = rec::decode("volume", &barcode, &value).and_then(|rec: VolumeRec| {
+            if rec.volume.barcode != barcode {
+                return Err(CatalogError::corrupt("volume", &barcode, "its record is of another volume"));
+            }
+            shown(view.r, rec)
+        });
+        match read {
+            Ok(volume) => all.found.push(volume),
+            Err(e) if e.is_damage() => all.damaged.push((barcode, e)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
+}
+
+fn barcode_of(key: &[u8]) -> Barcode {
+    Barcode(String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned())
 }
 
 fn new_tree(tx: &mut Tx<'_>) -> Result<u64> {

@@ -240,6 +240,12 @@ impl Node {
         let space = self.space.view();
         let archive = self.archive.view();
         let mut warnings = self.standing_warnings(&archive.drives, totals.backlog_files);
+        warnings.extend(self.catalog.damaged_volumes().map_err(fail)?.into_iter().map(|(barcode, e)| {
+            format!(
+                "volume {barcode} is out of use: {e}; files are read from their copies on others; `thermo check` tells \
+                 more, and a backup of the catalogue has the record (`thermo catalog restore`)"
+            )
+        }));
         warnings.extend(archive.warnings);
         warnings.extend(
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),

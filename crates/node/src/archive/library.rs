@@ -345,7 +345,12 @@ pub fn is_cleaning(barcode: &Barcode) -> bool {
 pub fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
     for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()).filter(|b| !is_cleaning(b)) {
         let fail = |e| refused(&format!("volume {barcode}"), &e);
-        if node.catalog.volume(barcode).map_err(fail)?.is_none() {
+        let known = match node.catalog.volume(barcode) {
+            // It is out of use until its record is mended; the others are not concerned.
+            Err(e) if e.is_damage() => continue,
+            known => known.map_err(fail)?,
+        };
+        if known.is_none() {
             node.catalog.put_volume(&Volume::new(barcode.clone(), crate::now())).map_err(fail)?;
         }
     }

@@ -34,7 +34,12 @@ impl Export {
     /// What became of it; None: not yet known.
     fn step(&mut self, node: &Node, barcode: &Barcode) -> catalog::Result<Option<ItemState>> {
         let failed = |why: String| Ok(Some(ItemState::Failed(format!("{why}; it is not exported"))));
-        let Some(v) = node.catalog.volume(barcode)? else { return failed("it is not known any more".into()) };
+        let v = match node.catalog.volume(barcode) {
+            Ok(Some(v)) => v,
+            Ok(None) => return failed("it is not known any more".into()),
+            Err(e) if e.is_damage() => return failed(e.to_string()),
+            Err(e) => return Err(e),
+        };
         match v.state {
             VolumeState::Exported => return Ok(Some(ItemState::Done)),
             VolumeState::ReadOnly => {}
