@@ -70,6 +70,8 @@ pub(crate) enum Level {
     /// The disk is nearly full.
     PressedWrite,
     Recall,
+    /// Copies of files that have only one left.
+    Rescue,
     Write,
     Maintain,
     /// A second writer of a pool.
@@ -257,6 +259,7 @@ fn writers<'v>(
     for n in running..wanted {
         let level = match (n, view.disk_pressure) {
             (0, true) => Level::PressedWrite,
+            (0, false) if backlog.rescue => Level::Rescue,
             (0, false) => Level::Write,
             _ => Level::ExtraWrite,
         };

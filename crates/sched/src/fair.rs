@@ -4,7 +4,7 @@
 //! Always true (property tests in `tests/fair.rs`):
 //! * of one account the file that came first is taken first, and each is taken once;
 //! * owners who all have files waiting get bytes in proportion to their weights, but for one stint each;
-//! * a more urgent account comes first, but what has waited for long takes turns with it: nobody starves;
+//! * a more urgent account comes first, but what has waited for long takes turns with it (unless it is [`FIRST`]): nobody starves;
 //! * never more drives than a cap allows hold files of those that it counts for.
 
 use crate::{AccountId, Accounts};
@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use types::Time;
 
+/// Of this priority nothing waits for anything else, not even for what has waited for long.
+pub const FIRST: u8 = u8::MAX;
 /// Files of one owner are written together until he has had so much more than another (bytes, for weight 1): what belongs
 /// together should not lie in pieces.
 pub const STINT: u64 = 4 << 30;
@@ -122,6 +124,40 @@ impl<T> FairQueue<T> {
         self.line(&item).items.push_front(item);
     }
 
+    /// Whether files of an account wait.
+    pub fn has(&self, account: AccountId) -> bool {
+        self.lines.contains_key(&account)
+    }
+
+    /// Those that `which` tells come behind the files of another account, with another priority.
+    pub fn hand_over(
+        &mut self,
+        accounts: &Accounts,
+        which: impl Fn(&T) -> bool,
+        (account, priority): (AccountId, u8),
+    ) {
+        let mut gone = Vec::new();
+        for line in self.lines.iter_mut().filter(|(id, _)| **id != account).map(|(_, line)| line) {
+            let (go, stay): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut line.items).into_iter().partition(|item| which(&item.what));
+            line.items = stay;
+            line.bytes = line.items.iter().fold(0, |sum: u64, item| sum.saturating_add(item.bytes));
+            gone.extend(go);
+        }
+        self.lines.retain(|_, line| !line.items.is_empty());
+        for item in gone {
+            self.files -= 1;
+            self.bytes = self.bytes.saturating_sub(item.bytes);
+            self.push(accounts, Waiting { account, priority, ..item });
+        }
+    }
+
+    /// All files, those of each account in their order.
+    pub fn take_all(&mut self) -> Vec<Waiting<T>> {
+        (self.files, self.bytes) = (0, 0);
+        std::mem::take(&mut self.lines).into_values().flat_map(|line| line.items).collect()
+    }
+
     fn line(&mut self, item: &Waiting<T>) -> &mut Line<T> {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(item.bytes);
@@ -179,7 +215,7 @@ impl<T> FairQueue<T> {
         };
         let fronts: Vec<Front> = self.lines.iter().filter_map(front).collect();
         let top = fronts.iter().filter(|f| f.may).map(|f| f.priority).max()?;
-        let in_turn = |f: &&Front| f.may && (f.priority == top || f.starves);
+        let in_turn = |f: &&Front| f.may && (f.priority == top || (f.starves && top < FIRST));
         let best = fronts.iter().filter(in_turn).min_by(|a, b| a.before(b))?;
         let goes_on = |f: &&Front| self.owner == Some(f.owner) && f.had < best.had + STINT as f64;
         let chosen = fronts.iter().filter(in_turn).filter(goes_on).min_by(|a, b| a.before(b));

@@ -43,7 +43,7 @@ pub use calibration::{Calibration, Factors, Learnt, Span, Timed};
 pub use copy::{CopyChoice, CopyPlace, CopyWhy, choose_copy};
 pub use demand::{BACKGROUND, Want};
 pub use eta::{Eta, Forecast, Quote, along, estimate, quote};
-pub use fair::{FairQueue, Holds, Limited, STINT, Waiting};
+pub use fair::{FIRST, FairQueue, Holds, Limited, STINT, Waiting};
 pub use fit::Reached;
 pub use heat::Heat;
 pub use mechanics::{Layout, Mechanics};

@@ -170,6 +170,8 @@ pub struct Backlog {
     pub worm: bool,
     /// What the limits of those whose files wait leave of it; None: they limit nothing.
     pub limited: Option<Limited>,
+    /// First come copies of files that have only one left.
+    pub rescue: bool,
 }
 
 /// A job on one volume that is neither recall nor migration.

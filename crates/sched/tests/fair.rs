@@ -71,6 +71,25 @@ fn the_more_urgent_come_first_until_others_starve_and_then_they_share() {
 }
 
 #[test]
+fn what_is_handed_over_with_the_first_priority_goes_before_what_starves() {
+    let (two, mut queue) = (accounts(&[1.0, 1.0], &[(1, &[0])]), FairQueue::default());
+    (0..6).for_each(|n| queue.push(&two, file(n, (n % 2) as u32, GIB)));
+    let nobody = AccountId(u32::MAX);
+    assert!(!queue.has(nobody));
+    queue.hand_over(&two, |n| *n == 5, (nobody, FIRST));
+    queue.hand_over(&two, |n| [0, 2, 4].contains(n), (nobody, FIRST));
+    assert!(queue.has(nobody) && !queue.has(AccountId(0)));
+    assert_eq!((queue.len(), queue.bytes()), (6, 6 * GIB));
+    let late = at(10 * 1800);
+    let order: Vec<u64> =
+        std::iter::from_fn(|| Some(queue.pop(&two, late, STARVE, |_| true)?.what)).collect();
+    assert_eq!((order, queue.len(), queue.bytes()), (vec![5, 0, 2, 4, 1, 3], 0, 0));
+    (0..4).for_each(|n| queue.push(&two, file(n, (n % 2) as u32, GIB)));
+    let all: Vec<u64> = queue.take_all().into_iter().map(|item| item.what).collect();
+    assert_eq!((all, queue.len(), queue.bytes()), (vec![0, 2, 1, 3], 0, 0));
+}
+
+#[test]
 fn whoever_comes_back_has_saved_nothing_up_and_got_nothing_twice() {
     let (two, mut queue) = (accounts(&[1.0, 1.0], &[]), FairQueue::default());
     (0..300).for_each(|n| queue.push(&two, file(n, 0, GIB)));

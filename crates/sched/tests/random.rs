@@ -64,6 +64,7 @@ fn apply(world: &mut World, id: u64, load: &Load) {
                 library: None,
                 worm: false,
                 limited: None,
+                rescue: false,
             };
             let backlog = world.writes.entry(name).or_insert(fresh);
             if backlog.files == 0 {

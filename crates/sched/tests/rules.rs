@@ -99,6 +99,24 @@ fn background_work_takes_a_drive_only_if_nothing_else_wants_it() {
 }
 
 #[test]
+fn copies_of_files_that_have_only_one_left_go_before_other_writes_and_behind_readers() {
+    let mut world = library(1);
+    world.backlog("a", 10, 10);
+    world.now += 60;
+    world.backlog("b", 10, 10);
+    let kind = MaintenanceKind::Label;
+    world.jobs.push(Maintenance { id: 7, kind, volume: volume(3), since: at(world.now) });
+    assert_eq!(jobs(&world.plan()), [&mount(0)], "who came first");
+    world.writes.get_mut(&PoolName::from("b")).expect("there").rescue = true;
+    let first = world.plan();
+    let [Job::Mount { volume: chosen }] = jobs(&first)[..] else { panic!("{first:?}") };
+    assert_eq!(world.tapes[chosen].pool, Some("b".into()));
+    let wanted = item(1, 5, world.now);
+    world.want(2, wanted);
+    assert_eq!(jobs(&world.plan()), [&mount(2)]);
+}
+
+#[test]
 fn old_backlog_goes_before_recalls() {
     let mut world = library(1);
     world.backlog("a", 10, 10);

@@ -70,6 +70,7 @@ impl Centre {
             library: None,
             worm: false,
             limited: None,
+            rescue: false,
         };
         let mut centre = Self {
             drives: (0..size.drives).map(|n| drive(n, size.volumes, now)).collect(),

@@ -246,6 +246,9 @@ impl Node {
                  more, and a backup of the catalogue has the record (`thermo catalog restore`)"
             )
         }));
+        if self.config.tape.verify_every_days > 0 {
+            warnings.extend(self.overdue_warning(&self.catalog.volumes().map_err(fail)?));
+        }
         warnings.extend(archive.warnings);
         warnings.extend(
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),

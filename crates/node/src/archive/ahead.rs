@@ -48,6 +48,7 @@ pub fn add_in_hand(node: &Node, pools: &[Pool], writes: &mut BTreeMap<PoolName, 
                 library,
                 worm,
                 limited: None,
+                rescue: false,
             };
             writes.insert(queue, none);
         }

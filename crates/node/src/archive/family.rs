@@ -283,6 +283,7 @@ mod tests {
             library: None,
             worm: false,
             limited: None,
+            rescue: false,
         };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();

@@ -95,6 +95,7 @@ fn waiting(
                 library,
                 worm,
                 limited,
+                rescue: b.rescue,
             },
         );
     }

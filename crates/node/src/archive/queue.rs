@@ -26,6 +26,9 @@ pub const POOL_ENOUGH: usize = POOL_LIMIT / 2;
 /// Copies held for a pool that takes no data.
 const BLOCKED_LIMIT: usize = 5_000;
 
+/// The account of copies of files that have only one left: they go first, whoever owns them, and no limit counts for them.
+const RESCUE: AccountId = AccountId(u32::MAX);
+
 /// What became of a batch that was to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
@@ -44,6 +47,8 @@ pub struct PoolBacklog {
     pub bytes: u64,
     /// The disk tier needs the space, or a user asked.
     pub urgent: bool,
+    /// Some are of files that have only one copy left.
+    pub rescue: bool,
 }
 
 #[derive(Default)]
@@ -265,6 +270,28 @@ impl WriteQueue {
         queue.items.limited(&inner.accounts.all, &queue.holds, per_writer)
     }
 
+    /// These copies are written before all others of their pools: of their files only one is left.
+    pub fn go_first(&self, copies: &HashSet<(Ino, CopyNo)>) {
+        let mut inner = self.inner.lock();
+        let Inner { pools, taken, accounts, .. } = &mut *inner;
+        let waits = |copy: &&(Ino, CopyNo)| {
+            taken.get(copy).is_some_and(|one| one.session.is_none() && one.turn.account != RESCUE)
+        };
+        let fresh: HashSet<(Ino, CopyNo)> = copies.iter().filter(waits).copied().collect();
+        if fresh.is_empty() {
+            return;
+        }
+        for queue in pools.values_mut() {
+            let which = |item: &MigrateItem| fresh.contains(&(item.ino, item.copy));
+            queue.items.hand_over(&accounts.all, which, (RESCUE, sched::FIRST));
+        }
+        for copy in &fresh {
+            if let Some(one) = taken.get_mut(copy) {
+                one.turn = Turn { account: RESCUE, priority: sched::FIRST };
+            }
+        }
+    }
+
     /// Drives have taken so many bytes of a pool from the queue, or (`taken` false) read them or given them up.
     pub fn in_hand(&self, pool: &PoolName, bytes: u64, taken: bool) {
         if let Some(queue) = self.inner.lock().pools.get_mut(pool) {
@@ -365,6 +392,7 @@ impl WriteQueue {
             files: q.items.len() as u64,
             bytes: q.items.bytes(),
             urgent: q.urgent,
+            rescue: q.items.has(RESCUE),
         };
         inner.pools.iter().filter(|(_, q)| !q.items.is_empty()).map(|(n, q)| (n.clone(), view(q))).collect()
     }
@@ -479,6 +507,29 @@ mod tests {
         assert_eq!(ino(queue.take(&pool, a)), None, "the other holds one");
         let next = batch("p", 100, 1);
         assert!(queue.is_new(&next.items[0], now) && !queue.is_new(&one.items[5], now));
+    }
+
+    #[test]
+    fn copies_of_files_that_have_only_one_left_go_first() {
+        let queue = WriteQueue::default();
+        let now = Time::new(1, 0);
+        queue.push(&batch("p", 1, 5), false, now);
+        queue.push(&batch("q", 10, 2), false, now);
+        let of = |pool: &str| queue.backlog()[&PoolName(pool.into())].rescue;
+        assert!(!of("p") && !of("q"));
+        queue.go_first(&[Ino(4), Ino(3), Ino(99)].map(|ino| (ino, CopyNo(1))).into());
+        assert!(of("p") && !of("q"));
+        queue.push(&batch("p", 6, 1), false, now);
+        queue.go_first(&[(Ino(6), CopyNo(1))].into());
+        let pool = PoolName("p".into());
+        let first = queue.pop(&pool).unwrap();
+        assert_eq!(first.ino, Ino(3));
+        queue.put_back(&pool, first);
+        let order: Vec<u64> = std::iter::from_fn(|| queue.pop(&pool)).map(|i| i.ino.0).collect();
+        assert_eq!(order, [3, 4, 6, 1, 2, 5], "in their order");
+        queue.finish(&first);
+        queue.push(&batch("p", 3, 1), false, now);
+        assert!(!of("p"), "it has two again");
     }
 
     #[test]

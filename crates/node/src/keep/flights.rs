@@ -7,7 +7,7 @@ use crate::archive::Event;
 use crate::clock::Moment;
 use crate::files::{Joined, Outcome, Staging};
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,6 +34,8 @@ const MEND_PAGE: usize = 100;
 pub enum Goal {
     /// All copies that its class requires.
     Complete,
+    /// The same, and it has only one: nothing but what users read goes before it.
+    Rescue,
     /// This copy of it no longer lies on this volume.
     Leave(Barcode, CopyNo),
 }
@@ -115,7 +117,7 @@ impl Flights {
         for (ino, version, bytes, goal) in files {
             let pool = match &goal {
                 Goal::Leave(volume, _) => pools.get(volume).cloned().flatten(),
-                Goal::Complete => None,
+                Goal::Complete | Goal::Rescue => None,
             };
             let mut flight = Flight { goal, version, bytes, staging: None, staged: false, pool };
             node.keeper.flying.store(true, Ordering::Release);
@@ -123,7 +125,11 @@ impl Flights {
                 Ok(Joined::Resident) => {}
                 Ok(Joined::Running(staging)) => flight.staging = Some(staging),
                 Ok(Joined::Begun(mut task, _)) => {
-                    (task.background, task.account) = (true, sched::AccountId::default());
+                    let rescue = flight.goal == Goal::Rescue;
+                    (task.background, task.account) = (!rescue, sched::AccountId::default());
+                    if rescue {
+                        task.priority = crate::limits::LOWEST;
+                    }
                     if let Goal::Leave(volume, _) = &flight.goal {
                         task.prefer = Some(volume.clone());
                     }
@@ -186,7 +192,8 @@ impl Flights {
                     self.mended = Ino(ino.0 - 1);
                     return self.send(node, files);
                 }
-                files.push((ino, file.version, inode.attr.size, Goal::Complete));
+                let goal = if file.copies.len() > 1 { Goal::Complete } else { Goal::Rescue };
+                files.push((ino, file.version, inode.attr.size, goal));
             }
             self.send(node, files)?;
         }
@@ -219,9 +226,10 @@ impl Flights {
 
     fn look_at(&mut self, node: &Node, files: &[Ino]) -> catalog::Result<()> {
         let mut writes: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
+        let mut first = HashSet::new();
         for ino in files {
             let Some(flight) = self.all.get_mut(ino) else { continue };
-            match step(node, *ino, flight, &mut writes)? {
+            match step(node, *ino, flight, (&mut writes, &mut first))? {
                 Step::Waits => continue,
                 Step::Arrived => {}
                 Step::Failed(why) => {
@@ -241,6 +249,7 @@ impl Flights {
         for batch in writes.into_values() {
             added += node.enqueue(&batch, false, crate::now()).added;
         }
+        node.writes.go_first(&first);
         if added > 0 {
             node.archive.send(Event::Backlog);
         }
@@ -253,7 +262,7 @@ fn step(
     node: &Node,
     ino: Ino,
     flight: &mut Flight,
-    writes: &mut BTreeMap<PoolName, MigrateBatch>,
+    (writes, first): (&mut BTreeMap<PoolName, MigrateBatch>, &mut HashSet<(Ino, CopyNo)>),
 ) -> catalog::Result<Step> {
     let inode = match node.catalog.inode(ino) {
         Ok(inode) => inode,
@@ -263,7 +272,7 @@ fn step(
     };
     let Some(file) = inode.file.filter(|f| f.version == flight.version) else { return Ok(Step::Arrived) };
     let there = match &flight.goal {
-        Goal::Complete => file.copies.len() >= node.copies_required(&file.class),
+        Goal::Complete | Goal::Rescue => file.copies.len() >= node.copies_required(&file.class),
         Goal::Leave(volume, copy) => !lies_on(node, ino, file.version, *copy, volume)?,
     };
     if there {
@@ -282,7 +291,7 @@ fn step(
             _ => Step::Arrived,
         });
     }
-    if let (Goal::Leave(_, copy), Some(pool)) = (&flight.goal, flight.pool.clone()) {
+    let mut write = |pool: PoolName, copy: CopyNo| {
         let batch = writes.entry(pool.clone()).or_insert_with(|| MigrateBatch {
             class: file.class.clone(),
             pool,
@@ -292,7 +301,20 @@ fn step(
         });
         let (version, due) = (file.version, Time::default());
         batch.bytes += flight.bytes;
-        batch.items.push(MigrateItem { ino, version, copy: *copy, size: flight.bytes, due });
+        batch.items.push(MigrateItem { ino, version, copy, size: flight.bytes, due });
+    };
+    match (&flight.goal, flight.pool.clone()) {
+        (Goal::Leave(_, copy), Some(pool)) => write(pool, *copy),
+        (Goal::Rescue, _) => {
+            let pools = node.catalog.class(&file.class)?.map_or_else(Vec::new, |class| class.copies);
+            let missing = pools.into_iter().zip(1..).map(|(pool, n)| (pool, CopyNo(n)));
+            for (pool, copy) in missing.filter(|(_, copy)| !file.copies.contains(copy)) {
+                first.insert((ino, copy));
+                write(pool, copy);
+            }
+        }
+        // The governor sees to it that copies are made.
+        _ => {}
     }
     Ok(Step::Waits)
 }

@@ -26,6 +26,8 @@ pub struct Verify {
     /// Volumes in the background, until they are through.
     background: BTreeSet<Barcode>,
     looked: Option<Moment>,
+    /// Volumes whose time is over, as operators were told.
+    overdue: BTreeSet<Barcode>,
     /// Not before then.
     again: BTreeMap<Barcode, Moment>,
 }
@@ -43,7 +45,53 @@ pub fn can_be_verified(v: &Volume) -> bool {
     readable && !v.uuid.is_empty()
 }
 
+/// Time since a volume was verified, or labelled, if it is to be verified at all.
+fn unverified(v: &Volume, now: Time) -> Option<Duration> {
+    let since = v.last_verified.or(v.labelled).unwrap_or_default();
+    (v.live_files > 0 && can_be_verified(v)).then(|| now.since(since))
+}
+
+/// Volumes for whose verification there was no time: a tenth more than the configured days has passed. Longest first.
+pub fn overdue<'v>(volumes: &'v [Volume], days: u32, now: Time) -> Vec<(&'v Volume, Duration)> {
+    let most = DAY * days + DAY * days / 10;
+    let late = |v: &'v Volume| Some((v, unverified(v, now).filter(|since| days > 0 && *since >= most)?));
+    let mut late: Vec<_> = volumes.iter().filter_map(late).collect();
+    late.sort_by_key(|(v, since)| (std::cmp::Reverse(*since), &v.barcode));
+    late
+}
+
+impl Node {
+    /// What operators are to know of volumes in the library that should have been verified.
+    pub(crate) fn overdue_warning(&self, volumes: &[Volume]) -> Option<String> {
+        let days = self.config.tape.verify_every_days;
+        let present = self.archive.present();
+        let mut late = overdue(volumes, days, crate::now());
+        late.retain(|(v, _)| present.contains(&v.barcode));
+        let (first, since) = late.first()?;
+        Some(format!(
+            "{} volumes should have been verified (tape.verify_every_days = {days}) and drives had no time for it, {} for {} days: \
+             order it (`thermo volume verify {}`), give more time between verifications, or add drives",
+            late.len(),
+            first.barcode,
+            since.as_secs() / DAY.as_secs(),
+            first.barcode,
+        ))
+    }
+}
+
 impl Verify {
+    /// Says in the log which volumes are newly overdue.
+    fn tell_overdue(&mut self, node: &Node, volumes: &[Volume]) {
+        let late = overdue(volumes, node.config.tape.verify_every_days, crate::now());
+        let late: BTreeSet<Barcode> = late.into_iter().map(|(v, _)| v.barcode.clone()).collect();
+        if !late.is_subset(&self.overdue)
+            && let Some(warning) = node.overdue_warning(volumes)
+        {
+            tracing::warn!("{warning}");
+        }
+        self.overdue = late;
+    }
+
     /// Sends what is asked for, and what is due, to the drives.
     pub fn tick(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
         let asked: Vec<Barcode> =
@@ -75,12 +123,10 @@ impl Verify {
             return;
         }
         self.looked = Some(instant);
+        self.tell_overdue(node, volumes);
         self.again.retain(|_, at| *at > instant);
         let due = |v: &&Volume| {
-            let since = v.last_verified.or(v.labelled).unwrap_or_default();
-            v.live_files > 0
-                && can_be_verified(v)
-                && now.since(since) >= DAY * days
+            unverified(v, now).is_some_and(|since| since >= DAY * days)
                 && !self.again.contains_key(&v.barcode)
         };
         let mut due: Vec<&Volume> = volumes.iter().filter(due).collect();
@@ -134,5 +180,33 @@ impl Verify {
         let said = open.notes.join("; ");
         let said = if said.is_empty() { said } else { format!("volume {volume}: {said}") };
         node.finish_volume(RequestKind::Verify, volume, &state, &said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_overdue_when_a_tenth_more_than_its_time_has_passed() {
+        let volume = |n: i64, verified: Option<i64>| Volume {
+            uuid: "u".into(),
+            state: VolumeState::Full,
+            live_files: 1,
+            labelled: Some(Time::new(0, 0)),
+            last_verified: verified.map(|days| Time::new(days * 86_400, 0)),
+            ..Volume::new(Barcode(format!("V{n}")), Time::default())
+        };
+        let empty = Volume { live_files: 0, ..volume(3, None) };
+        let retired = Volume { state: VolumeState::Retired, ..volume(4, None) };
+        let all = [volume(1, Some(5)), volume(2, None), empty, retired];
+        let late = |days, at: i64| {
+            let found = overdue(&all, days, Time::new(at * 86_400, 0));
+            found.into_iter().map(|(v, _)| v.barcode.0.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(late(100, 109), [""; 0]);
+        assert_eq!(late(100, 110), ["V2"]);
+        assert_eq!(late(100, 115), ["V2", "V1"], "the longest first");
+        assert_eq!(late(0, 9_999), [""; 0], "nobody wants it");
     }
 }

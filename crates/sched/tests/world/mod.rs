@@ -113,6 +113,7 @@ impl World {
             library: None,
             worm: false,
             limited: None,
+            rescue: false,
         };
         self.writes.insert(PoolName::from(pool), backlog);
     }

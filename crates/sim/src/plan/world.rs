@@ -362,6 +362,7 @@ impl<'s> World<'s> {
                         library: None,
                         worm: false,
                         limited: None,
+                        rescue: false,
                     },
                 )
             })
