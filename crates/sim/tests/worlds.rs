@@ -77,3 +77,10 @@ fn every_checker_notices_what_is_wrong() {
         assert!(said.contains(says), "{sabotage:?}: {said:?} instead of {says:?}");
     }
 }
+
+#[test]
+fn what_is_on_tape_is_verified_when_it_is_due_and_what_decayed_in_months_is_made_anew() {
+    let outcome = world::run_months(1).unwrap();
+    good(&outcome);
+    assert!(outcome.time > Duration::from_secs(280 * 86_400), "{:?}", outcome.time);
+}

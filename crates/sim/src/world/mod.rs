@@ -5,6 +5,7 @@ mod check;
 mod devices;
 mod faults;
 mod hub;
+mod months;
 mod operators;
 mod sabotage;
 mod trace;
@@ -14,6 +15,7 @@ use crate::dice::Dice;
 use check::Copies;
 use devices::Hardware;
 use faults::Hazards;
+pub use months::run_months;
 pub use sabotage::Sabotage;
 
 use hub::{Hub, Stop};
@@ -165,18 +167,7 @@ pub fn run_shape(
             Some(format!("it panicked: {}", text.unwrap_or_default()))
         }
     };
-    let outcome = Outcome {
-        seed,
-        faults: world.hazards.begun(),
-        kills: world.kills,
-        jobs: world.jobs,
-        time: world.hub.time(),
-        trace: world.trace.sum(),
-        failed,
-        lines: world.trace.lines(),
-    };
-    world.end();
-    Ok(outcome)
+    Ok(world.ended(seed, failed))
 }
 
 fn place() -> anyhow::Result<tempfile::TempDir> {
@@ -562,10 +553,21 @@ impl World {
         }
     }
 
-    fn end(mut self) {
+    fn ended(mut self, seed: u64, failed: Option<String>) -> Outcome {
+        let outcome = Outcome {
+            seed,
+            faults: self.hazards.begun(),
+            kills: self.kills,
+            jobs: self.jobs,
+            time: self.hub.time(),
+            trace: self.trace.sum(),
+            failed,
+            lines: self.trace.lines(),
+        };
         self.hub.die();
         if let Some(node) = self.node.take() {
             node.kill();
         }
+        outcome
     }
 }

@@ -47,9 +47,7 @@ impl World {
             Some(Sabotage::LoseFile) if !late => self.lose_a_file(),
             Some(Sabotage::ChangeRecord) if late => {
                 let (dir, segment) = self.a_segment()?;
-                let block = segment.extents.first().map_or(0, |e| e.start_block);
-                let at = segment.extents.first().map_or(0, |e| e.byte_offset as usize);
-                flip(dir.join(format!("1_{block}_R")), at)
+                self.decay(&dir, &segment)
             }
             Some(Sabotage::Unflush) if late => {
                 let (dir, segment) = self.a_segment()?;
@@ -95,8 +93,15 @@ impl World {
         Err("no file is on disk".into())
     }
 
+    /// A byte of this segment is another, in the directory of its cartridge.
+    pub(super) fn decay(&self, dir: &std::path::Path, segment: &Segment) -> Result<(), String> {
+        let block = segment.extents.first().map_or(0, |e| e.start_block);
+        let at = segment.extents.first().map_or(0, |e| e.byte_offset as usize);
+        flip(dir.join(format!("1_{block}_R")), at)
+    }
+
     /// Part of a file that counts, on a cartridge that is good.
-    fn a_segment(&self) -> Result<(PathBuf, Segment), String> {
+    pub(super) fn a_segment(&self) -> Result<(PathBuf, Segment), String> {
         let cx = Cx::admin(Time::new(super::hub::BEGIN_S, 0));
         for (name, _) in self.users.now().iter().filter(|(_, (_, size))| *size > 100) {
             let attr = self.node()?.node().lookup(&cx, Ino::ROOT, name.as_bytes());
