@@ -22,3 +22,4 @@ pub use api::*;
 pub use catalog::{Catalog, TapePlace, place_of};
 pub use error::{CatalogError, Result};
 pub use ops::keep::Lost;
+pub use ops::volume::Volumes;

@@ -158,8 +158,9 @@ fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
 
 /// What is left of the list, and who is named.
 fn listed(c: &Catalog) -> (Vec<String>, Vec<String>) {
-    let found = c.volumes().expect("the list ends").into_iter().map(|v| v.barcode.0).collect();
-    let damaged = c.damaged_volumes().expect("so does this").into_iter().map(|(b, _)| b.0).collect();
+    let all = c.all_volumes().expect("the list ends");
+    let found = all.found.into_iter().map(|v| v.barcode.to_string()).collect();
+    let damaged = all.damaged.into_iter().map(|(b, _)| b.to_string()).collect();
     (found, damaged)
 }
 

@@ -5,7 +5,7 @@ mod support;
 use node::Size;
 use support::{Bed, pattern};
 use types::*;
-use wire::{Call, PoolChange, Reply};
+use wire::{Call, PoolChange, Reply, Selection};
 
 const MB: usize = 1 << 20;
 
@@ -205,7 +205,10 @@ fn one_damaged_volume_record_keeps_out_that_volume_and_nothing_else() {
     let verify = Call::Verify(wire::VolumeChoice::These(vec![good.clone()]));
     assert_eq!(bed.act(verify).state, RequestState::Done);
     let other = bed.write("g", b"more");
-    bed.migrate_and_purge();
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let purge = |path: &[u8]| Call::Purge(Selection { paths: vec![path.to_vec()], recursive: false });
+    assert_eq!(bed.act(purge(b"/g")).state, RequestState::Done);
+    assert_eq!(bed.act(purge(b"/f")).state, RequestState::Failed, "who knows whether it has its copies");
     assert!(bed.volumes_of("/g").len() == 2 && !bed.volumes_of("/g").contains(lost));
     assert_eq!(bed.read(other), b"more");
 }

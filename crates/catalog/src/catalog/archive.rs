@@ -3,7 +3,7 @@
 use super::Catalog;
 use crate::ops::tape_tree::Walker;
 use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
-use crate::{Backlog, CatalogError, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend};
+use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend, Volumes};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use types::*;
@@ -75,9 +75,9 @@ impl Catalog {
         Ok(self.read(volume::volumes)?.found)
     }
 
-    /// Volumes of which a record is damaged, and what is wrong with it.
-    pub fn damaged_volumes(&self) -> Result<Vec<(Barcode, CatalogError)>> {
-        Ok(self.read(volume::volumes)?.damaged)
+    /// The same, and those of which a record is damaged.
+    pub fn all_volumes(&self) -> Result<Volumes> {
+        self.read(volume::volumes)
     }
 
     /// Grows with every change of a volume's record, after it can be read. The live sums are no part of that.

@@ -57,10 +57,12 @@ pub fn volume(view: View<'_>, barcode: &Barcode) -> Result<Option<Volume>> {
     load(view.r, barcode)?.map(|rec| shown(view.r, rec)).transpose()
 }
 
-/// All volumes, and those of which a record is damaged.
-#[derive(Default)]
+/// All volumes in order of barcode.
+#[derive(Debug, Default)]
 pub struct Volumes {
+    /// Those that can be read.
     pub found: Vec<Volume>,
+    /// Those of which a record is damaged, and what is wrong with it.
     pub damaged: Vec<(Barcode, CatalogError)>,
 }
 
@@ -100,7 +102,7 @@ pub fn volumes(view: View<'_>) -> Result<Volumes> {
 }
 
 fn barcode_of(key: &[u8]) -> Barcode {
-    Barcode(String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned())
+    Barcode::from(&*String::from_utf8_lossy(key.get(2..).unwrap_or_default()))
 }
 
 fn new_tree(tx: &mut Tx<'_>) -> Result<u64> {

@@ -188,8 +188,11 @@ impl Node {
     }
 
     pub(super) fn pool_views(&self) -> Result<Vec<PoolView>, Failure> {
+        self.pool_views_of(&self.catalog.volumes().map_err(|e| refused("pools", &e))?)
+    }
+
+    fn pool_views_of(&self, volumes: &[Volume]) -> Result<Vec<PoolView>, Failure> {
         let fail = |e| refused("pools", &e);
-        let volumes = self.catalog.volumes().map_err(fail)?;
         let pools = self.catalog.pools().map_err(fail)?;
         let view = |pool: Pool| {
             let mine: Vec<&Volume> = volumes.iter().filter(|v| v.pool.as_ref() == Some(&pool.name)).collect();
@@ -240,15 +243,14 @@ impl Node {
         let space = self.space.view();
         let archive = self.archive.view();
         let mut warnings = self.standing_warnings(&archive.drives, totals.backlog_files);
-        warnings.extend(self.catalog.damaged_volumes().map_err(fail)?.into_iter().map(|(barcode, e)| {
+        let volumes = self.catalog.all_volumes().map_err(fail)?;
+        warnings.extend(volumes.damaged.iter().map(|(barcode, e)| {
             format!(
                 "volume {barcode} is out of use: {e}; files are read from their copies on others; `thermo check` tells \
                  more, and a backup of the catalogue has the record (`thermo catalog restore`)"
             )
         }));
-        if self.config.tape.verify_every_days > 0 {
-            warnings.extend(self.overdue_warning(&self.catalog.volumes().map_err(fail)?));
-        }
+        warnings.extend(self.overdue_warning(&volumes.found));
         warnings.extend(archive.warnings);
         warnings.extend(
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),
@@ -272,7 +274,7 @@ impl Node {
                 low_watermark: space.low,
             },
             drives: archive.drives,
-            pools: self.pool_views()?,
+            pools: self.pool_views_of(&volumes.found)?,
             requests_open: self.catalog.open_requests().map_err(fail)?.len() as u64,
             migrate_backlog_files: totals.backlog_files,
             migrate_backlog_bytes: totals.backlog_bytes,

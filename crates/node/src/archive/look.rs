@@ -1,5 +1,6 @@
 //! What the scheduler looks at, gathered from the catalogue, the queues and the drives.
 
+use super::queue::PoolBacklog;
 use super::shelf::Shelf;
 use super::state::{DriveSlot, State};
 use super::{ahead, family, tapes};
@@ -84,19 +85,10 @@ fn waiting(
         let of = pools.iter().find(|p| p.name == base);
         let (library, worm) = (of.and_then(|p| node.bound_to(p)), of.is_some_and(|p| p.worm));
         let limited = node.writes.limited(&pool, limits.bytes_per_writer);
+        let PoolBacklog { files, bytes, rescue, .. } = b;
         writes.insert(
             pool,
-            Backlog {
-                files: b.files,
-                bytes: b.bytes,
-                in_hand: 0,
-                since,
-                max_volumes,
-                library,
-                worm,
-                limited,
-                rescue: b.rescue,
-            },
+            Backlog { files, bytes, in_hand: 0, since, max_volumes, library, worm, limited, rescue },
         );
     }
     writes

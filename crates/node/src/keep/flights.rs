@@ -1,6 +1,6 @@
 //! Files that are on their way through the disk tier to a new copy: brought back if they are not there, written by the drives
 //! like every other file, and released again when the copy is recorded. So many bytes at a time that they are a small part
-//! of the disk tier.
+//! of the disk tier; as many again are files of which only one copy is left, so that these do not wait for the others.
 
 use crate::Node;
 use crate::archive::Event;
@@ -15,7 +15,7 @@ use types::*;
 
 /// Files at a time.
 const MOST: usize = 5_000;
-/// Share of the disk tier that they may take at most.
+/// Share of the disk tier that they may take at most, and that files with one copy left may take besides.
 const SHARE: u64 = 8;
 /// All of them are looked at this often; in between those of which something is known to have happened.
 const ALL_EVERY: Duration = Duration::from_secs(2);
@@ -24,8 +24,10 @@ const AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// Failures that are remembered; with so many no more is brought back to be mended until some are forgotten.
 const MOST_FAILED: usize = 100_000;
-/// Files to be mended are looked through from the first this often, so many pages of so many files at a time.
+/// Files to be mended are looked through from the first this often, but with a pause of so many times as long as it took before;
+/// so many pages of so many files at a time.
 const MEND_EVERY: Duration = Duration::from_secs(2);
+const MEND_PAUSE: u32 = 4;
 const MEND_PAGES: usize = 100;
 const MEND_PAGE: usize = 100;
 
@@ -40,6 +42,9 @@ pub enum Goal {
     Leave(Barcode, CopyNo),
 }
 
+/// A file that is to be sent on its way: what of it, how long it is, and to what.
+type Asked = (Ino, Version, u64, Goal);
+
 struct Flight {
     goal: Goal,
     version: Version,
@@ -52,17 +57,42 @@ struct Flight {
     pool: Option<PoolName>,
 }
 
+impl Goal {
+    fn is_rescue(&self) -> bool {
+        *self == Self::Rescue
+    }
+}
+
+/// Files of one kind, with one copy left or others: what is on its way, and how far those that are to come have been looked for.
+#[derive(Default)]
+struct Kind {
+    files: usize,
+    bytes: u64,
+    /// Those up to this one have been looked at; 0: all.
+    mended: Ino,
+    begun: Option<Moment>,
+    /// From one beginning to the next.
+    every: Duration,
+}
+
+impl Kind {
+    /// Whether so many bytes more may come.
+    fn has_room(&self, node: &Node, bytes: u64) -> bool {
+        let window = node.space.view().capacity / SHARE;
+        self.files < MOST && self.bytes.saturating_add(bytes) <= window
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Flights {
     all: BTreeMap<Ino, Flight>,
-    bytes: u64,
+    /// Of files with one copy left, and of the others.
+    rescues: Kind,
+    others: Kind,
     looked: Option<Moment>,
     /// Files that failed: not before then, and why.
     failed: BTreeMap<Ino, (Moment, String)>,
-    /// How far files to mend have been looked at, and when from the first.
-    mended: Ino,
-    begun: Option<Moment>,
 }
 
 /// How a file stands.
@@ -74,15 +104,33 @@ enum Step {
 }
 
 impl Flights {
-    /// Whether so many bytes more may come.
+    /// Whether so many bytes more of files with several copies may come.
     pub fn has_room(&self, node: &Node, bytes: u64) -> bool {
-        let window = node.space.view().capacity / SHARE;
-        self.all.len() < MOST && self.bytes.saturating_add(bytes) <= window
+        self.others.has_room(node, bytes)
     }
 
-    /// Whether nothing is on its way.
+    fn kind(&mut self, rescue: bool) -> &mut Kind {
+        if rescue { &mut self.rescues } else { &mut self.others }
+    }
+
+    fn insert(&mut self, ino: Ino, flight: Flight) {
+        // Another part or copy of the same file: the next pass finds what is left of it.
+        self.remove(ino);
+        let kind = self.kind(flight.goal.is_rescue());
+        (kind.files, kind.bytes) = (kind.files + 1, kind.bytes + flight.bytes);
+        self.all.insert(ino, flight);
+    }
+
+    fn remove(&mut self, ino: Ino) -> bool {
+        let Some(flight) = self.all.remove(&ino) else { return false };
+        let kind = self.kind(flight.goal.is_rescue());
+        (kind.files, kind.bytes) = (kind.files - 1, kind.bytes - flight.bytes);
+        true
+    }
+
+    /// Whether nothing is on its way but files with one copy left.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.others.files == 0
     }
 
     /// Whether a file is on its way.
@@ -103,7 +151,7 @@ impl Flights {
     }
 
     /// Sends files on their way.
-    pub fn send(&mut self, node: &Node, files: Vec<(Ino, Version, u64, Goal)>) -> catalog::Result<()> {
+    pub fn send(&mut self, node: &Node, files: Vec<Asked>) -> catalog::Result<()> {
         let mut tasks = Vec::new();
         // Looked up before any recall is begun: one that was begun and not sent would never end.
         let mut pools: BTreeMap<Barcode, Option<PoolName>> = BTreeMap::new();
@@ -144,11 +192,7 @@ impl Flights {
                     continue;
                 }
             }
-            self.bytes += bytes;
-            // Another part or copy of the same file: the next pass finds what is left of it.
-            if let Some(before) = self.all.insert(ino, flight) {
-                self.bytes -= before.bytes;
-            }
+            self.insert(ino, flight);
         }
         if !tasks.is_empty() {
             node.archive.send(Event::Recall(tasks));
@@ -162,49 +206,74 @@ impl Flights {
         self.failed.insert(ino, (Moment::now() + AGAIN_AFTER, why));
     }
 
-    /// Offline files that lost a copy come back to disk, from where the governor has the copy made.
+    /// Offline files that lost a copy come back to disk, from where the copy is made.
     pub fn mend(&mut self, node: &Node) -> catalog::Result<()> {
-        if self.mended == Ino(0) && self.begun.is_some_and(|at| at.elapsed() < MEND_EVERY) {
+        self.mend_kind(node, true)?;
+        self.mend_kind(node, false)
+    }
+
+    /// Those of which only one copy is left, or the others.
+    fn mend_kind(&mut self, node: &Node, rescue: bool) -> catalog::Result<()> {
+        let kind = self.kind(rescue);
+        let waits = kind.begun.is_some_and(|at| at.elapsed() < kind.every.max(MEND_EVERY));
+        if kind.mended == Ino(0) && waits {
             return Ok(());
         }
         for _ in 0..MEND_PAGES {
-            if !self.has_room(node, 0) || self.failed.len() >= MOST_FAILED {
+            let full = self.failed.len() >= MOST_FAILED;
+            let kind = self.kind(rescue);
+            if full || !kind.has_room(node, 0) {
                 return Ok(());
             }
-            if self.mended == Ino(0) {
-                self.begun = Some(Moment::now());
+            if kind.mended == Ino(0) {
+                kind.begun = Some(Moment::now());
             }
-            let page = node.catalog.to_mend(self.mended, MEND_PAGE)?;
+            let page = node.catalog.to_mend(kind.mended, MEND_PAGE)?;
             let Some(last) = page.last() else {
-                self.mended = Ino(0);
+                kind.mended = Ino(0);
+                kind.every = kind.begun.map_or(Duration::ZERO, |at| at.elapsed() * MEND_PAUSE);
                 return Ok(());
             };
-            self.mended = *last;
-            let mut files = Vec::new();
-            for ino in page {
-                if self.contains(ino) || self.failure(ino).is_some() {
-                    continue;
-                }
-                let Ok(inode) = node.catalog.inode(ino) else { continue };
-                let Some(file) = inode.file else { continue };
-                let alone = files.is_empty() && self.is_empty();
-                if !alone && !self.has_room(node, inode.attr.size) {
-                    self.mended = Ino(ino.0 - 1);
-                    return self.send(node, files);
-                }
-                let goal = if file.copies.len() > 1 { Goal::Complete } else { Goal::Rescue };
-                files.push((ino, file.version, inode.attr.size, goal));
-            }
+            kind.mended = *last;
+            let (files, left) = self.to_send(node, rescue, page);
             self.send(node, files)?;
+            if let Some(left) = left {
+                self.kind(rescue).mended = Ino(left.0 - 1);
+                return Ok(());
+            }
         }
         Ok(())
+    }
+
+    /// Those of a page that come now, and the first for which there is no room.
+    fn to_send(&mut self, node: &Node, rescue: bool, page: Vec<Ino>) -> (Vec<Asked>, Option<Ino>) {
+        let (mut files, mut coming) = (Vec::new(), 0u64);
+        for ino in page {
+            if self.contains(ino) || self.failure(ino).is_some() {
+                continue;
+            }
+            let Ok(inode) = node.catalog.inode(ino) else { continue };
+            let Some(file) = inode.file else { continue };
+            let goal = if file.copies.len() > 1 { Goal::Complete } else { Goal::Rescue };
+            if goal.is_rescue() != rescue {
+                continue;
+            }
+            let kind = self.kind(rescue);
+            // One that is larger than all the room comes by itself.
+            let alone = files.is_empty() && kind.files == 0;
+            coming = coming.saturating_add(inode.attr.size);
+            if !alone && !kind.has_room(node, coming) {
+                return (files, Some(ino));
+            }
+            files.push((ino, file.version, inode.attr.size, goal));
+        }
+        (files, None)
     }
 
     /// Looks at those of which something happened, now and then at all.
     pub fn tick(&mut self, node: &Node) -> catalog::Result<()> {
         for (ino, why) in std::mem::take(&mut *node.keeper.refused.lock()) {
-            if let Some(flight) = self.all.remove(&ino) {
-                self.bytes -= flight.bytes;
+            if self.remove(ino) {
                 self.failed.insert(ino, (Moment::now() + AGAIN_AFTER, why));
             }
         }
@@ -240,9 +309,7 @@ impl Flights {
                     self.failed.insert(*ino, (Moment::now() + AGAIN_AFTER, why));
                 }
             }
-            if let Some(flight) = self.all.remove(ino) {
-                self.bytes -= flight.bytes;
-            }
+            self.remove(*ino);
             node.keeper.wake();
         }
         let mut added = 0;
@@ -330,4 +397,56 @@ pub fn lies_on(
     let copies = node.catalog.version_copies(ino, version)?;
     let found = copies.into_iter().find(|c| c.copy == copy);
     Ok(found.is_some_and(|c| c.segments.iter().any(|s| s.volume == *volume)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use types::api::{FileApi, OpenFlags};
+
+    /// A file with a copy on one volume, another copy of which was just lost.
+    fn with_one_copy_left(node: &Node) -> Ino {
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = node.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
+        node.write(opened.handle, 0, b"content").unwrap();
+        node.release(opened.handle);
+        let ino = opened.attr.ino;
+        drop(opened); // it has a descriptor that can write
+        let file = || node.catalog.inode(ino).unwrap().file.unwrap();
+        let (version, object) = (file().version, file().object.unwrap());
+        let begun = std::time::Instant::now();
+        // Not before it has two copies.
+        while let Err(why) = node.purge_file(ino, version, object) {
+            assert!(begun.elapsed() < Duration::from_secs(120), "it stays on disk: {why}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let copy = node.catalog.version_copies(ino, version).unwrap().remove(0);
+        let volume = copy.segments[0].volume.clone();
+        let lost = catalog::LostCopy { ino, version, copy: copy.copy, volume };
+        node.catalog.lose_copies(&[lost], crate::now()).unwrap();
+        ino
+    }
+
+    #[test]
+    fn files_with_one_copy_left_do_not_wait_for_room_that_others_take() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.classes[0].migrate_after_s = 0;
+        let node = Node::start(config).unwrap();
+        // What it would do by itself is done here.
+        node.keeper.stop();
+        let ino = with_one_copy_left(&node);
+        let full = || Kind { files: MOST, ..Kind::default() };
+        let mut flights = Flights { rescues: full(), ..Flights::default() };
+        flights.mend(&node).unwrap();
+        assert!(!flights.contains(ino), "these have their limit too");
+        let mut flights = Flights { others: full(), ..Flights::default() };
+        flights.mend(&node).unwrap();
+        assert!(flights.contains(ino));
+        assert_eq!((flights.rescues.files, flights.rescues.bytes, flights.others.files), (1, 7, MOST));
+        flights.remove(ino);
+        assert_eq!((flights.rescues.files, flights.rescues.bytes), (0, 0));
+        node.stop(true);
+    }
 }

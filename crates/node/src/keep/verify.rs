@@ -45,36 +45,48 @@ pub fn can_be_verified(v: &Volume) -> bool {
     readable && !v.uuid.is_empty()
 }
 
-/// Time since a volume was verified, or labelled, if it is to be verified at all.
-fn unverified(v: &Volume, now: Time) -> Option<Duration> {
-    let since = v.last_verified.or(v.labelled).unwrap_or_default();
-    (v.live_files > 0 && can_be_verified(v)).then(|| now.since(since))
+/// When a volume that is to be verified at all was verified or labelled, the beginning of time if nobody knows.
+fn verified(v: &Volume) -> Option<Time> {
+    (v.live_files > 0 && can_be_verified(v)).then(|| v.last_verified.or(v.labelled).unwrap_or_default())
 }
 
-/// Volumes for whose verification there was no time: a tenth more than the configured days has passed. Longest first.
-pub fn overdue<'v>(volumes: &'v [Volume], days: u32, now: Time) -> Vec<(&'v Volume, Duration)> {
+/// Volumes that were to be verified by now: a tenth more than the configured days has passed. Longest first.
+fn overdue(volumes: &[Volume], days: u32, now: Time) -> Vec<(&Volume, Duration)> {
+    if days == 0 {
+        return Vec::new();
+    }
     let most = DAY * days + DAY * days / 10;
-    let late = |v: &'v Volume| Some((v, unverified(v, now).filter(|since| days > 0 && *since >= most)?));
+    let late = |v| {
+        // One that came from elsewhere, and was never verified here, is counted from its arrival.
+        let late = now.since(verified(v)?.max(v.last_verified.or(v.labelled).unwrap_or(v.since)));
+        (late >= most).then_some((v, late))
+    };
     let mut late: Vec<_> = volumes.iter().filter_map(late).collect();
     late.sort_by_key(|(v, since)| (std::cmp::Reverse(*since), &v.barcode));
     late
 }
 
 impl Node {
-    /// What operators are to know of volumes in the library that should have been verified.
+    /// Volumes in the library that should have been verified.
+    fn overdue<'v>(&self, volumes: &'v [Volume]) -> Vec<(&'v Volume, Duration)> {
+        let mut late = overdue(volumes, self.config.tape.verify_every_days, crate::now());
+        if !late.is_empty() {
+            let present = self.archive.present();
+            late.retain(|(v, _)| present.contains(&v.barcode));
+        }
+        late
+    }
+
+    /// What operators are to know of them.
     pub(crate) fn overdue_warning(&self, volumes: &[Volume]) -> Option<String> {
-        let days = self.config.tape.verify_every_days;
-        let present = self.archive.present();
-        let mut late = overdue(volumes, days, crate::now());
-        late.retain(|(v, _)| present.contains(&v.barcode));
-        let (first, since) = late.first()?;
+        let late = self.overdue(volumes);
+        let (Volume { barcode, .. }, since) = late.first()?;
         Some(format!(
-            "{} volumes should have been verified (tape.verify_every_days = {days}) and drives had no time for it, {} for {} days: \
-             order it (`thermo volume verify {}`), give more time between verifications, or add drives",
+            "{} volumes should have been verified (tape.verify_every_days = {}), {barcode} was not for {} days: order it (`thermo \
+             volume verify {barcode}`); if drives have no time for it, give more days or more drives",
             late.len(),
-            first.barcode,
+            self.config.tape.verify_every_days,
             since.as_secs() / DAY.as_secs(),
-            first.barcode,
         ))
     }
 }
@@ -82,8 +94,8 @@ impl Node {
 impl Verify {
     /// Says in the log which volumes are newly overdue.
     fn tell_overdue(&mut self, node: &Node, volumes: &[Volume]) {
-        let late = overdue(volumes, node.config.tape.verify_every_days, crate::now());
-        let late: BTreeSet<Barcode> = late.into_iter().map(|(v, _)| v.barcode.clone()).collect();
+        let late: BTreeSet<Barcode> =
+            node.overdue(volumes).into_iter().map(|(v, _)| v.barcode.clone()).collect();
         if !late.is_subset(&self.overdue)
             && let Some(warning) = node.overdue_warning(volumes)
         {
@@ -126,8 +138,7 @@ impl Verify {
         self.tell_overdue(node, volumes);
         self.again.retain(|_, at| *at > instant);
         let due = |v: &&Volume| {
-            unverified(v, now).is_some_and(|since| since >= DAY * days)
-                && !self.again.contains_key(&v.barcode)
+            verified(v).is_some_and(|at| now.since(at) >= DAY * days) && !self.again.contains_key(&v.barcode)
         };
         let mut due: Vec<&Volume> = volumes.iter().filter(due).collect();
         due.sort_by_key(|v| (v.verified_to == 0, v.last_verified));
@@ -195,18 +206,20 @@ mod tests {
             live_files: 1,
             labelled: Some(Time::new(0, 0)),
             last_verified: verified.map(|days| Time::new(days * 86_400, 0)),
-            ..Volume::new(Barcode(format!("V{n}")), Time::default())
+            ..Volume::new(Barcode::from(format!("V{n}")), Time::default())
         };
         let empty = Volume { live_files: 0, ..volume(3, None) };
         let retired = Volume { state: VolumeState::Retired, ..volume(4, None) };
-        let all = [volume(1, Some(5)), volume(2, None), empty, retired];
+        let came = Volume { labelled: None, since: Time::new(86_400, 0), ..volume(5, None) };
+        let all = [volume(1, Some(5)), volume(2, None), empty, retired, came];
         let late = |days, at: i64| {
             let found = overdue(&all, days, Time::new(at * 86_400, 0));
-            found.into_iter().map(|(v, _)| v.barcode.0.clone()).collect::<Vec<_>>()
+            found.into_iter().map(|(v, _)| v.barcode.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(late(100, 109), [""; 0]);
         assert_eq!(late(100, 110), ["V2"]);
-        assert_eq!(late(100, 115), ["V2", "V1"], "the longest first");
+        assert_eq!(late(100, 111), ["V2", "V5"], "it came a day later");
+        assert_eq!(late(100, 115), ["V2", "V5", "V1"], "the longest first");
         assert_eq!(late(0, 9_999), [""; 0], "nobody wants it");
     }
 }

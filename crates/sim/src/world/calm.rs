@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Goes on until something is true.
-    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
+    pub(super) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
         let end = self.hub.time() + CALM;
         while !done(self) {
             self.turn()?;
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Everything is migrated, or released.
-    fn all(&mut self, what: &str, call: fn(Selection) -> Call) -> Result<(), String> {
+    pub(super) fn all(&mut self, what: &str, call: fn(Selection) -> Call) -> Result<(), String> {
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
             let node = self.node.as_ref().ok_or("no node")?;
@@ -104,7 +104,7 @@ impl World {
         failed.unwrap_or_default()
     }
 
-    fn read_everything(&mut self) -> Result<(), String> {
+    pub(super) fn read_everything(&mut self) -> Result<(), String> {
         self.check()?;
         let now = self.hub.time();
         let names = self.users.now().clone();
