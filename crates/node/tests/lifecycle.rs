@@ -3,7 +3,7 @@
 mod support;
 
 use node::{Config, Node, Size};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use support::{Bed, READ, config, files_below, pattern};
 use types::*;
 use wire::Call;
@@ -66,11 +66,11 @@ fn a_node_does_not_begin_anew_beside_what_is_left_of_a_lost_catalogue() {
     assert_eq!(kept.count(), 1);
 }
 
-/// Stops within seconds, and no thread keeps the node.
+/// It stops, and no thread keeps the node.
 fn stop_in_time(bed: Bed, graceful: bool) {
     let begun = Instant::now();
     bed.node.stop(graceful);
-    assert!(begun.elapsed() < Duration::from_secs(10), "graceful {graceful}: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < support::PATIENCE, "graceful {graceful}: {:?}", begun.elapsed());
     let node = std::sync::Arc::downgrade(&bed.node);
     drop(bed);
     assert_eq!(node.strong_count(), 0, "a thread holds the node");
@@ -96,7 +96,7 @@ fn stopping_ends_soon_whatever_is_under_way() {
         use types::api::FileApi;
         bed.node.release(opened.handle);
         stop_in_time(bed, graceful);
-        assert!(got.recv_timeout(Duration::from_secs(5)).unwrap().is_err());
+        assert!(got.recv_timeout(support::PATIENCE).unwrap().is_err());
     }
     stop_in_time(Bed::new(), true);
     stop_in_time(Bed::new(), false);

@@ -32,6 +32,17 @@ fn offline(bed: &Bed, name: &str, size: usize) -> (Ino, Vec<u8>) {
 fn bytes_of_large_files_are_served_as_they_arrive_to_every_reader() {
     let bed = slow();
     let (ino, data) = offline(&bed, "f", LARGE);
+    let early = (0..5).any(|_| {
+        let early = ranges_come_early(&bed, ino, &data);
+        bed.purge("/f");
+        early
+    });
+    assert!(early, "the middle of the file never came before its end");
+}
+
+/// Reads ranges of an offline file; whether they were seen to come one after the other, which a machine that halts for a moment
+/// may not see.
+fn ranges_come_early(bed: &Bed, ino: Ino, data: &[u8]) -> bool {
     let opened = bed.open(ino, READ);
     assert!(opened.backing.is_none());
     let begun = Instant::now();
@@ -46,13 +57,10 @@ fn bytes_of_large_files_are_served_as_they_arrive_to_every_reader() {
     assert_eq!(first, data[..4096]);
     assert_eq!(middle, data[3 * MB..3 * MB + 4096]);
     assert_eq!(last, data[LARGE - 1000..]);
-    assert!(
-        first_after < middle_after && middle_after + Duration::from_millis(200) < last_after,
-        "{first_after:?} {middle_after:?} {last_after:?}"
-    );
     bed.node.release(opened.handle);
     bed.settle();
     assert_eq!(bed.stat("/f").residency, Some(Residency::Dual));
+    first_after < middle_after && middle_after + Duration::from_millis(200) < last_after
 }
 
 #[test]

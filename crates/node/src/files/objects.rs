@@ -293,7 +293,7 @@ mod tests {
             for _ in 0..=STOCK / 2 {
                 pool.take(&catalog, &disk).unwrap();
             }
-            let end = std::time::Instant::now() + Duration::from_secs(20);
+            let end = std::time::Instant::now() + Duration::from_secs(300);
             while pool.stock.lock().len() < STOCK && std::time::Instant::now() < end {
                 std::thread::yield_now();
             }

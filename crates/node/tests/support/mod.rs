@@ -13,7 +13,7 @@ use types::*;
 use wire::{Call, Reply, Selection};
 
 /// Longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const READ: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, exclusive: false, nonblock: false };
 pub const WRITE: OpenFlags =
@@ -101,7 +101,7 @@ impl Bed {
                 1 << 20,
                 Box::new(move |r| done.send(r).unwrap()),
             );
-            match got.recv_timeout(Duration::from_secs(60)).expect("a read ends") {
+            match got.recv_timeout(PATIENCE).expect("a read ends") {
                 Ok(bytes) if bytes.is_empty() => break Ok(out),
                 Ok(bytes) => out.extend(bytes),
                 Err(e) => break Err(e),
@@ -262,7 +262,7 @@ impl Bed {
     }
 
     pub fn wait(&self, id: RequestId) -> Request {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let Reply::Request(view) = self.call(Call::Request(id)) else { panic!("no request") };
             if !matches!(view.request.state, RequestState::Queued | RequestState::Active) {

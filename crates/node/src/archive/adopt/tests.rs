@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 use types::api::{FileApi, OpenFlags};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn node(state: &Path, library: &Path) -> Arc<Node> {
     let mut config = Config { state_dir: state.to_owned(), ..Config::default() };
