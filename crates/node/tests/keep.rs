@@ -269,6 +269,27 @@ fn a_request_to_empty_a_volume_ends_when_an_operator_decides_otherwise() {
 }
 
 #[test]
+fn a_part_that_filled_a_volume_uses_up_no_other_volumes_when_it_cannot_move() {
+    let bed = Bed::with(|c| {
+        c.library.cartridge_capacity = Size::mib(16);
+        c.tape.block_size = Size(64 << 10);
+        c.classes[0].copies.truncate(1);
+    });
+    let data = pattern(24 << 20, 1);
+    let ino = bed.write("large", &data);
+    bed.migrate_and_purge();
+    let full = bed.volumes().into_iter().find(|v| v.state == VolumeState::Full).expect("one is full").barcode;
+    let request = bed.act(repack(std::slice::from_ref(&full)));
+    assert_eq!(request.state, RequestState::Failed);
+    assert!(request.message.contains("one piece"), "{request:?}");
+    let used = bed.volumes().into_iter().filter(|v| !v.uuid.is_empty() && v.files == 0).count();
+    assert_eq!(used, 0, "{:?}", bed.volumes());
+    assert!(bed.read(ino) == data);
+    bed.settle();
+    clean(&bed);
+}
+
+#[test]
 fn rules_say_what_is_verified_and_emptied_without_being_asked() {
     let bed = Bed::with(|c| {
         c.reclaim.dead_percent = 50;

@@ -5,6 +5,7 @@
 use super::buffers::{Buffer, Buffers};
 use super::bytes::FileHash;
 use super::hand::{InHand, Ticket};
+use super::room::for_one_piece;
 use super::source::{Origin, Skip, Source};
 use super::worker::Worker;
 use crate::clock::Moment;
@@ -91,6 +92,8 @@ pub struct Limits {
 enum Stop {
     /// This file only.
     Skip(Skip),
+    /// It must lie on one volume, and goes to another.
+    Leave,
     /// The drive takes no more.
     Closed,
 }
@@ -198,6 +201,10 @@ impl<'t> Feeder<'t> {
                     self.hand.hold(ticket, wasteful, crate::now());
                     self.skipped(item.ino, why);
                 }
+                // It stays in hand until the turn ends.
+                Err(Stop::Leave) => {
+                    break Some("what waits must lie on one volume, and is larger than its rest");
+                }
                 Err(Stop::Closed) => return Err(Stop::Closed),
             }
             if self.batch.is_due(self.at(), &self.limits) {
@@ -266,6 +273,9 @@ impl<'t> Feeder<'t> {
             && let Some(why) = node.does_not_move(self.hand.pool(), bytes)
         {
             return Err(Skip::Never(why).into());
+        }
+        if source.moves && for_one_piece(bytes) > self.limits.bytes.saturating_sub(self.at()) {
+            return Err(Stop::Leave);
         }
         if bytes > self.limits.bytes.saturating_sub(self.at())
             && let Some(why) = node.does_not_fit(self.hand.pool(), &item)

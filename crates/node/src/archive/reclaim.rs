@@ -15,6 +15,12 @@ pub fn reclaim(
     barcode: &Barcode,
     ticket: Ticket,
 ) -> Result<u64, TapeError> {
+    let known = super::migrate::volume(worker, barcode)?;
+    if known.state != VolumeState::Repacking {
+        // Whoever asked has withdrawn; by now another may have asked, whom this must not refuse.
+        ticket.paused(format!("it is {:?} by now", known.state));
+        return Ok(0);
+    }
     match try_reclaim(worker, mounted, barcode) {
         Ok(Ok(position)) => {
             let retired = super::migrate::volume(worker, barcode)?.state == VolumeState::Retired;

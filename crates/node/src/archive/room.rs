@@ -9,6 +9,15 @@ use types::*;
 /// Space kept for the two indexes that follow the data, per file on the volume and at least (bytes).
 const INDEX_BYTES_PER_FILE: u64 = 4096;
 const INDEX_BYTES_MIN: u64 = 2 << 20;
+/// A part of a file that must not be split is not begun unless a volume takes more than it, by one in so many of its bytes and what
+/// is kept for the indexes once more: what a volume takes is an estimate until it is full, and each attempt that fails costs a
+/// volume.
+const ESTIMATE_SHARE: u64 = 32;
+
+/// What a volume has to take by estimate, so that a part of so many bytes is sure to lie on it whole.
+pub fn for_one_piece(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / ESTIMATE_SHARE + INDEX_BYTES_MIN)
+}
 
 /// Bytes of a volume that are kept free for its indexes.
 pub fn index_reserve(volume: &Volume) -> u64 {
@@ -37,7 +46,8 @@ fn pool_room(
     auto_label: bool,
     here: impl Fn(&Barcode) -> bool,
 ) -> Option<Room> {
-    let largest = volumes.iter().map(|v| v.capacity).max().filter(|bytes| *bytes > 0);
+    let largest = volumes.iter().max_by_key(|v| v.capacity).filter(|v| v.capacity > 0);
+    let largest = largest.map(|v| free_on(&Volume { written: 0, files: 0, ..v.clone() }));
     let (mut members, mut blank_unknown) = (0u32, false);
     let (mut takes_data, mut joining) = (Vec::new(), Vec::new());
     for v in volumes {
@@ -110,8 +120,9 @@ impl Node {
 
     /// Why so many bytes that are to leave their volume in one piece cannot; None if some volume takes them.
     pub(super) fn does_not_move(&self, pool: &PoolName, bytes: u64) -> Option<String> {
-        let moves = self.takes_whole(pool, &Barcode::default(), bytes)
-            || self.room_now(pool).is_none_or(|room| room.one >= bytes);
+        let needs = for_one_piece(bytes);
+        let takes = |room: Option<Room>| room.is_none_or(|room| room.one >= needs);
+        let moves = takes(self.room_of(pool, None)) || takes(self.room_now(pool));
         (!moves).then(|| {
             format!(
                 "no volume of pool {pool} takes the {bytes} bytes of it that are to leave their volume in one piece"

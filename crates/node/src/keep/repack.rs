@@ -108,11 +108,18 @@ impl Repack {
     /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again. Those that were
     /// imported never are.
     fn withdraw(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        let asked = node.volumes_asked_for(RequestKind::Repack)?;
-        for v in volumes.iter().filter(|v| v.state == VolumeState::Repacking) {
-            if !asked.iter().any(|(barcode, _)| *barcode == v.barcode) {
-                leave(node, v)?;
-            }
+        let mut asked = node.volumes_asked_for(RequestKind::Repack)?;
+        let nobody = |asked: &[(Barcode, RequestId)], v: &Volume| {
+            v.state == VolumeState::Repacking && asked.iter().all(|(barcode, _)| *barcode != v.barcode)
+        };
+        if volumes.iter().any(|v| nobody(&asked, v)) {
+            // What is kept of open requests is told of one a moment after that was entered.
+            let mut open = node.catalog.open_requests()?;
+            open.retain(|r| r.kind == RequestKind::Repack);
+            asked = node.volumes_pending_in(&open)?;
+        }
+        for v in volumes.iter().filter(|v| nobody(&asked, v)) {
+            leave(node, v)?;
         }
         // The other way round: somebody set another state.
         for (barcode, _) in asked {
