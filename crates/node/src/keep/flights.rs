@@ -235,7 +235,7 @@ impl Flights {
                 return Ok(());
             };
             kind.mended = *last;
-            let (files, left) = self.to_send(node, rescue, page);
+            let (files, left) = self.files_for_now(node, rescue, page);
             self.send(node, files)?;
             if let Some(left) = left {
                 self.kind(rescue).mended = Ino(left.0 - 1);
@@ -246,7 +246,7 @@ impl Flights {
     }
 
     /// Those of a page that come now, and the first for which there is no room.
-    fn to_send(&mut self, node: &Node, rescue: bool, page: Vec<Ino>) -> (Vec<Asked>, Option<Ino>) {
+    fn files_for_now(&mut self, node: &Node, rescue: bool, page: Vec<Ino>) -> (Vec<Asked>, Option<Ino>) {
         let (mut files, mut coming) = (Vec::new(), 0u64);
         for ino in page {
             if self.contains(ino) || self.failure(ino).is_some() {
