@@ -207,7 +207,11 @@ fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError) -> Option<Unplac
 pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
     let waiting: Vec<Wanted> = {
         let state = node.archive.state.lock();
-        let of_volume = state.segments.values().filter(|s| s.segment.volume == *volume);
+        // By its queue: a library that fails loses tens of thousands of volumes at once.
+        let queue = state.recalls.get(volume).into_iter().flat_map(|queue| queue.pass(0));
+        let mut ids: Vec<u64> = queue.map(|item| item.id).collect();
+        ids.sort_unstable();
+        let of_volume = ids.iter().filter_map(|id| state.segments.get(id));
         let with_staging = |queued: &QueuedSegment| {
             let staging = state.files.get(&queued.ino)?.task.staging.clone();
             Some(Wanted { queued: queued.clone(), staging })
