@@ -94,7 +94,7 @@ pub struct CandidateKey {
     pub ino: Ino,
 }
 
-/// A closed regular file that lacks copies.
+/// A closed regular file, or a node without data, that lacks copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Where to continue the listing.
@@ -109,8 +109,10 @@ pub struct Candidate {
     pub due: Time,
     /// Class of service.
     pub class: ClassName,
-    /// Disk object; None when the missing copy must be made from another copy on tape.
+    /// Disk object; None when the missing copy must be made from another copy on tape, and of nodes without data.
     pub object: Option<ObjectId>,
+    /// It is no regular file: the catalogue has all there is to copy.
+    pub dataless: bool,
     /// Copies it lacks, each with the pool it goes to.
     pub missing: Vec<(CopyNo, PoolName)>,
 }
@@ -287,6 +289,8 @@ pub enum TapeNode<'a> {
         dir: TapeDir,
         /// When it was made.
         created: Time,
+        /// The directory of the namespace whose files lie in it; 0: not known.
+        mirrors: Ino,
     },
     /// A file segment.
     File {

@@ -29,6 +29,8 @@ pub const CANDIDATE: u8 = 0x20;
 pub const PURGE: u8 = 0x21;
 /// Offline files that are to come back so that a lost copy can be made anew: `MEND ino`.
 pub const MEND: u8 = 0x23;
+/// What is left of removed nodes until tapes tell of them no more: `GONE ino`.
+pub const GONE: u8 = 0x24;
 /// Sums: `SUM what ...`.
 pub const SUM: u8 = 0x22;
 /// Volumes: `VOLUME what barcode`.
@@ -68,6 +70,8 @@ pub mod meta {
     pub const NEXT_TREE: u8 = 5;
     pub const REFRESH: u8 = 6;
     pub const SITE: u8 = 7;
+    /// Nodes without data are known to the archive; absent in what earlier releases wrote.
+    pub const NODES: u8 = 8;
 }
 
 /// Fields of `SUM`.
@@ -236,6 +240,10 @@ pub fn candidate(due: i64, ino: Ino) -> [u8; 17] {
 
 pub fn purge(access: i64, ino: Ino) -> [u8; 17] {
     numbers(PURGE, ordered(access), ino.0)
+}
+
+pub fn gone(ino: Ino) -> [u8; 9] {
+    number(GONE, ino.0)
 }
 
 pub fn mend(ino: Ino) -> [u8; 9] {

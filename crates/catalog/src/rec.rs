@@ -33,7 +33,8 @@ pub struct InodeRec {
     pub file: Option<FileRec>,
 }
 
-/// The archive part of a regular file.
+/// The archive part of an inode. A regular file always has one. Any other node has one from the moment on that its copies
+/// are to be on tape: then it is sealed, and has no object, because the catalogue has all there is to copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileRec {
     pub version: Version,
@@ -47,13 +48,15 @@ pub struct FileRec {
     pub pinned: bool,
     /// A copy of the present version was lost: it is made anew, and for that the file comes back to disk.
     pub mend: bool,
+    /// The node was removed, and tapes are to tell so because they tell of earlier versions.
+    pub gone: bool,
     /// Bit n-1: copy n is whole.
     pub copies: u32,
     pub digest: Option<Digest>,
     /// Second at which it is due for migration; Some exactly while it is in the candidate index: closed, on disk, and
     /// lacking a copy.
     pub due: Option<i64>,
-    /// Second of last use, to the minute.
+    /// Second of last use, to the minute; of a node without data, the nanosecond up to which it is known to have been so.
     pub used: i64,
 }
 
@@ -79,13 +82,29 @@ impl InodeRec {
         self.kind == FileKind::Directory
     }
 
+    /// Whether it is a file with content. Of every other node the catalogue has all there is.
+    pub fn has_data(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    /// Bytes that a copy on tape has.
+    pub fn data_size(&self) -> u64 {
+        if self.has_data() { self.size } else { 0 }
+    }
+
+    /// What is left of a node that was removed.
+    pub fn is_gone(&self) -> bool {
+        self.file.as_ref().is_some_and(|f| f.gone)
+    }
+
     /// Second at which a file closed now is due. What lies on tape only has nothing to copy from: it is due once it is
     /// back.
     pub fn settle(&mut self, class: &Class, now: Time) {
-        let linked = self.nlink > 0;
+        let linked = self.nlink > 0 || self.is_gone();
+        let has_data = self.has_data();
         if let Some(f) = &mut self.file {
             let lacks = f.missing(class).next().is_some();
-            let waits = f.sealed && linked && f.object.is_some() && lacks;
+            let waits = f.sealed && linked && (f.object.is_some() || !has_data) && lacks;
             f.mend &= lacks;
             let age = if f.mend { 0 } else { class.migrate_after_s };
             let due = now.secs.saturating_add(i64::from(age));
@@ -155,6 +174,7 @@ const SEALED: u8 = 1;
 const KNOWN: u8 = 2;
 const PINNED: u8 = 4;
 const MEND: u8 = 8;
+const GONE: u8 = 16;
 
 fn nanos(t: Time) -> i128 {
     i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
@@ -223,7 +243,8 @@ impl FileWire {
             flags: flag(f.sealed, SEALED)
                 | flag(f.known, KNOWN)
                 | flag(f.pinned, PINNED)
-                | flag(f.mend, MEND),
+                | flag(f.mend, MEND)
+                | flag(f.gone, GONE),
             object: f.object.map(|o| o.0),
             stamp: f.stamp.map(|s| StampWire {
                 size: s.size,
@@ -250,6 +271,7 @@ impl FileWire {
             known: self.flags & KNOWN != 0,
             pinned: self.flags & PINNED != 0,
             mend: self.flags & MEND != 0,
+            gone: self.flags & GONE != 0,
             copies: self.copies,
             digest: self.digest,
             due: self.due.map(|d| d.wrapping_add(btime.secs)),
@@ -314,7 +336,12 @@ pub struct VolumeRec {
 /// An entry of a volume's tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TapeEntry {
-    Dir { id: TapeDir, created: Time },
+    /// `mirrors` is the directory of the namespace whose files lie in it; 0: not known.
+    Dir {
+        id: TapeDir,
+        created: Time,
+        mirrors: Ino,
+    },
     File(Box<TapeFile>),
 }
 
@@ -333,9 +360,80 @@ pub struct FormatRec {
 
 format::records! {
     InodeWire = 1,
-    TapeEntry = 1,
     ItemRec = 1,
     FormatRec = 1,
+}
+
+impl Record for TapeEntry {
+    const NAME: &'static str = "TapeEntry";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => record::body::<TapeEntryV1>(bytes).map(Self::from).map_err(damaged),
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
+}
+
+/// `TapeEntry` before nodes without data went to tape.
+#[derive(Deserialize)]
+enum TapeEntryV1 {
+    Dir { id: TapeDir, created: Time },
+    File(Box<TapeFileV1>),
+}
+
+#[derive(Deserialize)]
+struct TapeFileV1 {
+    uid: u64,
+    ino: Ino,
+    version: Version,
+    copy: CopyNo,
+    file_size: u64,
+    segment_offset: u64,
+    segment_length: u64,
+    extents: Vec<Extent>,
+    path: Vec<u8>,
+    mode: u32,
+    uid_owner: u32,
+    gid_owner: u32,
+    times: [Time; 4],
+    digest: Option<Digest>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    class: ClassName,
+    written: Time,
+    live: bool,
+}
+
+impl From<TapeEntryV1> for TapeEntry {
+    fn from(old: TapeEntryV1) -> Self {
+        let old = match old {
+            TapeEntryV1::Dir { id, created } => return Self::Dir { id, created, mirrors: Ino(0) },
+            TapeEntryV1::File(old) => *old,
+        };
+        Self::File(Box::new(TapeFile {
+            uid: old.uid,
+            ino: old.ino,
+            version: old.version,
+            copy: old.copy,
+            file_size: old.file_size,
+            segment_offset: old.segment_offset,
+            segment_length: old.segment_length,
+            extents: old.extents,
+            path: old.path,
+            mode: old.mode,
+            uid_owner: old.uid_owner,
+            gid_owner: old.gid_owner,
+            times: old.times,
+            digest: old.digest,
+            xattrs: old.xattrs,
+            class: old.class,
+            written: old.written,
+            live: old.live,
+            node: NodeFacts::default(),
+        }))
+    }
 }
 
 impl Record for VolumeRec {

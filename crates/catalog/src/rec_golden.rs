@@ -28,6 +28,7 @@ fn inode() -> InodeRec {
         known: false,
         pinned: true,
         mend: false,
+        gone: false,
         copies: 3,
         digest: Some(Digest([0xab; 32])),
         due: Some(14),
@@ -109,6 +110,7 @@ fn tape_file() -> TapeFile {
         class: "std".into(),
         written: time(5),
         live: true,
+        node: NodeFacts { target: b"t".to_vec(), rdev: 1, gone: true, parent: Ino(9) },
     }
 }
 
@@ -126,10 +128,10 @@ fn golden_bytes() {
         &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
         "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202",
     );
-    golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1) }, "0100ac020201");
+    golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1), mirrors: Ino(9) }, "0200ac02020109");
     golden(
         &TapeEntry::File(Box::new(tape_file())),
-        "0101020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a0501",
+        "0201020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a05010174010109",
     );
     golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
     golden(&FormatRec { created: time(1) }, "010201");
@@ -138,6 +140,22 @@ fn golden_bytes() {
 #[test]
 fn ended_versions_of_earlier_releases_are_read() {
     assert_eq!(record::decode(&[1, 6, 2, 1, 0]), Ok(KnownVersion::new(6, time(1), None)));
+}
+
+#[test]
+fn entries_of_volumes_of_earlier_releases_are_read() {
+    let first = TapeEntry::File(Box::new(TapeFile { node: NodeFacts::default(), ..tape_file() }));
+    let bytes = unhex(
+        "0101020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a0501",
+    );
+    assert_eq!(record::decode(&bytes), Ok(first));
+    let dir = TapeEntry::Dir { id: TapeDir(300), created: time(1), mirrors: Ino(0) };
+    assert_eq!(record::decode(&unhex("0100ac020201")), Ok(dir));
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 /// What earlier releases wrote is still read.
@@ -164,9 +182,7 @@ fn old_versions_are_read() {
         ),
     ];
     for (bytes, volume) in written {
-        let digits: Vec<u8> =
-            bytes.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
-        let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        let bytes = unhex(bytes);
         assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
         assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
         assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());

@@ -74,6 +74,19 @@ impl<'a> View<'a> {
         value.map(|v| InodeRec::decode(ino, &v)).transpose()
     }
 
+    /// What is left of a node that was removed.
+    pub fn gone(&self, ino: Ino) -> Result<Option<InodeRec>> {
+        self.r.get(&keys::gone(ino))?.map(|v| InodeRec::decode(ino, &v)).transpose()
+    }
+
+    /// An inode, or what is left of it.
+    pub fn trace(&self, ino: Ino) -> Result<Option<InodeRec>> {
+        match self.try_load(ino)? {
+            None => self.gone(ino),
+            found => Ok(found),
+        }
+    }
+
     /// A directory's record; `NotADirectory` for anything else.
     pub fn load_dir(&self, ino: Ino) -> Result<InodeRec> {
         let rec = self.load(ino)?;
@@ -111,8 +124,15 @@ impl<'a> View<'a> {
                 attr.ctime = attr.ctime.max(changed);
             }
         }
-        let Some(f) = &rec.file else { return Ok(Inode { attr, file: None, observed: None }) };
-        let file = FileState {
+        let file = rec.has_data().then(|| self.archived(rec)).transpose()?.flatten();
+        let observed = rec.file.as_ref().and_then(|f| f.object.and(f.stamp));
+        Ok(Inode { attr, file, observed })
+    }
+
+    /// The archive state of any node that has one.
+    pub fn archived(&self, rec: &InodeRec) -> Result<Option<FileState>> {
+        let Some(f) = &rec.file else { return Ok(None) };
+        Ok(Some(FileState {
             version: f.version,
             object: f.object,
             stamp: f.stamp.filter(|_| f.object.is_some() && f.sealed),
@@ -120,8 +140,7 @@ impl<'a> View<'a> {
             class: self.class(rec.class)?.name.clone(),
             copies: (1..=crate::rec::MAX_COPIES).filter(|n| f.has_copy(*n)).map(CopyNo).collect(),
             pinned: f.pinned,
-        };
-        Ok(Inode { attr, file: Some(file), observed: f.object.and(f.stamp) })
+        }))
     }
 }
 
@@ -160,13 +179,27 @@ impl Tx<'_> {
         value.map(|v| InodeRec::decode(ino, &v)).transpose()
     }
 
+    /// What is left of a node that was removed, for a change.
+    pub fn gone(&mut self, ino: Ino) -> Result<Option<InodeRec>> {
+        let value = self.w.get_for_update(&keys::gone(ino))?;
+        value.map(|v| InodeRec::decode(ino, &v)).transpose()
+    }
+
+    /// An inode, or what is left of it, for a change.
+    pub fn trace(&mut self, ino: Ino) -> Result<Option<InodeRec>> {
+        match self.try_load(ino)? {
+            None => self.gone(ino),
+            found => Ok(found),
+        }
+    }
+
     /// A regular file's record with its archive part; `IsADirectory` or `Invalid` for anything else.
     pub fn load_file(&mut self, ino: Ino) -> Result<InodeRec> {
         let rec = self.load(ino)?;
-        match (&rec.file, rec.kind) {
-            (Some(_), _) => Ok(rec),
-            (None, FileKind::Directory) => Err(FsError::IsADirectory.into()),
-            (None, _) => Err(FsError::Invalid.into()),
+        match rec.kind {
+            FileKind::File if rec.file.is_some() => Ok(rec),
+            FileKind::Directory => Err(FsError::IsADirectory.into()),
+            _ => Err(FsError::Invalid.into()),
         }
     }
 
@@ -187,17 +220,22 @@ impl Tx<'_> {
         let after = new.map(|r| Derived::of(&self.view(), r)).transpose()?.unwrap_or_default();
         before.turn_into(&after, self.w)?;
         match (old, new) {
-            (_, Some(rec)) => self.w.put(&keys::inode(rec.ino, part::RECORD), &rec.encode())?,
-            (Some(rec), None) => self.w.delete(&keys::inode(rec.ino, part::RECORD))?,
+            (_, Some(rec)) => self.w.put(&record_key(rec), &rec.encode())?,
+            (Some(rec), None) => self.w.delete(&record_key(rec))?,
             (None, None) => {}
         }
         Ok(())
     }
 }
 
+fn record_key(rec: &InodeRec) -> Vec<u8> {
+    if rec.is_gone() { keys::gone(rec.ino).to_vec() } else { keys::inode(rec.ino, part::RECORD).to_vec() }
+}
+
 /// Everything outside its record that follows from an inode.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Derived {
+    pub ino: Option<Ino>,
     /// Inode and the user and class that it counts for.
     pub counted: Option<(Ino, u32, u32)>,
     pub bytes: i64,
@@ -215,11 +253,12 @@ pub struct Derived {
 
 impl Derived {
     pub fn of(view: &View<'_>, rec: &InodeRec) -> Result<Self> {
-        let mut d = Self { counted: Some((rec.ino, rec.uid, rec.class)), ..Self::default() };
+        let counted = Some((rec.ino, rec.uid, rec.class)).filter(|_| !rec.is_gone());
+        let mut d = Self { counted, ino: Some(rec.ino), ..Self::default() };
         let Some(f) = &rec.file else { return Ok(d) };
         d.object = f.object;
-        d.bytes = rec.size as i64;
-        d.tape = (rec.size as i64).saturating_mul(i64::from(f.copies.count_ones()));
+        d.bytes = rec.data_size() as i64;
+        d.tape = (rec.data_size() as i64).saturating_mul(i64::from(f.copies.count_ones()));
         d.disk = f.object.and(f.stamp).map_or(0, |s| s.allocated as i64);
         d.candidate = f.due;
         if !f.sealed {
@@ -229,7 +268,7 @@ impl Derived {
         if f.object.is_some() && rec.nlink > 0 && !f.pinned && !class.keep_on_disk && f.complete(&class) {
             d.purge = Some((f.used, d.disk));
         }
-        d.mend = f.mend && f.object.is_none() && rec.nlink > 0 && f.copies != 0;
+        d.mend = rec.has_data() && f.mend && f.object.is_none() && rec.nlink > 0 && f.copies != 0;
         d.backlog = f.due.map(|_| (class, f.copies));
         Ok(d)
     }
@@ -251,7 +290,7 @@ impl Derived {
 
     fn turn_into(&self, to: &Self, w: &mut dyn Writer) -> Result<()> {
         self.turn_sums(to, w)?;
-        let Some((ino, ..)) = to.counted.or(self.counted) else { return Ok(()) };
+        let Some(ino) = to.ino.or(self.ino) else { return Ok(()) };
         if self.object != to.object {
             if let Some(o) = self.object {
                 w.delete(&keys::object(o))?;

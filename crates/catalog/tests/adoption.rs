@@ -2,50 +2,11 @@
 
 mod common;
 
-use catalog::{Adoption, Catalog, ListedDir, ListedFile, New, RecordOutcome, TapeNode, check};
-use common::{class, memory, record, root, segment, stamp, t, user};
-use kv::MemoryEngine;
+use catalog::{Adoption, Catalog, ListedFile, New, RecordOutcome, check};
+use common::listing::{empty, listing};
+use common::{memory, record, root, segment, stamp, t, user};
 use proptest::prelude::*;
-use std::ops::ControlFlow;
-use std::sync::Arc;
 use types::*;
-
-/// What the index of a volume would list, as the archive service writes and reads it.
-fn listing(c: &Catalog, barcode: &str) -> Vec<ListedFile> {
-    let mut stack: Vec<(ListedDir, Option<Ino>)> = Vec::new();
-    let mut files = Vec::new();
-    c.walk_volume(&barcode.into(), &mut |node| {
-        match node {
-            TapeNode::EnterDir { name, created, .. } => {
-                let parent = stack.last().map_or(Some(Ino::ROOT), |(_, ino)| *ino);
-                let found = parent.and_then(|p| c.dir_facts(p, name.as_bytes()).unwrap());
-                let (ino, facts) = found.map_or((None, None), |(ino, facts)| (Some(ino), Some(facts)));
-                let dir = ListedDir { name: name.into(), created, facts };
-                stack.push((dir, ino));
-            }
-            TapeNode::LeaveDir => drop(stack.pop()),
-            TapeNode::File { name, file } => files.push(ListedFile {
-                dirs: stack.iter().map(|(dir, _)| dir.clone()).collect(),
-                name: name.into(),
-                file: file.clone(),
-            }),
-        }
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    files
-}
-
-fn empty() -> Catalog {
-    let c = Catalog::open(Arc::new(MemoryEngine::new()), t(9_000)).unwrap();
-    for pool in common::POOLS {
-        c.put_pool(&Pool::new(pool.into())).unwrap();
-    }
-    c.put_class(&class("default", &common::POOLS)).unwrap();
-    c.put_class(&class("single", &["pool-b"])).unwrap();
-    c.skip_numbers(t(9_000)).unwrap();
-    c
-}
 
 fn adopt(from: &Catalog, to: &Catalog, barcode: &str, as_of: i64, at_once: usize) -> Vec<Adoption> {
     let v = from.volume(&barcode.into()).unwrap().unwrap();
@@ -113,7 +74,9 @@ fn files_directories_and_versions_come_back() {
     assert_eq!(new.getxattr(&root(1), ino, b"user.run").unwrap(), b"12");
     let dir = new.resolve(&root(1), b"/home", false).unwrap().attr;
     assert_eq!((dir.mode, dir.uid, dir.gid), (0o750, 7, 7));
-    assert!(dir.ino.0 > 1 << 30, "a new inode number that the old namespace cannot have given");
+    assert_eq!(dir.ino, home, "volumes tell the numbers of directories");
+    let later = new.create(&root(70), Ino::ROOT, b"later", &New::node(FileKind::Directory, 0o755)).unwrap();
+    assert!(later.attr.ino.0 > 1 << 30, "a new inode number that the old namespace cannot have given");
     for volume in ["VA0001L9", "VB0001L9"] {
         let (was, is) = (listing(&c, volume), listing(&new, volume));
         let shape = |l: &ListedFile| (l.name.clone(), l.file.clone());

@@ -36,6 +36,7 @@ fn sample(uid: u64) -> TapeFile {
         class: ClassName::from("standard"),
         written: time,
         live: true,
+        node: Default::default(),
     }
 }
 

@@ -58,6 +58,7 @@ fn tape_file(number: usize, at: usize) -> TapeFile {
         class: ClassName::from("standard"),
         written: Time::new(i64::MAX, 0),
         live: true,
+        node: Default::default(),
     }
 }
 

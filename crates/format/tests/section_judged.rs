@@ -32,6 +32,7 @@ fn file(number: u64, path: &[u8], length: u64) -> TapeFile {
         class: ClassName("default".to_owned()),
         written: time(5),
         live: true,
+        node: Default::default(),
     }
 }
 

@@ -139,6 +139,7 @@ fn sample() -> TapeFile {
         class: types::ClassName("default".to_owned()),
         written: time,
         live: true,
+        node: Default::default(),
     }
 }
 

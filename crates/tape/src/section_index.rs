@@ -161,13 +161,20 @@ impl Mounted<'_> {
         if let Some(error) = source.error.take() {
             return Err(error);
         }
-        let sums = text.ok().as_deref().and_then(plan::sums).filter(|sums| sums.len() == entries.len());
+        let sums = text.ok().as_deref().and_then(plan::sums).filter(|sums| {
+            let with = entries.iter().filter(|entry| plan::has_sum(&entry.file));
+            sums.len() == with.count()
+        });
         let Some(sums) = sums else {
             let what = format!("the digests of section {} are not what they should be", head.section);
             return Err(self.head().bad_record(READING, what));
         };
-        let files = entries.into_iter().zip(sums).filter_map(|(entry, sum)| {
-            let (mut file, sum) = (entry.file, sum?);
+        let mut sums = sums.into_iter();
+        let files = entries.into_iter().filter_map(|entry| {
+            if !plan::has_sum(&entry.file) {
+                return Some(entry.file);
+            }
+            let (mut file, sum) = (entry.file, sums.next().flatten()?);
             let whole = file.segment_offset == 0 && file.segment_length == file.file_size;
             file.digest = file.digest.or(whole.then_some(sum));
             Some(file)

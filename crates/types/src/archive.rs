@@ -1,6 +1,6 @@
 //! Copies, volumes, classes of service and requests.
 
-use crate::{Barcode, ClassName, CopyNo, Digest, Ino, PoolName, RequestId, TapeDir, Time, Version};
+use crate::{Barcode, ClassName, CopyNo, Digest, FileKind, Ino, PoolName, RequestId, TapeDir, Time, Version};
 use serde::{Deserialize, Serialize};
 
 /// A run of bytes on a tape partition (an LTFS extent): starts `byte_offset` bytes into the record at
@@ -102,6 +102,34 @@ pub struct TapeFile {
     pub written: Time,
     /// False once the version it belongs to was overwritten or deleted: dead bytes of the volume.
     pub live: bool,
+    /// What else is to be known of what has no data.
+    #[serde(default)]
+    pub node: NodeFacts,
+}
+
+impl TapeFile {
+    /// What kind of node it is a copy of; None if the mode has type bits that no node has.
+    pub fn kind(&self) -> Option<FileKind> {
+        FileKind::of_mode(self.mode)
+    }
+
+    /// Whether it is one of data: a regular file, and not only a word on one that was removed.
+    pub fn has_data(&self) -> bool {
+        self.kind() == Some(FileKind::File) && !self.node.gone
+    }
+}
+
+/// What a tape tells of a node without data, beside what it tells of every file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// Target of a symlink.
+    pub target: Vec<u8>,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// The node was removed: what tapes tell of its earlier versions is over.
+    pub gone: bool,
+    /// Directory in which it was named; 0: not known.
+    pub parent: Ino,
 }
 
 /// Life of a volume.

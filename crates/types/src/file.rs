@@ -23,6 +23,28 @@ pub enum FileKind {
     BlockDevice,
 }
 
+impl FileKind {
+    /// The type bits of a mode with this kind.
+    pub fn type_bits(self) -> u32 {
+        match self {
+            Self::File => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+            Self::CharDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+        }
+    }
+
+    /// The kind that the type bits of a mode say; None if they say none.
+    pub fn of_mode(mode: u32) -> Option<Self> {
+        use FileKind as K;
+        let all = [K::File, K::Directory, K::Symlink, K::Fifo, K::Socket, K::CharDevice, K::BlockDevice];
+        all.into_iter().find(|kind| kind.type_bits() == mode & !0o7777)
+    }
+}
+
 /// POSIX attributes of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::ops::adopt::ClassIds;
-use crate::ops::{adopt, class, import, pool, restored, site};
+use crate::ops::{adopt, class, import, nodes, pool, restored, site, tape_tree};
 use crate::{Adoption, ListedFile, Result, classes};
 use format::ltfs::origin::{DirFacts, Rules};
 use types::*;
@@ -27,8 +27,28 @@ impl Catalog {
     }
 
     /// The directory that `name` leads to, and what an index tells of it; None if it is none.
-    pub fn dir_facts(&self, parent: Ino, name: &[u8]) -> Result<Option<(Ino, DirFacts)>> {
-        self.read(|v| site::dir_facts(v, parent, name))
+    pub fn dir_facts(&self, parent: Ino, name: &[u8], now: Time) -> Result<Option<(Ino, DirFacts)>> {
+        self.read(|v| site::dir_facts(v, parent, name, now))
+    }
+
+    /// What an index tells of a directory by its number; None if there is none.
+    pub fn facts_of(&self, dir: Ino, now: Time) -> Result<Option<DirFacts>> {
+        self.read(|v| site::facts_of(v, dir, now))
+    }
+
+    /// The copy of a directory without its contents that lies on a volume, if one counts there.
+    pub fn dir_node(&self, barcode: &Barcode, dir: TapeDir) -> Result<Option<TapeFile>> {
+        self.read(|v| tape_tree::dir_node(v, barcode, dir))
+    }
+
+    /// Name under which a volume's tree has a copy of a directory.
+    pub fn dir_entry(file: &TapeFile) -> String {
+        tape_tree::dir_entry(file)
+    }
+
+    /// The archive state of any node, also of one that was removed of which tapes are to tell so; None if it has none.
+    pub fn archived(&self, ino: Ino) -> Result<Option<FileState>> {
+        self.read(|v| nodes::archived(v, ino))
     }
 
     /// From now on inodes and objects get numbers that this namespace cannot have given before its catalogue was lost.

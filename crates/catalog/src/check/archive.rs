@@ -69,7 +69,7 @@ fn file_of(c: &mut Check<'_>, barcode: &Barcode, place: (TapeDir, &str), file: &
     let found =
         segments.find(|(_, s)| (&s.volume, s.tape_dir, s.tape_name.as_str()) == (barcode, place.0, place.1));
     let current = c
-        .read(|v| v.try_load(file.ino))?
+        .read(|v| v.trace(file.ino))?
         .and_then(|r| r.file)
         .is_some_and(|f| f.known && f.version == file.version);
     let needed = current && found.is_some();
@@ -90,7 +90,7 @@ pub(super) fn versions(c: &mut Check<'_>) -> Result<()> {
     c.table(&[keys::VERSION], |c, (key, value)| {
         let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));
         let number = key.get(9..13).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
-        let current = c.read(|v| v.try_load(ino))?;
+        let current = c.read(|v| v.trace(ino))?;
         let now = current.as_ref().and_then(|r| r.file.as_ref()).map(|f| f.version);
         if key.len() == 13 {
             let ended = now.is_none_or(|v| v.0 > number) || current.is_some_and(|r| r.nlink == 0);

@@ -42,10 +42,24 @@ pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
     })
 }
 
+/// What is left of nodes that were removed.
+pub(super) fn gone(c: &mut Check<'_>) -> Result<()> {
+    c.table(&[keys::GONE], |c, (key, value)| {
+        let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));
+        let rec = InodeRec::decode(ino, &value)?;
+        let there = c.has(&keys::inode(ino, part::RECORD))?;
+        c.expect(!there && rec.is_gone() && !rec.has_data(), || {
+            format!("inode {ino} is on record as removed, and is there: {there}")
+        });
+        derived(c, &rec)?;
+        archive(c, &rec)
+    })
+}
+
 /// Sums and indexes that follow from the record.
 fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
     let d = c.read(|v| Derived::of(&v, rec))?;
-    c.add(keys::sum_files(rec.uid, rec.class).to_vec(), 1);
+    c.add(keys::sum_files(rec.uid, rec.class).to_vec(), i64::from(!rec.is_gone()));
     for (what, n) in [(sum::BYTES, d.bytes), (sum::DISK, d.disk), (sum::TAPE, d.tape)] {
         c.add(keys::sum_user(what, rec.uid).to_vec(), n);
     }
@@ -76,20 +90,20 @@ fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
 /// The file part against its copies.
 fn archive(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
     let Some(f) = &rec.file else { return Ok(()) };
-    let ino = rec.ino;
+    let (ino, named) = (rec.ino, rec.nlink > 0 || rec.is_gone());
     let copies = c.read(|v| version::copies(v, ino, f.version))?;
-    if rec.nlink > 0 {
+    if named {
         c.expect(f.known != copies.is_empty(), || {
             format!("inode {ino} has {} copies, known is {}", copies.len(), f.known)
         });
     }
     let mut whole = 0;
     for copy in &copies {
-        if crate::ops::record_copies::covers(&copy.segments, rec.size) {
+        if crate::ops::record_copies::covers(&copy.segments, rec.data_size()) {
             whole |= 1u32.checked_shl(u32::from(copy.copy.0) - 1).unwrap_or(0);
         }
     }
-    if f.known || rec.nlink > 0 {
+    if f.known || named {
         // A copy that was lost stays on record until it is made anew.
         let counted = if f.mend { whole & f.copies } else { whole };
         c.expect(counted == f.copies, || {
@@ -97,9 +111,10 @@ fn archive(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
         });
     }
     let class = c.read(|v| v.class(rec.class))?;
-    let waits = f.sealed && f.object.is_some() && rec.nlink > 0 && f.missing(&class).next().is_some();
+    let there = f.object.is_some() || !rec.has_data();
+    let waits = f.sealed && there && named && f.missing(&class).next().is_some();
     c.expect(waits == f.due.is_some(), || format!("inode {ino} lacks copies: {waits}, due {:?}", f.due));
-    let lost = f.object.is_none() && f.sealed && f.copies == 0;
+    let lost = rec.has_data() && f.object.is_none() && f.sealed && f.copies == 0;
     c.expect(!lost, || format!("inode {ino} is neither on disk nor on tape"));
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use super::record_copies::{covers, overlap};
 use super::tape_tree::Planter;
-use super::{names, open, path, tape_tree, version, volume, xattr};
+use super::{names, open, path, remove, tape_tree, version, volume, xattr};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::perm;
@@ -105,10 +105,15 @@ fn enter(
         Standing::Dead => return Ok(Adoption::Dead),
         Standing::Contradicts(why) => return Ok(Adoption::Contradicts { why }),
     };
-    let (rec, at) = namespace.inode(tx, old, one)?;
+    let (rec, at) = match one.file.has_data() {
+        true => namespace.inode(tx, old, one)?,
+        false => namespace.node(tx, old, one)?,
+    };
     attach(tx, rec, &one.file, segment)?;
     let path = &one.file.path;
-    Ok(if at == *path { Adoption::Live } else { Adoption::Displaced { path: path.clone(), at } })
+    // It may also lie in a directory that was renamed since.
+    let lost = at != *path && at.strip_prefix(b"/").is_some_and(|at| at.starts_with(LOST_FOUND));
+    Ok(if lost { Adoption::Displaced { path: path.clone(), at } } else { Adoption::Live })
 }
 
 /// What a segment is to what is known of its inode.
@@ -127,13 +132,24 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing
     if let Err(e) = version::check_copy(file.copy) {
         return Ok(Standing::Contradicts(e.to_string()));
     }
-    let Some(rec) = tx.try_load(file.ino)? else {
+    let no = |why: String| Ok(Standing::Contradicts(format!("inode {}: {why}", file.ino)));
+    let Some(kind) = file.kind() else { return no(format!("mode {:o} is that of no node", file.mode)) };
+    let Some(rec) = tx.trace(file.ino)? else {
         return Ok(if file.live { Standing::New } else { Standing::Older });
     };
-    let no = |why: String| Ok(Standing::Contradicts(format!("inode {}: {why}", file.ino)));
-    let Some(f) = &rec.file else { return no("it is no regular file here".into()) };
+    if rec.kind != kind {
+        return no(format!("it is {kind:?} there, {:?} here", rec.kind));
+    }
+    // A directory without versions was made up because something lay in it.
+    let f = &rec.file.clone().unwrap_or_default();
     if file.version < f.version {
         return Ok(Standing::Older);
+    }
+    if file.version == f.version && file.node.gone != rec.is_gone() {
+        return no(format!("version {} was removed there: {}", f.version, file.node.gone));
+    }
+    if file.live && file.node.gone && rec.is_dir() && !rec.is_gone() && !is_empty(tx, &rec)? {
+        return Ok(Standing::Dead); // what lies in it is back, so it is
     }
     if !file.live {
         return Ok(Standing::Dead);
@@ -144,8 +160,9 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing
         }
         return Ok(Standing::Newer(Box::new(rec)));
     }
-    if rec.size != file.file_size {
-        return no(format!("version {} has {} bytes here, {} there", f.version, rec.size, file.file_size));
+    let size = rec.data_size();
+    if size != file.file_size {
+        return no(format!("version {} has {size} bytes here, {} there", f.version, file.file_size));
     }
     if f.digest.zip(file.digest).is_some_and(|(a, b)| a != b) {
         return no(format!("version {} has another digest there", f.version));
@@ -222,10 +239,11 @@ fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> 
     copy.recorded = copy.recorded.max(file.written);
     version::put_copy(tx, file.ino, file.version, &copy)?;
     let mut rec = old.clone();
+    let size = rec.data_size();
     if let Some(f) = &mut rec.file {
         f.known = true;
         f.digest = f.digest.or(file.digest);
-        if covers(&copy.segments, rec.size) {
+        if covers(&copy.segments, size) {
             f.copies |= 1 << (file.copy.0 - 1);
         }
     }
@@ -235,14 +253,14 @@ fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> 
 }
 
 /// The namespace as the index of one volume tells of it.
-struct Namespace<'a> {
-    as_of: Time,
+pub struct Namespace<'a> {
+    pub as_of: Time,
     classes: &'a ClassIds,
     gone: Gone<'a>,
 }
 
 impl Namespace<'_> {
-    fn class(&self, name: &ClassName) -> Result<u32> {
+    pub fn class(&self, name: &ClassName) -> Result<u32> {
         self.classes.get(name).copied().ok_or_else(|| CatalogError::missing("class", name))
     }
 
@@ -258,7 +276,7 @@ impl Namespace<'_> {
             return Ok((rec, at));
         };
         let version = old.file.as_ref().map_or(Version(0), |f| f.version);
-        if version == file.version && evidence(tx, old.ino, version)? >= file.written {
+        if version == file.version && evidence(tx, &old)? >= file.written {
             // What is there was said later.
             return Ok((old, file.path.clone()));
         }
@@ -271,7 +289,7 @@ impl Namespace<'_> {
             to.mend = from.mend;
         }
         if path::path_of(tx.view(), old.ino)? != file.path {
-            unlink(tx, &old, self.as_of)?;
+            unlink(tx, &old)?;
             rec = self.link(tx, rec, one)?;
         }
         let rec = put_xattrs(tx, rec, &file.xattrs)?;
@@ -280,7 +298,7 @@ impl Namespace<'_> {
         Ok((rec, at))
     }
 
-    fn record(&self, file: &TapeFile) -> Result<InodeRec> {
+    pub fn record(&self, file: &TapeFile) -> Result<InodeRec> {
         Ok(InodeRec {
             ino: file.ino,
             kind: FileKind::File,
@@ -322,27 +340,28 @@ impl Namespace<'_> {
         };
         let name = one.file.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
         match place {
-            Some((dir, name)) => name_it(tx, rec, dir, &name, self.as_of),
+            Some((dir, name)) => name_it(tx, rec, dir, &name),
             None => self.lose(tx, rec, name),
         }
     }
 
     /// Two files claim one name: true if the newcomer gets it; the other then goes to `/lost+found`.
-    fn contest(&self, tx: &mut Tx<'_>, there: Dirent, file: &TapeFile) -> Result<bool> {
+    pub fn contest(&self, tx: &mut Tx<'_>, there: Dirent, file: &TapeFile) -> Result<bool> {
         let Some(other) = tx.try_load(there.ino)? else { return Ok(false) };
+        // A directory without versions was made up: something lies in it.
         let Some(f) = &other.file else { return Ok(false) };
         // A file that is on disk was never lost.
-        let later = f.object.is_none() && evidence(tx, other.ino, f.version)? < file.written;
+        let later = f.object.is_none() && evidence(tx, &other)? < file.written;
         if later {
             let name = path::name_of(tx.view(), &other)?;
-            unlink(tx, &other, self.as_of)?;
+            unlink(tx, &other)?;
             let moved = self.lose(tx, other.clone(), &name)?;
             tx.replace(Some(&other), Some(&moved))?;
         }
         Ok(later)
     }
 
-    fn lose(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<InodeRec> {
+    pub fn lose(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<InodeRec> {
         let root = tx.load(Ino::ROOT)?;
         let dir = match names::find_for_update(tx, Ino::ROOT, LOST_FOUND)? {
             Some(found) if found.kind == FileKind::Directory => found.ino,
@@ -350,31 +369,39 @@ impl Namespace<'_> {
                 let why = "it is no directory; rename it";
                 return Err(CatalogError::refused("/lost+found", why));
             }
-            None => self.make_dir(tx, &root, LOST_FOUND, (0o700, root.uid, root.gid, root.class))?,
+            None => {
+                let rec = self.made_up(tx, &root, (0o700, root.uid, root.gid, root.class))?;
+                self.make_dir(tx, rec, LOST_FOUND)?
+            }
         };
         let mut kept = format!("{}~", rec.ino).into_bytes();
         kept.extend_from_slice(name);
         kept.truncate(perm::MAX_NAME);
-        name_it(tx, rec, dir, &kept, self.as_of)
+        name_it(tx, rec, dir, &kept)
     }
 
     /// The directory of a path, made if need be; None if something else is in the way.
-    fn dirs(&self, tx: &mut Tx<'_>, path: &[&[u8]], one: &ListedFile) -> Result<Option<Ino>> {
+    pub fn dirs(&self, tx: &mut Tx<'_>, path: &[&[u8]], one: &ListedFile) -> Result<Option<Ino>> {
         // The volume's directories tell of those that they mirror: all of them, unless names had to be changed.
         let mirrors = |(name, listed): (&&[u8], &ListedDir)| tape_name(name) == listed.name;
-        let told = path.len() == one.dirs.len() && path.iter().zip(one.dirs.iter()).all(mirrors);
+        let told = path.len() <= one.dirs.len() && path.iter().zip(one.dirs.iter()).all(mirrors);
+        let known =
+            path.len() <= one.dirs.len() && one.dirs[..path.len()].iter().all(|d| node_of(d).is_some());
         let mut dir = Ino::ROOT;
         for (depth, name) in path.iter().enumerate() {
+            if let Some(node) = one.dirs.get(depth).filter(|_| known).and_then(node_of)
+                && let Some(found) = self.known_dir(tx, node)?
+            {
+                dir = found;
+                continue;
+            }
             let facts = one.dirs.get(depth).filter(|_| told).and_then(|d| d.facts.as_ref());
             let class = facts.map(|f| self.class(&f.class)).transpose()?;
             let rec = tx.load(dir)?;
             dir = match names::find_for_update(tx, dir, name)? {
                 Some(found) if found.kind == FileKind::Directory => {
-                    let old = tx.load(found.ino)?;
-                    if let Some(f) = facts.filter(|_| self.as_of > old.ctime) {
-                        let class = class.unwrap_or(old.class);
-                        let new = InodeRec { mode: f.mode, uid: f.uid, gid: f.gid, class, ..old.clone() };
-                        tx.replace(Some(&old), Some(&InodeRec { ctime: self.as_of, ..new }))?;
+                    if let Some(facts) = facts {
+                        self.refresh(tx, found.ino, facts)?;
                     }
                     found.ino
                 }
@@ -382,24 +409,28 @@ impl Namespace<'_> {
                 // Without word of it, it belongs to the first file that is found in it.
                 None => {
                     let owner = (0o755, one.file.uid_owner, one.file.gid_owner, rec.class);
-                    let facts = facts.map(|f| (f.mode, f.uid, f.gid, class.unwrap_or(rec.class)));
-                    self.make_dir(tx, &rec, name, facts.unwrap_or(owner))?
+                    let told = facts.map(|f| (f.mode, f.uid, f.gid, class.unwrap_or(rec.class)));
+                    let made_up = self.made_up(tx, &rec, told.unwrap_or(owner))?;
+                    let last = depth + 1 == path.len();
+                    let number = if last { one.file.node.parent } else { Ino(0) };
+                    let own = number != Ino(0) && tx.trace(number)?.is_none();
+                    let ino = if own { number } else { made_up.ino };
+                    self.make_dir(tx, InodeRec { ino, ..made_up }, name)?
                 }
             };
         }
         Ok(Some(dir))
     }
 
-    /// Mode, owner, group, class.
-    fn make_dir(
+    /// A directory of which nothing is known but mode, owner, group and class.
+    fn made_up(
         &self,
         tx: &mut Tx<'_>,
         parent: &InodeRec,
-        name: &[u8],
         (mode, uid, gid, class): (u32, u32, u32, u32),
-    ) -> Result<Ino> {
+    ) -> Result<InodeRec> {
         let ino = Ino(open::reserve_ids(tx, 1)?);
-        let rec = InodeRec {
+        Ok(InodeRec {
             ino,
             kind: FileKind::Directory,
             mode,
@@ -416,34 +447,52 @@ impl Namespace<'_> {
             link: (parent.ino, ino.0),
             xattrs: 0,
             file: None,
-        };
-        names::put(tx, parent.ino, name, &Dirent { ino, kind: FileKind::Directory, cookie: ino.0 })?;
+        })
+    }
+
+    fn make_dir(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<Ino> {
+        let parent = rec.link.0;
+        let rec = name_it(tx, rec, parent, name)?;
         tx.replace(None, Some(&rec))?;
-        names::changed(tx, parent.ino, self.as_of, 1, 1)?;
-        Ok(ino)
+        Ok(rec.ino)
     }
 }
 
-/// When the newest segment of a version was written.
-fn evidence(tx: &mut Tx<'_>, ino: Ino, version: Version) -> Result<Time> {
-    let copies = version::copies(tx.view(), ino, version)?;
-    Ok(copies.iter().map(|c| c.recorded).max().unwrap_or(Time::new(i64::MIN, 0)))
+/// All that an index tells of a directory.
+fn node_of(dir: &ListedDir) -> Option<&TapeFile> {
+    dir.facts.as_ref()?.node.as_deref()
 }
 
-fn name_it(tx: &mut Tx<'_>, mut rec: InodeRec, dir: Ino, name: &[u8], now: Time) -> Result<InodeRec> {
+fn is_empty(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {
+    match remove::check_empty(tx.view(), dir.ino) {
+        Err(CatalogError::Fs(FsError::NotEmpty)) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Until when an inode is known to have been what it is: when the newest segment of its version was written, and of a node
+/// without data when an index told of it.
+fn evidence(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<Time> {
+    let Some(f) = &rec.file else { return Ok(Time::new(i64::MIN, 0)) };
+    let copies = version::copies(tx.view(), rec.ino, f.version)?;
+    let told = if rec.has_data() { Time::new(i64::MIN, 0) } else { Time::from_nanos(f.used) };
+    Ok(copies.iter().map(|c| c.recorded).max().map_or(told, |written| written.max(told)))
+}
+
+pub fn name_it(tx: &mut Tx<'_>, mut rec: InodeRec, dir: Ino, name: &[u8]) -> Result<InodeRec> {
     let entry = Dirent { ino: rec.ino, kind: rec.kind, cookie: rec.ino.0 };
     names::put(tx, dir, name, &entry)?;
-    names::changed(tx, dir, now, 1, 0)?;
+    names::counted(tx, dir, 1, i64::from(rec.is_dir()))?;
     rec.link = (dir, entry.cookie);
     Ok(rec)
 }
 
 /// Takes away the one name of a file that was adopted; the caller gives it another.
-fn unlink(tx: &mut Tx<'_>, rec: &InodeRec, now: Time) -> Result<()> {
+pub fn unlink(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
     let name = path::name_of(tx.view(), rec)?;
     let entry = Dirent { ino: rec.ino, kind: rec.kind, cookie: rec.link.1 };
     names::delete(tx, rec.link.0, &name, &entry)?;
-    names::changed(tx, rec.link.0, now, -1, 0)
+    names::counted(tx, rec.link.0, -1, -i64::from(rec.is_dir()))
 }
 
 pub fn put_xattrs(tx: &mut Tx<'_>, mut rec: InodeRec, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Result<InodeRec> {
@@ -460,7 +509,7 @@ pub fn put_xattrs(tx: &mut Tx<'_>, mut rec: InodeRec, xattrs: &[(Vec<u8>, Vec<u8
 }
 
 /// Directories and name of an absolute path; None if it is not one that a file can have.
-fn split(path: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+pub fn split(path: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let rest = path.strip_prefix(b"/")?;
     let mut parts: Vec<&[u8]> = rest.split(|b| *b == b'/').collect();
     if !parts.iter().all(|part| perm::check_name(part).is_ok()) {

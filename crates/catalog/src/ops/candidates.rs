@@ -18,7 +18,7 @@ pub fn candidates(
         after.map_or_else(|| vec![keys::CANDIDATE], |k| keys::after(&keys::candidate(k.due_secs, k.ino)));
     let last = due_before.secs.saturating_add(i64::from(due_before.nanos > 0));
     list(scan(view, &from, &keys::candidate(last, Ino(0)), limit)?, |due, ino| {
-        let rec = view.try_load(ino)?;
+        let rec = view.trace(ino)?;
         rec.map(|r| of(view, &r)).transpose()?.flatten().ok_or_else(|| {
             CatalogError::corrupt("candidate index", ino, format!("no such file is due at {due}"))
         })
@@ -59,10 +59,11 @@ pub fn of(view: View<'_>, rec: &InodeRec) -> Result<Option<Candidate>> {
         key: CandidateKey { due_secs: due, ino: rec.ino },
         ino: rec.ino,
         version: f.version,
-        size: rec.size,
+        size: rec.data_size(),
         due: Time::new(due, 0),
         class: class.name.clone(),
         object: f.object,
+        dataless: !rec.has_data(),
         missing: f.missing(&class).map(|(n, pool)| (n, pool.clone())).collect(),
     }))
 }

@@ -80,6 +80,7 @@ pub fn refresh(tx: &mut Tx<'_>, limit: usize, now: Time) -> Result<bool> {
     // A damaged record says nothing of its class; whoever restores it gives it one.
     for old in &batch.found {
         let mut rec = old.clone();
+        super::nodes::enter(&mut rec, now);
         set_class::update(tx, &mut rec, now)?;
         tx.replace(Some(old), Some(&rec))?;
     }

@@ -1,6 +1,6 @@
 //! Makes a file, directory, symlink or special node.
 
-use super::names;
+use super::{names, nodes};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, SETGID, W, X};
@@ -32,7 +32,10 @@ pub fn check_new(view: View<'_>, cx: &Cx, dir: Ino, name: &[u8]) -> Result<Inode
 pub fn create(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8], new: &New, ino: Ino) -> Result<Inode> {
     check_shape(new)?;
     let parent = check_new(tx.view(), cx, dir, name)?;
-    let rec = record(cx, &parent, new, ino);
+    let mut rec = record(cx, &parent, new, ino);
+    if !rec.has_data() {
+        rec.settle(&tx.class(rec.class)?.clone(), cx.now);
+    }
     let subdirs = i64::from(rec.is_dir());
     names::put(tx, dir, name, &Dirent { ino, kind: new.kind, cookie: ino.0 })?;
     tx.replace(None, Some(&rec))?;
@@ -86,11 +89,11 @@ fn record(cx: &Cx, parent: &InodeRec, new: &New, ino: Ino) -> InodeRec {
         btime: cx.now,
         link: (parent.ino, ino.0),
         xattrs: 0,
-        file: (new.kind == FileKind::File).then(|| FileRec {
-            version: Version(1),
-            object: new.object,
-            used: cx.now.secs,
-            ..FileRec::default()
+        file: Some(match new.kind {
+            FileKind::File => {
+                FileRec { version: Version(1), object: new.object, used: cx.now.secs, ..FileRec::default() }
+            }
+            _ => nodes::fresh(cx.now),
         }),
     }
 }

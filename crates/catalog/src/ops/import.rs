@@ -3,6 +3,7 @@
 
 use super::open;
 use crate::keys;
+use crate::rec::InodeRec;
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use types::{Digest, Ino, Version};
@@ -35,7 +36,7 @@ pub fn numbers(tx: &mut Tx<'_>, site: &str, foreign: &[Ino]) -> Result<Vec<Ino>>
 
 /// Records the digest of a version whose digest nobody knew before it was read from tape.
 pub fn note_digest(tx: &mut Tx<'_>, ino: Ino, version: Version, digest: Digest) -> Result<()> {
-    let Some(old) = tx.try_load(ino)? else { return Ok(()) };
+    let Some(old) = tx.try_load(ino)?.filter(InodeRec::has_data) else { return Ok(()) };
     let mut rec = old.clone();
     match &mut rec.file {
         Some(f) if f.version == version && f.digest.is_none() => f.digest = Some(digest),

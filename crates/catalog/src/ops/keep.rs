@@ -11,7 +11,7 @@ use types::*;
 
 /// One of those of [`Catalog::lose_copies`](crate::Catalog::lose_copies).
 pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
-    let Some(old) = tx.try_load(lost.ino)? else { return Ok(Lost::Gone) };
+    let Some(old) = tx.trace(lost.ino)? else { return Ok(Lost::Gone) };
     let mut rec = old.clone();
     let Some(f) = rec.file.as_mut().filter(|f| f.version == lost.version) else { return Ok(Lost::Gone) };
     let copies = version::copies(tx.view(), lost.ino, lost.version)?;
@@ -19,13 +19,13 @@ pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
     if !bad.iter().any(|c| c.segments.iter().any(|s| s.volume == lost.volume)) {
         return Ok(Lost::Gone);
     }
-    let whole = bad.iter().any(|c| covers(&c.segments, old.size));
+    let whole = bad.iter().any(|c| covers(&c.segments, old.data_size()));
     if whole && !f.has_copy(lost.copy.0) {
         return Ok(Lost::Gone); // it waits for another to take its place
     }
     let others = !left.is_empty();
     let good: Vec<_> = left.into_iter().filter(|c| f.has_copy(c.copy.0)).collect();
-    if f.object.is_none() && !any_good(tx.view(), &good, old.size)? {
+    if old.has_data() && f.object.is_none() && !any_good(tx.view(), &good, old.size)? {
         return Ok(Lost::Last);
     }
     f.copies &= !(1 << (lost.copy.0 - 1));

@@ -1,6 +1,7 @@
 //! One operation (or a family that shares its rules) per file; each a function over one transaction.
 
 pub mod adopt;
+mod adopt_nodes;
 pub mod candidates;
 pub mod class;
 pub mod create;
@@ -11,6 +12,7 @@ pub mod list;
 pub mod lookup;
 pub mod names;
 pub mod new_content;
+pub mod nodes;
 pub mod observe;
 pub mod open;
 pub mod path;

@@ -33,13 +33,19 @@ pub fn delete(tx: &mut Tx<'_>, dir: Ino, name: &[u8], entry: &Dirent) -> Result<
 
 /// Notes that entries of `dir` changed: its times and, by the given numbers, its counters.
 pub fn changed(tx: &mut Tx<'_>, dir: Ino, now: Time, entries: i64, subdirs: i64) -> Result<()> {
+    counted(tx, dir, entries, subdirs)?;
+    Ok(tx.w.raise(&keys::inode(dir, part::CHANGED), now.as_nanos())?)
+}
+
+/// The counters alone: what comes back from tape was there before.
+pub fn counted(tx: &mut Tx<'_>, dir: Ino, entries: i64, subdirs: i64) -> Result<()> {
     if entries != 0 {
         tx.w.add(&keys::inode(dir, part::ENTRIES), entries)?;
     }
     if subdirs != 0 {
         tx.w.add(&keys::inode(dir, part::SUBDIRS), subdirs)?;
     }
-    Ok(tx.w.raise(&keys::inode(dir, part::CHANGED), now.as_nanos())?)
+    Ok(())
 }
 
 /// Adds a place at which `rec` is named. The record keeps the first one.

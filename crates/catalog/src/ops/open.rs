@@ -1,5 +1,6 @@
 //! The first transaction on an engine: makes the root, or recognises the format.
 
+use super::nodes;
 use crate::Result;
 use crate::keys::{self, meta};
 use crate::rec::{self, FormatRec, InodeRec};
@@ -14,9 +15,13 @@ const FIRST_ID: i64 = 2;
 pub fn open(tx: &mut Tx<'_>, now: Time) -> Result<()> {
     let key = keys::meta_key(meta::FORMAT);
     match tx.w.get_for_update(&key)? {
-        Some(value) => rec::decode::<FormatRec>("format", "the catalogue", &value).map(drop),
+        Some(value) => {
+            rec::decode::<FormatRec>("format", "the catalogue", &value)?;
+            nodes::introduce(tx)
+        }
         None => {
             tx.w.put(&key, &record::encode(&FormatRec { created: now }))?;
+            tx.w.put(&keys::meta_key(meta::NODES), &[])?;
             make(tx, now)
         }
     }

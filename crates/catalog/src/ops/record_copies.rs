@@ -1,10 +1,10 @@
 //! Records what lies flushed on tape. The one operation that makes copies count.
 
 use super::tape_tree::Planter;
-use super::{path, tape_tree, version, volume, xattr};
+use super::{nodes, path, tape_tree, version, volume, xattr};
 use crate::keys;
 use crate::rec::{InodeRec, KnownVersion};
-use crate::store::{Tx, View};
+use crate::store::{self, Tx, View};
 use crate::{CatalogError, NewSegment, RecordOutcome, Result, VolumeAppend};
 use format::record;
 use types::*;
@@ -70,10 +70,12 @@ pub fn record_copies(
 
 fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<Standing> {
     version::check_copy(s.copy)?;
-    let Some(rec) = tx.try_load(s.ino)? else {
+    let Some(rec) = tx.trace(s.ino)? else {
         return Ok(Standing::Dead { rec: None, ended: true, why: "the file was deleted".into() });
     };
-    let Some(f) = &rec.file else { return Ok(Standing::Unfit("it is no regular file".into())) };
+    let Some(f) = &rec.file else {
+        return Ok(Standing::Unfit("it has no version that could be on tape".into()));
+    };
     let dead = |ended, why: String| Standing::Dead { rec: Some(Box::new(rec.clone())), ended, why };
     if s.version > f.version {
         return Ok(Standing::Unfit(format!("version {} does not exist yet", s.version)));
@@ -84,13 +86,16 @@ fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<
     if !f.sealed {
         return Ok(Standing::Unfit("the file is being written".into()));
     }
-    if s.size != rec.size || s.file_offset.checked_add(s.length).is_none_or(|end| end > s.size) {
-        return Ok(Standing::Unfit(format!("it covers other bytes than the {} of the file", rec.size)));
+    if s.size != rec.data_size() || s.file_offset.checked_add(s.length).is_none_or(|end| end > s.size) {
+        return Ok(Standing::Unfit(format!(
+            "it covers other bytes than the {} of the file",
+            rec.data_size()
+        )));
     }
     if f.digest.zip(s.digest).is_some_and(|(a, b)| a != b) {
         return Ok(Standing::Unfit("its digest differs from the one recorded for this version".into()));
     }
-    if rec.nlink == 0 {
+    if rec.nlink == 0 && !rec.is_gone() {
         return Ok(dead(false, "the file was deleted".into()));
     }
     if f.has_copy(s.copy.0) {
@@ -130,7 +135,7 @@ fn count(
     let mut copy = version::copy(tx, s.ino, s.version, s.copy)?.unwrap_or_else(fresh);
     let counts = old.file.as_ref().is_some_and(|f| f.has_copy(s.copy.0));
     // Of a copy that was lost nothing is part of the new one.
-    let lost = !counts && covers(&copy.segments, old.size);
+    let lost = !counts && covers(&copy.segments, old.data_size());
     let replaced = |have: &Segment| lost || overlap(have, &segment);
     let (over, kept) = copy.segments.into_iter().partition::<Vec<_>, _>(replaced);
     for had in &over {
@@ -141,7 +146,7 @@ fn count(
     copy.segments.sort_by_key(|part| part.file_offset);
     copy.recorded = now;
     version::put_copy(tx, s.ino, s.version, &copy)?;
-    let whole = covers(&copy.segments, old.size);
+    let whole = covers(&copy.segments, old.data_size());
     let class = tx.class(old.class)?;
     let mut rec = old.clone();
     if let Some(f) = &mut rec.file {
@@ -208,7 +213,7 @@ pub fn covers(segments: &[Segment], size: u64) -> bool {
 
 /// See [`Catalog::tape_file`](crate::Catalog::tape_file).
 pub fn describe(view: View<'_>, s: &NewSegment, now: Time) -> Result<TapeFile> {
-    let rec = view.try_load(s.ino)?.ok_or_else(|| CatalogError::missing("inode", s.ino))?;
+    let rec = view.trace(s.ino)?.ok_or_else(|| CatalogError::missing("inode", s.ino))?;
     tape_file(view, s, Some(&rec), now, true)
 }
 
@@ -219,7 +224,7 @@ fn tape_file(
     now: Time,
     live: bool,
 ) -> Result<TapeFile> {
-    const REGULAR: u32 = 0o100_000;
+    let kind = rec.map_or(FileKind::File, |rec| rec.kind);
     if let Some(told) = &s.told {
         let (extents, digest) = (s.extents.clone(), s.digest.or(told.digest));
         return Ok(TapeFile { extents, digest, live, ..TapeFile::clone(told) });
@@ -234,7 +239,7 @@ fn tape_file(
         segment_length: s.length,
         extents: s.extents.clone(),
         path: Vec::new(),
-        mode: REGULAR | 0o600,
+        mode: kind.type_bits() | 0o600,
         uid_owner: 0,
         gid_owner: 0,
         times: [now; 4],
@@ -243,14 +248,17 @@ fn tape_file(
         class: ClassName::default(),
         written: now,
         live,
+        node: NodeFacts::default(),
     };
     let Some(rec) = rec else { return Ok(file) };
     if rec.nlink > 0 {
         file.path = path::path_of(view, rec.ino)?;
     }
-    file.mode = REGULAR | rec.mode;
+    file.mode = kind.type_bits() | rec.mode;
     (file.uid_owner, file.gid_owner) = (rec.uid, rec.gid);
-    file.times = [rec.atime, rec.mtime, rec.ctime, rec.btime];
+    let attr = if rec.is_dir() && !rec.is_gone() { view.inode(rec)?.attr } else { store::attr_of(rec) };
+    file.times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
+    file.node = nodes::facts(view, rec)?;
     file.xattrs = xattr::all(view, rec)?;
     file.class = view.class(rec.class)?.name.clone();
     Ok(file)

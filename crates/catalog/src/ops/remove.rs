@@ -1,6 +1,6 @@
 //! Removes names, and inodes that lost their last one: unlink, rmdir, and the reaping of orphans.
 
-use super::{names, version};
+use super::{names, nodes, version};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, X};
@@ -85,6 +85,7 @@ pub fn lose_name(
         version::note(tx, &old, path, Some(now))?;
     }
     if rec.nlink > 0 {
+        nodes::changed(tx, &old, &mut rec, now)?;
         tx.replace(Some(&old), Some(&rec))?;
         return Ok(removed);
     }
@@ -105,6 +106,12 @@ pub fn lose_name(
 /// Takes an inode without names out of the catalogue; what is known of its versions on tape stays.
 pub fn erase(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
     version::end(tx, rec, None)?;
+    take_out(tx, rec)?;
+    nodes::trace(tx, rec)
+}
+
+/// The same without a word on its versions.
+pub fn take_out(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
     tx.replace(Some(rec), None)?;
     tx.w.delete(&keys::writing(rec.ino))?;
     match rec.kind {

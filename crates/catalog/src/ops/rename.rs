@@ -1,7 +1,7 @@
 //! rename(2) and renameat2(2).
 
-use super::names;
 use super::remove::{self, IsOpen};
+use super::{names, nodes};
 use crate::dirent::Dirent;
 use crate::perm::{self, W, X};
 use crate::rec::InodeRec;
@@ -124,6 +124,7 @@ fn rename_inode(tx: &mut Tx<'_>, cx: &Cx, end: &End<'_>, to: (Ino, u64)) -> Resu
     let mut rec = end.rec.clone();
     names::move_link(tx, &mut rec, (end.dir, end.entry.cookie), to)?;
     rec.ctime = cx.now;
+    nodes::changed(tx, &end.rec, &mut rec, cx.now)?;
     tx.replace(Some(&end.rec), Some(&rec))
 }
 

@@ -1,5 +1,6 @@
 //! chmod, chown and utimes.
 
+use super::nodes;
 use crate::Result;
 use crate::keys::{self, part};
 use crate::perm::{self, SETGID, W};
@@ -36,13 +37,14 @@ pub fn setattr(tx: &mut Tx<'_>, cx: &Cx, ino: Ino, set: &SetAttr) -> Result<Inod
             forget_change_time(tx, &mut rec)?;
         }
     }
+    nodes::changed(tx, &old, &mut rec, cx.now)?;
     tx.replace(Some(&old), Some(&rec))?;
     tx.inode(&rec)
 }
 
 /// Whether it is a file with bits that go when somebody without the privilege writes.
 pub fn has_set_id(rec: &InodeRec) -> bool {
-    rec.file.is_some() && perm::without_set_id(rec.mode) != rec.mode
+    rec.has_data() && perm::without_set_id(rec.mode) != rec.mode
 }
 
 /// See [`Catalog::clear_set_id`](crate::Catalog::clear_set_id).
@@ -57,7 +59,7 @@ pub fn clear_set_id(tx: &mut Tx<'_>, ino: Ino, now: Time) -> Result<bool> {
 }
 
 /// Drops the time of the last change of entries, which would hide the mtime that is set now.
-fn forget_change_time(tx: &mut Tx<'_>, rec: &mut InodeRec) -> Result<()> {
+pub fn forget_change_time(tx: &mut Tx<'_>, rec: &mut InodeRec) -> Result<()> {
     if let Some(changed) = tx.view().dir_counters(rec.ino)?.changed {
         rec.ctime = rec.ctime.max(changed);
         tx.w.get_for_update(&keys::inode(rec.ino, part::CHANGED))?;

@@ -1,7 +1,7 @@
 //! Which namespace this is: a uuid that volumes carry, because inode numbers mean something only within one; and what
 //! volumes tell of its directories.
 
-use super::names;
+use super::{names, nodes};
 use crate::keys::{self, meta};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
@@ -38,12 +38,19 @@ pub fn is_empty(view: View<'_>) -> Result<bool> {
 }
 
 /// What an index tells of the directory that `name` leads to.
-pub fn dir_facts(view: View<'_>, parent: Ino, name: &[u8]) -> Result<Option<(Ino, DirFacts)>> {
+pub fn dir_facts(view: View<'_>, parent: Ino, name: &[u8], now: Time) -> Result<Option<(Ino, DirFacts)>> {
     let found = names::find(view, parent, name)?.filter(|found| found.kind == FileKind::Directory);
     let Some(found) = found else { return Ok(None) };
-    let Some(rec) = view.try_load(found.ino)? else { return Ok(None) };
+    let facts = facts_of(view, found.ino, now)?;
+    Ok(facts.map(|facts| (found.ino, facts)))
+}
+
+/// What an index tells of a directory.
+pub fn facts_of(view: View<'_>, dir: Ino, now: Time) -> Result<Option<DirFacts>> {
+    let Some(rec) = view.try_load(dir)? else { return Ok(None) };
     let class = view.class(rec.class)?.name.clone();
-    Ok(Some((rec.ino, DirFacts { mode: rec.mode, uid: rec.uid, gid: rec.gid, class })))
+    let node = nodes::directory(view, &rec, now)?.map(Box::new);
+    Ok(Some(DirFacts { mode: rec.mode, uid: rec.uid, gid: rec.gid, class, node }))
 }
 
 /// Gives new numbers to inodes and objects only from here on: above all that this namespace can have given before its

@@ -1,9 +1,9 @@
 //! The tree of one volume: directories and file segments by name, as the volume's index shows them.
 
-use super::volume;
+use super::{names, volume};
 use crate::keys;
 use crate::rec::{self, TapeEntry, VolumeRec};
-use crate::store::{Tx, View};
+use crate::store::{self, Tx, View};
 use crate::{CatalogError, ListedDir, Result, TapeNode};
 use format::ltfs::name::{numbered, tape_name};
 use format::record;
@@ -15,6 +15,9 @@ use types::*;
 pub const ROOT: TapeDir = TapeDir(0);
 /// Directory of the root for segments of files that were deleted before they were recorded, so without a path.
 const DELETED: &[u8] = b"~deleted";
+
+/// Begins the names of [`dir_entry`].
+const DIR_ENTRY: &str = "/";
 
 /// Bytes of file data that extents hold.
 pub fn data_bytes(extents: &[Extent]) -> u64 {
@@ -122,6 +125,9 @@ impl<'v> Planter<'v> {
 
     /// Enters a file under a free name, in directories that mirror its path.
     pub fn plant(&mut self, tx: &mut Tx<'_>, file: TapeFile) -> Result<Segment> {
+        if file.kind() == Some(FileKind::Directory) && !file.node.gone {
+            return self.plant_dir(tx, file);
+        }
         let deleted = [b"/".as_slice(), DELETED, format!("/inode-{}", file.ino).as_bytes()].concat();
         let path = if file.path.is_empty() { &deleted } else { &file.path };
         let (parent, name) = split_last(path);
@@ -132,6 +138,20 @@ impl<'v> Planter<'v> {
         while tx.w.get_for_update(&keys::tape(self.volume.tree, dir, &name))?.is_some() {
             name = numbered(&base, number);
             number += 1;
+        }
+        self.enter(tx, dir, name, file)
+    }
+
+    /// Enters what is to be known of a directory into the directory that mirrors it.
+    fn plant_dir(&mut self, tx: &mut Tx<'_>, file: TapeFile) -> Result<Segment> {
+        let dir = self.dir(tx, &file.path)?;
+        let base = dir_entry(&file);
+        let mut name = base.clone();
+        for number in 2.. {
+            if tx.w.get_for_update(&keys::tape(self.volume.tree, dir, &name))?.is_none() {
+                break;
+            }
+            name = format!("{base}.{number}");
         }
         self.enter(tx, dir, name, file)
     }
@@ -174,7 +194,10 @@ impl<'v> Planter<'v> {
                     let why = format!("its index lists {:?} as a file and as a directory", listed.name);
                     return Err(CatalogError::refused(format!("volume {}", self.volume.volume.barcode), why));
                 }
-                None => self.new_dir(tx, &key, listed.created)?,
+                None => {
+                    let node = listed.facts.as_ref().and_then(|facts| facts.node.as_ref());
+                    self.new_dir(tx, &key, listed.created, node.map_or(Ino(0), |node| node.ino))?
+                }
             };
         }
         self.dirs.insert(path, dir);
@@ -186,13 +209,13 @@ impl<'v> Planter<'v> {
         get(tx, &keys::tape(self.volume.tree, dir, name))
     }
 
-    fn new_dir(&mut self, tx: &mut Tx<'_>, key: &[u8], created: Time) -> Result<TapeDir> {
+    fn new_dir(&mut self, tx: &mut Tx<'_>, key: &[u8], created: Time, mirrors: Ino) -> Result<TapeDir> {
         let id = TapeDir(self.volume.next_dir);
         let next = self.volume.next_dir.checked_add(1);
         self.volume.next_dir = next.ok_or_else(|| {
             CatalogError::corrupt("volume", &self.volume.volume.barcode, "no directory number is left")
         })?;
-        tx.w.put(key, &record::encode(&TapeEntry::Dir { id, created }))?;
+        tx.w.put(key, &record::encode(&TapeEntry::Dir { id, created, mirrors }))?;
         Ok(id)
     }
 
@@ -200,27 +223,57 @@ impl<'v> Planter<'v> {
         if let Some(dir) = self.dirs.get(path) {
             return Ok(*dir);
         }
-        let mut dir = ROOT;
+        let (mut dir, mut mirrors) = (ROOT, Some(Ino::ROOT));
         for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
-            dir = self.subdir(tx, dir, component)?;
+            let found = mirrors.map(|m| names::find(tx.view(), m, component)).transpose()?.flatten();
+            mirrors = found.filter(|found| found.kind == FileKind::Directory).map(|found| found.ino);
+            dir = self.subdir(tx, dir, component, mirrors.unwrap_or(Ino(0)))?;
         }
         self.dirs.insert(path.to_vec(), dir);
         Ok(dir)
     }
 
-    fn subdir(&mut self, tx: &mut Tx<'_>, parent: TapeDir, component: &[u8]) -> Result<TapeDir> {
+    /// The directory below `parent` for this component; one that mirrors another directory of the namespace, which had
+    /// the name before, stays for itself.
+    fn subdir(&mut self, tx: &mut Tx<'_>, parent: TapeDir, component: &[u8], is: Ino) -> Result<TapeDir> {
         let base = tape_name(component);
         let mut name = base.clone();
         for number in 1.. {
             let key = keys::tape(self.volume.tree, parent, &name);
             match get(tx, &key)? {
-                Some(TapeEntry::Dir { id, .. }) => return Ok(id),
-                Some(TapeEntry::File(_)) => name = numbered(&base, number),
-                None => return self.new_dir(tx, &key, self.created),
+                Some(TapeEntry::Dir { id, mirrors, .. })
+                    if mirrors == is || is == Ino(0) || mirrors == Ino(0) =>
+                {
+                    return Ok(id);
+                }
+                Some(_) => name = numbered(&base, number),
+                None => return self.new_dir(tx, &key, self.created, is),
             }
         }
         unreachable!("numbers do not end before names are free")
     }
+}
+
+/// Name under which a volume's tree has what is to be known of a directory, in the directory itself: none that a file can
+/// have.
+pub fn dir_entry(file: &TapeFile) -> String {
+    format!("{DIR_ENTRY}{}.{}.{}", file.ino, file.version, file.copy)
+}
+
+/// What is to be known of a directory of a volume's tree, if that is a copy which counts.
+pub fn dir_node(view: View<'_>, barcode: &Barcode, dir: TapeDir) -> Result<Option<TapeFile>> {
+    let Some(volume) = volume::load(view.r, barcode)? else { return Ok(None) };
+    let prefix = keys::tape(volume.tree, dir, DIR_ENTRY);
+    let mut found = None;
+    store::each(view.r, &prefix, &keys::end(&prefix), |k, v| {
+        if let TapeEntry::File(file) = decode(k, v)?
+            && file.live
+        {
+            found = Some(*file);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
 }
 
 fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
@@ -231,7 +284,7 @@ fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
 /// One step of a walk, owned.
 #[derive(Debug)]
 pub enum Step {
-    Enter { name: String, dir: TapeDir, created: Time },
+    Enter { name: String, dir: TapeDir, created: Time, mirrors: Ino },
     File { name: String, file: Box<TapeFile> },
     Leave,
 }
@@ -240,7 +293,9 @@ impl Step {
     /// The public shape.
     pub fn node(&self) -> TapeNode<'_> {
         match self {
-            Self::Enter { name, dir, created } => TapeNode::EnterDir { name, dir: *dir, created: *created },
+            Self::Enter { name, dir, created, mirrors } => {
+                TapeNode::EnterDir { name, dir: *dir, created: *created, mirrors: *mirrors }
+            }
             Self::File { name, file } => TapeNode::File { name, file },
             Self::Leave => TapeNode::LeaveDir,
         }
@@ -286,8 +341,8 @@ impl Walker {
                 let name = String::from_utf8_lossy(&k[17..]).into_owned();
                 match decode(k, v) {
                     Ok(TapeEntry::File(file)) => steps.push(Step::File { name, file }),
-                    Ok(TapeEntry::Dir { id, created }) => {
-                        steps.push(Step::Enter { name, dir: id, created });
+                    Ok(TapeEntry::Dir { id, created, mirrors }) => {
+                        steps.push(Step::Enter { name, dir: id, created, mirrors });
                         (child, next) = (Some(id), Some(keys::after(k)));
                         return ControlFlow::Break(());
                     }

@@ -64,7 +64,7 @@ fn ended(view: View<'_>, ino: Ino, version: Version, known: KnownVersion) -> Res
     }
     let copies = version::copies(view, ino, version)?;
     let Some(segment) = copies.iter().flat_map(|c| &c.segments).next() else { return Ok(None) };
-    let Some(file) = tape_tree::find(view, segment)? else { return Ok(None) };
+    let Some(file) = tape_tree::find(view, segment)?.filter(|file| file.has_data()) else { return Ok(None) };
     let mut restorable = false;
     for copy in &copies {
         restorable |= usable(view.r, copy, known.size)?;

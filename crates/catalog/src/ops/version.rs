@@ -30,7 +30,7 @@ pub fn end(tx: &mut Tx<'_>, rec: &InodeRec, now: Option<Time>) -> Result<()> {
 /// Notes what a version that ends, or lost its last name, was called, if something of it is on tape.
 pub fn note(tx: &mut Tx<'_>, rec: &InodeRec, path: Vec<u8>, ended: Option<Time>) -> Result<()> {
     let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
-    let known = KnownVersion { path, ended, ..KnownVersion::new(rec.size, rec.mtime, f.digest) };
+    let known = KnownVersion { path, ended, ..KnownVersion::new(rec.data_size(), rec.mtime, f.digest) };
     Ok(tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?)
 }
 
@@ -81,10 +81,10 @@ pub fn ended(view: View<'_>, ino: Ino, version: Version) -> Result<Option<KnownV
 /// All versions, newest first.
 pub fn versions(view: View<'_>, ino: Ino) -> Result<Vec<VersionRecord>> {
     let mut found = Vec::new();
-    if let Some((rec, f)) = view.try_load(ino)?.and_then(|r| r.file.clone().map(|f| (r, f))) {
+    if let Some((rec, f)) = view.trace(ino)?.and_then(|r| r.file.clone().map(|f| (r, f))) {
         found.push(VersionRecord {
             version: f.version,
-            size: rec.size,
+            size: rec.data_size(),
             mtime: rec.mtime,
             digest: f.digest,
             copies: if f.known { copies(view, ino, f.version)? } else { Vec::new() },
@@ -120,6 +120,17 @@ fn all_ended(view: View<'_>, ino: Ino) -> Result<Vec<(Version, KnownVersion)>> {
     Ok(found)
 }
 
+/// Whether tapes tell of a version of this inode that ended.
+pub fn any_ended(view: View<'_>, ino: Ino) -> Result<bool> {
+    let prefix = keys::versions(ino);
+    let mut found = false;
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |_, _| {
+        found = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(found)
+}
+
 /// A segment of an ended version is gone from its volume: forgets it, and the version with its last one.
 pub fn forget_segment(
     tx: &mut Tx<'_>,
@@ -137,6 +148,7 @@ pub fn forget_segment(
     }
     if copies(tx.view(), file.ino, file.version)?.is_empty() {
         tx.w.delete(&keys::version(file.ino, file.version))?;
+        super::nodes::forget(tx, file.ino)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Extended attributes, stored as given. ACLs too: nothing here interprets them, and chmod leaves them alone.
 
+use super::nodes;
 use crate::keys::{self, part};
 use crate::perm::{self, R, W};
 use crate::rec::InodeRec;
@@ -121,6 +122,7 @@ pub fn set(tx: &mut Tx<'_>, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: 
     }
     rec.ctime = cx.now;
     tx.w.put(&key, value)?;
+    nodes::changed(tx, &old, &mut rec, cx.now)?;
     tx.replace(Some(&old), Some(&rec))
 }
 
@@ -136,5 +138,6 @@ pub fn remove(tx: &mut Tx<'_>, cx: &Cx, ino: Ino, name: &[u8]) -> Result<()> {
     rec.xattrs = rec.xattrs.saturating_sub(name.len() as u32 + 1);
     rec.ctime = cx.now;
     tx.w.delete(&key)?;
+    nodes::changed(tx, &old, &mut rec, cx.now)?;
     tx.replace(Some(&old), Some(&rec))
 }

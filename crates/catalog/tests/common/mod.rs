@@ -1,6 +1,8 @@
 //! Helpers of all tests: a catalogue on either engine with two pools, a class of two copies and volumes to write to.
 #![allow(dead_code)]
 
+pub mod listing;
+
 use catalog::{Catalog, NewSegment, RecordOutcome, VolumeAppend, check};
 use kv::{LmdbEngine, LmdbOptions, MemoryEngine};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! A segment of a file of ours as an LTFS file and back, without loss: what LTFS has no place for travels in extended
 //! attributes, so that the catalogue can be rebuilt from tape alone. The keys are listed in `docs/formats/ltfs.md`.
 
-use super::index::{Content, EntryTimes, IndexExtent, IndexFile, Xattr};
+use super::index::{Content, EntryTimes, IndexExtent, IndexFile, Xattr, xml_letter};
 use super::{Partition, time};
-use types::{ClassName, CopyNo, Digest, Extent, Ino, TapeFile, Time, Version};
+use types::{ClassName, CopyNo, Digest, Extent, FileKind, Ino, NodeFacts, TapeFile, Time, Version};
 
 /// Path in the namespace (bytes, absolute).
 pub const PATH: &str = "thermo.path";
@@ -24,6 +24,16 @@ pub const WHOLE_DIGEST: &str = "thermo.sha256sum";
 pub const TIMES: &str = "thermo.times";
 /// `1` where the version was overwritten or deleted before the index was written.
 pub const DEAD: &str = "thermo.dead";
+/// Target of a symlink, bytes, where the element of the index cannot hold it.
+pub const TARGET: &str = "thermo.target";
+/// Device number of a device as Linux encodes it, decimal.
+pub const DEVICE: &str = "thermo.device";
+/// `1` where the node was removed: what volumes tell of its earlier versions is over.
+pub const GONE: &str = "thermo.gone";
+/// Inode of the directory in which it was named, decimal.
+pub const PARENT: &str = "thermo.parent";
+/// Uid on the volume, of a directory of an index that stands for an entry of its own.
+pub const UID: &str = "thermo.uid";
 /// Prefix of the user's own attributes; the rest is their name with `=XX` for what is not a letter, digit, `.`, `_`
 /// or `-`.
 pub const USER_PREFIX: &str = "thermo.xattr.";
@@ -67,12 +77,23 @@ pub fn to_index(name: &str, file: &TapeFile) -> Result<IndexFile, FileError> {
         readonly: false,
         times: EntryTimes { creation, change, modify, access, backup: file.written },
         xattrs: attributes(file),
-        content: Content::Extents(extents.collect::<Result<_, FileError>>()?),
+        content: match symlink(file) {
+            Some(target) => Content::Symlink(target.to_owned()),
+            None => Content::Extents(extents.collect::<Result<_, FileError>>()?),
+        },
         unknown: Vec::new(),
     })
 }
 
-fn attributes(file: &TapeFile) -> Vec<Xattr> {
+/// Target of a symlink that an index can hold as it is.
+fn symlink(file: &TapeFile) -> Option<&str> {
+    let fits = file.kind() == Some(FileKind::Symlink) && file.file_size == 0 && file.extents.is_empty();
+    let target = std::str::from_utf8(&file.node.target).ok().filter(|_| fits)?;
+    (!target.is_empty() && target.trim() == target && target.chars().all(xml_letter)).then_some(target)
+}
+
+/// What the index says of a node of ours beside its name, data and times.
+pub fn attributes(file: &TapeFile) -> Vec<Xattr> {
     let mut out = Vec::with_capacity(8 + file.xattrs.len());
     let mut put = |key: &str, value: Vec<u8>| out.push(Xattr { key: key.to_owned(), value });
     put(ID, format!("{}.{}.{}", file.ino, file.version, file.copy).into_bytes());
@@ -91,6 +112,18 @@ fn attributes(file: &TapeFile) -> Vec<Xattr> {
     if all_times.iter().any(|&t| time::clamp(t) != t) {
         let texts = all_times.map(|t| format!("{}.{:09}", t.secs, t.nanos));
         put(TIMES, texts.join(" ").into_bytes());
+    }
+    if !file.node.target.is_empty() && symlink(file).is_none() {
+        put(TARGET, file.node.target.clone());
+    }
+    if file.node.rdev != 0 {
+        put(DEVICE, file.node.rdev.to_string().into_bytes());
+    }
+    if file.node.parent != Ino(0) {
+        put(PARENT, file.node.parent.to_string().into_bytes());
+    }
+    if file.node.gone {
+        put(GONE, b"1".to_vec());
     }
     if !file.live {
         put(DEAD, b"1".to_vec());
@@ -143,6 +176,12 @@ pub fn from_index(file: &IndexFile) -> Result<Option<TapeFile>, FileError> {
         let value = file.xattr(key).map(|value| value.escape_ascii().to_string());
         error(value.map_or(format!("attribute {key} is missing"), |v| format!("attribute {key} is {v:?}")))
     })?;
+    if let Content::Symlink(target) = &file.content {
+        if found.kind() != Some(FileKind::Symlink) || found.file_size > 0 {
+            return Err(error("a symlink with the attributes of a file".to_owned()));
+        }
+        found.node.target = target.clone().into_bytes();
+    }
     found.extents = data_extents(file, found.segment_offset).map_err(error)?;
     for Xattr { key, value } in &file.xattrs {
         if let Some(encoded) = key.strip_prefix(USER_PREFIX) {
@@ -159,9 +198,7 @@ pub fn from_index(file: &IndexFile) -> Result<Option<TapeFile>, FileError> {
 }
 
 fn data_extents(file: &IndexFile, segment_offset: u64) -> Result<Vec<Extent>, String> {
-    let Content::Extents(extents) = &file.content else {
-        return Err("a symlink with the attributes of a file".to_owned());
-    };
+    let Content::Extents(extents) = &file.content else { return Ok(Vec::new()) };
     let mut out = Vec::with_capacity(extents.len());
     for IndexExtent { partition, extent } in extents {
         if *partition != Partition::DATA {
@@ -215,6 +252,18 @@ fn parse_fixed(file: &IndexFile, id: &[u8]) -> Result<TapeFile, &'static str> {
         class: ClassName(text(CLASS)?.to_owned()),
         written,
         live: file.xattr(DEAD).is_none(),
+        node: NodeFacts {
+            target: file.xattr(TARGET).unwrap_or_default().to_vec(),
+            rdev: match file.xattr(DEVICE) {
+                None => 0,
+                Some(_) => text(DEVICE)?.parse().map_err(|_| DEVICE)?,
+            },
+            gone: file.xattr(GONE).is_some(),
+            parent: Ino(match file.xattr(PARENT) {
+                None => 0,
+                Some(_) => text(PARENT)?.parse().map_err(|_| PARENT)?,
+            }),
+        },
     })
 }
 

@@ -3,10 +3,10 @@
 //! namespace (attributes of the directories that mirror them). The keys are listed in `docs/formats/ltfs.md`.
 
 use super::file::{self, CLASS, MODE, OWNER};
-use super::index::{DirMeta, Xattr};
+use super::index::{Content, DirMeta, EntryTimes, IndexFile, Xattr};
 use crate::tar::pax::Record;
 use serde::{Deserialize, Serialize};
-use types::{Class, ClassName, Pool, PoolName};
+use types::{Class, ClassName, FileKind, Pool, PoolName, TapeFile};
 
 /// Uuid of the namespace to which the files belong: inode numbers mean something only within it.
 pub const SITE: &str = "thermo.site";
@@ -95,11 +95,21 @@ pub struct DirFacts {
     pub gid: u32,
     /// Class that new files in it get.
     pub class: ClassName,
+    /// All of it, as of a node without data: copy 0 where the index only tells of it, else it is that copy. None in what
+    /// earlier releases wrote.
+    pub node: Option<Box<TapeFile>>,
 }
 
 impl DirFacts {
     /// As attributes of the directory on the volume.
     pub fn attributes(&self) -> Vec<Xattr> {
+        if let Some(node) = &self.node {
+            let mut out = file::attributes(node);
+            if node.copy.0 > 0 {
+                out.push(attribute(file::UID, node.uid.to_string().as_bytes()));
+            }
+            return out;
+        }
         vec![
             attribute(MODE, format!("{:o}", 0o040_000 | self.mode & 0o7777).as_bytes()),
             attribute(OWNER, format!("{}:{}", self.uid, self.gid).as_bytes()),
@@ -111,8 +121,34 @@ impl DirFacts {
     pub fn of(dir: &DirMeta) -> Option<Self> {
         let mode = u32::from_str_radix(text(dir, MODE)?, 8).ok()? & 0o7777;
         let (uid, gid) = file::pair(text(dir, OWNER)?, ':')?;
-        Some(Self { mode, uid, gid, class: ClassName(text(dir, CLASS)?.to_owned()) })
+        Some(Self { mode, uid, gid, class: ClassName(text(dir, CLASS)?.to_owned()), node: node_of(dir) })
     }
+
+    /// Times of the directory in an index; None: nothing is known of them.
+    pub fn times(&self) -> Option<EntryTimes> {
+        let node = self.node.as_ref()?;
+        let [access, modify, change, creation] = node.times;
+        Some(EntryTimes { creation, change, modify, access, backup: node.written })
+    }
+}
+
+/// A directory as a node without data, if it carries all that makes one.
+fn node_of(dir: &DirMeta) -> Option<Box<TapeFile>> {
+    let uid = text(dir, file::UID).and_then(|uid| uid.parse().ok()).unwrap_or(0);
+    let told = IndexFile {
+        name: dir.name.clone(),
+        uid,
+        length: 0,
+        readonly: dir.readonly,
+        times: dir.times,
+        xattrs: dir.xattrs.clone(),
+        content: Content::Extents(Vec::new()),
+        unknown: Vec::new(),
+    };
+    let node =
+        file::from_index(&told).ok().flatten().filter(|node| node.kind() == Some(FileKind::Directory))?;
+    // What is a copy has a uid; what has none is only told of.
+    (node.copy.0 == 0 || uid > 0).then(|| Box::new(node))
 }
 
 fn attribute(key: &str, value: &[u8]) -> Xattr {
@@ -154,7 +190,7 @@ mod tests {
             assert_eq!(Origin::of_records(&origin.records()), Some(origin.clone()));
             assert_eq!(Origin::of(&root), Some(origin));
         }
-        let facts = DirFacts { mode: 0o2770, uid: 7, gid: u32::MAX, class: "x".into() };
+        let facts = DirFacts { mode: 0o2770, uid: 7, gid: u32::MAX, class: "x".into(), node: None };
         let dir = DirMeta { xattrs: facts.attributes(), ..DirMeta::default() };
         assert_eq!(DirFacts::of(&dir), Some(facts));
     }

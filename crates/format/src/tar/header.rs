@@ -24,6 +24,10 @@ pub struct Header {
     pub size: u64,
     /// Modification time (seconds since 1970).
     pub mtime: u64,
+    /// Target of a link, at most 100 bytes; the rest is cut off, a pax record has it.
+    pub link: Vec<u8>,
+    /// Major and minor number of a device.
+    pub device: (u32, u32),
 }
 
 /// Longest name in the header block (bytes).
@@ -45,9 +49,11 @@ impl Header {
         octal(&mut block[124..136], self.size, MAX_ELEVEN);
         octal(&mut block[136..148], self.mtime, MAX_ELEVEN);
         block[156] = self.kind;
+        let link = &self.link[..self.link.len().min(MAX_NAME)];
+        block[157..157 + link.len()].copy_from_slice(link);
         block[257..265].copy_from_slice(b"ustar\x0000");
-        octal(&mut block[329..337], 0, MAX_SEVEN);
-        octal(&mut block[337..345], 0, MAX_SEVEN);
+        octal(&mut block[329..337], self.device.0.into(), MAX_SEVEN);
+        octal(&mut block[337..345], self.device.1.into(), MAX_SEVEN);
         let sum = format!("{:06o}\0 ", checksum(&block));
         block[148..156].copy_from_slice(sum.as_bytes());
         block
@@ -75,6 +81,12 @@ impl Header {
             gid: field("group", 116, 124)?,
             size: field("size", 124, 136)?,
             mtime: field("time", 136, 148)?,
+            link: text(&block[157..257]).to_vec(),
+            // Some programs leave these empty, and only devices have them.
+            device: (
+                number(&block[329..337]).unwrap_or(0) as u32,
+                number(&block[337..345]).unwrap_or(0) as u32,
+            ),
         })
     }
 }
@@ -116,8 +128,9 @@ mod tests {
         fn round_trip(
             name in prop::collection::vec(1..=255_u8, 1..=100), mode in 0..0o10_000_u32, uid in 0..=MAX_SEVEN,
             gid in 0..=MAX_SEVEN, size in 0..=MAX_ELEVEN, mtime in 0..=MAX_ELEVEN,
+            link in prop::collection::vec(1..=255_u8, 0..=100), device in (0..4096_u32, 0..=MAX_SEVEN as u32),
         ) {
-            let header = Header { name, kind: FILE, mode, uid, gid, size, mtime };
+            let header = Header { name, kind: FILE, mode, uid, gid, size, mtime, link, device };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 

@@ -3,7 +3,7 @@
 
 use super::pax::Record;
 use super::{name, time};
-use types::{ClassName, CopyNo, Digest, Ino, TapeFile, Time, Version};
+use types::{ClassName, CopyNo, Digest, Ino, NodeFacts, TapeFile, Time, Version};
 
 /// Prefix of our own keys.
 pub const VENDOR: &str = "THERMOCLINE.";
@@ -23,6 +23,14 @@ pub const CLASS: &str = "THERMOCLINE.class";
 pub const PART: &str = "THERMOCLINE.part";
 /// SHA-256 of the whole file, hex, where it was known before the section was written.
 pub const DIGEST: &str = "THERMOCLINE.sha256";
+/// Target of a symlink.
+pub const LINK: &str = "linkpath";
+/// Device number of a device as Linux encodes it, decimal.
+pub const DEVICE: &str = "THERMOCLINE.device";
+/// `1` where the node was removed: what tapes tell of its earlier versions is over.
+pub const GONE: &str = "THERMOCLINE.gone";
+/// Inode of the directory in which it was named, decimal.
+pub const PARENT: &str = "THERMOCLINE.parent";
 /// When the segment was written.
 pub const WRITTEN: &str = "THERMOCLINE.written";
 /// `1` where the version was overwritten or deleted before the section was written.
@@ -70,6 +78,18 @@ pub fn records(file: &TapeFile) -> Vec<Record> {
     }
     if file.segment_offset != 0 || file.segment_length != file.file_size {
         put(PART, format!("{}/{}/{}", file.segment_offset, file.segment_length, file.file_size).into_bytes());
+    }
+    if !file.node.target.is_empty() {
+        put(LINK, file.node.target.clone());
+    }
+    if file.node.rdev != 0 {
+        put(DEVICE, file.node.rdev.to_string().into_bytes());
+    }
+    if file.node.parent != Ino(0) {
+        put(PARENT, file.node.parent.to_string().into_bytes());
+    }
+    if file.node.gone {
+        put(GONE, b"1".to_vec());
     }
     if !file.live {
         put(DEAD, b"1".to_vec());
@@ -160,6 +180,15 @@ fn parse<'r>(
         class: ClassName(text(CLASS)?.to_owned()),
         written: at(WRITTEN)?,
         live: get(DEAD).is_none(),
+        node: NodeFacts {
+            target: get(LINK).unwrap_or_default().to_vec(),
+            rdev: get(DEVICE).map_or(Ok(0), |_| number(DEVICE))?,
+            gone: get(GONE).is_some(),
+            parent: Ino(match get(PARENT) {
+                None => 0,
+                Some(_) => text(PARENT)?.parse().map_err(|_| PARENT)?,
+            }),
+        },
     })
 }
 

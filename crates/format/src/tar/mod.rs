@@ -9,6 +9,7 @@ pub mod header;
 pub mod index;
 pub mod member;
 pub mod name;
+mod node;
 pub mod pax;
 pub mod plan;
 pub mod read;

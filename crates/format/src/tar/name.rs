@@ -22,7 +22,7 @@ pub fn volume_index(section: u64, part: u32) -> String {
 
 /// Name of the member of a segment. A segment that is not the whole file has its place in the file behind the name.
 pub fn of(file: &TapeFile) -> Vec<u8> {
-    let mut name = match plain(&file.path) {
+    let mut name = match plain(&file.path).filter(|_| !super::node::is_ours(file)) {
         Some(name) => name.to_vec(),
         None => format!("{OURS}/files/{}.{}.{}", file.ino, file.version, file.copy).into_bytes(),
     };

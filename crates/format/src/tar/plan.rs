@@ -3,9 +3,9 @@
 
 use super::header::{FILE, Header, MAX_ELEVEN, MAX_NAME, MAX_SEVEN, PAX};
 use super::index::{self, Entry, SectionHead};
-use super::member::{self, MODE, PATH, records};
+use super::member::{self, LINK, MODE, PATH, records};
 use super::pax::{self, Record};
-use super::{BLOCK, TarError, name, padding};
+use super::{BLOCK, TarError, name, node, padding};
 use types::{Digest, Extent, TapeFile, Time};
 
 /// Where the data of the section begins on its volume.
@@ -107,7 +107,7 @@ impl Plan {
     pub fn back(&self, digests: &[Option<Digest>]) -> Vec<u8> {
         let mut text = Vec::new();
         let digests = digests.iter().copied().chain(std::iter::repeat(None));
-        for (entry, digest) in self.entries.iter().zip(digests) {
+        for (entry, digest) in self.entries.iter().zip(digests).filter(|(entry, _)| has_sum(&entry.file)) {
             sum_line(&mut text, &name::of(&entry.file), digest.unwrap_or(Digest([0; 32])));
         }
         let records = [("THERMOCLINE.sums".to_owned(), b"1".to_vec())];
@@ -124,7 +124,12 @@ fn too_long(file: &TapeFile) -> TarError {
     TarError::Unfit { name, what: "the section would become too long".to_owned() }
 }
 
-/// The digests of a section, one for each member; None where the member does not count. None at all if the text is not
+/// Whether a member is a file when it is extracted, so that the section has its digest.
+pub fn has_sum(file: &TapeFile) -> bool {
+    node::kind(file) == FILE
+}
+
+/// The digests of a section, one for each member that [`has_sum`]; None where the member does not count. None at all if the text is not
 /// what [`Plan::back`] writes.
 pub fn sums(text: &[u8]) -> Option<Vec<Option<Digest>>> {
     let lines = text.strip_suffix(b"\n").map_or(text, |text| text).split(|&byte| byte == b'\n');
@@ -208,10 +213,11 @@ fn member_head(file: &TapeFile) -> Vec<u8> {
         "uid" => u64::from(file.uid_owner) > MAX_SEVEN,
         "gid" => u64::from(file.gid_owner) > MAX_SEVEN,
         "mtime" => whole_seconds.is_none(),
+        LINK => value.len() > MAX_NAME || !value.is_ascii(),
         _ => true,
     });
     let mut extra = Vec::new();
-    if !own.is_ascii() {
+    if !own.is_ascii() || !file.node.target.is_ascii() {
         // Bytes as they are: otherwise readers convert names to their locale, and fail where they cannot.
         extra.push(("hdrcharset".to_owned(), b"BINARY".to_vec()));
     }
@@ -233,7 +239,9 @@ fn member_head(file: &TapeFile) -> Vec<u8> {
         gid: file.gid_owner.into(),
         size: stored,
         mtime: whole_seconds.unwrap_or(0),
+        ..Header::default()
     };
+    let header = node::header(file, header);
     [with_records(&extra, &header), map].concat()
 }
 

@@ -7,7 +7,7 @@ use format::ltfs::index::{IndexError, IndexEvent, IndexFile, IndexHeader, Locati
 use format::ltfs::{Partition, index::DirMeta};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
-use types::{ClassName, CopyNo, Digest, Extent, Ino, TapeFile, Time, Version};
+use types::{ClassName, CopyNo, Digest, Extent, Ino, NodeFacts, TapeFile, Time, Version};
 
 pub const UUID: &str = "30a91a08-daae-48d1-ae75-69804e61d2ea";
 
@@ -138,6 +138,7 @@ pub fn any_tape_file() -> impl Strategy<Value = TapeFile> {
             xattrs,
             class: ClassName(rest.1),
             live: rest.2,
+            node: NodeFacts::default(),
         },
     )
 }

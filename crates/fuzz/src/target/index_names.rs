@@ -117,6 +117,7 @@ fn ours(input: &mut Input<'_>) -> Option<IndexFile> {
         class: ClassName(String::from_utf8_lossy(input.piece()).into_owned()),
         written: times[0],
         live: input.u8() & 1 == 1,
+        node: Default::default(),
     };
     let name = name::tape_name(segment.path.rsplit(|b| *b == b'/').next().unwrap_or_default());
     let file = to_index(&name, &segment).ok()?;

@@ -56,6 +56,7 @@ fn file(number: u64, path: &[u8], pieces: &[(u64, u64)], length: u64) -> TapeFil
         class: ClassName("c".to_owned()),
         written: Time::new(5, 6),
         live: false,
+        node: Default::default(),
     }
 }
 

@@ -16,6 +16,15 @@ const PAGE: usize = 5_000;
 enum Need {
     Read = 4,
     Write = 2,
+    /// As `Write`, and nodes without data are chosen too.
+    Copy = 3,
+}
+
+impl Need {
+    /// What the mode has to allow.
+    fn permission(self) -> u32 {
+        if self == Self::Read { 4 } else { 2 }
+    }
 }
 
 fn text(path: &[u8]) -> String {
@@ -36,7 +45,7 @@ fn named(kind: RequestKind, selection: &Selection, note: String) -> Request {
 }
 
 impl Node {
-    /// Calls `f` for each chosen regular file, once per inode.
+    /// Calls `f` for each chosen regular file.
     fn select(
         &self,
         cx: &Cx,
@@ -47,7 +56,12 @@ impl Node {
         for path in &selection.paths {
             let inode = self.catalog.resolve(cx, path, true).map_err(|e| refused(&text(path), &e))?;
             match inode.attr.kind {
-                FileKind::Directory if selection.recursive => self.select_tree(cx, inode, need, f)?,
+                FileKind::Directory if selection.recursive => {
+                    if need == Need::Copy && self.may(cx, &inode.attr, need).is_ok() {
+                        f(inode.clone());
+                    }
+                    self.select_tree(cx, inode, need, f)?;
+                }
                 FileKind::Directory => {
                     let hint = format!("{}: is a directory; add -r for all files below it", text(path));
                     return Err(Failure {
@@ -71,10 +85,10 @@ impl Node {
 
     /// Owners may decide where their file lies even if they have made it read-only.
     fn may(&self, cx: &Cx, attr: &Attr, need: Need) -> Result<(), catalog::CatalogError> {
-        if need == Need::Write && cx.uid == attr.uid {
+        if need != Need::Read && cx.uid == attr.uid {
             Ok(())
         } else {
-            self.catalog.access(cx, attr, need as u32)
+            self.catalog.access(cx, attr, need.permission())
         }
     }
 
@@ -101,10 +115,13 @@ impl Node {
                             continue;
                         }
                     };
-                    match inode.attr.kind {
-                        FileKind::Directory => directories.push(inode),
-                        FileKind::File if self.may(cx, &inode.attr, need).is_ok() => f(inode),
-                        _ => {}
+                    let is_dir = inode.attr.kind == FileKind::Directory;
+                    let wanted = need == Need::Copy || inode.attr.kind == FileKind::File;
+                    if wanted && self.may(cx, &inode.attr, need).is_ok() {
+                        f(inode.clone());
+                    }
+                    if is_dir {
+                        directories.push(inode);
                     }
                 }
             }
@@ -201,11 +218,11 @@ impl Node {
     /// Writes the copies that files lack.
     pub(super) fn migrate(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
         let (mut items, mut complete) = (Vec::new(), 0u64);
-        self.select(cx, selection, Need::Write, &mut |inode| match &inode.file {
+        self.select(cx, selection, Need::Copy, &mut |inode| match &self.archived(&inode) {
             Some(f) if f.copies.len() < self.copies_required(&f.class) => {
-                items.push((inode.attr.ino, inode.attr.size));
+                items.push((inode.attr.ino, inode.file.as_ref().map_or(0, |_| inode.attr.size)));
             }
-            _ => complete += 1,
+            _ => complete += u64::from(inode.file.is_some()),
         })?;
         dedup(&mut items, |(ino, _)| *ino);
         let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };

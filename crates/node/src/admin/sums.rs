@@ -62,7 +62,7 @@ impl Node {
 
     /// Class or pools that a file's part of a request counts for.
     fn belongs_to(&self, kind: RequestKind, ino: Ino, by: SumBy) -> Vec<String> {
-        let Ok(Some(file)) = self.catalog.inode(ino).map(|inode| inode.file) else {
+        let Ok(Some(file)) = self.catalog.archived(ino) else {
             return vec!["(deleted)".into()];
         };
         let class = match by {

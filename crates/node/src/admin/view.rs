@@ -36,13 +36,14 @@ impl Node {
         let ino = inode.attr.ino;
         let is_file = inode.attr.kind == FileKind::File;
         let staging = self.staging.get(ino);
+        let archived = self.archived(&inode);
         let is_dir = inode.attr.kind == FileKind::Directory;
         let directory_class = is_dir.then(|| self.catalog.class_of(ino).ok()).flatten();
         FileView {
             path,
             residency: is_file.then(|| self.residency(&inode)),
-            copies_required: inode.file.as_ref().map_or(0, |f| self.copies_required(&f.class) as u8),
-            file: inode.file.clone(),
+            copies_required: archived.as_ref().map_or(0, |f| self.copies_required(&f.class) as u8),
+            file: archived,
             attr: self.shown(inode),
             link_target: None,
             versions: Vec::new(),

@@ -1,5 +1,6 @@
 //! A volume of ours that the catalogue has lost gives its files back: its newest index is read and entered.
 
+use super::index::is_dir;
 use super::layout::{self, Found, Tells};
 use super::state::Adopted;
 use super::trouble::ours;
@@ -8,6 +9,7 @@ use catalog::{Adoption, ListedDir, ListedFile};
 use crossbeam_channel::Sender;
 use format::ltfs::file::from_index;
 use format::ltfs::index::{DirMeta, IndexEvent, IndexFile};
+use format::ltfs::name::tape_name;
 use format::ltfs::origin::{DirFacts, Origin};
 use format::tar::index::SectionHead;
 use std::cmp::Ordering;
@@ -242,8 +244,16 @@ impl<'r> Reader<'r> {
         if file.uid >= self.known_uids {
             // No directory of the namespace has this name on a volume, and no two files this one.
             let name = format!("~section-{:010}", head.section);
-            let dirs: Arc<[ListedDir]> = [ListedDir { name, created: head.begun, facts: None }].into();
-            self.list(ListedFile { dirs, name: file.uid.to_string(), file: file.clone() });
+            let plain = |name: String| ListedDir { name, created: head.begun, facts: None };
+            let (dirs, name): (Arc<[ListedDir]>, String) = if is_dir(file) {
+                // Where the next index will tell of it.
+                let names = file.path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+                let dirs: Vec<ListedDir> = names.map(|name| plain(tape_name(name))).collect();
+                (dirs.into(), catalog::Catalog::dir_entry(file))
+            } else {
+                ([plain(name)].into(), file.uid.to_string())
+            };
+            self.list(ListedFile { dirs, name, file: file.clone() });
         }
         self.goes_on()
     }
@@ -259,8 +269,10 @@ impl<'r> Reader<'r> {
             IndexEvent::EnterDir(root) if self.found == Standing::Left => return self.root(root),
             IndexEvent::EnterDir(dir) => {
                 let facts = DirFacts::of(dir);
+                let node = facts.as_ref().and_then(|f| f.node.clone());
                 self.dirs.push(ListedDir { name: dir.name.clone(), created: dir.times.creation, facts });
                 self.shared = None;
+                self.directory(node);
             }
             IndexEvent::LeaveDir => {
                 self.dirs.pop();
@@ -277,7 +289,11 @@ impl<'r> Reader<'r> {
             self.adopted.what = "an LTFS volume of another program".into();
             return ControlFlow::Break(());
         };
-        self.take(origin)
+        let flow = self.take(origin);
+        if flow.is_continue() {
+            self.directory(DirFacts::of(root).and_then(|facts| facts.node));
+        }
+        flow
     }
 
     fn take(&mut self, origin: Origin) -> ControlFlow<()> {
@@ -346,6 +362,14 @@ impl<'r> Reader<'r> {
         };
         self.adopted.rules = Some((self.written.unwrap_or(now), origin.rules));
         Ok(Standing::New)
+    }
+
+    /// The volume has a copy of the directory that it lists.
+    fn directory(&mut self, node: Option<Box<TapeFile>>) {
+        if let Some(file) = node.filter(|node| node.copy.0 > 0) {
+            let dirs = self.shared.get_or_insert_with(|| self.dirs.as_slice().into()).clone();
+            self.list(ListedFile { dirs, name: catalog::Catalog::dir_entry(&file), file: *file });
+        }
     }
 
     fn file(&mut self, file: &IndexFile) {

@@ -101,7 +101,7 @@ impl Node {
             Collocate::Off => None,
             Collocate::Owner => Some(format!("uid {}", self.catalog.inode(ino)?.attr.uid)),
             Collocate::Group => Some(format!("gid {}", self.catalog.inode(ino)?.attr.gid)),
-            Collocate::Class => self.catalog.inode(ino)?.file.map(|f| f.class.0),
+            Collocate::Class => self.catalog.archived(ino)?.map(|f| f.class.0),
             Collocate::Directory(depth) => project(&self.catalog.path_of(ino)?, depth),
         };
         Ok(family.map(|name| name.chars().take_while(short()).collect()))

@@ -6,7 +6,7 @@ use super::buffers::{Buffer, Buffers};
 use super::bytes::FileHash;
 use super::hand::{InHand, Ticket};
 use super::room::for_one_piece;
-use super::source::{Origin, Skip, Source};
+use super::source::{self, Origin, Skip, Source};
 use super::worker::Worker;
 use crate::clock::Moment;
 use crossbeam_channel::Sender;
@@ -267,6 +267,12 @@ impl<'t> Feeder<'t> {
     }
 
     fn file(&mut self, ticket: Ticket, item: MigrateItem) -> Result<(), Stop> {
+        if let Some(moves) = source::dataless(self.worker, &item)? {
+            let file = NewFile { ticket, item, origin: Origin::NONE, from: 0, to: 0, moves };
+            self.parts.push((self.at(), Part::Begin(Box::new(file))));
+            self.parts.push((self.at(), Part::End(None)));
+            return Ok(());
+        }
         let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
         let bytes = source.to.saturating_sub(source.from);
         if source.moves

@@ -6,7 +6,7 @@ use super::trouble::ours;
 use super::worker::Worker;
 use catalog::TapeNode;
 use format::ltfs::index::{DirMeta, EntryTimes};
-use format::ltfs::origin::{Origin, Rules};
+use format::ltfs::origin::{DirFacts, Origin, Rules};
 use std::ops::ControlFlow;
 use tape::{Mounted, Onto, TapeError};
 use types::*;
@@ -30,21 +30,30 @@ pub fn write_index(
     let spec = layout::Index { volume: &volume, creator, highest_uid: DIRECTORY_UIDS * 2, now, onto };
     let indexed = layout::write_index(mounted, &spec, &mut |writer| {
         let root = directory(barcode.as_str(), 1, root_time);
-        writer.enter_dir(&DirMeta { xattrs: origin.attributes(), ..root })?;
+        let mut root = DirMeta { xattrs: origin.attributes(), ..root };
+        let facts = catalog.facts_of(Ino::ROOT, now).ok().flatten();
+        tell(&mut root, facts, catalog.dir_node(barcode, TapeDir(0)).ok().flatten());
+        writer.enter_dir(&root)?;
         // The directories of the namespace that are mirrored on the way to where we are.
         let mut mirrored = vec![Some(Ino::ROOT)];
         let mut failed: Option<Box<dyn std::error::Error + Send + Sync>> = None;
         catalog.walk_volume(barcode, &mut |node| {
             let done = match node {
-                TapeNode::EnterDir { name, dir, created } => {
+                TapeNode::EnterDir { name, dir, created, mirrors } => {
                     let mut meta = directory(name, DIRECTORY_UIDS + dir.0, created);
-                    let parent = mirrored.last().copied().flatten();
-                    // Without word of it (renamed since, or damaged) it comes back with its first file's owner.
-                    let found = parent.and_then(|p| catalog.dir_facts(p, name.as_bytes()).ok().flatten());
-                    mirrored.push(found.as_ref().map(|(ino, _)| *ino));
-                    meta.xattrs = found.map(|(_, facts)| facts.attributes()).unwrap_or_default();
+                    let parent = mirrored.last().copied().flatten().filter(|_| mirrors == Ino(0));
+                    // Without word of it (removed since, or damaged) it comes back with its first file's owner.
+                    let found = match parent {
+                        Some(parent) => catalog.dir_facts(parent, name.as_bytes(), now).ok().flatten(),
+                        None => catalog.facts_of(mirrors, now).ok().flatten().map(|facts| (mirrors, facts)),
+                    };
+                    let (ino, facts) = found.unzip();
+                    mirrored.push(ino);
+                    tell(&mut meta, facts, catalog.dir_node(barcode, dir).ok().flatten());
                     writer.enter_dir(&meta).map_err(Into::into)
                 }
+                // Told with the directory itself.
+                TapeNode::File { file, .. } if is_dir(file) => Ok(()),
                 TapeNode::File { name, file } => format::ltfs::file::to_index(name, file)
                     .map_err(Into::into)
                     .and_then(|f| writer.file(&f).map_err(Into::into)),
@@ -88,6 +97,34 @@ pub fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
     let rules = Rules { classes: catalog.classes()?, pools: catalog.pools()? };
     let (pool, family) = (volume.pool.clone(), volume.family.clone());
     Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool, family, rules })
+}
+
+/// Tells of a directory as it is now, and (`copy`) that the volume has a copy of it.
+fn tell(meta: &mut DirMeta, facts: Option<DirFacts>, copy: Option<TapeFile>) {
+    let mut facts = match (facts, &copy) {
+        (Some(facts), _) => facts,
+        // It has another name on the volume, or was renamed.
+        (None, Some(copy)) => DirFacts {
+            mode: copy.mode & 0o7777,
+            uid: copy.uid_owner,
+            gid: copy.gid_owner,
+            class: copy.class.clone(),
+            node: None,
+        },
+        (None, None) => return,
+    };
+    if let Some(copy) = copy {
+        let now = facts.node.take().filter(|now| (now.ino, now.version) == (copy.ino, copy.version));
+        let times = now.map_or(copy.times, |now| now.times);
+        facts.node = Some(Box::new(TapeFile { times, ..copy }));
+    }
+    meta.times = facts.times().unwrap_or(meta.times);
+    meta.xattrs.append(&mut facts.attributes());
+}
+
+/// Whether an entry of a volume's tree is a copy of a directory without what lies in it.
+pub fn is_dir(file: &TapeFile) -> bool {
+    file.kind() == Some(FileKind::Directory) && !file.node.gone
 }
 
 fn directory(name: &str, uid: u64, created: Time) -> DirMeta {

@@ -72,7 +72,7 @@ pub use bytes::FileHash;
 pub use ends::begin;
 pub use events::{TICK, step};
 pub use hardware::{Devices, Hardware, data_paths};
-pub use index::write_index;
+pub use index::{is_dir, write_index};
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::expected;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};

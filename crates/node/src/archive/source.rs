@@ -41,6 +41,24 @@ pub fn halted(worker: &Worker) -> Result<(), Skip> {
     if worker.node.archive.halted() { later("the node stops") } else { Ok(()) }
 }
 
+/// Looks at a node without data, of which the catalogue has all there is to copy; None if it has data. Says whether the
+/// copy counts already, and leaves its volume.
+pub fn dataless(worker: &Worker, item: &MigrateItem) -> Result<Option<bool>, Skip> {
+    let catalog = &worker.node.catalog;
+    match catalog.inode(item.ino) {
+        Ok(inode) if inode.attr.kind == FileKind::File => return Ok(None),
+        Ok(_) => {}
+        Err(e) if e.fs() == FsError::NotFound => {} // it may be that it was removed what is to be told
+        Err(e) => return Err(e.into()),
+    }
+    let Some(node) = catalog.archived(item.ino)? else { return later("it was removed") };
+    let moves = node.copies.contains(&item.copy);
+    if node.version != item.version || (moves && part_to_move(worker, item)?.is_none()) {
+        return later("it has another version by now, or this copy already");
+    }
+    Ok(Some(moves))
+}
+
 /// An open object.
 pub struct Source {
     /// To read from.
@@ -189,6 +207,12 @@ impl Source {
 }
 
 impl Origin {
+    /// Of what has no data.
+    pub const NONE: Self = Self {
+        object: ObjectId(0),
+        stamp: ObjectStamp { size: 0, allocated: 0, mtime: Time::new(0, 0), ctime: Time::new(0, 0) },
+    };
+
     /// Whether the object is still what was read.
     pub fn unchanged(&self, worker: &Worker, ino: Ino) -> bool {
         let disk = &worker.node.disk;

@@ -2,7 +2,7 @@
 
 use super::serious;
 use crate::archive::layout::{self, Tells};
-use crate::archive::{Checked, FileHash, Worker, write_index};
+use crate::archive::{Checked, FileHash, Worker, is_dir, write_index};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
 use format::ltfs::origin::Origin;
@@ -32,7 +32,11 @@ impl Expected<'_> {
             self.page = read.unwrap_or_default().into();
         }
         self.taken += 1;
-        self.page.pop_front()
+        match self.page.pop_front() {
+            // Directories are no files of an index.
+            Some((_, file)) if is_dir(&file) => self.next(),
+            other => other,
+        }
     }
 }
 

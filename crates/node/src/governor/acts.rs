@@ -7,7 +7,7 @@ use policy::{MigrateBatch, MigrateItem, MigrateWhy};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use types::{FsError, Ino, ItemState, PoolName, RequestId, RequestKind, Time};
+use types::{FileKind, FileState, FsError, Ino, Inode, ItemState, PoolName, RequestId, RequestKind, Time};
 
 /// Files of a request looked at in one go.
 const PAGE: usize = 2_000;
@@ -83,7 +83,7 @@ impl Node {
                 found => found.map_err(|e| fs_error("continue a migrate request", &e))?,
             };
             match candidate {
-                Some(c) if c.object.is_some() => {
+                Some(c) if c.object.is_some() || c.dataless => {
                     for (copy, pool) in &c.missing {
                         let batch = batches.entry(pool.clone()).or_insert_with(|| MigrateBatch {
                             class: c.class.clone(),
@@ -129,16 +129,24 @@ impl Node {
         self.finish_item(ino, RequestKind::Migrate, &ItemState::Failed(why), 0);
     }
 
+    /// The archive state of a file or another node.
+    pub(crate) fn archived(&self, inode: &Inode) -> Option<FileState> {
+        match inode.attr.kind {
+            FileKind::File => inode.file.clone(),
+            _ => self.catalog.archived(inode.attr.ino).ok().flatten(),
+        }
+    }
+
     /// Tells migrate requests about a file that lacks no copy any more, or cannot be copied.
     pub(crate) fn finish_migrated(&self, ino: Ino) {
         self.keeper.touch(ino);
         let (state, bytes) = match self.catalog.inode(ino) {
-            Ok(inode) => match &inode.file {
+            Ok(inode) => match &self.archived(&inode) {
                 Some(f) if f.copies.len() >= self.copies_required(&f.class) => {
-                    (ItemState::Done, inode.attr.size)
+                    (ItemState::Done, if inode.file.is_some() { inode.attr.size } else { 0 })
                 }
                 Some(_) if self.is_being_written(ino) => return,
-                Some(f) if f.object.is_none() => (
+                Some(f) if f.object.is_none() && inode.file.is_some() => (
                     ItemState::Failed("it is offline: stage it first, then migrate the missing copy".into()),
                     0,
                 ),

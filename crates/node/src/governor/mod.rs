@@ -147,7 +147,7 @@ impl Node {
         }
         page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
         let candidates: Vec<_> =
-            page.found.into_iter().filter(|c| c.object.is_some()).map(candidate).collect();
+            page.found.into_iter().filter(|c| c.object.is_some() || c.dataless).map(candidate).collect();
         let page = match disk.purges() {
             true => self.catalog.purge_candidates(None, PURGE_PAGE).map_err(fail)?,
             false => catalog::Listed { found: Vec::new(), damaged: Vec::new() },

@@ -169,7 +169,13 @@ impl Flights {
             };
             let mut flight = Flight { goal, version, bytes, staging: None, staged: false, pool };
             node.keeper.flying.store(true, Ordering::Release);
-            match node.join_recall(ino, crate::files::Wish::default()) {
+            let wish = crate::files::Wish::default();
+            let joined = match node.is_dataless(ino) {
+                Ok(true) => Ok(Joined::Resident),
+                Ok(false) => node.join_recall(ino, wish),
+                Err(e) => Err(e.fs()),
+            };
+            match joined {
                 Ok(Joined::Resident) => {}
                 Ok(Joined::Running(staging)) => flight.staging = Some(staging),
                 Ok(Joined::Begun(mut task, _)) => {
@@ -331,13 +337,12 @@ fn step(
     flight: &mut Flight,
     (writes, first): (&mut BTreeMap<PoolName, MigrateBatch>, &mut HashSet<(Ino, CopyNo)>),
 ) -> catalog::Result<Step> {
-    let inode = match node.catalog.inode(ino) {
-        Ok(inode) => inode,
-        Err(e) if e.fs() == FsError::NotFound => return Ok(Step::Arrived),
+    let known = match node.catalog.archived(ino) {
+        Ok(known) => known,
         Err(e) if e.is_damage() => return Ok(Step::Failed(e.to_string())),
         Err(e) => return Err(e),
     };
-    let Some(file) = inode.file.filter(|f| f.version == flight.version) else { return Ok(Step::Arrived) };
+    let Some(file) = known.filter(|f| f.version == flight.version) else { return Ok(Step::Arrived) };
     let there = match &flight.goal {
         Goal::Complete | Goal::Rescue => file.copies.len() >= node.copies_required(&file.class),
         Goal::Leave(volume, copy) => !lies_on(node, ino, file.version, *copy, volume)?,
@@ -350,7 +355,7 @@ fn step(
         }
         return Ok(Step::Arrived);
     }
-    if file.object.is_none() {
+    if file.object.is_none() && !node.is_dataless(ino)? {
         return Ok(match flight.staging.as_ref().map(|s| s.outcome()) {
             Some(None) => Step::Waits,
             Some(Some(Outcome::Failed(why))) => Step::Failed(why),
@@ -384,6 +389,17 @@ fn step(
         _ => {}
     }
     Ok(Step::Waits)
+}
+
+impl Node {
+    /// Whether it is a node without data, or what is left of one: of it the catalogue has all there is to copy.
+    fn is_dataless(&self, ino: Ino) -> catalog::Result<bool> {
+        match self.catalog.inode(ino) {
+            Ok(inode) => Ok(inode.attr.kind != FileKind::File),
+            Err(e) if e.fs() == FsError::NotFound => Ok(self.catalog.archived(ino)?.is_some()),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 /// Whether a part of this copy lies on the volume.

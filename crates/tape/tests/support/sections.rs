@@ -36,6 +36,7 @@ pub fn file(n: u64) -> TapeFile {
         class: ClassName("default".to_owned()),
         written: NOW,
         live: true,
+        node: Default::default(),
     }
 }
 

@@ -5,7 +5,7 @@ mod read;
 mod write;
 
 pub use read::{IndexError, IndexEvent, parse};
-pub use write::{IndexWriter, WriteError};
+pub use write::{IndexWriter, WriteError, xml_letter};
 
 use crate::ltfs::Partition;
 use types::{Extent, Time};

@@ -301,7 +301,8 @@ fn key_ok(key: &str) -> bool {
     fits && key.chars().all(xml_letter)
 }
 
-fn xml_letter(letter: char) -> bool {
+/// Whether a name or target of an index may have this character.
+pub fn xml_letter(letter: char) -> bool {
     !matches!(letter, '\0' | '\u{1f}' | '\u{fffe}' | '\u{ffff}')
 }
 

@@ -230,6 +230,7 @@ impl Archives<'_> {
             class: self.class.clone(),
             written: member.mtime,
             live: true,
+            node: NodeFacts::default(),
         };
         let dir =
             ListedDir { name: format!("~archive-{archive:04}"), created: self.enter.as_of, facts: None };

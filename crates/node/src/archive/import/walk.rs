@@ -44,6 +44,25 @@ pub struct Walk {
 /// Uids of files in formats that have none begin here.
 const COUNTED: u64 = 1 << 62;
 
+/// What a volume of ours tells of a file or another node.
+fn entry(found: TapeFile) -> Entry {
+    let node = &found.node;
+    match found.kind() {
+        _ if !found.live || node.gone => Entry::Dead,
+        Some(FileKind::File) => Entry::File(Box::new(found)),
+        Some(FileKind::Symlink) => Entry::Symlink { path: found.path, target: node.target.clone() },
+        Some(FileKind::Directory) => {
+            let (mode, uid, gid, class) =
+                (found.mode & 0o7777, found.uid_owner, found.gid_owner, found.class.clone());
+            Entry::Dir { path: found.path, facts: Some(DirFacts { mode, uid, gid, class, node: None }) }
+        }
+        _ => {
+            let path = String::from_utf8_lossy(&found.path).into_owned();
+            Entry::Left(format!("{path}: a device, pipe or socket, which is made by hand"))
+        }
+    }
+}
+
 impl Walk {
     /// At the beginning of a volume.
     pub fn new(uuid: &str) -> Self {
@@ -72,7 +91,7 @@ impl Walk {
                 let name = format!("~section-{:010}", head.section);
                 self.dirs = vec![catalog::ListedDir { name, created: head.begun, facts: None }];
                 self.shared = None;
-                out.push((file.uid.to_string(), Entry::File(Box::new(file.clone()))));
+                out.push((file.uid.to_string(), entry(file.clone())));
                 out
             }
         }
@@ -118,8 +137,7 @@ impl Walk {
 
     fn file(&self, file: &IndexFile) -> Entry {
         match from_index(file) {
-            Ok(Some(found)) if !found.live => Entry::Dead,
-            Ok(Some(found)) => Entry::File(Box::new(found)),
+            Ok(Some(found)) => entry(found),
             Ok(None) => self.foreign(file),
             Err(e) => Entry::Left(e.to_string()),
         }
@@ -165,6 +183,7 @@ impl Walk {
             class: ClassName::default(),
             written: times.modify,
             live: true,
+            node: NodeFacts::default(),
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! Which files go into a section, as far as room and limits allow: decided before anything of it is written.
 
 use super::super::hand::{InHand, Ticket};
-use super::super::source::{Origin, Skip, Source};
+use super::super::source::{Origin, Skip, Source, dataless};
 use super::super::worker::Worker;
 use super::END_REACHED;
 use catalog::NewSegment;
@@ -114,6 +114,9 @@ impl Chooser<'_> {
     }
 
     fn choose(&self, ticket: Ticket, item: MigrateItem) -> Result<Choice, Skip> {
+        if let Some(moves) = dataless(self.worker, &item)? {
+            return self.choose_node(ticket, item, moves);
+        }
         let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
         if node.writes.was_wasteful(&item) {
             // Look at all that is needed before it costs more space in vain.
@@ -167,6 +170,32 @@ impl Chooser<'_> {
             }
             None => Ok(Choice::Leave),
         }
+    }
+}
+
+impl Chooser<'_> {
+    /// A node without data takes a header and a line.
+    fn choose_node(&self, ticket: Ticket, item: MigrateItem, moves: bool) -> Result<Choice, Skip> {
+        let node = &self.worker.node;
+        let segment = NewSegment {
+            ino: item.ino,
+            version: item.version,
+            copy: item.copy,
+            file_offset: 0,
+            length: 0,
+            extents: Vec::new(),
+            size: 0,
+            digest: None,
+            uid: self.next_uid,
+            told: None,
+        };
+        let file = node.catalog.tape_file(&segment, crate::now())?;
+        let cost = overhead(&file);
+        if cost > self.limits.room {
+            let why = if moves { node.does_not_move(self.hand.pool(), cost) } else { None };
+            return why.map_or(Ok(Choice::Leave), |why| Err(Skip::Never(why)));
+        }
+        Ok(Choice::Take(Box::new(Chosen { ticket, item, origin: Origin::NONE, file, cost })))
     }
 }
 
@@ -234,6 +263,7 @@ mod tests {
             class: "c".into(),
             written: Time::default(),
             live: true,
+            node: NodeFacts::default(),
         };
         let spare = overhead(&file);
         let part = cut(file.clone(), spare + 40_000).unwrap();

@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use format::tar::index::{Entry, SectionHead};
 use format::tar::padding;
 use format::tar::pax::Record;
-use format::tar::plan::{Place, Plan};
+use format::tar::plan::{self, Place, Plan};
 use types::*;
 
 /// Next for the drive.
@@ -153,6 +153,12 @@ impl<'t> Feeder<'t> {
         chosen: Chosen,
     ) -> Result<(Member, Option<Digest>), Closed> {
         self.bytes(&plan.head(entry))?;
+        if !entry.file.has_data() {
+            let digest = (plan::has_sum(&entry.file)).then(|| FileHash::new().finish(0)).flatten();
+            let member =
+                Member { ticket: chosen.ticket, file: entry.file.clone(), digest: None, counts: true };
+            return Ok((member, digest));
+        }
         let read = self.data(entry, &chosen)?;
         self.zeros(padding(entry.stored))?;
         let file = entry.file.clone();

@@ -1,0 +1,129 @@
+//! Nodes without data (directories, symlinks, devices, pipes, sockets) on their way to tape. The catalogue has all there is
+//! to copy, so they need no disk object: each change makes a new version, which is due like a file that was closed. Of one
+//! that is removed a trace stays until no volume tells of its earlier versions any more: its last version says that it is
+//! gone, and goes to tape like the others.
+
+use super::version;
+use crate::keys::{self, meta};
+use crate::rec::{FileRec, InodeRec};
+use crate::store::{Tx, View};
+use crate::{CatalogError, Result};
+use types::*;
+
+/// `rec` is what becomes of `old`: if it is a node without data what is on tape is not what it is any more.
+pub fn changed(tx: &mut Tx<'_>, old: &InodeRec, rec: &mut InodeRec, now: Time) -> Result<()> {
+    if !rec.has_data() && !is_made_up(tx, old)? {
+        version::end(tx, old, Some(now))?;
+        let next = next(old)?;
+        rec.file = Some(FileRec { due: old.file.as_ref().and_then(|f| f.due), ..next });
+        let class = tx.class(rec.class)?;
+        rec.settle(&class, now);
+    }
+    Ok(())
+}
+
+/// The root as a new node gives it to whom it belongs, before anything is in it: every new node does that again.
+fn is_made_up(tx: &Tx<'_>, old: &InodeRec) -> Result<bool> {
+    Ok(old.ino == Ino::ROOT && old.file.is_none() && tx.view().dir_counters(old.ino)?.entries == 0)
+}
+
+/// The archive part of a new node without data. Nodes are not used as files are: the time says until when it is known to have
+/// been so.
+pub fn fresh(now: Time) -> FileRec {
+    FileRec { version: Version(1), sealed: true, used: now.as_nanos(), ..FileRec::default() }
+}
+
+/// That of the version that follows.
+fn next(old: &InodeRec) -> Result<FileRec> {
+    let Some(f) = &old.file else { return Ok(fresh(old.ctime)) };
+    let version = f.version.0.checked_add(1).map(Version);
+    let version = version.ok_or_else(|| CatalogError::corrupt("inode", old.ino, "no version is left"))?;
+    Ok(FileRec { version, ..fresh(old.ctime) })
+}
+
+/// A node without data was removed: what is to be left of it, if tapes tell of it. Its versions have ended.
+pub fn trace(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
+    if rec.has_data() || !version::any_ended(tx.view(), rec.ino)? {
+        return Ok(());
+    }
+    let file = FileRec { gone: true, ..next(rec)? };
+    let mut gone = InodeRec { nlink: 0, size: 0, xattrs: 0, file: Some(file), ..rec.clone() };
+    let class = tx.class(gone.class)?;
+    gone.settle(&class, rec.ctime);
+    tx.replace(None, Some(&gone))
+}
+
+/// Nothing on tape tells of earlier versions of this inode any more: if it was removed nothing needs to say so.
+pub fn forget(tx: &mut Tx<'_>, ino: Ino) -> Result<()> {
+    let Some(gone) = tx.gone(ino)? else { return Ok(()) };
+    if version::any_ended(tx.view(), ino)? {
+        return Ok(());
+    }
+    version::end(tx, &gone, None)?;
+    tx.replace(Some(&gone), None)
+}
+
+/// A catalogue of an earlier release: its nodes get their place in the archive one by one, as classes that were changed
+/// reach their inodes.
+pub fn introduce(tx: &mut Tx<'_>) -> Result<()> {
+    let key = keys::meta_key(meta::NODES);
+    if tx.w.get_for_update(&key)?.is_none() {
+        tx.w.put(&key, &[])?;
+        tx.w.put(&keys::meta_key(meta::REFRESH), &0u64.to_be_bytes())?;
+    }
+    Ok(())
+}
+
+/// One of them; the root only when something of it is changed.
+pub fn enter(rec: &mut InodeRec, now: Time) {
+    if !rec.has_data() && rec.file.is_none() && rec.ino != Ino::ROOT {
+        rec.file = Some(fresh(now));
+    }
+}
+
+/// See [`Catalog::archived`](crate::Catalog::archived).
+pub fn archived(view: View<'_>, ino: Ino) -> Result<Option<FileState>> {
+    view.trace(ino)?.map(|rec| view.archived(&rec)).transpose().map(Option::flatten)
+}
+
+/// What tapes tell of a node without data; nothing of a file.
+pub fn facts(view: View<'_>, rec: &InodeRec) -> Result<NodeFacts> {
+    if rec.has_data() {
+        return Ok(NodeFacts::default());
+    }
+    if rec.is_gone() {
+        return Ok(NodeFacts { gone: true, ..NodeFacts::default() });
+    }
+    let target = match rec.kind {
+        FileKind::Symlink => super::lookup::readlink(view, rec)?,
+        _ => Vec::new(),
+    };
+    Ok(NodeFacts { target, rdev: rec.rdev, gone: false, parent: rec.link.0 })
+}
+
+/// A directory as an index tells of it, at present.
+pub fn directory(view: View<'_>, rec: &InodeRec, now: Time) -> Result<Option<TapeFile>> {
+    let Some(f) = rec.file.as_ref().filter(|_| rec.is_dir()) else { return Ok(None) };
+    let attr = view.inode(rec)?.attr;
+    Ok(Some(TapeFile {
+        uid: 0,
+        ino: rec.ino,
+        version: f.version,
+        copy: CopyNo(0),
+        file_size: 0,
+        segment_offset: 0,
+        segment_length: 0,
+        extents: Vec::new(),
+        path: super::path::path_of(view, rec.ino)?,
+        mode: rec.kind.type_bits() | rec.mode,
+        uid_owner: rec.uid,
+        gid_owner: rec.gid,
+        times: [attr.atime, attr.mtime, attr.ctime, attr.btime],
+        digest: None,
+        xattrs: super::xattr::all(view, rec)?,
+        class: view.class(rec.class)?.name.clone(),
+        written: now,
+        live: true,
+        node: facts(view, rec)?,
+    }))
+}
