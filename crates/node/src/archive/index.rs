@@ -4,7 +4,7 @@ use super::layout;
 use super::migrate::{fill, volume};
 use super::trouble::ours;
 use super::worker::Worker;
-use catalog::TapeNode;
+use catalog::{Catalog, TapeNode};
 use format::ltfs::index::{DirMeta, EntryTimes};
 use format::ltfs::origin::{DirFacts, Origin, Rules};
 use std::ops::ControlFlow;
@@ -31,8 +31,8 @@ pub fn write_index(
     let indexed = layout::write_index(mounted, &spec, &mut |writer| {
         let root = directory(barcode.as_str(), 1, root_time);
         let mut root = DirMeta { xattrs: origin.attributes(), ..root };
-        let facts = catalog.facts_of(Ino::ROOT, now).ok().flatten();
-        tell(&mut root, facts, catalog.dir_node(barcode, TapeDir(0)).ok().flatten());
+        let of_root = catalog.facts_of(Ino::ROOT, now).ok().flatten();
+        tell(&mut root, of_root, catalog.dir_node(barcode, TapeDir(0)).ok().flatten());
         writer.enter_dir(&root)?;
         // The directories of the namespace that are mirrored on the way to where we are.
         let mut mirrored = vec![Some(Ino::ROOT)];
@@ -42,12 +42,7 @@ pub fn write_index(
                 TapeNode::EnterDir { name, dir, created, mirrors } => {
                     let mut meta = directory(name, DIRECTORY_UIDS + dir.0, created);
                     let parent = mirrored.last().copied().flatten().filter(|_| mirrors == Ino(0));
-                    // Without word of it (removed since, or damaged) it comes back with its first file's owner.
-                    let found = match parent {
-                        Some(parent) => catalog.dir_facts(parent, name.as_bytes(), now).ok().flatten(),
-                        None => catalog.facts_of(mirrors, now).ok().flatten().map(|facts| (mirrors, facts)),
-                    };
-                    let (ino, facts) = found.unzip();
+                    let (ino, facts) = facts(catalog, parent, name, mirrors, now).unzip();
                     mirrored.push(ino);
                     tell(&mut meta, facts, catalog.dir_node(barcode, dir).ok().flatten());
                     writer.enter_dir(&meta).map_err(Into::into)
@@ -97,6 +92,21 @@ pub fn origin(worker: &Worker, volume: &Volume) -> catalog::Result<Origin> {
     let rules = Rules { classes: catalog.classes()?, pools: catalog.pools()? };
     let (pool, family) = (volume.pool.clone(), volume.family.clone());
     Ok(Origin { site: catalog.site()?.unwrap_or_default(), pool, family, rules })
+}
+
+/// The directory of the namespace that one of the volume mirrors: by its number, or by its name in `parent`. Without word of it
+/// (removed since, or damaged) it comes back with its first file's owner.
+fn facts(
+    catalog: &Catalog,
+    parent: Option<Ino>,
+    name: &str,
+    mirrors: Ino,
+    now: Time,
+) -> Option<(Ino, DirFacts)> {
+    match parent {
+        Some(parent) => catalog.dir_facts(parent, name.as_bytes(), now).ok()?,
+        None => catalog.facts_of(mirrors, now).ok()?.map(|facts| (mirrors, facts)),
+    }
 }
 
 /// Tells of a directory as it is now, and (`copy`) that the volume has a copy of it.
