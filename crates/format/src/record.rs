@@ -81,7 +81,6 @@ use types::{Class, CopyRecord, Pool, PoolName, Quota, Request, RequestId, Reques
 records! {
     CopyRecord = 1,
     Class = 1,
-    Quota = 1,
 }
 
 /// `Pool` before it had a limit of bytes and a format.
@@ -89,6 +88,15 @@ records! {
 struct PoolV1 {
     name: PoolName,
     max_volumes: u32,
+}
+
+/// `Quota` before it limited volumes.
+#[derive(serde::Deserialize)]
+struct QuotaV1 {
+    uid: Option<u32>,
+    files: u64,
+    bytes: u64,
+    tape_bytes: u64,
 }
 
 /// `Request` before it had a priority.
@@ -151,6 +159,22 @@ impl Record for Pool {
             1 => {
                 let PoolV1 { name, max_volumes } = body(bytes).map_err(damaged)?;
                 Ok(Self { max_volumes, ..Self::new(name) })
+            }
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
+}
+
+impl Record for Quota {
+    const NAME: &'static str = "Quota";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => {
+                let QuotaV1 { uid, files, bytes, tape_bytes } = body(bytes).map_err(damaged)?;
+                Ok(Self { uid, files, bytes, tape_bytes, volumes: 0 })
             }
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }

@@ -72,8 +72,10 @@ fn golden_bytes() {
         keep_on_disk: false,
     };
     golden(&class, "010373746402016101623cac0200");
-    let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0 };
-    golden(&quota, "0101e80701ac0200");
+    let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0, volumes: 5 };
+    golden(&quota, "0201e80701ac020005");
+    let before = decode::<Quota>(&[1, 1, 0xe8, 7, 1, 0xac, 2, 0]);
+    assert_eq!(before, Ok(Quota { volumes: 0, ..quota }), "as written by version 1");
     let pool = Pool {
         max_volumes: 300,
         max_bytes: 5,

@@ -2,11 +2,12 @@
 
 mod support;
 
+use node::Size;
 use std::collections::{BTreeMap, BTreeSet};
 use support::{Bed, cx, pattern};
 use types::api::FileApi;
 use types::*;
-use wire::{Call, PoolChange, Reply};
+use wire::{Call, PoolChange, QuotaChange, Reply};
 
 const MB: usize = 1 << 20;
 
@@ -67,6 +68,69 @@ fn when_a_pool_has_no_volume_for_a_family_it_shares_those_of_others() {
     let Reply::Pools(pools) = bed.call(Call::Pools) else { panic!("no pools") };
     assert!(pools.iter().any(|p| (p.volumes, p.collocate) == (2, Collocate::Owner)), "{pools:?}");
     assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn who_has_as_many_volumes_as_he_may_shares_those_of_nobody() {
+    // Some 11 MiB on each: what an owner has goes to two or three.
+    let bed = Bed::with(|c| {
+        c.classes[0].copies.truncate(1);
+        c.library.cartridge_capacity = Size::mib(16);
+    });
+    let by_owner = PoolChange { collocate: Some(Collocate::Owner), ..PoolChange::default() };
+    bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change: by_owner });
+    let one = QuotaChange { volumes: Some(1), ..QuotaChange::default() };
+    for uid in [1000, 1001] {
+        bed.call(Call::SetQuota { uid: Some(uid), change: Some(one.clone()) });
+    }
+    for i in 0..12 {
+        let ino = bed.write(&format!("f{i}"), &pattern(5 * MB, i));
+        let owner = SetAttr { uid: Some(owner_of(i)), ..SetAttr::default() };
+        bed.node.setattr(&cx(), ino, &owner).unwrap();
+    }
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done, "nothing waits for a limit");
+    let of = |uid| families(&bed).values().filter(|family| **family == format!("uid {uid}")).count();
+    assert_eq!((of(1000), of(1001)), (1, 1));
+    assert!(of(1002) > 1, "he has no limit");
+    let nobodys: BTreeSet<u32> = {
+        let families = families(&bed);
+        let shared = owners(&bed).into_iter().filter(|(volume, _)| !families.contains_key(volume));
+        shared.flat_map(|(_, owners)| owners).collect()
+    };
+    assert_eq!(nobodys, BTreeSet::from([1000, 1001]), "he who has no limit needs none of these");
+    let Reply::Quotas(views) = bed.call(Call::Quotas) else { panic!("no quotas") };
+    let shown: Vec<_> = views.iter().map(|v| (v.quota.uid, v.quota.volumes, v.volumes)).collect();
+    assert_eq!(shown, [(Some(1000), 1, 1), (Some(1001), 1, 1)]);
+    assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn a_pool_that_keeps_owners_apart_says_so_when_it_is_full_and_goes_on_when_it_may_grow() {
+    let bed = Bed::with(|c| {
+        c.classes[0].copies.truncate(1);
+        c.library.cartridge_capacity = Size::mib(16);
+    });
+    let set = |max_volumes| {
+        let change = PoolChange {
+            collocate: Some(Collocate::Owner),
+            max_volumes: Some(max_volumes),
+            ..PoolChange::default()
+        };
+        bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change });
+    };
+    set(1);
+    for i in 0..4 {
+        bed.write(&format!("f{i}"), &pattern(5 * MB, i));
+    }
+    let request = bed.begin(Call::Migrate(bed.all()));
+    bed.until("somebody is told", |b| {
+        b.status()
+            .warnings
+            .iter()
+            .any(|w| w.contains("pool primary has as many volumes as it may and all are full"))
+    });
+    set(0);
+    assert_eq!(bed.wait(request.request.id).state, RequestState::Done);
 }
 
 fn every_owner_keeps_his_volumes_when_the_catalogue_is_lost(format: FormatRule) {

@@ -148,7 +148,7 @@ pub(crate) fn pick_volumes<'v>(
     let mut candidates = known.unwrap_or_else(|| Candidates::new(planner, pool));
     let mut joining = planner.pools.joining.take().unwrap_or_else(|| joining(planner));
     let picks = candidates.picks(planner, &mut joining);
-    let failed = if picks.is_empty() { Some(candidates.why_none(pool, &joining)) } else { None };
+    let failed = if picks.is_empty() { Some(candidates.why_none(planner, pool, &joining)) } else { None };
     planner.pools.joining = Some(joining);
     if let Some(pool) = planner.pools.waiting.get_mut(pool) {
         pool.candidates = Some(candidates);
@@ -208,7 +208,22 @@ impl<'v> Candidates<'v> {
     }
 
     /// Why none can be had.
-    fn why_none(&self, pool: &PoolName, joining: &BTreeMap<(bool, Likes), Alike<'v>>) -> BlockedWhy {
+    fn why_none(
+        &self,
+        planner: &Planner<'v>,
+        pool: &PoolName,
+        joining: &BTreeMap<(bool, Likes), Alike<'v>>,
+    ) -> BlockedWhy {
+        // A volume that takes data has other work now.
+        let mut own = self.own.values().flat_map(|alike| &alike.ranked).filter(|(_, pick)| !pick.grows);
+        let in_use = own.find_map(|(_, pick)| match pick.volume.drive {
+            Some(drive) if drive.usable => Some(BlockedWhy::VolumeBusy(drive.id)),
+            None if planner.is_taken(pick.volume) => Some(BlockedWhy::DrivesBusy),
+            _ => None,
+        });
+        if let Some(why) = in_use {
+            return why;
+        }
         if self.room == 0 {
             return BlockedWhy::PoolFull(pool.clone());
         }

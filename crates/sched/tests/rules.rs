@@ -332,6 +332,26 @@ fn two_writers_that_begin_at_once_do_not_outgrow_a_pool() {
 }
 
 #[test]
+fn a_pool_whose_volume_is_in_use_is_not_said_to_be_full() {
+    let mut world = World::new(2);
+    world.limits.bytes_per_writer = 1;
+    world.tape(1, VolumeState::Filling, Some("a"));
+    world.backlog("a", 2, 2);
+    world.writes.get_mut(&PoolName::from("a")).unwrap().max_volumes = 1;
+    let plan = world.plan();
+    assert_eq!(plan.actions.len(), 1, "{plan:?}");
+    assert_eq!(plan.blocked[0].why, BlockedWhy::DrivesBusy);
+    world.drives[1].state = DriveState::Busy(Busy::new(volume(1), Work::Recall));
+    assert_eq!(world.plan().blocked[0].why, BlockedWhy::VolumeBusy(DriveNo(1)));
+    world.drives[1].usable = false;
+    assert_eq!(
+        world.plan().blocked[0].why,
+        BlockedWhy::PoolFull("a".into()),
+        "it does not come back by itself"
+    );
+}
+
+#[test]
 fn blank_volumes_are_labelled_then_written() {
     let mut world = World::new(1);
     world.tape(1, VolumeState::Blank, None);

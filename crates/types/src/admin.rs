@@ -47,6 +47,8 @@ pub struct QuotaView {
     pub quota: Quota,
     /// What he holds; None for the quota of everybody else.
     pub usage: Option<UsageView>,
+    /// Volumes of his own, in the pool where he has most.
+    pub volumes: u32,
 }
 
 /// A backup of the catalogue that was made.

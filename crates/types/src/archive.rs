@@ -377,12 +377,14 @@ pub struct Quota {
     pub bytes: u64,
     /// Copies on tape that count (bytes): length times copies.
     pub tape_bytes: u64,
+    /// Volumes of his own in each pool that keeps owners apart; beyond it his copies go to volumes that owners share.
+    pub volumes: u32,
 }
 
 impl Quota {
     /// Whether it limits nothing.
     pub fn is_unlimited(&self) -> bool {
-        (self.files, self.bytes, self.tape_bytes) == (0, 0, 0)
+        (self.files, self.bytes, self.tape_bytes, self.volumes) == (0, 0, 0, 0)
     }
 }
 

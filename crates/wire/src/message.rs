@@ -110,6 +110,8 @@ pub struct QuotaChange {
     pub bytes: Option<u64>,
     /// Most bytes of copies on tape; 0: no limit.
     pub tape_bytes: Option<u64>,
+    /// Most volumes of his own in each pool that keeps owners apart; 0: no limit.
+    pub volumes: Option<u32>,
 }
 
 /// Everything a node can be asked.

@@ -21,6 +21,11 @@ pub fn note(node: &Node, blocked: Vec<Blocked>) {
     }
 }
 
+/// Of this queue nothing can be written: its pool has as many volumes as it may, and all are full.
+pub fn pool_full(queue: &PoolName) -> Blocked {
+    Blocked { want: Want::Write(queue.clone()), why: BlockedWhy::PoolFull(super::family::pool_of(queue)) }
+}
+
 /// Pools that cannot take data are named to operators, and writers waiting for space need not wait for them.
 fn note_pools(node: &Node, blocked: &[Blocked]) {
     let mut pools: BTreeMap<PoolName, Option<String>> = node

@@ -126,7 +126,12 @@ pub fn add_errand(state: &mut State, kind: MaintenanceKind, volume: Barcode, err
 }
 
 fn dispatch(node: &Arc<Node>, workers: &Workers) {
-    let plan = with_view(node, |view, _| sched::plan(view));
+    node.share_volumes();
+    let plan = with_view(node, |view, state| {
+        let mut plan = sched::plan(view);
+        plan.blocked.extend(state.crowded.iter().map(blocked::pool_full));
+        plan
+    });
     blocked::note(node, plan.blocked);
     for action in plan.actions {
         start(node, workers, &action);

@@ -1,6 +1,7 @@
 //! What belongs together lies together: a pool that collocates is written as one pool per family, named `POOL/FAMILY` (a pool's
 //! own name has no '/'). A family gets volumes of its own as long as there are some; then it shares those of others.
 
+use super::own::OwnLimits;
 use super::queue::{Pushed, Turn};
 use crate::Node;
 use crate::limits::Asker;
@@ -45,7 +46,7 @@ pub fn pool_of(queue: &PoolName) -> PoolName {
     split(queue).0
 }
 
-fn join(pool: &PoolName, family: &str) -> PoolName {
+pub fn join(pool: &PoolName, family: &str) -> PoolName {
     PoolName(format!("{pool}/{family}"))
 }
 
@@ -99,7 +100,7 @@ impl Node {
     fn family(&self, ino: Ino, rule: Collocate) -> Result<Option<String>, CatalogError> {
         let family = match rule {
             Collocate::Off => None,
-            Collocate::Owner => Some(format!("uid {}", self.catalog.inode(ino)?.attr.uid)),
+            Collocate::Owner => Some(super::own::family_of(self.catalog.inode(ino)?.attr.uid)),
             Collocate::Group => Some(format!("gid {}", self.catalog.inode(ino)?.attr.gid)),
             Collocate::Class => self.catalog.archived(ino)?.map(|f| f.class.0),
             Collocate::Directory(depth) => project(&self.catalog.path_of(ino)?, depth),
@@ -125,18 +126,19 @@ fn project(path: &[u8], depth: u8) -> Option<String> {
     Some(String::from_utf8_lossy(&project.join(&b'/')).into_owned())
 }
 
-/// What the scheduler is to see of volumes and backlog when pools collocate: each family as a pool of its own.
+/// What the scheduler is to see of volumes and backlog when pools collocate: each family as a pool of its own, and what has none.
+/// With it those whose pool has as many volumes as it may, none of which takes data: for these there is nothing to wait for.
 pub fn separate(
-    pools: &[Pool],
+    (pools, owners): (&[Pool], &OwnLimits),
     tapes: &Arc<BTreeMap<Barcode, Tape>>,
     members: &HashMap<Barcode, Member>,
     writes: &mut BTreeMap<PoolName, Backlog>,
     now: Time,
-) -> Arc<BTreeMap<Barcode, Tape>> {
+) -> (Arc<BTreeMap<Barcode, Tape>>, BTreeSet<PoolName>) {
     let pools: BTreeMap<&PoolName, &Pool> =
         pools.iter().filter(|p| p.collocate != Collocate::Off).map(|p| (&p.name, p)).collect();
     if pools.is_empty() {
-        return tapes.clone();
+        return (tapes.clone(), BTreeSet::new());
     }
     let mut tapes = BTreeMap::clone(tapes);
     for (barcode, tape) in &mut tapes {
@@ -155,21 +157,45 @@ pub fn separate(
     let only =
         writes.iter().filter_map(|(queue, backlog)| Some((pool_of(queue), backlog.library?))).collect();
     let mut lender = Lender::new(tapes, members, waits, &only);
+    let takes_data: BTreeSet<PoolName> = lender.free.keys().cloned().collect();
+    for (queue, backlog) in writes.iter() {
+        let (base, family) = split(queue);
+        let Some(pool) = pools.get(&base).filter(|_| family.is_some() || backlog.files > 0) else { continue };
+        // Who has as many as he may shares only what he has: his data is moved to the queue of those who share.
+        if lender.has_open(queue) || lender.held_by(queue) >= owners.of(pool, family) {
+            continue;
+        }
+        let grows = more[usize::from(pool.worm)] && lender.held_in(&base) < most_of(pool);
+        let patient = now.since(backlog.since) < PATIENCE;
+        lender.lend(queue, &base, grows, patient);
+    }
+    let mut full = BTreeSet::new();
     writes.retain(|queue, backlog| {
         let (base, family) = split(queue);
-        let Some(pool) = pools.get(&base).filter(|_| family.is_some()) else { return true };
-        let own = lender.held.get(queue).copied().unwrap_or(0);
-        let others = lender.of_base.get(&base).copied().unwrap_or(0) - own;
-        let limit = if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes };
-        let grows = more[usize::from(pool.worm)] && own + others < limit;
-        let patient = now.since(backlog.since) < PATIENCE;
-        let has_one = lender.open.contains_key(queue) || lender.lend(queue, &base, grows, patient);
-        // 0 would be no limit.
-        backlog.max_volumes = if limit == u32::MAX { 0 } else { limit.saturating_sub(others).max(1) };
+        let Some(pool) = pools.get(&base).filter(|_| family.is_some() || backlog.files > 0) else {
+            return true;
+        };
+        let own = lender.held_by(queue);
+        let room = match most_of(pool) {
+            u32::MAX => u32::MAX,
+            most => most.saturating_sub(lender.held_in(&base) - own),
+        };
+        let room = room.min(owners.of(pool, family));
         // Without a volume, and with no right to another, it waits until one can be shared.
-        has_one || own + others < limit
+        let goes_on = lender.has_open(queue) || own < room;
+        if !goes_on && !takes_data.contains(&base) {
+            full.insert(queue.clone());
+        }
+        // 0 would be no limit.
+        backlog.max_volumes = if room == u32::MAX { 0 } else { room.max(1) };
+        goes_on
     });
-    Arc::new(lender.tapes)
+    (Arc::new(lender.tapes), full)
+}
+
+/// Volumes that a pool may have.
+fn most_of(pool: &Pool) -> u32 {
+    if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes }
 }
 
 /// Gives families volumes that are not theirs. All volumes are looked at once: there may be tens of thousands, and families
@@ -210,9 +236,21 @@ impl<'m> Lender<'m> {
         Self { tapes, members, waits, held, open, of_base, free }
     }
 
+    fn held_by(&self, queue: &PoolName) -> u32 {
+        self.held.get(queue).copied().unwrap_or(0)
+    }
+
+    fn held_in(&self, base: &PoolName) -> u32 {
+        self.of_base.get(base).copied().unwrap_or(0)
+    }
+
+    fn has_open(&self, queue: &PoolName) -> bool {
+        self.open.contains_key(queue)
+    }
+
     /// Finds the queue a volume of its pool: one that is labelled and empty, else, if the pool does not grow, the emptiest of
     /// another family; of one that has data to write itself only when patience has an end.
-    fn lend(&mut self, queue: &PoolName, base: &PoolName, grows: bool, patient: bool) -> bool {
+    fn lend(&mut self, queue: &PoolName, base: &PoolName, grows: bool, patient: bool) {
         let empty = |b: &Barcode| self.members.get(b).is_some_and(|m| m.empty && m.family.is_none());
         let idle = |t: &Tape| !patient || t.pool.as_ref().is_none_or(|pool| !self.waits.contains(pool));
         let free = self.free.get(base).into_iter().flatten();
@@ -221,7 +259,7 @@ impl<'m> Lender<'m> {
             .filter(|(b, t)| empty(b) || (!grows && idle(t)))
             .max_by_key(|(b, t)| (empty(b), t.free))
             .map(|(b, _)| b.clone());
-        let Some(barcode) = best else { return false };
+        let Some(barcode) = best else { return };
         if let Some(tape) = self.tapes.get_mut(&barcode) {
             let from = tape.pool.replace(queue.clone());
             for counts in [&mut self.held, &mut self.open] {
@@ -236,11 +274,14 @@ impl<'m> Lender<'m> {
                 *counts.entry(queue.clone()).or_default() += 1;
             }
         }
-        self.free.get_mut(base).is_some_and(|free| free.remove(&barcode))
+        if let Some(free) = self.free.get_mut(base) {
+            free.remove(&barcode);
+        }
     }
 }
 
-fn takes(tape: &Tape) -> bool {
+/// Whether a volume takes data now.
+pub fn takes(tape: &Tape) -> bool {
     let writable = matches!(tape.state, VolumeState::Filling | VolumeState::Scratch);
     tape.is_present() && writable && tape.free > 0
 }
@@ -271,6 +312,16 @@ mod tests {
 
     /// Which volumes take the data of `p/uid 7`; its backlog waits for `waited_s`, and so does that of `p/uid 8`.
     fn volumes_of_7(max_volumes: u32, waited_s: i64, tapes: &[(&str, Tape, Member)]) -> Vec<String> {
+        seen_by_7((max_volumes, 0), waited_s, tapes).0
+    }
+
+    /// The same, and how many it may have if it may be written at all (the most there are: all are full); with a quota of volumes
+    /// for everybody.
+    fn seen_by_7(
+        (max_volumes, quota): (u32, u32),
+        waited_s: i64,
+        tapes: &[(&str, Tape, Member)],
+    ) -> (Vec<String>, Option<u32>) {
         let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
         let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
         let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
@@ -287,9 +338,30 @@ mod tests {
         };
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
-        let seen = separate(&[pool], &all, &members, &mut writes, Time::new(waited_s, 0));
+        let owners = OwnLimits::new(&[Quota { volumes: quota, ..Quota::default() }]);
+        let (seen, full) = separate((&[pool], &owners), &all, &members, &mut writes, Time::new(waited_s, 0));
+        assert!(writes.keys().all(|queue| !full.contains(queue)));
         let mine = seen.iter().filter(|(_, t)| t.pool.as_ref().is_some_and(|p| p.as_str() == "p/uid 7"));
-        mine.map(|(b, _)| b.to_string()).collect()
+        let most = writes.get(&PoolName::from("p/uid 7")).map(|backlog| backlog.max_volumes);
+        let most = if full.contains(&PoolName::from("p/uid 7")) { Some(u32::MAX) } else { most };
+        (mine.map(|(b, _)| b.to_string()).collect(), most)
+    }
+
+    #[test]
+    fn who_has_as_many_volumes_as_he_may_gets_no_other_and_takes_nobodys() {
+        use VolumeState as S;
+        let open = ("OPEN", tape(Some("p"), S::Filling, 9), member(Some("uid 7"), false));
+        let full = ("FULL", tape(Some("p"), S::Full, 0), member(Some("uid 7"), false));
+        let other = ("OTHER", tape(Some("p"), S::Filling, 5), member(Some("uid 9"), false));
+        let scratch = ("SCRATCH", tape(None, S::Scratch, 9), member(None, true));
+        let empty = ("EMPTY", tape(Some("p"), S::Filling, 7), member(None, true));
+        let both = [open, full.clone(), other.clone(), scratch.clone()];
+        assert_eq!(seen_by_7((0, 0), 1, &both).1, Some(0), "no limit");
+        assert_eq!(seen_by_7((0, 2), 1, &both), (vec!["FULL".into(), "OPEN".into()], Some(2)));
+        assert_eq!(seen_by_7((2, 9), 1, &both).1, Some(1), "the pool's limit is the lower one");
+        let one = [full, other, scratch, empty];
+        assert_eq!(seen_by_7((0, 2), 1, &one), (vec!["EMPTY".into(), "FULL".into()], Some(2)));
+        assert_eq!(seen_by_7((0, 1), 700, &one), (vec!["FULL".into()], None), "his copies are to share");
     }
 
     #[test]

@@ -20,11 +20,16 @@ pub fn limits(node: &Node) -> Limits {
         label_blank: tape.auto_label,
         bytes_per_writer: tape.bytes_per_drive.0,
         drives_for_recall: tape.drives_for_recall,
-        given_up: node.config.reclaim.generation.as_deref().and_then(Generation::parse),
+        given_up: given_up(node),
         exchange,
         ahead_bytes: ahead::bytes(&mechanics(node), exchange),
         ..Limits::default()
     }
+}
+
+/// Media of this generation and of older ones take no more data.
+pub fn given_up(node: &Node) -> Option<Generation> {
+    node.config.reclaim.generation.as_deref().and_then(Generation::parse)
 }
 
 /// What taking one cartridge out and another in has cost so far; nothing where no mechanics are simulated.
@@ -100,6 +105,7 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let pools = node.catalog.pools().unwrap_or_default();
     let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
     let full: BTreeSet<PoolName> = full.collect();
+    let owners = node.own_limits(&pools);
     let now = crate::now();
     let (limits, mechanics) = (limits(node), mechanics(node));
     let disk_pressure = node.space.view().pressure == policy::Pressure::Hard;
@@ -114,7 +120,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
         writes.clear();
     }
     let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
-    let tapes = family::separate(&pools, &tapes, &members, &mut writes, now);
+    let (tapes, crowded) = family::separate((&pools, &owners), &tapes, &members, &mut writes, now);
+    state.crowded = crowded;
     let cleaners = state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some());
     let drive = |d| {
         let drive = sched_drive(d, &cleaners);

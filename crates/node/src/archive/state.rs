@@ -212,6 +212,8 @@ pub struct State {
     pub write_again: Option<Moment>,
     /// Volumes of a pool's backlog wait since then.
     pub waiting_since: BTreeMap<PoolName, Time>,
+    /// Queues that wait for nothing: their pools have as many volumes as they may, and all are full.
+    pub crowded: BTreeSet<PoolName>,
     /// Volumes that gave an error lately: copies elsewhere are preferred.
     pub avoid: BTreeSet<Barcode>,
     /// Cleaning cartridges that were used.

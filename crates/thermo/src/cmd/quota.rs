@@ -25,13 +25,16 @@ enum Command {
     #[command(
         after_help = "Whoever holds as much as he may makes no files (EDQUOT) and writes to none that he does not have open \
                       already. Reading, removing and making files shorter always work. The administrator is not limited.\n\n\
-                      Example:\n  thermo quota set --owner 1000 --bytes 20TiB --tape 40TiB\n  thermo quota set --default --files 1000000"
+                      A limit of volumes refuses nothing: in pools that keep owners apart (collocate owner), copies of who has as \
+                      many volumes of his own go to volumes that such owners share.\n\n\
+                      Example:\n  thermo quota set --owner 1000 --bytes 20TiB --tape 40TiB\n  thermo quota set --default --files 1000000\n  \
+                      thermo quota set --owner 1000 --volumes 4"
     )]
     Set {
         #[command(flatten)]
         whose: Whose,
         /// Most files, directories and other nodes, 0 for no limit
-        #[arg(long, required_unless_present_any = ["bytes", "tape"])]
+        #[arg(long, required_unless_present_any = ["bytes", "tape", "volumes"])]
         files: Option<u64>,
         /// Most bytes of files, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -39,6 +42,9 @@ enum Command {
         /// Most bytes on tape, every copy counted, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         tape: Option<u64>,
+        /// Most volumes of his own in each pool that keeps owners apart, 0 for no limit
+        #[arg(long, value_name = "N")]
+        volumes: Option<u32>,
     },
     /// Take limits away
     #[command(after_help = "Example:\n  thermo quota clear --owner 1000")]
@@ -66,8 +72,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let quotas: Vec<QuotaView> = context.connect()?.ask(&Call::Quotas)?;
             context.print(&quotas, |quotas| table(quotas))
         }
-        Command::Set { whose, files, bytes, tape } => {
-            let change = QuotaChange { files, bytes, tape_bytes: tape };
+        Command::Set { whose, files, bytes, tape, volumes } => {
+            let change = QuotaChange { files, bytes, tape_bytes: tape, volumes };
             set(context, &whose, Some(change), "set")
         }
         Command::Clear { whose } => set(context, &whose, None, "cleared"),
@@ -82,9 +88,10 @@ fn set(context: &mut Context, whose: &Whose, change: Option<QuotaChange>, done: 
 }
 
 fn table(quotas: &[QuotaView]) -> Table {
-    let heading = ["OWNER>", "FILES>", "OF>", "LENGTH>", "OF>", "FULL>", "ON TAPE>", "OF>", "FULL>"];
+    let heading =
+        ["OWNER>", "FILES>", "OF>", "LENGTH>", "OF>", "FULL>", "ON TAPE>", "OF>", "FULL>", "VOLUMES>", "OF>"];
     let mut table = Table::new(&heading);
-    for QuotaView { quota, usage } in quotas {
+    for QuotaView { quota, usage, volumes } in quotas {
         let held = |f: fn(&types::UsageView) -> u64| usage.as_ref().map_or(0, f);
         let (files, bytes, tape) = (held(|u| u.files), held(|u| u.bytes), held(|u| u.tape_bytes));
         let limit = |n: u64, shown: String| if n == 0 { "-".into() } else { shown };
@@ -98,6 +105,8 @@ fn table(quotas: &[QuotaView]) -> Table {
             if usage.is_some() { size(tape) } else { "-".into() },
             limit(quota.tape_bytes, size(quota.tape_bytes)),
             limit(quota.tape_bytes, percent(tape, quota.tape_bytes)),
+            if usage.is_some() { volumes.to_string() } else { "-".into() },
+            limit(u64::from(quota.volumes), quota.volumes.to_string()),
         ]);
     }
     table
