@@ -74,6 +74,18 @@ pub enum KvError {
         /// Name of the other node.
         by: String,
     },
+    /// The server has lost changes that were acknowledged, so what the process remembers is newer than what is stored.
+    #[error(
+        "metadata engine at {path} has lost changes that were acknowledged ({detail}): its server, or another one in its place, came back \
+         without them. This node knows more than is stored and changes nothing any more: restart it, then it goes on from what is \
+         stored, as after a power failure. `relaxed=no` in the engine's address keeps this from happening"
+    )]
+    Rewound {
+        /// Address.
+        path: PathBuf,
+        /// What shows it.
+        detail: String,
+    },
     /// Stored data is not what was written.
     #[error(
         "metadata engine at {path} is damaged: {detail}; do not change the directory, copy it elsewhere, check the disk \

@@ -84,6 +84,13 @@ pub fn lmdb() -> Fixture {
     Fixture { catalog, dir: Some(dir) }
 }
 
+/// A furnished catalogue over an engine of the test's own.
+pub fn over(engine: Arc<dyn kv::Engine>) -> Fixture {
+    let catalog = Catalog::open(engine, t(1)).expect("opens");
+    furnish(&catalog);
+    Fixture { catalog, dir: None }
+}
+
 impl Fixture {
     pub fn check(&self) {
         let findings = check::verify(&self.catalog);

@@ -1,8 +1,10 @@
-//! Random operations on the catalogue and on a plain model of it, on both engines; afterwards both must show the same, and
+//! Random operations on the catalogue and on a plain model of it, on every engine; afterwards both must show the same, and
 //! the catalogue's self-check must find nothing.
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../kv/tests/postgres/server.rs"]
+mod server;
 mod world;
 
 use catalog::{Catalog, CatalogError, New, RecordOutcome, check};
@@ -479,7 +481,7 @@ fn run(fixture: Fixture, ops: &[Op]) {
 }
 
 /// Runs random sequences from a seed of its own, printed so that a failure can be repeated with THERMO_SEED.
-fn random(cases: u32, length: usize, fixture: fn() -> Fixture) {
+fn random(cases: u32, length: usize, fixture: impl Fn() -> Fixture) {
     let seed = std::env::var("THERMO_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(fresh_seed);
     println!("THERMO_SEED={seed}");
     let mut bytes = [0; 32];
@@ -509,4 +511,17 @@ fn the_catalogue_does_what_the_model_does_on_the_memory_engine() {
 #[test]
 fn the_catalogue_does_what_the_model_does_on_lmdb() {
     random(25, 250, lmdb);
+}
+
+#[test]
+fn the_catalogue_does_what_the_model_does_on_postgresql() {
+    let server = server::Server::shared();
+    let schemas = std::cell::Cell::new(0);
+    random(3, 100, || {
+        schemas.set(schemas.get() + 1);
+        let address = server.address(&format!("model{}", schemas.get()), "&connections=3");
+        let engine =
+            kv::PostgresEngine::open(&address, kv::PostgresOptions::new("test")).expect("engine opens");
+        over(std::sync::Arc::new(engine))
+    });
 }

@@ -25,6 +25,8 @@ pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: Option<TlsFiles>,
     pub(super) connections: usize,
+    /// Whether relaxed changes may be acknowledged before they are durable.
+    pub(super) relaxed: bool,
     shown: String,
 }
 
@@ -63,7 +65,13 @@ impl Address {
             .keepalives_retries(3);
         config.application_name("thermo");
         let shown = shown(&config);
-        Ok(Self { config, tls, connections: own.connections.unwrap_or(CONNECTIONS), shown })
+        Ok(Self {
+            config,
+            tls,
+            connections: own.connections.unwrap_or(CONNECTIONS),
+            relaxed: !own.strict,
+            shown,
+        })
     }
 }
 
@@ -76,6 +84,7 @@ struct Own {
     key: Option<PathBuf>,
     password: Option<PathBuf>,
     connections: Option<usize>,
+    strict: bool,
 }
 
 impl Own {
@@ -98,6 +107,11 @@ impl Own {
             "connections" => match value.parse() {
                 Ok(n @ 1..=1000) => self.connections = Some(n),
                 _ => return Err(format!("connections={value}: say a number from 1 to 1000")),
+            },
+            "relaxed" => match value {
+                "yes" => self.strict = false,
+                "no" => self.strict = true,
+                _ => return Err(format!("relaxed={value}: say yes or no")),
             },
             _ => return Ok(false),
         }

@@ -161,8 +161,11 @@ impl Core {
             session.link = None;
         }
         match &end {
-            Ok(End::Committed) => session.last += 1,
-            Ok(End::Unknown(_)) => session.unknown = true,
+            Ok(End::Committed) => {
+                session.last += 1;
+                self.server.acknowledge(session.slot, session.last);
+            }
+            Ok(End::Unknown(_)) => session.unsettled = true,
             _ => {}
         }
         end
@@ -195,7 +198,7 @@ impl Core {
                 Ok(End::Fenced) => {
                     match session.link.as_ref().map(|(conn, _)| self.server.lost_ownership(conn)) {
                         Some(fault) => patience.after(&self.server, fault)?,
-                        None => session.unknown = false,
+                        None => session.unsettled = true,
                     }
                 }
                 Err(fault) => patience.after(&self.server, fault)?,
@@ -300,6 +303,7 @@ impl Core {
     ) -> Result<(), Fault> {
         if place.as_ref().is_none_or(|(conn, _)| conn.client.is_closed()) {
             let conn = Conn::open(&self.server)?;
+            self.server.has_kept_all(&conn)?;
             let statements = conn.prepare(&self.server)?;
             *place = Some((conn, statements));
         }

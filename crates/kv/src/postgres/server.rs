@@ -26,8 +26,10 @@ pub(super) struct Server {
     epoch: AtomicI64,
     /// Whether it can acknowledge a commit before it is durable.
     relaxed: AtomicBool,
-    /// Who has taken over.
-    taken: Mutex<Option<String>>,
+    /// Why nothing is done any more.
+    ended: Mutex<Option<Ended>>,
+    /// Number of the last transaction of each connection that is known to be committed.
+    acknowledged: Vec<AtomicI64>,
     /// Kinds of counters, as they were when last seen. May be wrong: each use is checked by the server.
     kinds: Mutex<BTreeMap<Key, Kind>>,
     recent: Mutex<Recent>,
@@ -42,12 +44,14 @@ impl Server {
         let bad = |detail| KvError::Address { detail };
         let address = Address::parse(address).map_err(bad)?;
         let tls = address.tls.as_ref().map(Tls::new).transpose().map_err(bad)?;
+        let acknowledged = (0..address.connections).map(|_| AtomicI64::default()).collect();
         Ok(Self {
             address,
             tls,
             epoch: AtomicI64::default(),
             relaxed: AtomicBool::default(),
-            taken: Mutex::default(),
+            ended: Mutex::default(),
+            acknowledged,
             kinds: Mutex::default(),
             recent: Mutex::default(),
             relaxed_commits: AtomicU64::default(),
@@ -58,7 +62,7 @@ impl Server {
 
     pub(super) fn own(&self, epoch: i64, relaxed: bool) {
         self.epoch.store(epoch, Ordering::Release);
-        self.relaxed.store(relaxed, Ordering::Release);
+        self.relaxed.store(relaxed && self.address.relaxed, Ordering::Release);
     }
 
     pub(super) fn epoch(&self) -> i64 {
@@ -69,7 +73,34 @@ impl Server {
         self.relaxed.load(Ordering::Acquire)
     }
 
-    // What became durable when.
+    // What was acknowledged, and what became durable when.
+
+    /// A transaction of a connection is committed.
+    pub(super) fn acknowledge(&self, slot: i64, number: i64) {
+        if let Some(last) = usize::try_from(slot).ok().and_then(|slot| self.acknowledged.get(slot)) {
+            last.fetch_max(number, Ordering::AcqRel);
+        }
+    }
+
+    /// A server that has failed, or one that replaces it, may come back without the newest relaxed changes. All connections end with it, so each new one
+    /// asks before it is used.
+    pub(super) fn has_kept_all(&self, conn: &Conn) -> Result<(), Fault> {
+        let known: Vec<i64> = self.acknowledged.iter().map(|last| last.load(Ordering::Acquire)).collect();
+        let rows = conn.rows(self, sql::ALL_LAST, &[&self.epoch()])?;
+        if rows.is_empty() {
+            return Err(self.lost_ownership(conn));
+        }
+        for row in rows {
+            let (slot, found): (i64, i64) = (row.get(0), row.get(1));
+            let known =
+                usize::try_from(slot).ok().and_then(|slot| known.get(slot)).copied().unwrap_or_default();
+            if found < known {
+                let detail = format!("connection {slot} is at change {found} and was at {known}");
+                return Err(Fault::Failed(self.end(Ended::Rewound(detail))));
+            }
+        }
+        Ok(())
+    }
 
     pub(super) fn relaxed_so_far(&self) -> u64 {
         self.relaxed_commits.load(Ordering::Acquire)
@@ -177,16 +208,34 @@ impl Server {
             ),
             other => {
                 let by = other.map_or_else(|| "nobody known".into(), |(_, name)| name);
-                *self.taken.lock() = Some(by.clone());
-                Fault::Failed(KvError::Taken { path: self.path(), by })
+                Fault::Failed(self.end(Ended::Taken(by)))
             }
         }
     }
 
-    pub(super) fn still_ours(&self) -> Result<()> {
-        match &*self.taken.lock() {
-            None => Ok(()),
-            Some(by) => Err(KvError::Taken { path: self.path(), by: by.clone() }),
+    /// Nothing is done from now on.
+    fn end(&self, why: Ended) -> KvError {
+        let e = self.error(&why);
+        self.ended.lock().get_or_insert(why);
+        e
+    }
+
+    fn error(&self, why: &Ended) -> KvError {
+        match why {
+            Ended::Taken(by) => KvError::Taken { path: self.path(), by: by.clone() },
+            Ended::Rewound(detail) => KvError::Rewound { path: self.path(), detail: detail.clone() },
         }
     }
+
+    pub(super) fn still_ours(&self) -> Result<()> {
+        self.ended.lock().as_ref().map_or(Ok(()), |why| Err(self.error(why)))
+    }
+}
+
+/// Why an engine does nothing any more.
+enum Ended {
+    /// Another owner has taken over.
+    Taken(String),
+    /// The server has lost acknowledged changes.
+    Rewound(String),
 }

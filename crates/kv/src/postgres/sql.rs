@@ -78,6 +78,8 @@ pub(super) const MARK: &str = "WITH m AS (INSERT INTO kv_session (epoch, slot, s
      ON CONFLICT (epoch, slot) DO UPDATE SET seq = $3 WHERE kv_session.seq = $3 - 1 RETURNING seq) \
      SELECT 1 / count(*) FROM m WHERE seq = $3";
 
+/// All connections, to see whether the server has lost something.
+pub(super) const ALL_LAST: &str = "SELECT slot, seq FROM kv_session WHERE epoch = $1";
 pub(super) const LAST: &str = "SELECT seq FROM kv_session WHERE epoch = $1 AND slot = $2 FOR UPDATE";
 pub(super) const SKIP: &str = "UPDATE kv_session SET seq = $3 WHERE epoch = $1 AND slot = $2";
 pub(super) const CLEAR_SESSIONS: &str = "DELETE FROM kv_session";

@@ -4,4 +4,6 @@
 mod model;
 mod server;
 
+mod crash;
+mod cuts;
 mod engine;

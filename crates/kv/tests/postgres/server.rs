@@ -1,4 +1,6 @@
 //! A private PostgreSQL server for tests: in a directory of its own, reached over a socket there, with fsync on.
+// Tests of several crates take what they need; a server needs time to start.
+#![allow(dead_code, clippy::disallowed_methods)]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -74,8 +76,18 @@ impl Server {
     /// Address of the engine `name`, which has a schema of its own; `settings` begin with `&`.
     pub fn address(&self, name: &str, settings: &str) -> String {
         self.sql(&format!("CREATE SCHEMA IF NOT EXISTS {name}"));
-        let host = self.dir.to_str().unwrap().replace('/', "%2F");
+        self.address_by(&self.dir, name, settings)
+    }
+
+    /// The same over a socket in another directory.
+    pub fn address_by(&self, dir: &Path, name: &str, settings: &str) -> String {
+        let host = dir.to_str().unwrap().replace('/', "%2F");
         format!("postgres://thermo@{host}/postgres?options=-csearch_path%3D{name}{settings}")
+    }
+
+    /// The server's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(".s.PGSQL.5432")
     }
 
     /// Runs statements; what they print.
