@@ -158,7 +158,7 @@ fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> 
                 break;
             }
             skip += page.len() as u64;
-            for VolumeFileView { file, .. } in page.iter().filter(|view| view.file.live) {
+            for VolumeFileView { file, .. } in page.iter().filter(|v| v.file.live && v.file.has_data()) {
                 let path = String::from_utf8_lossy(&file.path).into_owned();
                 let sha256 = file.digest.map(|digest| digest.to_string());
                 out.write_all(b"\n")?;
