@@ -7,7 +7,7 @@ use rustix::fs::FallocateFlags;
 use std::path::Path;
 use std::process::Command;
 use support::{Bed, cx, pattern};
-use types::api::FileApi;
+use types::api::{FileApi, OpenFlags};
 use types::*;
 use wire::Call;
 
@@ -104,7 +104,12 @@ fn a_node_recovers_by_purge_when_its_file_system_is_full() {
     }
     bed.until("there is room again", |_| small.free() > 4 * MIB);
     bed.node.sync_names().unwrap();
-    let late = bed.write("late", &pattern(100_000, 99));
+    // Through the node: as long as space is short a new file is not given out directly.
+    let flags = OpenFlags { write: true, read: true, ..OpenFlags::default() };
+    let opened = bed.node.create(&cx(), Ino::ROOT, b"late", 0o644, flags).unwrap();
+    assert_eq!(bed.node.write(opened.handle, 0, &pattern(100_000, 99)), Ok(100_000));
+    bed.node.release(opened.handle);
+    let late = opened.attr.ino;
     assert!(bed.read(late) == pattern(100_000, 99));
     std::fs::remove_file(small.0.path().join("filler")).unwrap();
     for (ino, data) in &files {
