@@ -264,6 +264,8 @@ impl Worker {
             *drive = Some(fresh);
             Ok(identity)
         });
+        // Before anybody is told that the drive is there: he may look at once.
+        self.progress.claimed(drive.as_ref().map(Drive::claimed).unwrap_or_default());
         self.settled();
         let revived = super::revive::Revived { drive: self.no, moved, result };
         self.node.archive.send(Event::Revived(Box::new(revived)));

@@ -123,12 +123,15 @@ impl Repack {
         }
         // The other way round: somebody set another state.
         for (barcode, _) in asked {
-            let found = volumes.iter().find(|v| v.barcode == barcode);
-            if let Some(v) = found.filter(|v| v.state != VolumeState::Repacking)
-                && !node.keeper.running.lock().contains_key(&barcode)
-                && node.keeper.ended.lock().iter().all(|(ended, ..)| *ended != barcode)
-                && node.catalog.volume(&barcode)?.is_some_and(|v| v.state != VolumeState::Repacking)
-            {
+            let listed = volumes.iter().any(|v| v.barcode == barcode && v.state != VolumeState::Repacking);
+            let at_work = node.keeper.running.lock().contains_key(&barcode)
+                || node.keeper.ended.lock().iter().any(|(ended, ..)| *ended == barcode);
+            if !listed || at_work {
+                continue;
+            }
+            // As it is now: the list is older than what was asked for.
+            let now = node.catalog.volume(&barcode)?.filter(|v| v.state != VolumeState::Repacking);
+            if let Some(v) = now {
                 let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
                 let retired = (v.worm || v.imported) && v.state == VolumeState::Retired && v.live_files == 0;
                 let emptied = v.state == VolumeState::Scratch || retired;
