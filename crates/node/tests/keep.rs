@@ -115,6 +115,27 @@ fn a_half_dead_volume_is_emptied_and_scratch_again() {
 }
 
 #[test]
+fn a_volume_whose_medium_has_failed_is_retired_when_it_is_emptied() {
+    let bed = Bed::new();
+    let data = [pattern(100_000, 1), pattern(100_000, 2)];
+    let files = [bed.write("a", &data[0]), bed.write("b", &data[1])];
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/a", 0);
+    bed.flip_a_bit_on(&volume, &data[1][1000..1032]);
+    assert_eq!(verify(&bed, std::slice::from_ref(&volume)).state, RequestState::Done);
+    bed.until("the copy is there again", |b| copies(b, "/b") == 2);
+    let before = bed.volume(&volume);
+    assert!(before.state == VolumeState::Suspect && before.errors > 0, "{before:?}");
+    assert_eq!(bed.act(repack(std::slice::from_ref(&volume))).state, RequestState::Done);
+    let after = bed.volume(&volume);
+    assert_eq!((after.state, after.live_files, after.errors), (VolumeState::Retired, 0, before.errors));
+    assert!(after.reason.contains("volume label --force"), "{}", after.reason);
+    assert!(bed.status().warnings.iter().any(|w| w.contains(volume.as_str()) && w.contains("retired")));
+    assert!(files.iter().zip(&data).all(|(ino, data)| bed.read(*ino) == *data));
+    clean(&bed);
+}
+
+#[test]
 fn parts_of_files_that_go_on_on_another_volume_leave_theirs_in_both_formats() {
     for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
         let bed = Bed::with(|c| {

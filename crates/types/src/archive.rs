@@ -236,7 +236,7 @@ pub struct Volume {
     pub vcr: u64,
     /// Times mounted by us.
     pub mounts: u64,
-    /// Errors seen.
+    /// Errors of its medium seen since it got its label.
     pub errors: u64,
     /// Last time data was written.
     pub last_written: Option<Time>,

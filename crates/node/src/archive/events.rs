@@ -441,7 +441,9 @@ fn note_volume(
             v.worm = *worm;
         }
         let Some(e) = error else { return };
-        v.errors += 1;
+        // What was not written to because of its tab, its key or its end is no worse for that.
+        let medium = !locked(e) && !matches!(e.fault, Fault::Full | Fault::WriteProtected);
+        v.errors += u64::from(medium);
         let writable = matches!(
             v.state,
             VolumeState::Filling

@@ -8,7 +8,7 @@ use tape::{LabelState, Mounted, Overwrite, TapeError};
 use types::*;
 
 /// Gives the mounted volume a fresh label, or finds out why that must not be; returns the tape's position. WORM media and
-/// volumes of others are retired instead.
+/// volumes of others, and those whose medium has failed, are retired instead.
 pub fn reclaim(
     worker: &Worker,
     mounted: &mut Mounted<'_>,
@@ -60,10 +60,18 @@ fn try_reclaim(
         (false, true) => {
             Some("it was imported and is left as it is; `thermo volume label --force` overwrites it")
         }
+        // A fresh label would make it forget that, and have others' files written to it.
+        (false, false) if volume.errors > 0 => {
+            Some("its medium has failed; `thermo volume label --force` has it used all the same")
+        }
         (false, false) => None,
     };
     if let Some(why) = kept {
         let why = format!("nothing on it is needed here, and {why}");
+        let usable = !mounted.worm() && !volume.imported;
+        if usable {
+            worker.node.archive.warn(format!("volume {barcode} is retired: {why}"));
+        }
         set_state(worker, barcode, VolumeState::Retired, &why)?;
         return Ok(Ok(0));
     }

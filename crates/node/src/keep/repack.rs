@@ -106,19 +106,13 @@ impl Repack {
     }
 
     /// A request that was cancelled leaves its volumes full: nobody knows whether they are to be written again. Those that were
-    /// imported never are.
+    /// imported never are, and those whose medium has failed are suspect.
     fn withdraw(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        let mut asked = node.volumes_asked_for(RequestKind::Repack)?;
-        let nobody = |asked: &[(Barcode, RequestId)], v: &Volume| {
+        let asked = node.volumes_asked_for(RequestKind::Repack)?;
+        let nobody = |v: &Volume| {
             v.state == VolumeState::Repacking && asked.iter().all(|(barcode, _)| *barcode != v.barcode)
         };
-        if volumes.iter().any(|v| nobody(&asked, v)) {
-            // What is kept of open requests is told of one a moment after that was entered.
-            let mut open = node.catalog.open_requests()?;
-            open.retain(|r| r.kind == RequestKind::Repack);
-            asked = node.volumes_pending_in(&open)?;
-        }
-        for v in volumes.iter().filter(|v| nobody(&asked, v)) {
+        for v in volumes.iter().filter(|v| nobody(v)) {
             leave(node, v)?;
         }
         // The other way round: somebody set another state.
@@ -133,7 +127,8 @@ impl Repack {
             let now = node.catalog.volume(&barcode)?.filter(|v| v.state != VolumeState::Repacking);
             if let Some(v) = now {
                 let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
-                let retired = (v.worm || v.imported) && v.state == VolumeState::Retired && v.live_files == 0;
+                let kept = v.worm || v.imported || v.errors > 0;
+                let retired = kept && v.state == VolumeState::Retired && v.live_files == 0;
                 let emptied = v.state == VolumeState::Scratch || retired;
                 let state = if emptied { ItemState::Done } else { failed };
                 node.finish_volume(RequestKind::Repack, &barcode, &state, "")?;
@@ -167,8 +162,14 @@ impl Repack {
 
 /// A volume, as it was seen, is not emptied any more; unless it was asked for anew a moment ago.
 fn leave(node: &Node, seen: &Volume) -> catalog::Result<()> {
-    let (now, state) = (crate::now(), if seen.imported { VolumeState::ReadOnly } else { VolumeState::Full });
+    let now = crate::now();
     let change = &mut |v: &mut Volume| {
+        let state = match (v.imported, v.errors) {
+            // What it was before is not on record: the other copies stay preferred.
+            (_, 1..) => VolumeState::Suspect,
+            (true, 0) => VolumeState::ReadOnly,
+            (false, 0) => VolumeState::Full,
+        };
         if v.state == VolumeState::Repacking && v.reason == seen.reason {
             v.becomes(state, "its repack was withdrawn", now);
         }
@@ -326,5 +327,8 @@ mod tests {
         assert_eq!(now(), VolumeState::Repacking);
         leave(&node, &state("request 2")).unwrap();
         assert_eq!(now(), VolumeState::Full);
+        node.catalog.put_volume(&Volume { errors: 1, ..state("request 3") }).unwrap();
+        leave(&node, &state("request 3")).unwrap();
+        assert_eq!(now(), VolumeState::Suspect, "its medium has failed");
     }
 }
