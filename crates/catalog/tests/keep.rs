@@ -2,9 +2,11 @@
 
 mod common;
 
-use catalog::{Lost, LostCopy, NewSegment, RecordOutcome};
+use catalog::{Catalog, Lost, LostCopy, NewSegment, RecordOutcome};
 use common::*;
-use kv::Durability;
+use kv::{Durability, Engine, MemoryEngine};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use types::*;
 
 const A: &str = "VA0001L9";
@@ -367,6 +369,76 @@ fn a_repack_takes_no_volume_that_an_operator_took_out_of_use() {
         assert_eq!((is(A), is(B)), (VolumeState::Full, out));
         assert_eq!(f.catalog.open_requests().expect("list"), []);
     }
+}
+
+/// Looks at the catalogue as soon as a transaction can be seen, before who made it is told.
+struct Peeping {
+    inner: MemoryEngine,
+    catalog: OnceLock<Weak<Catalog>>,
+    seen: Mutex<Vec<Vec<RequestId>>>,
+}
+
+impl Engine for Peeping {
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn kv::Reader) -> kv::Result<()>) -> kv::Result<()> {
+        self.inner.read_dyn(f)
+    }
+
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn kv::Writer) -> kv::Result<()>,
+    ) -> kv::Result<()> {
+        self.inner.write_dyn(durability, f)?;
+        if let Some(catalog) = self.catalog.get().and_then(Weak::upgrade) {
+            let open = catalog.open_requests_of(RequestKind::Repack).expect("list");
+            self.seen.lock().expect("whole").push(open.into_iter().map(|r| r.id).collect());
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> kv::Result<()> {
+        self.inner.sync()
+    }
+
+    fn verify(&self) -> kv::Result<()> {
+        self.inner.verify()
+    }
+
+    fn backup(&self, to: &Path) -> kv::Result<()> {
+        self.inner.backup(to)
+    }
+
+    fn stats(&self) -> kv::Stats {
+        self.inner.stats()
+    }
+}
+
+#[test]
+fn a_request_is_open_for_everybody_who_can_see_what_was_committed_with_it() {
+    let (catalog, seen) = (OnceLock::new(), Mutex::default());
+    let engine = Arc::new(Peeping { inner: MemoryEngine::new(), catalog, seen });
+    let catalog = Arc::new(Catalog::open(engine.clone(), t(1)).expect("opens"));
+    let full = Volume { state: VolumeState::Full, ..volume(A, "pool-a") };
+    catalog.put_volume(&full).expect("volume");
+    assert!(engine.catalog.set(Arc::downgrade(&catalog)).is_ok());
+    let last = || engine.seen.lock().expect("whole").last().cloned().expect("a look");
+    let wanted = |kind| Request::new(kind, 0, "v".into(), t(3));
+    let of_files = catalog.create_request(&wanted(RequestKind::Repack), &[(Ino(7), 1)]).expect("made").id;
+    assert_eq!(last(), [of_files]);
+    let other = catalog.create_request(&wanted(RequestKind::Stage), &[(Ino(7), 1)]).expect("made").id;
+    assert_eq!(last(), [of_files], "of another kind");
+    let state = Some(VolumeState::Repacking);
+    let volumes = [(Barcode::from(A), 1)];
+    let repack =
+        catalog.create_volume_request(&wanted(RequestKind::Repack), &volumes, state).expect("made").id;
+    assert_eq!(last(), [of_files, repack]);
+    let refused = catalog.create_volume_request(&wanted(RequestKind::Repack), &volumes, state);
+    refused.expect_err("it is asked for already");
+    for id in [of_files, other, repack] {
+        catalog.update_request(id, &mut |r| r.state = RequestState::Cancelled).expect("told");
+    }
+    assert_eq!(last(), []);
+    assert_eq!(catalog.open_requests_of(RequestKind::Stage).expect("list"), []);
 }
 
 #[test]

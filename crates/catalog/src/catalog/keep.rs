@@ -2,6 +2,7 @@
 
 use super::Catalog;
 use crate::ops::{self, keep, request_volumes, undelete};
+use crate::store::Tx;
 use crate::{EndedVersions, Lost, LostCopy, Result, TapeNode};
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -109,8 +110,10 @@ impl Catalog {
         volumes: &[(Barcode, u64)],
         state: Option<VolumeState>,
     ) -> Result<Request> {
-        let made = self.durable_volumes(|tx| request_volumes::create(tx, request, volumes, state));
-        made.inspect(|request| self.note_open(request))
+        self.enter(|entered| {
+            let create = |tx: &mut Tx<'_>| request_volumes::create(tx, request, volumes, state);
+            self.durable_volumes(|tx| create(tx).inspect(&mut *entered))
+        })
     }
 
     /// Volumes of a request in order of barcode: state and bytes.

@@ -5,6 +5,7 @@ mod archive;
 mod data;
 mod keep;
 mod names;
+mod opened;
 mod requests;
 
 pub use keep::{TapePlace, place_of};
@@ -15,11 +16,10 @@ use crate::ops::{open, volume};
 use crate::store::{Tx, View};
 use kv::{Durability, Engine};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use types::{RequestId, RequestKind, Time};
+use types::Time;
 
 /// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
 const ID_BATCH: u64 = 4096;
@@ -33,8 +33,7 @@ pub struct Catalog {
     ids: Mutex<Range<u64>>,
     /// Changes of volumes' records since the start.
     volume_changes: AtomicU64,
-    /// Kinds of the open requests, once they were asked for.
-    open_kinds: Mutex<Option<BTreeMap<RequestId, RequestKind>>>,
+    open: opened::Open,
 }
 
 impl Catalog {
@@ -43,8 +42,8 @@ impl Catalog {
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
         let (classes, ids) = (Classes::default(), Mutex::new(0..0));
-        let catalog =
-            Self { engine, classes, ids, volume_changes: AtomicU64::new(0), open_kinds: Mutex::default() };
+        let (volume_changes, open) = (AtomicU64::new(0), opened::Open::default());
+        let catalog = Self { engine, classes, ids, volume_changes, open };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.finish_drops()?;
         Ok(catalog)

@@ -2,8 +2,7 @@
 
 use super::Catalog;
 use crate::Result;
-use crate::ops::request::{self, is_open};
-use std::collections::BTreeMap;
+use crate::ops::request;
 use types::*;
 
 impl Catalog {
@@ -11,7 +10,7 @@ impl Catalog {
     /// stays queued: add items, or end it with `update_request`. Relaxed: whoever promises it to a user calls
     /// [`Catalog::sync`] first; a reader that waits ends with the node anyway.
     pub fn create_request(&self, request: &Request, items: &[(Ino, u64)]) -> Result<Request> {
-        self.relaxed(|tx| request::create(tx, request, items)).inspect(|made| self.note_open(made))
+        self.enter(|entered| self.relaxed(|tx| request::create(tx, request, items).inspect(&mut *entered)))
     }
 
     /// Adds files (with their bytes) to an open request; files it has already are left alone.
@@ -54,54 +53,6 @@ impl Catalog {
         let mut open = self.requests(false, usize::MAX)?;
         open.reverse();
         Ok(open)
-    }
-
-    /// Queued and active requests of a kind, oldest first. Costs nothing for those of other kinds, of which there may be very
-    /// many.
-    pub fn open_requests_of(&self, kind: RequestKind) -> Result<Vec<Request>> {
-        let ids: Vec<RequestId> = self.with_open_kinds(|open| {
-            open.iter().filter(|(_, of)| **of == kind).map(|(id, _)| *id).collect()
-        })?;
-        let mut found = Vec::with_capacity(ids.len());
-        for id in ids {
-            match self.request(id)? {
-                Some(request) if is_open(&request) => found.push(request),
-                // It ended while somebody else took note of an earlier change.
-                _ => {
-                    self.with_open_kinds(|open| open.remove(&id))?;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Open requests of a kind that came before this one.
-    pub fn open_before(&self, kind: RequestKind, id: RequestId) -> Result<u64> {
-        self.with_open_kinds(|open| open.range(..id).filter(|(_, of)| **of == kind).count() as u64)
-    }
-
-    /// Kinds of the open requests are read when they are first asked for, and kept from then on: each change is noted after
-    /// it is committed, so that none is missed by a reading that began before.
-    fn with_open_kinds<T>(&self, look: impl FnOnce(&mut BTreeMap<RequestId, RequestKind>) -> T) -> Result<T> {
-        let mut known = self.open_kinds.lock();
-        let open = match &mut *known {
-            Some(open) => open,
-            None => {
-                let open = self.requests(false, usize::MAX)?;
-                known.insert(open.into_iter().map(|r| (r.id, r.kind)).collect())
-            }
-        };
-        Ok(look(open))
-    }
-
-    pub(super) fn note_open(&self, request: &Request) {
-        if let Some(open) = &mut *self.open_kinds.lock() {
-            if is_open(request) {
-                open.insert(request.id, request.kind);
-            } else {
-                open.remove(&request.id);
-            }
-        }
     }
 
     /// Open requests in which this inode is pending.

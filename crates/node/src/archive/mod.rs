@@ -11,6 +11,7 @@ mod bytes;
 mod clean;
 mod cleaners;
 mod commit;
+mod defect;
 mod door;
 mod ends;
 mod events;

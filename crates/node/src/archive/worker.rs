@@ -1,5 +1,6 @@
 //! A drive's thread: one job at a time, every end reported as an event.
 
+use super::defect::Current;
 use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
@@ -140,14 +141,7 @@ pub struct Worker {
     /// Counters shown to operators.
     pub progress: Arc<Progress>,
     /// The order that runs.
-    current: Mutex<Option<Current>>,
-}
-
-/// What must be told to whom if an order does not come to its end.
-struct Current {
-    volume: Barcode,
-    wanted: Vec<Wanted>,
-    label: Option<RequestId>,
+    pub(super) current: Mutex<Option<Current>>,
 }
 
 /// A job and the volume that it is about.
@@ -170,38 +164,15 @@ impl Worker {
     /// not answer when the node started; `open` opens it anew.
     pub fn run(&self, drive: Option<Drive>, open: &OpenDrive, orders: &Receiver<Order>) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(drive, open, orders))) {
-            self.broke_off(&panic_text(panic.as_ref()));
+            self.broke_off(panic.as_ref());
         }
-    }
-
-    fn broke_off(&self, why: &str) {
-        self.progress.end();
-        let Some(Current { volume, wanted, label }) = self.current.lock().take() else { return };
-        let e = super::trouble::defect(&volume, why);
-        if let Some(request) = label {
-            self.node.volume_labelled(request, &volume, Some(e.to_string()));
-        }
-        let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
-        self.report(Ended {
-            drive: self.no,
-            volume,
-            moved: None,
-            result: Err(e),
-            unread: Vec::new(),
-            failed,
-        });
     }
 
     /// The next order, noted in case that it does not come to its end.
     fn next(&self, orders: &Receiver<Order>) -> Option<Order> {
         crate::clock::at_rest();
         let (volume, job) = orders.recv().ok()?;
-        let wanted = if let Job::Recall(wanted) = &job { wanted.clone() } else { Vec::new() };
-        let label = match &job {
-            Job::Label { errand: Some(Errand::Label { request, .. }), .. } => Some(*request),
-            _ => None,
-        };
-        *self.current.lock() = Some(Current { volume: volume.clone(), wanted, label });
+        *self.current.lock() = Some(Current::new(&volume, &job));
         Some((volume, job))
     }
 
@@ -358,6 +329,7 @@ impl Worker {
                 Err(ours(&volume, "starting a job", "the drive is not empty"))
             }
         };
+        self.answered();
         self.look_for_soil(mounted);
         let good = result.is_ok();
         self.ended(volume, None, result.map(|position| Done::Worked { position }));
@@ -464,7 +436,7 @@ impl Worker {
         self.report(Ended { drive: self.no, volume, moved, result, unread: Vec::new(), failed: Vec::new() });
     }
 
-    fn report(&self, ended: Ended) {
+    pub(super) fn report(&self, ended: Ended) {
         // Errors of the disk or the catalogue touch neither volume nor drive: the same work would be tried again at once, and
         // fail again. A robot that failed is left alone by the archive ([`super::rest`]).
         if ended.result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
@@ -489,75 +461,4 @@ pub fn refuse(node: &Node, volume: &Barcode, job: Job, e: &TapeError) -> Vec<(Wa
         blocked::refuse(node, volume, errand, e);
     }
     Vec::new()
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use scsi::{Data, Reply, Transport, TransportError};
-    use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
-
-    /// A drive whose driver has a defect that shows once.
-    struct Defect<T>(T, Arc<AtomicBool>);
-
-    impl<T: Transport> Transport for Defect<T> {
-        fn execute(
-            &mut self,
-            cdb: &[u8],
-            data: Data<'_>,
-            timeout: Duration,
-        ) -> Result<Reply, TransportError> {
-            assert!(!self.1.swap(false, Ordering::Relaxed), "cannot be");
-            self.0.execute(cdb, data, timeout)
-        }
-
-        fn name(&self) -> &str {
-            self.0.name()
-        }
-    }
-
-    #[test]
-    fn a_defect_takes_the_drive_out_of_use_and_the_node_still_stops() {
-        let dir = tempfile::tempdir().unwrap();
-        let config = crate::Config { state_dir: dir.path().to_owned(), ..crate::Config::default() };
-        let node = Node::start(config).unwrap();
-        let sleeper = || -> tape::Sleeper { Box::new(std::thread::sleep) };
-        let robot = Changer::open(Box::new(node.virtual_library().changer()), sleeper()).unwrap();
-        let due = Arc::new(AtomicBool::new(false));
-        let library = node.virtual_library().clone();
-        let switch = due.clone();
-        let open: OpenDrive = Box::new(move || {
-            let sleeper: tape::Sleeper = Box::new(std::thread::sleep);
-            Drive::open(Box::new(Defect(library.drive(0), switch.clone())), sleeper)
-        });
-        let drive = open().unwrap();
-        let no = DriveNo(0);
-        let worker = Worker::new(
-            node.clone(),
-            no,
-            (LibraryNo(0), 0),
-            Arc::new(Mutex::new(robot)),
-            Arc::new(Progress::default()),
-        );
-        let (orders, queue) = crossbeam_channel::bounded(1);
-        due.store(true, Ordering::Relaxed);
-        orders.send((Barcode::from("TC0001L9"), Job::Unmount { to: 0 })).unwrap();
-        worker.run(Some(drive), &open, &queue);
-        let begun = Instant::now();
-        let suspect = || match &node.archive.state.lock().drives[&no].status {
-            DriveStatus::Suspect(why) => Some(why.clone()),
-            _ => None,
-        };
-        while suspect().is_none() && begun.elapsed() < Duration::from_secs(300) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert!(suspect().unwrap().contains("cannot be"), "{:?}", suspect());
-        node.stop(true);
-    }
 }

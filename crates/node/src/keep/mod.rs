@@ -197,13 +197,8 @@ impl Node {
 
     /// Volumes that open requests of a kind still wait for, with the request.
     fn volumes_asked_for(&self, kind: RequestKind) -> catalog::Result<Vec<(Barcode, RequestId)>> {
-        self.volumes_pending_in(&self.catalog.open_requests_of(kind)?)
-    }
-
-    /// Volumes that these requests still wait for, with the request.
-    fn volumes_pending_in(&self, requests: &[Request]) -> catalog::Result<Vec<(Barcode, RequestId)>> {
         let mut asked = Vec::new();
-        for request in requests {
+        for request in self.catalog.open_requests_of(kind)? {
             let volumes = self.catalog.request_volumes(request.id)?;
             let pending = volumes.into_iter().filter(|(_, state, _)| *state == ItemState::Pending);
             asked.extend(pending.map(|(volume, ..)| (volume, request.id)));

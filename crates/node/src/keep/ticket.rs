@@ -114,8 +114,33 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.told {
-            self.report(End::Paused(String::new()));
+        if self.told {
+            return;
         }
+        self.report(match std::thread::panicking() {
+            // Without a word of it every drive in turn would be given what ended this one.
+            true => End::Failed("a defect ended the drive's thread; see the log".into()),
+            false => End::Paused(String::new()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn what_a_defect_ended_counts_as_a_failure_and_is_not_tried_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        node.stop(true);
+        let ended_by = |work: fn(Ticket)| {
+            let ticket = Ticket::new(&node, &Barcode::from("XX0001L9"), Task::Verify, false).unwrap();
+            let _ = std::thread::spawn(move || work(ticket)).join();
+            node.keeper.ended.lock().pop().map(|(.., end)| end)
+        };
+        assert_eq!(ended_by(drop), Some(End::Paused(String::new())), "the node stops");
+        assert!(matches!(ended_by(|_ticket| panic!("cannot be")), Some(End::Failed(_))));
     }
 }
