@@ -54,16 +54,13 @@ impl Node {
     /// Queues copies to be written, those of each family by themselves.
     pub(crate) fn enqueue(&self, batch: &MigrateBatch, urgent: bool, now: Time) -> Pushed {
         let pools = self.catalog.pools().unwrap_or_default();
-        let rule = pools.iter().find(|p| p.name == batch.pool).map_or(Collocate::Off, |p| p.collocate);
         let turns = self.turns(&batch.items, now);
-        if rule == Collocate::Off {
+        let Some(pool) = pools.iter().find(|p| p.name == batch.pool && p.collocate != Collocate::Off) else {
             return self.writes.push_for(batch, &turns, urgent, now);
-        }
+        };
         let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
         for item in &batch.items {
-            // What cannot be looked at now shows when it is read.
-            let family = self.family(item.ino, rule).ok().flatten();
-            let queue = family.map_or_else(|| batch.pool.clone(), |family| join(&batch.pool, &family));
+            let queue = self.queue_of(pool, item.ino);
             let one = batches.entry(queue.clone()).or_insert_with(|| MigrateBatch {
                 pool: queue,
                 items: Vec::new(),
@@ -95,6 +92,13 @@ impl Node {
             Some((item.ino, self.writes.turn(limits, &who)))
         };
         items.iter().filter(|item| self.writes.is_new(item, now)).filter_map(turn).collect()
+    }
+
+    /// The queue in which copies of a file for this pool wait.
+    pub(crate) fn queue_of(&self, pool: &Pool, ino: Ino) -> PoolName {
+        // What cannot be looked at now shows when it is read.
+        let family = self.family(ino, pool.collocate).ok().flatten();
+        family.map_or_else(|| pool.name.clone(), |family| join(&pool.name, &family))
     }
 
     fn family(&self, ino: Ino, rule: Collocate) -> Result<Option<String>, CatalogError> {

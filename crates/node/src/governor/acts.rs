@@ -4,8 +4,7 @@ use crate::Node;
 use crate::archive::Pushed;
 use crate::error::fs_error;
 use policy::{MigrateBatch, MigrateItem, MigrateWhy};
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{FileKind, FileState, FsError, Ino, Inode, ItemState, PoolName, RequestId, RequestKind, Time};
 
@@ -21,8 +20,9 @@ impl Node {
         let open = self.catalog.open_requests_of(RequestKind::Migrate).map_err(fail)?;
         let open: Vec<RequestId> = open.into_iter().map(|r| r.id).collect();
         self.governor.cursors.lock().retain(|id, _| open.contains(id));
-        let blocked = !self.writes.blocked().is_empty();
-        if self.governor.was_blocked.swap(blocked, Ordering::Relaxed) && !blocked {
+        let blocked: BTreeSet<PoolName> = self.writes.blocked().into_keys().collect();
+        let before = std::mem::replace(&mut *self.governor.blocked.lock(), blocked.clone());
+        if !before.is_subset(&blocked) {
             // The queue of a pool that took no data did not take everything: from the beginning.
             self.governor.cursors.lock().clear();
         }
@@ -155,5 +155,45 @@ impl Node {
             Err(e) => (ItemState::Failed(e.to_string()), 0),
         };
         self.finish_item(ino, RequestKind::Migrate, &state, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use types::api::{FileApi, OpenFlags};
+    use types::{Cx, Request};
+
+    #[test]
+    fn a_request_goes_on_for_a_pool_that_takes_data_again_whatever_others_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let opened = node.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
+        node.write(opened.handle, 0, b"content").unwrap();
+        node.release(opened.handle);
+        let ino = opened.attr.ino;
+        drop(opened);
+        node.stop(true);
+        let pools = node.catalog.classes().unwrap().remove(0).copies;
+        assert_eq!(pools.len(), 2);
+        // What a queue without room does not take is as if it had never been in it.
+        let empty = || {
+            for pool in &pools {
+                while let Some(item) = node.writes.pop(pool) {
+                    node.writes.finish(&item);
+                }
+            }
+        };
+        pools.iter().for_each(|pool| node.writes.set_blocked(pool, Some("no volume".into())));
+        let request = Request::new(RequestKind::Migrate, 0, "file".into(), crate::now());
+        node.catalog.create_request(&request, &[(ino, 7)]).unwrap();
+        empty();
+        assert_eq!(node.push_requested(crate::now()).unwrap(), 2);
+        empty();
+        assert_eq!(node.push_requested(crate::now()).unwrap(), 0, "all of it was looked at");
+        node.writes.set_blocked(&pools[0], None);
+        assert_eq!(node.push_requested(crate::now()).unwrap(), 2, "from the beginning");
     }
 }

@@ -9,10 +9,10 @@ use crate::error::fs_error;
 use catalog::CandidateKey;
 use parking_lot::{Condvar, Mutex};
 use policy::{Decision, PolicyView, Pressure};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::{Class, ClassName, FsError, Ino, RequestId, Time};
+use types::{Class, ClassName, FsError, Ino, PoolName, RequestId, Time};
 
 /// Looks at least this often.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -33,8 +33,8 @@ pub struct Governor {
     cursors: Mutex<HashMap<RequestId, Ino>>,
     /// There was something to migrate at the last look.
     busy: AtomicBool,
-    /// Some pool took no data at the last look.
-    was_blocked: AtomicBool,
+    /// Pools that took no data at the last look.
+    blocked: Mutex<BTreeSet<PoolName>>,
     /// How far the migration index has been walked while some pool has enough or takes no data.
     walked: Mutex<Option<CandidateKey>>,
     /// Files that cannot be moved until somebody has mended something, and what was said of them.

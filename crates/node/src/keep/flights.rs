@@ -1,7 +1,9 @@
 //! Files that are on their way through the disk tier to a new copy: brought back if they are not there, written by the drives
 //! like every other file, and released again when the copy is recorded. So many bytes at a time that they are a small part
-//! of the disk tier; as many again are files of which only one copy is left, so that these do not wait for the others.
+//! of the disk tier; as many again are files of which only one copy is left, so that these do not wait for the others. What
+//! waits for a pool that takes no data leaves its room to the others, once.
 
+use super::closed::{Closed, missing};
 use crate::Node;
 use crate::archive::Event;
 use crate::clock::Moment;
@@ -55,6 +57,8 @@ struct Flight {
     staged: bool,
     /// Pool that its copy stays in.
     pool: Option<PoolName>,
+    /// All pools that it waits for take no data.
+    stands_still: bool,
 }
 
 impl Goal {
@@ -68,6 +72,8 @@ impl Goal {
 struct Kind {
     files: usize,
     bytes: u64,
+    /// Of these, what waits for pools that take no data.
+    still: (usize, u64),
     /// Those up to this one have been looked at; 0: all.
     mended: Ino,
     begun: Option<Moment>,
@@ -79,7 +85,14 @@ impl Kind {
     /// Whether so many bytes more may come.
     fn has_room(&self, node: &Node, bytes: u64) -> bool {
         let window = node.space.view().capacity / SHARE;
-        self.files < MOST && self.bytes.saturating_add(bytes) <= window
+        // Once: what comes instead may come to stand still as well, and all of it lies in the disk tier.
+        let (files, still) = (self.files - self.still.0.min(MOST), self.still.1.min(window));
+        files < MOST && (self.bytes - still).saturating_add(bytes) <= window
+    }
+
+    /// Whether nothing is on its way that gets any further.
+    fn is_empty(&self) -> bool {
+        self.files == self.still.0
     }
 }
 
@@ -125,12 +138,15 @@ impl Flights {
         let Some(flight) = self.all.remove(&ino) else { return false };
         let kind = self.kind(flight.goal.is_rescue());
         (kind.files, kind.bytes) = (kind.files - 1, kind.bytes - flight.bytes);
+        if flight.stands_still {
+            kind.still = (kind.still.0 - 1, kind.still.1 - flight.bytes);
+        }
         true
     }
 
-    /// Whether nothing is on its way but files with one copy left.
+    /// Whether nothing is on its way but files with one copy left, and those that get no further.
     pub fn is_empty(&self) -> bool {
-        self.others.files == 0
+        self.others.is_empty()
     }
 
     /// Whether a file is on its way.
@@ -167,7 +183,8 @@ impl Flights {
                 Goal::Leave(volume, _) => pools.get(volume).cloned().flatten(),
                 Goal::Complete | Goal::Rescue => None,
             };
-            let mut flight = Flight { goal, version, bytes, staging: None, staged: false, pool };
+            let mut flight =
+                Flight { goal, version, bytes, staging: None, staged: false, pool, stands_still: false };
             node.keeper.flying.store(true, Ordering::Release);
             let wish = crate::files::Wish::default();
             let joined = match node.is_dataless(ino) {
@@ -225,6 +242,7 @@ impl Flights {
         if kind.mended == Ino(0) && waits {
             return Ok(());
         }
+        let closed = Closed::now(node)?;
         for _ in 0..MEND_PAGES {
             let full = self.failed.len() >= MOST_FAILED;
             let kind = self.kind(rescue);
@@ -241,7 +259,7 @@ impl Flights {
                 return Ok(());
             };
             kind.mended = *last;
-            let (files, left) = self.files_for_now(node, rescue, page);
+            let (files, left) = self.files_for_now(node, rescue, &closed, page);
             self.send(node, files)?;
             if let Some(left) = left {
                 self.kind(rescue).mended = Ino(left.0 - 1);
@@ -252,7 +270,13 @@ impl Flights {
     }
 
     /// Those of a page that come now, and the first for which there is no room.
-    fn files_for_now(&mut self, node: &Node, rescue: bool, page: Vec<Ino>) -> (Vec<Asked>, Option<Ino>) {
+    fn files_for_now(
+        &mut self,
+        node: &Node,
+        rescue: bool,
+        closed: &Closed,
+        page: Vec<Ino>,
+    ) -> (Vec<Asked>, Option<Ino>) {
         let (mut files, mut coming) = (Vec::new(), 0u64);
         for ino in page {
             if self.contains(ino) || self.failure(ino).is_some() {
@@ -264,9 +288,14 @@ impl Flights {
             if goal.is_rescue() != rescue {
                 continue;
             }
+            let lacks = missing(node, &file).unwrap_or_default();
+            let lacks: Vec<PoolName> = lacks.into_iter().map(|(pool, _)| pool).collect();
+            if closed.keeps_out(node, ino, &lacks) {
+                continue;
+            }
             let kind = self.kind(rescue);
             // One that is larger than all the room comes by itself.
-            let alone = files.is_empty() && kind.files == 0;
+            let alone = files.is_empty() && kind.is_empty();
             coming = coming.saturating_add(inode.attr.size);
             if !alone && !kind.has_room(node, coming) {
                 return (files, Some(ino));
@@ -290,12 +319,36 @@ impl Flights {
             self.failed.retain(|_, (until, _)| *until > now);
             let all: Vec<Ino> = self.all.keys().copied().collect();
             self.look_at(node, &all)?;
+            self.look_for_closed(node)?;
         } else {
             self.look_at(node, &touched)?;
         }
         node.keeper.flying.store(!self.all.is_empty(), Ordering::Release);
         let coming = |f: &&Flight| f.staging.as_ref().is_some_and(|s| s.outcome().is_none());
         node.writes.set_coming(self.all.values().filter(coming).filter_map(|f| f.pool.clone()).collect());
+        Ok(())
+    }
+
+    /// Finds those that get no further, because the pools that they wait for take no data.
+    fn look_for_closed(&mut self, node: &Node) -> catalog::Result<()> {
+        let closed = Closed::now(node)?;
+        let (mut rescues, mut others) = ((0, 0), (0, 0));
+        for (ino, flight) in &mut self.all {
+            let pools: Vec<PoolName> = match (&flight.goal, &flight.pool) {
+                (Goal::Leave(..), pool) => pool.iter().cloned().collect(),
+                // What cannot be looked at shows when it is its turn.
+                _ => node.catalog.archived(*ino).ok().flatten().map_or_else(
+                    || Ok(Vec::new()),
+                    |file| missing(node, &file).map(|all| all.into_iter().map(|(pool, _)| pool).collect()),
+                )?,
+            };
+            flight.stands_still = closed.keeps_out(node, *ino, &pools);
+            if flight.stands_still {
+                let (files, bytes) = if flight.goal.is_rescue() { &mut rescues } else { &mut others };
+                (*files, *bytes) = (*files + 1, *bytes + flight.bytes);
+            }
+        }
+        (self.rescues.still, self.others.still) = (rescues, others);
         Ok(())
     }
 
@@ -378,9 +431,7 @@ fn step(
     match (&flight.goal, flight.pool.clone()) {
         (Goal::Leave(_, copy), Some(pool)) => write(pool, *copy),
         (Goal::Rescue, _) => {
-            let pools = node.catalog.class(&file.class)?.map_or_else(Vec::new, |class| class.copies);
-            let missing = pools.into_iter().zip(1..).map(|(pool, n)| (pool, CopyNo(n)));
-            for (pool, copy) in missing.filter(|(_, copy)| !file.copies.contains(copy)) {
+            for (pool, copy) in missing(node, &file)? {
                 first.insert((ino, copy));
                 write(pool, copy);
             }
@@ -464,5 +515,44 @@ mod tests {
         flights.remove(ino);
         assert_eq!((flights.rescues.files, flights.rescues.bytes), (0, 0));
         node.stop(true);
+    }
+
+    #[test]
+    fn what_waits_for_a_pool_that_takes_no_data_leaves_its_room_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.classes[0].migrate_after_s = 0;
+        let node = Node::start(config).unwrap();
+        node.keeper.stop();
+        let ino = with_one_copy_left(&node);
+        // From here on nobody else says which pools take data.
+        node.stop(true);
+        let file = node.catalog.archived(ino).unwrap().unwrap();
+        let lacks = missing(&node, &file).unwrap();
+        let [(pool, _)] = &lacks[..] else { panic!("{lacks:?}") };
+        let takes_data = |yes: bool| node.writes.set_blocked(pool, (!yes).then(|| "no volume".into()));
+        let almost = || Kind { files: MOST - 1, ..Kind::default() };
+        let mut flights = Flights { rescues: almost(), ..Flights::default() };
+        takes_data(false);
+        flights.mend(&node).unwrap();
+        assert!(!flights.contains(ino), "it would only lie on disk");
+        takes_data(true);
+        flights.rescues.begun = None;
+        flights.mend(&node).unwrap();
+        assert!(flights.contains(ino) && !flights.rescues.has_room(&node, 0));
+        for (yes, still) in [(false, (1, 7)), (true, (0, 0)), (false, (1, 7))] {
+            takes_data(yes);
+            flights.looked = None;
+            flights.tick(&node).unwrap();
+            assert_eq!((flights.rescues.still, flights.rescues.has_room(&node, 0)), (still, !yes));
+        }
+        // Not more than once.
+        flights.rescues.files = 2 * MOST;
+        flights.rescues.still = (MOST + 1, 7);
+        assert!(!flights.rescues.has_room(&node, 0));
+        (flights.rescues.files, flights.rescues.still) = (1, (1, 7));
+        assert!(flights.rescues.is_empty(), "a large file may come alone");
+        flights.remove(ino);
+        assert_eq!((flights.rescues.files, flights.rescues.bytes, flights.rescues.still), (0, 0, (0, 0)));
     }
 }

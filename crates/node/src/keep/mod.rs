@@ -3,6 +3,7 @@
 //! goes through the disk tier like every other file, a bounded number of bytes at a time.
 
 mod broken;
+mod closed;
 mod export;
 mod flights;
 mod repack;

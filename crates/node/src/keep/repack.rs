@@ -2,6 +2,7 @@
 //! in which it lies on them. The work list is the volume itself (state `Repacking`, its live segments), so a restart goes on
 //! where the last record was made.
 
+use super::closed::Closed;
 use super::flights::{Flights, Goal, lies_on};
 use super::ticket::End;
 use super::{Task, verify};
@@ -65,13 +66,14 @@ impl Repack {
         self.moves.retain(|barcode, _| emptying.iter().any(|v| v.barcode == *barcode));
         // Those that have begun first: every one of them holds a drive now and then.
         emptying.sort_by_key(|v| (!self.moves.contains_key(&v.barcode), v.since, v.barcode.clone()));
+        let closed = Closed::now(node)?;
         for volume in emptying.into_iter().take(usize::from(node.config.reclaim.parallel.max(1))) {
             let one = self.moves.entry(volume.barcode.clone()).or_insert_with(|| {
                 let mut one = Move::default();
                 one.begin(volume.live_files);
                 one
             });
-            one.go_on(node, volume, flights)?;
+            one.go_on(node, volume, &closed, flights)?;
         }
         Ok(())
     }
@@ -198,7 +200,13 @@ fn set_state(node: &Node, volume: &Barcode, state: VolumeState, why: &str) -> ca
 }
 
 impl Move {
-    fn go_on(&mut self, node: &Arc<Node>, volume: &Volume, flights: &mut Flights) -> catalog::Result<()> {
+    fn go_on(
+        &mut self,
+        node: &Arc<Node>,
+        volume: &Volume,
+        closed: &Closed,
+        flights: &mut Flights,
+    ) -> catalog::Result<()> {
         let mut files = Vec::new();
         let mut bytes = 0;
         while let Some(next) = self.next(node, &volume.barcode)? {
@@ -215,7 +223,8 @@ impl Move {
             }
             // One alone may be as large as it is.
             let alone = files.is_empty() && flights.is_empty();
-            if !alone && !flights.has_room(node, bytes + next.file_size) {
+            let waits = closed.keeps_out(node, next.ino, volume.pool.as_slice());
+            if waits || (!alone && !flights.has_room(node, bytes + next.file_size)) {
                 self.page.push_front(next);
                 break;
             }
