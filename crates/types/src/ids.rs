@@ -79,6 +79,14 @@ number_id! {
     TargetId(u32)
 }
 number_id! {
+    /// A node of the cluster. Never used twice.
+    NodeId(u32)
+}
+number_id! {
+    /// A client of the cluster that has a certificate. Never used twice.
+    ClientId(u32)
+}
+number_id! {
     /// A library of the configuration, counted from 0 in its order.
     LibraryNo(u16)
 }

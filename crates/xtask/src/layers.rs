@@ -12,6 +12,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("layout", 1),
     ("format", 1),
     ("scsi", 1),
+    ("ident", 1),
     ("wire", 1),
     ("catalog", 2),
     ("disk", 2),

@@ -1,0 +1,113 @@
+//! Addresses that were refused again and again are not listened to for a while.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Refusals that an address has free ...
+const FREE: u32 = 10;
+/// ... of which it gets one back in this time.
+const BACK: Duration = Duration::from_secs(6);
+/// Addresses remembered; beyond it those that have all their refusals back are forgotten, and then everybody else's oldest.
+const MOST: usize = 4096;
+
+/// Counts refused attempts by address.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    table: Mutex<HashMap<IpAddr, Bucket>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    used: u32,
+    since: Instant,
+}
+
+impl Bucket {
+    /// With what came back since.
+    fn at(mut self, now: Instant) -> Self {
+        let back = now.saturating_duration_since(self.since).as_secs() / BACK.as_secs();
+        let back = u32::try_from(back).unwrap_or(u32::MAX).min(self.used);
+        self.used -= back;
+        self.since += BACK * back;
+        if self.used == 0 {
+            self.since = now;
+        }
+        self
+    }
+}
+
+impl Refusals {
+    /// Whether somebody at that address is listened to.
+    pub fn allows(&self, address: IpAddr, now: Instant) -> bool {
+        let table = self.table.lock();
+        table.get(&whose(address)).is_none_or(|bucket| bucket.at(now).used < FREE)
+    }
+
+    /// Somebody there was refused. True if that was the last that he had free: worth a line in the log.
+    pub fn refused(&self, address: IpAddr, now: Instant) -> bool {
+        let mut table = self.table.lock();
+        if table.len() >= MOST {
+            table.retain(|_, bucket| bucket.at(now).used > 0);
+        }
+        if table.len() >= MOST
+            && let Some(oldest) = table.iter().min_by_key(|(_, bucket)| bucket.since).map(|(a, _)| *a)
+        {
+            table.remove(&oldest);
+        }
+        let bucket = table.entry(whose(address)).or_insert(Bucket { used: 0, since: now });
+        *bucket = bucket.at(now);
+        bucket.used = (bucket.used + 1).min(FREE);
+        bucket.used == FREE
+    }
+}
+
+/// Whoever has one address of IPv6 has the other 2^64 of its network.
+fn whose(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_refused_often_waits() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let [bad, good]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+        for n in 1..=FREE {
+            assert!(refusals.allows(bad, start), "{n}");
+            assert_eq!(refusals.refused(bad, start), n == FREE);
+        }
+        assert!(!refusals.allows(bad, start));
+        assert!(refusals.allows(good, start));
+        assert!(!refusals.allows(bad, start + BACK / 2));
+        assert!(refusals.allows(bad, start + BACK));
+        refusals.refused(bad, start + BACK);
+        assert!(!refusals.allows(bad, start + BACK));
+        assert!(refusals.allows(bad, start + BACK * 2));
+    }
+
+    #[test]
+    fn a_network_counts_as_one() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        for n in 0..u128::from(FREE) {
+            refusals.refused(IpAddr::V6((0x2001_0db8 << 96 | n).into()), now);
+        }
+        assert!(!refusals.allows("2001:db8::ffff".parse().unwrap(), now));
+        assert!(refusals.allows("2001:db8:0:1::1".parse().unwrap(), now));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        for n in 0..2 * MOST as u32 {
+            refusals.refused(IpAddr::V4(n.into()), now);
+        }
+        assert!(refusals.table.lock().len() <= MOST);
+    }
+}

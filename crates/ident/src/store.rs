@@ -1,0 +1,150 @@
+//! What a member of a cluster keeps in its state directory: `authority.der`, `certificate.der`, `key.der`, and on the host
+//! of the authority `authority-key.der`. Keys have mode 0600. The directory appears as a whole or not at all.
+
+use crate::{Authority, IdentError, Identity, Key, verify};
+use rustls::pki_types::CertificateDer;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const AUTHORITY: &str = "authority.der";
+const AUTHORITY_KEY: &str = "authority-key.der";
+const CERTIFICATE: &str = "certificate.der";
+const KEY: &str = "key.der";
+
+/// How a member proves who it is.
+#[derive(Debug)]
+pub struct Credentials {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its certificate (DER).
+    pub certificate: Vec<u8>,
+    /// Its key.
+    pub key: Key,
+    /// Certificate of the authority (DER).
+    pub authority: Vec<u8>,
+    /// Key of the authority, on the one host that signs.
+    pub authority_key: Option<Key>,
+}
+
+impl Credentials {
+    /// Of parts that belong together.
+    ///
+    /// # Errors
+    /// The certificate names nobody.
+    pub fn new(certificate: Vec<u8>, key: Key, authority: Vec<u8>) -> Result<Self, IdentError> {
+        let identity = verify::identity_of(&CertificateDer::from(certificate.as_slice()))?;
+        Ok(Self { identity, certificate, key, authority, authority_key: None })
+    }
+
+    /// The authority, where its key is.
+    ///
+    /// # Errors
+    /// Its certificate cannot be read.
+    pub fn signer(&self) -> Result<Option<Authority>, IdentError> {
+        let Some(key) = &self.authority_key else { return Ok(None) };
+        Authority::load(self.identity.cluster, &self.authority, Key::from_der(&key.to_der())?).map(Some)
+    }
+
+    /// Prepares directory `dir`: everything is durable beside it, under another name, until [`Credentials::commit`].
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn prepare(&self, dir: &Path) -> Result<(), IdentError> {
+        let new = prepared(dir);
+        let fail = |e: std::io::Error| {
+            file(&new, format!("cannot be written: {e}; check owner, mode and free space"))
+        };
+        forget(dir)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&new).map_err(fail)?;
+        let write = |name: &str, bytes: &[u8], mode: u32| -> std::io::Result<()> {
+            let mut file = OpenOptions::new().create_new(true).write(true).mode(mode).open(new.join(name))?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        write(AUTHORITY, &self.authority, 0o644).map_err(fail)?;
+        write(CERTIFICATE, &self.certificate, 0o644).map_err(fail)?;
+        write(KEY, &self.key.to_der(), 0o600).map_err(fail)?;
+        if let Some(key) = &self.authority_key {
+            write(AUTHORITY_KEY, &key.to_der(), 0o600).map_err(fail)?;
+        }
+        sync_dir(&new).and_then(|()| sync_parent(dir)).map_err(fail)
+    }
+
+    /// Puts the prepared directory in its place. Nothing is replaced: a member stays who it is.
+    ///
+    /// # Errors
+    /// There is one already, or the file system.
+    pub fn commit(dir: &Path) -> Result<(), IdentError> {
+        let fail = |e: std::io::Error| file(dir, format!("cannot be made: {e}; check owner and mode"));
+        if dir.exists() {
+            return Err(file(dir, "exists: this state directory belongs to a cluster already".into()));
+        }
+        fs::rename(prepared(dir), dir).and_then(|()| sync_parent(dir)).map_err(fail)
+    }
+
+    /// What was prepared and not put in its place; None if there is none, or no more than a part.
+    pub fn prepared(dir: &Path) -> Option<Self> {
+        Self::load(&prepared(dir)).ok().flatten()
+    }
+
+    /// Reads a directory; None if there is none.
+    ///
+    /// # Errors
+    /// Files are missing, damaged, or others may read the key.
+    pub fn load(dir: &Path) -> Result<Option<Self>, IdentError> {
+        match fs::symlink_metadata(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(file(dir, format!("cannot be read: {e}"))),
+            Ok(_) => {}
+        }
+        let authority = read(&dir.join(AUTHORITY))?;
+        let key = read_key(&dir.join(KEY))?;
+        let signing = dir.join(AUTHORITY_KEY);
+        let authority_key = if signing.exists() { Some(read_key(&signing)?) } else { None };
+        let certificate = read(&dir.join(CERTIFICATE))?;
+        Ok(Some(Self { authority_key, ..Self::new(certificate, key, authority)? }))
+    }
+}
+
+/// Removes what was prepared and not put in its place.
+fn forget(dir: &Path) -> Result<(), IdentError> {
+    let new = prepared(dir);
+    match fs::remove_dir_all(&new) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(file(&new, format!("cannot be removed: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+fn prepared(dir: &Path) -> PathBuf {
+    dir.with_extension("new")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, IdentError> {
+    fs::read(path)
+        .map_err(|e| file(path, format!("cannot be read: {e}; bring it back from a backup, or join again")))
+}
+
+fn read_key(path: &Path) -> Result<Key, IdentError> {
+    let mode = fs::metadata(path).map(|m| m.permissions()).unwrap_or_else(|_| Permissions::from_mode(0));
+    if mode.mode() & 0o077 != 0 {
+        return Err(file(
+            path,
+            format!("others may read this key (mode {:o}); set it to 0600", mode.mode() & 0o777),
+        ));
+    }
+    Key::from_der(&read(path)?).map_err(|e| file(path, format!("is no key: {e}")))
+}
+
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+fn sync_parent(dir: &Path) -> std::io::Result<()> {
+    dir.parent().map_or(Ok(()), sync_dir)
+}
+
+fn file(path: &Path, problem: String) -> IdentError {
+    IdentError::File { path: path.to_owned(), problem }
+}
