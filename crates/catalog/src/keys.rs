@@ -1,7 +1,7 @@
 //! Every key of the catalogue, in one place. One prefix byte per table, then big-endian numbers, then at most one piece of
 //! text at the end. `docs/formats/catalogue.md` lists them with their values.
 
-use types::{Barcode, ClassName, CopyNo, Ino, ObjectId, PoolName, RequestId, TapeDir, Version};
+use types::{Barcode, ClassName, CopyNo, Ino, MemberId, ObjectId, PoolName, RequestId, TapeDir, Version};
 
 /// Meta data of the catalogue itself: `META what`.
 pub const META: u8 = 0x01;
@@ -49,6 +49,8 @@ pub const POOL: u8 = 0x41;
 pub const QUOTA: u8 = 0x42;
 /// Requests: `REQUEST what ...`.
 pub const REQUEST: u8 = 0x50;
+/// The cluster: `CLUSTER what ...`.
+pub const CLUSTER: u8 = 0x60;
 
 /// Parts of an inode (third field of an `INODE` key).
 pub mod part {
@@ -100,6 +102,14 @@ pub mod vol {
 pub mod class {
     pub const CURRENT: u8 = 0;
     pub const RECORD: u8 = 1;
+}
+
+/// Fields of `CLUSTER`.
+pub mod cluster_part {
+    pub const RECORD: u8 = 0;
+    /// `kind number`; nodes are kind 0, clients 1.
+    pub const MEMBER: u8 = 1;
+    pub const TOKEN: u8 = 2;
 }
 
 /// Fields of `REQUEST`.
@@ -307,6 +317,30 @@ pub fn class_record(id: u32) -> [u8; 6] {
 
 pub fn pool(name: &PoolName) -> Vec<u8> {
     text(&[POOL], name.0.as_bytes())
+}
+
+pub fn cluster() -> [u8; 2] {
+    [CLUSTER, cluster_part::RECORD]
+}
+
+pub fn members() -> [u8; 2] {
+    [CLUSTER, cluster_part::MEMBER]
+}
+
+pub fn member(id: MemberId) -> Vec<u8> {
+    let (kind, number) = match id {
+        MemberId::Node(id) => (0, id.0),
+        MemberId::Client(id) => (1, id.0),
+    };
+    text(&[CLUSTER, cluster_part::MEMBER, kind], &number.to_be_bytes())
+}
+
+pub fn tokens() -> [u8; 2] {
+    [CLUSTER, cluster_part::TOKEN]
+}
+
+pub fn token(id: &[u8; 16]) -> Vec<u8> {
+    text(&tokens(), id)
 }
 
 fn req_key(what: u8, id: u64) -> [u8; 10] {

@@ -48,6 +48,7 @@ answers! {
     RequestSums(x) => Vec<RequestSum> = x;
     PurgeList(x) => Vec<PurgeCandidateView> = x;
     Site(x) => String = x;
+    Cluster(x) => ClusterView = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -77,10 +77,16 @@ macro_rules! records {
     };
 }
 
-use types::{Class, CopyRecord, Pool, PoolName, Quota, Request, RequestId, RequestKind, RequestState, Time};
+use types::{
+    Class, Cluster, CopyRecord, Member, Pool, PoolName, Quota, Request, RequestId, RequestKind, RequestState,
+    Time, TokenRecord,
+};
 records! {
     CopyRecord = 1,
     Class = 1,
+    Cluster = 1,
+    Member = 1,
+    TokenRecord = 1,
 }
 
 /// `Pool` before it had a limit of bytes and a format.

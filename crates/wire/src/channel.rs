@@ -1,4 +1,4 @@
-//! Typed messages and descriptors over a unix socket.
+//! Typed messages over a unix socket, there with descriptors, or over any other stream.
 
 use crate::frame::{self, Frame, Kind};
 use crate::{Call, Failure, Hello, Reply, VERSION, WireError};
@@ -26,10 +26,21 @@ pub struct Inbound {
     pub descriptor: Option<OwnedFd>,
 }
 
+/// Something else than a unix socket that carries frames: TLS.
+pub trait Stream: Read + Write + Send + std::fmt::Debug {}
+
+impl<T: Read + Write + Send + std::fmt::Debug> Stream for T {}
+
+#[derive(Debug)]
+enum Carrier {
+    Unix(UnixStream),
+    Other(Box<dyn Stream>),
+}
+
 /// One end of a connection after the exchange of `Hello`.
 #[derive(Debug)]
 pub struct Channel {
-    stream: UnixStream,
+    carrier: Carrier,
     peer: Hello,
 }
 
@@ -39,16 +50,24 @@ impl Channel {
     /// # Errors
     /// [`WireError::Version`] and [`WireError::NotThermocline`], or what the socket says.
     pub fn open(mut stream: UnixStream, program: &str) -> Result<Self, WireError> {
-        let ours = Hello { version: VERSION, program: program.to_owned() };
-        frame::write_frame(&mut stream, Kind::Hello, 0, &frame::encode_hello(&ours))?;
         stream.set_read_timeout(Some(HELLO_PATIENCE))?;
-        let peer = match frame::read_frame(&mut stream) {
-            Ok(first) => frame::decode_hello(&first)?,
-            Err(WireError::UnknownKind(_) | WireError::TooLarge(_)) => return Err(WireError::NotThermocline),
-            Err(e) => return Err(e),
-        };
+        let peer = greet(&mut stream, program)?;
         stream.set_read_timeout(None)?;
-        let mut channel = Self { stream, peer };
+        Self { carrier: Carrier::Unix(stream), peer }.agreed()
+    }
+
+    /// The same over another stream, which carries no descriptors. How long the other end's `Hello` may take is for the caller
+    /// to limit.
+    ///
+    /// # Errors
+    /// As [`Channel::open`].
+    pub fn over(mut stream: Box<dyn Stream>, program: &str) -> Result<Self, WireError> {
+        let peer = greet(&mut stream, program)?;
+        Self { carrier: Carrier::Other(stream), peer }.agreed()
+    }
+
+    fn agreed(self) -> Result<Self, WireError> {
+        let mut channel = self;
         if let Err(refused) = frame::agree(&channel.peer) {
             // The other end may be the newer one and believe that we understand each other: tell it (best effort).
             let failure = Failure { class: refused.class(), fs: None, message: refused.to_string() };
@@ -61,6 +80,11 @@ impl Channel {
     /// What the other end said of itself.
     pub fn peer(&self) -> &Hello {
         &self.peer
+    }
+
+    /// Whether descriptors can travel with answers.
+    pub fn carries_descriptors(&self) -> bool {
+        matches!(self.carrier, Carrier::Unix(_))
     }
 
     /// Sends a call.
@@ -120,13 +144,38 @@ impl Channel {
         payload: &[u8],
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<(), WireError> {
-        frame::write_frame(&mut Sender { stream: &mut self.stream, descriptor: fd }, kind, id, payload)
+        match &mut self.carrier {
+            Carrier::Unix(stream) => {
+                frame::write_frame(&mut Sender { stream, descriptor: fd }, kind, id, payload)
+            }
+            Carrier::Other(stream) => {
+                frame::write_frame(stream, kind, id, payload)?;
+                Ok(stream.flush()?)
+            }
+        }
     }
 
     fn receive(&mut self) -> Result<(Frame, Option<OwnedFd>), WireError> {
-        let mut receiver = Receiver { stream: &self.stream, descriptor: None };
-        let frame = frame::read_frame(&mut receiver)?;
-        Ok((frame, receiver.descriptor))
+        match &mut self.carrier {
+            Carrier::Unix(stream) => {
+                let mut receiver = Receiver { stream, descriptor: None };
+                let frame = frame::read_frame(&mut receiver)?;
+                Ok((frame, receiver.descriptor))
+            }
+            Carrier::Other(stream) => Ok((frame::read_frame(stream)?, None)),
+        }
+    }
+}
+
+/// Says who we are, and hears who the other end is.
+fn greet(stream: &mut (impl Read + Write), program: &str) -> Result<Hello, WireError> {
+    let ours = Hello { version: VERSION, program: program.to_owned() };
+    frame::write_frame(stream, Kind::Hello, 0, &frame::encode_hello(&ours))?;
+    stream.flush()?;
+    match frame::read_frame(stream) {
+        Ok(first) => frame::decode_hello(&first),
+        Err(WireError::UnknownKind(_) | WireError::TooLarge(_)) => Err(WireError::NotThermocline),
+        Err(e) => Err(e),
     }
 }
 

@@ -59,6 +59,7 @@ impl WireError {
     /// What a caller can do about it.
     pub fn class(&self) -> ErrorClass {
         match self {
+            Self::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ErrorClass::Denied,
             Self::Closed | Self::Io(_) => ErrorClass::Retry,
             Self::TooLarge(_) | Self::NotThermocline | Self::Version { .. } => ErrorClass::Invalid,
             Self::UnknownKind(_) | Self::Unexpected { .. } | Self::Malformed { .. } | Self::Encode(_) => {

@@ -11,8 +11,8 @@ mod message;
 mod peer;
 mod serve;
 
-pub use channel::{Channel, Inbound};
+pub use channel::{Channel, Inbound, Stream};
 pub use error::WireError;
 pub use message::*;
 pub use peer::{Peer, peer};
-pub use serve::{Answer, serve_connection};
+pub use serve::{Answer, serve_channel, serve_connection};

@@ -114,6 +114,33 @@ pub struct QuotaChange {
     pub volumes: Option<u32>,
 }
 
+/// Secret of a token, on its way. It is not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinSecret(pub [u8; 32]);
+
+impl std::fmt::Debug for JoinSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JoinSecret(not shown)")
+    }
+}
+
+/// How somebody asks to be admitted to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinOrder {
+    /// Id of his token.
+    pub token: [u8; 16],
+    /// Its secret.
+    pub secret: JoinSecret,
+    /// Signing request (PKCS #10, DER).
+    pub request: Vec<u8>,
+    /// What he calls himself (his host), for people.
+    pub name: String,
+    /// Where a node takes calls (`host:port`).
+    pub control: Vec<String>,
+    /// Where a node moves bytes (`host:port`).
+    pub data: Vec<String>,
+}
+
 /// Everything a node can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
@@ -369,6 +396,22 @@ pub enum Call {
     },
     /// Which namespace this is -> `Site`.
     Site,
+    /// Make a cluster of which this node is the first, with an authority of its own -> `Cluster`.
+    ClusterInit {
+        /// What the node is called, for people.
+        name: String,
+    },
+    /// A token with which one more can join -> `Token`.
+    ClusterToken {
+        /// What its bearer becomes.
+        grant: Grant,
+        /// How long it can be used (seconds).
+        lifetime_s: u32,
+    },
+    /// Join, with a token; only over TLS -> `Joined`.
+    ClusterJoin(JoinOrder),
+    /// Who belongs to the cluster -> `Cluster`.
+    Cluster,
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -595,4 +638,15 @@ pub enum Reply {
     },
     /// Uuid of the namespace.
     Site(String),
+    /// The cluster.
+    Cluster(Box<ClusterView>),
+    /// A token, as text.
+    Token(String),
+    /// The certificate of a new member, and that of the authority (DER).
+    Joined {
+        /// Of the new member.
+        certificate: Vec<u8>,
+        /// Of the authority.
+        authority: Vec<u8>,
+    },
 }

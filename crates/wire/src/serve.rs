@@ -31,14 +31,27 @@ pub fn serve_connection(
     program: &str,
     handler: &mut dyn FnMut(Call) -> Result<Answer, Failure>,
 ) -> Result<(), WireError> {
-    let mut channel = Channel::open(stream, program)?;
+    serve_channel(Channel::open(stream, program)?, handler)
+}
+
+/// The same for a connection that is open already. Where no descriptors travel, an open file has none.
+///
+/// # Errors
+/// As [`serve_connection`].
+pub fn serve_channel(
+    mut channel: Channel,
+    handler: &mut dyn FnMut(Call) -> Result<Answer, Failure>,
+) -> Result<(), WireError> {
     loop {
         let (id, call) = match channel.receive_call() {
             Err(WireError::Closed) => return Ok(()),
             other => other?,
         };
         let (result, descriptor) = match handler(call) {
-            Ok(answer) => (Ok(consistent(answer.reply, answer.descriptor.is_some())), answer.descriptor),
+            Ok(Answer { reply, descriptor }) => {
+                let descriptor = descriptor.filter(|_| channel.carries_descriptors());
+                (Ok(consistent(reply, descriptor.is_some())), descriptor)
+            }
             Err(failure) => (Err(failure), None),
         };
         match channel.send_result(id, &result, descriptor.as_ref().map(|fd| fd.as_fd())) {

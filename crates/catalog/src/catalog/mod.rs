@@ -2,6 +2,7 @@
 
 mod adoption;
 mod archive;
+mod cluster;
 mod data;
 mod keep;
 mod names;

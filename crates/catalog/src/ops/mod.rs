@@ -4,6 +4,7 @@ pub mod adopt;
 mod adopt_nodes;
 pub mod candidates;
 pub mod class;
+pub mod cluster;
 pub mod create;
 pub mod import;
 pub mod keep;

@@ -1,0 +1,53 @@
+//! The cluster's records.
+
+use super::Catalog;
+use crate::Result;
+use crate::ops::cluster;
+use types::{Cluster, Grant, Member, MemberId, Time, TokenRecord};
+
+impl Catalog {
+    /// The cluster; None if this is none.
+    pub fn cluster(&self) -> Result<Option<Cluster>> {
+        self.read(cluster::get)
+    }
+
+    /// Makes the cluster, with its first node; refused if there is one.
+    pub fn found_cluster(&self, new: &Cluster, first: &Member) -> Result<()> {
+        self.durable(|tx| cluster::found(tx, new, first))
+    }
+
+    /// A number for a member that is about to be admitted; it is never given again.
+    pub fn number_member(&self, grant: &Grant) -> Result<MemberId> {
+        self.durable(|tx| cluster::number(tx, grant))
+    }
+
+    /// Admits the bearer of a token, which is used then. False, and nothing changes, if it is used, past its end or unknown.
+    pub fn admit_member(&self, token: &[u8; 16], member: &Member, now: Time) -> Result<bool> {
+        self.durable(|tx| cluster::admit(tx, token, member, now))
+    }
+
+    /// Enters a token.
+    pub fn put_token(&self, token: &TokenRecord, now: Time) -> Result<()> {
+        self.durable(|tx| cluster::put_token(tx, token, now))
+    }
+
+    /// A token.
+    pub fn token(&self, id: &[u8; 16]) -> Result<Option<TokenRecord>> {
+        self.read(|v| cluster::token(v, id))
+    }
+
+    /// All tokens that are remembered.
+    pub fn tokens(&self) -> Result<Vec<TokenRecord>> {
+        self.read(cluster::tokens)
+    }
+
+    /// A member.
+    pub fn member(&self, id: MemberId) -> Result<Option<Member>> {
+        self.read(|v| cluster::member(v, id))
+    }
+
+    /// All members: nodes, then clients.
+    pub fn members(&self) -> Result<Vec<Member>> {
+        self.read(cluster::members)
+    }
+}

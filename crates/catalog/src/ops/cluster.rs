@@ -1,0 +1,116 @@
+//! The cluster: itself, its members, its tokens. Every change takes the record of the cluster first, so that two never mix.
+
+use crate::keys;
+use crate::rec;
+use crate::store::{Tx, View};
+use crate::{CatalogError, Result};
+use format::record;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use types::{ClientId, Cluster, Grant, Member, MemberId, NodeId, Time, TokenRecord};
+
+/// A token is forgotten so long after its end: until then it is told from one that never was.
+const KEEP_TOKENS: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The cluster; None if this is none.
+pub fn get(view: View<'_>) -> Result<Option<Cluster>> {
+    let value = view.r.get(&keys::cluster())?;
+    value.map(|v| rec::decode("cluster", "itself", &v)).transpose()
+}
+
+fn take(tx: &mut Tx<'_>) -> Result<Cluster> {
+    let value = tx.w.get_for_update(&keys::cluster())?;
+    let none = || CatalogError::refused("the cluster", "there is none; make one with `thermo cluster init`");
+    rec::decode("cluster", "itself", &value.ok_or_else(none)?)
+}
+
+/// Makes the cluster, with its first node.
+pub fn found(tx: &mut Tx<'_>, cluster: &Cluster, first: &Member) -> Result<()> {
+    if tx.w.get_for_update(&keys::cluster())?.is_some() {
+        return Err(CatalogError::refused(
+            "the cluster",
+            "there is one already; see `thermo cluster status`",
+        ));
+    }
+    tx.w.put(&keys::cluster(), &record::encode(cluster))?;
+    Ok(tx.w.put(&keys::member(first.id), &record::encode(first))?)
+}
+
+/// A number for a member that is about to be admitted; it is never given again, whatever becomes of him.
+pub fn number(tx: &mut Tx<'_>, grant: &Grant) -> Result<MemberId> {
+    let mut cluster = take(tx)?;
+    let spent = || CatalogError::refused("the cluster", "all numbers of members have been given");
+    let id = match grant {
+        Grant::Node => {
+            let id = cluster.next_node;
+            cluster.next_node = NodeId(id.0.checked_add(1).ok_or_else(spent)?);
+            MemberId::Node(id)
+        }
+        Grant::Client(_) => {
+            let id = cluster.next_client;
+            cluster.next_client = ClientId(id.0.checked_add(1).ok_or_else(spent)?);
+            MemberId::Client(id)
+        }
+    };
+    tx.w.put(&keys::cluster(), &record::encode(&cluster))?;
+    Ok(id)
+}
+
+/// Admits the bearer of a token. False, and nothing changes, if the token is used, past its end or unknown by now.
+pub fn admit(tx: &mut Tx<'_>, token: &[u8; 16], member: &Member, now: Time) -> Result<bool> {
+    take(tx)?;
+    let key = keys::token(token);
+    let Some(value) = tx.w.get_for_update(&key)? else { return Ok(false) };
+    let mut record: TokenRecord = rec::decode("token", "of the cluster", &value)?;
+    if record.used.is_some() || record.expires < now {
+        return Ok(false);
+    }
+    record.used = Some(member.id);
+    tx.w.put(&key, &record::encode(&record))?;
+    tx.w.put(&keys::member(member.id), &record::encode(member))?;
+    Ok(true)
+}
+
+/// Enters a token, and forgets those that ended long ago.
+pub fn put_token(tx: &mut Tx<'_>, token: &TokenRecord, now: Time) -> Result<()> {
+    take(tx)?;
+    for old in tokens(tx.view())? {
+        if old.expires.secs.saturating_add(KEEP_TOKENS.as_secs() as i64) < now.secs {
+            tx.w.delete(&keys::token(&old.id))?;
+        }
+    }
+    Ok(tx.w.put(&keys::token(&token.id), &record::encode(token))?)
+}
+
+/// A token.
+pub fn token(view: View<'_>, id: &[u8; 16]) -> Result<Option<TokenRecord>> {
+    let value = view.r.get(&keys::token(id))?;
+    value.map(|v| rec::decode("token", "of the cluster", &v)).transpose()
+}
+
+/// All tokens.
+pub fn tokens(view: View<'_>) -> Result<Vec<TokenRecord>> {
+    let values = values(view, &keys::tokens())?;
+    values.iter().map(|v| rec::decode("token", "of the cluster", v)).collect()
+}
+
+/// A member.
+pub fn member(view: View<'_>, id: MemberId) -> Result<Option<Member>> {
+    let value = view.r.get(&keys::member(id))?;
+    value.map(|v| rec::decode("member", &id.to_string(), &v)).transpose()
+}
+
+/// All members: nodes, then clients, each in order of number.
+pub fn members(view: View<'_>) -> Result<Vec<Member>> {
+    let values = values(view, &keys::members())?;
+    values.iter().map(|v| rec::decode("member", "list", v)).collect()
+}
+
+fn values(view: View<'_>, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let mut values = Vec::new();
+    view.r.scan(prefix, &keys::end(prefix), &mut |_, v| {
+        values.push(v.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(values)
+}
