@@ -222,3 +222,35 @@ fn variants_keep_their_numbers() {
         assert_eq!(usize::from(record::encode(&ItemRec { state, bytes: 0 })[1]), number);
     }
 }
+
+#[test]
+fn golden_bytes_of_a_cluster() {
+    let cluster = Cluster {
+        id: "c".into(),
+        authority: vec![1, 2],
+        made: time(3),
+        next_node: NodeId(2),
+        next_client: ClientId(1),
+    };
+    golden(&cluster, "01016302010206030201");
+    let member = Member {
+        id: MemberId::Node(NodeId(7)),
+        name: "n".into(),
+        certificate: Digest([0xab; 32]),
+        joined: time(1),
+        expires: time(2),
+        user: None,
+        control: vec!["a".into()],
+        data: Vec::new(),
+    };
+    golden(&member, &format!("010007016e{}020104020001016100", "ab".repeat(32)));
+    let user = BoundUser { uid: 1000, gid: 100, groups: vec![1] };
+    let token = TokenRecord {
+        id: [5; 16],
+        secret: Digest([0xcd; 32]),
+        expires: time(2),
+        grant: Grant::Client(user),
+        used: Some(MemberId::Client(ClientId(3))),
+    };
+    golden(&token, &format!("01{}{}040201e807640101010103", "05".repeat(16), "cd".repeat(32)));
+}

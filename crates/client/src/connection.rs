@@ -1,19 +1,20 @@
 //! One connection to a node: one call at a time.
 
-use crate::{ClientError, FromReply};
+use crate::{ClientError, FromReply, Remote};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::{Call, Channel, FileCall, Reply, WireError};
 
-const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
+pub(crate) const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 
 /// A connection to a node. With patience it waits for a node that is starting, and repeats calls that may be repeated
 /// when the node restarts under them.
 #[derive(Debug)]
 pub struct Connection {
     socket: PathBuf,
+    remote: Option<Remote>,
     patience: Duration,
     channel: Option<Channel>,
     last_id: u64,
@@ -33,12 +34,24 @@ impl Connection {
     /// # Errors
     /// As [`Connection::open`], after `patience`.
     pub fn open_patient(socket: &Path, patience: Duration) -> Result<Self, ClientError> {
-        let mut connection = Self { socket: socket.to_owned(), patience, channel: None, last_id: 0 };
+        Self::to(socket.to_owned(), None, patience)
+    }
+
+    /// Connects to a node of a cluster over TLS.
+    ///
+    /// # Errors
+    /// As [`Connection::open_patient`], and [`ClientError::Ident`].
+    pub fn open_remote(remote: Remote, patience: Duration) -> Result<Self, ClientError> {
+        Self::to(remote.address().into(), Some(remote), patience)
+    }
+
+    fn to(socket: PathBuf, remote: Option<Remote>, patience: Duration) -> Result<Self, ClientError> {
+        let mut connection = Self { socket, remote, patience, channel: None, last_id: 0 };
         connection.with_patience(|c| c.connect())?;
         Ok(connection)
     }
 
-    /// Control socket of this connection.
+    /// Control socket of this connection, or address of the node.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -95,6 +108,10 @@ impl Connection {
         if self.channel.is_some() {
             return Ok(());
         }
+        if let Some(remote) = &self.remote {
+            self.channel = Some(remote.channel()?);
+            return Ok(());
+        }
         let stream = UnixStream::connect(&self.socket)
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let channel = Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?;
@@ -127,6 +144,9 @@ impl Connection {
         self.channel = None;
         let socket = self.socket.clone();
         match source {
+            WireError::Io(ref e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                ClientError::Wire { socket, source }
+            }
             WireError::Closed | WireError::Io(_) => ClientError::Lost { socket, doing, source },
             _ => ClientError::Wire { socket, source },
         }
@@ -154,6 +174,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::Pools
         | Call::Usage
         | Call::Quotas
+        | Call::Cluster
         | Call::Holdings { .. }
         | Call::RequestSums(_)
         | Call::PurgeList { .. }
@@ -187,6 +208,9 @@ fn name(call: &Call) -> &'static str {
         Call::ExportCartridges(_) => "exporting cartridges",
         Call::ImportCartridges(_) => "importing cartridges",
         Call::Backup { .. } => "asking for a backup of the catalogue",
+        Call::ClusterInit { .. } => "making a cluster",
+        Call::ClusterToken { .. } => "asking for a token",
+        Call::ClusterJoin(_) => "joining the cluster",
         Call::Rebuild => "asking for a rebuild of the catalogue",
         Call::File(FileCall::Read { .. }) => "reading a file",
         Call::File(FileCall::Write { .. }) => "writing a file",

@@ -35,6 +35,14 @@ pub enum ClientError {
         /// How it differs.
         source: WireError,
     },
+    /// A node of a cluster is not who it should be, or does not believe us.
+    #[error("{node}: {source}")]
+    Ident {
+        /// Whom we asked (`host:port`).
+        node: String,
+        /// Why not.
+        source: ident::IdentError,
+    },
     /// The node said no.
     #[error(transparent)]
     Refused(#[from] Failure),
@@ -72,6 +80,7 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => ErrorClass::Retry,
             Self::Wire { source, .. } => source.class(),
+            Self::Ident { source, .. } => source.class(),
             Self::Refused(failure) => failure.class,
             Self::WrongAnswer { .. } => ErrorClass::Bug,
             Self::Local { source, .. } => io_class(source),

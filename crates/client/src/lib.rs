@@ -7,9 +7,11 @@ mod connection;
 pub mod copy;
 mod error;
 mod path;
+mod remote;
 
 pub use answer::FromReply;
 pub use connection::Connection;
 pub use error::ClientError;
 pub use path::{escape, join};
+pub use remote::{Newcomer, Remote, join_cluster};
 pub use types::api::*;

@@ -1,4 +1,4 @@
-//! What a member of a cluster keeps in its state directory: `authority.der`, `certificate.der`, `key.der`, and on the host
+//! What a member of a cluster keeps in its state directory: `authority.der`, `certificate.der`, `key.der`, `addresses` (nodes to ask, one per line), and on the host
 //! of the authority `authority-key.der`. Keys have mode 0600. The directory appears as a whole or not at all.
 
 use crate::{Authority, IdentError, Identity, Key, verify};
@@ -12,6 +12,7 @@ const AUTHORITY: &str = "authority.der";
 const AUTHORITY_KEY: &str = "authority-key.der";
 const CERTIFICATE: &str = "certificate.der";
 const KEY: &str = "key.der";
+const ADDRESSES: &str = "addresses";
 
 /// How a member proves who it is.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Credentials {
     pub authority: Vec<u8>,
     /// Key of the authority, on the one host that signs.
     pub authority_key: Option<Key>,
+    /// Nodes of the cluster to ask (`host:port`).
+    pub addresses: Vec<String>,
 }
 
 impl Credentials {
@@ -35,7 +38,7 @@ impl Credentials {
     /// The certificate names nobody.
     pub fn new(certificate: Vec<u8>, key: Key, authority: Vec<u8>) -> Result<Self, IdentError> {
         let identity = verify::identity_of(&CertificateDer::from(certificate.as_slice()))?;
-        Ok(Self { identity, certificate, key, authority, authority_key: None })
+        Ok(Self { identity, certificate, key, authority, authority_key: None, addresses: Vec::new() })
     }
 
     /// The authority, where its key is.
@@ -65,6 +68,7 @@ impl Credentials {
         };
         write(AUTHORITY, &self.authority, 0o644).map_err(fail)?;
         write(CERTIFICATE, &self.certificate, 0o644).map_err(fail)?;
+        write(ADDRESSES, self.addresses.join("\n").as_bytes(), 0o644).map_err(fail)?;
         write(KEY, &self.key.to_der(), 0o600).map_err(fail)?;
         if let Some(key) = &self.authority_key {
             write(AUTHORITY_KEY, &key.to_der(), 0o600).map_err(fail)?;
@@ -104,7 +108,9 @@ impl Credentials {
         let signing = dir.join(AUTHORITY_KEY);
         let authority_key = if signing.exists() { Some(read_key(&signing)?) } else { None };
         let certificate = read(&dir.join(CERTIFICATE))?;
-        Ok(Some(Self { authority_key, ..Self::new(certificate, key, authority)? }))
+        let addresses =
+            String::from_utf8_lossy(&read(&dir.join(ADDRESSES))?).lines().map(str::to_owned).collect();
+        Ok(Some(Self { authority_key, addresses, ..Self::new(certificate, key, authority)? }))
     }
 }
 

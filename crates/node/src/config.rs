@@ -1,8 +1,11 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
+mod cluster;
+
 use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
 use crate::mixed::{DriveKind, Media};
+pub use cluster::ClusterConfig;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
@@ -27,6 +30,8 @@ pub struct Config {
     pub undelete: crate::keep::UndeleteConfig,
     /// Volumes that drives encrypt.
     pub encryption: EncryptionConfig,
+    /// Where a node of a cluster is reached.
+    pub cluster: ClusterConfig,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -349,6 +354,7 @@ impl Default for Config {
             reclaim: ReclaimConfig::default(),
             undelete: crate::keep::UndeleteConfig::default(),
             encryption: EncryptionConfig::default(),
+            cluster: ClusterConfig::default(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
                 .map(|n| PoolConfig {
@@ -501,6 +507,7 @@ impl Config {
         attached::validate(&self.libraries)?;
         crate::keys::NodeKeys::of(&self.encryption)?;
         limits::validate(&self.limits)?;
+        self.cluster.validate()?;
         self.validate_classes()
     }
 

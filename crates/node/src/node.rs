@@ -63,6 +63,8 @@ pub struct Node {
     pub(crate) data_paths: Vec<types::PathNo>,
     /// Keys of encrypted volumes, if there are such.
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
+    /// What the node is in a cluster.
+    pub(crate) membership: crate::cluster::Membership,
     pub(crate) _lock: std::fs::File,
 }
 

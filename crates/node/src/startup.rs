@@ -43,6 +43,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), Arc::new(engine), hardware)?;
     recover(&node)?;
+    node.finish_cluster()?;
     for n in 0..FINISHERS {
         let ready = ready.clone();
         spawn(None, &format!("finish-{n}"), move || ready.iter().for_each(Ready::finish))?;
@@ -126,6 +127,7 @@ pub(crate) fn assemble(
         data_paths: data_paths(&hardware),
         hardware,
         keys,
+        membership: Default::default(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })

@@ -8,11 +8,13 @@ mod channel;
 mod error;
 pub mod frame;
 mod message;
+mod orders;
 mod peer;
 mod serve;
 
 pub use channel::{Channel, Inbound, Stream};
 pub use error::WireError;
 pub use message::*;
+pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};

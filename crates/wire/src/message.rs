@@ -1,5 +1,6 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
+use crate::{ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange};
 use serde::{Deserialize, Serialize};
 use types::*;
 
@@ -52,93 +53,6 @@ pub enum VolumeChoice {
     Pool(PoolName),
     /// All that the act can take.
     All,
-}
-
-/// Changes of a class of service; None leaves a field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassChange {
-    /// Pool of each copy.
-    pub copies: Option<Vec<PoolName>>,
-    /// Seconds unchanged before migration.
-    pub migrate_after_s: Option<u32>,
-    /// Waiting bytes that start migration at once.
-    pub migrate_bytes: Option<u64>,
-    /// Never purge.
-    pub keep_on_disk: Option<bool>,
-}
-
-/// Volumes to be imported.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportOrder {
-    /// Volumes.
-    pub volumes: Vec<Barcode>,
-    /// Directory of the namespace, made if missing; None: only volumes of this namespace are taken back.
-    pub into: Option<Vec<u8>>,
-    /// Pool that they join, made if missing; None: none.
-    pub pool: Option<PoolName>,
-    /// Owners: number there, number here; others keep theirs.
-    pub uids: Vec<(u32, u32)>,
-    /// Groups.
-    pub gids: Vec<(u32, u32)>,
-}
-
-/// Changes of a pool; None leaves a field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolChange {
-    /// Most volumes that it may hold; 0: no limit.
-    pub max_volumes: Option<u32>,
-    /// Most bytes that current versions may need of it; 0: no limit.
-    pub max_bytes: Option<u64>,
-    /// Format of its new volumes.
-    pub format: Option<FormatRule>,
-    /// What is kept together on volumes of its own.
-    pub collocate: Option<Collocate>,
-    /// It takes media that can be written once, and no others.
-    pub worm: Option<bool>,
-    /// Name of the key of its new volumes; empty: as the configuration says.
-    pub key: Option<String>,
-    /// Name of the library whose volumes alone are written; empty: any.
-    pub library: Option<String>,
-}
-
-/// Changes of a quota; None leaves a field.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QuotaChange {
-    /// Most files, directories and other nodes; 0: no limit.
-    pub files: Option<u64>,
-    /// Most bytes of regular files; 0: no limit.
-    pub bytes: Option<u64>,
-    /// Most bytes of copies on tape; 0: no limit.
-    pub tape_bytes: Option<u64>,
-    /// Most volumes of his own in each pool that keeps owners apart; 0: no limit.
-    pub volumes: Option<u32>,
-}
-
-/// Secret of a token, on its way. It is not shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinSecret(pub [u8; 32]);
-
-impl std::fmt::Debug for JoinSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JoinSecret(not shown)")
-    }
-}
-
-/// How somebody asks to be admitted to a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinOrder {
-    /// Id of his token.
-    pub token: [u8; 16],
-    /// Its secret.
-    pub secret: JoinSecret,
-    /// Signing request (PKCS #10, DER).
-    pub request: Vec<u8>,
-    /// What he calls himself (his host), for people.
-    pub name: String,
-    /// Where a node takes calls (`host:port`).
-    pub control: Vec<String>,
-    /// Where a node moves bytes (`host:port`).
-    pub data: Vec<String>,
 }
 
 /// Everything a node can be asked.

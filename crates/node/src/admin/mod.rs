@@ -49,6 +49,7 @@ impl Node {
             Call::File(call) => return self.file_call(cx, session, call),
             Call::Status => Reply::Status(Box::new(self.status()?)),
             Call::Site => Reply::Site(self.site()?),
+            Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
@@ -110,6 +111,14 @@ impl Node {
             Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),
             Call::Export { volumes, reason } => {
                 return Ok(self.request_reply(self.export_volumes(cx, &volumes, reason)?));
+            }
+            Call::ClusterInit { name } => return Ok(Reply::Cluster(Box::new(self.cluster_init(&name)?))),
+            Call::ClusterToken { grant, lifetime_s } => {
+                return Ok(Reply::Token(self.cluster_token(grant, lifetime_s)?));
+            }
+            Call::ClusterJoin(_) => {
+                let message = "joining goes over TLS, with a token: `thermo cluster join`";
+                return Err(failure(ErrorClass::Invalid, message));
             }
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
@@ -225,6 +234,9 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::Repack { .. } => "repacking volumes",
         Call::Import(_) => "importing volumes",
         Call::Export { .. } => "exporting volumes",
+        Call::ClusterInit { .. } => "making a cluster",
+        Call::ClusterToken { .. } => "giving out tokens of the cluster",
+        Call::ClusterJoin(_) => return None,
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

@@ -1,0 +1,122 @@
+//! Nodes of a cluster on other hosts: calls over TLS, and how one becomes a member.
+
+use crate::ClientError;
+use crate::connection::PROGRAM;
+use ident::{Connector, Credentials, IdentError, Key, TlsStream, Token};
+use std::time::Duration;
+use types::ErrorClass;
+use wire::{Call, Channel, Failure, JoinOrder, JoinSecret, Reply, WireError};
+
+/// Longest wait for the first frame of a node.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A node on another host, and who asks it.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    address: String,
+    connector: Connector,
+}
+
+impl Remote {
+    /// A member of a cluster asks the node at `host:port`.
+    ///
+    /// # Errors
+    /// The member's key does not belong to its certificate.
+    pub fn new(address: &str, member: &Credentials) -> Result<Self, ClientError> {
+        let connector = Connector::member(member).map_err(|e| refused(address, e))?;
+        Ok(Self { address: address.to_owned(), connector })
+    }
+
+    /// `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn channel(&self) -> Result<Channel, ClientError> {
+        open(&self.address, &self.connector)
+    }
+}
+
+/// What somebody who joins says of himself.
+#[derive(Clone, Debug, Default)]
+pub struct Newcomer {
+    /// What he is called, for people.
+    pub name: String,
+    /// Where he takes calls (`host:port`).
+    pub control: Vec<String>,
+    /// Where he moves bytes (`host:port`).
+    pub data: Vec<String>,
+}
+
+/// Becomes a member. The key is made here and goes nowhere; the first node of the token that answers signs.
+///
+/// # Errors
+/// No node of the token answers, is who it should be, or takes the token.
+pub fn join_cluster(token: &Token, newcomer: &Newcomer) -> Result<Credentials, ClientError> {
+    let nobody = || refused("the token", IdentError::Token("it names no node to ask"));
+    let connector = Connector::bearer(token).map_err(|e| refused("the token", e))?;
+    let mut last = None;
+    for address in &token.addresses {
+        match open(address, &connector) {
+            Ok(channel) => return ask(address, channel, token, newcomer),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(nobody))
+}
+
+fn ask(
+    address: &str,
+    mut channel: Channel,
+    token: &Token,
+    newcomer: &Newcomer,
+) -> Result<Credentials, ClientError> {
+    let key = Key::generate().map_err(|e| refused(address, e))?;
+    let order = JoinOrder {
+        token: *token.id.as_bytes(),
+        secret: JoinSecret(*token.secret.bytes()),
+        request: key.request().map_err(|e| refused(address, e))?,
+        name: newcomer.name.clone(),
+        control: newcomer.control.clone(),
+        data: newcomer.data.clone(),
+    };
+    let lost = |source| ClientError::Lost { socket: address.into(), doing: "joining the cluster", source };
+    channel.send_call(1, &Call::ClusterJoin(order)).map_err(lost)?;
+    let Reply::Joined { certificate, authority } = channel.receive_result().map_err(lost)?.result? else {
+        return Err(ClientError::WrongAnswer { asked: "Joined" });
+    };
+    let member = Credentials::new(certificate, key, authority).map_err(|e| refused(address, e))?;
+    if ident::digest(&member.authority) != token.authority || member.identity.cluster != token.cluster {
+        return Err(refused(address, IdentError::Foreign));
+    }
+    Ok(Credentials { addresses: token.addresses.clone(), ..member })
+}
+
+fn open(address: &str, connector: &Connector) -> Result<Channel, ClientError> {
+    let stream = connector.connect(address).map_err(|e| refused(address, e))?;
+    greet(stream).map_err(|source| match source {
+        WireError::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            let message = format!("{address}: {e}");
+            ClientError::Refused(Failure { class: ErrorClass::Denied, fs: None, message })
+        }
+        WireError::Closed | WireError::Io(_) => {
+            ClientError::Lost { socket: address.into(), doing: "connecting", source }
+        }
+        _ => ClientError::Wire { socket: address.into(), source },
+    })
+}
+
+fn greet(stream: TlsStream) -> Result<Channel, WireError> {
+    let socket = stream.socket().try_clone()?;
+    socket.set_read_timeout(Some(HELLO_PATIENCE))?;
+    let channel = Channel::over(Box::new(stream), PROGRAM)?;
+    socket.set_read_timeout(None)?;
+    Ok(channel)
+}
+
+fn refused(node: &str, source: IdentError) -> ClientError {
+    match source {
+        IdentError::Io(source) => ClientError::Unreachable { socket: node.into(), source },
+        source => ClientError::Ident { node: node.to_owned(), source },
+    }
+}

@@ -1,0 +1,242 @@
+//! Calls over TLS: one thread per connection, bounded. Who calls is what his certificate says, and what the cluster knows of
+//! it.
+
+use super::{Own, member_id};
+use crate::Node;
+use crate::admin::Session;
+use crate::error::failure;
+use ident::{Digest, Identity, TlsStream};
+use parking_lot::Mutex;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use types::{BoundUser, Cx, ErrorClass, MemberId};
+use wire::{Answer, Call, Channel, Failure, WireError};
+
+/// Most connections at once; a further one is closed at once.
+const MAX_CONNECTIONS: usize = 256;
+/// Before the next attempt to take a connection after a failed one.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+
+type Open = Arc<Mutex<Vec<(u64, TcpStream)>>>;
+
+/// A listening node of a cluster.
+pub struct ClusterServer {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    open: Open,
+    acceptor: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Listens where `[cluster] listen` says; None if it says nothing. Until the node is a member every connection is closed.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn serve_cluster(node: Arc<Node>) -> Result<Option<ClusterServer>, Failure> {
+    let Some(listen) = node.config.cluster.listen else { return Ok(None) };
+    let fail = |e: std::io::Error| {
+        let message =
+            format!("cluster.listen = \"{listen}\": {e}; is that an address of this host, and free?");
+        failure(ErrorClass::Invalid, message)
+    };
+    let listener = TcpListener::bind(listen).map_err(fail)?;
+    let address = listener.local_addr().map_err(fail)?;
+    let (stop, open) = (Arc::new(AtomicBool::new(false)), Open::default());
+    let (stopped, streams) = (stop.clone(), open.clone());
+    let acceptor = std::thread::Builder::new()
+        .name("accept-tls".into())
+        .spawn(move || accept(&node, &listener, &stopped, &streams))
+        .map_err(fail)?;
+    Ok(Some(ClusterServer { address, stop, open, acceptor: Some(acceptor) }))
+}
+
+impl ClusterServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for ClusterServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the acceptor; whether the connection succeeds does not matter.
+        let mut own = self.address;
+        if own.ip().is_unspecified() {
+            own.set_ip(match own {
+                SocketAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let _ = TcpStream::connect_timeout(&own, Duration::from_secs(1));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        for (_, stream) in self.open.lock().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn accept(node: &Arc<Node>, listener: &TcpListener, stop: &AtomicBool, open: &Open) {
+    let next = AtomicU64::new(0);
+    loop {
+        let taken = listener.accept().and_then(|(stream, from)| Ok((stream.try_clone()?, stream, from)));
+        if stop.load(Ordering::Acquire) {
+            return;
+        }
+        let (clone, stream, from) = match taken {
+            Ok(taken) => taken,
+            Err(e) => {
+                tracing::warn!("a connection cannot be taken: {e}");
+                std::thread::sleep(RETRY_PAUSE);
+                continue;
+            }
+        };
+        let own = match node.membership() {
+            Ok(Some(own)) => own,
+            Ok(None) => {
+                tracing::debug!("{from}: this node belongs to no cluster yet");
+                continue;
+            }
+            Err(e) => {
+                tracing::error!("no calls over TLS: {e}");
+                continue;
+            }
+        };
+        if !own.acceptor.allows(from.ip()) {
+            tracing::debug!("{from}: was refused too often");
+            continue;
+        }
+        let id = next.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut open = open.lock();
+            if open.len() >= MAX_CONNECTIONS {
+                tracing::warn!(
+                    "{MAX_CONNECTIONS} connections are open; a further one from {from} is refused"
+                );
+                continue;
+            }
+            open.push((id, clone));
+        }
+        let (node, table) = (node.clone(), open.clone());
+        let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
+            answer(&node, &own, stream, from);
+            table.lock().retain(|(i, _)| *i != id);
+        });
+        if let Err(e) = spawned {
+            tracing::error!("a connection gets no thread: {e}");
+            open.lock().retain(|(i, _)| *i != id);
+        }
+    }
+}
+
+fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr) {
+    let stream = match own.acceptor.accept(socket) {
+        Ok(stream) => stream,
+        Err(e) if e.counts() => return refused(own, from, &e.to_string()),
+        Err(e) => return tracing::debug!("{from}: {e}"),
+    };
+    let served = match stream.peer() {
+        None => admit(node, own, stream, from),
+        Some((identity, certificate)) => match caller(node, own, identity, certificate) {
+            Ok(caller) => serve(node, stream, &caller),
+            Err(why) => {
+                refused(own, from, &why.message);
+                channel(stream).and_then(|channel| wire::serve_channel(channel, &mut |_| Err(why.clone())))
+            }
+        },
+    };
+    if let Err(e) = served {
+        tracing::debug!("connection from {from} ended: {e}");
+    }
+}
+
+fn refused(own: &Own, from: SocketAddr, why: &str) {
+    tracing::warn!("a connection from {from} is refused: {why}");
+    if own.acceptor.refused(from.ip()) {
+        tracing::warn!("{} was refused too often and is not listened to for a while", from.ip());
+    }
+}
+
+/// Who calls.
+enum Caller {
+    /// A client of this cluster that speaks for a user.
+    User(BoundUser),
+    /// A member that speaks for itself only: it may see how things are.
+    Itself(MemberId),
+}
+
+/// What the cluster knows of a certificate. A node that does not have the records believes the authority, and lets only look.
+fn caller(node: &Node, own: &Own, identity: Identity, certificate: Digest) -> Result<Caller, Failure> {
+    let id = member_id(identity.role);
+    let fail = |e| crate::error::refused("the cluster", &e);
+    let known_here = node.catalog.cluster().map_err(fail)?;
+    if known_here.is_none_or(|cluster| cluster.id != own.credentials.identity.cluster.to_string()) {
+        return Ok(Caller::Itself(id));
+    }
+    match node.catalog.member(id).map_err(fail)? {
+        Some(member) if member.certificate.0 == certificate => Ok(match member.user {
+            Some(user) => Caller::User(user),
+            None => Caller::Itself(id),
+        }),
+        _ => Err(failure(
+            ErrorClass::Denied,
+            format!("{id} with that certificate is no member of this cluster"),
+        )),
+    }
+}
+
+fn channel(stream: TlsStream) -> Result<Channel, WireError> {
+    let socket = stream.socket().try_clone()?;
+    socket.set_read_timeout(Some(HELLO_PATIENCE))?;
+    let channel = Channel::over(Box::new(stream), concat!("thermo ", env!("CARGO_PKG_VERSION")))?;
+    socket.set_read_timeout(None)?;
+    Ok(channel)
+}
+
+fn serve(node: &Arc<Node>, stream: TlsStream, caller: &Caller) -> Result<(), WireError> {
+    let channel = channel(stream)?;
+    let mut session = Session::default();
+    let served = wire::serve_channel(channel, &mut |call| match caller {
+        Caller::User(user) => {
+            let cx = Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) };
+            node.call(&cx, &mut session, call)
+        }
+        Caller::Itself(id) => look(node, *id, &mut session, call),
+    });
+    node.end_session(session);
+    served
+}
+
+/// Calls that change nothing and show nobody's files.
+fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> Result<Answer, Failure> {
+    match call {
+        Call::Status | Call::Site | Call::Cluster => node.call(&Cx::admin(crate::now()), session, call),
+        _ => Err(failure(
+            ErrorClass::Denied,
+            format!("{who} may only ask for the status here; files are for clients that speak for a user"),
+        )),
+    }
+}
+
+/// One call of somebody who has a token, in limited time, and no other. What is wrong with the token counts against his address.
+fn admit(node: &Arc<Node>, own: &Own, stream: TlsStream, from: SocketAddr) -> Result<(), WireError> {
+    let socket = stream.socket().try_clone()?;
+    let mut channel = channel(stream)?;
+    socket.set_read_timeout(Some(HELLO_PATIENCE))?;
+    let (id, call) = channel.receive_call()?;
+    let result = match call {
+        Call::ClusterJoin(order) => node.cluster_join(&order),
+        _ => Err(failure(ErrorClass::Denied, "without a certificate there is nothing here but to join")),
+    };
+    if let Err(why) = &result
+        && matches!(why.class, ErrorClass::Denied | ErrorClass::Invalid)
+    {
+        refused(own, from, &why.message);
+    }
+    channel.send_result(id, &result, None)
+}

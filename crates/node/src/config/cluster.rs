@@ -1,0 +1,85 @@
+//! `[cluster]`: where a node of a cluster is reached.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Where a node of a cluster is reached. Without `listen` it takes calls on its own host only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Take calls over TLS at this address (`"0.0.0.0:7430"`).
+    pub listen: Option<SocketAddr>,
+    /// What others are told to call (`"mds1.example:7430"`); none: `listen`, which then must be an address that others can use.
+    pub control: Vec<String>,
+    /// Where bytes are moved, if that is another network; none: as `control`.
+    pub data: Vec<String>,
+}
+
+impl ClusterConfig {
+    /// What others are told to call.
+    pub fn control(&self) -> Vec<String> {
+        match self.listen {
+            Some(listen) if self.control.is_empty() && !listen.ip().is_unspecified() => {
+                vec![listen.to_string()]
+            }
+            _ => self.control.clone(),
+        }
+    }
+
+    /// Where bytes are moved.
+    pub fn data(&self) -> Vec<String> {
+        if self.data.is_empty() { self.control() } else { self.data.clone() }
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// What is wrong, and what to write instead.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.listen.is_some() && self.control().is_empty() {
+            let listen = self.listen.map(|l| l.to_string()).unwrap_or_default();
+            return Err(format!(
+                "cluster.listen is {listen}, which others cannot call: say in cluster.control what they shall, as [\"mds1.example:7430\"]"
+            ));
+        }
+        for address in self.control.iter().chain(&self.data) {
+            let port = address
+                .rsplit_once(':')
+                .and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok()).flatten());
+            if port.is_none() || address.len() > 255 {
+                return Err(format!("cluster: `{address}` is not of the form host:port"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_an_address_that_they_can_use() {
+        let read = |text: &str| -> Result<ClusterConfig, String> {
+            let config: ClusterConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+            config.validate().map(|()| config)
+        };
+        let plain = read("listen = \"192.0.2.1:7430\"").unwrap();
+        assert_eq!(
+            (plain.control(), plain.data()),
+            (vec!["192.0.2.1:7430".into()], vec!["192.0.2.1:7430".into()])
+        );
+        let two = read("listen = \"0.0.0.0:7430\"\ncontrol = [\"a:7430\"]\ndata = [\"b:7431\"]").unwrap();
+        assert_eq!((two.control(), two.data()), (vec!["a:7430".into()], vec!["b:7431".into()]));
+        assert!(read("listen = \"0.0.0.0:7430\"").unwrap_err().contains("cluster.control"));
+        for bad in [
+            "control = [\"a\"]",
+            "control = [\":1\"]",
+            "data = [\"a:99999\"]",
+            "listen = \"a\"",
+            "lisen = \"a:1\"",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}
