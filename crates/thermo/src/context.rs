@@ -4,7 +4,8 @@ use crate::exit::Exit;
 use crate::out::{Out, Table};
 use crate::paths;
 use anyhow::Result;
-use client::Connection;
+use client::{Connection, Remote};
+use ident::Credentials;
 use node::Config;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ pub struct Global {
     /// Control socket of the node [default: control.sock in the state directory]
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Ask the node of a cluster at this address, with the certificate in the state directory's `cluster`
+    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "socket")]
+    pub node: Option<String>,
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -68,13 +72,28 @@ pub struct Context {
 impl Context {
     /// Connects to the node.
     pub fn connect(&self) -> Result<Connection> {
-        Ok(Connection::open(&self.global.socket())?)
+        self.connect_within(Duration::ZERO)
     }
 
     /// Connects, and stays with a node that restarts.
     pub fn connect_patiently(&self) -> Result<Connection> {
         self.connect()?;
-        Ok(Connection::open_patient(&self.global.socket(), Duration::from_secs(60))?)
+        self.connect_within(Duration::from_secs(60))
+    }
+
+    fn connect_within(&self, patience: Duration) -> Result<Connection> {
+        let Some(address) = &self.global.node else {
+            return Ok(Connection::open_patient(&self.global.socket(), patience)?);
+        };
+        let dir = self.global.state_dir().join("cluster");
+        let member = Credentials::load(&dir)?.ok_or_else(|| {
+            let message = format!(
+                "there is no {}, so no certificate to show to {address}; join the cluster with `thermo cluster join`",
+                dir.display()
+            );
+            crate::exit::not_found(message)
+        })?;
+        Ok(Connection::open_remote(Remote::new(address, &member)?, patience)?)
     }
 
     /// The configuration of the node on this machine: the file named, else its own, else built in.

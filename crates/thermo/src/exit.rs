@@ -56,6 +56,9 @@ pub fn of_error(error: &anyhow::Error) -> Option<Exit> {
         if let Some(e) = cause.downcast_ref::<ClientError>() {
             return Some(if e.no_node() { Exit::NO_NODE } else { of_class(e.class()) });
         }
+        if let Some(e) = cause.downcast_ref::<ident::IdentError>() {
+            return Some(of_class(e.class()));
+        }
         if let Some(e) = cause.downcast_ref::<Failure>() {
             return Some(of_class(e.class));
         }

@@ -21,6 +21,7 @@ pub fn run(config: Config) -> Result<Exit> {
     let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
     node.set_mounter(gateway.clone());
     let server = node::serve(node.clone())?;
+    let remote = node::serve_cluster(node.clone());
     let waker = node.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
@@ -28,14 +29,17 @@ pub fn run(config: Config) -> Result<Exit> {
             waker.request_stop(true);
         }
     })?;
-    let mounted = mount.map_or(Ok(()), |path| gateway.mount(&path, None));
+    let mounted = match &remote {
+        Ok(_) => mount.map_or(Ok(()), |path| gateway.mount(&path, None)),
+        Err(e) => Err(e.clone()),
+    };
     match &mounted {
         Ok(()) => tracing::info!("ready"),
         Err(_) => node.request_stop(true),
     }
     let graceful = node.wait_for_stop();
     gateway.unmount_all();
-    drop(server);
+    drop((server, remote));
     node.stop(graceful);
     tracing::info!("stopped");
     mounted?;

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod catalog;
 pub mod check;
 pub mod class;
+pub mod cluster;
 pub mod completions;
 pub mod copy;
 pub mod demo;

@@ -1,0 +1,277 @@
+//! A cluster on one machine: nodes with state directories and loopback addresses of their own. Members are answered; everybody
+//! and everything else is refused.
+
+use client::{ClientError, Connection, Newcomer, Remote, join_cluster};
+use ident::{Connector, Credentials, Key, Role, Secret, Token, Validity};
+use node::{ClusterServer, Config, Node, Server, Size};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use types::{BoundUser, ClusterView, ErrorClass, Grant, Ino, MemberId, NodeId, StatusView};
+use wire::{Call, Channel, Failure, FileCall, JoinOrder, JoinSecret, Reply};
+
+struct Host {
+    dir: tempfile::TempDir,
+    node: Arc<Node>,
+    address: String,
+    _control: Server,
+    _remote: ClusterServer,
+}
+
+impl Host {
+    /// Of 127.0.0.0/8 everything is this machine: an address for each node of each test process, so no port is fought for.
+    fn new() -> Self {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let [_, _, high, low] = std::process::id().to_be_bytes();
+        let address = format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+        config.library.cartridge_capacity = Size::mib(64);
+        config.cluster.listen = Some(address.parse().unwrap());
+        let node = Node::start(config).unwrap();
+        let control = node::serve(node.clone()).unwrap();
+        let remote = node::serve_cluster(node.clone()).unwrap().expect("it listens");
+        Self { dir, node, address, _control: control, _remote: remote }
+    }
+
+    fn founder() -> Self {
+        let host = Self::new();
+        let view: ClusterView = host.local().ask(&Call::ClusterInit { name: "first".into() }).unwrap();
+        assert_eq!((view.answers, view.admits, view.members.len()), (MemberId::Node(NodeId(1)), true, 1));
+        host
+    }
+
+    fn cluster_dir(&self) -> PathBuf {
+        self.dir.path().join("cluster")
+    }
+
+    fn own(&self) -> Credentials {
+        Credentials::load(&self.cluster_dir()).unwrap().expect("it is a member")
+    }
+
+    fn local(&self) -> Connection {
+        Connection::open(&self.dir.path().join("control.sock")).unwrap()
+    }
+
+    fn token_for(&self, grant: Grant, lifetime_s: u32) -> Token {
+        match self.local().call(&Call::ClusterToken { grant, lifetime_s }).unwrap().0 {
+            Reply::Token(text) => text.parse().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn token(&self) -> Token {
+        self.token_for(Grant::Node, 600)
+    }
+
+    /// A call of a member, over TLS.
+    fn asked_by(&self, member: &Credentials, call: &Call) -> Result<Reply, ClientError> {
+        let mut connection = Connection::open_remote(Remote::new(&self.address, member)?, Duration::ZERO)?;
+        connection.call(call).map(|(reply, _)| reply)
+    }
+
+    fn members(&self) -> usize {
+        self.local().ask::<ClusterView>(&Call::Cluster).unwrap().members.len()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.node.stop(true);
+    }
+}
+
+fn newcomer(name: &str) -> Newcomer {
+    Newcomer { name: name.into(), control: vec!["192.0.2.9:7430".into()], data: Vec::new() }
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Failure {
+    match result {
+        Err(ClientError::Refused(failure)) => failure,
+        other => panic!("a refusal is due: {other:?}"),
+    }
+}
+
+fn user() -> Grant {
+    Grant::Client(BoundUser { uid: 4711, gid: 4711, groups: vec![4712] })
+}
+
+#[test]
+fn two_nodes_and_a_client_make_a_cluster() {
+    let (first, second) = (Host::founder(), Host::new());
+    let joined = join_cluster(&first.token(), &newcomer("second")).unwrap();
+    joined.prepare(&second.cluster_dir()).unwrap();
+    Credentials::commit(&second.cluster_dir()).unwrap();
+    let client = join_cluster(&first.token_for(user(), 600), &newcomer("desk")).unwrap();
+
+    let view: ClusterView = first.local().ask(&Call::Cluster).unwrap();
+    let names: Vec<&str> = view.members.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!((names, view.tokens), (vec!["first", "second", "desk"], 0));
+    assert_eq!(view.members[1].control, ["192.0.2.9:7430"]);
+    assert_eq!(view.members[2].user.as_ref().map(|u| u.uid), Some(4711));
+    assert!(view.members[2].control.is_empty(), "nobody calls a client");
+
+    // Each asks the other; the second one began to listen before it was a member.
+    for (asked, by) in
+        [(&first, &second.own()), (&second, &first.own()), (&first, &client), (&second, &client)]
+    {
+        let Reply::Status(status) = asked.asked_by(by, &Call::Status).unwrap() else { panic!("no status") };
+        let status: StatusView = *status;
+        assert_eq!(status.state_dir, asked.dir.path().to_string_lossy());
+    }
+    // Once a member, always that one.
+    assert_eq!(
+        refusal(second.local().ask::<ClusterView>(&Call::ClusterInit { name: "x".into() })).class,
+        ErrorClass::Exists
+    );
+    assert_eq!(
+        refusal(second.local().call(&Call::ClusterToken { grant: Grant::Node, lifetime_s: 9 })).class,
+        ErrorClass::Invalid
+    );
+}
+
+#[test]
+fn a_caller_is_who_his_certificate_says_and_may_what_he_may() {
+    let first = Host::founder();
+    let node = join_cluster(&first.token(), &newcomer("second")).unwrap();
+    let client = join_cluster(&first.token_for(user(), 600), &newcomer("desk")).unwrap();
+    let down = Call::Down { graceful: true };
+    for (who, call) in [(&client, &down), (&node, &down), (&node, &Call::File(FileCall::GetAttr(Ino::ROOT)))]
+    {
+        assert_eq!(refusal(first.asked_by(who, call)).class, ErrorClass::Denied, "{call:?}");
+    }
+    // He is user 4711 there: what is for everybody, he may.
+    first.asked_by(&client, &Call::File(FileCall::GetAttr(Ino::ROOT))).unwrap();
+    let mkdir = Call::File(FileCall::Mkdir { parent: Ino::ROOT, name: b"d".to_vec(), mode: 0o755 });
+    assert_eq!(refusal(first.asked_by(&client, &mkdir)).fs, Some(types::FsError::Access));
+}
+
+#[test]
+fn a_token_is_good_once_for_its_cluster_and_in_its_time() {
+    let (first, other) = (Host::founder(), Host::founder());
+    let token = first.token();
+    join_cluster(&token, &newcomer("second")).unwrap();
+    let used = refusal(join_cluster(&token, &newcomer("thief")));
+    assert!(
+        used.class == ErrorClass::Denied && used.message.contains("was used already, by node 2"),
+        "{used}"
+    );
+
+    let guessed = Token { secret: Secret::from_bytes([0; 32]), ..first.token() };
+    let unknown = Token { id: ident::Uuid::new_v4(), ..first.token() };
+    for bad in [guessed, unknown] {
+        let why = refusal(join_cluster(&bad, &newcomer("thief")));
+        assert!(why.message.contains("no such token"), "{why}");
+    }
+
+    // A token of another cluster: its bearer notices first.
+    let elsewhere = Token { addresses: vec![first.address.clone()], ..other.token() };
+    let why = join_cluster(&elsewhere, &newcomer("lost")).unwrap_err();
+    assert!(matches!(&why, ClientError::Ident { .. }) && why.class() == ErrorClass::Denied, "{why}");
+    // And if he does not look, the cluster does.
+    let blind =
+        Token { authority: first.token().authority, cluster: first.own().identity.cluster, ..elsewhere };
+    assert!(refusal(join_cluster(&blind, &newcomer("lost"))).message.contains("no such token"));
+
+    let short = first.token_for(Grant::Node, 1);
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    while now() <= short.expires {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let late = refusal(join_cluster(&short, &newcomer("late")));
+    assert!(late.message.contains("past its end"), "{late}");
+    assert_eq!(first.members(), 2);
+}
+
+/// One call of somebody without a certificate.
+fn bearer_says(token: &Token, call: &Call) -> Result<Reply, Failure> {
+    let stream = Connector::bearer(token).unwrap().connect(&token.addresses[0]).unwrap();
+    let mut channel = Channel::over(Box::new(stream), "test").unwrap();
+    channel.send_call(1, call).unwrap();
+    channel.receive_result().unwrap().result
+}
+
+#[test]
+fn a_join_that_is_sent_again_gains_nothing() {
+    let first = Host::founder();
+    let token = first.token();
+    let order = JoinOrder {
+        token: *token.id.as_bytes(),
+        secret: JoinSecret(*token.secret.bytes()),
+        request: Key::generate().unwrap().request().unwrap(),
+        name: "second".into(),
+        control: Vec::new(),
+        data: Vec::new(),
+    };
+    assert!(!format!("{order:?}").contains(&format!("{:?}", token.secret.bytes())));
+    // A request that is none uses nothing up.
+    let junk = JoinOrder { request: b"junk".to_vec(), ..order.clone() };
+    assert_eq!(bearer_says(&token, &Call::ClusterJoin(junk)).unwrap_err().class, ErrorClass::Invalid);
+    bearer_says(&token, &Call::ClusterJoin(order.clone())).unwrap();
+    let again = bearer_says(&token, &Call::ClusterJoin(order.clone())).unwrap_err();
+    assert!(again.message.contains("used already"), "{again}");
+    // Without a certificate nothing else is answered, and a member does not join.
+    let other = bearer_says(&token, &Call::Status).unwrap_err();
+    assert_eq!(other.class, ErrorClass::Denied, "{other}");
+    assert_eq!(refusal(first.local().call(&Call::ClusterJoin(order))).class, ErrorClass::Invalid);
+    assert_eq!(first.members(), 2);
+}
+
+#[test]
+fn two_who_have_the_same_token_do_not_both_get_in() {
+    let first = Host::founder();
+    let token = first.token();
+    let admitted = std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..4)
+            .map(|n| {
+                let token = &token;
+                scope.spawn(move || join_cluster(token, &newcomer(&format!("n{n}"))))
+            })
+            .collect();
+        tries.into_iter().map(|t| t.join().unwrap()).filter(Result::is_ok).count()
+    });
+    assert_eq!((admitted, first.members()), (1, 2));
+}
+
+#[test]
+fn what_the_authority_signed_and_the_cluster_does_not_know_is_refused() {
+    let first = Host::founder();
+    let own = first.own();
+    let signer = own.signer().unwrap().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // A number that was never given, and one that somebody else has.
+    for id in [9, 1] {
+        let key = Key::generate().unwrap();
+        let role = Role::Node(NodeId(id));
+        let certificate = signer.sign(&key.request().unwrap(), role, Validity::of_member(now)).unwrap();
+        let forged = Credentials::new(certificate.to_vec(), key, own.authority.clone()).unwrap();
+        let why = refusal(first.asked_by(&forged, &Call::Status));
+        assert!(why.message.contains("no member"), "{why}");
+    }
+    let stranger = Host::founder();
+    let mut other = stranger.own();
+    other.authority = own.authority.clone();
+    let why = first.asked_by(&other, &Call::Status).unwrap_err();
+    assert_eq!(why.class(), ErrorClass::Denied, "{why}");
+}
+
+#[test]
+fn plain_tcp_gets_no_answer_and_whoever_goes_on_is_not_listened_to() {
+    let first = Host::founder();
+    let member = join_cluster(&first.token(), &newcomer("second")).unwrap();
+    first.asked_by(&member, &Call::Status).unwrap();
+    for _ in 0..20 {
+        let Ok(mut stream) = TcpStream::connect(&first.address) else { continue };
+        // The node may close at once: then there is nothing to be sent.
+        let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    // The same address, now with a good certificate.
+    let why = first.asked_by(&member, &Call::Status).unwrap_err();
+    assert!(why.no_node(), "{why}");
+}
