@@ -14,12 +14,14 @@ use rustls::{
 };
 use rustls::{WantsVerifier, version::TLS13};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest time for a handshake as a whole, and for a TCP connection to be made.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What a refused one still sends is taken for so long.
+const PARTING: Duration = Duration::from_millis(500);
 /// A silent connection is probed after this long (seconds), so that one whose host is gone ends.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 /// First byte of a TLS record that holds a handshake (RFC 8446, 5.1).
@@ -81,30 +83,30 @@ impl Acceptor {
     /// # Errors
     /// Not somebody of this cluster; plain TCP; the connection.
     pub fn accept(&self, socket: TcpStream) -> Result<TlsStream, IdentError> {
-        let mut hurried = Hurried { socket: &socket, end: Instant::now() + PATIENCE };
+        match self.handshake(&socket) {
+            Ok((connection, peer)) => {
+                settle(&socket)?;
+                Ok(TlsStream { end: End::Node(Box::new(StreamOwned::new(connection, socket))), peer })
+            }
+            Err(refused) => {
+                part(&socket);
+                Err(refused)
+            }
+        }
+    }
+
+    fn handshake(&self, socket: &TcpStream) -> Result<(ServerConnection, Peer), IdentError> {
+        let mut hurried = Hurried { socket, end: Instant::now() + PATIENCE };
         if hurried.first_byte()? != HANDSHAKE_RECORD {
             return Err(IdentError::PlainTcp);
         }
-        let mut acceptor = rustls::server::Acceptor::default();
-        let accepted = loop {
-            if acceptor.read_tls(&mut hurried)? == 0 {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-            match acceptor.accept() {
-                Ok(Some(accepted)) => break accepted,
-                Ok(None) => {}
-                Err((error, mut alert)) => {
-                    // The other end may be gone already; the refusal stands either way.
-                    let _ = alert.write_all(&mut hurried);
-                    return Err(error.into());
-                }
-            }
-        };
+        let accepted = first_message(&mut hurried)?;
         let joins = accepted.client_hello().alpn().is_some_and(|mut asked| asked.any(|p| p == JOINS));
         let config = if joins { &self.joins } else { &self.calls };
         let mut connection = match accepted.into_connection(config.clone()) {
             Ok(connection) => connection,
             Err((error, mut alert)) => {
+                // The other end may be gone already; the refusal stands either way.
                 let _ = alert.write_all(&mut hurried);
                 return Err(error.into());
             }
@@ -120,9 +122,33 @@ impl Acceptor {
         if peer.is_none() != joins {
             return Err(IdentError::NoCertificate);
         }
-        settle(&socket)?;
-        Ok(TlsStream { end: End::Node(Box::new(StreamOwned::new(connection, socket))), peer })
+        Ok((connection, peer))
     }
+}
+
+fn first_message(hurried: &mut Hurried<'_>) -> Result<rustls::server::Accepted, IdentError> {
+    let mut acceptor = rustls::server::Acceptor::default();
+    loop {
+        if acceptor.read_tls(hurried)? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        match acceptor.accept() {
+            Ok(Some(accepted)) => return Ok(accepted),
+            Ok(None) => {}
+            Err((error, mut alert)) => {
+                let _ = alert.write_all(hurried);
+                return Err(error.into());
+            }
+        }
+    }
+}
+
+/// Closing a socket with bytes unread resets the connection, and the other end would not hear why: take them first, for a moment.
+fn part(socket: &TcpStream) {
+    let end = Instant::now() + PARTING;
+    let _ = socket.shutdown(Shutdown::Write);
+    let (mut hurried, mut bytes) = (Hurried { socket, end }, [0; 4096]);
+    while hurried.read(&mut bytes).is_ok_and(|n| n > 0) {}
 }
 
 /// The connecting end.
@@ -202,7 +228,10 @@ fn key(of: &Credentials) -> PrivateKeyDer<'static> {
     PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(of.key.to_der()))
 }
 
-fn peer(shown: Option<&[CertificateDer<'_>]>) -> Result<Option<(Identity, Digest)>, IdentError> {
+/// Who the other end is, and the digest of its certificate.
+type Peer = Option<(Identity, Digest)>;
+
+fn peer(shown: Option<&[CertificateDer<'_>]>) -> Result<Peer, IdentError> {
     let Some(leaf) = shown.and_then(|chain| chain.first()) else { return Ok(None) };
     Ok(Some((identity_of(leaf)?, digest(leaf))))
 }
@@ -260,7 +289,7 @@ impl Write for Hurried<'_> {
 #[derive(Debug)]
 pub struct TlsStream {
     end: End,
-    peer: Option<(Identity, Digest)>,
+    peer: Peer,
 }
 
 #[derive(Debug)]

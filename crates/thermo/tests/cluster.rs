@@ -17,8 +17,7 @@ struct Host {
     dir: tempfile::TempDir,
     node: Arc<Node>,
     address: String,
-    _control: Server,
-    _remote: ClusterServer,
+    servers: Option<(Server, ClusterServer)>,
 }
 
 impl Host {
@@ -34,7 +33,7 @@ impl Host {
         let node = Node::start(config).unwrap();
         let control = node::serve(node.clone()).unwrap();
         let remote = node::serve_cluster(node.clone()).unwrap().expect("it listens");
-        Self { dir, node, address, _control: control, _remote: remote }
+        Self { dir, node, address, servers: Some((control, remote)) }
     }
 
     fn founder() -> Self {
@@ -80,6 +79,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        self.servers.take();
         self.node.stop(true);
     }
 }
@@ -146,7 +146,7 @@ fn a_caller_is_who_his_certificate_says_and_may_what_he_may() {
     // He is user 4711 there: what is for everybody, he may.
     first.asked_by(&client, &Call::File(FileCall::GetAttr(Ino::ROOT))).unwrap();
     let mkdir = Call::File(FileCall::Mkdir { parent: Ino::ROOT, name: b"d".to_vec(), mode: 0o755 });
-    assert_eq!(refusal(first.asked_by(&client, &mkdir)).fs, Some(types::FsError::Access));
+    assert_eq!(refusal(first.asked_by(&client, &mkdir)).fs, Some(types::FsError::AccessDenied));
 }
 
 #[test]
