@@ -3,7 +3,7 @@
 
 use crate::{Authority, IdentError, Identity, Key, verify};
 use rustls::pki_types::CertificateDer;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -133,12 +133,10 @@ fn read(path: &Path) -> Result<Vec<u8>, IdentError> {
 }
 
 fn read_key(path: &Path) -> Result<Key, IdentError> {
-    let mode = fs::metadata(path).map(|m| m.permissions()).unwrap_or_else(|_| Permissions::from_mode(0));
-    if mode.mode() & 0o077 != 0 {
-        return Err(file(
-            path,
-            format!("others may read this key (mode {:o}); set it to 0600", mode.mode() & 0o777),
-        ));
+    // A file that is not there is named by `read`.
+    let mode = fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777);
+    if mode & 0o077 != 0 {
+        return Err(file(path, format!("others may read this key (mode {mode:o}); set it to 0600")));
     }
     Key::from_der(&read(path)?).map_err(|e| file(path, format!("is no key: {e}")))
 }

@@ -13,7 +13,7 @@ use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, ConfigSide, ServerConfig, ServerConnection, StreamOwned,
 };
 use rustls::{WantsVerifier, version::TLS13};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -278,6 +278,12 @@ impl Write for Hurried<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.socket.set_write_timeout(Some(self.left()?))?;
         self.socket.write(bytes)
+    }
+
+    /// All records at once: rustls tries only once to send the alert that ends a handshake, and other records go before it.
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.socket.set_write_timeout(Some(self.left()?))?;
+        self.socket.write_vectored(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

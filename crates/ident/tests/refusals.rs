@@ -63,7 +63,7 @@ fn meet(
 }
 
 fn told(result: Result<TlsStream, String>) -> String {
-    result.err().expect("the caller must be refused")
+    result.expect_err("the caller must be refused")
 }
 
 #[test]
@@ -130,20 +130,26 @@ fn forged_and_foreign_certificates_are_refused_by_either_end() {
     // Of another cluster, and of an authority that only calls itself the same.
     for other in [cluster(), of_cluster(node.identity.cluster)] {
         let mut stranger = member(&other, CLIENT);
+        // He takes the node for his own, so that it is the node that has to refuse.
         stranger.authority = authority.certificate().to_vec();
+        stranger.identity.cluster = node.identity.cluster;
         let (accepted, called) = meet(&node, &Connector::member(&stranger).unwrap());
         assert!(matches!(accepted, Err(IdentError::Foreign)), "{accepted:?}");
         told(called);
 
-        let (_, called) = meet(&member(&other, NODE), &Connector::member(&client).unwrap());
+        let (accepted, called) = meet(&member(&other, NODE), &Connector::member(&client).unwrap());
         assert!(told(called).contains("not from the authority"));
+        // The refused node hears it.
+        assert!(matches!(accepted, Err(IdentError::Refused(_))), "{accepted:?}");
     }
     // The same authority's key, used for another cluster.
     let elsewhere = Key::generate().unwrap();
     let der = elsewhere.to_der();
     let here = Authority::create(Uuid::new_v4(), elsewhere, now()).unwrap();
     let there = Authority::load(Uuid::new_v4(), here.certificate(), Key::from_der(&der).unwrap()).unwrap();
-    let (accepted, _) = meet(&member(&here, NODE), &Connector::member(&member(&there, CLIENT)).unwrap());
+    let (node, mut stranger) = (member(&here, NODE), member(&there, CLIENT));
+    stranger.identity.cluster = node.identity.cluster;
+    let (accepted, _) = meet(&node, &Connector::member(&stranger).unwrap());
     assert!(matches!(accepted, Err(IdentError::OtherCluster(_))), "{accepted:?}");
 }
 

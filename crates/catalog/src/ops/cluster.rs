@@ -97,7 +97,7 @@ pub fn tokens(view: View<'_>) -> Result<Vec<TokenRecord>> {
 /// A member.
 pub fn member(view: View<'_>, id: MemberId) -> Result<Option<Member>> {
     let value = view.r.get(&keys::member(id))?;
-    value.map(|v| rec::decode("member", &id.to_string(), &v)).transpose()
+    value.map(|v| rec::decode("member", id.to_string(), &v)).transpose()
 }
 
 /// All members: nodes, then clients, each in order of number.
