@@ -84,7 +84,7 @@ fn whoever_does_not_belong_to_it_is_refused_and_told_why() {
     let ((first, at_first), (other, at_other)) = (founder(), founder());
     let outside = Bed::new("");
     let (code, error) = outside.fails(["status", "--node", &at_first]);
-    assert!(code == 4 && error.contains("thermo cluster join"), "{code} {error}");
+    assert!(code == 5 && error.contains("thermo cluster join"), "{code} {error}");
 
     let token = first.ok(["cluster", "token"]);
     let mut mistyped = token.trim().to_owned();
