@@ -72,7 +72,8 @@ pub mod meta {
     pub const NEXT_TREE: u8 = 5;
     pub const REFRESH: u8 = 6;
     pub const SITE: u8 = 7;
-    /// Nodes without data are known to the archive; absent in what earlier releases wrote.
+    /// Nodes without data are known to the archive: all (empty), or as far as `REFRESH` has come (1); absent in what earlier
+    /// releases wrote.
     pub const NODES: u8 = 8;
 }
 

@@ -231,3 +231,17 @@ proptest! {
         prop_assert!(waiting(&new).is_empty(), "{:?}", waiting(&new));
     }
 }
+
+#[test]
+fn a_directory_comes_back_with_the_class_that_it_was_given_last() {
+    let c = world();
+    let dir = c.create(&root(10), Ino::ROOT, b"d", &New::node(FileKind::Directory, 0o755)).unwrap().attr.ino;
+    write(&c, ["VA0001L9", "VB0001L9"], 20, |_| true);
+    c.set_class(dir, &"single".into(), t(30)).unwrap();
+    let lacks: Vec<_> = waiting(&c).into_iter().filter(|w| w.ino == dir).collect();
+    let done = record(&c, "VB0002L9", 40, lacks.iter().map(|w| copy_of(w, 1)).collect());
+    assert_eq!(done, [RecordOutcome::Counted], "its copies tell of another class");
+    sound(&c);
+    let indexes = ["VA0001L9", "VB0001L9", "VB0002L9"].map(|v| (v, 50, listing(&c, v)));
+    assert_eq!(rebuild(&c, &indexes, 10).class_of(dir).unwrap(), "single".into());
+}

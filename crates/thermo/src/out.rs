@@ -126,7 +126,7 @@ fn readable(value: Value) -> Value {
                         ("digest", Some(digest)) if digest.len() == 32 => {
                             Value::String(digest.iter().map(|b| format!("{b:02x}")).collect())
                         }
-                        ("path" | "name", Some(text)) => Value::String(client::escape(&text)),
+                        ("path" | "name" | "target", Some(text)) => Value::String(client::escape(&text)),
                         _ => readable(value),
                     };
                     (key, value)
@@ -156,10 +156,11 @@ mod tests {
 
     #[test]
     fn json_shows_digests_and_paths_as_text() {
-        let value = serde_json::json!({"digest": vec![171u8; 32], "path": [47, 97, 255], "rest": [1, 2]});
+        let value = serde_json::json!({"digest": vec![171u8; 32], "path": [47, 97, 255], "target": [98], "rest": [1, 2]});
         let shown = readable(value);
         assert_eq!(shown["digest"], "ab".repeat(32));
         assert_eq!(shown["path"], "/a\\xff");
+        assert_eq!(shown["target"], "b");
         assert_eq!(shown["rest"], serde_json::json!([1, 2]));
     }
 }

@@ -113,6 +113,11 @@ impl TapeFile {
         FileKind::of_mode(self.mode)
     }
 
+    /// Whether it is one of a directory without what lies in it, and not only a word on one that was removed.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == Some(FileKind::Directory) && !self.node.gone
+    }
+
     /// Whether it is one of data: a regular file, and not only a word on one that was removed.
     pub fn has_data(&self) -> bool {
         self.kind() == Some(FileKind::File) && !self.node.gone

@@ -55,17 +55,37 @@ pub fn adopt(
     let mut outcomes = Vec::with_capacity(listed.len());
     for one in listed {
         let dir = planter.listed_dir(tx, &one.dirs)?;
-        outcomes.push(match planter.entry(tx, dir, &one.name)? {
-            Some(TapeEntry::File(known)) if same_segment(&known, &one.file) => Adoption::Known,
-            Some(_) => {
-                let why = format!("its index lists {:?} twice, or differently than before", one.name);
-                return Err(CatalogError::refused(format!("volume {barcode}"), why));
+        outcomes.push(match free_name(tx, &planter, dir, one)? {
+            None => Adoption::Known,
+            Some(name) => {
+                let namespace = Namespace { as_of, classes, gone };
+                enter(tx, &mut planter, (dir, name), one, &namespace)?
             }
-            None => enter(tx, &mut planter, dir, one, &Namespace { as_of, classes, gone })?,
         });
     }
     volume::store(tx, &volume)?;
     Ok(outcomes)
+}
+
+/// Name under which a segment is entered; None: it is known.
+fn free_name(
+    tx: &mut Tx<'_>,
+    planter: &Planter<'_>,
+    dir: TapeDir,
+    one: &ListedFile,
+) -> Result<Option<String>> {
+    let mut name = one.name.clone();
+    for number in 2.. {
+        match planter.entry(tx, dir, &name)? {
+            None => return Ok(Some(name)),
+            Some(TapeEntry::File(known)) if same_segment(&known, &one.file) => return Ok(None),
+            // Sections tell of each time that it was written.
+            Some(_) if one.file.is_dir() => name = tape_tree::again(&one.name, number),
+            Some(_) => break,
+        }
+    }
+    let why = format!("its index lists {name:?} twice, or differently than before");
+    Err(CatalogError::refused(format!("volume {}", planter.barcode()), why))
 }
 
 fn same_segment(a: &TapeFile, b: &TapeFile) -> bool {
@@ -75,14 +95,14 @@ fn same_segment(a: &TapeFile, b: &TapeFile) -> bool {
 fn enter(
     tx: &mut Tx<'_>,
     planter: &mut Planter<'_>,
-    dir: TapeDir,
+    (dir, name): (TapeDir, String),
     one: &ListedFile,
     namespace: &Namespace<'_>,
 ) -> Result<Adoption> {
     let standing = standing(tx, &one.file, namespace.gone)?;
     let live =
         matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_) | Standing::Again(..));
-    let segment = planter.enter(tx, dir, one.name.clone(), TapeFile { live, ..one.file.clone() })?;
+    let segment = planter.enter(tx, dir, name, TapeFile { live, ..one.file.clone() })?;
     let old = match standing {
         Standing::New => {
             forget_from(tx, &one.file)?;

@@ -1,6 +1,6 @@
 //! Classes of service. A changed class is a new record; inodes move to it one by one.
 
-use super::set_class;
+use super::{nodes, set_class};
 use crate::classes;
 use crate::keys::{self, meta, part};
 use crate::rec::{self, InodeRec};
@@ -76,31 +76,56 @@ pub fn refresh(tx: &mut Tx<'_>, limit: usize, now: Time) -> Result<bool> {
     let Some(value) = tx.w.get_for_update(&key)? else { return Ok(false) };
     let after =
         keys::number_at(&value, 0).ok_or_else(|| CatalogError::corrupt("cursor", "refresh", "too short"))?;
-    let batch = inodes(tx.view(), Ino(after), limit.max(1))?;
-    // A damaged record says nothing of its class; whoever restores it gives it one.
-    for old in &batch.found {
+    let entering = nodes::entering(tx)?;
+    let (there, last) = batch(inodes(tx.view(), Ino(after), limit.max(1))?, limit);
+    let (gone, last_gone) = batch(nodes::all_gone(tx.view(), Ino(after), limit.max(1))?, limit);
+    let end = last.into_iter().chain(last_gone).min();
+    for old in there.iter().chain(&gone).filter(|rec| end.is_none_or(|end| rec.ino <= end)) {
         let mut rec = old.clone();
-        super::nodes::enter(&mut rec, now);
+        if entering {
+            nodes::enter(&mut rec, now);
+        }
         set_class::update(tx, &mut rec, now)?;
         tx.replace(Some(old), Some(&rec))?;
     }
-    let read = batch.found.iter().map(|r| r.ino).chain(batch.damaged.iter().map(|d| d.0));
-    let more = batch.found.len() + batch.damaged.len() >= limit.max(1);
-    match read.max().filter(|_| more) {
-        Some(last) => tx.w.put(&key, &last.0.to_be_bytes())?,
-        None => tx.w.delete(&key)?,
+    match end {
+        Some(end) => tx.w.put(&key, &end.0.to_be_bytes())?,
+        None => {
+            tx.w.delete(&key)?;
+            nodes::entered(tx)?;
+        }
     }
-    Ok(more)
+    Ok(end.is_some())
+}
+
+/// The records of a listing, and the last one if there may be more. A damaged record says nothing of its class; whoever
+/// restores it gives it one.
+fn batch(listed: Listed<InodeRec>, limit: usize) -> (Vec<InodeRec>, Option<Ino>) {
+    let Listed { found, damaged } = listed;
+    let more = found.len() + damaged.len() >= limit.max(1);
+    let last = found.iter().map(|r| r.ino).chain(damaged.iter().map(|d| d.0)).max();
+    (found, last.filter(|_| more))
 }
 
 /// Inode records in order of number.
 pub fn inodes(view: View<'_>, after: Ino, limit: usize) -> Result<Listed<InodeRec>> {
+    let Some(first) = after.0.checked_add(1).filter(|_| limit > 0) else {
+        return Ok(Listed { found: Vec::new(), damaged: Vec::new() });
+    };
+    records(view, (&keys::inode(Ino(first), part::RECORD), &[keys::INODE + 1]), limit, record_of)
+}
+
+/// The first records between two keys, at least one; `record_of` says whose record has a key, None for what is none.
+pub fn records(
+    view: View<'_>,
+    (from, to): (&[u8], &[u8]),
+    limit: usize,
+    record_of: impl Fn(&[u8]) -> Option<Ino>,
+) -> Result<Listed<InodeRec>> {
     let mut listed = Listed { found: Vec::new(), damaged: Vec::new() };
-    let Some(first) = after.0.checked_add(1).filter(|_| limit > 0) else { return Ok(listed) };
-    let mut from = keys::inode(Ino(first), part::RECORD).to_vec();
-    let to = [keys::INODE + 1];
+    let mut from = from.to_vec();
     loop {
-        let scanned = view.r.scan(&from, &to, &mut |k, v| {
+        let scanned = view.r.scan(&from, to, &mut |k, v| {
             let Some(ino) = record_of(k) else { return ControlFlow::Continue(()) };
             match InodeRec::decode(ino, v) {
                 Ok(rec) => listed.found.push(rec),

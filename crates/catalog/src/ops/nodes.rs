@@ -3,11 +3,11 @@
 //! that is removed a trace stays until no volume tells of its earlier versions any more: its last version says that it is
 //! gone, and goes to tape like the others.
 
-use super::version;
+use super::{class, version};
 use crate::keys::{self, meta};
 use crate::rec::{FileRec, InodeRec};
 use crate::store::{Tx, View};
-use crate::{CatalogError, Result};
+use crate::{CatalogError, Listed, Result};
 use types::*;
 
 /// `rec` is what becomes of `old`: if it is a node without data what is on tape is not what it is any more.
@@ -63,15 +63,32 @@ pub fn forget(tx: &mut Tx<'_>, ino: Ino) -> Result<()> {
     tx.replace(Some(&gone), None)
 }
 
+/// What is left of removed nodes, in order of number.
+pub fn all_gone(view: View<'_>, after: Ino, limit: usize) -> Result<Listed<InodeRec>> {
+    let of = |key: &[u8]| keys::number_at(key, 1).map(Ino);
+    class::records(view, (&keys::after(&keys::gone(after)), &[keys::GONE + 1]), limit, of)
+}
+
 /// A catalogue of an earlier release: its nodes get their place in the archive one by one, as classes that were changed
 /// reach their inodes.
 pub fn introduce(tx: &mut Tx<'_>) -> Result<()> {
     let key = keys::meta_key(meta::NODES);
     if tx.w.get_for_update(&key)?.is_none() {
-        tx.w.put(&key, &[])?;
+        tx.w.put(&key, &[1])?;
         tx.w.put(&keys::meta_key(meta::REFRESH), &0u64.to_be_bytes())?;
     }
     Ok(())
+}
+
+/// Whether that goes on. Otherwise a node without versions is a directory that was made up because something lay in it: it stays so
+/// until a volume tells of it, or it is changed.
+pub fn entering(tx: &mut Tx<'_>) -> Result<bool> {
+    Ok(tx.w.get_for_update(&keys::meta_key(meta::NODES))?.is_none_or(|value| !value.is_empty()))
+}
+
+/// It has come to its end.
+pub fn entered(tx: &mut Tx<'_>) -> Result<()> {
+    Ok(tx.w.put(&keys::meta_key(meta::NODES), &[])?)
 }
 
 /// One of them; the root only when something of it is changed.

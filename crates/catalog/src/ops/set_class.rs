@@ -1,6 +1,6 @@
 //! Class of an inode, and what changes with it: which copies are missing.
 
-use super::{tape_tree, version, volume};
+use super::{nodes, tape_tree, version, volume};
 use crate::classes;
 use crate::rec::{FileRec, InodeRec, MAX_COPIES};
 use crate::store::Tx;
@@ -13,7 +13,13 @@ pub fn set_class(tx: &mut Tx<'_>, ino: Ino, name: &ClassName, now: Time) -> Resu
     let id = classes::require(&*tx.w, name)?;
     let old = tx.load(ino)?;
     let mut rec = old.clone();
-    assign(tx, &mut rec, id, now)?;
+    if rec.has_data() || tx.class(old.class)?.name == *name {
+        assign(tx, &mut rec, id, now)?;
+    } else {
+        // Tapes tell of it with its class.
+        rec.class = id;
+        nodes::changed(tx, &old, &mut rec, now)?;
+    }
     tx.replace(Some(&old), Some(&rec))?;
     tx.inode(&rec)
 }

@@ -125,7 +125,7 @@ impl<'v> Planter<'v> {
 
     /// Enters a file under a free name, in directories that mirror its path.
     pub fn plant(&mut self, tx: &mut Tx<'_>, file: TapeFile) -> Result<Segment> {
-        if file.kind() == Some(FileKind::Directory) && !file.node.gone {
+        if file.is_dir() {
             return self.plant_dir(tx, file);
         }
         let deleted = [b"/".as_slice(), DELETED, format!("/inode-{}", file.ino).as_bytes()].concat();
@@ -145,13 +145,12 @@ impl<'v> Planter<'v> {
     /// Enters what is to be known of a directory into the directory that mirrors it.
     fn plant_dir(&mut self, tx: &mut Tx<'_>, file: TapeFile) -> Result<Segment> {
         let dir = self.dir(tx, &file.path)?;
-        let base = dir_entry(&file);
-        let mut name = base.clone();
+        let (base, mut name) = (dir_entry(&file), dir_entry(&file));
         for number in 2.. {
-            if tx.w.get_for_update(&keys::tape(self.volume.tree, dir, &name))?.is_none() {
+            if self.entry(tx, dir, &name)?.is_none() {
                 break;
             }
-            name = format!("{base}.{number}");
+            name = again(&base, number);
         }
         self.enter(tx, dir, name, file)
     }
@@ -187,21 +186,33 @@ impl<'v> Planter<'v> {
         }
         let mut dir = ROOT;
         for listed in dirs {
-            let key = keys::tape(self.volume.tree, dir, &listed.name);
-            dir = match get(tx, &key)? {
-                Some(TapeEntry::Dir { id, .. }) => id,
-                Some(TapeEntry::File(_)) => {
-                    let why = format!("its index lists {:?} as a file and as a directory", listed.name);
-                    return Err(CatalogError::refused(format!("volume {}", self.volume.volume.barcode), why));
-                }
-                None => {
-                    let node = listed.facts.as_ref().and_then(|facts| facts.node.as_ref());
-                    self.new_dir(tx, &key, listed.created, node.map_or(Ino(0), |node| node.ino))?
-                }
-            };
+            dir = self.listed_in(tx, dir, listed)?;
         }
         self.dirs.insert(path, dir);
         Ok(dir)
+    }
+
+    /// One of them. A section behind the index tells of directories by their paths, and a file may have had the name before:
+    /// then it gets the next name that is free, as it would in the next index.
+    fn listed_in(&mut self, tx: &mut Tx<'_>, parent: TapeDir, listed: &ListedDir) -> Result<TapeDir> {
+        let mut name = listed.name.clone();
+        for number in 1.. {
+            let key = keys::tape(self.volume.tree, parent, &name);
+            match get(tx, &key)? {
+                Some(TapeEntry::Dir { id, .. }) => return Ok(id),
+                Some(TapeEntry::File(_)) => name = numbered(&listed.name, number),
+                None => {
+                    let node = listed.facts.as_ref().and_then(|facts| facts.node.as_ref());
+                    return self.new_dir(tx, &key, listed.created, node.map_or(Ino(0), |node| node.ino));
+                }
+            }
+        }
+        unreachable!("numbers do not end before names are free")
+    }
+
+    /// Whose tree it is.
+    pub fn barcode(&self) -> &Barcode {
+        &self.volume.volume.barcode
     }
 
     /// What the tree has under a name.
@@ -258,6 +269,11 @@ impl<'v> Planter<'v> {
 /// have.
 pub fn dir_entry(file: &TapeFile) -> String {
     format!("{DIR_ENTRY}{}.{}.{}", file.ino, file.version, file.copy)
+}
+
+/// The same for the `number`th of the same copy: it was written more than once.
+pub fn again(dir_entry: &str, number: u32) -> String {
+    format!("{dir_entry}.{number}")
 }
 
 /// What is to be known of a directory of a volume's tree, if that is a copy which counts.

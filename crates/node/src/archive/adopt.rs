@@ -1,6 +1,5 @@
 //! A volume of ours that the catalogue has lost gives its files back: its newest index is read and entered.
 
-use super::index::is_dir;
 use super::layout::{self, Found, Tells};
 use super::state::Adopted;
 use super::trouble::ours;
@@ -245,7 +244,7 @@ impl<'r> Reader<'r> {
             // No directory of the namespace has this name on a volume, and no two files this one.
             let name = format!("~section-{:010}", head.section);
             let plain = |name: String| ListedDir { name, created: head.begun, facts: None };
-            let (dirs, name): (Arc<[ListedDir]>, String) = if is_dir(file) {
+            let (dirs, name): (Arc<[ListedDir]>, String) = if file.is_dir() {
                 // Where the next index will tell of it.
                 let names = file.path.split(|b| *b == b'/').filter(|name| !name.is_empty());
                 let dirs: Vec<ListedDir> = names.map(|name| plain(tape_name(name))).collect();

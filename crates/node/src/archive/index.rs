@@ -48,7 +48,7 @@ pub fn write_index(
                     writer.enter_dir(&meta).map_err(Into::into)
                 }
                 // Told with the directory itself.
-                TapeNode::File { file, .. } if is_dir(file) => Ok(()),
+                TapeNode::File { file, .. } if file.is_dir() => Ok(()),
                 TapeNode::File { name, file } => format::ltfs::file::to_index(name, file)
                     .map_err(Into::into)
                     .and_then(|f| writer.file(&f).map_err(Into::into)),
@@ -130,11 +130,6 @@ fn tell(meta: &mut DirMeta, facts: Option<DirFacts>, copy: Option<TapeFile>) {
     }
     meta.times = facts.times().unwrap_or(meta.times);
     meta.xattrs.append(&mut facts.attributes());
-}
-
-/// Whether an entry of a volume's tree is a copy of a directory without what lies in it.
-pub fn is_dir(file: &TapeFile) -> bool {
-    file.kind() == Some(FileKind::Directory) && !file.node.gone
 }
 
 fn directory(name: &str, uid: u64, created: Time) -> DirMeta {

@@ -52,7 +52,7 @@ mod store;
 mod stream;
 mod tapes;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 mod times;
 mod trouble;
 mod verify;
@@ -74,7 +74,7 @@ pub use bytes::FileHash;
 pub use ends::begin;
 pub use events::{TICK, step};
 pub use hardware::{Devices, Hardware, data_paths};
-pub use index::{is_dir, write_index};
+pub use index::write_index;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::expected;
 pub use own::own_volumes;

@@ -2,7 +2,7 @@
 
 use super::serious;
 use crate::archive::layout::{self, Tells};
-use crate::archive::{Checked, FileHash, Worker, is_dir, write_index};
+use crate::archive::{Checked, FileHash, Worker, write_index};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
 use format::ltfs::origin::Origin;
@@ -27,15 +27,17 @@ struct Expected<'w> {
 
 impl Expected<'_> {
     fn next(&mut self) -> Option<(String, TapeFile)> {
-        if self.page.is_empty() {
-            let read = self.worker.node.catalog.volume_files(self.barcode, self.taken, PAGE);
-            self.page = read.unwrap_or_default().into();
-        }
-        self.taken += 1;
-        match self.page.pop_front() {
-            // Directories are no files of an index.
-            Some((_, file)) if is_dir(&file) => self.next(),
-            other => other,
+        loop {
+            if self.page.is_empty() {
+                let read = self.worker.node.catalog.volume_files(self.barcode, self.taken, PAGE);
+                self.page = read.unwrap_or_default().into();
+            }
+            self.taken += 1;
+            match self.page.pop_front() {
+                // Directories are no files of an index, and a volume may have nothing else.
+                Some((_, file)) if file.is_dir() => {}
+                other => return other,
+            }
         }
     }
 }
@@ -262,5 +264,54 @@ pub(crate) fn distrust(worker: &Worker, barcode: &Barcode, problem: &str) {
     });
     if let Err(e) = noted {
         tracing::error!("volume {barcode}: {problem}; this cannot be recorded: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::testing::Rig;
+    use catalog::{New, NewSegment, VolumeAppend};
+
+    #[test]
+    fn a_volume_with_thousands_of_directories_and_nothing_else_is_gone_through() {
+        const DIRS: u64 = 3_000;
+        let rig = Rig::new();
+        let (catalog, now) = (&rig.worker.node.catalog, crate::now());
+        let barcode = Barcode::from("XX0001L9");
+        let of_pool = Volume { pool: Some("primary".into()), ..Volume::new(barcode.clone(), now) };
+        catalog.put_volume(&Volume { state: VolumeState::Filling, uuid: "u".into(), ..of_pool }).unwrap();
+        let copy_of = |uid| {
+            let (name, new) = (format!("d{uid}"), New::node(FileKind::Directory, 0o755));
+            let made = catalog.create(&Cx::admin(now), Ino::ROOT, name.as_bytes(), &new).unwrap();
+            NewSegment {
+                ino: made.attr.ino,
+                version: Version(1),
+                copy: CopyNo(1),
+                file_offset: 0,
+                length: 0,
+                extents: Vec::new(),
+                size: 0,
+                digest: None,
+                uid,
+                told: None,
+            }
+        };
+        let copies: Vec<NewSegment> = (2..2 + DIRS).map(copy_of).collect();
+        let volume = barcode.clone();
+        let append = VolumeAppend { volume, append_block: 9, next_uid: 2 + DIRS, vcr: 1, now, section: None };
+        let recorded = catalog.record_copies(&append, &copies).unwrap();
+        assert!(recorded.iter().all(|one| *one == catalog::RecordOutcome::Counted));
+        // With less room than there are directories.
+        std::thread::scope(|scope| {
+            let look = || {
+                let mut expected =
+                    Expected { worker: &rig.worker, barcode: &barcode, taken: 0, page: VecDeque::new() };
+                (expected.next(), expected.taken)
+            };
+            let small = std::thread::Builder::new().stack_size(512 << 10);
+            let (next, taken) = small.spawn_scoped(scope, look).unwrap().join().unwrap();
+            assert_eq!((next, taken), (None, DIRS + 1));
+        });
     }
 }

@@ -48,9 +48,9 @@ enum Command {
     /// Enter what is on tape: for when the catalogue was lost, or comes from a backup
     #[command(after_help = "Example:\n  thermo catalog rebuild --wait\n\n\
                       Every cartridge in the library is mounted and its newest index read. Files, owners, times, digests, \
-                      versions, classes and pools come back; volumes that the catalogue knows are left as they are. What was \
-                      never on tape (files not yet migrated, symlinks, empty directories) cannot come back this way. The \
-                      request names the report that says what is missing. To be run again after more cartridges were put in.")]
+                      versions, classes and pools come back, and directories, symlinks and devices as far as they went to tape; volumes \
+                      that the catalogue knows are left as they are. What was never on tape (files not yet migrated, further \
+                      hard links) cannot come back this way. The request names the report that says what is missing. To be run again after more cartridges were put in.")]
     Rebuild {
         /// Wait until it is done
         #[arg(short, long)]

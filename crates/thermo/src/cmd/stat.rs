@@ -7,7 +7,7 @@ use crate::render::{copies, mode, residency, time, word};
 use crate::units::{size, span};
 use anyhow::Result;
 use std::ffi::OsString;
-use types::{Extent, FileView, VersionRecord};
+use types::{Extent, FileKind, FileView, VersionRecord};
 use wire::Call;
 
 /// Show everything about files: layout, copies with volumes and positions, digest, request
@@ -56,10 +56,14 @@ fn print(out: &mut Out, view: &FileView, utc: bool) -> Result<()> {
     if let Some(file) = &view.file {
         let pinned = if file.pinned { ", pinned" } else { "" };
         field(out, "where", format!("{}, {} copies on tape{pinned}", residency(view), copies(view)))?;
-        field(out, "class", &file.class)?;
+        if view.directory_class.is_none() {
+            field(out, "class", &file.class)?;
+        }
         field(out, "version", file.version)?;
-        field(out, "sha-256", file.digest.map_or("known after migration".into(), |d| d.to_string()))?;
-        field(out, "disk object", file.object.map_or("none".into(), |o| format!("{:016x}", o.0)))?;
+        if a.kind == FileKind::File {
+            field(out, "sha-256", file.digest.map_or("known after migration".into(), |d| d.to_string()))?;
+            field(out, "disk object", file.object.map_or("none".into(), |o| format!("{:016x}", o.0)))?;
+        }
     }
     if let Some(request) = view.request {
         let eta = view.eta_s.map_or(String::new(), |s| format!(", about {} left", span(s)));
