@@ -214,6 +214,42 @@ fn what_was_moved_after_a_backup_is_found_where_it_lies_now() {
     assert_eq!(backup.inode(ino).unwrap().file.unwrap().copies.len(), 2);
 }
 
+/// The catalogue comes from a backup; since then a deleted file was restored, and the indexes of its volumes tell of it.
+#[test]
+fn what_was_restored_after_a_backup_comes_back_and_what_the_backup_needs_stays() {
+    for deleted_before in [true, false] {
+        let history = || {
+            let (c, home) = world();
+            let (ino, object) = file(&c, home, "data", 1000, 20);
+            both_copies(&c, ino, 1000, 30);
+            c.release_object(ino, Version(1), object, &stamp(1000, 20)).unwrap();
+            (c, home, ino)
+        };
+        let delete = |c: &Catalog, home| c.unlink(&user(7, 40), home, b"data", &|_| false).unwrap();
+        let ((c, home, ino), (backup, ..)) = (history(), history());
+        backup.skip_numbers(t(9_000)).unwrap();
+        delete(&c, home);
+        if deleted_before {
+            delete(&backup, home);
+        }
+        let back = c.undelete(&root(50), (ino, Version(1)), (home, b"back")).unwrap().attr.ino;
+        for volume in ["VA0001L9", "VB0001L9"] {
+            adopt(&c, &backup, volume, 60, 10);
+            sound(&backup);
+            assert_eq!(backup.volume(&volume.into()).unwrap().unwrap().live_files, 1);
+        }
+        let (path, is) =
+            if deleted_before { (b"/home/back".as_slice(), back) } else { (b"/home/data".as_slice(), ino) };
+        let inode = backup.resolve(&root(1), path, false).unwrap();
+        assert_eq!((inode.attr.ino, inode.attr.size), (is, 1000));
+        assert_eq!(inode.file.unwrap().copies, [CopyNo(1), CopyNo(2)]);
+        assert_eq!(backup.ended_versions(b"/", None, 10).unwrap().found, []);
+        let again = adopt(&c, &backup, "VA0001L9", 60, 10);
+        assert!(again.iter().all(|a| *a == Adoption::Known), "{again:?}");
+        sound(&backup);
+    }
+}
+
 #[test]
 fn a_newer_version_on_tape_takes_the_place_of_one_whose_object_is_gone_and_of_no_other() {
     let (c, home) = world();

@@ -277,11 +277,14 @@ fn a_version_is_restored_from_the_copies_that_can_be_read_and_gets_the_others_an
     state(&f, B, VolumeState::Retired);
     assert!(!gone(&f, b"/f")[0].restorable);
     undelete(b"f").expect_err("no copy can be read");
-    state(&f, A, VolumeState::Full);
-    f.catalog.update_volume(&A.into(), &mut |v| v.format = VolumeFormat::AnsiTar).expect("set");
-    undelete(b"f").expect_err("what a section of tar says of its files stays");
     state(&f, B, VolumeState::Full);
+    let sections = &mut |v: &mut Volume| {
+        (v.format, v.indexed_to) = (VolumeFormat::AnsiTar, v.append_block);
+    };
+    f.catalog.update_volume(&B.into(), sections).expect("set");
     let back = undelete(b"f").expect("restored");
+    let v = f.catalog.volume(&B.into()).expect("read").expect("there");
+    assert!(v.indexed_to < v.append_block, "its next index is to tell: {v:?}");
     assert_eq!(copies(&f, back.attr.ino), [2]);
     assert_eq!(f.catalog.to_mend(Ino(0), 9).expect("list"), [back.attr.ino]);
     f.check();

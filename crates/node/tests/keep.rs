@@ -354,9 +354,8 @@ fn undelete(bed: &Bed, from: &EndedView, to: &str) -> Ino {
     }
 }
 
-#[test]
-fn deleted_and_overwritten_files_come_back_until_their_volume_is_emptied() {
-    let bed = Bed::new();
+fn deleted_and_overwritten_files_come_back(format: FormatRule) {
+    let bed = Bed::with(|c| c.tape.format = format);
     let (first, second, gone) = (pattern(120_000, 1), pattern(90_000, 2), pattern(70_000, 3));
     let changed = bed.write("changed", &first);
     bed.write("gone", &gone);
@@ -398,4 +397,70 @@ fn deleted_and_overwritten_files_come_back_until_their_volume_is_emptied() {
     assert_eq!(ended(&bed, "/"), []);
     assert!(bed.read(old) == first && bed.read(changed) == second);
     clean(&bed);
+}
+
+#[test]
+fn deleted_and_overwritten_files_come_back_until_their_volume_is_emptied() {
+    deleted_and_overwritten_files_come_back(FormatRule::Ltfs);
+}
+
+#[test]
+fn deleted_and_overwritten_files_come_back_from_volumes_without_partitions() {
+    deleted_and_overwritten_files_come_back(FormatRule::AnsiTar);
+}
+
+#[test]
+fn what_was_restored_comes_back_from_the_tapes_alone_in_both_formats() {
+    for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
+        let bed = Bed::with(|c| c.tape.format = format);
+        let data = pattern(80_000, 5);
+        bed.write("gone", &data);
+        bed.write("stays", &pattern(1000, 6));
+        bed.migrate_and_purge();
+        bed.node.unlink(&support::cx(), Ino::ROOT, b"gone").unwrap();
+        let back = undelete(&bed, &ended(&bed, "/gone")[0], "/back");
+        // It mounts all volumes, and has the indexes written.
+        clean(&bed);
+        assert!(bed.volumes().iter().all(|v| v.files == 0 || v.indexed_to >= v.append_block), "{format:?}");
+        let mut config = bed.node.config().clone();
+        bed.node.stop(true);
+        drop(bed.node);
+        let state = tempfile::tempdir().unwrap();
+        config.library.path = Some(bed.dir.path().join("library"));
+        config.state_dir = state.path().to_owned();
+        let bed = Bed { node: node::Node::start(config).unwrap(), dir: bed.dir };
+        assert_eq!(bed.act(Call::Rebuild).state, RequestState::Done);
+        let found = bed.stat("/back");
+        assert_eq!((found.attr.ino, found.file.unwrap().copies.len()), (back, 2), "{format:?}");
+        assert!(bed.read(back) == data);
+        bed.try_call(Call::Stat { path: b"/gone".to_vec() }).expect_err("it is another file by now");
+        assert_eq!(ended(&bed, "/"), []);
+        bed.node.stop(true);
+        drop(state);
+    }
+}
+
+#[test]
+fn a_cartridge_that_cannot_tell_of_what_was_restored_from_it_is_named() {
+    for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
+        let bed = Bed::with(|c| c.tape.format = format);
+        let data = pattern(80_000, 7);
+        bed.write("gone", &data);
+        bed.migrate_and_purge();
+        let volumes = bed.volumes_of("/gone");
+        bed.node.unlink(&support::cx(), Ino::ROOT, b"gone").unwrap();
+        clean(&bed);
+        bed.until_dismounted();
+        for volume in &volumes {
+            bed.node.virtual_library().set_write_protect(volume.as_str(), true).unwrap();
+        }
+        let back = undelete(&bed, &ended(&bed, "/gone")[0], "/back");
+        assert!(bed.read(back) == data, "{format:?}");
+        bed.settle();
+        let report = bed.check(true);
+        assert_eq!(report.findings.len(), 2, "{format:?}: {report:?}");
+        for finding in &report.findings {
+            assert!(!finding.serious && finding.problem.contains("before it was restored"), "{finding:?}");
+        }
+    }
 }

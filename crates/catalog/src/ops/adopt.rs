@@ -55,7 +55,7 @@ pub fn adopt(
     let mut outcomes = Vec::with_capacity(listed.len());
     for one in listed {
         let dir = planter.listed_dir(tx, &one.dirs)?;
-        outcomes.push(match free_name(tx, &planter, dir, one)? {
+        outcomes.push(match free_name(tx, &mut planter, dir, one)? {
             None => Adoption::Known,
             Some(name) => {
                 let namespace = Namespace { as_of, classes, gone };
@@ -67,10 +67,10 @@ pub fn adopt(
     Ok(outcomes)
 }
 
-/// Name under which a segment is entered; None: it is known.
+/// Name under which a segment is entered, which is free then; None: it is known.
 fn free_name(
     tx: &mut Tx<'_>,
-    planter: &Planter<'_>,
+    planter: &mut Planter<'_>,
     dir: TapeDir,
     one: &ListedFile,
 ) -> Result<Option<String>> {
@@ -79,6 +79,13 @@ fn free_name(
         match planter.entry(tx, dir, &name)? {
             None => return Ok(Some(name)),
             Some(TapeEntry::File(known)) if same_segment(&known, &one.file) => return Ok(None),
+            // It was made another file since. If the one that is known needs the bytes, it keeps them.
+            Some(TapeEntry::File(known)) if same_bytes(&known, &one.file) && known.live => return Ok(None),
+            Some(TapeEntry::File(known)) if same_bytes(&known, &one.file) => {
+                version::forget_segment(tx, &known, planter.barcode(), (dir, &name))?;
+                planter.take_out(tx, dir, &name, &known)?;
+                return Ok(Some(name));
+            }
             // Sections tell of each time that it was written.
             Some(_) if one.file.is_dir() => name = tape_tree::again(&one.name, number),
             Some(_) => break,
@@ -90,6 +97,12 @@ fn free_name(
 
 fn same_segment(a: &TapeFile, b: &TapeFile) -> bool {
     (a.uid, a.ino, a.version) == (b.uid, b.ino, b.version) && a.extents == b.extents
+}
+
+/// Whether two statements are of one piece of data on the volume, whichever files they give it to.
+fn same_bytes(a: &TapeFile, b: &TapeFile) -> bool {
+    let part = |f: &TapeFile| (f.uid, f.segment_offset, f.segment_length, f.file_size);
+    part(a) == part(b) && a.extents == b.extents && a.has_data() && b.has_data()
 }
 
 fn enter(

@@ -176,6 +176,14 @@ impl<'v> Planter<'v> {
         Ok(segment)
     }
 
+    /// Takes a segment that nobody needs out of the tree: another is entered in its place.
+    pub fn take_out(&mut self, tx: &mut Tx<'_>, dir: TapeDir, name: &str, file: &TapeFile) -> Result<()> {
+        let v = &mut self.volume.volume;
+        v.written = v.written.saturating_sub(data_bytes(&file.extents));
+        v.files = v.files.saturating_sub(1);
+        Ok(tx.w.delete(&keys::tape(self.volume.tree, dir, name))?)
+    }
+
     /// The directory that the index of the volume lists under these names, made if need be.
     pub fn listed_dir(&mut self, tx: &mut Tx<'_>, dirs: &[ListedDir]) -> Result<TapeDir> {
         // No name has a '/', so no two places have one key.

@@ -100,8 +100,7 @@ fn usable(r: &dyn Reader, copy: &CopyRecord, size: u64) -> Result<bool> {
         use VolumeState as S;
         let volume = volume::load(r, &segment.volume)?.map(|v| v.volume);
         let readable = [S::Filling, S::Full, S::ReadOnly, S::Suspect, S::Unverified, S::Exported];
-        // Only an index can say later that these bytes are another file's: what a section of tar says stays.
-        let fits = |v: &Volume| readable.contains(&v.state) && v.format == VolumeFormat::Ltfs;
+        let fits = |v: &Volume| readable.contains(&v.state);
         // Whoever is about to write a new label has seen that nothing on the volume is needed.
         let goes = r.get(&keys::volume(keys::vol::INTENDED, &segment.volume))?.is_some();
         if goes || !volume.as_ref().is_some_and(fits) {

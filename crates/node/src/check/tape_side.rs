@@ -201,15 +201,43 @@ fn compare_entry(
         checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
         return;
     };
-    let same = match format::ltfs::file::from_index(found) {
-        Ok(Some(file)) => TapeFile { live: wanted.live, ..file } == wanted,
-        _ => false,
-    };
-    if !same {
-        let problem = format!("lists {:?} where the catalogue has {path} (inode {})", found.name, wanted.ino);
-        checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
-    } else if let Some(to_read) = to_read.filter(|_| wanted.live) {
+    match format::ltfs::file::from_index(found) {
+        Ok(Some(file)) if (TapeFile { live: wanted.live, ..file.clone() }) == wanted => {}
+        Ok(Some(file)) if was_restored_since(&file, &wanted) => {
+            checked.findings.push(not_told(barcode, &path, &file, &wanted));
+        }
+        _ => {
+            let problem =
+                format!("lists {:?} where the catalogue has {path} (inode {})", found.name, wanted.ino);
+            checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
+            return;
+        }
+    }
+    if let Some(to_read) = to_read.filter(|_| wanted.live) {
         to_read.push(wanted);
+    }
+}
+
+/// Whether the catalogue gives to another file what a volume lists: by `thermo undelete`, after the index was written.
+fn was_restored_since(listed: &TapeFile, wanted: &TapeFile) -> bool {
+    let TapeFile { ino, version, copy, live, .. } = *wanted;
+    let now = TapeFile { ino, version, copy, live, path: wanted.path.clone(), ..listed.clone() };
+    listed.ino != ino && live && now == *wanted
+}
+
+/// A volume that tells of a file as of what it was before it was restored.
+fn not_told(barcode: &Barcode, path: &str, listed: &TapeFile, wanted: &TapeFile) -> Finding {
+    Finding {
+        serious: false,
+        subject: format!("volume {barcode}"),
+        problem: format!(
+            "lists {path} (inode {}) as version {} of inode {}, which it was before it was restored; no new index can be \
+             written to it: a catalogue rebuilt from tapes alone would not have the restored file",
+            wanted.ino, listed.version, listed.ino
+        ),
+        remedy: format!(
+            "clear its write-protect tab and `thermo volume state {barcode} full`, or `thermo volume repack {barcode}`"
+        ),
     }
 }
 
