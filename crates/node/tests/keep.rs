@@ -332,6 +332,26 @@ fn rules_say_what_is_verified_and_emptied_without_being_asked() {
     clean(&bed);
 }
 
+#[test]
+fn a_class_that_numbers_its_copies_otherwise_is_no_defect_of_the_volumes() {
+    for format in [FormatRule::Ltfs, FormatRule::AnsiTar] {
+        let bed = Bed::with(|c| c.tape.format = format);
+        let data = pattern(70_000, 8);
+        let ino = bed.write("f", &data);
+        bed.migrate_and_purge();
+        // The volumes have an index from now on, and nothing calls for another.
+        clean(&bed);
+        let before = bed.volumes_of("/f");
+        let copies = Some(vec!["second".into(), "primary".into()]);
+        let change = wire::ClassChange { copies, ..wire::ClassChange::default() };
+        bed.call(Call::SetClass { name: "default".into(), change });
+        let after: Vec<Barcode> = before.iter().rev().cloned().collect();
+        assert_eq!(bed.volumes_of("/f"), after, "{format:?}: the first copy is the second now");
+        clean(&bed);
+        assert!(bed.read(ino) == data);
+    }
+}
+
 /// What could be restored at or below a path: path, version, and whether it can be.
 fn ended(bed: &Bed, path: &str) -> Vec<EndedView> {
     let (mut all, mut after) = (Vec::new(), None);

@@ -202,7 +202,7 @@ fn compare_entry(
         return;
     };
     match format::ltfs::file::from_index(found) {
-        Ok(Some(file)) if (TapeFile { live: wanted.live, ..file.clone() }) == wanted => {}
+        Ok(Some(file)) if is_still(&file, &wanted) => {}
         Ok(Some(file)) if was_restored_since(&file, &wanted) => {
             checked.findings.push(not_told(barcode, &path, &file, &wanted));
         }
@@ -216,6 +216,13 @@ fn compare_entry(
     if let Some(to_read) = to_read.filter(|_| wanted.live) {
         to_read.push(wanted);
     }
+}
+
+/// Whether that is what a volume lists, but for what may change without a new index: the version may have ended, and the class
+/// may number its copies otherwise by now.
+fn is_still(listed: &TapeFile, wanted: &TapeFile) -> bool {
+    let TapeFile { live, copy, .. } = *wanted;
+    TapeFile { live, copy, ..listed.clone() } == *wanted
 }
 
 /// Whether the catalogue gives to another file what a volume lists: by `thermo undelete`, after the index was written.
