@@ -1,0 +1,132 @@
+//! Requests on their way, their answers, and the slots of capabilities.
+
+use super::{Ask, Shared};
+use crate::frame::{Answer, Op, Request, SETTLED};
+use crate::{CAPABILITY_LEN, CapabilityKey, DataError, Result, sum};
+use parking_lot::{Condvar, Mutex};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A capability with its key.
+#[derive(Debug)]
+pub struct Granted {
+    pub(super) capability: [u8; CAPABILITY_LEN],
+    pub(super) key: CapabilityKey,
+}
+
+/// A capability that was presented; free again when the last one of it is dropped.
+#[derive(Clone, Debug)]
+pub struct Slot(pub(super) Arc<Held>);
+
+pub(super) struct Held {
+    pub(super) number: u16,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.number.fmt(f)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.state.lock().slots.remove(&self.number);
+    }
+}
+
+/// One request that was not answered.
+pub(super) struct Item {
+    pub(super) request: Request,
+    pub(super) sums: Vec<u8>,
+    /// What it takes of the window (bytes).
+    pub(super) weight: usize,
+    /// Bytes to be written, or memory for those that come.
+    pub(super) buffer: Mutex<Vec<u8>>,
+    /// What it is signed with.
+    pub(super) granted: Mutex<Arc<Granted>>,
+    pub(super) outcome: Arc<Outcome>,
+    pub(super) slot: Slot,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    /// Length of the object (bytes).
+    pub object_length: u64,
+    /// What was read; what was written is given back.
+    pub bytes: Vec<u8>,
+    /// A descriptor that came along.
+    pub descriptor: Option<OwnedFd>,
+    /// Sums of the pieces of `bytes`.
+    pub(super) sums: Vec<u32>,
+}
+
+impl Reply {
+    pub(super) fn new(answer: &Answer, sums: Vec<u32>, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> Self {
+        Self { object_length: answer.value, bytes, descriptor, sums }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Outcome {
+    answer: Mutex<Option<Result<Reply>>>,
+    there: Condvar,
+}
+
+impl Outcome {
+    pub(super) fn set(&self, answer: Result<Reply>) {
+        *self.answer.lock() = Some(answer);
+        self.there.notify_all();
+    }
+
+    fn take(&self) -> Result<Reply> {
+        let mut answer = self.answer.lock();
+        loop {
+            match answer.take() {
+                Some(there) => return there,
+                None => self.there.wait(&mut answer),
+            }
+        }
+    }
+}
+
+/// A request on its way. Dropping it does not call the request back.
+pub struct Ticket {
+    pub(super) shared: Arc<Shared>,
+    pub(super) slot: Slot,
+    pub(super) ask: Ask,
+    pub(super) outcome: Arc<Outcome>,
+}
+
+/// How often bytes that were damaged on the way are asked for, or sent, again.
+const ATTEMPTS: usize = 4;
+
+impl Ticket {
+    /// Waits for the answer. Bytes that were read are compared with their sums; such as were changed while the mover sent them are asked
+    /// for again, settled. Bytes that were damaged on their way to the mover are sent again.
+    ///
+    /// # Errors
+    /// `Refused`, `Unreachable`, `Damaged`, `Closed`.
+    pub fn wait(self) -> Result<Reply> {
+        let mut outcome = self.outcome;
+        let mut ask = self.ask;
+        for _ in 0..ATTEMPTS {
+            let buffer = match outcome.take()? {
+                reply if ask.op == Op::Read && sum::parts(ask.offset, &reply.bytes) != reply.sums => {
+                    reply.bytes
+                }
+                reply => return Ok(reply),
+            };
+            ask.flags |= SETTLED;
+            outcome = self.shared.submit(&self.slot, ask, buffer)?.outcome;
+        }
+        Err(DataError::Damaged { mover: self.shared.terms.mover.clone(), object: ask.object })
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ticket({:?})", self.ask)
+    }
+}

@@ -1,0 +1,292 @@
+//! The thread that connects, reads answers, and connects again.
+
+use super::item::{Granted, Item, Reply};
+use super::{Live, Shared};
+use crate::frame::{self, ANSWER_LEN, Answer, Op, Request, Session};
+use crate::hello::{self, ClientHello, HELLO_LEN, MoverHello};
+use crate::{CAPABILITY_LEN, DataError, Incoming, Link, Outgoing, Refusal};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for a mover that accepts a connection and says nothing.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// First and longest pause between two attempts to connect.
+const PAUSES: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_secs(1);
+/// Capabilities that are presented before their answers are read.
+const PRESENTED_AT_ONCE: usize = 64;
+
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut pause = PAUSES.start;
+    while wait_for_work(shared) {
+        let before = shared.state.lock().since;
+        let broken = match connect(shared) {
+            Ok(incoming) => listen(shared, incoming),
+            Err(e) => e,
+        };
+        disconnect(shared);
+        let progress = shared.state.lock().since != before;
+        pause = if progress { PAUSES.start } else { (pause * 2).min(PAUSES.end) };
+        give_up_late(shared, &broken);
+        sleep(shared, pause);
+    }
+}
+
+/// Waits until something is queued; false when the channel was closed.
+fn wait_for_work(shared: &Shared) -> bool {
+    let mut state = shared.state.lock();
+    while !state.closed && state.queue.is_empty() {
+        shared.changed.wait(&mut state);
+    }
+    !state.closed
+}
+
+/// Pauses, unless the channel is closed meanwhile.
+fn sleep(shared: &Shared, pause: Duration) {
+    let until = std::time::Instant::now() + pause;
+    let mut state = shared.state.lock();
+    while !state.closed && !shared.changed.wait_until(&mut state, until).timed_out() {}
+}
+
+/// Makes a connection, presents all capabilities, and has what was not answered sent again.
+fn connect(shared: &Arc<Shared>) -> Result<Box<dyn Incoming>> {
+    let Link { mut incoming, mut outgoing, hang_up } = (shared.dial)()?;
+    let (session, boot) = greet(shared, outgoing.as_mut(), incoming.as_mut())?;
+    let mut presented = std::collections::BTreeMap::new();
+    loop {
+        let mut state = shared.state.lock();
+        let new: Vec<(u16, Arc<Granted>)> = state
+            .slots
+            .iter()
+            .filter(|(number, granted)| presented.get(*number).is_none_or(|old| !Arc::ptr_eq(old, granted)))
+            .map(|(number, granted)| (*number, granted.clone()))
+            .collect();
+        if new.is_empty() && !state.closed {
+            let done = state.begin(Live { session, boot, hang_up });
+            drop(state);
+            // Whoever waits for the answer to an attachment has it.
+            done.iter().for_each(|item| item.outcome.set(Ok(Reply::new(&attached(), vec![], vec![], None))));
+            *shared.sending.lock() = Some(outgoing);
+            let sender = shared.clone();
+            std::thread::Builder::new().name("data-resend".into()).spawn(move || sender.drain())?;
+            return Ok(incoming);
+        }
+        let closed = state.closed;
+        drop(state);
+        if closed {
+            return Err(Error::other("closed"));
+        }
+        present(&new, outgoing.as_mut(), incoming.as_mut(), &session)?;
+        presented.extend(new);
+    }
+}
+
+impl super::State {
+    /// Takes a new connection into use: nothing is on its way, attachments are done, all else is asked with the capabilities of now.
+    fn begin(&mut self, live: Live) -> Vec<Arc<Item>> {
+        let (attachments, queue) = self.queue.drain(..).partition(|item| item.request.op == Op::Attach);
+        self.queue = queue;
+        for item in &self.queue {
+            if let Some(granted) = self.slots.get(&item.slot.0.number) {
+                *item.granted.lock() = granted.clone();
+            }
+        }
+        self.sent = 0;
+        self.live = Some(live);
+        if self.queue.is_empty() {
+            self.since = None;
+        }
+        Vec::from(attachments)
+    }
+}
+
+fn attached() -> Answer {
+    Answer { op: Op::Attach, code: 0, sums: 0, sequence: 0, value: 0, length: 0 }
+}
+
+/// Exchanges greetings; gives what is signed with everything, and the mover's boot number.
+fn greet(shared: &Shared, out: &mut dyn Outgoing, incoming: &mut dyn Incoming) -> Result<(Session, u64)> {
+    let mut nonce = [0; 16];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut nonce)
+        .map_err(|_| Error::other("the system gives no random numbers"))?;
+    let terms = &shared.terms;
+    let ours = ClientHello {
+        version: frame::VERSION,
+        client: terms.client,
+        channel: terms.channel,
+        cluster: terms.cluster,
+        nonce,
+    };
+    incoming.set_patience(Some(HELLO_PATIENCE))?;
+    out.send(&[&ours.encode()], false)?;
+    let mut bytes = [0; HELLO_LEN];
+    incoming.receive(&mut bytes)?;
+    incoming.set_patience(Some(terms.patience))?;
+    let theirs = MoverHello::decode(&bytes).map_err(Error::other)?;
+    hello::agree(theirs.version).map_err(Error::other)?;
+    if theirs.cluster != terms.cluster {
+        return Err(Error::other("it belongs to another cluster"));
+    }
+    Ok((hello::session(&ours, &theirs), theirs.boot))
+}
+
+/// Presents capabilities and reads the answers. One that is refused is left out: requests that name its slot are refused too.
+fn present(
+    new: &[(u16, Arc<Granted>)],
+    out: &mut dyn Outgoing,
+    incoming: &mut dyn Incoming,
+    session: &Session,
+) -> Result<()> {
+    for some in new.chunks(PRESENTED_AT_ONCE) {
+        for (slot, granted) in some {
+            let request = Request {
+                op: Op::Attach,
+                flags: 0,
+                slot: *slot,
+                sums: 0,
+                sequence: 0,
+                object: 0,
+                offset: 0,
+                length: CAPABILITY_LEN as u64,
+            };
+            let header = request.encode(session, &granted.key, &[], &granted.capability);
+            out.send(&[&header, &granted.capability], false)?;
+        }
+        for (_, granted) in some {
+            receive(incoming, session, granted, 0, Vec::new())?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads answers until the connection breaks.
+fn listen(shared: &Arc<Shared>, mut incoming: Box<dyn Incoming>) -> Error {
+    loop {
+        if let Err(broken) = answer(shared, incoming.as_mut()) {
+            return broken;
+        }
+    }
+}
+
+/// Reads one answer and gives it to who waits for it.
+fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
+    let mut header = [0; ANSWER_LEN];
+    match incoming.receive(&mut header) {
+        // Nothing came, and nobody has waited for so long.
+        Err(e) if e.kind() == ErrorKind::WouldBlock && !overdue(shared) => return Ok(()),
+        received => received?,
+    }
+    let (item, session) = {
+        let state = shared.state.lock();
+        let item = state.queue.front().filter(|_| state.sent > 0).cloned();
+        let session = state.live.as_ref().map(|live| live.session);
+        item.zip(session).ok_or_else(|| Error::other("it answers what was not asked"))?
+    };
+    let memory = match item.request.op {
+        Op::Read => std::mem::take(&mut *item.buffer.lock()),
+        _ => Vec::new(),
+    };
+    let granted = item.granted.lock().clone();
+    let body = body(incoming, &header, &session, &granted, item.request.sequence, memory)?;
+    if body.answer.op != item.request.op
+        || body.answer.length > item.request.length.max(crate::MAX_MESSAGE as u64)
+    {
+        return Err(Error::other("it answers something else than was asked"));
+    }
+    let mut state = shared.state.lock();
+    state.queue.pop_front();
+    state.sent -= 1;
+    state.bytes -= item.weight;
+    let mut bytes = body.bytes;
+    if item.request.op == Op::Write {
+        let written = std::mem::take(&mut *item.buffer.lock());
+        bytes = if body.answer.code == 0 { written } else { bytes };
+    }
+    state.since = (!state.queue.is_empty()).then(std::time::Instant::now);
+    drop(state);
+    shared.changed.notify_all();
+    let reply = match body.answer.code {
+        0 => Ok(Reply::new(&body.answer, body.sums, bytes, body.descriptor)),
+        code => Err(DataError::Refused {
+            mover: shared.terms.mover.clone(),
+            code,
+            message: String::from_utf8_lossy(&bytes).into_owned(),
+        }),
+    };
+    item.outcome.set(reply);
+    Ok(())
+}
+
+struct Body {
+    answer: Answer,
+    sums: Vec<u32>,
+    bytes: Vec<u8>,
+    descriptor: Option<OwnedFd>,
+}
+
+fn receive(
+    incoming: &mut dyn Incoming,
+    session: &Session,
+    granted: &Granted,
+    sequence: u64,
+    memory: Vec<u8>,
+) -> Result<Body> {
+    let mut header = [0; ANSWER_LEN];
+    incoming.receive(&mut header)?;
+    body(incoming, &header, session, granted, sequence, memory)
+}
+
+/// Reads what follows a header and checks the signature.
+fn body(
+    incoming: &mut dyn Incoming,
+    header: &[u8; ANSWER_LEN],
+    session: &Session,
+    granted: &Granted,
+    sequence: u64,
+    mut memory: Vec<u8>,
+) -> Result<Body> {
+    let answer = Answer::decode(header).map_err(Error::other)?;
+    if answer.sequence != sequence {
+        return Err(Error::other("it answers out of order"));
+    }
+    let mut sums = vec![0; answer.sums as usize * 4];
+    incoming.receive(&mut sums)?;
+    memory.resize(answer.length as usize, 0);
+    incoming.receive(&mut memory)?;
+    let unsigned = header[32..] == [0; ANSWER_LEN - 32];
+    // Without a capability the mover cannot sign that it refuses. Whoever forges that can as well cut the connection.
+    if !(unsigned && matches!(answer.code, 1..=5 | 12)) {
+        Answer::verify(header, session, &granted.key, &sums, &memory)
+            .map_err(|_: Refusal| Error::other("it does not sign as the target of the capability would"))?;
+    }
+    let descriptor = incoming.descriptor();
+    Ok(Body { answer, sums: frame::decode_sums(&sums), bytes: memory, descriptor })
+}
+
+/// The connection is gone.
+fn disconnect(shared: &Shared) {
+    let live = shared.state.lock().live.take();
+    if let Some(live) = live {
+        (live.hang_up)();
+    }
+    *shared.sending.lock() = None;
+    shared.state.lock().sent = 0;
+}
+
+/// Gives everybody up who has waited for longer than the patience of this channel.
+fn give_up_late(shared: &Shared, broken: &Error) {
+    if !overdue(shared) {
+        return;
+    }
+    let mut state = shared.state.lock();
+    let dropped = state.abandon();
+    drop(state);
+    let error = DataError::Unreachable { mover: shared.terms.mover.clone(), reason: broken.to_string() };
+    dropped.iter().for_each(|item| item.outcome.set(Err(error.clone())));
+    shared.changed.notify_all();
+}
+
+fn overdue(shared: &Shared) -> bool {
+    shared.state.lock().since.is_some_and(|since| since.elapsed() >= shared.terms.patience)
+}

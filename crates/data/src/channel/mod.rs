@@ -1,0 +1,261 @@
+//! A client's end of a connection to a mover: many requests on their way at once, each done exactly once.
+//!
+//! Requests go out in the order in which they are submitted and are answered in that order. When the connection breaks, the keeper
+//! dials again, presents the capabilities again, and sends what was not answered again, under the same sequence numbers: the mover
+//! knows by them what it has done already. Whoever waits sees nothing of it, unless the mover stays away for longer than
+//! [`Terms::patience`].
+
+mod item;
+mod keeper;
+mod send;
+
+pub use item::{Granted, Reply, Slot, Ticket};
+
+use crate::frame::{self, Op, Request};
+use crate::{Capability, CapabilityKey, DataError, HangUp, Link, Outgoing, Result, sum};
+use item::{Held, Item, Outcome};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Makes a connection to the mover.
+pub type Dial = Box<dyn Fn() -> std::io::Result<Link> + Send + Sync>;
+
+/// Who talks to whom, and for how long he waits.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Address of the mover, for messages.
+    pub mover: String,
+    /// This client.
+    pub client: u64,
+    /// Number of this channel: no other of this client has or had it.
+    pub channel: u64,
+    /// UUID of the cluster.
+    pub cluster: [u8; 16],
+    /// How long requests wait for a mover that does not answer before they fail.
+    pub patience: Duration,
+    /// Most bytes that are on their way at once; one request may exceed it.
+    pub window_bytes: usize,
+}
+
+/// Many requests on their way to one mover.
+pub struct Channel {
+    shared: Arc<Shared>,
+    keeper: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    terms: Terms,
+    dial: Dial,
+    state: Mutex<State>,
+    /// Something was queued, answered, or the channel was closed.
+    changed: Condvar,
+    /// Held while something is sent; never asked for by who holds `state`.
+    sending: Mutex<Option<Box<dyn Outgoing>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What was not answered, in the order in which it goes out.
+    queue: VecDeque<Arc<Item>>,
+    /// How many of them are on their way.
+    sent: usize,
+    /// Bytes of the queue.
+    bytes: usize,
+    /// Since when nothing was answered although something waits.
+    since: Option<Instant>,
+    /// The connection, if there is one.
+    live: Option<Live>,
+    sequence: u64,
+    slots: BTreeMap<u16, Arc<Granted>>,
+    closed: bool,
+}
+
+struct Live {
+    session: frame::Session,
+    boot: u64,
+    hang_up: HangUp,
+}
+
+impl Channel {
+    /// Begins to connect; requests may be submitted at once.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn open(dial: Dial, terms: Terms) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            terms,
+            dial,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            sending: Mutex::new(None),
+        });
+        let kept = shared.clone();
+        let keeper =
+            std::thread::Builder::new().name("data-channel".into()).spawn(move || keeper::run(&kept))?;
+        Ok(Self { shared, keeper: Some(keeper) })
+    }
+
+    /// Presents a capability; requests then name its slot until that is dropped.
+    ///
+    /// # Errors
+    /// `Closed`; `Unreachable` when all 65,536 slots are used.
+    pub fn attach(&self, capability: &Capability, key: CapabilityKey) -> Result<Slot> {
+        let granted = Arc::new(Granted { capability: capability.encode(), key });
+        let mut state = self.shared.state.lock();
+        let Some(number) = (0..=u16::MAX).find(|n| !state.slots.contains_key(n)) else {
+            let reason = "all slots for capabilities are in use".to_owned();
+            return Err(DataError::Unreachable { mover: self.shared.terms.mover.clone(), reason });
+        };
+        state.slots.insert(number, granted);
+        drop(state);
+        let slot = Slot(Arc::new(Held { number, shared: self.shared.clone() }));
+        self.present(&slot)?;
+        Ok(slot)
+    }
+
+    /// Replaces the capability of a slot: what is submitted from now on is asked with the new one.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn renew(&self, slot: &Slot, capability: &Capability, key: CapabilityKey) -> Result<()> {
+        let granted = Arc::new(Granted { capability: capability.encode(), key });
+        self.shared.state.lock().slots.insert(slot.0.number, granted);
+        self.present(slot)
+    }
+
+    fn present(&self, slot: &Slot) -> Result<()> {
+        let ask =
+            Ask { op: Op::Attach, flags: 0, object: 0, offset: 0, length: crate::CAPABILITY_LEN as u64 };
+        self.shared.submit(slot, ask, Vec::new()).map(drop)
+    }
+
+    /// Sends a request; [`Ticket::wait`] gives the answer. For [`Op::Write`], `buffer` holds the bytes; for [`Op::Read`] it is memory
+    /// that is used again for the answer. Waits while more than [`Terms::window_bytes`] are on their way.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn submit(&self, slot: &Slot, ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
+        self.shared.submit(slot, ask, buffer)
+    }
+
+    /// Submits and waits.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    pub fn call(&self, slot: &Slot, ask: Ask, buffer: Vec<u8>) -> Result<Reply> {
+        self.submit(slot, ask, buffer)?.wait()
+    }
+
+    /// Changes whenever the mover's machine has started anew: what was written before and not made durable may then be lost. `None`
+    /// while there is no connection.
+    pub fn boot(&self) -> Option<u64> {
+        self.shared.state.lock().live.as_ref().map(|live| live.boot)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(keeper) = self.keeper.take() {
+            // It has nothing to say; a panic of it was reported when it happened.
+            drop(keeper.join());
+        }
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Channel({})", self.shared.terms.mover)
+    }
+}
+
+/// What is asked of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The operation.
+    pub op: Op,
+    /// Bits of it ([`frame::SETTLED`], [`frame::FOR_WRITING`]).
+    pub flags: u8,
+    /// The object.
+    pub object: u64,
+    /// Where (bytes).
+    pub offset: u64,
+    /// How much (bytes).
+    pub length: u64,
+}
+
+impl Shared {
+    fn submit(self: &Arc<Self>, slot: &Slot, ask: Ask, buffer: Vec<u8>) -> Result<Ticket> {
+        let sums = match ask.op {
+            Op::Write => frame::encode_sums(&sum::parts(ask.offset, &buffer)),
+            _ => Vec::new(),
+        };
+        let weight = match ask.op {
+            Op::Write => buffer.len(),
+            Op::Read => ask.length as usize,
+            _ => 0,
+        };
+        let outcome = Arc::new(Outcome::default());
+        let mut state = self.state.lock();
+        while !state.closed && !state.queue.is_empty() && state.bytes + weight > self.terms.window_bytes {
+            self.changed.wait(&mut state);
+        }
+        if state.closed {
+            return Err(DataError::Closed { mover: self.terms.mover.clone() });
+        }
+        let sequence = if ask.op == Op::Attach { 0 } else { state.sequence + 1 };
+        state.sequence = state.sequence.max(sequence);
+        let request = Request {
+            op: ask.op,
+            flags: ask.flags,
+            slot: slot.0.number,
+            sums: (sums.len() / 4) as u32,
+            sequence,
+            object: ask.object,
+            offset: ask.offset,
+            length: ask.length,
+        };
+        let granted = state.slots.get(&slot.0.number).cloned().ok_or_else(|| self.closed())?;
+        state.bytes += weight;
+        state.since.get_or_insert_with(Instant::now);
+        state.queue.push_back(Arc::new(Item {
+            request,
+            sums,
+            weight,
+            buffer: Mutex::new(buffer),
+            granted: Mutex::new(granted),
+            outcome: outcome.clone(),
+            slot: slot.clone(),
+        }));
+        drop(state);
+        self.changed.notify_all();
+        self.drain();
+        Ok(Ticket { shared: self.clone(), slot: slot.clone(), ask, outcome })
+    }
+
+    fn closed(&self) -> DataError {
+        DataError::Closed { mover: self.terms.mover.clone() }
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        if let Some(live) = &state.live {
+            (live.hang_up)();
+        }
+        let dropped = state.abandon();
+        drop(state);
+        dropped.iter().for_each(|item| item.outcome.set(Err(self.closed())));
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Takes everything out of the queue.
+    fn abandon(&mut self) -> Vec<Arc<Item>> {
+        (self.sent, self.bytes, self.since) = (0, 0, None);
+        self.queue.drain(..).collect()
+    }
+}

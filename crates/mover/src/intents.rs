@@ -1,0 +1,259 @@
+//! Which parts of which objects are being written: noted durably before the first write, so that after a crash exactly their sums are
+//! computed anew, and no other sum is ever computed from what the disk says.
+//!
+//! A log of fixed records, `<target>/intents`; several writers share a sync.
+
+use crate::sidecar::FileError;
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use types::ObjectId;
+
+/// Length of a region (bytes): what one page of sums covers.
+pub(crate) const REGION: u64 = 64 << 20;
+/// The region number that stands for all from there to the end.
+pub(crate) const TO_THE_END: u32 = u32::MAX;
+const RECORD: usize = 24;
+const DIRTY: u32 = 1;
+const CLEAN: u32 = 2;
+/// Length of the log from which it is written anew (bytes).
+const LONG: u64 = 1 << 20;
+
+/// Regions (first, last) of objects.
+pub(crate) type Regions = BTreeMap<ObjectId, BTreeSet<(u32, u32)>>;
+
+pub(crate) struct Intents {
+    dir: PathBuf,
+    state: Mutex<State>,
+    synced: Condvar,
+}
+
+struct State {
+    file: std::sync::Arc<OwnedFd>,
+    /// End of what was written (bytes), and of what of it is durable.
+    end: u64,
+    durable: u64,
+    /// Somebody syncs now.
+    syncing: bool,
+    /// How often the log was written anew: what was appended before is durable.
+    rewritten: u64,
+    /// Why the log cannot be trusted any more: a sync failed, and another one would prove nothing.
+    broken: Option<Errno>,
+    /// What the log says, all in all.
+    now: Regions,
+}
+
+impl Intents {
+    /// Opens the log of a target and gives what it says.
+    pub(crate) fn open(target: &Path) -> Result<(Self, Regions), FileError> {
+        let dir = target.to_path_buf();
+        let path = dir.join("intents");
+        let fail = |doing| {
+            let path = path.clone();
+            move |source| FileError { doing, path, source }
+        };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail("opening"))?;
+        sync_dir(&dir)?;
+        let length = fs::fstat(&file).map_err(fail("looking at"))?.st_size.max(0) as usize;
+        let mut bytes = vec![0; length];
+        let mut got = 0;
+        while got < length {
+            match rustix::io::pread(&file, &mut bytes[got..], got as u64).map_err(fail("reading"))? {
+                0 => break,
+                more => got += more,
+            }
+        }
+        let now = replay(&bytes[..got]);
+        let end = (got / RECORD * RECORD) as u64;
+        let state = State {
+            file: file.into(),
+            end,
+            durable: end,
+            syncing: false,
+            rewritten: 0,
+            broken: None,
+            now: now.clone(),
+        };
+        Ok((Self { dir, state: Mutex::new(state), synced: Condvar::new() }, now))
+    }
+
+    /// Notes that regions `first..=last` of an object may be written from now on; returns when that is durable.
+    pub(crate) fn begin(&self, id: ObjectId, first: u32, last: u32) -> Result<(), FileError> {
+        let mut state = self.state.lock();
+        let mine = self.append(&mut state, id, first, last, DIRTY)?;
+        state.now.entry(id).or_default().insert((first, last));
+        let rewritten = state.rewritten;
+        while state.durable < mine && state.rewritten == rewritten {
+            if let Some(source) = state.broken {
+                return Err(self.error("syncing", source));
+            }
+            if state.syncing {
+                self.synced.wait(&mut state);
+                continue;
+            }
+            state.syncing = true;
+            let (file, end) = (state.file.clone(), state.end);
+            drop(state);
+            let synced = fs::fdatasync(&*file);
+            state = self.state.lock();
+            state.syncing = false;
+            self.synced.notify_all();
+            match synced {
+                Ok(()) => state.durable = state.durable.max(end),
+                Err(source) => state.broken = Some(source),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more.
+    pub(crate) fn end(&self, id: ObjectId) -> Result<(), FileError> {
+        let mut state = self.state.lock();
+        state.now.remove(&id);
+        self.append(&mut state, id, 0, 0, CLEAN)?;
+        if state.end > LONG && !state.syncing && state.now.len() * 4 * RECORD < LONG as usize {
+            self.rewrite(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the log anew with what is true now, durably.
+    pub(crate) fn shorten(&self) -> Result<(), FileError> {
+        let mut state = self.state.lock();
+        while state.syncing {
+            self.synced.wait(&mut state);
+        }
+        self.rewrite(&mut state)
+    }
+
+    fn rewrite(&self, state: &mut State) -> Result<(), FileError> {
+        let bytes: Vec<u8> = state
+            .now
+            .iter()
+            .flat_map(|(id, regions)| regions.iter().map(move |(first, last)| (id, first, last)))
+            .flat_map(|(id, first, last)| record(*id, *first, *last, DIRTY))
+            .collect();
+        let new = self.dir.join("intents.new");
+        let fail = |doing| {
+            let path = new.clone();
+            move |source| FileError { doing, path, source }
+        };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = fs::open(&new, flags, Mode::RUSR | Mode::WUSR).map_err(fail("making"))?;
+        write_all(&file, &bytes, 0).map_err(fail("writing"))?;
+        fs::fdatasync(&file).map_err(fail("syncing"))?;
+        fs::rename(&new, self.dir.join("intents")).map_err(fail("renaming"))?;
+        sync_dir(&self.dir)?;
+        state.file = file.into();
+        state.rewritten += 1;
+        state.broken = None;
+        (state.end, state.durable) = (bytes.len() as u64, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Appends a record; gives the end of the log behind it. What a failed write left is written over by the next one.
+    fn append(
+        &self,
+        state: &mut State,
+        id: ObjectId,
+        first: u32,
+        last: u32,
+        kind: u32,
+    ) -> Result<u64, FileError> {
+        write_all(&state.file, &record(id, first, last, kind), state.end)
+            .map_err(|e| self.error("writing", e))?;
+        state.end += RECORD as u64;
+        Ok(state.end)
+    }
+
+    fn error(&self, doing: &'static str, source: Errno) -> FileError {
+        FileError { doing, path: self.dir.join("intents"), source }
+    }
+}
+
+fn record(id: ObjectId, first: u32, last: u32, kind: u32) -> [u8; RECORD] {
+    let mut bytes = [0; RECORD];
+    bytes[..8].copy_from_slice(&id.0.to_le_bytes());
+    bytes[8..12].copy_from_slice(&first.to_le_bytes());
+    bytes[12..16].copy_from_slice(&last.to_le_bytes());
+    bytes[16..20].copy_from_slice(&kind.to_le_bytes());
+    let check = crc32c::crc32c(&bytes[..20]);
+    bytes[20..].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
+/// What the records say, one after the other. A record that a crash left torn was never answered for: no write has followed it.
+fn replay(bytes: &[u8]) -> Regions {
+    let mut now = Regions::new();
+    for bytes in bytes.as_chunks::<RECORD>().0 {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if crc32c::crc32c(&bytes[..20]) != word(20) {
+            continue;
+        }
+        let id = ObjectId(u64::from(word(0)) | u64::from(word(4)) << 32);
+        match word(16) {
+            DIRTY => drop(now.entry(id).or_default().insert((word(8), word(12)))),
+            _ => drop(now.remove(&id)),
+        }
+    }
+    now
+}
+
+fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(sent) => done += sent,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &Path) -> Result<(), FileError> {
+    fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(fs::fsync)
+        .map_err(|source| FileError { doing: "syncing", path: dir.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_is_known_after_a_crash_until_it_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, before) = Intents::open(dir.path()).unwrap();
+        assert!(before.is_empty());
+        intents.begin(ObjectId(7), 0, 1).unwrap();
+        intents.begin(ObjectId(7), 5, TO_THE_END).unwrap();
+        intents.begin(ObjectId(1 << 40), 2, 2).unwrap();
+        intents.begin(ObjectId(9), 0, 0).unwrap();
+        intents.end(ObjectId(9)).unwrap();
+        drop(intents);
+        let expected = Regions::from([
+            (ObjectId(7), BTreeSet::from([(0, 1), (5, TO_THE_END)])),
+            (ObjectId(1 << 40), BTreeSet::from([(2, 2)])),
+        ]);
+        let (intents, found) = Intents::open(dir.path()).unwrap();
+        assert_eq!(found, expected);
+        intents.shorten().unwrap();
+        assert_eq!(Intents::open(dir.path()).unwrap().1, expected);
+    }
+
+    #[test]
+    fn a_torn_record_hides_nothing_else() {
+        let mut log = record(ObjectId(1), 0, 0, DIRTY).to_vec();
+        log.extend(&record(ObjectId(2), 0, 0, DIRTY)[..11]);
+        assert_eq!(replay(&log).len(), 1);
+        log.resize(2 * RECORD, 0);
+        log.extend(record(ObjectId(3), 0, 0, DIRTY));
+        assert_eq!(replay(&log).into_keys().collect::<Vec<_>>(), [ObjectId(1), ObjectId(3)]);
+    }
+}

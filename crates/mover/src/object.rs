@@ -1,0 +1,231 @@
+//! One open object: who may touch it when.
+//!
+//! * `gate`: everything that reads or writes bytes passes it shared; what concerns the whole object (its length, settling) exclusively.
+//! * `shards`: one lock for every 64th block; whoever changes bytes of blocks or compares them with their sums holds theirs, taken in order.
+//! * `head`: fence and numbers of channels, in memory as in the sidecar; held shortly, after the others.
+
+use crate::intents::{Intents, REGION, TO_THE_END};
+use crate::sidecar::{BLOCKS_PER_PAGE, CHANNELS, Done, Head, Sidecar};
+use crate::target::{Target, disk_refused, refused};
+use data::{Refusal, sum};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use rustix::fs;
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use types::ObjectId;
+
+const SHARDS: usize = 64;
+
+pub(crate) struct Object {
+    pub(crate) id: ObjectId,
+    pub(crate) file: OwnedFd,
+    /// Where the file is, for messages.
+    pub(crate) path: std::path::PathBuf,
+    /// None: made without a mover, so without sums.
+    pub(crate) sidecar: Option<Sidecar>,
+    pub(crate) gate: RwLock<()>,
+    shards: [Mutex<()>; SHARDS],
+    head: Mutex<Kept>,
+    /// Regions that are noted as being written.
+    dirty: Mutex<BTreeSet<u32>>,
+    /// A sync failed: what was written may be lost, and no later sync shows it.
+    lost: AtomicBool,
+}
+
+struct Kept {
+    head: Head,
+    /// Places of `head.channels`, the one used least lately first.
+    used: VecDeque<usize>,
+}
+
+impl Object {
+    pub(crate) fn open(target: &Target, id: ObjectId) -> Result<Self, Refusal> {
+        let file = target.disk.open_object(id, true).map_err(disk_refused)?;
+        let path = target.disk.path(id);
+        let sidecar = target.sidecars.find(id).map_err(refused)?;
+        let head = match &sidecar {
+            Some(sidecar) => sidecar
+                .head()
+                .map_err(refused)?
+                .map_err(|why| Refusal::Corrupt(format!("the sums of object {id} ({}) are of no use: {why}; it has to be restored from redundancy or tape", path.display())))?,
+            None => Head { unsummed: true, ..Head::default() },
+        };
+        Ok(Self {
+            id,
+            file,
+            path,
+            sidecar,
+            gate: RwLock::new(()),
+            shards: std::array::from_fn(|_| Mutex::new(())),
+            head: Mutex::new(Kept::new(head)),
+            dirty: Mutex::default(),
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Length (bytes).
+    pub(crate) fn length(&self) -> Result<u64, Refusal> {
+        let stat = fs::fstat(&self.file).map_err(|e| self.failed("looking at", e))?;
+        Ok(stat.st_size.max(0) as u64)
+    }
+
+    /// The sidecar, if its sums say something.
+    pub(crate) fn summed(&self) -> Option<&Sidecar> {
+        self.sidecar.as_ref().filter(|_| !self.head.lock().head.unsummed)
+    }
+
+    /// The locks of the blocks of a range.
+    pub(crate) fn lock(&self, offset: u64, length: usize) -> Vec<MutexGuard<'_, ()>> {
+        let wanted: BTreeSet<usize> =
+            sum::pieces(offset, length).take(SHARDS).map(|piece| piece.block as usize % SHARDS).collect();
+        wanted.into_iter().map(|shard| self.shards[shard].lock()).collect()
+    }
+
+    /// Notes, durably and once, that regions of a range are being written, and takes space for their sums.
+    pub(crate) fn begin(&self, intents: &Intents, offset: u64, length: u64) -> Result<(), Refusal> {
+        let Some(sidecar) = self.summed() else { return Ok(()) };
+        let first = region(offset);
+        let last = region(offset.saturating_add(length.max(1)) - 1);
+        let mut dirty = self.dirty.lock();
+        for number in first..=last {
+            if dirty.contains(&number) {
+                continue;
+            }
+            sidecar.reserve(u64::from(number) * BLOCKS_PER_PAGE, 1).map_err(refused)?;
+            intents.begin(self.id, number, number).map_err(refused)?;
+            dirty.insert(number);
+        }
+        Ok(())
+    }
+
+    /// The same for everything from the region of `offset` on.
+    pub(crate) fn begin_to_the_end(&self, intents: &Intents, offset: u64) -> Result<(), Refusal> {
+        if self.summed().is_none() {
+            return Ok(());
+        }
+        self.begin(intents, offset, 1)?;
+        intents.begin(self.id, region(offset), TO_THE_END).map_err(refused)
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.lock().is_empty()
+    }
+
+    /// Makes what was written durable, with its sums and the numbers of what was done.
+    pub(crate) fn sync(&self) -> Result<(), Refusal> {
+        let synced = fs::fdatasync(&self.file)
+            .map_err(|e| self.failed("syncing", e))
+            .and_then(|()| self.sidecar.as_ref().map_or(Ok(()), |sidecar| sidecar.sync().map_err(refused)));
+        if synced.is_err() {
+            self.lost.store(true, Ordering::Release);
+        }
+        synced.and_then(|()| match self.lost.load(Ordering::Acquire) {
+            true => Err(Refusal::Disk(format!(
+                "an earlier sync of {} failed, so what was written may be lost; write it again to a new file",
+                self.path.display()
+            ))),
+            false => Ok(()),
+        })
+    }
+
+    /// Makes everything durable and notes that nothing is being written.
+    pub(crate) fn settle(&self, intents: &Intents) -> Result<(), Refusal> {
+        let _all = self.gate.write();
+        let mut dirty = self.dirty.lock();
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        intents.end(self.id).map_err(refused)?;
+        dirty.clear();
+        Ok(())
+    }
+
+    /// Whether capabilities of this generation still count.
+    pub(crate) fn admits(&self, generation: u64) -> Result<(), Refusal> {
+        if generation < self.head.lock().head.fence { Err(Refusal::Fenced) } else { Ok(()) }
+    }
+
+    /// Refuses capabilities below `generation` from now on, durably. What was admitted before has ended when this returns.
+    pub(crate) fn fence(&self, generation: u64) -> Result<(), Refusal> {
+        let _all = self.gate.write();
+        let mut kept = self.head.lock();
+        if generation <= kept.head.fence {
+            return Ok(());
+        }
+        let Some(sidecar) = &self.sidecar else {
+            return Err(Refusal::Capability("the object was made without a mover and keeps no fence"));
+        };
+        kept.head.fence = generation;
+        sidecar.write_head(&kept.head).and_then(|()| sidecar.sync()).map_err(refused)
+    }
+
+    /// Notes durably that the sums say nothing any more: somebody is given a descriptor for writing.
+    pub(crate) fn forget_sums(&self) -> Result<(), Refusal> {
+        let _all = self.gate.write();
+        let mut kept = self.head.lock();
+        if kept.head.unsummed {
+            return Ok(());
+        }
+        kept.head.unsummed = true;
+        match &self.sidecar {
+            Some(sidecar) => sidecar.write_head(&kept.head).and_then(|()| sidecar.sync()).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    /// What the channel did last with this object.
+    pub(crate) fn done_by(&self, done: Done) -> Option<u64> {
+        let kept = self.head.lock();
+        kept.place(done).and_then(|n| kept.head.channels[n]).map(|last| last.sequence)
+    }
+
+    /// Notes what a channel has done.
+    pub(crate) fn note(&self, done: Done) -> Result<(), Refusal> {
+        let mut kept = self.head.lock();
+        let place = kept.take_place(done);
+        kept.head.channels[place] = Some(done);
+        match &self.sidecar {
+            Some(sidecar) => sidecar.write_done(place, done).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn failed(&self, doing: &str, errno: rustix::io::Errno) -> Refusal {
+        use rustix::io::Errno;
+        let path = self.path.display();
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => Refusal::NoSpace(format!(
+                "no space left while {doing} {path}: purge or migrate files, or add targets"
+            )),
+            e => Refusal::Disk(format!("{doing} {path}: {e}; look at the kernel log and at the disk")),
+        }
+    }
+}
+
+impl Kept {
+    fn new(mut head: Head) -> Self {
+        head.channels.resize(CHANNELS, None);
+        // Free places first.
+        let (used, free): (Vec<usize>, Vec<usize>) = (0..CHANNELS).partition(|n| head.channels[*n].is_some());
+        Self { head, used: free.into_iter().chain(used).collect() }
+    }
+
+    fn place(&self, done: Done) -> Option<usize> {
+        let same = |last: &Done| (last.client, last.channel) == (done.client, done.channel);
+        self.head.channels.iter().position(|last| last.as_ref().is_some_and(same))
+    }
+
+    /// The place of a channel, or the one that was used least lately; it is now the one used last.
+    fn take_place(&mut self, done: Done) -> usize {
+        let place = self.place(done).or_else(|| self.used.front().copied()).unwrap_or_default();
+        self.used.retain(|n| *n != place);
+        self.used.push_back(place);
+        place
+    }
+}
+
+fn region(offset: u64) -> u32 {
+    u32::try_from(offset / REGION).unwrap_or(TO_THE_END - 1)
+}

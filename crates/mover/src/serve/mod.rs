@@ -1,0 +1,126 @@
+//! Connections of clients: one thread each, requests in the order in which they come.
+
+mod connection;
+mod listen;
+
+use crate::target::Target;
+use data::{HangUp, Link};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::{TargetId, Time};
+
+/// Serves targets.
+pub struct Mover {
+    cluster: [u8; 16],
+    boot: u64,
+    targets: BTreeMap<TargetId, Arc<Target>>,
+    clock: Box<dyn Fn() -> Time + Send + Sync>,
+    next: AtomicU64,
+    stopping: AtomicBool,
+    connections: Mutex<BTreeMap<u64, HangUp>>,
+    /// Whose turn it is in each channel, by (client, channel).
+    turns: Mutex<BTreeMap<(u64, u64), Arc<Turn>>>,
+}
+
+/// Which connection a channel uses now. A client that connects anew may find requests of its old connection still being served: these
+/// end before, and nothing of the old connection is done after, the first request of the new one.
+#[derive(Default)]
+struct Turn {
+    connection: Mutex<u64>,
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+pub enum Served {
+    /// The client went away, or this mover stops.
+    Gone(std::io::Error),
+    /// The client sent what it must not.
+    Refused(data::Refusal),
+    /// The channel goes on in another connection, or has to after a failed write.
+    Ended,
+}
+
+impl Mover {
+    /// A mover of these targets. `clock` says what time it is; capabilities end by it.
+    ///
+    /// # Errors
+    /// The system does not say when it started.
+    pub fn new(
+        cluster: [u8; 16],
+        targets: impl IntoIterator<Item = Arc<Target>>,
+        clock: Box<dyn Fn() -> Time + Send + Sync>,
+    ) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            cluster,
+            boot: boot_number()?,
+            targets: targets.into_iter().map(|target| (target.id(), target)).collect(),
+            clock,
+            next: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            connections: Mutex::default(),
+            turns: Mutex::default(),
+        }))
+    }
+
+    /// Serves one connection until it ends.
+    pub fn serve(&self, link: Link, peer: &str) -> Served {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.connections.lock().insert(number, link.hang_up.clone());
+        let hang_up = link.hang_up.clone();
+        let served = match self.stopping.load(Ordering::Acquire) {
+            true => Served::Ended,
+            false => connection::run(self, number, link, peer),
+        };
+        hang_up();
+        self.connections.lock().remove(&number);
+        served
+    }
+
+    /// Ends all connections, and makes everything durable once their threads have ended.
+    ///
+    /// # Errors
+    /// A target could not be made durable; it is repaired when it is opened again.
+    pub fn stop(&self) -> Result<(), data::Refusal> {
+        self.stopping.store(true, Ordering::Release);
+        self.connections.lock().values().for_each(|hang_up| hang_up());
+        while !self.connections.lock().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        let closed: Vec<_> = self.targets.values().map(|target| target.close()).collect();
+        closed.into_iter().collect()
+    }
+
+    /// The turn of a channel, taken by this connection. The requests of another one have ended then.
+    fn take_turn(&self, channel: (u64, u64), connection: u64) -> Arc<Turn> {
+        let turn = self.turns.lock().entry(channel).or_default().clone();
+        let before = std::mem::replace(&mut *turn.connection.lock(), connection);
+        if let Some(hang_up) = self.connections.lock().get(&before).filter(|_| before != connection) {
+            hang_up();
+        }
+        turn
+    }
+
+    /// A connection is over: forgets channels that nobody uses.
+    fn leave_turn(&self, channel: (u64, u64)) {
+        let mut turns = self.turns.lock();
+        // One is in the table, one is held by the caller.
+        if turns.get(&channel).is_some_and(|turn| Arc::strong_count(turn) <= 2) {
+            turns.remove(&channel);
+        }
+    }
+}
+
+impl std::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mover({:?})", self.targets.keys())
+    }
+}
+
+/// A number that changes when the machine starts: the first half of the kernel's boot id.
+fn boot_number() -> std::io::Result<u64> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).map_err(std::io::Error::other)
+}

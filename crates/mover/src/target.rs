@@ -1,0 +1,247 @@
+//! One disk target as a mover serves it: its objects, who may use them, and what is open.
+
+use crate::intents::Intents;
+use crate::object::Object;
+use crate::revoked::Revoked;
+use crate::sidecar::{Done, FileError, Sidecars};
+use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal, TargetSecret};
+use disk::{DiskError, DiskTarget};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use types::{ObjectId, TargetId, Time};
+
+/// Objects that are kept open.
+const OPEN: usize = 4096;
+/// Of these so many are closed at once when there are more.
+const CLOSED_AT_ONCE: usize = 256;
+
+/// The secrets that a target shares with the metadata services, by epoch.
+pub type Secrets = BTreeMap<u32, TargetSecret>;
+
+/// One target.
+pub struct Target {
+    id: TargetId,
+    cluster: [u8; 16],
+    pub(crate) disk: DiskTarget,
+    pub(crate) sidecars: Sidecars,
+    pub(crate) intents: Intents,
+    pub(crate) revoked: Revoked,
+    secrets: RwLock<Secrets>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    objects: BTreeMap<ObjectId, Kept>,
+    /// Counts up with every use.
+    uses: u64,
+}
+
+struct Kept {
+    object: Arc<Object>,
+    used: u64,
+}
+
+/// Why a target cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Its objects.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// What is kept beside them.
+    #[error("target {dir}: {reason}; look at the kernel log and at the disk", dir = dir.display())]
+    Beside {
+        /// Directory of the target.
+        dir: std::path::PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Target {
+    /// Opens a target and makes the sums true of what was being written when it was last left: what a crash interrupted.
+    ///
+    /// # Errors
+    /// The directory is not a target or is in use; the disk fails.
+    pub fn open(id: TargetId, cluster: [u8; 16], dir: &Path, secrets: Secrets) -> Result<Self, TargetError> {
+        let disk = DiskTarget::open(dir)?;
+        let beside = |reason: String| TargetError::Beside { dir: dir.to_path_buf(), reason };
+        let failed = |e: FileError| beside(e.to_string());
+        let sidecars = Sidecars::open(dir).map_err(failed)?;
+        let (intents, unfinished) = Intents::open(dir).map_err(failed)?;
+        let revoked = Revoked::open(dir).map_err(failed)?;
+        let target = Self {
+            id,
+            cluster,
+            disk,
+            sidecars,
+            intents,
+            revoked,
+            secrets: RwLock::new(secrets),
+            open: Mutex::default(),
+        };
+        target.recover(&unfinished).map_err(|refusal| beside(refusal.to_string()))?;
+        Ok(target)
+    }
+
+    /// Its number in the cluster.
+    pub fn id(&self) -> TargetId {
+        self.id
+    }
+
+    /// Replaces the secrets: capabilities of epochs that are left out end at once.
+    pub fn set_secrets(&self, secrets: Secrets) {
+        *self.secrets.write() = secrets;
+    }
+
+    /// What a capability says, if it is for this target, and its key.
+    ///
+    /// # Errors
+    /// It is for something else, or of an epoch that has ended. Whether the bearer has the key is still to be seen.
+    pub fn judge(&self, bytes: &[u8; CAPABILITY_LEN]) -> Result<(Capability, CapabilityKey), Refusal> {
+        let capability = Capability::decode(bytes)?;
+        if capability.cluster != self.cluster || capability.target != self.id {
+            return Err(Refusal::Capability("it is for another target"));
+        }
+        let secrets = self.secrets.read();
+        let secret = secrets.get(&capability.epoch).ok_or(Refusal::Expired)?;
+        Ok((capability, secret.key(bytes)))
+    }
+
+    /// Whether the bearer of a capability has been shut out.
+    ///
+    /// # Errors
+    /// `Fenced`.
+    pub(crate) fn admits(&self, capability: &Capability) -> Result<(), Refusal> {
+        match self.revoked.since(capability.client) {
+            Some(since) if capability.issued < since => Err(Refusal::Fenced),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses capabilities of a client that were given out before `since`, from now on, durably.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn revoke(&self, client: u64, since: Time) -> Result<(), Refusal> {
+        self.revoked.add(client, since).map_err(refused)
+    }
+
+    /// Makes empty objects, durably, with sums. Those that the same request made before are left as they are.
+    ///
+    /// # Errors
+    /// `Exists`, `NoSpace`, `Disk`.
+    pub(crate) fn create(&self, ids: std::ops::Range<u64>, done: Done) -> Result<(), Refusal> {
+        let mut missing = ids.clone();
+        for id in ids.map(ObjectId) {
+            if !self.disk.exists(id).map_err(disk_refused)? {
+                break;
+            }
+            if self.object(id)?.done_by(done) < Some(done.sequence) {
+                let path = self.disk.path(id);
+                return Err(Refusal::Exists(format!("object {id} exists already at {}", path.display())));
+            }
+            missing.start = id.0 + 1;
+        }
+        self.sidecars.create(missing.clone(), done).map_err(refused)?;
+        self.disk.precreate(missing).map_err(disk_refused)
+    }
+
+    /// Removes an object; one that is not there is gone already. Not durable at once: after a power failure it may be back.
+    ///
+    /// # Errors
+    /// `Disk`.
+    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), Refusal> {
+        self.open.lock().objects.remove(&id);
+        match self.disk.remove(id) {
+            Ok(_) | Err(DiskError::Missing { .. }) => {}
+            Err(e) => return Err(disk_refused(e)),
+        }
+        self.sidecars.remove(id).map_err(refused)?;
+        self.intents.end(id).map_err(refused)
+    }
+
+    /// An object, open.
+    pub(crate) fn object(&self, id: ObjectId) -> Result<Arc<Object>, Refusal> {
+        let mut open = self.open.lock();
+        open.uses += 1;
+        let used = open.uses;
+        if let Some(kept) = open.objects.get_mut(&id) {
+            kept.used = used;
+            return Ok(kept.object.clone());
+        }
+        let object = Arc::new(Object::open(self, id)?);
+        open.objects.insert(id, Kept { object: object.clone(), used });
+        let unsettled = if open.objects.len() > OPEN { open.make_room() } else { Vec::new() };
+        drop(open);
+        for idle in unsettled {
+            if let Err(refusal) = idle.settle(&self.intents) {
+                // It stays open, and noted as being written.
+                tracing::error!(target = self.id.0, "making an object durable that nobody uses: {refusal}");
+            }
+        }
+        Ok(object)
+    }
+
+    /// Makes everything durable and notes that nothing is being written: after this, opening the target needs no repair.
+    ///
+    /// # Errors
+    /// The disk fails; what could not be made durable is repaired when the target is opened again.
+    pub fn close(&self) -> Result<(), Refusal> {
+        let open = std::mem::take(&mut self.open.lock().objects);
+        let settled: Result<Vec<()>, Refusal> =
+            open.into_values().map(|kept| kept.object.settle(&self.intents)).collect();
+        self.intents.shorten().map_err(refused)?;
+        settled.map(drop)
+    }
+}
+
+impl Open {
+    /// Closes the objects that were used least lately and that nobody uses now. Such as have unfinished writes are given back instead:
+    /// once they are settled, they can be closed next time.
+    fn make_room(&mut self) -> Vec<Arc<Object>> {
+        let mut idle: Vec<(u64, ObjectId)> = self
+            .objects
+            .iter()
+            .filter(|(_, kept)| Arc::strong_count(&kept.object) == 1)
+            .map(|(id, kept)| (kept.used, *id))
+            .collect();
+        idle.sort_unstable();
+        idle.truncate(CLOSED_AT_ONCE);
+        let mut unsettled = Vec::new();
+        for (_, id) in idle {
+            match self.objects.get(&id) {
+                Some(kept) if kept.object.is_dirty() => unsettled.push(kept.object.clone()),
+                _ => drop(self.objects.remove(&id)),
+            }
+        }
+        unsettled
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Target({})", self.id)
+    }
+}
+
+pub(crate) fn disk_refused(error: DiskError) -> Refusal {
+    match error {
+        DiskError::Missing { .. } => Refusal::Missing(error.to_string()),
+        DiskError::Exists { .. } => Refusal::Exists(error.to_string()),
+        DiskError::NoSpace { .. } => Refusal::NoSpace(error.to_string()),
+        _ => Refusal::Disk(error.to_string()),
+    }
+}
+
+pub(crate) fn refused(error: FileError) -> Refusal {
+    use rustix::io::Errno;
+    match error.source {
+        Errno::NOSPC | Errno::DQUOT => {
+            Refusal::NoSpace(format!("{error}: purge or migrate files, or add targets"))
+        }
+        _ => Refusal::Disk(format!("{error}; look at the kernel log and at the disk")),
+    }
+}

@@ -1,0 +1,262 @@
+//! Each request is done exactly once, whatever becomes of connections and of the mover.
+
+mod common;
+
+use common::{
+    CLUSTER, EPOCH, PATIENCE, Served, TARGET, ask, capability, channel, create, key, now, path, read, secret,
+    write,
+};
+use data::frame::Op;
+use data::{Channel, Link, Refusal, Terms};
+use layout::SplitMix64;
+use mover::{Mover, Target};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Passes bytes on in both directions, and cuts each connection after some number of bytes.
+fn cutting_proxy(to: SocketAddr, seed: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut numbers = SplitMix64::new(seed);
+        for client in listener.incoming() {
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(to)) else { return };
+            for (mut from, mut into) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                let magnitude = numbers.below(10);
+                let mut left = 200 + numbers.below(1024 << magnitude);
+                std::thread::spawn(move || {
+                    let mut some = [0; 4096];
+                    while left > 0 {
+                        let most = some.len().min(left as usize);
+                        let Ok(got) = from.read(&mut some[..most]) else { break };
+                        if got == 0 || into.write_all(&some[..got]).is_err() {
+                            break;
+                        }
+                        left -= got as u64;
+                    }
+                    let _ = from.shutdown(std::net::Shutdown::Both);
+                    let _ = into.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+/// Writes at random places, pipelined, and says what the object must be.
+fn scribble(
+    channel: &Channel,
+    granted: &data::Capability,
+    object: u64,
+    writes: u64,
+    longest: u64,
+) -> Vec<u8> {
+    let slot = channel.attach(granted, key(granted)).unwrap();
+    let mut numbers = SplitMix64::new(object);
+    let mut model: Vec<u8> = Vec::new();
+    let mut tickets = std::collections::VecDeque::new();
+    for number in 0..writes {
+        if numbers.below(12) == 0 {
+            let length = numbers.below(300_000);
+            tickets.push_back(channel.submit(&slot, ask(Op::SetLength, object, length, 0), vec![]).unwrap());
+            model.resize(length as usize, 0);
+        }
+        let (offset, length) = (numbers.below(200_000) as usize, 1 + numbers.below(longest) as usize);
+        let bytes: Vec<u8> = (0..length).map(|n| (n as u64 * 7 + number * 13) as u8).collect();
+        let asked = ask(Op::Write, object, offset as u64, length as u64);
+        tickets.push_back(channel.submit(&slot, asked, bytes.clone()).unwrap());
+        model.resize(model.len().max(offset + length), 0);
+        model[offset..offset + length].copy_from_slice(&bytes);
+        if tickets.len() > 6 {
+            tickets.pop_front().unwrap().wait().unwrap();
+        }
+    }
+    tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+    model
+}
+
+#[test]
+fn connections_that_break_anywhere_lose_nothing_and_repeat_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let direct = served.channel(1, 1);
+    let slot = direct.attach(&granted, key(&granted)).unwrap();
+    create(&direct, &slot, 1..4);
+    std::thread::scope(|scope| {
+        for object in 1..4 {
+            let (direct, slot, granted, address) = (&direct, &slot, &granted, served.address);
+            scope.spawn(move || {
+                let through = channel(cutting_proxy(address, object), 1, 100 + object);
+                let model = scribble(&through, granted, object, 40, 12_000);
+                assert!(read(direct, slot, object, 0, 4 << 20) == model, "object {object}");
+            });
+        }
+    });
+}
+
+#[test]
+fn what_was_done_is_not_done_again_for_whoever_asks_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let one = served.channel(1, 1);
+    let slot = one.attach(&granted, key(&granted)).unwrap();
+    create(&one, &slot, 1..2);
+    // The numbers of a channel begin anew with each `Channel`: this is a client that asks everything once more.
+    let again = |number| {
+        let channel = served.channel(1, number);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        (channel, slot)
+    };
+    let (first, first_slot) = again(2);
+    write(&first, &first_slot, 1, 0, b"first");
+    let (other, other_slot) = again(3);
+    write(&other, &other_slot, 1, 0, b"later");
+    let (repeated, repeated_slot) = again(2);
+    write(&repeated, &repeated_slot, 1, 0, b"first");
+    assert_eq!(read(&one, &slot, 1, 0, 10), b"later");
+    // Objects that it has made are there, those of others are refused.
+    create(&again(4).0, &again(4).1, 5..7);
+    let (maker, maker_slot) = again(6);
+    create(&maker, &maker_slot, 8..10);
+    let (maker, maker_slot) = again(6);
+    create(&maker, &maker_slot, 8..10);
+    let taken = other.call(&other_slot, ask(Op::Create, 8, 0, 1), vec![]).unwrap_err();
+    assert!(taken.is(&Refusal::Exists(String::new())), "{taken}");
+    drop((first, first_slot, other, other_slot, repeated, repeated_slot, maker, maker_slot, slot, one));
+    served.stop();
+    // The mover has not forgotten it.
+    let served = Served::new(dir.path());
+    let repeated = served.channel(1, 2);
+    let slot = repeated.attach(&granted, key(&granted)).unwrap();
+    write(&repeated, &slot, 1, 0, b"first");
+    assert_eq!(read(&repeated, &slot, 1, 0, 10), b"later");
+}
+
+#[test]
+fn an_old_connection_does_nothing_after_a_new_one_of_its_channel() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let old = served.channel(1, 1);
+    let old_slot = old.attach(&granted, key(&granted)).unwrap();
+    create(&old, &old_slot, 1..2);
+    // Each of both goes on when its connection is ended in favour of the other: nothing is lost in the quarrel.
+    let new = served.channel(1, 1);
+    let new_slot = new.attach(&granted, key(&granted)).unwrap();
+    for _ in 0..3 {
+        assert_eq!(read(&new, &new_slot, 1, 0, 1), b"");
+        assert_eq!(read(&old, &old_slot, 1, 0, 1), b"");
+    }
+}
+
+#[test]
+fn a_mover_that_stays_away_is_told_about_and_nobody_waits_for_ever() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    let terms = Terms {
+        mover: "mover-7:4460".to_owned(),
+        client: 1,
+        channel: 1,
+        cluster: CLUSTER,
+        patience: Duration::from_millis(200),
+        window_bytes: 1 << 20,
+    };
+    // It accepts and says nothing; then it is not there at all.
+    for silent in [true, false] {
+        let dial = move || match silent {
+            true => Link::tcp(TcpStream::connect(address)?),
+            false => Err(std::io::Error::other("no route")),
+        };
+        let channel = Channel::open(Box::new(dial), terms.clone()).unwrap();
+        let granted = capability(1);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        let error = channel.call(&slot, ask(Op::Stat, 1, 0, 0), vec![]).unwrap_err();
+        assert_eq!(error.class(), types::ErrorClass::Retry);
+        assert!(error.to_string().contains("mover-7:4460"), "{error}");
+    }
+}
+
+/// The mover of `the_mover_is_killed_at_random_moments`, run by it as a process of its own.
+#[test]
+#[ignore = "a child of another test"]
+fn child() {
+    let Ok(dir) = std::env::var("MOVER_DIR") else { return };
+    let dir = Path::new(&dir);
+    let target = Target::open(TARGET, CLUSTER, dir, [(EPOCH, secret())].into()).unwrap();
+    let mover = Mover::new(CLUSTER, [Arc::new(target)], Box::new(now)).unwrap();
+    let socket = dir.join("socket");
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    mover.listen_unix(&listener).unwrap();
+}
+
+fn start(dir: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child"])
+        .env("MOVER_DIR", dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn the_mover_is_killed_at_random_moments() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = start(dir.path());
+    let open = |number| {
+        let socket = dir.path().join("socket");
+        let terms = Terms {
+            mover: socket.display().to_string(),
+            client: 1,
+            channel: number,
+            cluster: CLUSTER,
+            patience: PATIENCE,
+            window_bytes: 1 << 20,
+        };
+        Channel::open(Box::new(move || Ok(Link::unix(UnixStream::connect(&socket)?))), terms).unwrap()
+    };
+    let granted = capability(1);
+    let channel = open(1);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    create(&channel, &slot, 1..4);
+    let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4)
+            .map(|object| {
+                let (granted, channel) = (&granted, open(10 + object));
+                scope.spawn(move || scribble(&channel, granted, object, 120, 90_000))
+            })
+            .collect();
+        let mut numbers = SplitMix64::new(5);
+        let mut kills = 0;
+        let until = Instant::now() + PATIENCE;
+        while kills < 3 || writers.iter().any(|writer| !writer.is_finished()) {
+            assert!(Instant::now() < until, "the writers do not end");
+            std::thread::sleep(Duration::from_millis(50 + numbers.below(400)));
+            if kills < 8 {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                child = start(dir.path());
+                kills += 1;
+            }
+        }
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    for (object, model) in (1..).zip(&models) {
+        assert!(read(&channel, &slot, object, 0, 4 << 20) == *model, "object {object}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for (object, model) in (1..).zip(&models) {
+        assert!(std::fs::read(path(dir.path(), object)).unwrap() == *model, "object {object}");
+    }
+}
