@@ -53,7 +53,9 @@ impl CatalogError {
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
             Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
             Self::Kv(KvError::Server { .. }) => ErrorClass::Retry,
-            Self::Kv(KvError::Taken { .. }) => ErrorClass::Denied,
+            Self::Kv(KvError::Taken { .. } | KvError::Foreign { .. } | KvError::Rewound { .. }) => {
+                ErrorClass::Denied
+            }
             Self::Kv(KvError::Conflict) => ErrorClass::Retry,
             Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. } | KvError::BadValue { .. }) => {
                 ErrorClass::Corrupt
@@ -75,7 +77,11 @@ impl CatalogError {
             Self::Kv(KvError::Full { .. }) => FsError::NoSpace,
             Self::Kv(KvError::Conflict) => FsError::Busy,
             Self::Kv(
-                KvError::Io { .. } | KvError::Locked { .. } | KvError::Server { .. } | KvError::Taken { .. },
+                KvError::Io { .. }
+                | KvError::Locked { .. }
+                | KvError::Server { .. }
+                | KvError::Taken { .. }
+                | KvError::Rewound { .. },
             ) => FsError::ReadOnly,
             Self::Kv(_) | Self::Corrupt { .. } => FsError::Io,
             Self::Missing { .. } => FsError::NotFound,

@@ -63,6 +63,18 @@ pub enum KvError {
         /// How long its lease is.
         seconds: u64,
     },
+    /// The database holds the data of another node.
+    #[error(
+        "metadata engine at {path} holds the catalogue of node {by}, which is not this one; nothing was changed. Name an empty database; or, \
+         if this node is to go on in the place of that one, which never starts again, write that name into the file `engine-owner` of \
+         its state directory"
+    )]
+    Foreign {
+        /// Address.
+        path: PathBuf,
+        /// Name of the other node.
+        by: String,
+    },
     /// Another node has taken the database over, because this one gave no sign of life, or runs twice.
     #[error(
         "metadata engine at {path} was taken over by node {by}; this one changes nothing any more: stop it, and see that only one \

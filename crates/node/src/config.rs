@@ -102,10 +102,12 @@ pub struct LibraryConfig {
     pub sockets: Option<PathBuf>,
 }
 
-/// Backups of the catalogue.
+/// The catalogue's engine and backups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogConfig {
+    /// Address of the database that holds the catalogue (`postgres://USER@HOST/DATABASE`); none: the embedded engine in the state directory.
+    pub engine: Option<String>,
     /// Directory of the backups, on another disk than the state directory; none: no backups are made by themselves.
     pub backup_dir: Option<PathBuf>,
     /// Time between two backups (seconds).
@@ -119,7 +121,7 @@ pub struct CatalogConfig {
 
 impl Default for CatalogConfig {
     fn default() -> Self {
-        Self { backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: false }
+        Self { engine: None, backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: false }
     }
 }
 
@@ -504,6 +506,7 @@ impl Config {
         if let Some(bad) = r.generation.as_deref().filter(|text| lto_generation(text).is_none()) {
             return Err(format!("reclaim.generation is `{bad}`; write for example \"LTO6\""));
         }
+        crate::engine::validate(self)?;
         attached::validate(&self.libraries)?;
         crate::keys::NodeKeys::of(&self.encryption)?;
         limits::validate(&self.limits)?;

@@ -12,6 +12,7 @@ mod check;
 mod clock;
 mod cluster;
 pub mod config;
+mod engine;
 mod error;
 mod files;
 mod governor;

@@ -172,6 +172,12 @@ pub struct Restored {
 pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Failure> {
     let backup = source.backup.as_path();
     let state = &config.state_dir;
+    if config.in_database() {
+        let message = "the catalogue is in a database (catalog.engine in the configuration), and a backup is put in the place of the \
+                       embedded one: take that line out first (nothing in the database is changed), then restore and start; the database \
+                       itself comes back by its own means";
+        return Err(failure(ErrorClass::Invalid, message));
+    }
     let (_lock, fresh) = patiently(|| prepare(state))?;
     let (place, fitting) = (state.join("catalog"), state.join("catalog.restoring"));
     copy_dir(backup, &fitting)?;

@@ -36,12 +36,9 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     raise_descriptor_limit();
     let state = config.state_dir.clone();
     let (lock, fresh) = patiently(|| prepare(&state))?;
-    if !fresh {
-        has_catalogue(&state)?;
-    }
-    let engine = patiently(|| open_engine(&state.join("catalog"), change_log(&config)))?;
+    let engine = crate::engine::open(&config, fresh, change_log(&config))?;
     let hardware = |config: &Config| Hardware::of(config, library.clone());
-    let Assembled { node, events, ready } = assemble(config, (lock, fresh), Arc::new(engine), hardware)?;
+    let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine, hardware)?;
     recover(&node)?;
     node.finish_cluster()?;
     for n in 0..FINISHERS {
@@ -270,7 +267,7 @@ fn check_format(state: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// A node must not begin with an empty namespace beside the disk objects and volumes of another.
-fn has_catalogue(state: &Path) -> Result<(), Failure> {
+pub(crate) fn has_catalogue(state: &Path) -> Result<(), Failure> {
     let data = state.join("catalog").join("data.mdb");
     if data.exists() {
         return Ok(());

@@ -46,6 +46,8 @@ pub struct PostgresOptions {
     pub owner: String,
     /// Whether tables may be made where there are none.
     pub create: bool,
+    /// Whether data of another node, which does not use it any more, may be taken over.
+    pub take_over: bool,
     /// After this long without a sign of life another node may take over. The engine gives one three times as often.
     pub lease: Duration,
     /// How long a server that does not answer is tried again before an operation fails.
@@ -60,6 +62,7 @@ impl PostgresOptions {
         Self {
             owner: owner.into(),
             create: true,
+            take_over: true,
             lease: Duration::from_secs(15),
             patience: Duration::from_secs(30),
             fold_every: Duration::from_secs(1),
@@ -85,6 +88,14 @@ struct Core {
 }
 
 impl PostgresEngine {
+    /// Whether `address` can be one.
+    ///
+    /// # Errors
+    /// `Address` says what is wrong with it.
+    pub fn check_address(address: &str) -> Result<()> {
+        Server::new(address).map(drop)
+    }
+
     /// Opens the engine in the database at `address`: `postgres://USER@HOST:PORT/DATABASE?SETTING=VALUE`.
     ///
     /// # Errors
@@ -121,7 +132,7 @@ impl PostgresEngine {
 
 fn take_over(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<(), Fault> {
     owner::make_tables(server, conn, options.create)?;
-    let epoch = owner::take(server, conn, &options.owner, options.lease)?;
+    let epoch = owner::take(server, conn, options)?;
     let relaxed = conn.optional("SET synchronous_commit TO off")?;
     server.own(epoch, relaxed);
     Ok(())

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::Server;
 use super::connection::{Conn, Fault};
 use super::sql;
+use super::{PostgresOptions, Server};
 use crate::KvError;
 
 /// Makes the tables if there are none.
@@ -27,15 +27,16 @@ pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<
 }
 
 /// Becomes the owner; the epoch, greater than all before.
-pub(super) fn take(server: &Server, conn: &Conn, name: &str, lease: Duration) -> Result<i64, Fault> {
-    let taken = try_take(server, conn, name, lease);
+pub(super) fn take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i64, Fault> {
+    let taken = try_take(server, conn, options);
     if taken.is_err() {
         let _ = conn.batch(server, "ROLLBACK"); // the connection is not used again if it does not work
     }
     taken
 }
 
-fn try_take(server: &Server, conn: &Conn, name: &str, lease: Duration) -> Result<i64, Fault> {
+fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i64, Fault> {
+    let (name, lease) = (&options.owner, options.lease);
     conn.batch(server, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
     let rows = conn.rows(server, sql::OWNER, &[])?;
     let seconds = lease.as_secs_f64();
@@ -48,12 +49,15 @@ fn try_take(server: &Server, conn: &Conn, name: &str, lease: Duration) -> Result
                 let known = sql::FORMAT.into();
                 return Err(Fault::Failed(KvError::Format { path: server.path(), found: format, known }));
             }
-            if live && by != name {
+            if live && by != *name {
                 return Err(Fault::Failed(KvError::Owned {
                     path: server.path(),
                     by,
                     seconds: lease.as_secs(),
                 }));
+            }
+            if by != *name && !options.take_over {
+                return Err(Fault::Failed(KvError::Foreign { path: server.path(), by }));
             }
             epoch + 1
         }

@@ -186,6 +186,10 @@ fn one_node_at_a_time() {
     // the lease of one that hangs ends; whatever it does afterwards is refused
     server.sql(&format!("UPDATE {name}.kv_owner SET until = now() - interval '1 second'"));
     options.owner = "third".into();
+    options.take_over = false;
+    let foreign = PostgresEngine::open(&address, options.clone()).err().expect("of another node");
+    assert!(matches!(&foreign, KvError::Foreign { by, .. } if by == "second"), "{foreign}");
+    options.take_over = true;
     let third = PostgresEngine::open(&address, options).unwrap();
     let fenced = put(&second, Durability::Relaxed, b"k", b"2").expect_err("fenced");
     assert!(matches!(&fenced, KvError::Taken { by, .. } if by == "third"), "{fenced}");

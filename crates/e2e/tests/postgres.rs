@@ -1,0 +1,74 @@
+//! A node whose catalogue is in a PostgreSQL server.
+
+#[path = "../../kv/tests/postgres/server.rs"]
+mod server;
+
+use e2e::{Bed, digests, make_files};
+use server::Server;
+use std::fs;
+
+fn config(server: &Server, name: &str) -> String {
+    let address = server.address(name, "&connections=8");
+    format!(
+        "[catalog]\nengine = {address:?}\n[library]\ncartridge_capacity = \"256 MiB\"\n[[classes]]\nname = \"default\"\n\
+         copies = [\"primary\", \"second\"]\nmigrate_after_s = 0\n"
+    )
+}
+
+/// Files go to tape, leave the disk and come back, while the node is killed, and while the server is.
+#[test]
+fn a_catalogue_in_a_database_survives_its_node_and_its_server() {
+    let server = Server::start();
+    let bed = Bed::new(&config(&server, "node"));
+    make_files(&bed.path("tree"), 60, 20_000);
+    let tree = bed.path("tree");
+    bed.up();
+    bed.ok(["put".as_ref(), "-T".as_ref(), tree.as_os_str(), "tc:/tree".as_ref()]);
+    bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
+    bed.kill();
+    bed.up();
+    assert!(!bed.state().join("catalog").exists(), "there is no embedded engine beside it");
+    bed.ok(["purge", "--wait", "-r", "tc:/tree"]);
+    bed.ok(["stage", "--wait", "-r", "tc:/tree"]);
+    let back = bed.path("back");
+    bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/tree".as_ref(), back.as_os_str()]);
+    assert!(digests(&tree) == digests(&back), "the copy differs");
+    bed.check();
+    let kept = bed.path("backups");
+    bed.ok(["catalog".as_ref(), "backup".as_ref(), kept.as_os_str()]);
+    let backup = fs::read_dir(&kept).unwrap().next().expect("a backup").unwrap().path();
+    assert!(backup.join("data.mdb").is_file(), "it is an embedded engine");
+    bed.ok(["down"]);
+    let (_, refused) = bed.fails(["catalog".as_ref(), "restore".as_ref(), backup.as_os_str()]);
+    assert!(refused.contains("catalog.engine"), "{refused}");
+    server.crash(true);
+    server.up();
+    bed.up();
+    bed.check();
+    bed.ok(["down"]);
+}
+
+/// Two nodes never share a database, and no node begins beside a catalogue that is somewhere else.
+#[test]
+fn a_database_has_one_node() {
+    let server = Server::start();
+    let (first, second) = (Bed::new(&config(&server, "shared")), Bed::new(&config(&server, "shared")));
+    first.up();
+    let (_, refused) = second.fails(["up"]);
+    assert!(refused.contains("in use by node"), "{refused}");
+    first.ok(["down"]);
+    second.wait("the end of the first node's lease", || {
+        second.fails(["up"]).1.contains("which is not this one")
+    });
+    let own = first.state().join("config.toml");
+    let settings = fs::read_to_string(&own).unwrap();
+    fs::write(&own, config(&server, "empty")).unwrap();
+    let (_, refused) = first.fails(["up"]);
+    assert!(refused.contains("no engine in this database"), "{refused}");
+    fs::write(&own, "").unwrap();
+    let (_, refused) = first.fails(["up"]);
+    assert!(refused.contains("the catalogue is gone"), "{refused}");
+    fs::write(&own, settings).unwrap();
+    first.up();
+    first.ok(["down"]);
+}

@@ -1,0 +1,98 @@
+//! Which engine holds the catalogue: the embedded one in the state directory, or a database that the configuration names.
+
+use crate::Config;
+use crate::error::failure;
+use crate::startup::{has_catalogue, io, open_engine, patiently};
+use kv::log::LogOptions;
+use kv::{Engine, KvError, PostgresEngine, PostgresOptions};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::sync::Arc;
+use types::ErrorClass;
+use wire::Failure;
+
+/// The embedded engine's directory in the state directory.
+pub(crate) const EMBEDDED: &str = "catalog";
+/// Name by which a database knows this node.
+const OWNER: &str = "engine-owner";
+
+impl Config {
+    /// Whether the catalogue is in a database.
+    pub fn in_database(&self) -> bool {
+        self.catalog.engine.is_some()
+    }
+}
+
+/// What of the configuration cannot work together.
+pub(crate) fn validate(config: &Config) -> Result<(), String> {
+    let Some(address) = &config.catalog.engine else { return Ok(()) };
+    PostgresEngine::check_address(address).map_err(|e| format!("catalog.engine: {e}"))?;
+    if config.catalog.log_changes {
+        return Err("catalog.log_changes is for the embedded engine only: a catalogue in a database comes back as it was at a moment by \
+                    the database's own archive of its log; leave it out (backups by catalog.backup_dir work with both)"
+            .into());
+    }
+    Ok(())
+}
+
+/// Opens the engine that the configuration names; a `fresh` state directory may get a new one.
+pub(crate) fn open(
+    config: &Config,
+    fresh: bool,
+    log: Option<LogOptions>,
+) -> Result<Arc<dyn Engine>, Failure> {
+    let state = &config.state_dir;
+    match &config.catalog.engine {
+        None => {
+            if !fresh {
+                has_catalogue(state)?;
+            }
+            Ok(Arc::new(patiently(|| open_engine(&state.join(EMBEDDED), log.clone()))?))
+        }
+        Some(address) => open_database(state, address, fresh),
+    }
+}
+
+fn open_database(state: &Path, address: &str, fresh: bool) -> Result<Arc<dyn Engine>, Failure> {
+    if state.join(EMBEDDED).join("data.mdb").exists() {
+        let message = format!(
+            "the catalogue is in {}, and the configuration names a database (catalog.engine): take that line out, or, if the catalogue \
+             there is not used any more, rename its directory",
+            state.join(EMBEDDED).display()
+        );
+        return Err(failure(ErrorClass::Invalid, message));
+    }
+    let owner = owner(state).map_err(|e| io(state, &e))?;
+    let mut options = PostgresOptions::new(&owner);
+    (options.create, options.take_over) = (fresh, false);
+    let engine = PostgresEngine::open(address, options).map_err(|e| failure(class(&e), e.to_string()))?;
+    Ok(Arc::new(engine))
+}
+
+fn class(e: &KvError) -> ErrorClass {
+    match e {
+        KvError::Owned { .. } => ErrorClass::Busy,
+        KvError::Server { .. } => ErrorClass::Retry,
+        KvError::Address { .. } | KvError::Format { .. } | KvError::Foreign { .. } => ErrorClass::Invalid,
+        _ => ErrorClass::Corrupt,
+    }
+}
+
+/// The name by which databases know this node: made once, so that it is known again after a crash.
+fn owner(state: &Path) -> std::io::Result<String> {
+    match fs::read_to_string(state.join(OWNER)) {
+        Ok(text) => return Ok(text.trim().into()),
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let host = rustix::system::uname();
+    let name = format!("{} {}", host.nodename().to_string_lossy(), uuid::Uuid::new_v4());
+    let new = state.join(format!("{OWNER}.new"));
+    let mut file = File::create(&new)?;
+    writeln!(file, "{name}")?;
+    file.sync_all()?;
+    fs::rename(new, state.join(OWNER))?;
+    File::open(state)?.sync_all()?;
+    Ok(name)
+}
