@@ -53,6 +53,7 @@ impl CatalogError {
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
             Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
             Self::Kv(KvError::Server { .. }) => ErrorClass::Retry,
+            Self::Kv(KvError::Absent { .. }) => ErrorClass::NotFound,
             Self::Kv(KvError::Taken { .. } | KvError::Foreign { .. } | KvError::Rewound { .. }) => {
                 ErrorClass::Denied
             }
@@ -60,9 +61,13 @@ impl CatalogError {
             Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. } | KvError::BadValue { .. }) => {
                 ErrorClass::Corrupt
             }
-            Self::Kv(KvError::Format { .. } | KvError::TargetExists { .. } | KvError::Address { .. }) => {
-                ErrorClass::Invalid
-            }
+            Self::Kv(
+                KvError::Format { .. }
+                | KvError::TargetExists { .. }
+                | KvError::Address { .. }
+                | KvError::Aside { .. }
+                | KvError::NotEmpty { .. },
+            ) => ErrorClass::Invalid,
             Self::Kv(_) => ErrorClass::Bug,
             Self::Corrupt { .. } => ErrorClass::Corrupt,
             Self::Missing { .. } => ErrorClass::NotFound,

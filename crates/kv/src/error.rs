@@ -63,6 +63,32 @@ pub enum KvError {
         /// How long its lease is.
         seconds: u64,
     },
+    /// A copy that does not count yet, or what was moved into another engine.
+    #[error("metadata engine at {path} is not the one that counts: {why}. Nothing was changed")]
+    Aside {
+        /// Engine directory or address.
+        path: PathBuf,
+        /// What it is, and what to do.
+        why: String,
+    },
+    /// A catalogue is to be copied to where one is.
+    #[error(
+        "the database {path} is not empty; nothing was changed: name an empty one, or, if nothing in it is needed, remove its tables kv, \
+         kv_delta, kv_session and kv_owner"
+    )]
+    NotEmpty {
+        /// Address.
+        path: PathBuf,
+    },
+    /// A database holds no engine although it must.
+    #[error(
+        "there is no engine in the database {path} although this node has used one; nothing was changed: check the address (database, user, \
+         search path), or restore a backup of the database"
+    )]
+    Absent {
+        /// Address.
+        path: PathBuf,
+    },
     /// The database holds the data of another node.
     #[error(
         "metadata engine at {path} holds the catalogue of node {by}, which is not this one; nothing was changed. Name an empty database; or, \

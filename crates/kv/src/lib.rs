@@ -9,6 +9,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
+mod aside;
 mod buffer;
 pub mod conformance;
 mod crashing;
@@ -21,6 +22,7 @@ mod merge;
 mod postgres;
 mod txn;
 
+pub use aside::{Aside, Role};
 pub use crashing::CrashingEngine;
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};

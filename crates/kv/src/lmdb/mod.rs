@@ -10,7 +10,7 @@ use self::log::{LogOptions, LogState};
 use self::shared::Core;
 use self::store::Store;
 use crate::txn::Txn;
-use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
+use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod file;
 pub mod log;
@@ -34,16 +34,19 @@ pub struct LmdbOptions {
     pub overlay_bytes: usize,
     /// Where changes are logged, if anywhere.
     pub log: Option<LogOptions>,
+    /// Number of a move ([`Aside`]): what was set aside for it opens too.
+    pub aside: Option<String>,
 }
 
 impl Default for LmdbOptions {
-    /// 1 TiB, 50 ms, 32 MiB, no log.
+    /// 1 TiB, 50 ms, 32 MiB, no log, nothing that was set aside.
     fn default() -> Self {
         Self {
             map_bytes: 1 << 40,
             flush_interval: Duration::from_millis(50),
             overlay_bytes: 32 << 20,
             log: None,
+            aside: None,
         }
     }
 }
@@ -60,7 +63,7 @@ impl LmdbEngine {
     /// Opens the engine in `dir`, or makes one if `dir` is missing or empty.
     ///
     /// # Errors
-    /// `Locked` if anybody has it open, `Format` if a build of another format made it, `Corrupt` if its data file, which
+    /// `Locked` if anybody has it open, `Aside` if it does not count, `Format` if a build of another format made it, `Corrupt` if its data file, which
     /// is read from end to end, is not what was written, `Full` and `Io` as the file system says.
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<Self> {
         let store = Store::open(dir, &options)?;
@@ -71,6 +74,26 @@ impl LmdbEngine {
             .spawn(move || shared.run_flusher())
             .map_err(|e| KvError::Io { path: dir.into(), detail: format!("starting the flusher: {e}") })?;
         Ok(Self { core, flusher: Some(flusher) })
+    }
+
+    /// Says durably that this engine does not count from its next opening on, or that it does (`None`).
+    ///
+    /// # Errors
+    /// `Full` and `Io` as the file system says: it is as before, or as asked for.
+    pub fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
+        self.sync()?;
+        self.core.store.place.mark(mark)
+    }
+
+    /// The mark of the engine in `dir`, if it was set aside.
+    ///
+    /// # Errors
+    /// `Format` if a build of another format made it, `Io` if its marker cannot be read.
+    pub fn aside(dir: &Path) -> Result<Option<Aside>> {
+        match place::read_marker(dir)? {
+            place::Marker::Aside(mark) => Ok(Some(mark)),
+            place::Marker::None | place::Marker::Whole => Ok(None),
+        }
     }
 }
 

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{KvError, Result};
+use crate::{Aside, KvError, Result};
 
 /// Content of the marker file: which format the directory has.
 pub(super) const MARKER: &str = "thermocline engine lmdb 2\n";
+/// What stands before the mark of an engine that does not count.
+const ASIDE: &str = "thermocline engine lmdb 2 aside ";
 const MARKER_FILE: &str = "engine";
 const LOCK_FILE: &str = "lock";
 pub(super) const DATA_FILE: &str = "data.mdb";
@@ -60,17 +62,14 @@ impl Place {
         KvError::Corrupt { path: self.dir.clone(), detail: detail.into() }
     }
 
-    /// Whether the marker says that the engine was made completely.
-    pub(super) fn is_marked(&self) -> Result<bool> {
-        match fs::read(self.dir.join(MARKER_FILE)) {
-            Ok(found) if found == MARKER.as_bytes() => Ok(true),
-            Ok(found) => Err(KvError::Format {
-                path: self.dir.clone(),
-                found: String::from_utf8_lossy(&found[..found.len().min(80)]).trim_end().into(),
-                known: MARKER.trim_end().into(),
-            }),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(io_error(&self.dir, "reading its marker", &e)),
+    /// Whether the marker says that the engine was made completely. One that was set aside opens only for the move `id`.
+    pub(super) fn is_marked(&self, id: Option<&str>) -> Result<bool> {
+        match read_marker(&self.dir)? {
+            Marker::None => Ok(false),
+            Marker::Aside(mark) if !mark.opens_for(id) => {
+                Err(KvError::Aside { path: self.dir.clone(), why: mark.why })
+            }
+            Marker::Whole | Marker::Aside(_) => Ok(true),
         }
     }
 
@@ -97,9 +96,9 @@ impl Place {
         fs::remove_dir_all(&new).and_then(|()| sync_dir(&self.dir)).map_err(fail)
     }
 
-    /// Says durably that the engine is complete.
-    pub(super) fn mark(&self) -> Result<()> {
-        mark(&self.dir).map_err(|e| io_error(&self.dir, "writing its marker", &e))
+    /// Says durably that the engine is complete, and counts unless it is set aside.
+    pub(super) fn mark(&self, aside: Option<&Aside>) -> Result<()> {
+        mark(&self.dir, aside).map_err(|e| io_error(&self.dir, "writing its marker", &e))
     }
 }
 
@@ -116,11 +115,40 @@ pub(crate) fn make_empty_dir(dir: &Path) -> Result<()> {
     }
 }
 
+/// What the marker of a directory says.
+pub(super) enum Marker {
+    /// There is none.
+    None,
+    /// The engine is complete.
+    Whole,
+    /// It is complete, or a copy, and does not count.
+    Aside(Aside),
+}
+
+pub(super) fn read_marker(dir: &Path) -> Result<Marker> {
+    let found = match fs::read(dir.join(MARKER_FILE)) {
+        Ok(found) if found == MARKER.as_bytes() => return Ok(Marker::Whole),
+        Ok(found) => found,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Marker::None),
+        Err(e) => return Err(io_error(dir, "reading its marker", &e)),
+    };
+    let text = String::from_utf8_lossy(&found);
+    let mark = text.strip_prefix(ASIDE).and_then(|rest| Aside::parse(rest.trim_end()));
+    mark.map(Marker::Aside).ok_or_else(|| KvError::Format {
+        path: dir.into(),
+        found: String::from_utf8_lossy(&found[..found.len().min(80)]).trim_end().into(),
+        known: MARKER.trim_end().into(),
+    })
+}
+
 /// Writes the marker into `dir`, by rename, and syncs the directory.
-pub(super) fn mark(dir: &Path) -> io::Result<()> {
+pub(super) fn mark(dir: &Path, aside: Option<&Aside>) -> io::Result<()> {
     let new = dir.join("engine.new");
     let mut file = File::create(&new)?;
-    file.write_all(MARKER.as_bytes())?;
+    match aside {
+        None => file.write_all(MARKER.as_bytes())?,
+        Some(mark) => writeln!(file, "{ASIDE}{mark}")?,
+    }
     file.sync_all()?;
     fs::rename(new, dir.join(MARKER_FILE))?;
     sync_dir(dir)

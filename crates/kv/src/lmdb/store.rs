@@ -53,7 +53,7 @@ impl Store {
     /// Opens the environment in `dir`, or makes it durably.
     pub(super) fn open(dir: &Path, options: &LmdbOptions) -> Result<Self> {
         let place = Place::lock(dir)?;
-        let marked = place.is_marked()?;
+        let marked = place.is_marked(options.aside.as_deref())?;
         match (marked, place.data_len()?) {
             (true, None) => return Err(place.corrupt("data.mdb is missing")),
             (_, Some(0)) => return Err(place.corrupt("data.mdb is empty")),
@@ -67,7 +67,7 @@ impl Store {
             if store.size().0 > 0 {
                 return Err(store.place.corrupt("data.mdb holds data, but the file 'engine' is missing"));
             }
-            store.place.mark()?;
+            store.place.mark(None)?;
         }
         Ok(store)
     }
@@ -221,7 +221,7 @@ impl Store {
             log.sync();
             log.mark(to, number).map_err(fail)?;
         }
-        place::mark(to).and_then(|()| place::sync_parent(to)).map_err(fail)
+        place::mark(to, None).and_then(|()| place::sync_parent(to)).map_err(fail)
     }
 
     /// Reads the newest state from end to end and compares it with what it must be.

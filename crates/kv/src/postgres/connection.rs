@@ -141,6 +141,15 @@ impl Conn {
         self.run(server, self.client.query(statement, params))
     }
 
+    /// The same; nothing if there is no such table.
+    pub(super) fn rows_if_there(&self, server: &Server, statement: &str) -> Result<Option<Vec<Row>>, Fault> {
+        match self.runtime.block_on(self.client.query(statement, &[])) {
+            Ok(rows) => Ok(Some(rows)),
+            Err(e) if e.code().is_some_and(|code| ["42P01", "3F000"].contains(&code.code())) => Ok(None),
+            Err(e) => Err(fault(server, &e)),
+        }
+    }
+
     pub(super) fn batch(&self, server: &Server, statement: &str) -> Result<(), Fault> {
         self.run(server, self.client.batch_execute(statement))
     }

@@ -17,7 +17,7 @@ use self::pool::Pool;
 use self::server::Server;
 use self::session::Session;
 use self::txn::Txn;
-use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer};
+use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod address;
 mod base;
@@ -48,6 +48,10 @@ pub struct PostgresOptions {
     pub create: bool,
     /// Whether data of another node, which does not use it any more, may be taken over.
     pub take_over: bool,
+    /// Number of a move ([`Aside`]): what was set aside for it opens too.
+    pub aside: Option<String>,
+    /// The engine becomes a copy with this mark: there must be nothing, or an earlier copy of this node that was not finished, which goes.
+    pub fill: Option<Aside>,
     /// After this long without a sign of life another node may take over. The engine gives one three times as often.
     pub lease: Duration,
     /// How long a server that does not answer is tried again before an operation fails.
@@ -63,6 +67,8 @@ impl PostgresOptions {
             owner: owner.into(),
             create: true,
             take_over: true,
+            aside: None,
+            fill: None,
             lease: Duration::from_secs(15),
             patience: Duration::from_secs(30),
             fold_every: Duration::from_secs(1),
@@ -99,8 +105,9 @@ impl PostgresEngine {
     /// Opens the engine in the database at `address`: `postgres://USER@HOST:PORT/DATABASE?SETTING=VALUE`.
     ///
     /// # Errors
-    /// `Address` if it is no address; `Owned` while another node uses the database; `Format` if another release made the tables; `Server` if the
-    /// server refuses or cannot be reached; `Corrupt` if there is no engine and none is to be made.
+    /// `Address` if it is no address; `Aside` if it does not count; `NotEmpty` if it is to be filled and holds something; `Owned` while another node uses the database; `Format` if another release made the tables; `Server` if the
+    /// server refuses or cannot be reached; `Absent` if there is no engine and none is to be made; `Foreign` if it holds the data of another node that
+    /// is not to be taken over.
     pub fn open(address: &str, options: PostgresOptions) -> Result<Self> {
         let server = Server::new(address)?;
         let mut patience = Patience::new(options.patience);
@@ -128,11 +135,30 @@ impl PostgresEngine {
             .map_err(|e| core.server.refuses(&format!("starting the thread that keeps its lease: {e}")))?;
         Ok(Self { core, keeper: Some(keeper) })
     }
+
+    /// Says durably that this engine does not count from its next opening on, or that it does (`None`).
+    ///
+    /// # Errors
+    /// `Taken` if another node has taken over; `Server` if the server refuses or cannot be reached: it is as before, or as asked for.
+    pub fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
+        self.core.sync()?;
+        let server = &self.core.server;
+        let conn = self.core.connected()?;
+        owner::set_format(server, &conn, &owner::format(mark)).map_err(|fault| server.give_up(fault))
+    }
+
+    /// The address, without its password.
+    pub fn shown(&self) -> String {
+        self.core.server.address.to_string()
+    }
 }
 
 fn take_over(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<(), Fault> {
     owner::make_tables(server, conn, options.create)?;
     let epoch = owner::take(server, conn, options)?;
+    if options.fill.is_some() {
+        sql::EMPTY.iter().try_for_each(|statement| conn.batch(server, statement))?;
+    }
     let relaxed = conn.optional("SET synchronous_commit TO off")?;
     server.own(epoch, relaxed);
     Ok(())

@@ -6,23 +6,15 @@ use std::time::Duration;
 use super::connection::{Conn, Fault};
 use super::sql;
 use super::{PostgresOptions, Server};
-use crate::KvError;
+use crate::{Aside, KvError, Role};
 
 /// Makes the tables if there are none.
 pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<(), Fault> {
-    let there = match conn.rows(server, sql::WHO, &[]) {
-        Ok(rows) => !rows.is_empty(),
-        Err(Fault::Failed(_)) => false, // the table is not there
-        Err(fault) => return Err(fault),
-    };
+    let there = conn.rows_if_there(server, sql::WHO)?.is_some_and(|rows| !rows.is_empty());
     match there {
         true => Ok(()),
         false if create => sql::TABLES.iter().try_for_each(|table| conn.batch(server, table)),
-        false => {
-            let detail = "there is no engine in this database although this node has used one: check the address, or restore a \
-                          backup of the database";
-            Err(Fault::Failed(KvError::Corrupt { path: server.path(), detail: detail.into() }))
-        }
+        false => Err(Fault::Failed(KvError::Absent { path: server.path() })),
     }
 }
 
@@ -36,40 +28,73 @@ pub(super) fn take(server: &Server, conn: &Conn, options: &PostgresOptions) -> R
 }
 
 fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i64, Fault> {
-    let (name, lease) = (&options.owner, options.lease);
+    let (name, seconds) = (&options.owner, options.lease.as_secs_f64());
     conn.batch(server, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
     let rows = conn.rows(server, sql::OWNER, &[])?;
-    let seconds = lease.as_secs_f64();
     let epoch = match rows.first() {
+        None if options.fill.is_some() && !conn.rows(server, sql::ANY, &[])?.is_empty() => {
+            return Err(Fault::Failed(KvError::NotEmpty { path: server.path() }));
+        }
         None => 1,
         Some(row) => {
-            let (format, epoch, by, live): (String, i64, String, bool) =
-                (row.get(0), row.get(1), row.get(2), row.get(3));
-            if format != sql::FORMAT {
-                let known = sql::FORMAT.into();
-                return Err(Fault::Failed(KvError::Format { path: server.path(), found: format, known }));
-            }
-            if live && by != *name {
-                return Err(Fault::Failed(KvError::Owned {
-                    path: server.path(),
-                    by,
-                    seconds: lease.as_secs(),
-                }));
-            }
-            if by != *name && !options.take_over {
-                return Err(Fault::Failed(KvError::Foreign { path: server.path(), by }));
-            }
-            epoch + 1
+            let by: String = row.get(2);
+            may_follow(server, options, &by, row.get(3))?;
+            may_open(server, options, row.get(0))?;
+            row.get::<_, i64>(1) + 1
         }
     };
+    let found = rows.first().map(|row| row.get::<_, String>(0));
+    // What was set aside stays so until somebody says otherwise.
+    let format = match &options.fill {
+        Some(mark) => self::format(Some(mark)),
+        None => found.unwrap_or_else(|| self::format(None)),
+    };
     let statement = if rows.is_empty() { sql::FIRST_OWNER } else { sql::NEXT_OWNER };
-    conn.rows(server, statement, &[&sql::FORMAT, &epoch, &name, &seconds])?;
+    conn.rows(server, statement, &[&format, &epoch, &name, &seconds])?;
     conn.rows(server, sql::CLEAR_SESSIONS, &[])?;
     for slot in 0..server.address.connections as i64 {
         conn.rows(server, sql::NEW_SESSION, &[&epoch, &slot])?;
     }
     conn.batch(server, "COMMIT")?;
     Ok(epoch)
+}
+
+/// Whether the node `by`, whose lease may be `live`, may be replaced.
+fn may_follow(server: &Server, options: &PostgresOptions, by: &str, live: bool) -> Result<(), Fault> {
+    let (path, by) = (server.path(), by.to_owned());
+    match by == options.owner {
+        true => Ok(()),
+        false if live => Err(Fault::Failed(KvError::Owned { path, by, seconds: options.lease.as_secs() })),
+        false if options.take_over => Ok(()),
+        false => Err(Fault::Failed(KvError::Foreign { path, by })),
+    }
+}
+
+/// Whether tables of this format may be used as asked for.
+fn may_open(server: &Server, options: &PostgresOptions, found: String) -> Result<(), Fault> {
+    let path = server.path();
+    let mark = found.strip_prefix(sql::ASIDE).and_then(Aside::parse);
+    let failed = match mark {
+        None if found != sql::FORMAT => KvError::Format { path, found, known: sql::FORMAT.into() },
+        None if options.fill.is_some() => KvError::NotEmpty { path },
+        None => return Ok(()),
+        Some(mark) if options.fill.is_some() && mark.role == Role::Copy => return Ok(()),
+        Some(_) if options.fill.is_some() => KvError::NotEmpty { path },
+        Some(mark) if mark.opens_for(options.aside.as_deref()) => return Ok(()),
+        Some(mark) => KvError::Aside { path, why: mark.why },
+    };
+    Err(Fault::Failed(failed))
+}
+
+/// The text of the format of an engine that counts, or was set aside.
+pub(super) fn format(mark: Option<&Aside>) -> String {
+    mark.map_or_else(|| sql::FORMAT.into(), |mark| format!("{}{mark}", sql::ASIDE))
+}
+
+/// Changes it, if this is still the owner.
+pub(super) fn set_format(server: &Server, conn: &Conn, format: &str) -> Result<(), Fault> {
+    let set = conn.run(server, conn.client.execute(sql::SET_FORMAT, &[&server.epoch(), &format]))?;
+    if set == 0 { Err(server.lost_ownership(conn)) } else { Ok(()) }
 }
 
 /// Says that the owner lives; an error once another one has taken over.

@@ -7,6 +7,9 @@
 /// Format of the tables; another one is refused.
 pub(super) const FORMAT: &str = "thermocline engine sql 1";
 
+/// What stands before the mark of an engine that does not count.
+pub(super) const ASIDE: &str = "thermocline engine sql 1 aside ";
+
 /// `kv`: the pairs, each value followed by its sum; `c` says what `kv_delta` may hold for the key (see `Kind`).
 /// `kv_delta`: what was added to a counter over one connection. `kv_session`: the number of each connection's last transaction.
 /// `kv_owner`: who uses the tables.
@@ -93,6 +96,10 @@ pub(super) const NEXT_OWNER: &str = "UPDATE kv_owner SET format = $1, epoch = $2
      until = now() + $4::float8 * interval '1 second' WHERE one = 1";
 pub(super) const RENEW: &str =
     "UPDATE kv_owner SET until = now() + $2::float8 * interval '1 second' WHERE one = 1 AND epoch = $1";
+pub(super) const SET_FORMAT: &str = "UPDATE kv_owner SET format = $2 WHERE one = 1 AND epoch = $1";
+/// Whether there is anything, and the end of what an unfinished copy has left.
+pub(super) const ANY: &str = "SELECT k FROM kv LIMIT 1";
+pub(super) const EMPTY: [&str; 2] = ["DELETE FROM kv_delta", "DELETE FROM kv"];
 pub(super) const WHO: &str = "SELECT epoch, name FROM kv_owner WHERE one = 1";
 
 /// Counters behind a key to which something was added.
