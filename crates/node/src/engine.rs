@@ -46,12 +46,26 @@ pub(crate) fn open(
     match &config.catalog.engine {
         None => {
             if !fresh {
+                is_not_elsewhere(state)?;
                 has_catalogue(state)?;
             }
             Ok(Arc::new(patiently(|| open_engine(&state.join(EMBEDDED), log.clone()))?))
         }
         Some(address) => open_database(state, address, fresh),
     }
+}
+
+/// A node that has only used a database, and whose configuration names none.
+fn is_not_elsewhere(state: &Path) -> Result<(), Failure> {
+    if state.join(EMBEDDED).exists() || !state.join(OWNER).exists() {
+        return Ok(());
+    }
+    let message = format!(
+        "there is no {}: the catalogue of this node is in a database, which the configuration does not name any more; put its address back \
+         (catalog.engine), or restore a backup with `thermo catalog restore`",
+        state.join(EMBEDDED).display()
+    );
+    Err(failure(ErrorClass::NotFound, message))
 }
 
 fn open_database(state: &Path, address: &str, fresh: bool) -> Result<Arc<dyn Engine>, Failure> {
@@ -74,6 +88,8 @@ fn class(e: &KvError) -> ErrorClass {
     match e {
         KvError::Owned { .. } => ErrorClass::Busy,
         KvError::Server { .. } => ErrorClass::Retry,
+        KvError::Absent { .. } => ErrorClass::NotFound,
+        KvError::Full { .. } => ErrorClass::NoSpace,
         KvError::Address { .. } | KvError::Format { .. } | KvError::Foreign { .. } => ErrorClass::Invalid,
         _ => ErrorClass::Corrupt,
     }
@@ -82,7 +98,15 @@ fn class(e: &KvError) -> ErrorClass {
 /// The name by which databases know this node: made once, so that it is known again after a crash.
 fn owner(state: &Path) -> std::io::Result<String> {
     match fs::read_to_string(state.join(OWNER)) {
-        Ok(text) => return Ok(text.trim().into()),
+        Ok(text) if !text.trim().is_empty() && text.trim().lines().count() == 1 => {
+            return Ok(text.trim().into());
+        }
+        Ok(_) => {
+            let detail = format!(
+                "{OWNER} must hold one line, the name by which the database knows this node (column name of its table kv_owner)"
+            );
+            return Err(std::io::Error::new(ErrorKind::InvalidData, detail));
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }

@@ -86,9 +86,12 @@ pub(crate) fn assemble(
             // Objects of a catalogue that was lost: new ones must not be mistaken for them.
             catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
         }
-        name_site(&catalog)?;
-        first_settings(&catalog, &config)?;
-        give_root(&catalog, uid)?;
+        // A database may know this node although its state directory is new: what operators have set there counts.
+        if catalog.site().map_err(|e| refused("first settings", &e))?.is_none() {
+            first_settings(&catalog, &config)?;
+            give_root(&catalog, uid)?;
+            name_site(&catalog)?;
+        }
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
     let keys = crate::keys::NodeKeys::of(&config.encryption).map_err(|e| failure(ErrorClass::Invalid, e))?;
@@ -296,13 +299,9 @@ fn has_objects(disk: &DiskTarget) -> Result<bool, Failure> {
     listed.map(|()| found).map_err(|e| failure(e.class(), e.to_string()))
 }
 
-/// A new namespace gets a name that volumes carry. One whose catalogue was lost gets its old one back from them.
+/// A new namespace gets a name that volumes carry, once its settings are made. One whose catalogue was lost gets its old one back from them.
 fn name_site(catalog: &Catalog) -> Result<(), Failure> {
-    let fail = |e| refused("first settings", &e);
-    if catalog.site().map_err(fail)?.is_none() {
-        catalog.set_site(&uuid::Uuid::new_v4().to_string()).map_err(fail)?;
-    }
-    Ok(())
+    catalog.set_site(&uuid::Uuid::new_v4().to_string()).map_err(|e| refused("first settings", &e))
 }
 
 /// Pools and classes of the configuration; afterwards operators change them by command.
