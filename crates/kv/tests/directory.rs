@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kv::{Durability, Engine, KvError, LmdbEngine, LmdbOptions, read, write};
+use kv::{Aside, Durability, Engine, KvError, LmdbEngine, LmdbOptions, Role, read, write};
 
 fn open(dir: &Path) -> Result<LmdbEngine, KvError> {
     LmdbEngine::open(dir, LmdbOptions::default())
@@ -187,4 +187,25 @@ fn full_store_refuses_writes_only() {
         assert_eq!(get(&engine, &n.to_be_bytes()), Some(vec![n as u8; 100_000]));
     }
     write::<_, KvError>(&engine, Durability::Durable, |w| w.put(b"more", b"room")).unwrap();
+}
+
+#[test]
+fn what_is_set_aside_opens_only_for_its_move() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path()).unwrap();
+    put(&engine, b"k", b"v");
+    let mark = Aside { role: Role::Left, id: "move-1".into(), why: "moved to a test".into() };
+    engine.set_aside(Some(&mark)).unwrap();
+    put(&engine, b"k", b"still open");
+    drop(engine);
+    assert_eq!(LmdbEngine::aside(dir.path()).unwrap(), Some(mark));
+    let aside = refused(dir.path());
+    assert!(matches!(&aside, KvError::Aside { why, .. } if why == "moved to a test"), "{aside}");
+    let options = |id: &str| LmdbOptions { aside: Some(id.into()), ..Default::default() };
+    assert!(matches!(LmdbEngine::open(dir.path(), options("move-2")), Err(KvError::Aside { .. })));
+    drop(LmdbEngine::open(dir.path(), options("move-1")).unwrap());
+    assert!(matches!(refused(dir.path()), KvError::Aside { .. }), "opening alone changes nothing");
+    LmdbEngine::open(dir.path(), options("move-1")).unwrap().set_aside(None).unwrap();
+    assert_eq!(get(&open(dir.path()).unwrap(), b"k").as_deref(), Some(b"still open".as_slice()));
+    assert_eq!(LmdbEngine::aside(dir.path()).unwrap(), None);
 }

@@ -8,14 +8,18 @@ use super::sql;
 use super::{PostgresOptions, Server};
 use crate::{Aside, KvError, Role};
 
-/// Makes the tables if there are none.
+/// Makes the tables if there are none. A table of somebody else that has their name is left alone.
 pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<(), Fault> {
-    let there = conn.rows_if_there(server, sql::WHO)?.is_some_and(|rows| !rows.is_empty());
-    match there {
-        true => Ok(()),
-        false if create => sql::TABLES.iter().try_for_each(|table| conn.batch(server, table)),
-        false => Err(Fault::Failed(KvError::Absent { path: server.path() })),
+    if conn.rows_if_there(server, sql::WHO)?.is_some_and(|rows| !rows.is_empty()) {
+        return Ok(());
     }
+    if !create {
+        return Err(Fault::Failed(KvError::Absent { path: server.path() }));
+    }
+    if conn.rows_if_there(server, sql::ANY)?.is_some_and(|rows| !rows.is_empty()) {
+        return Err(Fault::Failed(KvError::NotEmpty { path: server.path() }));
+    }
+    sql::TABLES.iter().try_for_each(|table| conn.batch(server, table))
 }
 
 /// Becomes the owner; the epoch, greater than all before.
@@ -32,9 +36,6 @@ fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i
     conn.batch(server, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
     let rows = conn.rows(server, sql::OWNER, &[])?;
     let epoch = match rows.first() {
-        None if options.fill.is_some() && !conn.rows(server, sql::ANY, &[])?.is_empty() => {
-            return Err(Fault::Failed(KvError::NotEmpty { path: server.path() }));
-        }
         None => 1,
         Some(row) => {
             let by: String = row.get(2);

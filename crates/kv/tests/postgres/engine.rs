@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use kv::conformance::check_engine;
 use kv::{
-    Durability, Engine, KvError, LmdbEngine, LmdbOptions, PostgresEngine, PostgresOptions, read, write,
+    Aside, Durability, Engine, KvError, LmdbEngine, LmdbOptions, PostgresEngine, PostgresOptions, Role, read,
+    write,
 };
 use proptest::test_runner::{Config, TestRunner};
 
@@ -260,9 +261,55 @@ fn a_database_without_an_engine_is_refused_when_there_should_be_one() {
     let mut options = PostgresOptions::new("test");
     options.create = false;
     let e = PostgresEngine::open(&server.address(&fresh(), ""), options).err().expect("nothing there");
-    assert!(matches!(e, KvError::Corrupt { .. }), "{e}");
+    assert!(matches!(e, KvError::Absent { .. }), "{e}");
     let mut options = PostgresOptions::new("test");
     options.patience = Duration::from_millis(100);
     let e = PostgresEngine::open("postgres://x@%2Fnonexistent/y", options).err().expect("no server");
     assert!(matches!(&e, KvError::Server { address, .. } if address.contains("/nonexistent")), "{e}");
+}
+
+#[test]
+fn what_is_set_aside_opens_only_for_its_move() {
+    let server = Server::shared();
+    let name = fresh();
+    let address = server.address(&name, "&connections=3");
+    let mark = |role| Aside { role, id: "move-1".into(), why: format!("{role:?} of a test") };
+    let mut options = PostgresOptions::new("test");
+    options.fill = Some(mark(Role::Copy));
+    let open = |options: &PostgresOptions| PostgresEngine::open(&address, options.clone());
+    let copy = open(&options).unwrap();
+    put(&copy, Durability::Durable, b"k", b"half").unwrap();
+    drop(copy);
+    let plain = PostgresOptions::new("test");
+    let refused = open(&plain).err().expect("a copy");
+    assert!(matches!(&refused, KvError::Aside { why, .. } if why == "Copy of a test"), "{refused}");
+    // a copy is begun anew
+    let copy = open(&options).unwrap();
+    assert_eq!(get(&copy, b"k"), None);
+    put(&copy, Durability::Relaxed, b"k", b"whole").unwrap();
+    drop(copy);
+    // opened for its move, it stays aside until somebody says otherwise
+    let known = PostgresOptions { aside: Some("move-1".into()), ..plain.clone() };
+    drop(open(&known).unwrap());
+    assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
+    open(&known).unwrap().set_aside(None).unwrap();
+    let engine = open(&plain).unwrap();
+    assert_eq!(get(&engine, b"k").as_deref(), Some(b"whole".as_slice()));
+    assert!(matches!(open(&options), Err(KvError::NotEmpty { .. })), "an engine in use");
+    engine.set_aside(Some(&mark(Role::Left))).unwrap();
+    drop(engine);
+    assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
+    assert!(matches!(open(&options), Err(KvError::NotEmpty { .. })), "what was left is kept");
+}
+
+#[test]
+fn tables_of_somebody_else_are_left_alone() {
+    let server = Server::shared();
+    let name = fresh();
+    let address = server.address(&name, "");
+    server.sql(&format!("CREATE TABLE {name}.kv (k bytea)"));
+    server.sql(&format!("INSERT INTO {name}.kv VALUES ('theirs')"));
+    let refused = PostgresEngine::open(&address, PostgresOptions::new("test")).err().expect("not ours");
+    assert!(matches!(refused, KvError::NotEmpty { .. }), "{refused}");
+    assert_eq!(server.sql(&format!("SELECT count(*) FROM {name}.kv")), "1");
 }
