@@ -1,10 +1,16 @@
 //! Which engine holds the catalogue: the embedded one in the state directory, or a database that the configuration names.
 
+mod moving;
+mod pairs;
+pub(crate) mod pending;
+
+pub use self::moving::{MoveStep, Moved, move_engine};
+
 use crate::Config;
 use crate::error::failure;
 use crate::startup::{has_catalogue, io, open_engine, patiently};
 use kv::log::LogOptions;
-use kv::{Engine, KvError, PostgresEngine, PostgresOptions};
+use kv::{Aside, Engine, KvError, LmdbEngine, PostgresEngine, PostgresOptions};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -36,12 +42,78 @@ pub(crate) fn validate(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
+/// An engine of either kind.
+enum Opened {
+    Embedded(LmdbEngine),
+    Database(PostgresEngine),
+}
+
+impl Opened {
+    fn engine(&self) -> &dyn Engine {
+        match self {
+            Self::Embedded(engine) => engine,
+            Self::Database(engine) => engine,
+        }
+    }
+
+    fn set_aside(&self, mark: Option<&Aside>) -> Result<(), Failure> {
+        let set = match self {
+            Self::Embedded(engine) => engine.set_aside(mark),
+            Self::Database(engine) => engine.set_aside(mark),
+        };
+        set.map_err(|e| failure(class(&e), e.to_string()))
+    }
+
+    /// Where it is, without a password.
+    fn shown(&self, state: &Path) -> String {
+        match self {
+            Self::Embedded(_) => state.join(EMBEDDED).display().to_string(),
+            Self::Database(engine) => engine.shown(),
+        }
+    }
+}
+
 /// Opens the engine that the configuration names; a `fresh` state directory may get a new one.
 pub(crate) fn open(
     config: &Config,
     fresh: bool,
     log: Option<LogOptions>,
 ) -> Result<Arc<dyn Engine>, Failure> {
+    Ok(match open_counting(config, fresh, log)? {
+        Opened::Embedded(engine) => Arc::new(engine),
+        Opened::Database(engine) => Arc::new(engine),
+    })
+}
+
+/// The same. A move that was under way is over then, before anything is changed: the other engine does not open any more.
+fn open_counting(config: &Config, fresh: bool, log: Option<LogOptions>) -> Result<Opened, Failure> {
+    let state = &config.state_dir;
+    let fail = |e: std::io::Error| io(state, &e);
+    let kind = kind(config);
+    let note = pending::read(state).map_err(fail)?;
+    let moved = note.as_ref().and_then(|note| note.id_for(kind));
+    let engine = open_named(config, fresh, log, moved)?;
+    if let Some(id) = moved {
+        pending::choose(state, id, kind).map_err(fail)?;
+        engine.set_aside(None)?;
+    }
+    if note.is_some() {
+        pending::remove(state).map_err(fail)?;
+    }
+    Ok(engine)
+}
+
+/// How the note of a move calls the engine that the configuration names.
+fn kind(config: &Config) -> &'static str {
+    if config.in_database() { "database" } else { "embedded" }
+}
+
+fn open_named(
+    config: &Config,
+    fresh: bool,
+    log: Option<LogOptions>,
+    moved: Option<&str>,
+) -> Result<Opened, Failure> {
     let state = &config.state_dir;
     match &config.catalog.engine {
         None => {
@@ -49,9 +121,10 @@ pub(crate) fn open(
                 is_not_elsewhere(state)?;
                 has_catalogue(state)?;
             }
-            Ok(Arc::new(patiently(|| open_engine(&state.join(EMBEDDED), log.clone()))?))
+            let engine = patiently(|| open_engine(&state.join(EMBEDDED), log.clone(), moved))?;
+            Ok(Opened::Embedded(engine))
         }
-        Some(address) => open_database(state, address, fresh),
+        Some(address) => open_database(state, address, fresh, moved).map(Opened::Database),
     }
 }
 
@@ -68,11 +141,18 @@ fn is_not_elsewhere(state: &Path) -> Result<(), Failure> {
     Err(failure(ErrorClass::NotFound, message))
 }
 
-fn open_database(state: &Path, address: &str, fresh: bool) -> Result<Arc<dyn Engine>, Failure> {
-    if state.join(EMBEDDED).join("data.mdb").exists() {
+fn open_database(
+    state: &Path,
+    address: &str,
+    fresh: bool,
+    moved: Option<&str>,
+) -> Result<PostgresEngine, Failure> {
+    let fail = |e: KvError| failure(class(&e), e.to_string());
+    let embedded = state.join(EMBEDDED);
+    if embedded.join("data.mdb").exists() && LmdbEngine::aside(&embedded).map_err(fail)?.is_none() {
         let message = format!(
-            "the catalogue is in {}, and the configuration names a database (catalog.engine): take that line out, or, if the catalogue \
-             there is not used any more, rename its directory",
+            "the catalogue is in {}, and the configuration names a database (catalog.engine): take that line out; to bring the \
+             catalogue into the database, use `thermo engine move` then; if it is not used any more, rename its directory",
             state.join(EMBEDDED).display()
         );
         return Err(failure(ErrorClass::Invalid, message));
@@ -80,17 +160,22 @@ fn open_database(state: &Path, address: &str, fresh: bool) -> Result<Arc<dyn Eng
     let owner = owner(state).map_err(|e| io(state, &e))?;
     let mut options = PostgresOptions::new(&owner);
     (options.create, options.take_over) = (fresh, false);
-    let engine = PostgresEngine::open(address, options).map_err(|e| failure(class(&e), e.to_string()))?;
-    Ok(Arc::new(engine))
+    options.aside = moved.map(Into::into);
+    PostgresEngine::open(address, options).map_err(fail)
 }
 
-fn class(e: &KvError) -> ErrorClass {
+/// What the caller can do about an engine that does not open.
+pub(crate) fn class(e: &KvError) -> ErrorClass {
     match e {
-        KvError::Owned { .. } => ErrorClass::Busy,
+        KvError::Owned { .. } | KvError::Locked { .. } => ErrorClass::Busy,
         KvError::Server { .. } => ErrorClass::Retry,
         KvError::Absent { .. } => ErrorClass::NotFound,
         KvError::Full { .. } => ErrorClass::NoSpace,
-        KvError::Address { .. } | KvError::Format { .. } | KvError::Foreign { .. } => ErrorClass::Invalid,
+        KvError::Address { .. }
+        | KvError::Format { .. }
+        | KvError::Foreign { .. }
+        | KvError::Aside { .. }
+        | KvError::NotEmpty { .. } => ErrorClass::Invalid,
         _ => ErrorClass::Corrupt,
     }
 }

@@ -32,6 +32,7 @@ pub use archive::{Checked, Devices, Queues};
 pub use clock::Clock;
 pub use cluster::{ClusterServer, serve_cluster};
 pub use config::{Config, ConfigError, Size};
+pub use engine::{MoveStep, Moved, move_engine};
 pub use moment::Source;
 pub use node::{Mounter, Node};
 pub use restore::{Restored, restore_catalog};

@@ -185,6 +185,8 @@ pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Fai
     let fail = |e: std::io::Error| io(state, &e);
     restored.replaced = put_in_place(state, &fitting, &place, crate::now().secs).map_err(fail)?;
     File::open(state).and_then(|d| d.sync_all()).map_err(fail)?;
+    // A move of the catalogue that was under way is over: what it copied does not open any more.
+    crate::engine::pending::remove(state).map_err(fail)?;
     if fresh {
         write_marker(state).map_err(fail)?;
     }
@@ -193,7 +195,12 @@ pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Fai
 
 /// Puts a catalogue in the place of the one that is there, and says where that is kept. At every moment there is a whole
 /// catalogue in the place, and the other has a name under which nobody removes it.
-fn put_in_place(state: &Path, fitting: &Path, place: &Path, secs: i64) -> std::io::Result<Option<PathBuf>> {
+pub(crate) fn put_in_place(
+    state: &Path,
+    fitting: &Path,
+    place: &Path,
+    secs: i64,
+) -> std::io::Result<Option<PathBuf>> {
     if !place.exists() {
         return fs::rename(fitting, place).map(|()| None);
     }
@@ -227,7 +234,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
 /// Checks the copy of a backup, and brings it together with the disk tier as it is now.
 fn fit(config: &Config, copy: &Path, source: &Source) -> Result<Restored, Failure> {
     let fail = |e| refused("restore", &e);
-    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None)?);
+    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None, None)?);
     let forward = source.bring_forward(engine.as_ref())?;
     let catalog = Catalog::open(engine, crate::now()).map_err(fail)?;
     let findings = catalog::check::verify(&catalog);

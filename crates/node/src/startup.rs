@@ -158,12 +158,14 @@ impl Node {
     }
 }
 
-/// Opens or makes the engine of the catalogue.
-pub(crate) fn open_engine(dir: &Path, log: Option<LogOptions>) -> Result<LmdbEngine, Failure> {
-    LmdbEngine::open(dir, LmdbOptions { log, ..LmdbOptions::default() }).map_err(|e| {
-        let busy = matches!(e, kv::KvError::Locked { .. });
-        failure(if busy { ErrorClass::Busy } else { ErrorClass::Corrupt }, e.to_string())
-    })
+/// Opens or makes the embedded engine in `dir`; one that was set aside only for the move `moved`.
+pub(crate) fn open_engine(
+    dir: &Path,
+    log: Option<LogOptions>,
+    moved: Option<&str>,
+) -> Result<LmdbEngine, Failure> {
+    let options = LmdbOptions { log, aside: moved.map(Into::into), ..LmdbOptions::default() };
+    LmdbEngine::open(dir, options).map_err(|e| failure(crate::engine::class(&e), e.to_string()))
 }
 
 /// Every open resident file holds a descriptor: take as many as the system allows.

@@ -108,7 +108,7 @@ fn put(table: &mut Table, key: &str, new: Option<toml_edit::Value>) {
 }
 
 /// Writes a new file beside the old one and puts it in its place.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -2,6 +2,7 @@
 
 mod edit;
 
+pub(crate) use edit::replace;
 pub use edit::write_library;
 
 use scsi::Address;

@@ -13,6 +13,7 @@ pub mod discover;
 pub mod down;
 pub mod drive;
 pub mod du;
+pub mod engine;
 pub mod exchange;
 pub mod keep;
 pub mod library;

@@ -1,0 +1,85 @@
+//! `thermo engine`.
+
+use crate::context::Context;
+use crate::exit::{Exit, usage};
+use crate::units::size;
+use anyhow::Result;
+use node::{MoveStep, Moved};
+use std::path::PathBuf;
+
+/// What `--to` says for the engine in the state directory.
+const EMBEDDED: &str = "embedded";
+
+/// The engine that holds the catalogue
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Move the catalogue to another engine; the node must not run
+    #[command(
+        after_help = "Example:\n  thermo engine move --to postgres://thermo@db.example/thermo?sslmode=require\n  \
+                      thermo engine move --to embedded\n\n\
+                      Everything is copied, read again at the other end and compared; then `catalog.engine` in the configuration is \
+                      changed. Whenever this is interrupted, the engine that the configuration names is whole and the only one that \
+                      opens; run the command again. The old one is kept, and refused, until you remove it. A password belongs into a \
+                      file (setting passwordfile of the address), not on the command line."
+    )]
+    Move {
+        /// Address of an empty database, or `embedded`: the state directory
+        #[arg(long, value_name = "ADDRESS")]
+        to: String,
+        /// Configuration file of the node
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// Runs `thermo engine`.
+pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
+    let Command::Move { to, config } = args.command;
+    let to = match to.as_str() {
+        EMBEDDED => None,
+        address if address.contains("://") => Some(address),
+        other => {
+            return Err(usage(format!("--to {other}: write `embedded`, or postgres://USER@HOST/DATABASE")));
+        }
+    };
+    let loaded = context.config(config.as_deref())?;
+    let file = config.unwrap_or_else(|| context.global.state_dir().join("config.toml"));
+    let moved = node::move_engine(&loaded, &file, to, &mut tell)?;
+    report(context, &moved)
+}
+
+/// One line for each step, at once: whoever waits sees how far it is.
+fn tell(step: MoveStep) {
+    match step {
+        MoveStep::Copied { pairs, bytes } => eprintln!("{pairs} keys copied ({})", size(bytes)),
+        MoveStep::Compares => eprintln!("comparing"),
+        MoveStep::Marks => eprintln!("the copy is the same; setting the old engine aside"),
+        MoveStep::Switched => eprintln!("the configuration names the new engine"),
+    }
+}
+
+fn report(context: &mut Context, moved: &Moved) -> Result<Exit> {
+    if context.global.json {
+        context.out.json(&serde_json::json!({
+            "from": moved.from, "to": moved.to, "keys": moved.pairs, "bytes": moved.bytes, "sha256": moved.digest,
+        }))?;
+        return Ok(Exit::OK);
+    }
+    context.out.line(format!(
+        "moved: {} keys, {}, sha256 {}",
+        moved.pairs,
+        size(moved.bytes),
+        moved.digest
+    ))?;
+    context.out.line(format!("the catalogue is in {} now: start with `thermo up`", moved.to))?;
+    context
+        .out
+        .line(format!("{} is kept and does not open any more; remove it when you like", moved.from))?;
+    Ok(Exit::OK)
+}
