@@ -30,7 +30,7 @@ fn create(c: &Catalog, dir: Ino, n: u64) -> Result<()> {
     Ok(())
 }
 
-fn mkdir(c: &Catalog, name: &str) -> Result<Ino> {
+pub(crate) fn mkdir(c: &Catalog, name: &str) -> Result<Ino> {
     let new = New::node(FileKind::Directory, 0o755);
     Ok(c.create(&cx(0), Ino::ROOT, name.as_bytes(), &new)?.attr.ino)
 }
@@ -42,6 +42,9 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let c = Catalog::open(engine, Time::new(1_700_000_000, 0))?;
     let mut figures = rates(plan, &c, place.path(), told)?;
     figures.extend(full(plan, &c, told)?);
+    if let Some(address) = &plan.database {
+        figures.extend(crate::database::measure(plan, address, told)?);
+    }
     Ok(figures)
 }
 
@@ -62,7 +65,7 @@ fn rates(plan: &Plan, c: &Catalog, dir: &Path, told: &dyn Fn(&str)) -> Result<Ve
         let shared = mkdir(c, &format!("durable-{round}"))?;
         c.sync()?;
         let flushes = c.engine().stats().flushes;
-        let (secs, ()) = timed(|| all_durable(c, shared, each, base + many))?;
+        let (secs, ()) = timed(|| all_durable(c, shared, CLIENTS, each, base + many))?;
         durable.values.push((CLIENTS * each) as f64 / secs);
         let flushes = (c.engine().stats().flushes - flushes).max(1);
         batch.values.push((CLIENTS * each) as f64 / flushes as f64);
@@ -72,7 +75,8 @@ fn rates(plan: &Plan, c: &Catalog, dir: &Path, told: &dyn Fn(&str)) -> Result<Ve
     Ok(vec![relaxed, durable, batch, syncs])
 }
 
-fn all_durable(c: &Catalog, dir: Ino, each: u64, base: u64) -> Result<()> {
+/// Each client creates a file and waits until it is durable, `each` times.
+pub(crate) fn all_durable(c: &Catalog, dir: Ino, clients: u64, each: u64, base: u64) -> Result<()> {
     std::thread::scope(|scope| {
         let client = |client: u64| {
             scope.spawn(move || {
@@ -82,7 +86,7 @@ fn all_durable(c: &Catalog, dir: Ino, each: u64, base: u64) -> Result<()> {
                 })
             })
         };
-        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        let clients: Vec<_> = (0..clients).map(client).collect();
         clients.into_iter().try_for_each(|c| c.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
     })
 }

@@ -8,6 +8,7 @@ mod bare;
 mod bed;
 mod catalogue;
 mod compare;
+mod database;
 mod figure;
 /// The floor that mounts are compared with; also an example of the mount gateway, to be looked at by hand.
 #[path = "../../fuse/examples/floor/empty.rs"]
@@ -118,6 +119,8 @@ pub struct Plan {
     pub quick: bool,
     /// Files of the catalogue whose memory is measured.
     pub files: u64,
+    /// Address of an empty database, to be measured as the catalogue's engine.
+    pub database: Option<String>,
     /// What is to be kept with the results, as the revision that was built.
     pub remark: String,
 }

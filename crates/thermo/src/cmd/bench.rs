@@ -14,7 +14,7 @@ use types::api::FileApi;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Example:\n  thermo bench --quick\n  thermo bench --only mount --rounds 5 --save mount.json\n  \
-                        thermo bench --only catalogue --files 5000000\n  thermo bench report mount.json --pictures .\n\n\
+                        thermo bench --only catalogue --files 5000000\n  thermo bench --only catalogue --database postgres://thermo@db.example/bench\n  thermo bench report mount.json --pictures .\n\n\
                         Looks at free space first and removes everything in the end. What goes through a mount needs root, \
                         syncs all disks and drops the kernel's caches, which slows others down for a moment."
 )]
@@ -36,6 +36,9 @@ pub struct Args {
     /// Files in the catalogue when memory is looked at [default: 1000000, with --quick 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=5_000_000))]
     files: Option<u64>,
+    /// Measure the catalogue in this database too; it must be empty, and tables stay there [with catalogue]
+    #[arg(long, value_name = "ADDRESS")]
+    database: Option<String>,
     /// Keep all values of all rounds in this file (JSON)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -127,6 +130,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         rounds: args.rounds.into(),
         quick: args.quick,
         files: args.files.unwrap_or(if args.quick { 10_000 } else { 1_000_000 }),
+        database: args.database,
         remark: args.remark,
     };
     let results = bench::run(&plan, &mount, &|text| eprintln!("{text}"))?;
