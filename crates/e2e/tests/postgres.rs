@@ -8,7 +8,11 @@ use server::Server;
 use std::fs;
 
 fn config(server: &Server, name: &str) -> String {
-    let address = server.address(name, "&connections=8");
+    config_with(server, name, "")
+}
+
+fn config_with(server: &Server, name: &str, settings: &str) -> String {
+    let address = server.address(name, &format!("&connections=8{settings}"));
     format!(
         "[catalog]\nengine = {address:?}\n[library]\ncartridge_capacity = \"256 MiB\"\n[[classes]]\nname = \"default\"\n\
          copies = [\"primary\", \"second\"]\nmigrate_after_s = 0\n"
@@ -71,4 +75,44 @@ fn a_database_has_one_node() {
     fs::write(&own, settings).unwrap();
     first.up();
     first.ok(["down"]);
+}
+
+/// A server that fails while the node works is a pause; a copy that was under way goes on.
+#[test]
+fn a_node_waits_for_its_server() {
+    let server = Server::start();
+    let bed = Bed::new(&config_with(&server, "paused", "&relaxed=no"));
+    make_files(&bed.path("tree"), 200, 2_000);
+    let tree = bed.path("tree");
+    bed.up();
+    let keys = || server.sql("SELECT count(*) FROM paused.kv").parse::<u64>().unwrap();
+    let before = keys();
+    let mut copy =
+        bed.command(["put".as_ref(), "-T".as_ref(), tree.as_os_str(), "tc:/tree".as_ref()]).spawn().unwrap();
+    bed.wait("the copy to begin", || keys() > before + 20);
+    server.crash(true);
+    server.up();
+    assert!(copy.wait().unwrap().success(), "{}", bed.log());
+    bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
+    let back = bed.path("back");
+    bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/tree".as_ref(), back.as_os_str()]);
+    assert!(digests(&tree) == digests(&back), "the copy differs");
+    bed.check();
+    bed.ok(["down"]);
+}
+
+/// What operators have set counts for a state directory that is made anew, once it has the name that the database knows.
+#[test]
+fn a_state_directory_that_is_lost_gets_its_catalogue_from_the_database() {
+    let server = Server::start();
+    let (lost, new) = (Bed::new(&config(&server, "lost")), Bed::new(&config(&server, "lost")));
+    lost.up();
+    lost.ok(["class", "set", "default", "--copies", "second"]);
+    lost.ok(["down"]);
+    new.wait("the end of the lost node's lease", || new.fails(["up"]).1.contains("which is not this one"));
+    fs::copy(lost.state().join("engine-owner"), new.state().join("engine-owner")).unwrap();
+    new.up();
+    let classes = new.json(["class", "ls"]).to_string();
+    assert!(!classes.contains("primary"), "{classes}");
+    new.ok(["down"]);
 }

@@ -43,6 +43,8 @@ impl Node {
     pub(crate) fn check(&self, tapes: bool, deep: bool) -> Result<CheckReport, Failure> {
         let mut report = CheckReport::default();
         self.catalog.sync().map_err(|e| refused("check", &e))?;
+        // An engine that does not answer is no damage.
+        self.catalog.site().map_err(|e| refused("check", &e))?;
         let wrong = catalog::check::verify(&self.catalog);
         let remedy = "restore the catalogue from a backup, or report a defect with this text";
         tell(&mut report, wrong.into_iter().map(|what| serious("catalogue", what, remedy)));
