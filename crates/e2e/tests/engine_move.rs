@@ -44,7 +44,7 @@ fn goes_on(bed: &Bed, more: &mut Vec<String>) {
     bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/tree".as_ref(), back.as_os_str()]);
     assert!(digests(&bed.path("tree")) == digests(&back), "the files differ");
     for name in more.iter() {
-        bed.ok(["stat", name]);
+        bed.ok(["stat", name.as_str()]);
     }
     let name = format!("tc:/more{}", more.len());
     bed.ok(["put".as_ref(), "-T".as_ref(), bed.state().join("config.toml").as_os_str(), name.as_ref()]);
@@ -78,13 +78,13 @@ fn the_other_is_refused(bed: &Bed, address: &str) {
 fn a_catalogue_moves_into_a_database_and_back() {
     let (server, bed, mut more) = (Server::start(), filled(), Vec::new());
     let address = server.address("moved", "&connections=4");
-    let moved = bed.json(["engine", "move", "--to", &address]);
+    let moved = bed.json(["engine", "move", "--to", address.as_str()]);
     assert_eq!(moved["sha256"].as_str().map(str::len), Some(64), "{moved}");
     assert!(settings(&bed).starts_with("# of this site\n") && settings(&bed).contains(&address));
     assert!(!bed.state().join("engine-move").exists());
     goes_on(&bed, &mut more);
     the_other_is_refused(&bed, &address);
-    let (_, there) = bed.fails(["engine", "move", "--to", &address]);
+    let (_, there) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(there.contains("is there already"), "{there}");
     bed.up();
     let (_, runs) = bed.fails(["engine", "move", "--to", EMBEDDED]);
@@ -95,10 +95,10 @@ fn a_catalogue_moves_into_a_database_and_back() {
     goes_on(&bed, &mut more);
     the_other_is_refused(&bed, &address);
     // What was left is kept: nothing is copied over it.
-    let (_, full) = bed.fails(["engine", "move", "--to", &address]);
+    let (_, full) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(full.contains("is not empty"), "{full}");
     server.sql("DROP TABLE moved.kv, moved.kv_delta, moved.kv_session, moved.kv_owner");
-    bed.ok(["engine", "move", "--to", &address]);
+    bed.ok(["engine", "move", "--to", address.as_str()]);
     bed.up();
     bed.check();
     bed.ok(["down"]);
@@ -111,12 +111,12 @@ fn nothing_is_moved_to_where_it_does_not_belong() {
     let address = server.address("alien", "&connections=4");
     server.sql("CREATE TABLE alien.kv (k bytea PRIMARY KEY, v bytea NOT NULL, c int2 NOT NULL)");
     server.sql("INSERT INTO alien.kv VALUES ('a', 'b', 0)");
-    let (_, full) = bed.fails(["engine", "move", "--to", &address]);
+    let (_, full) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(full.contains("is not empty"), "{full}");
     assert_eq!(server.sql("SELECT count(*) FROM alien.kv"), "1");
     let backups = bed.path("backups");
     set(&bed, &format!("{CONFIG}[catalog]\nbackup_dir = {backups:?}\nlog_changes = true\n"));
-    let (_, logged) = bed.fails(["engine", "move", "--to", &address]);
+    let (_, logged) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(logged.contains("catalog.log_changes"), "{logged}");
     set(&bed, CONFIG);
     goes_on(&bed, &mut Vec::new());

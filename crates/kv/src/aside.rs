@@ -64,6 +64,6 @@ mod tests {
             assert_eq!(read, Aside { why: "moved to /a b".into(), ..mark });
             assert!(read.opens_for(Some("1-2")) && !read.opens_for(Some("1")) && !read.opens_for(None));
         }
-        assert_eq!(["", "copy", "copy 1", "other 1 why"].map(Aside::parse), [const { None }; 4]);
+        assert!(["", "copy", "copy 1", "other 1 why"].iter().all(|text| Aside::parse(text).is_none()));
     }
 }

@@ -6,7 +6,8 @@
 //! then on, whatever a configuration says.
 //!
 //! 1. The copy is made, marked as one from its first moment, and compared. 2. The note is written, for the source. 3. The source is marked.
-//! 4. The note is written for both. 5. The configuration names the copy: this decides. 6. The copy is opened as a start of the node opens it: its mark goes, then the note.
+//! 4. The note is written for both. 5. The configuration names the copy: this decides. 6. The copy is opened as a start of the node opens it: its mark goes,
+//! then the note.
 
 use super::pairs::{self, Content};
 use super::{EMBEDDED, Opened, class, kind, open_counting, owner, pending};
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_configuration_changes_in_one_line_only() {
-        let address = "postgres://thermo@db/thermo?sslmode=require";
+        let address = "postgres://thermo@db/thermo?connections=8";
         let before = "# ours\nmount = \"/mnt\"\n\n[catalog] # names\nbackup_keep = 3\n";
         let with = edited(before, Some(address)).unwrap();
         assert_eq!(with, format!("{before}engine = \"{address}\"\n"));
