@@ -125,7 +125,7 @@ fn nothing_is_moved_to_where_it_does_not_belong() {
 /// When a move is killed.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
-    /// At once, or when it has told of so many steps.
+    /// When it has told of so many steps.
     Lines(usize),
     /// When the note of the move is there.
     Note,
@@ -158,10 +158,16 @@ fn killed(bed: &Bed, to: &str, stop: Stop) {
 #[test]
 fn a_move_that_is_killed_leaves_one_engine_that_counts() {
     let (server, bed, mut more) = (Server::start(), filled(), Vec::new());
-    let stops = (0..=4).map(Stop::Lines).chain([Stop::Note]);
-    for (round, stop) in stops.enumerate() {
+    // Into the database, and back.
+    let stops = [
+        [Stop::Lines(2), Stop::Lines(4)],
+        [Stop::Lines(3), Stop::Note],
+        [Stop::Note, Stop::Lines(3)],
+        [Stop::Lines(4), Stop::Lines(1)],
+    ];
+    for (round, stops) in stops.into_iter().enumerate() {
         let address = server.address(&format!("round{round}"), "&connections=4");
-        for to in [address.as_str(), EMBEDDED] {
+        for (to, stop) in [address.as_str(), EMBEDDED].into_iter().zip(stops) {
             killed(&bed, to, stop);
             let there = |bed: &Bed| settings(bed).contains("postgres://") == (to != EMBEDDED);
             if !there(&bed) && round % 2 == 0 {

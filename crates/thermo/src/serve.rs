@@ -22,11 +22,13 @@ pub fn run(config: Config) -> Result<Exit> {
     node.set_mounter(gateway.clone());
     let server = node::serve(node.clone())?;
     let remote = node::serve_cluster(node.clone());
-    let waker = node.clone();
+    // Weak: with the last one the engine is closed, which gives its lease in a database back.
+    let waker = Arc::downgrade(&node);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             tracing::info!("signal {signal}: stopping");
-            waker.request_stop(true);
+            let Some(node) = waker.upgrade() else { return };
+            node.request_stop(true);
         }
     })?;
     let mounted = match &remote {
@@ -41,6 +43,7 @@ pub fn run(config: Config) -> Result<Exit> {
     gateway.unmount_all();
     drop((server, remote));
     node.stop(graceful);
+    drop(node);
     tracing::info!("stopped");
     mounted?;
     Ok(Exit::OK)

@@ -5,9 +5,12 @@
 //! anything: he writes into it which one was chosen, takes the mark of that one away, and removes the note. So the other one stays refused from
 //! then on, whatever a configuration says.
 //!
-//! 1. The copy is made, marked as one from its first moment, and compared. 2. The note is written, for the source. 3. The source is marked.
-//! 4. The note is written for both. 5. The configuration names the copy: this decides. 6. The copy is opened as a start of the node opens it: its mark goes,
-//! then the note.
+//! 1. The copy is made, marked as one from its first moment, and compared.
+//! 2. The note is written, for the source.
+//! 3. The source is marked.
+//! 4. The note is written for both.
+//! 5. The configuration names the copy: this decides.
+//! 6. The copy is opened as a start of the node opens it: its mark goes, then the note.
 
 use super::pairs::{self, Content};
 use super::{EMBEDDED, Opened, class, kind, open_counting, owner, pending};
