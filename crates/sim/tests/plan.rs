@@ -98,6 +98,8 @@ fn a_trace_is_done_as_it_says() {
     assert_eq!((p.figures.recalls.count(), p.figures.recalled), (1, 4_000_000_000));
     let wrong = plan::parse_trace("{\"t\": 0, \"op\": \"burn\", \"set\": \"a\"}").unwrap_err();
     assert!(wrong.contains("line 1") && wrong.contains("burn"), "{wrong}");
+    let much = format!("{{\"t\": 0, \"op\": \"write\", \"set\": \"a\", \"bytes\": {}}}", u64::MAX);
+    assert!(plan::parse_trace(&much).unwrap_err().contains("1 PiB"));
 }
 
 #[test]
@@ -111,6 +113,17 @@ fn a_wrong_specification_is_refused_with_its_key() {
         ("[[users]]\nname = \"a\"\nsize = \"1 GB\"\nrecent = 2.0", "shares"),
         ("[[users]]\nname = \"a\"\nsize = \"1 GB\"\ngrowth_per_year = -2.0", "growth"),
         ("[[classes]]\nname = \"x\"\ncopies = []", "at least one copy"),
+        // What has no end, or numbers for which there is no room.
+        ("[library]\nrobot_move_s = 1e300", "robot_move_s"),
+        ("[library]\nspare = 4000000000\nbuy = 4000000000", "library.cartridges"),
+        ("[faults]\ndrive_mtbf_h = 1e-300\ndrive_repair_h = 0.0", "an hour"),
+        ("[[users]]\nname = \"a\"\nsize = \"1 GB\"\nwrites_per_day = 1e300", "come together"),
+        (
+            "[[users]]\nname = \"a\"\nsize = \"1 GB\"\nreads_per_day = 1\ngrowth_per_year = 1e300",
+            "come together",
+        ),
+        ("[[users]]\nname = \"a\"\nsize = \"1 B\"\narchived = \"1000000 TB\"", "come together"),
+        ("[[users]]\nname = \"a\"\nsize = \"2000 TB\"", "1 PiB"),
     ] {
         let said = Spec::parse(text).unwrap_err();
         assert!(said.contains(says), "{text}: {said}");

@@ -1,6 +1,6 @@
 //! What users do and when: by chance from a specification, or as a trace says.
 
-use super::spec::{Spec, User};
+use super::spec::{LARGEST_SET, Spec, User};
 use crate::dice::Dice;
 use serde::Deserialize;
 
@@ -57,6 +57,9 @@ pub fn parse(text: &str) -> Result<Vec<Line>, String> {
         let line: Line = serde_json::from_str(line).map_err(|e| format!("line {number}: {e}"))?;
         if !(line.t.is_finite() && line.t >= 0.0) {
             return Err(format!("line {number}: `t` is seconds from the beginning"));
+        }
+        if line.bytes > LARGEST_SET {
+            return Err(format!("line {number}: a data set has at most 1 PiB"));
         }
         lines.push(line);
     }
@@ -129,5 +132,5 @@ impl Stream {
 pub fn size(user: &User, dice: &mut Dice) -> u64 {
     let (a, b) = (1.0 - dice.share(), dice.share());
     let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
-    (user.size.0 as f64 * (normal * user.scatter).exp()).clamp(1.0, 1e18) as u64
+    (user.size.0 as f64 * (normal * user.scatter).exp()).clamp(1.0, LARGEST_SET as f64) as u64
 }

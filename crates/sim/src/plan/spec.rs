@@ -6,6 +6,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use types::Generation;
 
+/// Cartridges that a library begins with, keeps blank or gets at once.
+const MOST_CARTRIDGES: u32 = 10_000_000;
+/// Longest data set (bytes): sums of many are still numbers.
+pub const LARGEST_SET: u64 = 1 << 50;
+/// Data sets that are written, read or there before.
+const MOST_SETS: f64 = 1e8;
+
 /// See the module.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -255,13 +262,20 @@ impl Spec {
         if !(self.library.efficiency > 0.0 && self.library.efficiency <= 1.0) {
             return bad("library.efficiency", "more than 0, at most 1");
         }
-        if self.library.buy == 0 {
-            return bad("library.buy", "at least 1");
+        let bought = [self.library.cartridges, self.library.spare, self.library.buy];
+        if self.library.buy == 0 || bought.into_iter().any(|n| n > MOST_CARTRIDGES) {
+            let why = format!("at most {MOST_CARTRIDGES} each, `buy` at least 1");
+            return bad("library.cartridges, .spare, .buy", &why);
+        }
+        if !(0.0..=3600.0).contains(&self.library.robot_move_s) {
+            return bad("library.robot_move_s", "0 to 3600");
         }
         let f = &self.faults;
-        let rates = [f.drive_mtbf_h, f.drive_repair_h, f.robot_mtbf_h, f.robot_repair_h];
-        if !rates.into_iter().chain([self.library.robot_move_s]).all(finite) {
-            return bad("faults, library.robot_move_s", "numbers from 0");
+        if ![f.drive_mtbf_h, f.drive_repair_h, f.robot_mtbf_h, f.robot_repair_h].into_iter().all(finite) {
+            return bad("faults", "numbers from 0");
+        }
+        if [f.drive_mtbf_h, f.robot_mtbf_h].into_iter().any(|hours| hours > 0.0 && hours < 1.0) {
+            return bad("faults", "at least an hour between two failures, or 0 for none");
         }
         if self.classes.iter().any(|c| c.copies.is_empty()) {
             return bad("classes", "each needs at least one copy");
@@ -283,11 +297,26 @@ impl Spec {
             {
                 return bad(&name, "rates are numbers from 0, growth from -1");
             }
-            if user.size.0 == 0 || user.files == 0 || user.scatter > 5.0 {
-                return bad(&name, "`size` and `files` are at least 1, `scatter` at most 5");
+            if user.size.0 == 0 || user.size.0 > LARGEST_SET || user.files == 0 || user.scatter > 5.0 {
+                return bad(&name, "`size` is 1 byte to 1 PiB, `files` at least 1, `scatter` at most 5");
             }
+            self.check_amount(user).map_err(|why| format!("{name}: {why}"))?;
         }
         Ok(())
+    }
+
+    /// What is simulated of a user has an end.
+    fn check_amount(&self, user: &User) -> Result<(), String> {
+        let years = self.days / 365.25;
+        let grown = (1.0 + user.growth_per_year.max(0.0)).powf(years);
+        let in_all = user.writes_per_day.max(user.reads_per_day) * grown * self.days;
+        let before = user.archived.0 / user.size.0;
+        if in_all.max(before as f64) <= MOST_SETS {
+            return Ok(());
+        }
+        Err(format!(
+            "more than {MOST_SETS:.0} data sets come together: make them larger, or fewer (a data set stands for many files)"
+        ))
     }
 
     /// The medium.

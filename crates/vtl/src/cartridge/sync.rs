@@ -15,6 +15,8 @@ const ONE_BY_ONE: usize = 8;
 pub(super) struct Unsynced {
     files: Vec<File>,
     overflow: bool,
+    /// A flush has failed, and what it should have flushed is not yet taken away.
+    lost: bool,
 }
 
 impl Unsynced {
@@ -52,13 +54,18 @@ impl Cartridge {
         if !self.dirty() {
             return Ok(());
         }
-        let result = self.try_flush();
+        let result = match self.unsynced.lost {
+            true => Err(io::Error::other("an earlier flush failed")),
+            false => self.try_flush(),
+        };
         if result.is_err() {
+            self.unsynced.lost = true;
             self.unsynced.clear();
             for partition in 0..self.partitions() {
                 let flushed = self.partitions[usize::from(partition)].flushed;
                 self.truncate(partition, flushed)?;
             }
+            self.unsynced.lost = false;
         }
         result
     }
@@ -88,5 +95,39 @@ impl Cartridge {
             p.flushed = end;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Meta;
+    use super::*;
+    use crate::fault::{Fault, Faults};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_a_flush_has_lost_is_never_taken_for_flushed() {
+        let base = tempfile::tempdir().unwrap();
+        let (dir, barcode) = (base.path().join("TC0001L9"), "TC0001L9");
+        Cartridge::create(&dir, &Meta::new("1".into(), 1 << 20)).unwrap();
+        let faults = Arc::new(Faults::default());
+        let mut cartridge = Cartridge::open(&dir, barcode, faults.clone()).unwrap();
+        cartridge.write_record(0, 0, b"kept", None).unwrap();
+        cartridge.flush().unwrap();
+        cartridge.write_record(0, 1, b"lost", None).unwrap();
+        // Neither can it be synced, nor taken away.
+        let record = dir.join("0_1_R");
+        std::fs::remove_file(&record).unwrap();
+        std::fs::create_dir(&record).unwrap();
+        faults.add(Fault::HostError { barcode: barcode.into(), op: HostOp::Sync, errno: 5 });
+        assert!(cartridge.flush().is_err());
+        faults.clear();
+        assert!(cartridge.flush().is_err() && cartridge.dirty(), "nobody knows what of it arrived");
+        std::fs::remove_dir(&record).unwrap();
+        assert!(cartridge.flush().is_err(), "it is told of until it is gone");
+        assert_eq!((cartridge.index(0).end(), cartridge.dirty()), (1, false));
+        cartridge.write_record(0, 1, b"new", None).unwrap();
+        cartridge.flush().unwrap();
+        assert_eq!(Cartridge::open(&dir, barcode, faults).unwrap().index(0).end(), 2);
     }
 }
