@@ -1,0 +1,19 @@
+//! One file over many movers: where its bytes lie is computed from its layout (`layout`), and each mover is asked over its channel
+//! (`data`), all of them at once.
+//!
+//! * Striping: a request is cut into what each column gets in one piece; the columns work in parallel.
+//! * Mirrors: writes reach every copy before they count; a read takes the copy that its place in the file says, so that many readers use all of
+//!   them, and another one if that mover does not answer or its bytes are damaged.
+//! * Coded layouts are refused: they are not built yet.
+//!
+//! The length of the file follows from the lengths of its objects, so nobody has to be told of a write.
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod read;
+mod runs;
+mod write;
+
+pub use error::{Result, StripeError};
+pub use file::{Column, Striped};
