@@ -10,6 +10,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("types", 0),
     ("kv", 1),
     ("layout", 1),
+    ("code", 1),
     ("data", 1),
     ("disk", 1),
     ("format", 1),
