@@ -82,10 +82,13 @@ pub(crate) fn assemble(
     let disk =
         patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
     if fresh {
-        if has_objects(&disk)? {
+        let skipped = if has_objects(&disk)? {
             // Objects of a catalogue that was lost: new ones must not be mistaken for them.
-            catalog.skip_numbers(now).map_err(|e| refused("first settings", &e))?;
-        }
+            catalog.skip_numbers(now)
+        } else {
+            catalog.skip_objects(now)
+        };
+        skipped.map_err(|e| refused("first settings", &e))?;
         // A database may know this node although its state directory is new: what operators have set there counts.
         if catalog.site().map_err(|e| refused("first settings", &e))?.is_none() {
             first_settings(&catalog, &config)?;

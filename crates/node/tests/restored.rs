@@ -128,3 +128,25 @@ fn an_object_that_cannot_be_opened_ends_the_restoring_before_anything_is_changed
     let replaced: Vec<_> = names.filter(|n| n.to_string_lossy().contains("replaced")).collect();
     assert!(replaced.is_empty(), "{replaced:?}");
 }
+
+#[test]
+fn a_backup_takes_nothing_from_the_disk_tier_of_a_catalogue_that_was_begun_anew_meanwhile() {
+    let bed = Bed::new();
+    let data = pattern(100_000, 1);
+    let ino = bed.write("kept", &data);
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let backup = backup(&bed);
+    let config: Config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    // Everything but cartridges and backups is lost; somebody starts without the backup, and finds it later.
+    std::fs::remove_file(config.state_dir.join("format")).unwrap();
+    std::fs::remove_dir_all(config.state_dir.join("catalog")).unwrap();
+    std::fs::remove_dir_all(config.disk_path()).unwrap();
+    let bed = Bed { node: Node::start(config).unwrap(), dir };
+    bed.write("another", &pattern(50_000, 2));
+    let (bed, report) = restored(bed, &backup);
+    assert!(bed.read(ino) == data, "{report}");
+    sound(&bed);
+}

@@ -59,6 +59,12 @@ impl Catalog {
         Ok(())
     }
 
+    /// From now on objects get numbers that no catalogue begun at another time gives: a backup that is restored beside them
+    /// must not take them for its own.
+    pub fn skip_objects(&self, now: Time) -> Result<()> {
+        self.durable(|tx| site::skip_objects(tx, now))
+    }
+
     /// This catalogue comes from a backup: objects that belonged to nobody may be a file's by now and stay, volumes that may
     /// have been written since are not written before somebody looked at them, and numbers begin anew.
     pub fn mark_restored(&self, now: Time) -> Result<()> {

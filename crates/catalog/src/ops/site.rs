@@ -56,11 +56,18 @@ pub fn facts_of(view: View<'_>, dir: Ino, now: Time) -> Result<Option<DirFacts>>
 /// Gives new numbers to inodes and objects only from here on: above all that this namespace can have given before its
 /// catalogue was lost.
 pub fn skip_numbers(tx: &mut Tx<'_>, now: Time) -> Result<()> {
+    skip(tx, meta::NEXT_ID, now)?;
+    skip_objects(tx, now)
+}
+
+/// The same for objects alone.
+pub fn skip_objects(tx: &mut Tx<'_>, now: Time) -> Result<()> {
+    skip(tx, meta::NEXT_OBJECT, now)
+}
+
+fn skip(tx: &mut Tx<'_>, counter: u8, now: Time) -> Result<()> {
     let floor = now.secs.saturating_mul(NUMBERS_PER_SECOND);
-    for counter in [meta::NEXT_ID, meta::NEXT_OBJECT] {
-        let key = keys::meta_key(counter);
-        let next = store::counter(tx.w.get_for_update(&key)?)?;
-        tx.w.put(&key, &next.max(floor).to_le_bytes())?;
-    }
-    Ok(())
+    let key = keys::meta_key(counter);
+    let next = store::counter(tx.w.get_for_update(&key)?)?;
+    Ok(tx.w.put(&key, &next.max(floor).to_le_bytes())?)
 }
