@@ -54,10 +54,35 @@ fn a_request_that_waits_says_for_what_and_when_it_begins_and_ends() {
     assert!(e.start_p50_s > 0 && e.start_p50_s <= e.start_p90_s && e.finish_p50_s <= e.finish_p90_s, "{e:?}");
     assert_eq!(view.eta_s, Some(e.finish_p50_s));
     assert!(view.why[0].contains("3 files"), "{:?}", view.why);
+    let again = quote(&bed, bed.all());
+    assert_eq!((again.coming, again.wanted.0), ((3, 3 * MB as u64), 0), "{again:?}");
+    assert!(again.estimate.unwrap().finish_p50_s > 0, "what others wait for is not there at once: {again:?}");
     bed.node.virtual_library().clear_faults();
     assert_eq!(bed.wait(view.request.id).state, RequestState::Done);
     let over = bed.request(view.request.id);
     assert_eq!((over.estimate, over.why), (None, vec![]));
+}
+
+#[test]
+fn a_migrate_to_a_pool_that_may_hold_no_more_says_so_and_goes_on_when_it_may() {
+    let bed = Bed::with(|c| c.classes[0].copies = vec!["primary".into()]);
+    bed.write("first", &pattern(MB, 1));
+    assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+    let limit = |max_bytes| Call::SetPool {
+        name: "primary".into(),
+        create: false,
+        change: wire::PoolChange { max_bytes: Some(max_bytes), ..Default::default() },
+    };
+    bed.call(limit(1));
+    bed.write("second", &pattern(MB, 2));
+    let id = bed.begin(Call::Migrate(bed.one("/second"))).request.id;
+    bed.until("it says why it waits", |b| {
+        let view = b.request(id);
+        let told = view.why.iter().any(|line| line.contains("primary") && line.contains("--max-bytes"));
+        told && view.estimate.is_none() && !view.doing.is_empty()
+    });
+    bed.call(limit(0));
+    assert_eq!(bed.wait(id).state, RequestState::Done);
 }
 
 const USER: u32 = 12345;

@@ -91,7 +91,7 @@ pub struct TapeError {
     pub fault: Fault,
     /// Volume concerned, where known.
     pub volume: Option<Barcode>,
-    /// Drive or library, by its device name.
+    /// Drive or library, by its device name; empty where none was asked.
     pub drive: Box<str>,
     /// What was being done, e.g. `writing at block 17 of partition 1`.
     pub doing: Box<str>,
@@ -149,10 +149,12 @@ impl TapeError {
 impl fmt::Display for TapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.code())?;
-        if let Some(volume) = &self.volume {
-            write!(f, "volume {volume} in ")?;
+        match &self.volume {
+            Some(volume) if self.drive.is_empty() => write!(f, "volume {volume}")?,
+            Some(volume) => write!(f, "volume {volume} in {}", self.drive)?,
+            None => f.write_str(&self.drive)?,
         }
-        write!(f, "{}: {}: {}", self.drive, self.doing, self.what)?;
+        write!(f, ": {}: {}", self.doing, self.what)?;
         if let Some(s) = &self.sense {
             write!(f, " [{s}]")?;
         }

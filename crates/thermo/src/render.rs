@@ -80,10 +80,10 @@ pub fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// State of a drive in a few words.
+/// State of a drive in a word.
 pub fn drive_status(status: &DriveStatus) -> String {
     match status {
-        DriveStatus::Suspect(why) => format!("suspect: {why}"),
+        DriveStatus::Suspect(_) => "suspect".into(),
         other => word(other),
     }
 }

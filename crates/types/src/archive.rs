@@ -171,6 +171,27 @@ pub enum VolumeState {
     Repacking,
 }
 
+impl std::fmt::Display for VolumeState {
+    /// As commands take it and lists show it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Blank => "blank",
+            Self::Scratch => "scratch",
+            Self::Filling => "filling",
+            Self::Full => "full",
+            Self::ReadOnly => "read-only",
+            Self::Suspect => "suspect",
+            Self::Foreign => "foreign",
+            Self::Broken => "broken",
+            Self::Unverified => "unverified",
+            Self::Exported => "exported",
+            Self::Retired => "retired",
+            Self::Repacking => "repacking",
+        })
+    }
+}
+
 /// How the data of a volume lies on its medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -456,6 +477,18 @@ pub enum RequestState {
     Failed,
     /// Withdrawn by a user.
     Cancelled,
+}
+
+impl std::fmt::Display for RequestState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Queued => "queued",
+            Self::Active => "active",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
 }
 
 /// State of one file within a request.

@@ -138,7 +138,7 @@ fn refuse_label(volume: &Volume, force: bool) -> Result<(), Failure> {
     }
     if !ours && !force {
         let message = format!(
-            "volume {barcode} is {:?} ({}); add --force if all on it may be destroyed",
+            "volume {barcode} is {} ({}); add --force if all on it may be destroyed",
             volume.state,
             if volume.reason.is_empty() { "no reason given" } else { &volume.reason }
         );

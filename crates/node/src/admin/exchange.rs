@@ -30,7 +30,7 @@ impl Node {
             );
             if !fit || v.uuid.is_empty() {
                 let message = format!(
-                    "volume {barcode} is {:?}: only volumes that hold files are exported; nothing was changed",
+                    "volume {barcode} is {}: only volumes that hold files are exported; nothing was changed",
                     v.state
                 );
                 return Err(failure(ErrorClass::Invalid, message));

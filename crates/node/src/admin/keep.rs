@@ -44,7 +44,7 @@ impl Node {
     pub(super) fn verify_volumes(&self, cx: &Cx, choice: &VolumeChoice) -> Result<Request, Failure> {
         let volumes = self.choose(choice, &|v| match can_be_verified(v) {
             true => Ok(()),
-            false => Err(format!("it is {:?}; only labelled volumes that can be read are verified", v.state)),
+            false => Err(format!("it is {}; only labelled volumes that can be read are verified", v.state)),
         })?;
         let fail = |e| refused("verify", &e);
         let subject = subject(volumes.iter().map(|v| &v.barcode));

@@ -14,6 +14,8 @@ const NAMED: usize = 1_000;
 #[derive(Default)]
 pub struct Quoting {
     files: Vec<(Ino, Version, u64)>,
+    /// On their way already.
+    coming: Vec<Ino>,
     view: QuoteView,
 }
 
@@ -29,7 +31,7 @@ impl Node {
         if after == 0 {
             session.quoting = Quoting::default();
         }
-        let Quoting { files, view } = &mut session.quoting;
+        let Quoting { files, coming, view } = &mut session.quoting;
         if view.files != after {
             let message = "the connection was lost between two parts of the list; ask again";
             return Err(failure(ErrorClass::Retry, message));
@@ -40,7 +42,10 @@ impl Node {
             (view.files, view.bytes) = (view.files + 1, view.bytes + bytes);
             let sum = match (file.object, self.staging.get(ino)) {
                 (Some(_), _) => &mut view.resident,
-                (None, Some(_)) => &mut view.coming,
+                (None, Some(_)) => {
+                    coming.push(ino);
+                    &mut view.coming
+                }
                 (None, None) => {
                     files.push((ino, file.version, bytes));
                     &mut view.wanted
@@ -69,8 +74,18 @@ impl Node {
             told.drive_s = (up(q.drives.p50_s()), up(q.drives.p90_s()));
             let [p50, p90] = [up(q.time.p50_s()), up(q.time.p90_s())];
             let estimate = Estimate { finish_p50_s: p50, finish_p90_s: p90, ..Estimate::default() };
-            told.estimate = Some(estimate);
+            told.estimate = Some(later(estimate, self.archive.progress_of(self, coming, true).estimate));
         }
         Ok(told)
+    }
+}
+
+/// Both are there: what is to be read, and what is on its way.
+fn later(wanted: Estimate, coming: Option<Estimate>) -> Estimate {
+    let coming = coming.unwrap_or_default();
+    Estimate {
+        finish_p50_s: wanted.finish_p50_s.max(coming.finish_p50_s),
+        finish_p90_s: wanted.finish_p90_s.max(coming.finish_p90_s),
+        ..wanted
     }
 }

@@ -281,7 +281,7 @@ impl Node {
         if !matches!(request.state, RequestState::Queued | RequestState::Active) {
             return Err(failure(
                 ErrorClass::Invalid,
-                format!("request {id} has ended already ({:?})", request.state),
+                format!("request {id} has ended already ({})", request.state),
             ));
         }
         let now = crate::now();

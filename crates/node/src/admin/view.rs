@@ -100,8 +100,20 @@ impl Node {
                 let queued: u64 = self.writes.backlog().values().map(|pool| pool.bytes).sum();
                 // What a drive has taken, or nobody has queued yet, is in neither.
                 let own = request.bytes_total.saturating_sub(request.bytes_done);
-                let left = self.writes.blocked().is_empty().then(|| queued.max(own));
-                self.archive.writing_now(self, left, self.ahead_of(request))
+                let blocked = self.writes.blocked();
+                let left = blocked.is_empty().then(|| queued.max(own));
+                let mut moving = self.archive.writing_now(self, left, self.ahead_of(request));
+                for (pool, why) in blocked {
+                    // What the scheduler finds is told already.
+                    let line = format!("writing to pool {pool} waits: {why}");
+                    if !moving.why.contains(&line) {
+                        moving.why.push(line);
+                    }
+                }
+                if moving.doing.is_empty() {
+                    moving.doing = moving.why.first().cloned().unwrap_or_default();
+                }
+                moving
             }
             RequestKind::Label => {
                 let Moving { doing, .. } = self.archive.writing_now(self, None, 0);

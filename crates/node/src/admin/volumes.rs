@@ -34,7 +34,7 @@ impl Node {
         let set = self.catalog.set_volume_state(volumes, &order);
         set.map_err(|e| refused("volumes are left as they were", &e))?;
         for barcode in volumes {
-            tracing::info!("volume {barcode} is {state:?} by order of uid {}: {}", cx.uid, order.reason);
+            tracing::info!("volume {barcode} is {state} by order of uid {}: {}", cx.uid, order.reason);
         }
         for volume in behind {
             // It takes no more files, and lists those that it has: then it tells all of itself.

@@ -18,7 +18,7 @@ pub fn reclaim(
     let known = super::migrate::volume(worker, barcode)?;
     if known.state != VolumeState::Repacking {
         // Whoever asked has withdrawn; by now another may have asked, whom this must not refuse.
-        ticket.paused(format!("it is {:?} by now", known.state));
+        ticket.paused(format!("it is {} by now", known.state));
         return Ok(0);
     }
     match try_reclaim(worker, mounted, barcode) {
@@ -49,7 +49,7 @@ fn try_reclaim(
     catalog.sync().map_err(|e| ours(barcode, "making sure that nothing on it is needed", e))?;
     let volume = super::migrate::volume(worker, barcode)?;
     if volume.state != VolumeState::Repacking {
-        return Ok(Err(format!("it is {:?} by now", volume.state)));
+        return Ok(Err(format!("it is {} by now", volume.state)));
     }
     if volume.live_files > 0 {
         return Ok(Err(format!("{} file segments on it are needed", volume.live_files)));

@@ -279,6 +279,10 @@ impl Node {
     /// # Errors
     /// There is no such drive, or it still fails.
     pub(crate) fn set_drive(&self, drive: DriveNo, up: bool, preempt: bool) -> Result<(), wire::Failure> {
+        if !self.archive.state.lock().drives.contains_key(&drive) {
+            let message = format!("there is no drive {drive}; see `thermo drive ls`");
+            return Err(crate::error::failure(ErrorClass::NotFound, message));
+        }
         let (answer, answers) = crossbeam_channel::bounded(1);
         self.archive.send(Event::Drive(DriveAsk { drive, up, preempt, answer }));
         let outcome = answers.recv().unwrap_or_else(|_| Err("the node stops".into()));

@@ -15,7 +15,7 @@ fn error(
         blame,
         fault,
         volume: Some(volume.clone()),
-        drive: "drive".into(),
+        drive: "".into(),
         doing: doing.into(),
         what: what.into(),
         sense: None,

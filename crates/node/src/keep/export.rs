@@ -43,7 +43,7 @@ impl Export {
         match v.state {
             VolumeState::Exported => return Ok(Some(ItemState::Done)),
             VolumeState::ReadOnly => {}
-            state => return failed(format!("it is {state:?} by now ({})", v.reason)),
+            state => return failed(format!("it is {state} by now ({})", v.reason)),
         }
         if v.indexed_to >= v.append_block && !node.archive.writes_to(barcode) {
             let now = crate::now();

@@ -128,7 +128,7 @@ impl Repack {
             // As it is now: the list is older than what was asked for.
             let now = node.catalog.volume(&barcode)?.filter(|v| v.state != VolumeState::Repacking);
             if let Some(v) = now {
-                let failed = ItemState::Failed(format!("its state was set to {:?}", v.state));
+                let failed = ItemState::Failed(format!("its state was set to {}", v.state));
                 let kept = v.worm || v.imported || v.errors > 0;
                 let retired = kept && v.state == VolumeState::Retired && v.live_files == 0;
                 let emptied = v.state == VolumeState::Scratch || retired;
@@ -282,7 +282,7 @@ pub fn may_be_repacked(v: &Volume) -> Result<(), String> {
         return Err("it is being repacked already".into());
     }
     if !verify::can_be_verified(v) {
-        return Err(format!("it is {:?}; only labelled volumes that can be read are repacked", v.state));
+        return Err(format!("it is {}; only labelled volumes that can be read are repacked", v.state));
     }
     if v.pool.is_none() {
         return Err("it belongs to no pool that could take its files".into());

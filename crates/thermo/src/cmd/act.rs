@@ -135,7 +135,12 @@ fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection)
         }
     }
     if !context.global.json && views.iter().any(|v| v.request.finished.is_none()) {
-        context.out.line("watch with: thermo request watch")?;
+        let open: Vec<String> = views
+            .iter()
+            .filter(|v| v.request.finished.is_none())
+            .map(|v| format!("thermo request watch {}", v.request.id))
+            .collect();
+        context.out.line(format!("watch with: {}", open.join("; ")))?;
     }
     if views.iter().any(|v| v.request.files_failed > 0) {
         return Ok(Exit::SOME_FAILED);

@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::render::{drive_status, or_dash, rate_or_dash, word};
 use crate::units::size;
 use anyhow::Result;
-use types::{DriveNo, DriveView};
+use types::{DriveNo, DriveStatus, DriveView};
 use wire::Call;
 
 /// Tape drives
@@ -69,6 +69,14 @@ fn ls(context: &mut Context) -> Result<Exit> {
     context.print(&drives, |drives| table(drives))
 }
 
+/// What it does, or why it does nothing: the last column, because it is as long as it is.
+fn doing(drive: &DriveView) -> String {
+    match &drive.status {
+        DriveStatus::Suspect(why) if drive.activity.is_empty() => why.clone(),
+        _ => drive.activity.clone(),
+    }
+}
+
 /// Drives as a table.
 pub fn table(drives: &[DriveView]) -> Table {
     let mut table = Table::new(&[
@@ -91,7 +99,7 @@ pub fn table(drives: &[DriveView]) -> Table {
             drive.errors.to_string(),
             if alerts.is_empty() { "-".into() } else { alerts.join(",") },
             word(&drive.hold),
-            drive.activity.clone(),
+            doing(drive),
         ]);
     }
     table

@@ -104,6 +104,7 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
             return Err(not_found(format!("pool {pool} has no volume with files")));
         }
     }
+    can_be_written(&args.to)?;
     let view: RequestView = node.ask(&Call::Export { volumes: volumes.clone(), reason: args.reason })?;
     let exit = begun(context, node, view, true)?;
     if exit != Exit::OK {
@@ -139,12 +140,28 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
     Ok(Exit::OK)
 }
 
-/// Whole or not at all.
-fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> {
+/// Where a manifest is written before it is whole, and the directory of both.
+fn partial_of(to: &Path) -> (PathBuf, &Path) {
     let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
-    let partial = dir.join(name);
+    (dir.join(name), dir)
+}
+
+/// Asked before a volume is closed for a list that nobody could write.
+fn can_be_written(to: &Path) -> Result<()> {
+    let shown = to.display();
+    if to.is_dir() {
+        return Err(usage(format!("{shown} is a directory: name the manifest's file; nothing was exported")));
+    }
+    let (partial, _) = partial_of(to);
+    let tried = File::create(&partial).and_then(|_| std::fs::remove_file(&partial));
+    tried.with_context(|| format!("manifest {shown} cannot be written; nothing was exported"))
+}
+
+/// Whole or not at all.
+fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> {
+    let (partial, dir) = partial_of(to);
     let mut out = BufWriter::new(File::create(&partial)?);
     serde_json::to_writer(&mut out, head)?;
     let mut files = 0;

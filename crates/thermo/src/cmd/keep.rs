@@ -1,7 +1,7 @@
 //! `thermo volume verify` and `thermo volume repack`.
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::progress::begun;
 use anyhow::Result;
 use client::Connection;
@@ -12,7 +12,7 @@ use wire::{Call, VolumeChoice};
 #[derive(Debug, clap::Args)]
 struct Which {
     /// Barcodes
-    #[arg(required_unless_present_any = ["pool", "all"], conflicts_with_all = ["pool", "all"])]
+    #[arg(conflicts_with_all = ["pool", "all"])]
     volumes: Vec<String>,
     /// All volumes of this pool that can be read
     #[arg(long, conflicts_with = "all")]
@@ -23,11 +23,14 @@ struct Which {
 }
 
 impl Which {
-    fn choice(self) -> VolumeChoice {
+    fn choice(self) -> Result<VolumeChoice> {
         match self.pool {
-            Some(pool) => VolumeChoice::Pool(PoolName(pool)),
-            None if self.all => VolumeChoice::All,
-            None => VolumeChoice::These(self.volumes.into_iter().map(Barcode::from).collect()),
+            Some(pool) => Ok(VolumeChoice::Pool(PoolName(pool))),
+            None if self.all => Ok(VolumeChoice::All),
+            None if self.volumes.is_empty() => {
+                Err(usage("say which volumes: their barcodes, --pool NAME or --all; nothing was begun"))
+            }
+            None => Ok(VolumeChoice::These(self.volumes.into_iter().map(Barcode::from).collect())),
         }
     }
 }
@@ -75,18 +78,18 @@ fn generation(text: &str) -> Result<u8, String> {
 
 /// Runs `thermo volume verify`.
 pub fn verify(context: &mut Context, node: &mut Connection, args: VerifyArgs) -> Result<Exit> {
-    begin(context, node, &Call::Verify(args.which.choice()), args.wait)
+    begin(context, node, &Call::Verify(args.which.choice()?), args.wait)
 }
 
 /// Runs `thermo volume repack`.
 pub fn repack(context: &mut Context, node: &mut Connection, args: RepackArgs) -> Result<Exit> {
     let RepackArgs { which, dead, generation, wait } = args;
-    let everything = !which.volumes.is_empty() || dead.is_some() || generation.is_some();
-    if !everything {
+    let several = which.all || which.pool.is_some();
+    if several && dead.is_none() && generation.is_none() {
         let why = "--pool and --all need --dead or --generation: without them every volume would be copied";
-        return Err(crate::exit::usage(why));
+        return Err(usage(why));
     }
-    let call = Call::Repack { volumes: which.choice(), dead_percent: dead, generation };
+    let call = Call::Repack { volumes: which.choice()?, dead_percent: dead, generation };
     begin(context, node, &call, wait)
 }
 

@@ -1,7 +1,7 @@
 //! `thermo pool`.
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::out::Table;
 use crate::render::{or_dash, percent};
 use crate::units::size;
@@ -36,7 +36,7 @@ enum Command {
         #[arg(long)]
         create: bool,
         /// Most volumes that it may hold, 0 for no limit
-        #[arg(long, required_unless_present_any = ["create", "max_bytes", "format", "collocate", "worm", "key", "library"])]
+        #[arg(long)]
         max_volumes: Option<u32>,
         /// Most bytes that files may need of its volumes, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
@@ -92,11 +92,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm, key, library } => {
             let library = library.map(|name| if name == "any" { String::new() } else { name });
             let name = PoolName(pool);
-            let call = Call::SetPool {
-                name: name.clone(),
-                create,
-                change: PoolChange { max_volumes, max_bytes, format, collocate, worm, key, library },
-            };
+            let change = PoolChange { max_volumes, max_bytes, format, collocate, worm, key, library };
+            if !create && change == PoolChange::default() {
+                return Err(usage(format!("nothing to change in pool {name}; see `thermo pool set --help`")));
+            }
+            let call = Call::SetPool { name: name.clone(), create, change };
             context.connect()?.ask::<()>(&call)?;
             context.out.line(format!("pool {name} is {}", if create { "made" } else { "changed" }))?;
             Ok(Exit::OK)

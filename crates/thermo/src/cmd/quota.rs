@@ -1,7 +1,7 @@
 //! `thermo quota`.
 
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::out::Table;
 use crate::render::percent;
 use crate::units::{parse_size, size};
@@ -34,7 +34,7 @@ enum Command {
         #[command(flatten)]
         whose: Whose,
         /// Most files, directories and other nodes, 0 for no limit
-        #[arg(long, required_unless_present_any = ["bytes", "tape", "volumes"])]
+        #[arg(long)]
         files: Option<u64>,
         /// Most bytes of files, 0 for no limit
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -74,6 +74,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         Command::Set { whose, files, bytes, tape, volumes } => {
             let change = QuotaChange { files, bytes, tape_bytes: tape, volumes };
+            if change == QuotaChange::default() {
+                return Err(usage(
+                    "say which limit: --files, --bytes, --tape or --volumes; nothing was changed",
+                ));
+            }
             set(context, &whose, Some(change), "set")
         }
         Command::Clear { whose } => set(context, &whose, None, "cleared"),

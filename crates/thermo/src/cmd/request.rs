@@ -174,11 +174,11 @@ fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: boo
         out.line(format!("  message   {}", r.message))?;
     }
     each_item(node, id, failed, &mut |item| {
-        let state = match &item.state {
-            ItemState::Failed(why) => format!("failed: {why}"),
-            other => word(other),
-        };
-        out.line(format!("  {:<8} {}", state, client::escape(item.path.as_bytes())))
+        let path = client::escape(item.path.as_bytes());
+        match &item.state {
+            ItemState::Failed(why) => out.line(format!("  {:<9} {path}: {why}", "failed")),
+            other => out.line(format!("  {:<9} {path}", word(other))),
+        }
     })?;
     Ok(Exit::OK)
 }

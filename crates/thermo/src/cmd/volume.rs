@@ -1,7 +1,7 @@
 //! `thermo volume`.
 
 use crate::context::Context;
-use crate::exit::{Exit, usage};
+use crate::exit::{Exit, not_found, usage};
 use crate::out::Table;
 use crate::progress::begun;
 use crate::render::{or_dash, percent, time, time_or_dash, word};
@@ -10,7 +10,8 @@ use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::Connection;
 use types::{
-    Barcode, ClassName, HoldingView, PoolName, RequestView, VolumeFileView, VolumeState, VolumeView,
+    Barcode, Class, ClassName, HoldingView, PoolName, PoolView, RequestView, VolumeFileView, VolumeFormat,
+    VolumeState, VolumeView,
 };
 use wire::Call;
 
@@ -167,6 +168,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 }
 
 fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<Exit> {
+    exists(node, args)?;
     let mut views: Vec<VolumeView> = node.ask(&Call::Volumes)?;
     let mut holdings: Option<Vec<HoldingView>> = None;
     if args.owner.is_some() || args.class.is_some() {
@@ -191,6 +193,23 @@ fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<E
     }
     let utc = context.global.utc;
     context.print(&views, |views| table(views, args.long, utc))
+}
+
+/// An empty list would be taken for an answer where a name is mistyped.
+fn exists(node: &mut Connection, args: &LsArgs) -> Result<()> {
+    if let Some(pool) = &args.pool {
+        let pools: Vec<PoolView> = node.ask(&Call::Pools)?;
+        if !pools.iter().any(|p| p.name.as_str() == pool) {
+            return Err(not_found(format!("there is no pool `{pool}`; see `thermo pool ls`")));
+        }
+    }
+    if let Some(class) = &args.class {
+        let classes: Vec<Class> = node.ask(&Call::Classes)?;
+        if !classes.iter().any(|c| c.name.as_str() == class) {
+            return Err(not_found(format!("there is no class `{class}`; see `thermo class ls`")));
+        }
+    }
+    Ok(())
 }
 
 fn holdings_table(held: &[HoldingView]) -> Table {
@@ -267,6 +286,7 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
         ("uuid", if v.uuid.is_empty() { "-".into() } else { v.uuid.clone() }),
         ("labelled", time_or_dash(v.labelled, utc)),
         ("imported", if v.imported { "yes: only read".into() } else { "no".into() }),
+        ("format", format_of(v.format).into()),
         ("medium", if v.worm { "WORM: written once".into() } else { "can be rewritten".into() }),
         ("key", if v.key.is_empty() { "not encrypted".into() } else { v.key.clone() }),
         ("capacity", format!("{}, records of {}", size(v.capacity), size(v.block_size.into()))),
@@ -284,6 +304,14 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
     context.out.line(&v.barcode)?;
     lines.iter().try_for_each(|(name, value)| context.out.line(format!("  {name:<12} {value}")))?;
     Ok(Exit::OK)
+}
+
+fn format_of(format: VolumeFormat) -> &'static str {
+    match format {
+        VolumeFormat::Ltfs => "LTFS",
+        VolumeFormat::AnsiTar => "ANSI labels and tar",
+        VolumeFormat::Tar => "tar of another program",
+    }
 }
 
 fn files(context: &mut Context, node: &mut Connection, volume: Barcode, dead: bool) -> Result<Exit> {

@@ -197,7 +197,7 @@ fn come_back(
     match known.map(|v| v.state) {
         Some(VolumeState::Unverified) => adopt::verify(worker, mounted, barcode, found, adopted),
         Some(state) => {
-            adopted.what = format!("known to the catalogue, and {state:?}: nothing was changed");
+            adopted.what = format!("known to the catalogue, and {state}: nothing was changed");
             Ok(())
         }
         None => {

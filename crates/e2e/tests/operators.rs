@@ -1,0 +1,56 @@
+//! What an operator who mistypes, or asks for what cannot be, is told; and that nothing was changed then.
+
+use e2e::Bed;
+use std::fs;
+
+fn bed() -> Bed {
+    let bed = Bed::new(
+        "[library]\ncartridge_capacity = \"64 MiB\"\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\"]\nmigrate_after_s = 3600\n",
+    );
+    bed.up();
+    bed
+}
+
+/// The command fails with this exit code, and what it says contains all of `words`.
+fn refused(bed: &Bed, code: i32, command: &[&str], words: &[&str]) {
+    let (found, said) = bed.fails(command.iter().copied());
+    assert_eq!(found, code, "{command:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{command:?} does not say {word:?}: {said}");
+    }
+}
+
+#[test]
+fn a_list_of_a_pool_or_class_that_does_not_exist_is_an_error_not_an_empty_list() {
+    let bed = bed();
+    refused(&bed, 5, &["volume", "ls", "--pool", "primery"], &["primery", "thermo pool ls"]);
+    refused(&bed, 5, &["volume", "ls", "--class", "raw"], &["raw", "thermo class ls"]);
+    assert_eq!(bed.ok(["volume", "ls", "--pool", "second", "--short"]), "");
+}
+
+#[test]
+fn a_command_without_its_object_says_what_can_be_given() {
+    let bed = bed();
+    refused(&bed, 2, &["quota", "set", "--owner", "1"], &["--files", "--bytes", "--tape", "--volumes"]);
+    refused(&bed, 2, &["pool", "set", "primary"], &["primary", "thermo pool set --help"]);
+    refused(&bed, 2, &["volume", "verify"], &["barcodes", "--pool", "--all"]);
+    refused(&bed, 2, &["volume", "repack"], &["barcodes", "--pool", "--all"]);
+    refused(&bed, 5, &["drive", "down", "9"], &["no drive 9", "thermo drive ls"]);
+}
+
+#[test]
+fn volumes_are_not_closed_for_a_manifest_that_cannot_be_written() {
+    let bed = bed();
+    fs::write(bed.path("file"), "content").unwrap();
+    bed.ok(["put".as_ref(), bed.path("file").as_os_str(), "tc:/file".as_ref()]);
+    bed.ok(["migrate", "--wait", "tc:/file"]);
+    let volume = bed.ok(["volume", "ls", "--pool", "primary", "--short"]).trim().to_owned();
+    let nowhere = bed.path("nowhere/set.json");
+    let nowhere = nowhere.to_str().unwrap();
+    refused(&bed, 5, &["volume", "export", &volume, "--to", nowhere], &[nowhere, "nothing was exported"]);
+    let dir = bed.dir.path().to_str().unwrap();
+    refused(&bed, 2, &["volume", "export", &volume, "--to", dir], &[dir, "directory"]);
+    let shown = bed.ok(["volume", "show", &volume]);
+    assert!(shown.contains("state        filling") && shown.contains("format       LTFS"), "{shown}");
+}
