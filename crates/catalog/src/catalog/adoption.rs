@@ -83,7 +83,7 @@ impl Catalog {
     /// earlier label of this cartridge is dropped; refused while a current version needs that. A volume that is known by
     /// its uuid keeps its files.
     pub fn begin_adoption(&self, fresh: &Volume) -> Result<()> {
-        self.durable_volumes(|tx| adopt::begin(tx, fresh))?;
+        self.durable_volumes(None, |tx| adopt::begin(tx, fresh))?;
         self.finish_drops()
     }
 
@@ -103,7 +103,7 @@ impl Catalog {
         gone: &dyn Fn(ObjectId) -> bool,
     ) -> Result<Vec<Adoption>> {
         let classes = self.class_ids(files)?;
-        self.durable_volumes(|tx| adopt::adopt(tx, barcode, as_of, &classes, files, gone))
+        self.durable_volumes(None, |tx| adopt::adopt(tx, barcode, as_of, &classes, files, gone))
     }
 
     /// Number here of an inode of another namespace; None: it was never imported.

@@ -5,7 +5,7 @@ use crate::ops::tape_tree::Walker;
 use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
 use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend, Volumes};
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::slice;
 use types::*;
 
 /// Entries of a volume's tree read in one transaction.
@@ -47,10 +47,14 @@ impl Catalog {
         append: &VolumeAppend,
         segments: &[NewSegment],
     ) -> Result<Vec<RecordOutcome>> {
-        match self.durable_volumes(|tx| record_copies::record_copies(tx, append, segments)) {
+        match self.durable_volumes(slice::from_ref(&append.volume), |tx| {
+            record_copies::record_copies(tx, append, segments)
+        }) {
             Err(e) if e.is_damage() && !segments.is_empty() => {
                 // If the volume's own records are damaged, this fails.
-                self.durable_volumes(|tx| record_copies::record_copies(tx, append, &[]))?;
+                self.durable_volumes(slice::from_ref(&append.volume), |tx| {
+                    record_copies::record_copies(tx, append, &[])
+                })?;
                 match segments {
                     [_] => Ok(vec![RecordOutcome::Damaged { why: e.to_string() }]),
                     _ => {
@@ -80,26 +84,21 @@ impl Catalog {
         self.read(volume::volumes)
     }
 
-    /// Grows with every change of a volume's record, after it can be read. The live sums are no part of that.
-    pub fn volume_changes(&self) -> u64 {
-        self.volume_changes.load(Ordering::Acquire)
-    }
-
     /// Enters a volume, or overwrites its record. `live` and `live_files` are kept by the catalogue; given values are ignored.
     pub fn put_volume(&self, volume: &Volume) -> Result<()> {
-        self.durable_volumes(|tx| volume::put(tx, volume))
+        self.durable_volumes(slice::from_ref(&volume.barcode), |tx| volume::put(tx, volume))
     }
 
     /// Changes a volume's record in one transaction; `change` may run more than once. `barcode`, `live` and `live_files`
     /// cannot be changed by it.
     pub fn update_volume(&self, barcode: &Barcode, change: &mut dyn FnMut(&mut Volume)) -> Result<Volume> {
-        self.durable_volumes(|tx| volume::update(tx, barcode, change))
+        self.durable_volumes(slice::from_ref(barcode), |tx| volume::update(tx, barcode, change))
     }
 
     /// Sets the state of these volumes as an operator decides, all of them or none. Refused where it would lose data or claim
     /// what only the node can find out.
     pub fn set_volume_state(&self, volumes: &[Barcode], order: &StateOrder) -> Result<()> {
-        self.durable_volumes(|tx| volume_state::set(tx, volumes, order))
+        self.durable_volumes(volumes, |tx| volume_state::set(tx, volumes, order))
     }
 
     /// The volume is about to get a label with this UUID: should the node die between the writing and `label_volume`, the
@@ -117,7 +116,7 @@ impl Catalog {
     /// The volume got a new label: `fresh` is its record from now on, and its old tree is dropped (in several
     /// transactions; `open` ends an interrupted one). Refused while a current version needs it.
     pub fn label_volume(&self, barcode: &Barcode, fresh: &Volume) -> Result<()> {
-        self.durable_volumes(|tx| volume::relabel(tx, barcode, fresh))?;
+        self.durable_volumes(slice::from_ref(barcode), |tx| volume::relabel(tx, barcode, fresh))?;
         self.finish_drops()
     }
 

@@ -99,7 +99,7 @@ impl Catalog {
     /// went to tape. Nothing is moved: its copies are what they were. Refused if none can be read. Durable.
     pub fn undelete(&self, cx: &Cx, from: (Ino, Version), to: (Ino, &[u8])) -> Result<Inode> {
         let fresh = Ino(self.next_id()?);
-        self.durable_volumes(|tx| undelete::undelete(tx, cx, from, to, fresh))
+        self.durable_volumes(None, |tx| undelete::undelete(tx, cx, from, to, fresh))
     }
 
     /// Enters a request for volumes, each with its bytes; they all become `state`, if one is given; refused
@@ -112,7 +112,7 @@ impl Catalog {
     ) -> Result<Request> {
         self.enter(|entered| {
             let create = |tx: &mut Tx<'_>| request_volumes::create(tx, request, volumes, state);
-            self.durable_volumes(|tx| create(tx).inspect(&mut *entered))
+            self.durable_volumes(None, |tx| create(tx).inspect(&mut *entered))
         })
     }
 

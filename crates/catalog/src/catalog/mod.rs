@@ -2,6 +2,7 @@
 
 mod adoption;
 mod archive;
+mod changes;
 mod cluster;
 mod data;
 mod keep;
@@ -19,7 +20,6 @@ use kv::{Durability, Engine};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use types::Time;
 
 /// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
@@ -32,8 +32,7 @@ pub struct Catalog {
     engine: Arc<dyn Engine>,
     classes: Classes,
     ids: Mutex<Range<u64>>,
-    /// Changes of volumes' records since the start.
-    volume_changes: AtomicU64,
+    changes: changes::Changes,
     open: opened::Open,
 }
 
@@ -43,8 +42,8 @@ impl Catalog {
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
         let (classes, ids) = (Classes::default(), Mutex::new(0..0));
-        let (volume_changes, open) = (AtomicU64::new(0), opened::Open::default());
-        let catalog = Self { engine, classes, ids, volume_changes, open };
+        let (changes, open) = (changes::Changes::default(), opened::Open::default());
+        let catalog = Self { engine, classes, ids, changes, open };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.finish_drops()?;
         Ok(catalog)
@@ -78,13 +77,6 @@ impl Catalog {
 
     fn durable<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
         self.write(Durability::Durable, f)
-    }
-
-    /// A durable change of volumes' records.
-    fn durable_volumes<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        let done = self.durable(f);
-        self.volume_changes.fetch_add(1, Ordering::Release);
-        done
     }
 
     /// A number never used before, for an inode or a cookie. Taken outside the transaction that uses it, because that

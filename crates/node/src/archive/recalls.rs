@@ -9,7 +9,7 @@ use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use crate::limits::{Asker, LimitConfig};
 use sched::{CopyChoice, CopyPlace, RecallItem};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tape::{Blame, Fault, TapeError};
@@ -234,9 +234,12 @@ pub fn elsewhere(node: &Node, drive: DriveNo) {
         let Some(library) = state.drives.get(&drive).map(|d| d.library) else { return };
         let Some(shelf) = state.shelves.get(&library) else { return };
         let mounted: BTreeSet<&Barcode> = state.drives.values().filter_map(|d| d.volume()).collect();
-        let fetched = |volume: &Barcode| shelf.find(volume).is_some() && !mounted.contains(volume);
-        let files: BTreeSet<Ino> =
-            state.segments.values().filter(|s| fetched(&s.segment.volume)).map(|s| s.ino).collect();
+        // By their queues: a million segments may wait, and a library has tens of thousands of cartridges.
+        let cartridges = shelf.elements.iter().filter_map(|e| e.barcode.as_ref());
+        let fetched: HashSet<&Barcode> = cartridges.filter(|barcode| !mounted.contains(barcode)).collect();
+        let queues = fetched.iter().filter_map(|volume| state.recalls.get(volume));
+        let segments = queues.flat_map(|queue| queue.pass(0)).filter_map(|item| state.segments.get(&item.id));
+        let files: BTreeSet<Ino> = segments.map(|s| s.ino).collect();
         // A file of which a drive has a part already stays.
         let whole =
             |ino: &Ino| state.files.get(ino).is_some_and(|r| r.left == r.queued.len() && r.promise.is_none());

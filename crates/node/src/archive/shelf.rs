@@ -5,7 +5,7 @@ use super::library::is_cleaning;
 use super::rest::Rest;
 use super::state::State;
 use crate::clock::Moment;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use types::*;
 
 /// A library.
@@ -120,6 +120,14 @@ impl State {
         places.into_iter().filter_map(|(barcode, place)| Some((barcode, place?))).collect()
     }
 
+    /// The library in which a cartridge is, as [`State::present`] has it.
+    pub fn present_in(&self, barcode: &Barcode) -> Option<LibraryNo> {
+        let is = |e: &&ElementView| !e.outgoing && e.barcode.as_ref() == Some(barcode);
+        let mut found =
+            self.shelves.iter().flat_map(|(no, shelf)| shelf.elements.iter().filter(is).map(|_| *no));
+        found.next().filter(|_| found.next().is_none())
+    }
+
     /// Library that holds this cartridge, and where.
     pub fn find(&self, barcode: &Barcode) -> Option<(LibraryNo, &ElementView)> {
         self.shelves.iter().find_map(|(no, shelf)| Some((*no, shelf.find(barcode)?)))
@@ -141,8 +149,10 @@ impl State {
         let Some(shelf) = self.shelves.get(&library) else { return };
         let mut said = Vec::new();
         for (_, other) in self.shelves.iter().filter(|(no, _)| **no != library) {
+            let theirs: HashSet<&Barcode> =
+                other.elements.iter().filter_map(|e| e.barcode.as_ref()).collect();
             let mine = shelf.elements.iter().filter_map(|e| e.barcode.as_ref()).filter(|b| !is_cleaning(b));
-            said.extend(mine.filter(|b| other.find(b).is_some()).map(|barcode| {
+            said.extend(mine.filter(|b| theirs.contains(b)).map(|barcode| {
                 format!(
                     "there is a cartridge {barcode} in library {} and one in {}: neither is used; give one of them another \
                      barcode, or take it out",
@@ -155,9 +165,12 @@ impl State {
 
     /// A cartridge moved into or out of a drive.
     pub fn moved(&mut self, drive: DriveNo, from: u16, to: u16) {
-        self.tapes = None;
-        if let Some(shelf) = self.shelf_of(drive) {
-            shelf.moved(from, to);
+        let Some(shelf) = self.shelf_of(drive) else { return };
+        shelf.moved(from, to);
+        let carried = shelf.elements.iter().find(|e| e.address == to).and_then(|e| e.barcode.clone());
+        match carried {
+            Some(barcode) => self.replace(&barcode),
+            None => self.tapes = None,
         }
     }
 

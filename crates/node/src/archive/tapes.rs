@@ -1,12 +1,16 @@
-//! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so they are made anew
-//! only when the catalogue or the library has others.
+//! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so only those are made
+//! anew that have changed in the catalogue, and all when a library was looked at.
 
 use super::family::Member;
+use super::state::State;
 use crate::Node;
 use sched::{Place, Tape};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use types::*;
+
+/// With so many changed volumes reading all of them costs less.
+const FEW: usize = 2_000;
 
 /// What the scheduler sees, and after how many changes of the catalogue's volumes it was made.
 pub struct Tapes {
@@ -18,40 +22,122 @@ pub struct Tapes {
 
 /// All volumes, as they are now.
 pub fn all(node: &Node) -> Arc<BTreeMap<Barcode, Tape>> {
-    // Asked before they are read: what changes meanwhile is seen the next time.
-    let changes = node.catalog.volume_changes();
-    if let Some(known) = node.archive.state.lock().tapes.as_ref().filter(|known| known.changes == changes) {
-        return known.all.clone();
-    }
-    let volumes = match node.catalog.volumes() {
-        Ok(volumes) => volumes,
-        Err(e) => {
-            tracing::error!("the volumes cannot be read from the catalogue: {e}");
-            // None at all would look as if every cartridge had been taken out.
-            let known = node.archive.state.lock().tapes.as_ref().map(|known| known.all.clone());
-            return known.unwrap_or_default();
+    loop {
+        let before = match &node.archive.state.lock().tapes {
+            Some(known) if known.changes == node.catalog.volume_changes() => return known.all.clone(),
+            known => known.as_ref().map(|known| known.changes),
+        };
+        // Asked before they are read: what changes meanwhile is seen the next time.
+        let (changes, changed) = match before {
+            Some(before) => node.catalog.volumes_changed_since(before),
+            None => (node.catalog.volume_changes(), None),
+        };
+        let read = match changed.filter(|changed| changed.len() <= FEW) {
+            Some(changed) => some(node, changed).map(Read::Some),
+            None => node.catalog.volumes().map(Read::All),
+        };
+        let mut state = node.archive.state.lock();
+        match read {
+            Ok(Read::All(volumes)) => return enter_all(node, &mut state, volumes, changes),
+            // Unless somebody was faster, or the library has others since.
+            Ok(Read::Some(volumes)) if state.tapes.as_ref().map(|known| known.changes) == before => {
+                return state.update(volumes, changes, node.config.tape.auto_label, node.is_attached());
+            }
+            Ok(Read::Some(_)) => {}
+            Err(e) => {
+                tracing::error!("the volumes cannot be read from the catalogue: {e}");
+                // None at all would look as if every cartridge had been taken out.
+                return state.tapes.as_ref().map(|known| known.all.clone()).unwrap_or_default();
+            }
         }
+    }
+}
+
+/// Records of volumes; None: there is none that can be read.
+enum Read {
+    All(Vec<Volume>),
+    Some(Vec<(Barcode, Option<Volume>)>),
+}
+
+fn some(node: &Node, changed: BTreeSet<Barcode>) -> catalog::Result<Vec<(Barcode, Option<Volume>)>> {
+    let read = |barcode: Barcode| match node.catalog.volume(&barcode) {
+        Err(e) if e.is_damage() => Ok((barcode, None)),
+        read => read.map(|volume| (barcode, volume)),
     };
-    let mut state = node.archive.state.lock();
+    changed.into_iter().map(read).collect()
+}
+
+fn enter_all(
+    node: &Node,
+    state: &mut State,
+    volumes: Vec<Volume>,
+    changes: u64,
+) -> Arc<BTreeMap<Barcode, Tape>> {
     let present = state.present();
     let auto_label = node.config.tape.auto_label;
     let members = Arc::new(volumes.iter().map(|v| (v.barcode.clone(), Member::from(v))).collect());
     let all = volumes.into_iter().map(|v| {
         let (generation, wraps) = (state.medium(&v.barcode), node.is_attached());
-        (v.barcode.clone(), Tape { generation, wraps, ..tape(v, &present, auto_label) })
+        let place = present.get(&v.barcode).map_or(Place::Absent, |library| Place::Library(*library));
+        (v.barcode.clone(), Tape { generation, wraps, ..tape(v, place, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
     state.tapes = Some(Tapes { changes, all: all.clone(), members });
     all
 }
 
-fn tape(v: Volume, present: &HashMap<&Barcode, LibraryNo>, auto_label: bool) -> Tape {
+impl State {
+    /// These volumes are so now, in the catalogue; what is where has not changed.
+    fn update(
+        &mut self,
+        volumes: Vec<(Barcode, Option<Volume>)>,
+        changes: u64,
+        auto_label: bool,
+        wraps: bool,
+    ) -> Arc<BTreeMap<Barcode, Tape>> {
+        let Some(mut known) = self.tapes.take() else { return Arc::default() };
+        // Copied only if somebody looks at them right now.
+        let (all, members) = (Arc::make_mut(&mut known.all), Arc::make_mut(&mut known.members));
+        for (barcode, volume) in volumes {
+            let Some(volume) = volume else {
+                all.remove(&barcode);
+                members.remove(&barcode);
+                continue;
+            };
+            let place = all.get(&barcode).map_or_else(|| self.place(&barcode), |tape| tape.place);
+            let generation = self.medium(&barcode);
+            members.insert(barcode.clone(), Member::from(&volume));
+            all.insert(barcode, Tape { generation, wraps, ..tape(volume, place, auto_label) });
+        }
+        known.changes = changes;
+        let all = known.all.clone();
+        self.tapes = Some(known);
+        all
+    }
+
+    /// A cartridge was carried: it may be on its way out now, or not any more.
+    pub fn replace(&mut self, barcode: &Barcode) {
+        let place = self.place(barcode);
+        if let Some(known) = &mut self.tapes
+            && known.all.get(barcode).is_some_and(|tape| tape.place != place)
+            && let Some(tape) = Arc::make_mut(&mut known.all).get_mut(barcode)
+        {
+            tape.place = place;
+        }
+    }
+
+    fn place(&self, barcode: &Barcode) -> Place {
+        self.present_in(barcode).map_or(Place::Absent, Place::Library)
+    }
+}
+
+fn tape(v: Volume, place: Place, auto_label: bool) -> Tape {
     // A cartridge whose label nobody has read yet is tried like a blank one: what it carries decides then.
     let blank = v.state == VolumeState::Unknown && auto_label;
     Tape {
         state: if blank { VolumeState::Blank } else { v.state },
         worm: v.worm,
-        place: present.get(&v.barcode).map_or(Place::Absent, |library| Place::Library(*library)),
+        place,
         pool: v.pool,
         written: v.written,
         free: v.capacity.saturating_sub(v.written),
@@ -94,6 +180,16 @@ mod tests {
         node.catalog.update_volume(&volume.barcode, &mut |v| v.written = 7).unwrap();
         assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 7)));
         assert!(Arc::ptr_eq(&all(node), &all(node)), "nothing has changed");
+        let other = Volume::new(Barcode::from("TC0002L9"), Time::default());
+        node.catalog.put_volume(&other).unwrap();
+        assert_eq!(all(node)[&other.barcode].place, Place::Absent, "no library has it");
+        assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 7)), "it is as it was");
+        node.archive.state.lock().shelves.values_mut().for_each(|shelf| shelf.elements[0].outgoing = true);
+        node.archive.state.lock().replace(&volume.barcode);
+        assert_eq!(seen(), Some((Place::Absent, 7)), "on its way out");
+        node.archive.state.lock().shelves.values_mut().for_each(|shelf| shelf.elements[0].outgoing = false);
+        node.archive.state.lock().replace(&volume.barcode);
+        assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 7)));
         let found = Volume { state: VolumeState::ReadOnly, uuid: "u".into(), ..volume.clone() };
         node.catalog.begin_adoption(&found).unwrap();
         assert_eq!(
@@ -101,5 +197,30 @@ mod tests {
             VolumeState::ReadOnly,
             "nobody takes it for a blank one"
         );
+    }
+
+    #[test]
+    fn only_what_changed_is_read_anew_and_then_all_is_as_if_everything_had_been() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let mut chance = 12345u64; // the same in every run
+        let mut below = |n: u64| {
+            chance = chance.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (chance >> 33) % n
+        };
+        let barcode = |n: u64| Barcode::from(format!("TC{n:04}L9").as_str());
+        for round in 0..200 {
+            for _ in 0..below(4) {
+                let mut volume = Volume::new(barcode(below(12)), Time::default());
+                let states = [VolumeState::Filling, VolumeState::Full, VolumeState::Unknown];
+                (volume.state, volume.written) = (states[below(3) as usize], below(1000));
+                (volume.files, volume.family) = (below(2), (below(2) == 0).then(|| "uid 7".into()));
+                node.catalog.put_volume(&volume).unwrap();
+            }
+            let known = |state: &State| state.tapes.as_ref().map(|known| known.members.clone()).unwrap();
+            let (some, members) = (all(node), known(&node.archive.state.lock()));
+            node.archive.state.lock().tapes = None;
+            assert_eq!((some, members), (all(node), known(&node.archive.state.lock())), "round {round}");
+        }
     }
 }
