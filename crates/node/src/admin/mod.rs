@@ -150,6 +150,10 @@ impl Node {
         let found =
             self.catalog.requests(all, limit.min(10_000) as usize).map_err(|e| refused("requests", &e))?;
         let recalls = self.recalls_by_request();
+        if let Some(recalls) = &recalls {
+            let files: Vec<Ino> = recalls.values().flatten().copied().collect();
+            self.archive.prepare_progress(self, &files);
+        }
         let view = |r| self.request_view_among(r, recalls.as_ref());
         Ok(Reply::Requests(found.into_iter().map(view).collect()))
     }

@@ -1,6 +1,7 @@
 //! What belongs together lies together: a pool that collocates is written as one pool per family, named `POOL/FAMILY` (a pool's
 //! own name has no '/'). A family gets volumes of its own as long as there are some; then it shares those of others.
 
+use super::apart::{Apart, add};
 use super::own::OwnLimits;
 use super::queue::{Pushed, Turn};
 use crate::Node;
@@ -9,7 +10,6 @@ use catalog::CatalogError;
 use policy::{MigrateBatch, MigrateItem};
 use sched::{Backlog, Tape};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 use types::*;
 
@@ -130,46 +130,30 @@ fn project(path: &[u8], depth: u8) -> Option<String> {
     Some(String::from_utf8_lossy(&project.join(&b'/')).into_owned())
 }
 
-/// What the scheduler is to see of volumes and backlog when pools collocate: each family as a pool of its own, and what has none.
-/// With it those whose pool has as many volumes as it may, none of which takes data: for these there is nothing to wait for.
+/// What the scheduler is to see of volumes and backlog when pools collocate: families get volumes lent.
+/// Gives back those whose pool has as many volumes as it may, none of which takes data: for these there is nothing to wait for.
 pub fn separate(
     (pools, owners): (&[Pool], &OwnLimits),
-    tapes: &Arc<BTreeMap<Barcode, Tape>>,
+    apart: &mut Apart,
     members: &HashMap<Barcode, Member>,
     writes: &mut BTreeMap<PoolName, Backlog>,
     now: Time,
-) -> (Arc<BTreeMap<Barcode, Tape>>, BTreeSet<PoolName>) {
+) -> BTreeSet<PoolName> {
     let pools: BTreeMap<&PoolName, &Pool> =
         pools.iter().filter(|p| p.collocate != Collocate::Off).map(|p| (&p.name, p)).collect();
-    if pools.is_empty() {
-        return (tapes.clone(), BTreeSet::new());
-    }
-    let mut tapes = BTreeMap::clone(tapes);
-    for (barcode, tape) in &mut tapes {
-        let family = members.get(barcode).and_then(|m| m.family.as_deref());
-        if let (Some(pool), Some(family)) = (tape.pool.as_ref().filter(|p| pools.contains_key(p)), family) {
-            tape.pool = Some(join(pool, family));
-        }
-    }
-    let unassigned = |t: &Tape| {
-        let empty = matches!(t.state, VolumeState::Scratch | VolumeState::Blank);
-        t.is_present() && t.pool.is_none() && empty
-    };
-    let more = |worm| tapes.values().any(|t| t.worm == worm && unassigned(t));
-    let more = [more(false), more(true)];
     let waits: BTreeSet<PoolName> = writes.keys().cloned().collect();
     let only =
         writes.iter().filter_map(|(queue, backlog)| Some((pool_of(queue), backlog.library?))).collect();
-    let mut lender = Lender::new(tapes, members, waits, &only);
+    let mut lender = Lender::new(apart, members, waits, &only);
     let takes_data: BTreeSet<PoolName> = lender.free.keys().cloned().collect();
     for (queue, backlog) in writes.iter() {
         let (base, family) = split(queue);
         let Some(pool) = pools.get(&base).filter(|_| family.is_some() || backlog.files > 0) else { continue };
         // Who has as many as he may shares only what he has: his data is moved to the queue of those who share.
-        if lender.has_open(queue) || lender.held_by(queue) >= owners.of(pool, family) {
+        if lender.has_open(queue) || lender.apart.held_by(queue) >= owners.of(pool, family) {
             continue;
         }
-        let grows = more[usize::from(pool.worm)] && lender.held_in(&base) < most_of(pool);
+        let grows = lender.apart.has_fresh(pool.worm) && lender.apart.held_in(&base) < most_of(pool);
         let patient = now.since(backlog.since) < PATIENCE;
         lender.lend(queue, &base, grows, patient);
     }
@@ -179,10 +163,10 @@ pub fn separate(
         let Some(pool) = pools.get(&base).filter(|_| family.is_some() || backlog.files > 0) else {
             return true;
         };
-        let own = lender.held_by(queue);
+        let own = lender.apart.held_by(queue);
         let room = match most_of(pool) {
             u32::MAX => u32::MAX,
-            most => most.saturating_sub(lender.held_in(&base) - own),
+            most => most.saturating_sub(lender.apart.held_in(&base) - own),
         };
         let room = room.min(owners.of(pool, family));
         // Without a volume, and with no right to another, it waits until one can be shared.
@@ -194,7 +178,7 @@ pub fn separate(
         backlog.max_volumes = if room == u32::MAX { 0 } else { room.max(1) };
         goes_on
     });
-    (Arc::new(lender.tapes), full)
+    full
 }
 
 /// Volumes that a pool may have.
@@ -202,50 +186,36 @@ fn most_of(pool: &Pool) -> u32 {
     if pool.max_volumes == 0 { u32::MAX } else { pool.max_volumes }
 }
 
-/// Gives families volumes that are not theirs. All volumes are looked at once: there may be tens of thousands, and families
+/// Gives families volumes that are not theirs. All volumes that take data are looked at once: there may be many, and families
 /// by the hundred.
 struct Lender<'m> {
-    tapes: BTreeMap<Barcode, Tape>,
+    apart: &'m mut Apart,
     members: &'m HashMap<Barcode, Member>,
     /// Queues with data to write.
     waits: BTreeSet<PoolName>,
-    /// Volumes of each queue, and those that take data.
-    held: HashMap<PoolName, u32>,
+    /// Volumes of each queue that take data.
     open: HashMap<PoolName, u32>,
-    /// Volumes of each pool, and those that take data and were lent to nobody.
-    of_base: HashMap<PoolName, u32>,
+    /// Volumes of each pool that take data and were lent to nobody.
     free: HashMap<PoolName, BTreeSet<Barcode>>,
 }
 
 impl<'m> Lender<'m> {
     fn new(
-        tapes: BTreeMap<Barcode, Tape>,
+        apart: &'m mut Apart,
         members: &'m HashMap<Barcode, Member>,
         waits: BTreeSet<PoolName>,
         only: &BTreeMap<PoolName, LibraryNo>,
     ) -> Self {
-        let (mut held, mut open): (HashMap<_, u32>, HashMap<_, u32>) = Default::default();
-        let (mut of_base, mut free): (HashMap<_, u32>, HashMap<_, BTreeSet<_>>) = Default::default();
-        for (barcode, tape) in &tapes {
+        let (mut open, mut free): (HashMap<_, _>, HashMap<_, BTreeSet<_>>) = Default::default();
+        for (barcode, tape) in apart.open() {
             let Some(queue) = &tape.pool else { continue };
             let base = pool_of(queue);
-            *held.entry(queue.clone()).or_default() += 1;
-            *of_base.entry(base.clone()).or_default() += 1;
-            let here = only.get(&base).is_none_or(|only| tape.library() == Some(*only));
-            if here && takes(tape) {
-                *open.entry(queue.clone()).or_default() += 1;
+            if only.get(&base).is_none_or(|only| tape.library() == Some(*only)) {
+                add(&mut open, queue, true);
                 free.entry(base).or_default().insert(barcode.clone());
             }
         }
-        Self { tapes, members, waits, held, open, of_base, free }
-    }
-
-    fn held_by(&self, queue: &PoolName) -> u32 {
-        self.held.get(queue).copied().unwrap_or(0)
-    }
-
-    fn held_in(&self, base: &PoolName) -> u32 {
-        self.of_base.get(base).copied().unwrap_or(0)
+        Self { apart, members, waits, open, free }
     }
 
     fn has_open(&self, queue: &PoolName) -> bool {
@@ -259,25 +229,16 @@ impl<'m> Lender<'m> {
         let idle = |t: &Tape| !patient || t.pool.as_ref().is_none_or(|pool| !self.waits.contains(pool));
         let free = self.free.get(base).into_iter().flatten();
         let best = free
-            .filter_map(|b| Some((b, self.tapes.get(b)?)))
+            .filter_map(|b| Some((b, self.apart.tapes().get(b)?)))
             .filter(|(b, t)| empty(b) || (!grows && idle(t)))
             .max_by_key(|(b, t)| (empty(b), t.free))
-            .map(|(b, _)| b.clone());
-        let Some(barcode) = best else { return };
-        if let Some(tape) = self.tapes.get_mut(&barcode) {
-            let from = tape.pool.replace(queue.clone());
-            for counts in [&mut self.held, &mut self.open] {
-                if let Some(of) = from.as_ref()
-                    && let Some(count) = counts.get_mut(of)
-                {
-                    *count -= 1;
-                    if *count == 0 {
-                        counts.remove(of);
-                    }
-                }
-                *counts.entry(queue.clone()).or_default() += 1;
-            }
+            .map(|(b, t)| (b.clone(), t.pool.clone()));
+        let Some((barcode, from)) = best else { return };
+        if let Some(from) = from {
+            add(&mut self.open, &from, false);
         }
+        add(&mut self.open, queue, true);
+        self.apart.lend(&barcode, queue);
         if let Some(free) = self.free.get_mut(base) {
             free.remove(&barcode);
         }
@@ -327,7 +288,7 @@ mod tests {
         tapes: &[(&str, Tape, Member)],
     ) -> (Vec<String>, Option<u32>) {
         let pool = Pool { max_volumes, collocate: Collocate::Owner, ..Pool::new("p".into()) };
-        let all = Arc::new(tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect());
+        let all = tapes.iter().map(|(b, t, _)| (Barcode::from(*b), t.clone())).collect();
         let members = tapes.iter().map(|(b, _, m)| (Barcode::from(*b), m.clone())).collect();
         let backlog = Backlog {
             files: 1,
@@ -343,7 +304,13 @@ mod tests {
         let mut writes: BTreeMap<PoolName, Backlog> =
             ["p/uid 7", "p/uid 8"].map(|queue| (PoolName::from(queue), backlog.clone())).into();
         let owners = OwnLimits::new(&[Quota { volumes: quota, ..Quota::default() }]);
-        let (seen, full) = separate((&[pool], &owners), &all, &members, &mut writes, Time::new(waited_s, 0));
+        let as_it_was = Apart::new([pool.name.clone()].into(), &all, &members);
+        let mut apart = as_it_was.clone();
+        let now = Time::new(waited_s, 0);
+        let full = separate((&[pool], &owners), &mut apart, &members, &mut writes, now);
+        let seen = apart.tapes().clone();
+        apart.give_back();
+        assert_eq!(apart, as_it_was);
         assert!(writes.keys().all(|queue| !full.contains(queue)));
         let mine = seen.iter().filter(|(_, t)| t.pool.as_ref().is_some_and(|p| p.as_str() == "p/uid 7"));
         let most = writes.get(&PoolName::from("p/uid 7")).map(|backlog| backlog.max_volumes);

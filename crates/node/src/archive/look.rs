@@ -6,10 +6,10 @@ use super::state::{DriveSlot, State};
 use super::{ahead, family, tapes};
 use crate::Node;
 use crate::clock::Moment;
-use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Work};
+use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Tape, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{DriveNo, Generation, LibraryNo, Pool, PoolName, Time};
+use types::{Barcode, DriveNo, Generation, LibraryNo, Pool, PoolName, Time};
 
 /// Bounds and times of the scheduler as configured.
 pub fn limits(node: &Node) -> Limits {
@@ -59,7 +59,7 @@ pub fn sched_drive(d: &DriveSlot, cleaners: &BTreeSet<LibraryNo>) -> sched::Driv
     let mut state = d.state.clone();
     let cleaned = d.soiled && cleaners.contains(&d.library);
     if cleaned && d.state == DriveState::Empty {
-        state = DriveState::Busy(Busy::new(types::Barcode::default(), Work::Maintain));
+        state = DriveState::Busy(Busy::new(Barcode::default(), Work::Maintain));
     }
     if (d.comeback.down || cleaned)
         && let DriveState::Loaded(l) = &d.state
@@ -106,10 +106,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let full = node.writes.backlog().into_keys().filter(|pool| node.allowed_to(pool) == Some(0));
     let full: BTreeSet<PoolName> = full.collect();
     let owners = node.own_limits(&pools);
-    let now = crate::now();
-    let (limits, mechanics) = (limits(node), mechanics(node));
-    let disk_pressure = node.space.view().pressure == policy::Pressure::Hard;
-    node.writes.set_pressed(disk_pressure);
+    let (limits, now) = (limits(node), crate::now());
+    node.writes.set_pressed(pressed(node));
     let mut guard = node.archive.state.lock();
     let state = &mut *guard;
     let mut writes = waiting(node, state, &pools, &full, &limits, now);
@@ -119,10 +117,45 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     if state.write_again.is_some_and(|at| at > Moment::now()) {
         writes.clear();
     }
-    let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
-    let (tapes, crowded) = family::separate((&pools, &owners), &tapes, &members, &mut writes, now);
-    state.crowded = crowded;
-    let cleaners = state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some());
+    let mut apart = tapes::take_apart(state, &pools, &tapes);
+    state.crowded = apart.as_mut().map_or_else(BTreeSet::new, |(apart, members)| {
+        family::separate((&pools, &owners), apart, members, &mut writes, now)
+    });
+    let seen = {
+        let volumes = apart.as_ref().map_or(&*tapes, |(apart, _)| apart.tapes());
+        view(node, state, (volumes, &writes), &limits, now, f)
+    };
+    if let Some((apart, _)) = apart {
+        tapes::keep_apart(state, apart);
+    }
+    seen
+}
+
+/// The same without what waits to be written, and with volumes of pools as they are: enough to choose copies to read, which every
+/// request asks for and which is to cost little.
+pub fn with_volumes<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
+    let (tapes, limits) = (tapes::all(node), limits(node));
+    let state = node.archive.state.lock();
+    view(node, &state, (&tapes, &BTreeMap::new()), &limits, crate::now(), f)
+}
+
+fn pressed(node: &Node) -> bool {
+    node.space.view().pressure == policy::Pressure::Hard
+}
+
+fn view<T>(
+    node: &Node,
+    state: &State,
+    (volumes, writes): (&BTreeMap<Barcode, Tape>, &BTreeMap<PoolName, Backlog>),
+    limits: &Limits,
+    now: Time,
+    f: impl FnOnce(&SchedView<'_>, &State) -> T,
+) -> T {
+    // Whether a library has such a cartridge is looked for among all that it has.
+    let cleaners = match state.drives.values().any(|d| d.soiled) {
+        true => state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some()),
+        false => BTreeSet::new(),
+    };
     let drive = |d| {
         let drive = sched_drive(d, &cleaners);
         sched::Drive { path: node.data_path(drive.id), ..drive }
@@ -136,15 +169,15 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     let view = SchedView {
         now,
         drives: &drives,
-        volumes: &tapes,
+        volumes,
         recalls: &state.recalls,
-        writes: &writes,
+        writes,
         maintenance: &state.maintenance,
         robots_busy: &robots_busy,
         robots_troubled: &robots_troubled,
-        disk_pressure,
-        limits: &limits,
-        mechanics: &mechanics,
+        disk_pressure: pressed(node),
+        limits,
+        mechanics: &mechanics(node),
         accounts: &state.accounts.all,
         heat: &state.heat,
     };

@@ -4,6 +4,7 @@
 mod accounts;
 mod adopt;
 mod ahead;
+mod apart;
 mod blocked;
 mod breaks;
 mod buffers;

@@ -66,43 +66,78 @@ pub struct Expected {
     pub position: u64,
 }
 
+/// What is known of files that are being recalled, apart from the forecast.
+#[derive(Default)]
+struct Known {
+    /// Volumes and queue items that wait for a drive.
+    waiting: Vec<(Barcode, u64)>,
+    /// What drives are reading: the promise, and the bytes that have not arrived.
+    promised: Vec<(Promise, u64)>,
+}
+
+impl Known {
+    fn of(node: &Node, files: &[Ino]) -> Self {
+        let state = node.archive.state.lock();
+        let mut known = Self::default();
+        for recall in files.iter().filter_map(|ino| state.files.get(ino)) {
+            known.waiting.extend(waiting(&state, recall).map(|(volume, id)| (volume.clone(), id)));
+            let staging = &recall.task.staging;
+            let left = staging.size.saturating_sub(staging.arrived_bytes());
+            known.promised.extend(recall.promise.map(|promise| (promise, left)));
+        }
+        known
+    }
+}
+
+/// Whoever is about to ask for many requests, of these files in all, has what they need looked up at once: the scheduler's view is
+/// made once for all of them.
+pub fn prepare(node: &Node, files: &[Ino]) {
+    let waiting = Known::of(node, files).waiting;
+    look_up(node, &mut node.archive.outlook.0.lock(), &waiting);
+}
+
+/// Sees to it that there is a forecast that is not too old, and in it these volumes.
+fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) {
+    let old = |o: &Outlook| o.made.elapsed() > o.took * USED;
+    let lacks = |o: &Outlook| waiting.iter().any(|(volume, _)| !o.volumes.contains_key(volume));
+    if kept.as_ref().is_some_and(|o| !old(o) && !lacks(o)) {
+        return;
+    }
+    with_view(node, |view, _| {
+        kept.take_if(|o| old(o));
+        let outlook = kept.get_or_insert_with(|| Outlook::new(view, node.archive.times.known()));
+        waiting.iter().for_each(|(volume, _)| outlook.look_up(view, volume));
+    });
+}
+
 /// When these files begin to come and are all there; None when nothing can be said. `all`: there are no more of the request
 /// than these.
 pub fn expected(node: &Node, files: &[Ino], all: bool) -> Option<Expected> {
+    let Known { waiting, promised } = Known::of(node, files);
     let mut kept = node.archive.outlook.0.lock();
-    with_view(node, |view, state| {
-        if kept.as_ref().is_none_or(|o| o.made.elapsed() > o.took * USED) {
-            *kept = Some(Outlook::new(view, node.archive.times.known()));
-        }
-        let outlook = kept.as_mut()?;
-        let mut sum = None::<(When, When, u64)>;
-        let mut seen = |start: When, finish: When, at: u64| {
-            let joined =
-                |(first, last, place): (When, When, u64)| (first.min(start), last.max(finish), place.min(at));
-            sum = Some(sum.map_or((start, finish, at), joined));
-        };
-        for recall in files.iter().filter_map(|ino| state.files.get(ino)) {
-            for (volume, id) in waiting(state, recall) {
-                if let Some(eta) = outlook.of(view, volume, id) {
-                    let at = eta.position + eta.volumes_ahead;
-                    seen(When::of(eta.start, outlook.made), When::of(eta.finish, outlook.made), at);
-                }
-            }
-            if let Some(promise) = recall.promise {
-                let staging = &recall.task.staging;
-                let left = staging.size.saturating_sub(staging.arrived_bytes());
-                let left_s = Span::exactly(view.mechanics.transfer(left));
-                let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Moment::now()));
-                seen(When::of(promise.start, promise.made), finish, 0);
-            }
-        }
-        if !all {
-            let done = When::of(outlook.forecast.done(), outlook.made);
-            seen(done, done, u64::MAX);
-        }
-        let (first, last, position) = sum?;
-        Some(Expected { estimate: estimate(first, last), position })
-    })
+    look_up(node, &mut kept, &waiting);
+    let outlook = kept.as_ref()?;
+    let mut sum = None::<(When, When, u64)>;
+    let mut seen = |start: When, finish: When, at: u64| {
+        let joined =
+            |(first, last, place): (When, When, u64)| (first.min(start), last.max(finish), place.min(at));
+        sum = Some(sum.map_or((start, finish, at), joined));
+    };
+    for eta in waiting.iter().filter_map(|(volume, id)| outlook.of(volume, *id)) {
+        let at = eta.position + eta.volumes_ahead;
+        seen(When::of(eta.start, outlook.made), When::of(eta.finish, outlook.made), at);
+    }
+    for (promise, left) in promised {
+        let left_s = Span::exactly(mechanics(node).transfer(left));
+        let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Moment::now()));
+        seen(When::of(promise.start, promise.made), finish, 0);
+    }
+    if !all {
+        let done = When::of(outlook.forecast.done(), outlook.made);
+        seen(done, done, u64::MAX);
+    }
+    let (first, last, position) = sum?;
+    Some(Expected { estimate: estimate(first, last), position })
 }
 
 fn estimate(first: When, last: When) -> Estimate {
@@ -127,14 +162,17 @@ impl Outlook {
         Self { made, took: made.elapsed(), times, forecast, volumes: HashMap::new() }
     }
 
-    /// What came after the forecast was made is expected at the end of its volume.
-    fn of(&mut self, view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> {
+    fn look_up(&mut self, view: &SchedView<'_>, volume: &Barcode) {
         if !self.volumes.contains_key(volume) {
             let begun = Moment::now();
             let known = self.forecast.of(view, &self.times, volume);
             self.took += begun.elapsed();
             self.volumes.insert(volume.clone(), known);
         }
+    }
+
+    /// What came after the forecast was made is expected at the end of its volume.
+    fn of(&self, volume: &Barcode, id: u64) -> Option<Eta> {
         let known = self.volumes.get(volume)?;
         known.get(&id).or_else(|| known.values().max_by_key(|eta| eta.position)).copied()
     }

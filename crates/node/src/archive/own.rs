@@ -1,7 +1,7 @@
 //! How many volumes of their own owners may have in pools that keep owners apart. Who has as many, and none of them takes data,
 //! shares: his copies wait in the queue of the pool itself, for volumes that are nobody's. So nothing waits for a limit.
 
-use super::family::{join, split, takes};
+use super::family::{split, takes};
 use super::{look, tapes};
 use crate::Node;
 use sched::Tape;
@@ -112,14 +112,14 @@ impl Node {
             return;
         }
         let backlog = self.writes.backlog();
-        let mut limited: BTreeMap<(&PoolName, &str), (u32, Held)> = BTreeMap::new();
+        let mut limited: BTreeMap<&PoolName, (&Pool, u32, Held)> = BTreeMap::new();
         for queue in backlog.keys() {
             let (base, family) = split(queue);
             let pool = pools.iter().find(|p| p.name == base);
             let (Some(pool), Some(family)) = (pool, family) else { continue };
             let most = limits.of(pool, Some(family));
             if most < u32::MAX {
-                limited.insert((&pool.name, family), (most, Held::default()));
+                limited.insert(queue, (pool, most, Held::default()));
             }
         }
         if limited.is_empty() {
@@ -128,24 +128,24 @@ impl Node {
         let all = tapes::all(self);
         let bound: HashMap<&PoolName, Option<LibraryNo>> =
             pools.iter().map(|p| (&p.name, self.bound_to(p))).collect();
-        let (members, drives) = {
-            let state = self.archive.state.lock();
-            let members = state.tapes.as_ref().map(|known| known.members.clone()).unwrap_or_default();
-            let all = state.drives.values().map(|d| look::sched_drive(d, &BTreeSet::new())).collect();
-            (members, Drives { all, given_up: look::given_up(self) })
-        };
-        for (barcode, tape) in all.iter() {
-            let family = members.get(barcode).and_then(|m| m.family.as_deref());
-            let (Some(pool), Some(family)) = (&tape.pool, family) else { continue };
-            if let Some((_, held)) = limited.get_mut(&(pool, family)) {
-                let only = bound.get(pool).copied().flatten();
-                held.volumes += 1;
+        let mut state = self.archive.state.lock();
+        let Some((apart, _)) = tapes::take_apart(&mut state, &pools, &all) else { return };
+        let drives = state.drives.values().map(|d| look::sched_drive(d, &BTreeSet::new())).collect();
+        let drives = Drives { all: drives, given_up: look::given_up(self) };
+        for (queue, (.., held)) in &mut limited {
+            held.volumes = apart.held_by(queue);
+        }
+        for (barcode, tape) in apart.open() {
+            if let Some((pool, _, held)) = tape.pool.as_ref().and_then(|queue| limited.get_mut(queue)) {
+                let only = bound.get(&pool.name).copied().flatten();
                 held.open |= (only.is_none() || only == tape.library()) && drives.write(barcode, tape);
             }
         }
-        for ((pool, family), (most, held)) in limited {
+        tapes::keep_apart(&mut state, apart);
+        drop(state);
+        for (queue, (pool, most, held)) in limited {
             if held.volumes >= most && !held.open {
-                self.writes.move_all(&join(pool, family), pool);
+                self.writes.move_all(queue, &pool.name);
             }
         }
     }

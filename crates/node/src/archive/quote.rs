@@ -1,6 +1,6 @@
 //! A quote: copies are chosen as for a recall, and nothing is queued.
 
-use super::look::with_view;
+use super::look::{with_view, with_volumes};
 use super::recalls::{covers, recall_item};
 use crate::Node;
 use sched::{BlockedWhy, CopyPlace, Place, Quote, Reached, RecallItem, SchedView, Tape};
@@ -46,7 +46,7 @@ fn place(
             Err(e) => lost.push((*ino, e.to_string())),
         }
     }
-    with_view(node, |view, state| {
+    with_volumes(node, |view, state| {
         for (ino, size, copies) in placing {
             let place = |c: &CopyRecord| CopyPlace {
                 copy: c.copy,

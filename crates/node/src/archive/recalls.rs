@@ -300,7 +300,7 @@ fn place(node: &Node, files: Vec<Unplaced>) {
     if placing.is_empty() {
         return;
     }
-    let choices: Vec<Result<CopyChoice, String>> = look::with_view(node, |view, state| {
+    let choices: Vec<Result<CopyChoice, String>> = look::with_volumes(node, |view, state| {
         let choose = |p: &Placing| {
             if let Some(choice) = preferred(view, state, p) {
                 return Ok(choice);

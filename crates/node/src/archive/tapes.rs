@@ -1,6 +1,7 @@
 //! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so only those are made
 //! anew that have changed in the catalogue, and all when a library was looked at.
 
+use super::apart::{self, Apart};
 use super::family::Member;
 use super::state::State;
 use crate::Node;
@@ -17,7 +18,9 @@ pub struct Tapes {
     changes: u64,
     all: Arc<BTreeMap<Barcode, Tape>>,
     /// What matters of them to pools that collocate.
-    pub members: Arc<HashMap<Barcode, Member>>,
+    members: Arc<HashMap<Barcode, Member>>,
+    /// The same for pools that collocate, once it was asked for.
+    apart: Option<Apart>,
 }
 
 /// All volumes, as they are now.
@@ -82,8 +85,36 @@ fn enter_all(
         (v.barcode.clone(), Tape { generation, wraps, ..tape(v, place, auto_label) })
     });
     let all: Arc<BTreeMap<_, _>> = Arc::new(all.collect());
-    state.tapes = Some(Tapes { changes, all: all.clone(), members });
+    state.tapes = Some(Tapes { changes, all: all.clone(), members, apart: None });
     all
+}
+
+/// The volumes as pools that collocate have them, and what matters of them; None if none does. Nobody has it until it is kept
+/// again.
+pub fn take_apart(
+    state: &mut State,
+    pools: &[Pool],
+    all: &BTreeMap<Barcode, Tape>,
+) -> Option<(Apart, Arc<HashMap<Barcode, Member>>)> {
+    let pools = apart::collocating(pools);
+    if pools.is_empty() {
+        return None;
+    }
+    let Some(known) = &mut state.tapes else {
+        // The library was looked at a moment ago, and nobody knows better yet.
+        return Some((Apart::new(pools, all, &HashMap::new()), Arc::default()));
+    };
+    let apart = known.apart.take().filter(|apart| apart.is_of(&pools));
+    let apart = apart.unwrap_or_else(|| Apart::new(pools, &known.all, &known.members));
+    Some((apart, known.members.clone()))
+}
+
+/// What was taken is kept for the next time.
+pub fn keep_apart(state: &mut State, mut apart: Apart) {
+    if let Some(known) = &mut state.tapes {
+        apart.give_back();
+        known.apart = Some(apart);
+    }
 }
 
 impl State {
@@ -102,12 +133,16 @@ impl State {
             let Some(volume) = volume else {
                 all.remove(&barcode);
                 members.remove(&barcode);
+                known.apart.iter_mut().for_each(|apart| apart.put(&barcode, None));
                 continue;
             };
             let place = all.get(&barcode).map_or_else(|| self.place(&barcode), |tape| tape.place);
             let generation = self.medium(&barcode);
-            members.insert(barcode.clone(), Member::from(&volume));
-            all.insert(barcode, Tape { generation, wraps, ..tape(volume, place, auto_label) });
+            let member = Member::from(&volume);
+            let tape = Tape { generation, wraps, ..tape(volume, place, auto_label) };
+            known.apart.iter_mut().for_each(|apart| apart.put(&barcode, Some((&tape, Some(&member)))));
+            members.insert(barcode.clone(), member);
+            all.insert(barcode, tape);
         }
         known.changes = changes;
         let all = known.all.clone();
@@ -123,6 +158,8 @@ impl State {
             && let Some(tape) = Arc::make_mut(&mut known.all).get_mut(barcode)
         {
             tape.place = place;
+            let now = Some((&*tape, known.members.get(barcode)));
+            known.apart.iter_mut().for_each(|apart| apart.put(barcode, now));
         }
     }
 
@@ -157,6 +194,20 @@ mod tests {
     use super::super::testing::Rig;
     use super::*;
 
+    fn element(barcode: &Barcode, outgoing: bool) -> ElementView {
+        let (source, exception) = (None, None);
+        let barcode = Some(barcode.clone());
+        ElementView {
+            address: 1001,
+            kind: ElementKind::Slot,
+            full: true,
+            barcode,
+            source,
+            exception,
+            outgoing,
+        }
+    }
+
     #[test]
     fn what_the_scheduler_sees_is_made_anew_when_the_catalogue_or_the_library_changes() {
         let rig = Rig::new();
@@ -166,15 +217,7 @@ mod tests {
         assert_eq!(seen(), None);
         node.catalog.put_volume(&volume).unwrap();
         assert_eq!(seen(), Some((Place::Absent, 0)));
-        let element = ElementView {
-            address: 1001,
-            kind: ElementKind::Slot,
-            full: true,
-            barcode: Some(volume.barcode.clone()),
-            source: None,
-            exception: None,
-            outgoing: false,
-        };
+        let element = element(&volume.barcode, false);
         node.archive.state.lock().set_elements(LibraryNo(0), vec![element]);
         assert_eq!(seen(), Some((Place::Library(LibraryNo(0)), 0)));
         node.catalog.update_volume(&volume.barcode, &mut |v| v.written = 7).unwrap();
@@ -209,18 +252,38 @@ mod tests {
             (chance >> 33) % n
         };
         let barcode = |n: u64| Barcode::from(format!("TC{n:04}L9").as_str());
+        let pool = Pool { collocate: Collocate::Owner, ..Pool::new("p".into()) };
+        let pools = std::slice::from_ref(&pool);
         for round in 0..200 {
             for _ in 0..below(4) {
                 let mut volume = Volume::new(barcode(below(12)), Time::default());
                 let states = [VolumeState::Filling, VolumeState::Full, VolumeState::Unknown];
                 (volume.state, volume.written) = (states[below(3) as usize], below(1000));
                 (volume.files, volume.family) = (below(2), (below(2) == 0).then(|| "uid 7".into()));
+                (volume.pool, volume.capacity) = ((below(3) > 0).then(|| pool.name.clone()), 900);
                 node.catalog.put_volume(&volume).unwrap();
             }
-            let known = |state: &State| state.tapes.as_ref().map(|known| known.members.clone()).unwrap();
-            let (some, members) = (all(node), known(&node.archive.state.lock()));
+            if below(3) == 0 {
+                let carried = element(&barcode(below(12)), below(2) == 0);
+                let mut state = node.archive.state.lock();
+                let shelf = state.shelves.entry(LibraryNo(0)).or_default();
+                let changed =
+                    shelf.elements.drain(..).filter_map(|e| e.barcode).chain(carried.barcode.clone());
+                let changed: Vec<Barcode> = changed.collect();
+                shelf.elements.push(carried);
+                changed.iter().for_each(|barcode| state.replace(barcode));
+            }
+            let seen = || {
+                let tapes = all(node);
+                let mut state = node.archive.state.lock();
+                let (apart, members) = take_apart(&mut state, pools, &tapes).unwrap();
+                keep_apart(&mut state, apart.clone());
+                (tapes, apart, members)
+            };
+            let some = seen();
             node.archive.state.lock().tapes = None;
-            assert_eq!((some, members), (all(node), known(&node.archive.state.lock())), "round {round}");
+            assert_eq!(some, seen(), "round {round}");
+            node.archive.state.lock().tapes.as_mut().unwrap().apart = Some(some.1);
         }
     }
 }

@@ -49,6 +49,11 @@ impl Archive {
         }
     }
 
+    /// To be called before [`Archive::progress_of`] for many requests, with all that they wait for: then it costs them little.
+    pub fn prepare_progress(&self, node: &Node, files: &[Ino]) {
+        outlook::prepare(node, files);
+    }
+
     /// Progress of a stage request from the recalls it waits for; `all`: there are no more of them.
     pub fn progress_of(&self, node: &Node, files: &[Ino], all: bool) -> Moving {
         let expected = outlook::expected(node, files, all);
