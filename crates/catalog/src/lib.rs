@@ -21,5 +21,6 @@ mod store;
 pub use api::*;
 pub use catalog::{Catalog, TapePlace, place_of};
 pub use error::{CatalogError, Result};
+pub use ops::cluster::Renewed;
 pub use ops::keep::Lost;
 pub use ops::volume::Volumes;

@@ -242,8 +242,11 @@ fn golden_bytes_of_a_cluster() {
         user: None,
         control: vec!["a".into()],
         data: Vec::new(),
+        next: Some(Digest([0xef; 32])),
+        removed: Some(Removal { at: time(3), reason: "r".into() }),
     };
-    golden(&member, &format!("010007016e{}020104020001016100", "ab".repeat(32)));
+    let (first, next) = ("ab".repeat(32), "ef".repeat(32));
+    golden(&member, &format!("010007016e{first}02010402000101610001{next}0106030172"));
     let user = BoundUser { uid: 1000, gid: 100, groups: vec![1] };
     let token = TokenRecord {
         id: [5; 16],

@@ -49,6 +49,7 @@ answers! {
     PurgeList(x) => Vec<PurgeCandidateView> = x;
     Site(x) => String = x;
     Cluster(x) => ClusterView = *x;
+    Unreached(x) => Vec<MemberId> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -126,7 +126,7 @@ impl Connection {
             return Err(self.broken(name(call), WireError::Closed));
         };
         let inbound = match channel.send_call(id, call) {
-            Err(e @ WireError::TooLarge(_)) => {
+            Err(e @ (WireError::TooLarge(_) | WireError::NotYet { .. })) => {
                 return Err(ClientError::Wire { socket: self.socket.clone(), source: e });
             }
             Err(e) => Err(e),
@@ -175,6 +175,8 @@ fn repeatable(call: &Call) -> bool {
         | Call::Usage
         | Call::Quotas
         | Call::Cluster
+        | Call::ClusterRevoke
+        | Call::ClusterRemoved { .. }
         | Call::Holdings { .. }
         | Call::RequestSums(_)
         | Call::PurgeList { .. }
@@ -211,6 +213,9 @@ fn name(call: &Call) -> &'static str {
         Call::ClusterInit { .. } => "making a cluster",
         Call::ClusterToken { .. } => "asking for a token",
         Call::ClusterJoin(_) => "joining the cluster",
+        Call::ClusterRenew(_) => "asking for another certificate",
+        Call::ClusterRemove { .. } => "removing a member",
+        Call::ClusterRevoke => "withdrawing tokens",
         Call::Rebuild => "asking for a rebuild of the catalogue",
         Call::File(FileCall::Read { .. }) => "reading a file",
         Call::File(FileCall::Write { .. }) => "writing a file",

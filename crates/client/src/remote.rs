@@ -1,11 +1,11 @@
 //! Nodes of a cluster on other hosts: calls over TLS, and how one becomes a member.
 
-use crate::ClientError;
 use crate::connection::PROGRAM;
+use crate::{ClientError, Connection};
 use ident::{Connector, Credentials, IdentError, Key, TlsStream, Token};
 use std::time::Duration;
 use types::ErrorClass;
-use wire::{Call, Channel, Failure, JoinOrder, JoinSecret, Reply, WireError};
+use wire::{Call, Channel, Failure, JoinOrder, JoinSecret, RenewOrder, Reply, WireError};
 
 /// Longest wait for the first frame of a node.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -63,6 +63,34 @@ pub fn join_cluster(token: &Token, newcomer: &Newcomer) -> Result<Credentials, C
         }
     }
     Err(last.unwrap_or_else(nobody))
+}
+
+/// Gets another certificate for a client, from the first node of its cluster that answers. The present one is believed until that is used.
+///
+/// # Errors
+/// No node that can sign answers, or it refuses.
+pub fn renew_certificate(member: &Credentials) -> Result<Credentials, ClientError> {
+    let key = Key::generate().map_err(|e| refused("the certificate", e))?;
+    let request = key.request().map_err(|e| refused("the certificate", e))?;
+    let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
+    let mut last = refused("the cluster", IdentError::Token("no node of it is known"));
+    for address in &member.addresses {
+        let asked = Remote::new(address, member)
+            .and_then(|remote| Connection::open_remote(remote, Duration::ZERO))
+            .and_then(|mut connection| connection.call(&order));
+        match asked {
+            Ok((Reply::Joined { certificate, authority }, _)) => {
+                let new = Credentials::new(certificate, key, authority).map_err(|e| refused(address, e))?;
+                if new.identity != member.identity || new.authority != member.authority {
+                    return Err(refused(address, IdentError::Foreign));
+                }
+                return Ok(Credentials { addresses: member.addresses.clone(), ..new });
+            }
+            Ok(_) => return Err(ClientError::WrongAnswer { asked: "Joined" }),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
 }
 
 fn ask(

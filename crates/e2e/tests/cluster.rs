@@ -75,6 +75,16 @@ fn two_nodes_and_a_user_make_a_cluster_that_survives_power_failures() {
     }
     desk.ok(["status", "--node", &at_second]);
     assert_eq!(names(&second.json(["cluster", "status", "--node", &at_first])), ["first", "second", "desk"]);
+    // Wherever one asks, the answer is that of the node that knows.
+    assert_eq!(names(&second.json(["cluster", "status"])), ["first", "second", "desk"]);
+    let removed = first.ok(["cluster", "remove", "client", "1", "--reason", "lost on a train"]);
+    assert!(removed.contains("client 1 is removed") && !removed.contains("not reached"), "{removed}");
+    for address in [&at_first, &at_second] {
+        let (_, error) = desk.fails(["status", "--node", address]);
+        assert!(error.contains("removed from the cluster"), "{error}");
+    }
+    assert!(!first.ok(["cluster", "status"]).contains("desk"));
+    assert!(first.ok(["cluster", "status", "--all"]).contains("lost on a train"));
     let (_, error) = second.fails(["cluster", "init"]);
     assert!(error.contains("belongs to a cluster already"), "{error}");
 }

@@ -3,12 +3,13 @@
 use crate::{IdentError, Identity, Role};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
-    date_time_ymd,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SanType, SigningKey, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivatePkcs8KeyDer};
 use std::time::Duration;
 use uuid::Uuid;
+use webpki::EndEntityCert;
 
 /// Clocks of hosts may differ by this much (seconds): a certificate is valid from so long ago.
 const CLOCK_SKEW: u64 = 3600;
@@ -30,6 +31,23 @@ impl Validity {
     /// Of nodes and clients: a year.
     pub fn of_member(now: u64) -> Self {
         Self { from: now.saturating_sub(CLOCK_SKEW), until: now + YEAR }
+    }
+
+    /// Of a certificate (DER).
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn of_certificate(certificate: &[u8]) -> Result<Self, IdentError> {
+        let unread = |_| IdentError::Nameless("it cannot be read".into());
+        let (_, read) = x509_parser::parse_x509_certificate(certificate).map_err(unread)?;
+        let second = |at: i64| u64::try_from(at).unwrap_or(0);
+        let valid = read.validity();
+        Ok(Self { from: second(valid.not_before.timestamp()), until: second(valid.not_after.timestamp()) })
+    }
+
+    /// Whether so much of it has gone (two thirds) that a new certificate is due.
+    pub fn is_ending(self, now: u64) -> bool {
+        now >= self.until.saturating_sub(self.until.saturating_sub(self.from) / 3)
     }
 
     /// Of the authority: longer than anything that it signs.
@@ -70,6 +88,13 @@ impl Key {
     /// PKCS #8 bytes: to be kept with mode 0600, never sent.
     pub fn to_der(&self) -> Vec<u8> {
         self.0.serialize_der()
+    }
+
+    /// Whether a certificate (DER) is for this key.
+    pub(crate) fn is_of(&self, certificate: &[u8]) -> bool {
+        let der = CertificateDer::from(certificate);
+        EndEntityCert::try_from(&der)
+            .is_ok_and(|shown| shown.subject_public_key_info().as_ref() == self.0.subject_public_key_info())
     }
 
     /// A signing request (PKCS #10), which proves that its sender has the key. It asks for no name: that is the authority's to give.
@@ -121,6 +146,15 @@ impl Authority {
         let certificate = CertificateDer::from(certificate.to_vec());
         let issuer = Issuer::from_ca_cert_der(&certificate, key.0)?;
         Ok(Self { cluster, certificate, issuer })
+    }
+
+    pub(crate) fn cluster(&self) -> Uuid {
+        self.cluster
+    }
+
+    /// Signs something that is no certificate (ECDSA P-256 with SHA-256, DER).
+    pub(crate) fn signature(&self, of: &[u8]) -> Result<Vec<u8>, IdentError> {
+        Ok(self.issuer.key().sign(of)?)
     }
 
     /// Its certificate (DER).

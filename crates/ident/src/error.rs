@@ -33,6 +33,12 @@ pub enum IdentError {
     /// A certificate that names nobody, or more than one.
     #[error("the other end's certificate names nobody of a cluster: {0}")]
     Nameless(String),
+    /// Of this cluster once.
+    #[error("the other end was removed from the cluster")]
+    Removed,
+    /// A list of removed members that is not to be believed.
+    #[error("that is no list of removed members: {0}")]
+    List(&'static str),
     /// The other end does not believe us.
     #[error("the other end refuses our certificate ({0})")]
     Refused(&'static str),
@@ -66,7 +72,7 @@ impl IdentError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Io(_) => ErrorClass::Retry,
-            Self::Token(_) | Self::Request(_) => ErrorClass::Invalid,
+            Self::Token(_) | Self::Request(_) | Self::List(_) => ErrorClass::Invalid,
             Self::Making(_) | Self::Tls(_) => ErrorClass::Bug,
             Self::File { .. } => ErrorClass::Corrupt,
             _ => ErrorClass::Denied,
@@ -95,6 +101,7 @@ impl From<rustls::Error> for IdentError {
 fn of_certificate(why: CertificateError) -> IdentError {
     use CertificateError as C;
     match why {
+        C::Revoked => IdentError::Removed,
         C::Expired | C::ExpiredContext { .. } => IdentError::Expired,
         C::NotValidYet | C::NotValidYetContext { .. } => IdentError::NotYetValid,
         C::Other(other) => match other.0.downcast_ref::<Stranger>() {
@@ -114,7 +121,7 @@ fn of_alert(alert: AlertDescription) -> IdentError {
         A::UnknownCA | A::DecryptError => "it is not from that cluster's authority",
         A::CertificateRequired => "there is none: join the cluster first",
         A::NoApplicationProtocol => "it speaks no protocol that we know: is it a Thermocline node?",
-        A::CertificateRevoked => "it has been withdrawn",
+        A::CertificateRevoked => "we were removed from the cluster: join again with a new token",
         _ => "see the log of the node",
     })
 }

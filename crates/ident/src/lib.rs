@@ -10,6 +10,7 @@ mod store;
 mod tls;
 mod token;
 mod verify;
+mod withdrawn;
 
 pub use authority::{Authority, Key, Validity};
 pub use error::IdentError;
@@ -20,6 +21,7 @@ pub use store::Credentials;
 pub use tls::{Acceptor, Connector, TlsStream};
 pub use token::{Secret, SecretDigest, Token};
 pub use uuid::Uuid;
+pub use withdrawn::{Withdrawn, read_withdrawn};
 
 /// SHA-256 of something public: a certificate.
 pub type Digest = [u8; 32];

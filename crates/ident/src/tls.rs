@@ -4,7 +4,7 @@
 //! Sessions are never resumed: every connection shows its certificate.
 
 use crate::verify::{Trust, Verifier, identity_of};
-use crate::{Credentials, Digest, IdentError, Identity, Refusals, Token, digest, error};
+use crate::{Credentials, Digest, IdentError, Identity, Refusals, Token, Withdrawn, digest, error};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -44,17 +44,18 @@ fn tls13<S: ConfigSide>(
 pub struct Acceptor {
     calls: Arc<ServerConfig>,
     joins: Arc<ServerConfig>,
-    refusals: Refusals,
+    refusals: Arc<Refusals>,
 }
 
 impl Acceptor {
-    /// For a node.
+    /// For a node. Who was refused is remembered where the caller keeps that, also when the node gets a new certificate.
     ///
     /// # Errors
     /// Its key does not belong to its certificate.
-    pub fn new(node: &Credentials) -> Result<Self, IdentError> {
+    pub fn new(node: &Credentials, refusals: Arc<Refusals>) -> Result<Self, IdentError> {
         let (chain, trust) = (chain(node), Trust::Certificate(node.authority.clone().into()));
-        let verifier = Arc::new(Verifier::new(node.identity.cluster, trust, provider()));
+        let verifier =
+            Arc::new(Verifier::new(node.identity.cluster, trust, node.removed.clone(), provider()));
         let calls = tls13(ServerConfig::builder_with_provider)?.with_client_cert_verifier(verifier);
         let calls = calls.with_single_cert(chain.clone(), key(node))?;
         let joins = tls13(ServerConfig::builder_with_provider)?.with_no_client_auth();
@@ -65,7 +66,7 @@ impl Acceptor {
             config.alpn_protocols = vec![protocol.to_vec()];
             Arc::new(config)
         };
-        Ok(Self { calls: finish(calls, CALLS), joins: finish(joins, JOINS), refusals: Refusals::default() })
+        Ok(Self { calls: finish(calls, CALLS), joins: finish(joins, JOINS), refusals })
     }
 
     /// Whether somebody at that address is listened to: he is not for a while after many refusals.
@@ -164,7 +165,8 @@ impl Connector {
     /// Its key does not belong to its certificate.
     pub fn member(credentials: &Credentials) -> Result<Self, IdentError> {
         let trust = Trust::Certificate(credentials.authority.clone().into());
-        let verifier = Verifier::new(credentials.identity.cluster, trust, provider());
+        let removed = credentials.removed.clone();
+        let verifier = Verifier::new(credentials.identity.cluster, trust, removed, provider());
         let builder = tls13(ClientConfig::builder_with_provider)?.dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
         let config = builder.with_client_auth_cert(chain(credentials), key(credentials))?;
@@ -176,7 +178,8 @@ impl Connector {
     /// # Errors
     /// None that is known.
     pub fn bearer(token: &Token) -> Result<Self, IdentError> {
-        let verifier = Verifier::new(token.cluster, Trust::Digest(token.authority), provider());
+        let verifier =
+            Verifier::new(token.cluster, Trust::Digest(token.authority), Withdrawn::default(), provider());
         let builder = tls13(ClientConfig::builder_with_provider)?.dangerous();
         let config = builder.with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
         Ok(Self::finish(config, JOINS))

@@ -1,7 +1,7 @@
 //! Whether a certificate is of this cluster, valid, and of the kind that is due.
 
 use crate::error::Stranger;
-use crate::{Digest, Identity, digest};
+use crate::{Digest, Identity, Withdrawn, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -26,12 +26,18 @@ pub(crate) enum Trust {
 pub(crate) struct Verifier {
     cluster: uuid::Uuid,
     trust: Trust,
+    withdrawn: Withdrawn,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    pub(crate) fn new(cluster: uuid::Uuid, trust: Trust, provider: Arc<CryptoProvider>) -> Self {
-        Self { cluster, trust, provider }
+    pub(crate) fn new(
+        cluster: uuid::Uuid,
+        trust: Trust,
+        withdrawn: Withdrawn,
+        provider: Arc<CryptoProvider>,
+    ) -> Self {
+        Self { cluster, trust, withdrawn, provider }
     }
 
     fn examine(
@@ -57,6 +63,9 @@ impl Verifier {
         let identity = named(&certificate).map_err(stranger)?;
         if identity.cluster != self.cluster {
             return Err(stranger(Stranger::OtherCluster(identity.to_string())));
+        }
+        if self.withdrawn.contains(identity.role) {
+            return Err(Error::InvalidCertificate(CertificateError::Revoked));
         }
         Ok(identity)
     }

@@ -3,10 +3,11 @@
 
 use ident::{
     Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, TlsStream, Token, Uuid, Validity,
-    digest,
+    digest, read_withdrawn,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use types::{ClientId, NodeId};
 
@@ -47,7 +48,7 @@ fn meet(
 ) -> (Result<TlsStream, IdentError>, Result<TlsStream, String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let acceptor = Acceptor::new(node).unwrap();
+    let acceptor = Acceptor::new(node, Arc::default()).unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(move || {
             let mut stream = acceptor.accept(listener.accept().unwrap().0)?;
@@ -154,6 +155,29 @@ fn forged_and_foreign_certificates_are_refused_by_either_end() {
 }
 
 #[test]
+fn removed_members_are_refused_by_either_end() {
+    let authority = cluster();
+    let (node, client) = (member(&authority, NODE), member(&authority, CLIENT));
+    let list = authority.withdraw(&[CLIENT].into()).unwrap();
+    let all = read_withdrawn(&list, node.identity.cluster, authority.certificate()).unwrap();
+    // A connector or acceptor that is there already hears of it too.
+    let (before, caller) = (member(&authority, NODE), Connector::member(&client).unwrap());
+    meet(&node, &caller).0.unwrap();
+    node.removed.add(all);
+    let (accepted, called) = meet(&node, &caller);
+    assert!(matches!(accepted, Err(IdentError::Removed)), "{accepted:?}");
+    assert!(told(called).contains("removed from the cluster"));
+    // Whatever certificate it has.
+    let (accepted, _) = meet(&node, &Connector::member(&member(&authority, CLIENT)).unwrap());
+    assert!(matches!(accepted, Err(IdentError::Removed)), "{accepted:?}");
+    meet(&before, &caller).0.unwrap();
+
+    client.removed.add([NODE]);
+    let (_, called) = meet(&before, &caller);
+    assert!(told(called).contains("removed from the cluster"));
+}
+
+#[test]
 fn a_client_is_no_node() {
     let authority = cluster();
     let (_, called) =
@@ -191,7 +215,7 @@ fn in_the_clear(bytes: &[u8]) -> (IdentError, Vec<u8>) {
     let node = member(&cluster(), NODE);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let acceptor = Acceptor::new(&node).unwrap();
+    let acceptor = Acceptor::new(&node, Arc::default()).unwrap();
     std::thread::scope(|scope| {
         let accepting = scope.spawn(move || acceptor.accept(listener.accept().unwrap().0).err().unwrap());
         let mut stream = TcpStream::connect(address).unwrap();

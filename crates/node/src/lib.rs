@@ -30,7 +30,7 @@ mod stepped;
 pub use admin::Session;
 pub use archive::{Checked, Devices, Queues};
 pub use clock::Clock;
-pub use cluster::{ClusterServer, serve_cluster};
+pub use cluster::{ClusterKeeper, ClusterServer, keep_cluster, serve_cluster};
 pub use config::{Config, ConfigError, Size};
 pub use engine::{MoveStep, Moved, move_engine};
 pub use moment::Source;

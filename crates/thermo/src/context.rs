@@ -93,6 +93,7 @@ impl Context {
             );
             crate::exit::not_found(message)
         })?;
+        let member = renewed(&dir, member);
         Ok(Connection::open_remote(Remote::new(address, &member)?, patience)?)
     }
 
@@ -183,5 +184,25 @@ mod tests {
         let together: Vec<Vec<u8>> = parts.into_iter().flat_map(|p| p.paths).collect();
         assert_eq!(together, paths);
         assert!(selections(Vec::new(), true).is_empty());
+    }
+}
+
+/// A client's certificate is renewed when two thirds of its time have gone (a node renews its own). If that fails, the present one is
+/// as good as before.
+fn renewed(dir: &Path, member: Credentials) -> Credentials {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs());
+    if member.identity.is_node() || !member.valid.is_ending(now) {
+        return member;
+    }
+    let new = client::renew_certificate(&member).map_err(anyhow::Error::from).and_then(|new| {
+        Credentials::replace(dir, &new.certificate, &new.key)?;
+        Ok(new)
+    });
+    match new {
+        Ok(new) => new,
+        Err(e) => {
+            eprintln!("thermo: this certificate ends soon, and there is no new one: {e:#}");
+            member
+        }
     }
 }

@@ -22,6 +22,7 @@ pub fn run(config: Config) -> Result<Exit> {
     node.set_mounter(gateway.clone());
     let server = node::serve(node.clone())?;
     let remote = node::serve_cluster(node.clone());
+    let keeper = node::keep_cluster(&node)?;
     // Weak: with the last one the engine is closed, which gives its lease in a database back.
     let waker = Arc::downgrade(&node);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -41,7 +42,7 @@ pub fn run(config: Config) -> Result<Exit> {
     }
     let graceful = node.wait_for_stop();
     gateway.unmount_all();
-    drop((server, remote));
+    drop((server, remote, keeper));
     node.stop(graceful);
     drop(node);
     tracing::info!("stopped");

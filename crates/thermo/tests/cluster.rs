@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use types::{BoundUser, ClusterView, ErrorClass, Grant, Ino, MemberId, NodeId, StatusView};
-use wire::{Call, Channel, Failure, FileCall, JoinOrder, JoinSecret, Reply};
+use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Ino, MemberId, NodeId, StatusView, Time};
+use wire::{Call, Channel, Failure, FileCall, JoinOrder, JoinSecret, RenewOrder, Reply};
 
 struct Host {
     dir: tempfile::TempDir,
-    node: Arc<Node>,
+    node: Option<Arc<Node>>,
     address: String,
     servers: Option<(Server, ClusterServer)>,
 }
@@ -27,13 +27,51 @@ impl Host {
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().unwrap();
-        let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
-        config.library.cartridge_capacity = Size::mib(64);
-        config.cluster.listen = Some(address.parse().unwrap());
-        let node = Node::start(config).unwrap();
-        let control = node::serve(node.clone()).unwrap();
-        let remote = node::serve_cluster(node.clone()).unwrap().expect("it listens");
-        Self { dir, node, address, servers: Some((control, remote)) }
+        let (node, servers) = start(&dir, &address);
+        Self { dir, node: Some(node), address, servers: Some(servers) }
+    }
+
+    fn node(&self) -> &Arc<Node> {
+        self.node.as_ref().expect("it runs")
+    }
+
+    fn stop(&mut self) {
+        self.servers.take();
+        if let Some(node) = self.node.take() {
+            node.stop(true);
+        }
+    }
+
+    /// Its catalogue and all else is gone, but not what it is in the cluster.
+    fn lose_all_but_the_cluster(&mut self) {
+        self.stop();
+        for entry in self.dir.path().read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true if path == self.cluster_dir() => {}
+                true => std::fs::remove_dir_all(&path).unwrap(),
+                false => std::fs::remove_file(&path).unwrap(),
+            }
+        }
+        let (node, servers) = start(&self.dir, &self.address);
+        (self.node, self.servers) = (Some(node), Some(servers));
+    }
+
+    /// Another node joins.
+    fn with_second(&self) -> Self {
+        let second = Self::new();
+        let who = Newcomer { control: vec![second.address.clone()], ..newcomer("second") };
+        join_cluster(&self.token(), &who).unwrap().prepare(&second.cluster_dir()).unwrap();
+        Credentials::commit(&second.cluster_dir()).unwrap();
+        second
+    }
+
+    fn with_client(&self) -> Credentials {
+        join_cluster(&self.token_for(user(), 600), &newcomer("desk")).unwrap()
+    }
+
+    fn remove(&self, id: MemberId) -> Result<Vec<MemberId>, ClientError> {
+        self.local().ask(&Call::ClusterRemove { id, reason: "stolen".into() })
     }
 
     fn founder() -> Self {
@@ -79,9 +117,18 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.servers.take();
-        self.node.stop(true);
+        self.stop();
     }
+}
+
+fn start(dir: &tempfile::TempDir, address: &str) -> (Arc<Node>, (Server, ClusterServer)) {
+    let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
+    config.library.cartridge_capacity = Size::mib(64);
+    config.cluster.listen = Some(address.parse().unwrap());
+    let node = Node::start(config).unwrap();
+    let control = node::serve(node.clone()).unwrap();
+    let remote = node::serve_cluster(node.clone()).unwrap().expect("it listens");
+    (node, (control, remote))
 }
 
 fn newcomer(name: &str) -> Newcomer {
@@ -274,4 +321,127 @@ fn plain_tcp_gets_no_answer_and_whoever_goes_on_is_not_listened_to() {
     // The same address, now with a good certificate.
     let why = first.asked_by(&member, &Call::Status).unwrap_err();
     assert!(why.no_node(), "{why}");
+}
+
+fn in_300_days() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    Time::new(now as i64 + 300 * 24 * 3600, 0)
+}
+
+#[test]
+fn a_removed_member_is_out_at_once_and_everywhere() {
+    let first = Host::founder();
+    let (second, client) = (first.with_second(), first.with_client());
+    let mut open: Vec<Connection> = [&first, &second]
+        .map(|host| {
+            Connection::open_remote(Remote::new(&host.address, &client).unwrap(), Duration::ZERO).unwrap()
+        })
+        .into();
+    for connection in &mut open {
+        connection.call(&Call::Status).unwrap();
+    }
+    let desk = MemberId::Client(ClientId(1));
+    assert_eq!(first.remove(desk).unwrap(), []);
+    for (mut connection, host) in open.into_iter().zip([&first, &second]) {
+        connection.call(&Call::Status).expect_err("what was open has ended");
+        let why = host.asked_by(&client, &Call::Status).unwrap_err().to_string();
+        assert!(why.contains("removed from the cluster"), "{why}");
+    }
+    let view: ClusterView = second.local().ask(&Call::Cluster).unwrap();
+    assert_eq!(view.answers, MemberId::Node(NodeId(1)), "the second one asks the first");
+    let removal = view.members[2].removed.as_ref().expect("it is on record");
+    assert_eq!((view.members[2].id, removal.reason.as_str()), (desk, "stolen"));
+    assert!(view.refused > 0 && view.last_refused.is_some_and(|(_, why)| why.contains("removed")));
+
+    // The others go on, a number that was never given and the founder cannot be removed, and a second time changes nothing.
+    second.asked_by(&first.own(), &Call::Status).unwrap();
+    first.asked_by(&second.own(), &Call::Status).unwrap();
+    assert_eq!(first.remove(desk).unwrap(), []);
+    assert_eq!(refusal(first.remove(MemberId::Node(NodeId(9)))).class, ErrorClass::NotFound);
+    assert_eq!(refusal(first.remove(MemberId::Node(NodeId(1)))).class, ErrorClass::Invalid);
+    assert_eq!(refusal(second.remove(desk)).class, ErrorClass::Invalid);
+}
+
+#[test]
+fn a_node_that_was_not_reached_is_named_and_hears_of_it_later() {
+    let (first, mut second) = (Host::founder(), Host::new());
+    let who = Newcomer { control: vec![second.address.clone()], ..newcomer("second") };
+    join_cluster(&first.token(), &who).unwrap().prepare(&second.cluster_dir()).unwrap();
+    Credentials::commit(&second.cluster_dir()).unwrap();
+    let client = first.with_client();
+    second.servers.take();
+    assert_eq!(first.remove(MemberId::Client(ClientId(1))).unwrap(), [MemberId::Node(NodeId(2))]);
+    second.servers = Some((
+        node::serve(second.node().clone()).unwrap(),
+        node::serve_cluster(second.node().clone()).unwrap().expect("it listens"),
+    ));
+    second.asked_by(&client, &Call::Status).expect("it does not know yet");
+    second.node().hear_of_removed().unwrap();
+    let why = second.asked_by(&client, &Call::Status).unwrap_err().to_string();
+    assert!(why.contains("removed from the cluster"), "{why}");
+    // A list of somebody else's making is refused, whoever brings it.
+    let list =
+        Host::founder().own().signer().unwrap().unwrap().withdraw(&[Role::Node(NodeId(1))].into()).unwrap();
+    let forged = Call::ClusterRemoved { list };
+    assert_eq!(refusal(second.asked_by(&first.own(), &forged)).class, ErrorClass::Invalid);
+    first.asked_by(&second.own(), &Call::Status).unwrap();
+}
+
+#[test]
+fn members_get_new_certificates_before_the_old_ones_end() {
+    let first = Host::founder();
+    let (second, client) = (first.with_second(), first.with_client());
+    let now = Time::new(in_300_days().secs - 300 * 24 * 3600, 0);
+    assert!(!second.node().renew_if_due(now).unwrap(), "most of the year is left");
+    for host in [&first, &second] {
+        let old = host.own();
+        assert!(host.node().renew_if_due(in_300_days()).unwrap());
+        let new = host.own();
+        assert!(new.identity == old.identity && new.certificate != old.certificate);
+        assert!(new.key.to_der() != old.key.to_der(), "the key is new too");
+    }
+    // Each has it in use, and is believed.
+    second.asked_by(&first.own(), &Call::Status).unwrap();
+    first.asked_by(&second.own(), &Call::Status).unwrap();
+
+    // The old one is good until the new one is used, and not longer.
+    let lost = client::renew_certificate(&client).unwrap();
+    first.asked_by(&client, &Call::Status).expect("an answer that was lost costs nobody his place");
+    let new = client::renew_certificate(&client).unwrap();
+    first.asked_by(&new, &Call::File(FileCall::GetAttr(Ino::ROOT))).expect("still user 4711");
+    for gone in [&client, &lost] {
+        let why = refusal(first.asked_by(gone, &Call::Status));
+        assert!(why.class == ErrorClass::Denied && why.message.contains("no member"), "{why}");
+    }
+    // A node without the authority's key signs nothing; over the control socket nobody is known by a certificate.
+    let request = Key::generate().unwrap().request().unwrap();
+    let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
+    assert_eq!(refusal(second.asked_by(&new, &order)).class, ErrorClass::Invalid);
+    assert_eq!(refusal(first.local().call(&order)).class, ErrorClass::Invalid);
+}
+
+#[test]
+fn a_catalogue_that_was_lost_gets_its_cluster_back() {
+    let mut first = Host::founder();
+    let (client, other) = (first.with_client(), first.with_client());
+    assert_eq!(first.remove(MemberId::Client(ClientId(2))).unwrap(), []);
+    let before: ClusterView = first.local().ask(&Call::Cluster).unwrap();
+    first.lose_all_but_the_cluster();
+    let after: ClusterView = first.local().ask(&Call::Cluster).unwrap();
+    assert_eq!(after.members, before.members);
+    first.asked_by(&client, &Call::File(FileCall::GetAttr(Ino::ROOT))).expect("still user 4711");
+    let why = first.asked_by(&other, &Call::Status).unwrap_err().to_string();
+    assert!(why.contains("removed from the cluster"), "{why}");
+    // Numbers are not given twice.
+    assert_eq!(first.with_client().identity.role, Role::Client(ClientId(3)));
+}
+
+#[test]
+fn tokens_can_be_withdrawn() {
+    let first = Host::founder();
+    let (used, open) = (first.token(), first.token());
+    join_cluster(&used, &newcomer("second")).unwrap();
+    assert_eq!(first.local().ask::<u64>(&Call::ClusterRevoke).unwrap(), 1);
+    assert!(refusal(join_cluster(&open, &newcomer("late"))).message.contains("no such token"));
+    assert_eq!((first.members(), first.local().ask::<u64>(&Call::ClusterRevoke).unwrap()), (2, 0));
 }

@@ -76,6 +76,19 @@ pub struct Member {
     pub control: Vec<String>,
     /// Where a node moves bytes (`host:port`).
     pub data: Vec<String>,
+    /// SHA-256 of a certificate that was made to follow; it is believed too, and alone from its first use on.
+    pub next: Option<Digest>,
+    /// That it was removed: it is not believed any more.
+    pub removed: Option<Removal>,
+}
+
+/// When and why a member was removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// When.
+    pub at: Time,
+    /// Why, as the administrator said.
+    pub reason: String,
 }
 
 /// A token that was given out.
@@ -102,8 +115,12 @@ pub struct ClusterView {
     pub answers: MemberId,
     /// It has the key of the authority, and can admit others.
     pub admits: bool,
-    /// Members: nodes, then clients.
+    /// Members, removed ones too: nodes, then clients.
     pub members: Vec<Member>,
     /// Tokens that can still be used.
     pub tokens: u32,
+    /// Connections that the answering node has refused since it was started.
+    pub refused: u64,
+    /// When the last of them was, from where, and why it was refused.
+    pub last_refused: Option<(Time, String)>,
 }

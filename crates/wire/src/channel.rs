@@ -42,6 +42,7 @@ enum Carrier {
 pub struct Channel {
     carrier: Carrier,
     peer: Hello,
+    version: u32,
 }
 
 impl Channel {
@@ -53,7 +54,7 @@ impl Channel {
         stream.set_read_timeout(Some(HELLO_PATIENCE))?;
         let peer = greet(&mut stream, program)?;
         stream.set_read_timeout(None)?;
-        Self { carrier: Carrier::Unix(stream), peer }.agreed()
+        Self { carrier: Carrier::Unix(stream), peer, version: VERSION }.agreed()
     }
 
     /// The same over another stream, which carries no descriptors. How long the other end's `Hello` may take is for the caller
@@ -63,18 +64,25 @@ impl Channel {
     /// As [`Channel::open`].
     pub fn over(mut stream: Box<dyn Stream>, program: &str) -> Result<Self, WireError> {
         let peer = greet(&mut stream, program)?;
-        Self { carrier: Carrier::Other(stream), peer }.agreed()
+        Self { carrier: Carrier::Other(stream), peer, version: VERSION }.agreed()
     }
 
     fn agreed(self) -> Result<Self, WireError> {
         let mut channel = self;
-        if let Err(refused) = frame::agree(&channel.peer) {
-            // The other end may be the newer one and believe that we understand each other: tell it (best effort).
-            let failure = Failure { class: refused.class(), fs: None, message: refused.to_string() };
-            let _ = channel.send_result(0, &Err(failure), None);
-            return Err(refused);
+        match frame::agree(&channel.peer) {
+            Ok(version) => Ok(Self { version, ..channel }),
+            Err(refused) => {
+                // The other end may be the newer one and believe that we understand each other: tell it (best effort).
+                let failure = Failure { class: refused.class(), fs: None, message: refused.to_string() };
+                let _ = channel.send_result(0, &Err(failure), None);
+                Err(refused)
+            }
         }
-        Ok(channel)
+    }
+
+    /// The wire version that both ends speak here.
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// What the other end said of itself.
@@ -90,8 +98,12 @@ impl Channel {
     /// Sends a call.
     ///
     /// # Errors
-    /// [`WireError::TooLarge`] leaves the connection usable; others do not.
+    /// [`WireError::TooLarge`] and [`WireError::NotYet`] leave the connection usable; others do not.
     pub fn send_call(&mut self, id: u64, call: &Call) -> Result<(), WireError> {
+        if call.since() > self.version {
+            let program = self.peer.program.clone();
+            return Err(WireError::NotYet { needs: call.since(), speaks: self.version, program });
+        }
         self.send(Kind::Call, id, &frame::encode(call)?, None)
     }
 

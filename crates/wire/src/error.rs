@@ -40,6 +40,18 @@ pub enum WireError {
     /// The other end does not begin as Thermocline does.
     #[error("what listens on this socket is not a Thermocline node")]
     NotThermocline,
+    /// The other end is of the release before, which does not know the call.
+    #[error(
+        "the other end ({program}) speaks wire version {speaks}, and that is asked since version {needs}; update it"
+    )]
+    NotYet {
+        /// Version from which on the call is known.
+        needs: u32,
+        /// Version that is spoken.
+        speaks: u32,
+        /// What the other end calls itself.
+        program: String,
+    },
     /// No wire version in common.
     #[error(
         "the other end ({program}) speaks wire version {theirs}, this program {ours}; \
@@ -61,7 +73,9 @@ impl WireError {
         match self {
             Self::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ErrorClass::Denied,
             Self::Closed | Self::Io(_) => ErrorClass::Retry,
-            Self::TooLarge(_) | Self::NotThermocline | Self::Version { .. } => ErrorClass::Invalid,
+            Self::TooLarge(_) | Self::NotThermocline | Self::Version { .. } | Self::NotYet { .. } => {
+                ErrorClass::Invalid
+            }
             Self::UnknownKind(_) | Self::Unexpected { .. } | Self::Malformed { .. } | Self::Encode(_) => {
                 ErrorClass::Bug
             }

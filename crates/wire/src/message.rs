@@ -1,18 +1,20 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
-use crate::{ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange};
+use crate::{ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder};
 use serde::{Deserialize, Serialize};
 use types::*;
 
 /// Wire versions, newest first:
+/// 5: clusters: `ClusterInit` and what follows it.
 /// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
 /// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
 /// 2: `Mount` says what `O_NONBLOCK` means.
 /// 1: first release.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
-/// Versions that this program can speak.
-pub const SPOKEN: &[u32] = &[4];
+/// Versions that this program can speak: its own and that of the release before. Whoever changes what an older one among them has gives the
+/// new one a type of its own (`tests/neighbours.rs` holds what version 4 sent).
+pub const SPOKEN: &[u32] = &[5, 4];
 
 /// First message of a connection, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -326,6 +328,40 @@ pub enum Call {
     ClusterJoin(JoinOrder),
     /// Who belongs to the cluster -> `Cluster`.
     Cluster,
+    /// Another certificate for the caller; only over TLS -> `Joined`.
+    ClusterRenew(RenewOrder),
+    /// Remove a member: it is not believed any more -> `Unreached`.
+    ClusterRemove {
+        /// Whom.
+        id: MemberId,
+        /// Why, for the record.
+        reason: String,
+    },
+    /// Withdraw all tokens that can still be used -> `Count`.
+    ClusterRevoke,
+    /// Exchange signed lists of removed members (empty: none) -> `Removed`.
+    ClusterRemoved {
+        /// That of the caller.
+        #[serde(with = "serde_bytes")]
+        list: Vec<u8>,
+    },
+}
+
+impl Call {
+    /// Wire version from which on nodes know it.
+    pub fn since(&self) -> u32 {
+        match self {
+            Self::ClusterInit { .. }
+            | Self::ClusterToken { .. }
+            | Self::ClusterJoin(_)
+            | Self::Cluster
+            | Self::ClusterRenew(_)
+            | Self::ClusterRemove { .. }
+            | Self::ClusterRevoke
+            | Self::ClusterRemoved { .. } => 5,
+            _ => 4,
+        }
+    }
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -563,4 +599,8 @@ pub enum Reply {
         /// Of the authority.
         authority: Vec<u8>,
     },
+    /// Nodes that do not know yet who was removed.
+    Unreached(Vec<MemberId>),
+    /// Signed list of removed members; empty: none.
+    Removed(#[serde(with = "serde_bytes")] Vec<u8>),
 }

@@ -73,6 +73,17 @@ impl std::fmt::Debug for JoinSecret {
     }
 }
 
+/// How a member asks for another certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewOrder {
+    /// Signing request (PKCS #10, DER).
+    pub request: Vec<u8>,
+    /// Where a node takes calls from now on (`host:port`).
+    pub control: Vec<String>,
+    /// Where a node moves bytes from now on (`host:port`).
+    pub data: Vec<String>,
+}
+
 /// How somebody asks to be admitted to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinOrder {

@@ -2,8 +2,8 @@
 
 use super::Catalog;
 use crate::Result;
-use crate::ops::cluster;
-use types::{Cluster, Grant, Member, MemberId, Time, TokenRecord};
+use crate::ops::cluster::{self, Renewed};
+use types::{Cluster, Digest, Grant, Member, MemberId, Removal, Time, TokenRecord};
 
 impl Catalog {
     /// The cluster; None if this is none.
@@ -24,6 +24,31 @@ impl Catalog {
     /// Admits the bearer of a token, which is used then. False, and nothing changes, if it is used, past its end or unknown.
     pub fn admit_member(&self, token: &[u8; 16], member: &Member, now: Time) -> Result<bool> {
         self.durable(|tx| cluster::admit(tx, token, member, now))
+    }
+
+    /// Removes a member; false if it was removed already.
+    pub fn remove_member(&self, id: MemberId, removal: &Removal) -> Result<bool> {
+        self.durable(|tx| cluster::remove(tx, id, removal))
+    }
+
+    /// Another certificate is to follow that of a member. False if it was removed.
+    pub fn renew_member(&self, id: MemberId, renewed: &Renewed) -> Result<bool> {
+        self.durable(|tx| cluster::renew(tx, id, renewed))
+    }
+
+    /// A member uses the certificate that was to follow: the one before is not believed any more.
+    pub fn member_renewed(&self, id: MemberId, certificate: Digest) -> Result<()> {
+        self.durable(|tx| cluster::renewed(tx, id, certificate))
+    }
+
+    /// Withdraws all tokens that can still be used; how many those were.
+    pub fn revoke_tokens(&self, now: Time) -> Result<u64> {
+        self.durable(|tx| cluster::revoke_tokens(tx, now))
+    }
+
+    /// Enters what this catalogue does not know of a cluster and its members; how many of these were entered or changed.
+    pub fn recall_cluster(&self, cluster: &Cluster, members: &[Member]) -> Result<u64> {
+        self.durable(|tx| cluster::recall(tx, cluster, members))
     }
 
     /// Enters a token.

@@ -7,10 +7,23 @@ use crate::{CatalogError, Result};
 use format::record;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use types::{ClientId, Cluster, Grant, Member, MemberId, NodeId, Time, TokenRecord};
+use types::{ClientId, Cluster, Digest, Grant, Member, MemberId, NodeId, Removal, Time, TokenRecord};
 
 /// A token is forgotten so long after its end: until then it is told from one that never was.
 const KEEP_TOKENS: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What becomes of a member that gets another certificate.
+#[derive(Clone, Debug)]
+pub struct Renewed {
+    /// SHA-256 of that.
+    pub certificate: Digest,
+    /// Its end.
+    pub expires: Time,
+    /// Where a node takes calls (`host:port`).
+    pub control: Vec<String>,
+    /// Where a node moves bytes (`host:port`).
+    pub data: Vec<String>,
+}
 
 /// The cluster; None if this is none.
 pub fn get(view: View<'_>) -> Result<Option<Cluster>> {
@@ -69,6 +82,92 @@ pub fn admit(tx: &mut Tx<'_>, token: &[u8; 16], member: &Member, now: Time) -> R
     tx.w.put(&key, &record::encode(&record))?;
     tx.w.put(&keys::member(member.id), &record::encode(member))?;
     Ok(true)
+}
+
+/// Changes the record of a member that belongs to the cluster. None, and nothing changes, if it was removed.
+fn change<T>(tx: &mut Tx<'_>, id: MemberId, change: impl FnOnce(&mut Member) -> T) -> Result<Option<T>> {
+    take(tx)?;
+    let key = keys::member(id);
+    let value = tx.w.get_for_update(&key)?.ok_or_else(|| CatalogError::missing("a member", id))?;
+    let mut member: Member = rec::decode("member", id.to_string(), &value)?;
+    if member.removed.is_some() {
+        return Ok(None);
+    }
+    let changed = change(&mut member);
+    tx.w.put(&key, &record::encode(&member))?;
+    Ok(Some(changed))
+}
+
+/// Removes a member; false if it was removed already.
+pub fn remove(tx: &mut Tx<'_>, id: MemberId, removal: &Removal) -> Result<bool> {
+    let removed = change(tx, id, |member| {
+        (member.removed, member.next) = (Some(removal.clone()), None);
+    });
+    Ok(removed?.is_some())
+}
+
+/// Another certificate is to follow that of a member, which ends then; where a node is reached may be new too. False if it was removed.
+pub fn renew(tx: &mut Tx<'_>, id: MemberId, renewed: &Renewed) -> Result<bool> {
+    let changed = change(tx, id, |member| {
+        (member.next, member.expires) = (Some(renewed.certificate), renewed.expires);
+        if matches!(id, MemberId::Node(_)) {
+            (member.control, member.data) = (renewed.control.clone(), renewed.data.clone());
+        }
+    });
+    Ok(changed?.is_some())
+}
+
+/// A member uses the certificate that was to follow: the one before is not believed any more.
+pub fn renewed(tx: &mut Tx<'_>, id: MemberId, certificate: Digest) -> Result<()> {
+    change(tx, id, |member| {
+        if member.next == Some(certificate) {
+            (member.certificate, member.next) = (certificate, None);
+        }
+    })?;
+    Ok(())
+}
+
+/// Withdraws all tokens that can still be used; how many those were.
+pub fn revoke_tokens(tx: &mut Tx<'_>, now: Time) -> Result<u64> {
+    take(tx)?;
+    let all = tokens(tx.view())?;
+    let open: Vec<_> = all.iter().filter(|token| token.used.is_none() && token.expires >= now).collect();
+    for token in &open {
+        tx.w.delete(&keys::token(&token.id))?;
+    }
+    Ok(open.len() as u64)
+}
+
+/// Enters what a catalogue that was rebuilt, or is an older backup, does not know: the cluster, members, their removal and newer
+/// certificates. How many members were entered or changed.
+pub fn recall(tx: &mut Tx<'_>, cluster: &Cluster, members: &[Member]) -> Result<u64> {
+    let known = tx.w.get_for_update(&keys::cluster())?;
+    let mut kept = match known {
+        Some(value) => rec::decode("cluster", "itself", &value)?,
+        None => cluster.clone(),
+    };
+    if kept.id != cluster.id {
+        return Err(CatalogError::refused("the cluster", "the catalogue is of another one than the roster"));
+    }
+    kept.next_node = kept.next_node.max(cluster.next_node);
+    kept.next_client = kept.next_client.max(cluster.next_client);
+    tx.w.put(&keys::cluster(), &record::encode(&kept))?;
+    let mut changed = 0;
+    for member in members {
+        let key = keys::member(member.id);
+        let known: Option<Member> = match tx.w.get_for_update(&key)? {
+            Some(value) => Some(rec::decode("member", member.id.to_string(), &value)?),
+            None => None,
+        };
+        let newer = known.is_none_or(|known| {
+            known.removed.is_none() && (member.removed.is_some() || member.expires > known.expires)
+        });
+        if newer {
+            tx.w.put(&key, &record::encode(member))?;
+            changed += 1;
+        }
+    }
+    Ok(changed)
 }
 
 /// Enters a token, and forgets those that ended long ago.

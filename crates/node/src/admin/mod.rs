@@ -116,6 +116,17 @@ impl Node {
             Call::ClusterToken { grant, lifetime_s } => {
                 return Ok(Reply::Token(self.cluster_token(grant, lifetime_s)?));
             }
+            Call::ClusterRemove { id, reason } => {
+                return Ok(Reply::Unreached(self.cluster_remove(id, &reason)?));
+            }
+            Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
+            Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
+            Call::ClusterRenew(_) => {
+                return Err(failure(
+                    ErrorClass::Invalid,
+                    "a certificate is renewed over TLS, with the one before",
+                ));
+            }
             Call::ClusterJoin(_) => {
                 let message = "joining goes over TLS, with a token: `thermo cluster join`";
                 return Err(failure(ErrorClass::Invalid, message));
@@ -240,7 +251,10 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::Export { .. } => "exporting volumes",
         Call::ClusterInit { .. } => "making a cluster",
         Call::ClusterToken { .. } => "giving out tokens of the cluster",
-        Call::ClusterJoin(_) => return None,
+        Call::ClusterRemove { .. } => "removing members of the cluster",
+        Call::ClusterRevoke => "withdrawing tokens of the cluster",
+        Call::ClusterRemoved { .. } => "bringing lists of removed members",
+        Call::ClusterJoin(_) | Call::ClusterRenew(_) => return None,
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

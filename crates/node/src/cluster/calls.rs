@@ -7,7 +7,7 @@ use ident::{Authority, Credentials, Key, Secret, Token, Uuid, Validity};
 use types::{
     ClientId, Cluster, ClusterView, Digest, ErrorClass, Grant, Member, MemberId, NodeId, TokenRecord,
 };
-use wire::{Failure, JoinOrder, Reply};
+use wire::{Call, Failure, JoinOrder, Reply};
 
 /// Longest life of a token (seconds).
 const LONGEST_LIFE: u32 = 7 * 24 * 3600;
@@ -40,6 +40,8 @@ impl Node {
             user: None,
             control: self.config.cluster.control(),
             data: self.config.cluster.data(),
+            next: None,
+            removed: None,
         };
         let mut own = Credentials::new(certificate, key, authority.certificate().to_vec()).map_err(told)?;
         own.authority_key = Some(kept_key);
@@ -55,6 +57,7 @@ impl Node {
         };
         self.catalog.found_cluster(&cluster, &member).map_err(|e| refused("cluster init", &e))?;
         Credentials::commit(&dir).map_err(told)?;
+        self.keep_roster(&*self.admitting()?)?;
         tracing::info!("cluster {id} is made; this is its node 1");
         self.cluster_view()
     }
@@ -113,6 +116,8 @@ impl Node {
             user,
             control: if reached { order.control.clone() } else { Vec::new() },
             data: if reached { order.data.clone() } else { Vec::new() },
+            next: None,
+            removed: None,
         };
         let admitted = self.catalog.admit_member(&order.token, &member, now);
         if !admitted.map_err(|e| refused("the cluster", &e))? {
@@ -120,6 +125,7 @@ impl Node {
             self.good_token(order)?;
             return Err(no_token());
         }
+        self.keep_roster(&own)?;
         tracing::info!("{id} ({}) has joined the cluster", order.name);
         Ok(Reply::Joined { certificate, authority: own.credentials.authority.clone() })
     }
@@ -149,8 +155,12 @@ impl Node {
             let message = "this node belongs to no cluster; make one with `thermo cluster init`";
             return Err(failure(ErrorClass::NotFound, message));
         };
+        if own.credentials.authority_key.is_none() {
+            return self.relayed_view(&own);
+        }
         let fail = |e| refused("the cluster", &e);
         let now = crate::now();
+        let since_start = self.membership.refused.lock().clone();
         let open = |token: &&TokenRecord| token.used.is_none() && token.expires >= now;
         Ok(ClusterView {
             id: own.credentials.identity.cluster.to_string(),
@@ -158,17 +168,35 @@ impl Node {
             admits: own.credentials.authority_key.is_some(),
             members: self.catalog.members().map_err(fail)?,
             tokens: self.catalog.tokens().map_err(fail)?.iter().filter(open).count() as u32,
+            refused: since_start.count,
+            last_refused: since_start.last,
         })
     }
 
+    /// A node without the records asks the one that admitted it.
+    fn relayed_view(&self, own: &Own) -> Result<ClusterView, Failure> {
+        match own.ask(&own.credentials.addresses, None, &Call::Cluster) {
+            Ok(Reply::Cluster(view)) => Ok(*view),
+            Ok(_) => Err(failure(ErrorClass::Bug, "the members were asked for, and something else came")),
+            Err(e) => {
+                let id = &own.credentials.identity;
+                let message = format!(
+                    "this is {} of cluster {}; who else belongs to it cannot be asked: {e}",
+                    id.role, id.cluster
+                );
+                Err(failure(e.class, message))
+            }
+        }
+    }
+
     /// This node, if it can admit others.
-    fn admitting(&self) -> Result<std::sync::Arc<Own>, Failure> {
+    pub(super) fn admitting(&self) -> Result<std::sync::Arc<Own>, Failure> {
         let own = self.membership()?.filter(|own| own.credentials.authority_key.is_some());
         own.ok_or_else(not_here)
     }
 }
 
-fn not_here() -> Failure {
+pub(super) fn not_here() -> Failure {
     let message = "this node has no authority to admit others; ask the one that made the cluster (`thermo cluster status`), or make a \
                    cluster with `thermo cluster init`";
     failure(ErrorClass::Invalid, message)

@@ -5,14 +5,14 @@ use super::{Own, member_id};
 use crate::Node;
 use crate::admin::Session;
 use crate::error::failure;
-use ident::{Digest, Identity, TlsStream};
+use ident::{Digest, Identity, Role, TlsStream};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use types::{BoundUser, Cx, ErrorClass, MemberId};
-use wire::{Answer, Call, Channel, Failure, WireError};
+use types::{BoundUser, Cx, ErrorClass, Member, MemberId};
+use wire::{Answer, Call, Channel, Failure, Reply, WireError};
 
 /// Most connections at once; a further one is closed at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -21,7 +21,50 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
-type Open = Arc<Mutex<Vec<(u64, TcpStream)>>>;
+/// Connections that are open.
+#[derive(Clone, Default)]
+pub(super) struct Open(Arc<Mutex<Vec<Connection>>>);
+
+struct Connection {
+    number: u64,
+    stream: TcpStream,
+    /// Whose it is, as soon as that is known.
+    who: Option<Role>,
+}
+
+impl Open {
+    /// False: there are too many.
+    fn add(&self, number: u64, stream: TcpStream) -> bool {
+        let mut all = self.0.lock();
+        let room = all.len() < MAX_CONNECTIONS;
+        if room {
+            all.push(Connection { number, stream, who: None });
+        }
+        room
+    }
+
+    fn is_of(&self, number: u64, role: Role) {
+        let mut all = self.0.lock();
+        all.iter_mut().filter(|c| c.number == number).for_each(|c| c.who = Some(role));
+    }
+
+    fn end(&self, number: u64) {
+        self.0.lock().retain(|c| c.number != number);
+    }
+
+    /// Ends the connections of somebody. That they are gone already is as good.
+    pub(super) fn cut(&self, role: Role) {
+        for connection in self.0.lock().iter().filter(|c| c.who == Some(role)) {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn cut_all(&self) {
+        for connection in self.0.lock().iter() {
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
 
 /// A listening node of a cluster.
 pub struct ClusterServer {
@@ -44,7 +87,7 @@ pub fn serve_cluster(node: Arc<Node>) -> Result<Option<ClusterServer>, Failure> 
     };
     let listener = TcpListener::bind(listen).map_err(fail)?;
     let address = listener.local_addr().map_err(fail)?;
-    let (stop, open) = (Arc::new(AtomicBool::new(false)), Open::default());
+    let (stop, open) = (Arc::new(AtomicBool::new(false)), node.membership.open.clone());
     let (stopped, streams) = (stop.clone(), open.clone());
     let acceptor = std::thread::Builder::new()
         .name("accept-tls".into())
@@ -75,9 +118,7 @@ impl Drop for ClusterServer {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        for (_, stream) in self.open.lock().iter() {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        self.open.cut_all();
     }
 }
 
@@ -112,40 +153,37 @@ fn accept(node: &Arc<Node>, listener: &TcpListener, stop: &AtomicBool, open: &Op
             continue;
         }
         let id = next.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut open = open.lock();
-            if open.len() >= MAX_CONNECTIONS {
-                tracing::warn!(
-                    "{MAX_CONNECTIONS} connections are open; a further one from {from} is refused"
-                );
-                continue;
-            }
-            open.push((id, clone));
+        if !open.add(id, clone) {
+            tracing::warn!("{MAX_CONNECTIONS} connections are open; a further one from {from} is refused");
+            continue;
         }
         let (node, table) = (node.clone(), open.clone());
         let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
-            answer(&node, &own, stream, from);
-            table.lock().retain(|(i, _)| *i != id);
+            answer(&node, &own, stream, from, id);
+            table.end(id);
         });
         if let Err(e) = spawned {
             tracing::error!("a connection gets no thread: {e}");
-            open.lock().retain(|(i, _)| *i != id);
+            open.end(id);
         }
     }
 }
 
-fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr) {
+fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr, number: u64) {
     let stream = match own.acceptor.accept(socket) {
         Ok(stream) => stream,
-        Err(e) if e.counts() => return refused(own, from, &e.to_string()),
+        Err(e) if e.counts() => return refused(node, own, from, &e.to_string()),
         Err(e) => return tracing::debug!("{from}: {e}"),
     };
     let served = match stream.peer() {
         None => admit(node, own, stream, from),
         Some((identity, certificate)) => match caller(node, own, identity, certificate) {
-            Ok(caller) => serve(node, stream, &caller),
+            Ok(caller) => {
+                node.membership.open.is_of(number, identity.role);
+                serve(node, stream, identity.role, &caller)
+            }
             Err(why) => {
-                refused(own, from, &why.message);
+                refused(node, own, from, &why.message);
                 channel(stream).and_then(|channel| wire::serve_channel(channel, &mut |_| Err(why.clone())))
             }
         },
@@ -155,7 +193,8 @@ fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr) {
     }
 }
 
-fn refused(own: &Own, from: SocketAddr, why: &str) {
+fn refused(node: &Node, own: &Own, from: SocketAddr, why: &str) {
+    node.membership.note_refusal(from, why);
     tracing::warn!("a connection from {from} is refused: {why}");
     if own.acceptor.refused(from.ip()) {
         tracing::warn!("{} was refused too often and is not listened to for a while", from.ip());
@@ -178,8 +217,20 @@ fn caller(node: &Node, own: &Own, identity: Identity, certificate: Digest) -> Re
     if known_here.is_none_or(|cluster| cluster.id != own.credentials.identity.cluster.to_string()) {
         return Ok(Caller::Itself(id));
     }
-    match node.catalog.member(id).map_err(fail)? {
-        Some(member) if member.certificate.0 == certificate => Ok(match member.user {
+    let member = node.catalog.member(id).map_err(fail)?;
+    if member.as_ref().is_some_and(|m| m.next.is_some_and(|next| next.0 == certificate)) {
+        node.catalog.member_renewed(id, types::Digest(certificate)).map_err(fail)?;
+    }
+    let shown = |m: &Member| m.certificate.0 == certificate || m.next.is_some_and(|n| n.0 == certificate);
+    match member {
+        Some(Member { removed: Some(removal), .. }) => Err(failure(
+            ErrorClass::Denied,
+            format!(
+                "{id} was removed from this cluster ({:?}); it can join again with a new token",
+                removal.reason
+            ),
+        )),
+        Some(member) if shown(&member) => Ok(match member.user {
             Some(user) => Caller::User(user),
             None => Caller::Itself(id),
         }),
@@ -198,15 +249,21 @@ fn channel(stream: TlsStream) -> Result<Channel, WireError> {
     Ok(channel)
 }
 
-fn serve(node: &Arc<Node>, stream: TlsStream, caller: &Caller) -> Result<(), WireError> {
+fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Result<(), WireError> {
     let channel = channel(stream)?;
     let mut session = Session::default();
-    let served = wire::serve_channel(channel, &mut |call| match caller {
-        Caller::User(user) => {
+    let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
+        // He may have been removed since he connected.
+        _ if node.membership.removed.contains(role) => {
+            Err(failure(ErrorClass::Denied, format!("{role} was removed from this cluster")))
+        }
+        (Call::ClusterRenew(order), _) => Ok(node.cluster_renew(member_id(role), &order)?.into()),
+        (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
+        (call, Caller::User(user)) => {
             let cx = Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) };
             node.call(&cx, &mut session, call)
         }
-        Caller::Itself(id) => look(node, *id, &mut session, call),
+        (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
     });
     node.end_session(session);
     served
@@ -236,7 +293,7 @@ fn admit(node: &Arc<Node>, own: &Own, stream: TlsStream, from: SocketAddr) -> Re
     if let Err(why) = &result
         && matches!(why.class, ErrorClass::Denied | ErrorClass::Invalid)
     {
-        refused(own, from, &why.message);
+        refused(node, own, from, &why.message);
     }
     channel.send_result(id, &result, None)
 }

@@ -1,14 +1,21 @@
 //! What the node is in a cluster: its credentials in `<state_dir>/cluster`, calls that concern it, and the listener.
 
+mod ask;
 mod calls;
+mod changes;
 mod listen;
+mod roster;
+mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
+pub use tend::{ClusterKeeper, keep_cluster};
 
 use crate::error::{failure, refused};
 use crate::{Config, Node};
-use ident::{Acceptor, Credentials, IdentError};
+use ident::{Acceptor, Connector, Credentials, IdentError, Refusals, Withdrawn};
+use listen::Open;
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use types::{MemberId, Time};
@@ -18,12 +25,27 @@ use wire::Failure;
 #[derive(Default)]
 pub(crate) struct Membership {
     known: Mutex<Option<Arc<Own>>>,
+    /// Changes of members and of the files beside the credentials go one after another.
+    changes: Mutex<()>,
+    removed: Withdrawn,
+    refusals: Arc<Refusals>,
+    refused: Mutex<Refused>,
+    open: Open,
+}
+
+/// Connections that were refused since the node was started.
+#[derive(Clone, Default)]
+struct Refused {
+    count: u64,
+    last: Option<(Time, String)>,
 }
 
 /// A node that is a member.
 pub(crate) struct Own {
     pub(crate) credentials: Credentials,
     pub(crate) acceptor: Acceptor,
+    /// Asks other nodes.
+    connector: Connector,
 }
 
 impl Membership {
@@ -31,16 +53,29 @@ impl Membership {
         let mut known = self.known.lock();
         if known.is_none() {
             let found = Credentials::load(&directory(&node.config)).map_err(told)?;
-            *known = found.map(Own::new).transpose()?.map(Arc::new);
+            *known = found.map(|own| self.take(own)).transpose()?.map(Arc::new);
         }
         Ok(known.clone())
     }
-}
 
-impl Own {
-    fn new(credentials: Credentials) -> Result<Self, Failure> {
-        let acceptor = Acceptor::new(&credentials).map_err(told)?;
-        Ok(Self { credentials, acceptor })
+    /// Who was removed and who was refused outlives a certificate.
+    fn take(&self, mut credentials: Credentials) -> Result<Own, Failure> {
+        self.removed.add(credentials.removed.all());
+        credentials.removed = self.removed.clone();
+        let acceptor = Acceptor::new(&credentials, self.refusals.clone()).map_err(told)?;
+        let connector = Connector::member(&credentials).map_err(told)?;
+        Ok(Own { credentials, acceptor, connector })
+    }
+
+    /// Credentials have changed: they are read again when they are needed.
+    fn forget(&self) {
+        *self.known.lock() = None;
+    }
+
+    fn note_refusal(&self, from: SocketAddr, why: &str) {
+        let mut refused = self.refused.lock();
+        refused.count += 1;
+        refused.last = Some((crate::now(), format!("{}: {why}", from.ip())));
     }
 }
 
@@ -50,17 +85,29 @@ impl Node {
         self.membership.get(self)
     }
 
+    /// Whatever is wrong with the cluster's files, the node's own users are served.
+    fn recall_cluster_or_say(&self) {
+        if let Err(e) = self.recall_cluster() {
+            tracing::error!("this node cannot act as a member of its cluster: {e}");
+        }
+    }
+
     /// Power may have failed between the record of a new cluster and its keys: they lie prepared, and get their place now.
     pub(crate) fn finish_cluster(&self) -> Result<(), Failure> {
         let dir = directory(&self.config);
+        if dir.exists() {
+            self.recall_cluster_or_say();
+            return Ok(());
+        }
         let Some(cluster) = self.catalog.cluster().map_err(|e| refused("the cluster", &e))? else {
             return Ok(());
         };
-        if dir.exists() {
-            return Ok(());
-        }
         match Credentials::prepared(&dir) {
-            Some(ready) if ready.authority == cluster.authority => Credentials::commit(&dir).map_err(told),
+            Some(ready) if ready.authority == cluster.authority => {
+                Credentials::commit(&dir).map_err(told)?;
+                self.recall_cluster_or_say();
+                Ok(())
+            }
             _ => {
                 let warning =
                     "this node made a cluster, and its keys are gone; bring them back from a backup";

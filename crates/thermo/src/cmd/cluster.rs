@@ -9,7 +9,7 @@ use client::Newcomer;
 use ident::{Credentials, Token};
 use node::Config;
 use std::fs;
-use types::{BoundUser, ClusterView, ErrorClass, Grant, Member};
+use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Member, MemberId, NodeId};
 use wire::{Call, Failure, Reply};
 
 /// Nodes and clients on other hosts
@@ -66,9 +66,40 @@ enum Command {
     },
     /// Show who belongs to the cluster
     #[command(
-        after_help = "Example:\n  thermo cluster status\n  thermo cluster status --node mds1.example:7430"
+        after_help = "Example:\n  thermo cluster status\n  thermo cluster status --all --node mds1.example:7430"
     )]
-    Status,
+    Status {
+        /// Members that were removed, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Remove a member: its certificate is not believed any more, at once
+    #[command(
+        after_help = "Its connections end, and the other nodes are told. A node that cannot be reached hears of it within a minute of \
+                            being there again; until then it would still answer the removed member. Its number is never given again; it can \
+                            join with a new token.\n\n\
+                            Example:\n  thermo cluster remove node 3 --reason stolen\n  thermo cluster remove client 12"
+    )]
+    Remove {
+        /// What it is
+        kind: Kind,
+        /// Its number, as the status shows it
+        number: u32,
+        /// Why, for the record
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+    },
+    /// Withdraw all tokens that nobody has used yet
+    #[command(after_help = "Who has joined stays a member.\n\nExample:\n  thermo cluster revoke")]
+    Revoke,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// Runs services
+    Node,
+    /// Only asks
+    Client,
 }
 
 /// Runs `thermo cluster`.
@@ -77,7 +108,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Init { name } => {
             let name = name.unwrap_or_else(host);
             let view: ClusterView = context.connect()?.ask(&Call::ClusterInit { name })?;
-            show(context, &view)
+            show(context, &view, false)
         }
         Command::Token { client_uid, client_gid, client_group, hours } => {
             let user =
@@ -86,9 +117,21 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             token(context, &Call::ClusterToken { grant, lifetime_s: hours * 3600 })
         }
         Command::Join { token, name } => join(context, token, name.unwrap_or_else(host)),
-        Command::Status => {
+        Command::Status { all } => {
             let view: ClusterView = context.connect()?.ask(&Call::Cluster)?;
-            show(context, &view)
+            show(context, &view, all)
+        }
+        Command::Remove { kind, number, reason } => {
+            let id = match kind {
+                Kind::Node => MemberId::Node(NodeId(number)),
+                Kind::Client => MemberId::Client(ClientId(number)),
+            };
+            remove(context, id, reason)
+        }
+        Command::Revoke => {
+            let count: u64 = context.connect()?.ask(&Call::ClusterRevoke)?;
+            context.out.line(format!("{count} tokens withdrawn"))?;
+            Ok(Exit::OK)
         }
     }
 }
@@ -133,7 +176,21 @@ fn join(context: &mut Context, given: Option<String>, name: String) -> Result<Ex
     Ok(Exit::OK)
 }
 
-fn show(context: &mut Context, view: &ClusterView) -> Result<Exit> {
+fn remove(context: &mut Context, id: MemberId, reason: String) -> Result<Exit> {
+    let unreached: Vec<MemberId> = context.connect()?.ask(&Call::ClusterRemove { id, reason })?;
+    if context.global.json {
+        context.out.json(&unreached)?;
+        return Ok(Exit::OK);
+    }
+    context.out.line(format!("{id} is removed"))?;
+    for node in unreached {
+        let late = "hears of it within a minute of being there again (the same command tells it at once)";
+        context.out.line(format!("{node} was not reached: it {late}"))?;
+    }
+    Ok(Exit::OK)
+}
+
+fn show(context: &mut Context, view: &ClusterView, all: bool) -> Result<Exit> {
     if context.global.json {
         context.out.json(view)?;
         return Ok(Exit::OK);
@@ -141,13 +198,27 @@ fn show(context: &mut Context, view: &ClusterView) -> Result<Exit> {
     let admits = if view.admits { ", which has the authority" } else { "" };
     context.out.line(format!("cluster    {}, as {} sees it{admits}", view.id, view.answers))?;
     context.out.line(format!("tokens     {} can still be used", view.tokens))?;
-    context.out.line("")?;
     let utc = context.global.utc;
-    context.out.table(&table(&view.members, utc))?;
+    if let Some((at, why)) = &view.last_refused {
+        context.out.line(format!("refused    {} connections; {} {why}", view.refused, time(*at, utc)))?;
+    }
+    context.out.line("")?;
+    let shown: Vec<&Member> = view.members.iter().filter(|m| all || m.removed.is_none()).collect();
+    context.out.table(&table(&shown, utc))?;
+    for member in shown {
+        if let Some(removal) = &member.removed {
+            context.out.line(format!(
+                "{} was removed {} {}",
+                member.id,
+                time(removal.at, utc),
+                removal.reason
+            ))?;
+        }
+    }
     Ok(Exit::OK)
 }
 
-fn table(members: &[Member], utc: bool) -> Table {
+fn table(members: &[&Member], utc: bool) -> Table {
     let mut table =
         Table::new(&["MEMBER", "NAME", "CONTROL", "DATA", "SPEAKS FOR", "JOINED", "CERTIFICATE ENDS"]);
     for member in members {

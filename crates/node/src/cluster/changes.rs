@@ -1,0 +1,220 @@
+//! Members that go or get another certificate, and lists of those that were removed.
+
+use super::roster;
+use super::{Own, directory, member_id, role, seconds, time, told};
+use crate::Node;
+use crate::error::{failure, refused};
+use catalog::Renewed;
+use ident::{Authority, Credentials, Key, Validity};
+use std::collections::BTreeSet;
+use types::{Digest, ErrorClass, Member, MemberId, Removal, Time};
+use wire::{Call, Failure, RenewOrder, Reply};
+
+/// Longest reason (bytes).
+const LONGEST_REASON: usize = 255;
+/// Nodes that are told at once.
+const AT_ONCE: usize = 32;
+
+impl Node {
+    /// Removes a member, ends its connections, and tells the other nodes; which of them do not know yet. Doing it again tells them again.
+    pub(crate) fn cluster_remove(&self, id: MemberId, reason: &str) -> Result<Vec<MemberId>, Failure> {
+        if reason.len() > LONGEST_REASON || reason.chars().any(char::is_control) {
+            let message = "a reason of at most 255 bytes without control characters is due";
+            return Err(failure(ErrorClass::Invalid, message));
+        }
+        let own = self.admitting()?;
+        if id == member_id(own.credentials.identity.role) {
+            let message =
+                "that is this node, which has the key of the authority: without it there is no cluster";
+            return Err(failure(ErrorClass::Invalid, message));
+        }
+        let removal = Removal { at: crate::now(), reason: reason.to_owned() };
+        let gone = self.catalog.remove_member(id, &removal).map_err(|e| refused("the cluster", &e))?;
+        if gone {
+            tracing::info!("{id} is removed from the cluster: {reason:?}");
+        }
+        let list = self.keep_roster(&own)?;
+        self.tell_nodes(&own, list)
+    }
+
+    /// Withdraws all tokens that can still be used.
+    pub(crate) fn cluster_revoke(&self) -> Result<u64, Failure> {
+        self.admitting()?;
+        let count =
+            self.catalog.revoke_tokens(crate::now()).map_err(|e| refused("the tokens of the cluster", &e))?;
+        tracing::info!("{count} tokens of the cluster are withdrawn");
+        Ok(count)
+    }
+
+    /// Takes the list that somebody brings, and gives that of this node.
+    pub(crate) fn cluster_removed(&self, list: &[u8]) -> Result<Vec<u8>, Failure> {
+        let Some(own) = self.membership()? else {
+            return Err(failure(ErrorClass::NotFound, "this node belongs to no cluster"));
+        };
+        if !list.is_empty() {
+            self.take_list(&own, list)?;
+        }
+        Credentials::kept_removed(&directory(&self.config)).map_err(told)
+    }
+
+    fn take_list(&self, own: &Own, list: &[u8]) -> Result<(), Failure> {
+        let _one_at_a_time = self.membership.changes.lock();
+        let new = own.credentials.keep_removed(&directory(&self.config), list).map_err(told)?;
+        for gone in new {
+            tracing::info!("{gone} was removed from the cluster");
+            self.membership.open.cut(gone);
+        }
+        Ok(())
+    }
+
+    /// Writes the roster and the list of removed members as the catalogue has them; gives the list.
+    pub(super) fn keep_roster(&self, own: &Own) -> Result<Vec<u8>, Failure> {
+        let dir = directory(&self.config);
+        let fail = |e| refused("the cluster", &e);
+        let list = {
+            let _one_at_a_time = self.membership.changes.lock();
+            let Some(cluster) = self.catalog.cluster().map_err(fail)? else { return Ok(Vec::new()) };
+            let members = self.catalog.members().map_err(fail)?;
+            let bytes = roster::encode(&cluster, &members);
+            Credentials::keep_roster(&dir, &bytes).map_err(told)?;
+            let gone = members.iter().filter(|member| member.removed.is_some()).map(|member| role(member.id));
+            let all: BTreeSet<_> = gone.chain(own.credentials.removed.all()).collect();
+            if all.is_empty() {
+                return Ok(Vec::new());
+            }
+            signer(own)?.withdraw(&all).map_err(told)?
+        };
+        self.take_list(own, &list)?;
+        Ok(list)
+    }
+
+    /// Brings the list to all other nodes; which of them were not reached.
+    fn tell_nodes(&self, own: &Own, list: Vec<u8>) -> Result<Vec<MemberId>, Failure> {
+        let members = self.catalog.members().map_err(|e| refused("the cluster", &e))?;
+        let this = member_id(own.credentials.identity.role);
+        let due = |m: &&Member| matches!(m.id, MemberId::Node(_)) && m.id != this && m.removed.is_none();
+        let nodes: Vec<&Member> = members.iter().filter(due).collect();
+        let call = Call::ClusterRemoved { list };
+        let mut unreached = Vec::new();
+        for some in nodes.chunks(AT_ONCE) {
+            let asked: Vec<_> = std::thread::scope(|scope| {
+                let ask = |member: &Member| own.ask(&member.control, Some(member.id), &call);
+                let threads: Vec<_> = some.iter().map(|m| scope.spawn(move || ask(m))).collect();
+                threads.into_iter().map(|thread| thread.join().ok()).collect()
+            });
+            for (member, answer) in some.iter().zip(asked) {
+                if let Some(Err(e)) = &answer {
+                    tracing::warn!("{} ({}) does not know yet who was removed: {e}", member.id, member.name);
+                }
+                if !matches!(answer, Some(Ok(_))) {
+                    unreached.push(member.id);
+                }
+            }
+        }
+        Ok(unreached)
+    }
+
+    /// Another certificate for a member; the one before is believed until this one is used.
+    pub(crate) fn cluster_renew(&self, id: MemberId, order: &RenewOrder) -> Result<Reply, Failure> {
+        let own = self.admitting()?;
+        let validity = Validity::of_member(seconds(crate::now()));
+        let certificate = signer(&own)?.sign(&order.request, role(id), validity).map_err(told)?.to_vec();
+        let renewed = Renewed {
+            certificate: Digest(ident::digest(&certificate)),
+            expires: time(validity.until),
+            control: order.control.clone(),
+            data: order.data.clone(),
+        };
+        if !self.catalog.renew_member(id, &renewed).map_err(|e| refused("the cluster", &e))? {
+            return Err(failure(ErrorClass::Denied, format!("{id} was removed from this cluster")));
+        }
+        self.keep_roster(&own)?;
+        tracing::info!("{id} gets a new certificate");
+        Ok(Reply::Joined { certificate, authority: own.credentials.authority.clone() })
+    }
+
+    /// Gets a new certificate for this node when two thirds of the time of the present one have gone; whether it did.
+    ///
+    /// # Errors
+    /// No node that can sign answers, or the files cannot be written. The present certificate stays.
+    pub fn renew_if_due(&self, now: Time) -> Result<bool, Failure> {
+        let Some(own) = self.membership()? else { return Ok(false) };
+        if !own.credentials.valid.is_ending(seconds(now)) {
+            return Ok(false);
+        }
+        let (id, key) = (member_id(own.credentials.identity.role), Key::generate().map_err(told)?);
+        let order = RenewOrder {
+            request: key.request().map_err(told)?,
+            control: self.config.cluster.control(),
+            data: self.config.cluster.data(),
+        };
+        let signs = own.credentials.authority_key.is_some();
+        let answer = if signs {
+            self.cluster_renew(id, &order)?
+        } else {
+            own.ask(&own.credentials.addresses, None, &Call::ClusterRenew(order))?
+        };
+        let Reply::Joined { certificate, authority } = answer else {
+            return Err(failure(ErrorClass::Bug, "a certificate was asked for, and something else came"));
+        };
+        let new = Credentials::new(certificate, Key::from_der(&key.to_der()).map_err(told)?, authority)
+            .map_err(told)?;
+        if new.identity != own.credentials.identity || new.authority != own.credentials.authority {
+            return Err(failure(ErrorClass::Denied, "the new certificate is for somebody else"));
+        }
+        {
+            let _one_at_a_time = self.membership.changes.lock();
+            Credentials::replace(&directory(&self.config), &new.certificate, &key).map_err(told)?;
+        }
+        self.membership.forget();
+        if signs {
+            let digest = Digest(ident::digest(&new.certificate));
+            self.catalog.member_renewed(id, digest).map_err(|e| refused("the cluster", &e))?;
+        }
+        tracing::info!("{id} has a new certificate");
+        Ok(true)
+    }
+
+    /// Hears from the node that admitted this one who was removed.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub fn hear_of_removed(&self) -> Result<(), Failure> {
+        let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_none()) else {
+            return Ok(());
+        };
+        let list = Credentials::kept_removed(&directory(&self.config)).map_err(told)?;
+        match own.ask(&own.credentials.addresses, None, &Call::ClusterRemoved { list })? {
+            Reply::Removed(list) if list.is_empty() => Ok(()),
+            Reply::Removed(list) => self.take_list(&own, &list),
+            _ => Err(failure(ErrorClass::Bug, "a list was asked for, and something else came")),
+        }
+    }
+
+    /// A catalogue that was rebuilt from tapes, or is an older backup, gets from the roster who belongs to the cluster.
+    pub(super) fn recall_cluster(&self) -> Result<(), Failure> {
+        let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_some()) else {
+            return Ok(());
+        };
+        let kept = Credentials::kept_roster(&directory(&self.config)).map_err(told)?;
+        if !kept.is_empty() {
+            let Some((cluster, members)) = roster::decode(&kept) else {
+                let message = "the roster in the state directory's `cluster` is damaged; bring it back from a backup, or move it away if the \
+                               catalogue is whole";
+                return Err(failure(ErrorClass::Corrupt, message));
+            };
+            let count = self.catalog.recall_cluster(&cluster, &members);
+            let count = count.map_err(|e| refused("the roster of the cluster", &e))?;
+            if count > 0 {
+                tracing::warn!(
+                    "the catalogue did not know {count} members of the cluster as they are; the roster did"
+                );
+            }
+        }
+        self.keep_roster(&own).map(drop)
+    }
+}
+
+fn signer(own: &Own) -> Result<Authority, Failure> {
+    own.credentials.signer().map_err(told)?.ok_or_else(super::calls::not_here)
+}

@@ -1,0 +1,63 @@
+//! What a member does from time to time: it hears who was removed, and gets a new certificate before the present one ends.
+
+use crate::Node;
+use parking_lot::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use types::ErrorClass;
+use wire::Failure;
+
+/// Between two looks at who was removed.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Looks between two attempts at a new certificate.
+const ROUNDS: u32 = 60;
+
+type Stop = Arc<(Mutex<bool>, Condvar)>;
+
+/// Looks after the membership until it is dropped. A question that is under way then is not waited for.
+pub struct ClusterKeeper {
+    stop: Stop,
+}
+
+/// Begins to look after the membership of a node; without one there is nothing to do until it joins.
+///
+/// # Errors
+/// No thread.
+pub fn keep_cluster(node: &Arc<Node>) -> Result<ClusterKeeper, Failure> {
+    let stop = Stop::default();
+    let (node, stopped) = (Arc::downgrade(node), stop.clone());
+    let thread = std::thread::Builder::new().name("cluster".into()).spawn(move || tend(&node, &stopped));
+    thread
+        .map_err(|e| crate::error::failure(ErrorClass::NoSpace, format!("no thread for the cluster: {e}")))?;
+    Ok(ClusterKeeper { stop })
+}
+
+impl Drop for ClusterKeeper {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_all();
+    }
+}
+
+fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
+    let mut round = 0;
+    while let Some(node) = node.upgrade() {
+        if let Err(e) = node.hear_of_removed() {
+            tracing::debug!("who was removed from the cluster is not known: {e}");
+        }
+        if round % ROUNDS == 0
+            && let Err(e) = node.renew_if_due(crate::now())
+        {
+            tracing::warn!("the certificate of this node ends soon, and there is no new one: {e}");
+        }
+        drop(node);
+        round = (round + 1) % ROUNDS;
+        let mut stopped = stop.0.lock();
+        if !*stopped {
+            stop.1.wait_for(&mut stopped, PAUSE);
+        }
+        if *stopped {
+            return;
+        }
+    }
+}

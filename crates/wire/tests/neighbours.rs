@@ -1,0 +1,100 @@
+//! Neighbouring releases work together. The bytes are what the last release with version 4 sent: they may not be changed, and both have
+//! to be understood and answered as then.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use types::{ErrorClass, StatusView};
+use wire::frame;
+use wire::{Call, Channel, Reply, WireError, serve_connection};
+
+/// First frame of `thermo 0.1.0`, version 4.
+const HELLO: &str = "18000000010000000000000000544845524d4f0d0a04000000746865726d6f20302e312e30";
+/// It asks for the status, with id 1.
+const STATUS: &str = "0100000002010000000000000000";
+/// What a node with a virtual library of two cartridges answered.
+const ANSWER: &str = "ef0000000301000000000000000205302e312e30be3901072f7372762f74630001000c2f7372762f74632f6469736b80 \
+     80e19ea701008080e19ea7010080c08ac296018080b4e585010200077669727475616c0c4c544f2d382c204c544f2d39 \
+     1449424d20554c54333538302d54443920533248300b544356544c303031443030010000000000000000020107766972 \
+     7475616c0c4c544f2d382c204c544f2d391449424d20554c54333538302d54443920533248300b544356544c30303144 \
+     30310200000000000000000202077072696d6172790000000000000000000000000000067365636f6e64000000000000 \
+     000000000000000000000000";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let text = |pair: &[u8]| String::from_utf8(pair.to_vec()).unwrap();
+    digits.chunks(2).map(|pair| u8::from_str_radix(&text(pair), 16).unwrap()).collect()
+}
+
+fn recorded() -> StatusView {
+    let frame = frame::read_frame(&mut bytes(ANSWER).as_slice()).unwrap();
+    match frame::decode(frame.kind, &frame.payload) {
+        Ok(Reply::Status(status)) => *status,
+        other => panic!("version 4 is not understood any more: {other:?}"),
+    }
+}
+
+#[test]
+fn a_client_of_the_release_before_is_answered_as_it_was_then() {
+    let (mut old, node) = UnixStream::pair().unwrap();
+    let serving = thread::spawn(move || {
+        serve_connection(node, "thermo, newer", &mut |call| {
+            assert_eq!(call, Call::Status);
+            Ok(Reply::Status(Box::new(recorded())).into())
+        })
+    });
+    old.write_all(&bytes(HELLO)).unwrap();
+    let hello = frame::decode_hello(&frame::read_frame(&mut old).unwrap()).unwrap();
+    assert!(hello.version > 4, "{hello:?}");
+    old.write_all(&bytes(STATUS)).unwrap();
+    let mut answer = vec![0; bytes(ANSWER).len()];
+    old.read_exact(&mut answer).unwrap();
+    assert!(answer == bytes(ANSWER), "another answer than version 4 expects");
+    drop(old);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_node_of_the_release_before_is_asked_for_no_more_than_it_knows() {
+    let (new, mut old) = UnixStream::pair().unwrap();
+    let serving = thread::spawn(move || {
+        old.write_all(&bytes(HELLO)).unwrap();
+        frame::read_frame(&mut old).unwrap();
+        let mut asked = vec![0; bytes(STATUS).len()];
+        old.read_exact(&mut asked).unwrap();
+        old.write_all(&bytes(ANSWER)).unwrap();
+        assert_eq!(old.read(&mut [0]).unwrap(), 0, "nothing but the status is asked");
+        asked
+    });
+    let mut channel = Channel::open(new, "thermo, newer").unwrap();
+    assert_eq!(channel.version(), 4);
+    let unknown = channel.send_call(1, &Call::Cluster).unwrap_err();
+    assert!(matches!(&unknown, WireError::NotYet { needs: 5, speaks: 4, .. }), "{unknown}");
+    assert!(
+        unknown.class() == ErrorClass::Invalid && unknown.to_string().contains("thermo 0.1.0"),
+        "{unknown}"
+    );
+    // The connection is as good as before.
+    channel.send_call(1, &Call::Status).unwrap();
+    let status = channel.receive_result().unwrap().result.unwrap();
+    assert_eq!(status, Reply::Status(Box::new(recorded())));
+    drop(channel);
+    assert_eq!(serving.join().unwrap(), bytes(STATUS));
+}
+
+#[test]
+fn what_is_older_or_newer_than_the_neighbour_is_told_so() {
+    for version in [0, 3] {
+        let (new, mut old) = UnixStream::pair().unwrap();
+        let mut hello = bytes(HELLO);
+        hello[21] = version;
+        old.write_all(&hello).unwrap();
+        let refused = Channel::open(new, "thermo, newer").unwrap_err();
+        assert!(matches!(refused, WireError::Version { .. }), "{refused}");
+    }
+    let (new, mut next) = UnixStream::pair().unwrap();
+    let mut hello = bytes(HELLO);
+    hello[21] = 6;
+    next.write_all(&hello).unwrap();
+    assert_eq!(Channel::open(new, "thermo").unwrap().version(), wire::VERSION);
+}
