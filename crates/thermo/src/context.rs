@@ -168,25 +168,6 @@ pub fn selections(paths: Vec<Vec<u8>>, recursive: bool) -> Vec<Selection> {
     parts
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut_into_calls_that_fit() {
-        let paths: Vec<Vec<u8>> = (0..50_000).map(|i| format!("/{i:0>100}").into_bytes()).collect();
-        let parts = selections(paths.clone(), false);
-        assert!(parts.len() > 1);
-        for part in &parts {
-            let call = Call::Stage(part.clone());
-            assert!(wire::frame::encode(&call).unwrap().len() < wire::frame::MAX_PAYLOAD);
-        }
-        let together: Vec<Vec<u8>> = parts.into_iter().flat_map(|p| p.paths).collect();
-        assert_eq!(together, paths);
-        assert!(selections(Vec::new(), true).is_empty());
-    }
-}
-
 /// A client's certificate is renewed when two thirds of its time have gone (a node renews its own). If that fails, the present one is
 /// as good as before.
 fn renewed(dir: &Path, member: Credentials) -> Credentials {
@@ -204,5 +185,24 @@ fn renewed(dir: &Path, member: Credentials) -> Credentials {
             eprintln!("thermo: this certificate ends soon, and there is no new one: {e:#}");
             member
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_cut_into_calls_that_fit() {
+        let paths: Vec<Vec<u8>> = (0..50_000).map(|i| format!("/{i:0>100}").into_bytes()).collect();
+        let parts = selections(paths.clone(), false);
+        assert!(parts.len() > 1);
+        for part in &parts {
+            let call = Call::Stage(part.clone());
+            assert!(wire::frame::encode(&call).unwrap().len() < wire::frame::MAX_PAYLOAD);
+        }
+        let together: Vec<Vec<u8>> = parts.into_iter().flat_map(|p| p.paths).collect();
+        assert_eq!(together, paths);
+        assert!(selections(Vec::new(), true).is_empty());
     }
 }
