@@ -11,6 +11,7 @@ mod message;
 mod orders;
 mod peer;
 mod serve;
+mod version;
 
 pub use channel::{Channel, Inbound, Stream};
 pub use error::WireError;
@@ -18,3 +19,4 @@ pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};
+pub use version::{SPOKEN, VERSION};

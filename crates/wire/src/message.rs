@@ -4,22 +4,10 @@ use crate::{ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewO
 use serde::{Deserialize, Serialize};
 use types::*;
 
-/// Wire versions, newest first:
-/// 5: clusters: `ClusterInit` and what follows it.
-/// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
-/// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
-/// 2: `Mount` says what `O_NONBLOCK` means.
-/// 1: first release.
-pub const VERSION: u32 = 5;
-
-/// Versions that this program can speak: its own and that of the release before. Whoever changes what an older one among them has gives the
-/// new one a type of its own (`tests/neighbours.rs` holds what version 4 sent).
-pub const SPOKEN: &[u32] = &[5, 4];
-
 /// First message of a connection, both ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`] of the sender.
+    /// [`crate::VERSION`] of the sender.
     pub version: u32,
     /// Program and release, for logs.
     pub program: String,
@@ -345,23 +333,6 @@ pub enum Call {
         #[serde(with = "serde_bytes")]
         list: Vec<u8>,
     },
-}
-
-impl Call {
-    /// Wire version from which on nodes know it.
-    pub fn since(&self) -> u32 {
-        match self {
-            Self::ClusterInit { .. }
-            | Self::ClusterToken { .. }
-            | Self::ClusterJoin(_)
-            | Self::Cluster
-            | Self::ClusterRenew(_)
-            | Self::ClusterRemove { .. }
-            | Self::ClusterRevoke
-            | Self::ClusterRemoved { .. } => 5,
-            _ => 4,
-        }
-    }
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong

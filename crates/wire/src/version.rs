@@ -1,0 +1,32 @@
+//! What releases understand of each other.
+
+use crate::Call;
+
+/// Wire versions, newest first:
+/// 5: clusters: `ClusterInit` and what follows it.
+/// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
+/// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
+/// 2: `Mount` says what `O_NONBLOCK` means.
+/// 1: first release.
+pub const VERSION: u32 = 5;
+
+/// Versions that this program can speak: its own and that of the release before. Whoever changes what an older one among them has gives the
+/// new one a type of its own (`tests/neighbours.rs` holds what version 4 sent).
+pub const SPOKEN: &[u32] = &[5, 4];
+
+impl Call {
+    /// Wire version from which on nodes know it.
+    pub fn since(&self) -> u32 {
+        match self {
+            Self::ClusterInit { .. }
+            | Self::ClusterToken { .. }
+            | Self::ClusterJoin(_)
+            | Self::Cluster
+            | Self::ClusterRenew(_)
+            | Self::ClusterRemove { .. }
+            | Self::ClusterRevoke
+            | Self::ClusterRemoved { .. } => 5,
+            _ => 4,
+        }
+    }
+}
