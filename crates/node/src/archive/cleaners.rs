@@ -67,12 +67,13 @@ impl Cleaners {
     fn parse(text: &str) -> Option<Self> {
         let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
         let cleaner = |line: &str| {
-            let mut words = line.split(' ');
-            let barcode = Barcode::from(words.next()?);
-            let uses = words.next()?.parse().ok()?;
-            let used_up = match (words.next()?, words.next()) {
-                ("good", None) => false,
-                ("used-up", None) => true,
+            // From its end: a barcode may have blanks.
+            let (line, state) = line.rsplit_once(' ')?;
+            let (barcode, uses) = line.rsplit_once(' ')?;
+            let (barcode, uses) = (Barcode::from(barcode), uses.parse().ok()?);
+            let used_up = match state {
+                "good" => false,
+                "used-up" => true,
                 _ => return None,
             };
             Some((barcode, Cleaner { uses, used_up }))
@@ -92,6 +93,7 @@ mod tests {
         let mut known = Cleaners::default();
         known.0.insert(Barcode::from("CLN001L9"), Cleaner { uses: 7, used_up: false });
         known.0.insert(Barcode::from("CLN002L9"), Cleaner { uses: 50, used_up: true });
+        known.0.insert(Barcode::from("CLN 3 L9"), Cleaner { uses: 1, used_up: false });
         known.keep(dir.path());
         assert_eq!(Cleaners::load(dir.path()), known);
         for damaged in

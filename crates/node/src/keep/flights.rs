@@ -3,6 +3,8 @@
 //! of the disk tier; as many again are files of which only one copy is left, so that these do not wait for the others. What
 //! waits for a pool that takes no data leaves its room to the others, once.
 
+mod patience;
+
 use super::closed::{Closed, missing};
 use crate::Node;
 use crate::archive::Event;
@@ -47,8 +49,13 @@ pub enum Goal {
 /// A file that is to be sent on its way: what of it, how long it is, and to what.
 type Asked = (Ino, Version, u64, Goal);
 
+#[derive(Clone)]
 struct Flight {
     goal: Goal,
+    /// Its recall waits for drives that nobody else wants until then.
+    patient: Moment,
+    /// It does not any more.
+    raised: bool,
     version: Version,
     bytes: u64,
     /// The recall that it waits for.
@@ -183,8 +190,17 @@ impl Flights {
                 Goal::Leave(volume, _) => pools.get(volume).cloned().flatten(),
                 Goal::Complete | Goal::Rescue => None,
             };
-            let mut flight =
-                Flight { goal, version, bytes, staging: None, staged: false, pool, stands_still: false };
+            let mut flight = Flight {
+                goal,
+                version,
+                bytes,
+                staging: None,
+                staged: false,
+                pool,
+                stands_still: false,
+                patient: Moment::now() + patience::PATIENCE,
+                raised: false,
+            };
             node.keeper.flying.store(true, Ordering::Release);
             let wish = crate::files::Wish::default();
             let joined = match node.is_dataless(ino) {
@@ -317,6 +333,10 @@ impl Flights {
             let now = Moment::now();
             self.looked = Some(now);
             self.failed.retain(|_, (until, _)| *until > now);
+            for staging in self.impatient(node) {
+                let (account, priority) = (sched::AccountId::default(), crate::limits::LOWEST);
+                node.archive.send(Event::Raise { staging, account, priority, deadline: None });
+            }
             let all: Vec<Ino> = self.all.keys().copied().collect();
             self.look_at(node, &all)?;
             self.look_for_closed(node)?;
@@ -474,6 +494,13 @@ mod tests {
 
     /// A file with a copy on one volume, another copy of which was just lost.
     fn with_one_copy_left(node: &Node) -> Ino {
+        let (ino, version) = offline(node);
+        lose_one(node, ino, version);
+        ino
+    }
+
+    /// A file with copies on two volumes.
+    pub(super) fn offline(node: &Node) -> (Ino, Version) {
         let flags = OpenFlags { write: true, ..OpenFlags::default() };
         let opened = node.create(&Cx::admin(crate::now()), Ino::ROOT, b"file", 0o644, flags).unwrap();
         node.write(opened.handle, 0, b"content").unwrap();
@@ -488,11 +515,14 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(120), "it stays on disk: {why}");
             std::thread::sleep(Duration::from_millis(10));
         }
+        (ino, version)
+    }
+
+    pub(super) fn lose_one(node: &Node, ino: Ino, version: Version) {
         let copy = node.catalog.version_copies(ino, version).unwrap().remove(0);
         let volume = copy.segments[0].volume.clone();
         let lost = catalog::LostCopy { ino, version, copy: copy.copy, volume };
         node.catalog.lose_copies(&[lost], crate::now()).unwrap();
-        ino
     }
 
     #[test]
