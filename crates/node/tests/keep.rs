@@ -286,7 +286,7 @@ fn a_request_to_empty_a_volume_ends_when_an_operator_decides_otherwise() {
     bed.call(Call::SetVolume { volumes: vec![volume], state, reason: "left".into() });
     let request = bed.wait(id);
     assert_eq!(request.state, RequestState::Failed);
-    assert!(request.message.contains("its state was set to ReadOnly"), "{request:?}");
+    assert!(request.message.contains("its state was set to read-only"), "{request:?}");
 }
 
 #[test]

@@ -64,7 +64,8 @@ mod tests {
         assert_eq!(urgent(&mut flights), [ino], "but not for ever");
         assert_eq!(urgent(&mut flights), [], "which is said once");
         assert_eq!((flights.others.files, flights.rescues.files), (1, 0));
-        flights.all.get_mut(&ino).unwrap().raised = false;
+        let flight = flights.all.get_mut(&ino).unwrap();
+        (flight.patient, flight.raised) = (Moment::now() + PATIENCE, false);
         lose_one(&node, ino, version);
         assert_eq!(urgent(&mut flights), [ino]);
         assert_eq!((flights.others.files, flights.others.bytes), (0, 0));
