@@ -87,4 +87,5 @@ replays! {
     scsi_reply scsi_device scsi_frame
     wire_frame wire_channel
     vtl_command vtl_files cartridge engine catalogue disk config
+    ident ident_handshake
 }

@@ -10,6 +10,8 @@ mod catalogue;
 mod config;
 mod disk;
 mod engine;
+mod ident;
+mod ident_handshake;
 mod index;
 mod index_names;
 mod label;
@@ -58,4 +60,6 @@ targets! {
     "catalogue" = catalogue, 2048 bytes, 300 rounds;
     "disk" = disk, 512 bytes, 60 rounds;
     "config" = config, 4096 bytes, 450 rounds;
+    "ident" = ident, 2048 bytes, 900 rounds;
+    "ident_handshake" = ident_handshake, 2048 bytes, 300 rounds;
 }
