@@ -13,5 +13,5 @@ pub use answer::FromReply;
 pub use connection::Connection;
 pub use error::ClientError;
 pub use path::{escape, join};
-pub use remote::{Newcomer, Remote, join_cluster, renew_certificate};
+pub use remote::{Newcomer, Remote, join_cluster, renew_certificate, renew_if_due};
 pub use types::api::*;

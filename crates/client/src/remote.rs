@@ -3,6 +3,7 @@
 use crate::connection::PROGRAM;
 use crate::{ClientError, Connection};
 use ident::{Connector, Credentials, IdentError, Key, TlsStream, Token};
+use std::path::Path;
 use std::time::Duration;
 use types::ErrorClass;
 use wire::{Call, Channel, Failure, JoinOrder, JoinSecret, RenewOrder, Reply, WireError};
@@ -63,6 +64,20 @@ pub fn join_cluster(token: &Token, newcomer: &Newcomer) -> Result<Credentials, C
         }
     }
     Err(last.unwrap_or_else(nobody))
+}
+
+/// Replaces the certificate of a client in its directory when two thirds of its time have gone at `now` (seconds since 1970); None: not yet,
+/// or it is a node, which does that by itself.
+///
+/// # Errors
+/// As [`renew_certificate`], and files that cannot be written. The present certificate stays.
+pub fn renew_if_due(dir: &Path, member: &Credentials, now: u64) -> Result<Option<Credentials>, ClientError> {
+    if member.identity.is_node() || !member.valid.is_ending(now) {
+        return Ok(None);
+    }
+    let new = renew_certificate(member)?;
+    Credentials::replace(dir, &new.certificate, &new.key).map_err(|e| refused("the certificate", e))?;
+    Ok(Some(new))
 }
 
 /// Gets another certificate for a client, from the first node of its cluster that answers. The present one is believed until that is used.

@@ -172,17 +172,10 @@ pub fn selections(paths: Vec<Vec<u8>>, recursive: bool) -> Vec<Selection> {
 /// as good as before.
 fn renewed(dir: &Path, member: Credentials) -> Credentials {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    if member.identity.is_node() || !member.valid.is_ending(now) {
-        return member;
-    }
-    let new = client::renew_certificate(&member).map_err(anyhow::Error::from).and_then(|new| {
-        Credentials::replace(dir, &new.certificate, &new.key)?;
-        Ok(new)
-    });
-    match new {
-        Ok(new) => new,
+    match client::renew_if_due(dir, &member, now) {
+        Ok(new) => new.unwrap_or(member),
         Err(e) => {
-            eprintln!("thermo: this certificate ends soon, and there is no new one: {e:#}");
+            eprintln!("thermo: this certificate ends soon, and there is no new one: {e}");
             member
         }
     }

@@ -413,6 +413,16 @@ fn members_get_new_certificates_before_the_old_ones_end() {
         let why = refusal(first.asked_by(gone, &Call::Status));
         assert!(why.class == ErrorClass::Denied && why.message.contains("no member"), "{why}");
     }
+    // In its directory, when it is time.
+    let dir = first.dir.path().join("desk");
+    new.prepare(&dir).unwrap();
+    Credentials::commit(&dir).unwrap();
+    let kept = || Credentials::load(&dir).unwrap().unwrap();
+    assert!(client::renew_if_due(&dir, &kept(), now.secs as u64).unwrap().is_none());
+    assert!(client::renew_if_due(&dir, &kept(), in_300_days().secs as u64).unwrap().is_some());
+    assert!(kept().certificate != new.certificate);
+    first.asked_by(&kept(), &Call::Status).unwrap();
+    let new = kept();
     // A node without the authority's key signs nothing; over the control socket nobody is known by a certificate.
     let request = Key::generate().unwrap().request().unwrap();
     let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });

@@ -88,6 +88,13 @@ impl Node {
         Ok(list)
     }
 
+    /// The member has its place in the catalogue whether the roster can be written or not.
+    pub(super) fn keep_roster_or_say(&self, own: &Own) {
+        if let Err(e) = self.keep_roster(own) {
+            tracing::error!("the roster of the cluster lacks the last change until the next one: {e}");
+        }
+    }
+
     /// Brings the list to all other nodes; which of them were not reached.
     fn tell_nodes(&self, own: &Own, list: Vec<u8>) -> Result<Vec<MemberId>, Failure> {
         let members = self.catalog.members().map_err(|e| refused("the cluster", &e))?;
@@ -128,7 +135,7 @@ impl Node {
         if !self.catalog.renew_member(id, &renewed).map_err(|e| refused("the cluster", &e))? {
             return Err(failure(ErrorClass::Denied, format!("{id} was removed from this cluster")));
         }
-        self.keep_roster(&own)?;
+        self.keep_roster_or_say(&own);
         tracing::info!("{id} gets a new certificate");
         Ok(Reply::Joined { certificate, authority: own.credentials.authority.clone() })
     }
