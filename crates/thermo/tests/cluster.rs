@@ -357,7 +357,11 @@ fn a_removed_member_is_out_at_once_and_everywhere() {
     second.asked_by(&first.own(), &Call::Status).unwrap();
     first.asked_by(&second.own(), &Call::Status).unwrap();
     assert_eq!(first.remove(desk).unwrap(), []);
-    assert_eq!(refusal(first.remove(MemberId::Node(NodeId(9)))).class, ErrorClass::NotFound);
+    let unknown = refusal(first.remove(MemberId::Node(NodeId(9))));
+    assert_eq!(
+        (unknown.class, unknown.message.as_str()),
+        (ErrorClass::NotFound, "the cluster: there is no member node 9")
+    );
     assert_eq!(refusal(first.remove(MemberId::Node(NodeId(1)))).class, ErrorClass::Invalid);
     assert_eq!(refusal(second.remove(desk)).class, ErrorClass::Invalid);
 }

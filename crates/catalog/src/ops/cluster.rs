@@ -88,7 +88,7 @@ pub fn admit(tx: &mut Tx<'_>, token: &[u8; 16], member: &Member, now: Time) -> R
 fn change<T>(tx: &mut Tx<'_>, id: MemberId, change: impl FnOnce(&mut Member) -> T) -> Result<Option<T>> {
     take(tx)?;
     let key = keys::member(id);
-    let value = tx.w.get_for_update(&key)?.ok_or_else(|| CatalogError::missing("a member", id))?;
+    let value = tx.w.get_for_update(&key)?.ok_or_else(|| CatalogError::missing("member", id))?;
     let mut member: Member = rec::decode("member", id.to_string(), &value)?;
     if member.removed.is_some() {
         return Ok(None);
