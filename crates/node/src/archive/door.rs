@@ -234,7 +234,8 @@ impl Shelf {
             }
             ElementKind::Drive | ElementKind::Transport => {
                 let what = format!(
-                    "volume {volume} is in a drive; wait until it is put away, or take it out of use first: `thermo volume state {volume} exported`"
+                    "volume {volume} is in a drive; try again when it has been put away, which happens `tape.idle_unmount_s` after \
+                     its last use: `thermo drive ls`"
                 );
                 return Err(failure(ErrorClass::Busy, what));
             }

@@ -256,6 +256,7 @@ pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
     }
     let out = Some(why.to_owned());
     state.shelves.insert(library, Shelf { name, out, ..Shelf::default() });
+    state.tapes = None;
 }
 
 /// A library that could not be used at the start answers now.
