@@ -29,7 +29,7 @@ pub const CANDIDATE: u8 = 0x20;
 pub const PURGE: u8 = 0x21;
 /// Offline files that are to come back so that a lost copy can be made anew: `MEND ino`.
 pub const MEND: u8 = 0x23;
-/// What is left of removed nodes until tapes tell of them no more: `GONE ino`.
+/// Words on files, and what is left of removed nodes until tapes tell of them no more: `GONE ino`.
 pub const GONE: u8 = 0x24;
 /// Sums: `SUM what ...`.
 pub const SUM: u8 = 0x22;

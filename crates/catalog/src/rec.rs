@@ -48,7 +48,7 @@ pub struct FileRec {
     pub pinned: bool,
     /// A copy of the present version was lost: it is made anew, and for that the file comes back to disk.
     pub mend: bool,
-    /// The node was removed, and tapes are to tell so because they tell of earlier versions.
+    /// The node, or of a word the file, was removed, and tapes are to tell so because they tell of earlier versions.
     pub gone: bool,
     /// Bit n-1: copy n is whole.
     pub copies: u32,
@@ -84,7 +84,7 @@ impl InodeRec {
 
     /// Whether it is a file with content. Of every other node the catalogue has all there is.
     pub fn has_data(&self) -> bool {
-        self.kind == FileKind::File
+        self.kind == FileKind::File && !self.ino.is_word()
     }
 
     /// Bytes that a copy on tape has.
@@ -92,7 +92,12 @@ impl InodeRec {
         if self.has_data() { self.size } else { 0 }
     }
 
-    /// What is left of a node that was removed.
+    /// Whether it is no inode of the namespace: a word on a file, or what is left of a node that was removed.
+    pub fn is_trace(&self) -> bool {
+        self.ino.is_word() || self.is_gone()
+    }
+
+    /// What is left of a node that was removed, or the word that a file was.
     pub fn is_gone(&self) -> bool {
         self.file.as_ref().is_some_and(|f| f.gone)
     }
@@ -100,7 +105,7 @@ impl InodeRec {
     /// Second at which a file closed now is due. What lies on tape only has nothing to copy from: it is due once it is
     /// back.
     pub fn settle(&mut self, class: &Class, now: Time) {
-        let linked = self.nlink > 0 || self.is_gone();
+        let linked = self.nlink > 0 || self.is_trace();
         let has_data = self.has_data();
         if let Some(f) = &mut self.file {
             let lacks = f.missing(class).next().is_some();

@@ -110,7 +110,14 @@ fn tape_file() -> TapeFile {
         class: "std".into(),
         written: time(5),
         live: true,
-        node: NodeFacts { target: b"t".to_vec(), rdev: 1, gone: true, parent: Ino(9) },
+        node: NodeFacts {
+            target: b"t".to_vec(),
+            rdev: 1,
+            gone: true,
+            parent: Ino(9),
+            names: vec![(Ino(10), b"n".to_vec())],
+            beside: Version(7),
+        },
     }
 }
 
@@ -131,7 +138,7 @@ fn golden_bytes() {
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1), mirrors: Ino(9) }, "0200ac02020109");
     golden(
         &TapeEntry::File(Box::new(tape_file())),
-        "0201020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a05010174010109",
+        "0201020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a05010174010109010a016e07",
     );
     golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
     golden(&FormatRec { created: time(1) }, "010201");

@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         value.map(|v| InodeRec::decode(ino, &v)).transpose()
     }
 
-    /// What is left of a node that was removed.
+    /// A word on a file, or what is left of a node that was removed.
     pub fn gone(&self, ino: Ino) -> Result<Option<InodeRec>> {
         self.r.get(&keys::gone(ino))?.map(|v| InodeRec::decode(ino, &v)).transpose()
     }
@@ -179,7 +179,7 @@ impl Tx<'_> {
         value.map(|v| InodeRec::decode(ino, &v)).transpose()
     }
 
-    /// What is left of a node that was removed, for a change.
+    /// A word on a file, or what is left of a node that was removed, for a change.
     pub fn gone(&mut self, ino: Ino) -> Result<Option<InodeRec>> {
         let value = self.w.get_for_update(&keys::gone(ino))?;
         value.map(|v| InodeRec::decode(ino, &v)).transpose()
@@ -229,7 +229,7 @@ impl Tx<'_> {
 }
 
 fn record_key(rec: &InodeRec) -> Vec<u8> {
-    if rec.is_gone() { keys::gone(rec.ino).to_vec() } else { keys::inode(rec.ino, part::RECORD).to_vec() }
+    if rec.is_trace() { keys::gone(rec.ino).to_vec() } else { keys::inode(rec.ino, part::RECORD).to_vec() }
 }
 
 /// Everything outside its record that follows from an inode.
@@ -253,7 +253,7 @@ pub struct Derived {
 
 impl Derived {
     pub fn of(view: &View<'_>, rec: &InodeRec) -> Result<Self> {
-        let counted = Some((rec.ino, rec.uid, rec.class)).filter(|_| !rec.is_gone());
+        let counted = Some((rec.ino, rec.uid, rec.class)).filter(|_| !rec.is_trace());
         let mut d = Self { counted, ino: Some(rec.ino), ..Self::default() };
         let Some(f) = &rec.file else { return Ok(d) };
         d.object = f.object;

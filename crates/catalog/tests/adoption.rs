@@ -2,7 +2,7 @@
 
 mod common;
 
-use catalog::{Adoption, Catalog, ListedFile, New, RecordOutcome, check};
+use catalog::{Adoption, Catalog, ListedFile, New, NewSegment, RecordOutcome, check};
 use common::listing::{empty, listing};
 use common::{memory, record, root, segment, stamp, t, user};
 use proptest::prelude::*;
@@ -143,6 +143,105 @@ fn a_renamed_file_is_where_it_was_written_last() {
         sound(&new);
         assert_eq!(new.path_of(ino).unwrap(), b"/late");
         assert_eq!(new.inode(ino).unwrap().file.unwrap().copies.len(), 2);
+    }
+}
+
+/// What waits goes to a volume of each pool.
+fn write_what_waits(c: &Catalog, volumes: [&str; 2], now: i64) {
+    for (copy, volume) in (1u8..).zip(volumes) {
+        let of = c.candidates(t(1 << 40), None, 1000).unwrap().found;
+        let of = of.iter().filter(|w| w.missing.iter().any(|(n, _)| n.0 == copy));
+        let made = of
+            .map(|w| NewSegment { digest: None, ..segment(w.ino, w.version, copy, w.size, (0, w.size), 0) });
+        let done = record(c, volume, now, made.collect());
+        assert!(done.iter().all(|d| *d == RecordOutcome::Counted), "{done:?}");
+    }
+}
+
+/// The data lies on volumes whose indexes are older than all that became of the file; words on it on others, which are read
+/// before or after.
+#[test]
+fn what_became_of_a_file_after_it_went_to_tape_is_known_again() {
+    let (c, home) = world();
+    c.put_volume(&common::volume("VB0002L9", "pool-b")).unwrap();
+    let (ino, _) = file(&c, home, "data", 1000, 20);
+    both_copies(&c, ino, 1000, 30);
+    let old = ["VA0001L9", "VB0001L9"].map(|v| (v, listing(&c, v)));
+    let u = |now| user(7, now);
+    let other =
+        c.create(&u(40), Ino::ROOT, b"other", &New::node(FileKind::Directory, 0o711)).unwrap().attr.ino;
+    c.rename(&root(41), (home, b"data"), (other, b"moved"), RenameMode::Replace, &|_| false).unwrap();
+    c.link(&root(42), ino, home, b"second").unwrap();
+    c.link(&root(43), ino, home, b"third").unwrap();
+    c.setxattr(&u(44), ino, b"user.k", b"v", types::api::XattrMode::Any).unwrap();
+    let set = SetAttr { mode: Some(0o400), uid: Some(9), mtime: Some(t(3)), ..SetAttr::default() };
+    c.setattr(&root(45), ino, &set).unwrap();
+    c.set_class(ino, &"default".into(), t(46)).unwrap();
+    write_what_waits(&c, ["VA0002L9", "VB0002L9"], 50);
+    sound(&c);
+    let new = ["VA0002L9", "VB0002L9"].map(|v| (v, listing(&c, v)));
+    for flip in [false, true] {
+        let mut order: Vec<_> = old.iter().chain(&new).collect();
+        if flip {
+            order.reverse();
+        }
+        let back = empty();
+        for (barcode, files) in order {
+            let v = c.volume(&(*barcode).into()).unwrap().unwrap();
+            back.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).unwrap();
+            back.adopt(&(*barcode).into(), t(60), files).unwrap();
+            sound(&back);
+        }
+        for path in ["/other/moved", "/home/second", "/home/third"] {
+            let (attr, file, versions) = facts(&back, path);
+            assert_eq!((attr, file, versions), facts(&c, path), "{path}, {flip}");
+        }
+        assert_eq!(back.getxattr(&root(1), ino, b"user.k").unwrap(), b"v");
+        back.resolve(&root(1), b"/home/data", false).expect_err("it has another name");
+        assert!(back.candidates(t(1 << 40), None, 9).unwrap().found.is_empty());
+        // From here on it goes on: the next word is later than those on tape.
+        back.unlink(&root(70), home, b"second", &|_| false).unwrap();
+        let due = back.candidates(t(1 << 40), None, 9).unwrap().found;
+        assert_eq!(due.iter().map(|w| (w.ino, w.dataless)).collect::<Vec<_>>(), [(ino.word(), true)]);
+        assert!(due[0].version > c.archived(ino.word()).unwrap().unwrap().version);
+        sound(&back);
+    }
+}
+
+#[test]
+fn a_removed_file_is_not_back_and_can_be_restored() {
+    let (c, home) = world();
+    c.put_volume(&common::volume("VB0002L9", "pool-b")).unwrap();
+    let (ino, _) = file(&c, home, "data", 1000, 20);
+    both_copies(&c, ino, 1000, 30);
+    write_what_waits(&c, ["VA0001L9", "VB0001L9"], 31);
+    let old = ["VA0001L9", "VB0001L9"].map(|v| (v, listing(&c, v)));
+    c.unlink(&root(40), home, b"data", &|_| false).unwrap();
+    c.rmdir(&root(41), Ino::ROOT, b"home").unwrap();
+    write_what_waits(&c, ["VA0002L9", "VB0002L9"], 50);
+    let new = ["VA0002L9", "VB0002L9"].map(|v| (v, listing(&c, v)));
+    for flip in [false, true] {
+        let mut order: Vec<_> = old.iter().chain(&new).collect();
+        if flip {
+            order.reverse();
+        }
+        let back = empty();
+        for (barcode, files) in order {
+            let v = c.volume(&(*barcode).into()).unwrap().unwrap();
+            back.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).unwrap();
+            back.adopt(&(*barcode).into(), t(60), files).unwrap();
+            sound(&back);
+        }
+        assert!(back.readdir(Ino::ROOT, 0, 9).unwrap().is_empty(), "{:?}", back.readdir(Ino::ROOT, 0, 9));
+        let ended = back.ended_versions(b"/", None, 9).unwrap().found;
+        assert_eq!(
+            ended.iter().map(|e| (e.ino, e.size, e.copies.len())).collect::<Vec<_>>(),
+            [(ino, 1000, 2)]
+        );
+        let file = back.undelete(&root(70), (ino, Version(1)), (Ino::ROOT, b"back")).unwrap();
+        assert_eq!(file.file.unwrap().copies.len(), 2);
+        assert_eq!(back.archived(ino.word()).unwrap(), None, "no tape is to tell of it any more");
+        sound(&back);
     }
 }
 

@@ -440,7 +440,7 @@ fn copies_follow_a_file_into_another_class() {
     let x = file(&f, "x", 1, 500, 100);
     migrate(&f, x, 1, 500, 110);
     f.catalog.set_class(x, &"single".into(), t(120)).expect("set");
-    assert_eq!(candidates(&f, 1000), [], "copy in pool-b counts as its first");
+    assert_eq!(candidates(&f, 1000), [x.word()], "copy in pool-b counts as its first; its class is told");
     let copies = f.catalog.version_copies(x, Version(1)).expect("read");
     assert_eq!((copies[0].copy, copies[0].segments[0].volume.as_str()), (CopyNo(1), "VB0001L9"));
     assert_eq!(copies.len(), 2, "the other stays as an extra");
@@ -463,13 +463,13 @@ fn an_offline_file_that_lacks_a_copy_is_due_once_it_is_back() {
     f.catalog.set_class(x, &"default".into(), t(200)).expect("another class");
     f.check();
     assert_eq!(state(&f, x).copies, [CopyNo(2)]);
-    assert_eq!(candidates(&f, 1000), [], "nothing can be copied from");
+    assert_eq!(candidates(&f, 1000), [x.word()], "nothing can be copied from but its class");
     assert_eq!(f.catalog.candidate(x).expect("read"), None);
-    assert_eq!(f.catalog.totals().expect("totals").backlog_files, 0);
+    assert_eq!(f.catalog.totals().expect("totals").backlog_files, 1);
     assert!(f.catalog.set_resident(x, Version(1), ObjectId(2), &stamp(5000, 300), t(300)).expect("back"));
     f.check();
-    assert_eq!(candidates(&f, 1000), [x]);
-    assert_eq!(f.catalog.pool_backlog(&"pool-a".into()).expect("backlog").files, 1);
+    assert_eq!(candidates(&f, 1000), [x.word(), x]);
+    assert_eq!(f.catalog.pool_backlog(&"pool-a".into()).expect("backlog").files, 2);
 }
 
 #[test]

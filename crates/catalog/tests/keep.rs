@@ -475,3 +475,89 @@ fn open_requests_of_a_kind_are_those_that_are_open() {
         assert_eq!(of(RequestKind::Repack), []);
     }
 }
+
+/// Writes what waits to the volume of its copy.
+fn write_what_waits(f: &Fixture, now: i64) -> usize {
+    let waits = f.catalog.candidates(t(1 << 40), None, 99).expect("list").found;
+    for (copy, barcode) in [(1, A), (2, B)] {
+        let lacks = waits.iter().filter(|w| w.missing.iter().any(|(n, _)| n.0 == copy));
+        let one = |w: &catalog::Candidate| segment(w.ino, w.version, copy, w.size, (0, w.size), 0);
+        let made: Vec<_> = lacks.map(|w| NewSegment { digest: None, ..one(w) }).collect();
+        if !made.is_empty() {
+            let done = record(&f.catalog, barcode, now, made);
+            assert!(done.iter().all(|d| *d == RecordOutcome::Counted), "{done:?}");
+        }
+    }
+    waits.len()
+}
+
+#[test]
+fn what_says_that_a_file_is_gone_keeps_no_volume() {
+    for f in [memory(), lmdb()] {
+        let ino = archived(&f, "f", 1, 100);
+        f.catalog.unlink(&root(40), Ino::ROOT, b"f", &|_| false).expect("removed");
+        assert_eq!(write_what_waits(&f, 50), 1, "a word on it");
+        f.check();
+        assert_eq!((live(&f, A), live(&f, B)), (0, 0));
+        let label = |barcode: &str, uuid: &str| {
+            let pool = f.catalog.volume(&barcode.into()).expect("read").expect("there").pool.expect("one");
+            let fresh = Volume { uuid: uuid.into(), ..volume(barcode, pool.as_str()) };
+            f.catalog.label_volume(&barcode.into(), &fresh).expect("labelled anew");
+            f.check();
+        };
+        label(A, "second");
+        let word = f.catalog.archived(ino.word()).expect("read").expect("the other volume tells of the file");
+        assert_eq!(word.copies, [CopyNo(2)]);
+        assert_eq!(write_what_waits(&f, 60), 1, "the copy that was lost");
+        f.check();
+        label(B, "second");
+        assert_eq!(f.catalog.archived(ino.word()).expect("read"), None, "nothing tells of the file any more");
+        assert_eq!((live(&f, A), write_what_waits(&f, 70)), (0, 0));
+    }
+}
+
+#[test]
+fn what_is_left_of_a_directory_goes_with_the_last_volume_that_tells_of_it() {
+    let f = lmdb();
+    let dir = catalog::New::node(FileKind::Directory, 0o755);
+    let dir = f.catalog.create(&root(5), Ino::ROOT, b"d", &dir).expect("made").attr.ino;
+    write_what_waits(&f, 10);
+    f.catalog.rmdir(&root(40), Ino::ROOT, b"d").expect("removed");
+    f.catalog.put_volume(&volume("VB0002L9", POOLS[1])).expect("put");
+    let waits = f.catalog.candidates(t(1 << 40), None, 9).expect("list").found;
+    let gone = waits.iter().find(|w| w.ino == dir).expect("its removal is to be told");
+    for (copy, other) in [(1, A2), (2, "VB0002L9")] {
+        let one = segment(dir, gone.version, copy, 0, (0, 0), 0);
+        record(&f.catalog, other, 50, vec![NewSegment { digest: None, ..one }]);
+    }
+    for barcode in [A, B] {
+        assert!(f.catalog.archived(dir).expect("read").is_some(), "{barcode} tells of it");
+        let pool = f.catalog.volume(&barcode.into()).expect("read").expect("there").pool.expect("one");
+        let fresh = Volume { uuid: "second".into(), ..volume(barcode, pool.as_str()) };
+        f.catalog.label_volume(&barcode.into(), &fresh).expect("labelled anew");
+        f.check();
+    }
+    assert_eq!(f.catalog.archived(dir).expect("read"), None);
+}
+
+#[test]
+fn what_changed_between_telling_tape_and_recording_it_is_told() {
+    let f = lmdb();
+    let fresh = catalog::New::file(0o644, ObjectId(1));
+    let ino = f.catalog.create(&root(5), Ino::ROOT, b"f", &fresh).expect("create").attr.ino;
+    f.catalog.observe(&root(6), ino, ObjectId(1), &stamp(100, 6), true, Durability::Relaxed).expect("closed");
+    let tell = |copy| {
+        let one = segment(ino, Version(1), copy, 100, (0, 100), 0);
+        let told = f.catalog.tape_file(&one, t(7)).expect("described");
+        NewSegment { told: Some(Box::new(told)), ..one }
+    };
+    let (first, second) = (tell(1), tell(2));
+    record(&f.catalog, A, 20, vec![first]);
+    assert_eq!(f.catalog.archived(ino.word()).expect("read"), None, "nothing changed");
+    f.catalog.setattr(&root(21), ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).expect("set");
+    let version = |f: &Fixture| f.catalog.archived(ino.word()).expect("read").map(|w| w.version);
+    let before = version(&f);
+    record(&f.catalog, B, 22, vec![second]);
+    assert!(before.is_some() && version(&f) > before, "what was told is not so any more");
+    f.check();
+}

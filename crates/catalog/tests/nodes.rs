@@ -1,5 +1,5 @@
-//! Directories, symlinks, devices, pipes and sockets on tape: a catalogue that is lost gets them back as they were, whatever
-//! older indexes say.
+//! Directories, symlinks, devices, pipes and sockets on tape, and what became of files after they went there: a catalogue that
+//! is lost gets all of it back as it was, whatever older indexes say.
 
 mod common;
 
@@ -16,9 +16,10 @@ fn sound(c: &Catalog) {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// What comes back of a node: number, kind, mode, owner, times, device, target and attributes. Times of directories go on
-/// with their entries, and are as of the last index.
-type Seen = (Ino, FileKind, u32, u32, Option<(Time, Time)>, u32, Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>);
+/// What comes back of a node: number, kind, names, mode, owner, times, device, target, length and attributes. Times of
+/// directories go on with their entries, and are as of the last index.
+type Seen =
+    (Ino, FileKind, u32, u32, u32, Option<(Time, Time)>, u32, Vec<u8>, u64, BTreeMap<Vec<u8>, Vec<u8>>);
 
 fn tree(c: &Catalog) -> BTreeMap<Vec<u8>, Seen> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![(Ino::ROOT, Vec::new())]);
@@ -29,8 +30,10 @@ fn tree(c: &Catalog) -> BTreeMap<Vec<u8>, Seen> {
             let target = c.readlink(a.ino).unwrap_or_default();
             let names = c.listxattr(&root(1), a.ino).unwrap();
             let xattrs = names.into_iter().map(|n| (n.clone(), c.getxattr(&root(1), a.ino, &n).unwrap()));
-            let times = (a.kind != FileKind::Directory).then_some((a.mtime, a.ctime));
-            let seen = (a.ino, a.kind, a.mode, a.uid, times, a.rdev, target, xattrs.collect());
+            let dir = a.kind == FileKind::Directory;
+            let times = (!dir).then_some((a.mtime, a.ctime));
+            let (nlink, size) = if dir { (0, 0) } else { (a.nlink, a.size) };
+            let seen = (a.ino, a.kind, nlink, a.mode, a.uid, times, a.rdev, target, size, xattrs.collect());
             found.insert(path.clone(), seen);
             if a.kind == FileKind::Directory {
                 todo.push((a.ino, path));
@@ -98,6 +101,9 @@ fn node(kind: FileKind, number: u8) -> New {
 enum Act {
     Node(u8, u8, u8),
     File(u8, u8),
+    /// Its content changes.
+    Change(u8),
+    Link(u8, u8, u8),
     Move(u8, u8, u8),
     Remove(u8),
     Mode(u8),
@@ -113,8 +119,10 @@ fn act() -> impl Strategy<Value = Act> {
     let n = 0u8..40;
     prop_oneof![
         4 => (0u8..6, n.clone(), 0u8..8).prop_map(|(k, d, n)| Act::Node(k, d, n)),
-        1 => (n.clone(), 0u8..8).prop_map(|(d, n)| Act::File(d, n)),
-        2 => (n.clone(), n.clone(), 0u8..8).prop_map(|(f, d, n)| Act::Move(f, d, n)),
+        3 => (n.clone(), 0u8..8).prop_map(|(d, n)| Act::File(d, n)),
+        1 => n.clone().prop_map(Act::Change),
+        2 => (n.clone(), n.clone(), 0u8..8).prop_map(|(f, d, n)| Act::Link(f, d, n)),
+        3 => (n.clone(), n.clone(), 0u8..8).prop_map(|(f, d, n)| Act::Move(f, d, n)),
         2 => n.clone().prop_map(Act::Remove),
         1 => n.clone().prop_map(Act::Mode),
         1 => n.clone().prop_map(Act::Xattr),
@@ -153,17 +161,28 @@ fn perform(c: &Catalog, act: &Act, now: i64) {
                 c.observe(&cx, made.attr.ino, object, &at, true, kv::Durability::Relaxed).unwrap();
             }
         }
-        // Names and removals of files are another matter: they travel with their next version.
+        Act::Change(f) => {
+            if let Some(file) = pick(f).and_then(|(_, ino, _)| c.inode(ino).unwrap().file) {
+                let (ino, object) = (pick(f).unwrap().1, file.object.unwrap());
+                let at = stamp(10 + now as u64, now);
+                c.observe(&cx, ino, object, &at, true, kv::Durability::Relaxed).unwrap();
+            }
+        }
+        Act::Link(f, d, n) => {
+            if let Some((_, ino, _)) = pick(f) {
+                let _ = c.link(&cx, ino, dir(d), &[b'l', b'a' + n]);
+            }
+        }
         Act::Move(f, d, n) => {
-            if let Some((path, _, kind)) = pick(f).filter(|p| p.2 != FileKind::File) {
+            if let Some((path, _, kind)) = pick(f) {
                 let (from, name) = parent(c, &path);
                 let to = if kind == FileKind::Directory { b'd' } else { b'm' };
-                let mode = RenameMode::NoReplace;
+                let mode = if n % 2 == 0 { RenameMode::NoReplace } else { RenameMode::Replace };
                 let _ = c.rename(&cx, (from, &name), (dir(d), &[to, b'a' + n]), mode, &open);
             }
         }
         Act::Remove(f) => {
-            if let Some((path, _, kind)) = pick(f).filter(|p| p.2 != FileKind::File) {
+            if let Some((path, _, kind)) = pick(f) {
                 let (from, name) = parent(c, &path);
                 match kind {
                     FileKind::Directory => drop(c.rmdir(&cx, from, &name)),
@@ -172,18 +191,18 @@ fn perform(c: &Catalog, act: &Act, now: i64) {
             }
         }
         Act::Mode(f) => {
-            if let Some((_, ino, _)) = pick(f).filter(|p| p.2 != FileKind::File) {
+            if let Some((_, ino, _)) = pick(f) {
                 let set = SetAttr { mode: Some(u32::from(f) * 7), uid: Some(f.into()), ..SetAttr::default() };
                 c.setattr(&cx, ino, &set).unwrap();
             }
         }
         Act::Xattr(f) => {
-            if let Some((_, ino, _)) = pick(f).filter(|p| p.2 != FileKind::File) {
+            if let Some((_, ino, _)) = pick(f) {
                 c.setxattr(&cx, ino, b"trusted.k", &[f, 0, 255], XattrMode::Any).unwrap();
             }
         }
         Act::Touch(f) => {
-            if let Some((_, ino, _)) = pick(f).filter(|p| p.2 != FileKind::File) {
+            if let Some((_, ino, _)) = pick(f) {
                 c.setattr(&cx, ino, &SetAttr { mtime: Some(t(7)), ..SetAttr::default() }).unwrap();
             }
         }
@@ -194,7 +213,7 @@ fn perform(c: &Catalog, act: &Act, now: i64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Nodes of all kinds are made, moved, changed and removed while some go to tape; the first volumes become full at some
+    /// Nodes of all kinds are made, moved, linked, changed and removed while some go to tape; the first volumes become full at some
     /// time, and what their indexes say grows old. In whatever order they are read, everything is there as it was, and
     /// nothing that was removed is back.
     #[test]

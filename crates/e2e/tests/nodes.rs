@@ -1,7 +1,7 @@
 //! Directories, symlinks and pipes go to tape with the files, in both formats, and come back when nothing but the
-//! cartridges is left; tar makes them without us.
+//! cartridges is left; tar makes them without us. So does what became of files after they went there.
 
-use e2e::{Bed, make_files};
+use e2e::{Bed, digests, make_files};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -29,8 +29,8 @@ fn disaster(bed: &Bed) {
     fs::write(bed.state().join("config.toml"), config).unwrap();
 }
 
-/// Type and mode, owner, group, modification time, length of files, target of links.
-type Seen = (u32, u32, u32, i64, i64, u64, Option<PathBuf>);
+/// Type and mode, owner, group, modification time, number of names and length of files, target of links.
+type Seen = (u32, u32, u32, i64, i64, (u64, u64), Option<PathBuf>);
 
 fn tree(dir: &Path) -> BTreeMap<PathBuf, Seen> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![dir.to_owned()]);
@@ -38,7 +38,7 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, Seen> {
         for entry in fs::read_dir(&next).unwrap() {
             let path = entry.unwrap().path();
             let meta = fs::symlink_metadata(&path).unwrap();
-            let size = if meta.is_file() { meta.len() } else { 0 };
+            let size = if meta.is_file() { (meta.nlink(), meta.len()) } else { (0, 0) };
             let target = fs::read_link(&path).ok();
             let seen = (meta.mode(), meta.uid(), meta.gid(), meta.mtime(), meta.mtime_nsec(), size, target);
             found.insert(path.strip_prefix(dir).unwrap().to_owned(), seen);
@@ -82,6 +82,26 @@ fn cartridges(bed: &Bed) -> Vec<PathBuf> {
     fs::read_dir(bed.path("library/cartridges")).unwrap().map(|e| e.unwrap().path()).collect()
 }
 
+/// What becomes of files whose data is on tape.
+fn change_files(top: &Path) {
+    let file = |n: usize| top.join(format!("dir {}/file {n}", n / 50));
+    fs::rename(file(3), top.join("dir 1/renamed")).unwrap();
+    fs::rename(file(4), file(5)).unwrap(); // which removes what was there
+    fs::remove_file(file(6)).unwrap();
+    fs::hard_link(file(7), top.join("dir 4/second name")).unwrap();
+    fs::hard_link(file(7), top.join("dir 0/third name")).unwrap();
+    fs::remove_file(top.join("dir 3/another name of 1")).unwrap();
+    fs::rename(top.join("dir 3/another name of 2"), top.join("dir 5/moved name of 2")).unwrap();
+    fs::set_permissions(file(8), fs::Permissions::from_mode(0o4755)).unwrap();
+    chown(file(9), Some(1234), Some(4321)).unwrap();
+    rustix::fs::setxattr(file(10), "user.note", b"later", rustix::fs::XattrFlags::empty()).unwrap();
+    run("touch", &["-d", "2001-02-03 04:05:06.5Z", "dir 0/file 11"], top);
+    fs::write(file(12), b"another version, and then another name").unwrap();
+    fs::rename(file(12), top.join("dir 2/rewritten")).unwrap();
+    fs::remove_file(file(50)).unwrap();
+    fs::write(file(50), b"another file of the same name").unwrap();
+}
+
 /// What is there goes to tape, changes, goes to tape again; the node dies in the middle of that; then all is lost.
 fn drill(bed: &Bed) {
     bed.up_mounted();
@@ -89,6 +109,10 @@ fn drill(bed: &Bed) {
     fs::create_dir(&top).unwrap();
     make_files(&top, 60, 2_000);
     make_nodes(&top, 40);
+    for n in [1, 2] {
+        fs::hard_link(top.join(format!("dir 0/file {n}")), top.join(format!("dir 3/another name of {n}")))
+            .unwrap();
+    }
     bed.ok(["migrate", "--wait", "-r", "tc:/"]);
     let listed = bed.json(["ls", "tc:/tree"]);
     let of = |name: &str| {
@@ -103,6 +127,7 @@ fn drill(bed: &Bed) {
     fs::create_dir(top.join("dir 2")).unwrap();
     symlink("another", top.join("dir 2/link 2")).unwrap();
     fs::set_permissions(top.join("dir 5/empty 5"), fs::Permissions::from_mode(0o500)).unwrap();
+    change_files(&top);
     let mut begun = bed.command(["migrate", "--wait", "-r", "tc:/"]);
     let mut begun = begun.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let half = |bed: &Bed| {
@@ -117,7 +142,7 @@ fn drill(bed: &Bed) {
     let volumes = bed.json(["volume", "ls", "--pool", "primary"]);
     let barcode = volumes[0]["volume"]["barcode"].as_str().unwrap();
     bed.ok(["volume", "repack", "--wait", barcode]);
-    let was = tree(&top);
+    let (was, bytes) = (tree(&top), digests(&top));
     assert!(fs::symlink_metadata(top.join("pipe")).unwrap().file_type().is_fifo());
     bed.ok(["umount".as_ref(), bed.mount().as_os_str()]);
     bed.check();
@@ -126,10 +151,14 @@ fn drill(bed: &Bed) {
     disaster(bed);
     bed.up_mounted();
     bed.ok(["catalog", "rebuild", "--wait"]);
-    same(&was, &tree(&bed.mount().join("tree")));
-    let mut note = [0; 10];
-    let length = rustix::fs::getxattr(bed.mount().join("tree/dir 3/empty 3"), "user.note", &mut note);
-    assert_eq!(&note[..length.unwrap()], b"kept");
+    let top = bed.mount().join("tree");
+    same(&was, &tree(&top));
+    assert!(digests(&top) == bytes);
+    for (path, value) in [("dir 3/empty 3", b"kept".as_slice()), ("dir 0/file 10", b"later")] {
+        let mut note = [0; 10];
+        let length = rustix::fs::getxattr(top.join(path), "user.note", &mut note);
+        assert_eq!(&note[..length.unwrap()], value);
+    }
     bed.ok(["umount".as_ref(), bed.mount().as_os_str()]);
     bed.check();
 }

@@ -118,9 +118,9 @@ impl TapeFile {
         self.kind() == Some(FileKind::Directory) && !self.node.gone
     }
 
-    /// Whether it is one of data: a regular file, and not only a word on one that was removed.
+    /// Whether it is one of data: a regular file, and not only a word on one.
     pub fn has_data(&self) -> bool {
-        self.kind() == Some(FileKind::File) && !self.node.gone
+        self.kind() == Some(FileKind::File) && !self.node.gone && !self.ino.is_word()
     }
 }
 
@@ -135,6 +135,11 @@ pub struct NodeFacts {
     pub gone: bool,
     /// Directory in which it was named; 0: not known.
     pub parent: Ino,
+    /// Further names: directory and path (absolute, bytes).
+    pub names: Vec<(Ino, Vec<u8>)>,
+    /// Of data: the version of the word on its file that was in force; 0: it had none. Of a word: the version of the data
+    /// that the file had.
+    pub beside: Version,
 }
 
 /// Life of a volume.

@@ -106,6 +106,24 @@ text_id! {
 impl Ino {
     /// The root directory.
     pub const ROOT: Ino = Ino(1);
+
+    /// Set in the number of a word; no inode of the namespace has it.
+    const WORD: u64 = 1 << 63;
+
+    /// The word on this file: what tapes tell of it beside its data. It has versions and copies of its own.
+    pub fn word(self) -> Ino {
+        Ino(self.0 | Self::WORD)
+    }
+
+    /// Whether it is a word on a file, and no inode of the namespace.
+    pub fn is_word(self) -> bool {
+        self.0 & Self::WORD != 0
+    }
+
+    /// The file that a word is on; of anything else itself.
+    pub fn told_of(self) -> Ino {
+        Ino(self.0 & !Self::WORD)
+    }
 }
 
 /// SHA-256 of a file version's bytes.

@@ -149,7 +149,7 @@ impl Catalog {
 
     /// The same for one file, due or not; None if it lacks nothing, is not closed or not on disk.
     pub fn candidate(&self, ino: Ino) -> Result<Option<Candidate>> {
-        self.read(|v| candidates::of(v, &v.load(ino)?))
+        self.read(|v| candidates::of(v, &v.trace(ino)?.ok_or(FsError::NotFound)?))
     }
 
     /// Files whose disk space may be released, least recently used first, at most `limit`.

@@ -68,11 +68,10 @@ fn file_of(c: &mut Check<'_>, barcode: &Barcode, place: (TapeDir, &str), file: &
     let mut segments = copies.iter().flat_map(|copy| copy.segments.iter().map(move |s| (copy.copy, s)));
     let found =
         segments.find(|(_, s)| (&s.volume, s.tape_dir, s.tape_name.as_str()) == (barcode, place.0, place.1));
-    let current = c
-        .read(|v| v.trace(file.ino))?
-        .and_then(|r| r.file)
-        .is_some_and(|f| f.known && f.version == file.version);
-    let needed = current && found.is_some();
+    let present = c.read(|v| v.trace(file.ino))?.and_then(|r| r.file).filter(|f| f.version == file.version);
+    let current = present.as_ref().is_some_and(|f| f.known);
+    // What says that a node is gone is needed by nobody who asks whether the volume is.
+    let needed = current && found.is_some() && present.is_some_and(|f| !f.gone || file.live);
     c.expect(needed == file.live, || {
         format!("{} on {barcode} is live: {}, needed: {needed}", place.1, file.live)
     });

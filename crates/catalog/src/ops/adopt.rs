@@ -4,6 +4,7 @@
 //! higher version of an inode, or the segment of the same version that was written later. Whoever comes second to a path
 //! that a later file has is kept in `/lost+found`. Adopting a volume twice changes nothing.
 
+use super::adopt_words::Word;
 use super::record_copies::{covers, overlap};
 use super::tape_tree::Planter;
 use super::{names, open, path, remove, tape_tree, version, volume, xattr};
@@ -58,7 +59,7 @@ pub fn adopt(
         outcomes.push(match free_name(tx, &mut planter, dir, one)? {
             None => Adoption::Known,
             Some(name) => {
-                let namespace = Namespace { as_of, classes, gone };
+                let namespace = Namespace { as_of, classes, is_gone: gone };
                 enter(tx, &mut planter, (dir, name), one, &namespace)?
             }
         });
@@ -112,9 +113,11 @@ fn enter(
     one: &ListedFile,
     namespace: &Namespace<'_>,
 ) -> Result<Adoption> {
-    let standing = standing(tx, &one.file, namespace.gone)?;
-    let live =
-        matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_) | Standing::Again(..));
+    let standing = standing(tx, &one.file, namespace.is_gone)?;
+    // What says that a node is gone keeps no volume from being emptied.
+    let needed = !one.file.node.gone;
+    let live = needed
+        && matches!(standing, Standing::New | Standing::Newer(_) | Standing::Same(_) | Standing::Again(..));
     let segment = planter.enter(tx, dir, name, TapeFile { live, ..one.file.clone() })?;
     let old = match standing {
         Standing::New => {
@@ -138,6 +141,10 @@ fn enter(
         Standing::Dead => return Ok(Adoption::Dead),
         Standing::Contradicts(why) => return Ok(Adoption::Contradicts { why }),
     };
+    if one.file.ino.is_word() {
+        namespace.word(tx, old, one, segment)?;
+        return Ok(Adoption::Live);
+    }
     let (rec, at) = match one.file.has_data() {
         true => namespace.inode(tx, old, one)?,
         false => namespace.node(tx, old, one)?,
@@ -167,8 +174,10 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing
     }
     let no = |why: String| Ok(Standing::Contradicts(format!("inode {}: {why}", file.ino)));
     let Some(kind) = file.kind() else { return no(format!("mode {:o} is that of no node", file.mode)) };
+    let live = file.live || file.node.gone;
     let Some(rec) = tx.trace(file.ino)? else {
-        return Ok(if file.live { Standing::New } else { Standing::Older });
+        let removed = file.has_data() && tx.gone(file.ino.word())?.is_some_and(|word| word.is_gone());
+        return Ok(if live && !removed { Standing::New } else { Standing::Older });
     };
     if rec.kind != kind {
         return no(format!("it is {kind:?} there, {:?} here", rec.kind));
@@ -181,10 +190,7 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing
     if file.version == f.version && file.node.gone != rec.is_gone() {
         return no(format!("version {} was removed there: {}", f.version, file.node.gone));
     }
-    if file.live && file.node.gone && rec.is_dir() && !rec.is_gone() && !is_empty(tx, &rec)? {
-        return Ok(Standing::Dead); // what lies in it is back, so it is
-    }
-    if !file.live {
+    if !live {
         return Ok(Standing::Dead);
     }
     if file.version > f.version {
@@ -265,7 +271,7 @@ fn give_up(tx: &mut Tx<'_>, file: &TapeFile, earlier: &Segment) -> Result<()> {
 }
 
 /// Makes the segment part of its copy; with the last one the copy counts.
-fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> Result<()> {
+pub fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> Result<()> {
     let mut copy = version::copy(tx, file.ino, file.version, file.copy)?.unwrap_or_else(|| new_copy(file));
     copy.segments.push(segment);
     copy.segments.sort_by_key(|part| part.file_offset);
@@ -289,7 +295,7 @@ fn attach(tx: &mut Tx<'_>, old: InodeRec, file: &TapeFile, segment: Segment) -> 
 pub struct Namespace<'a> {
     pub as_of: Time,
     classes: &'a ClassIds,
-    gone: Gone<'a>,
+    pub is_gone: Gone<'a>,
 }
 
 impl Namespace<'_> {
@@ -299,34 +305,31 @@ impl Namespace<'_> {
 
     /// The inode of a live segment, brought to what the segment says if that is later; and its path.
     fn inode(&self, tx: &mut Tx<'_>, old: Option<InodeRec>, one: &ListedFile) -> Result<(InodeRec, Vec<u8>)> {
-        let file = &one.file;
-        let Some(old) = old else {
-            let rec = self.record(file)?;
-            let rec = self.link(tx, rec, one)?;
-            let rec = put_xattrs(tx, rec, &file.xattrs)?;
-            tx.replace(None, Some(&rec))?;
-            let at = path::path_of(tx.view(), rec.ino)?;
-            return Ok((rec, at));
-        };
-        let version = old.file.as_ref().map_or(Version(0), |f| f.version);
-        if version == file.version && evidence(tx, &old)? >= file.written {
+        let (file, word) = (&one.file, Word::on(tx, &one.file)?);
+        let version = old.as_ref().and_then(|rec| rec.file.as_ref()).map(|f| f.version);
+        if let Some(old) = old.as_ref().filter(|_| version == Some(file.version))
+            && (word.is_later() || evidence(tx, old)? >= file.written)
+        {
             // What is there was said later.
-            return Ok((old, file.path.clone()));
+            return Ok((old.clone(), file.path.clone()));
         }
-        let fresh = self.record(file)?;
-        let mut rec = InodeRec { link: old.link, xattrs: old.xattrs, nlink: old.nlink, ..fresh };
-        if let (Some(to), Some(from)) = (&mut rec.file, &old.file)
+        let mut rec = self.record(&word.over(file))?;
+        (rec.nlink, rec.link) = old.as_ref().map_or((0, rec.link), |old| (old.nlink, old.link));
+        rec.xattrs = old.as_ref().map_or(0, |old| old.xattrs);
+        if let (Some(to), Some(from)) = (&mut rec.file, old.as_ref().and_then(|old| old.file.as_ref()))
             && from.version == to.version
         {
             (to.copies, to.digest, to.known) = (from.copies, from.digest.or(to.digest), from.known);
             to.mend = from.mend;
         }
-        if path::path_of(tx.view(), old.ino)? != file.path {
-            unlink(tx, &old)?;
-            rec = self.link(tx, rec, one)?;
-        }
-        let rec = put_xattrs(tx, rec, &file.xattrs)?;
-        tx.replace(Some(&old), Some(&rec))?;
+        let places = match word.says() {
+            Some(said) => self.told_places(tx, said)?,
+            None => self.listed_place(tx, one)?.into_iter().collect(),
+        };
+        let rec = self.set_names(tx, rec, places, word.says().unwrap_or(file))?;
+        let rec = put_xattrs(tx, rec, &word.over(file).xattrs)?;
+        tx.replace(old.as_ref(), Some(&rec))?;
+        self.note_word(tx, &rec, file)?;
         let at = path::path_of(tx.view(), rec.ino)?;
         Ok((rec, at))
     }
@@ -358,40 +361,10 @@ impl Namespace<'_> {
         })
     }
 
-    /// Names a file where its segment says, or in `/lost+found`.
-    fn link(&self, tx: &mut Tx<'_>, rec: InodeRec, one: &ListedFile) -> Result<InodeRec> {
-        let place = match split(&one.file.path) {
-            Some((dirs, name)) => self.dirs(tx, &dirs, one)?.map(|dir| (dir, name.to_vec())),
-            None => None,
-        };
-        let place = match place {
-            Some((dir, name)) => match names::find_for_update(tx, dir, &name)? {
-                None => Some((dir, name)),
-                Some(there) => self.contest(tx, there, &one.file)?.then_some((dir, name)),
-            },
-            None => None,
-        };
-        let name = one.file.path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-        match place {
-            Some((dir, name)) => name_it(tx, rec, dir, &name),
-            None => self.lose(tx, rec, name),
-        }
-    }
-
-    /// Two files claim one name: true if the newcomer gets it; the other then goes to `/lost+found`.
-    pub fn contest(&self, tx: &mut Tx<'_>, there: Dirent, file: &TapeFile) -> Result<bool> {
-        let Some(other) = tx.try_load(there.ino)? else { return Ok(false) };
-        // A directory without versions was made up: something lies in it.
-        let Some(f) = &other.file else { return Ok(false) };
-        // A file that is on disk was never lost.
-        let later = f.object.is_none() && evidence(tx, &other)? < file.written;
-        if later {
-            let name = path::name_of(tx.view(), &other)?;
-            unlink(tx, &other)?;
-            let moved = self.lose(tx, other.clone(), &name)?;
-            tx.replace(Some(&other), Some(&moved))?;
-        }
-        Ok(later)
+    /// Where the segment says that the file is named: its directory is one that the volume's directories tell of.
+    fn listed_place(&self, tx: &mut Tx<'_>, one: &ListedFile) -> Result<Option<(Ino, Vec<u8>)>> {
+        let Some((dirs, name)) = split(&one.file.path) else { return Ok(None) };
+        Ok(self.dirs(tx, &dirs, one)?.map(|dir| (dir, name.to_vec())))
     }
 
     pub fn lose(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<InodeRec> {
@@ -410,7 +383,7 @@ impl Namespace<'_> {
         let mut kept = format!("{}~", rec.ino).into_bytes();
         kept.extend_from_slice(name);
         kept.truncate(perm::MAX_NAME);
-        name_it(tx, rec, dir, &kept)
+        name_it(tx, InodeRec { nlink: 1, ..rec }, dir, &kept)
     }
 
     /// The directory of a path, made if need be; None if something else is in the way.
@@ -456,7 +429,7 @@ impl Namespace<'_> {
     }
 
     /// A directory of which nothing is known but mode, owner, group and class.
-    fn made_up(
+    pub fn made_up(
         &self,
         tx: &mut Tx<'_>,
         parent: &InodeRec,
@@ -483,7 +456,7 @@ impl Namespace<'_> {
         })
     }
 
-    fn make_dir(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<Ino> {
+    pub fn make_dir(&self, tx: &mut Tx<'_>, rec: InodeRec, name: &[u8]) -> Result<Ino> {
         let parent = rec.link.0;
         let rec = name_it(tx, rec, parent, name)?;
         tx.replace(None, Some(&rec))?;
@@ -496,19 +469,23 @@ fn node_of(dir: &ListedDir) -> Option<&TapeFile> {
     dir.facts.as_ref()?.node.as_deref()
 }
 
-fn is_empty(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {
+pub fn is_empty(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {
     match remove::check_empty(tx.view(), dir.ino) {
         Err(CatalogError::Fs(FsError::NotEmpty)) => Ok(false),
         other => other.map(|()| true),
     }
 }
 
-/// Until when an inode is known to have been what it is: when the newest segment of its version was written, and of a node
-/// without data when an index told of it.
-fn evidence(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<Time> {
+/// Until when an inode is known to have been what it is: when the newest segment of its version was written, of a file the
+/// word on it, and of a node without data when an index told of it.
+pub fn evidence(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<Time> {
     let Some(f) = &rec.file else { return Ok(Time::new(i64::MIN, 0)) };
     let copies = version::copies(tx.view(), rec.ino, f.version)?;
-    let told = if rec.has_data() { Time::new(i64::MIN, 0) } else { Time::from_nanos(f.used) };
+    let told = |f: &FileRec| Time::from_nanos(f.used);
+    let told = match rec.has_data() {
+        true => tx.gone(rec.ino.word())?.and_then(|w| w.file).map_or(Time::new(i64::MIN, 0), |f| told(&f)),
+        false => told(f),
+    };
     Ok(copies.iter().map(|c| c.recorded).max().map_or(told, |written| written.max(told)))
 }
 

@@ -2,7 +2,8 @@
 //! higher version says more than a lower one, wherever it lies. What a node was named in is told by its inode, so it is found
 //! there also if that was renamed later.
 
-use super::adopt::{Namespace, name_it, put_xattrs, split, unlink};
+use super::adopt::{Namespace, is_empty, name_it, put_xattrs, split, unlink};
+use super::adopt_names::{prune, take_names};
 use super::{names, nodes, path, remove, setattr, version};
 use crate::Result;
 use crate::dirent::Dirent;
@@ -33,10 +34,14 @@ impl Namespace<'_> {
                 let fresh = self.node_record(file)?;
                 InodeRec { link: old.link, xattrs: old.xattrs, nlink: old.nlink, ..fresh }
             }
-            None => self.node_record(file)?,
+            None => InodeRec { nlink: 0, ..self.node_record(file)? },
         };
-        if file.ino != Ino::ROOT {
-            rec = self.put_in_place(tx, old.as_ref(), rec, one)?;
+        if rec.is_dir() && file.ino != Ino::ROOT {
+            rec = self.put_in_place(tx, old.as_ref(), InodeRec { nlink: 1, ..rec }, one)?;
+        } else if !rec.is_dir() {
+            let mut places = Vec::from_iter(self.place(tx, one)?);
+            places.extend(self.further_places(tx, file)?);
+            rec = self.set_names(tx, rec, places, file)?;
         }
         if known != Some(file.version) {
             rec = self.put_parts(tx, rec, file)?;
@@ -47,7 +52,7 @@ impl Namespace<'_> {
         Ok((rec, at))
     }
 
-    /// Names a node where its entry says, or in `/lost+found`.
+    /// Names a directory where its entry says, or in `/lost+found`.
     fn put_in_place(
         &self,
         tx: &mut Tx<'_>,
@@ -57,7 +62,6 @@ impl Namespace<'_> {
     ) -> Result<InodeRec> {
         let mut place = self.place(tx, one)?;
         if let Some((dir, _)) = &place
-            && rec.is_dir()
             && lies_in(tx, *dir, rec.ino)?
         {
             place = None;
@@ -79,54 +83,88 @@ impl Namespace<'_> {
                 None => true,
                 Some(there) => {
                     let other = tx.load(there.ino)?;
-                    if rec.is_dir() && other.is_dir() && other.file.is_none() {
+                    if other.is_dir() && other.file.is_none() {
                         self.absorb(tx, &other, rec.ino)?;
                         true
                     } else {
-                        self.contest(tx, there, &one.file)?
+                        let (dir, name) = place.as_ref().map_or((Ino(0), &[][..]), |(d, n)| (*d, n));
+                        self.contest(tx, (dir, name), there, &one.file)?
                     }
                 }
             };
-        match place.filter(|_| free) {
-            Some((dir, name)) => name_it(tx, rec, dir, &name),
-            None => self.lose(tx, rec, name),
-        }
+        let rec = match place.filter(|_| free) {
+            Some((dir, name)) => name_it(tx, rec, dir, &name)?,
+            None => self.lose(tx, rec, name)?,
+        };
+        old.map_or(Ok(()), |old| prune(tx, old.link.0))?;
+        Ok(rec)
     }
 
-    /// Directory and name of a node. Its directory is known by its number, or made where the path says.
-    fn place(&self, tx: &mut Tx<'_>, one: &ListedFile) -> Result<Option<(Ino, Vec<u8>)>> {
+    /// Directory and name of a node. Its directory is known by its number, or made where the path says; where that is another
+    /// one by now, it is made in `/lost+found` until its own entry says where it belongs.
+    pub fn place(&self, tx: &mut Tx<'_>, one: &ListedFile) -> Result<Option<(Ino, Vec<u8>)>> {
         let Some((dirs, name)) = split(&one.file.path) else { return Ok(None) };
-        let parent = one.file.node.parent;
+        let (parent, name) = (one.file.node.parent, name.to_vec());
         if tx.try_load(parent)?.is_some_and(|rec| rec.is_dir()) {
-            return Ok(Some((parent, name.to_vec())));
+            return Ok(Some((parent, name)));
         }
-        Ok(self.dirs(tx, &dirs, one)?.map(|dir| (dir, name.to_vec())))
+        let found = self.dirs(tx, &dirs, one)?;
+        if found == Some(parent) || parent == Ino(0) || tx.trace(parent)?.is_some() {
+            return Ok(found.map(|dir| (dir, name)));
+        }
+        if let Some(dir) = found
+            && tx.load(dir)?.file.is_none()
+            && dir != Ino::ROOT
+        {
+            return Ok(Some((dir, name)));
+        }
+        let root = tx.load(Ino::ROOT)?;
+        let (mode, class) = (0o755, self.class(&one.file.class)?);
+        let made_up = self.made_up(tx, &root, (mode, one.file.uid_owner, one.file.gid_owner, class))?;
+        let made_up = InodeRec { ino: parent, ..made_up };
+        let dir_name = dirs.last().copied().unwrap_or_default();
+        let made_up = self.lose(tx, made_up, dir_name)?;
+        tx.replace(None, Some(&made_up))?;
+        Ok(Some((parent, name)))
     }
 
     /// A directory was made up where this one belongs, because something lay in it: all that is in it goes to the true one.
     fn absorb(&self, tx: &mut Tx<'_>, made_up: &InodeRec, into: Ino) -> Result<()> {
+        self.move_all(tx, made_up.ino, into)?;
+        unlink(tx, made_up)?;
+        remove::take_out(tx, made_up)
+    }
+
+    /// All that is named in one directory is named in another.
+    fn move_all(&self, tx: &mut Tx<'_>, from: Ino, into: Ino) -> Result<()> {
         let mut children = Vec::new();
-        let prefix = keys::names(made_up.ino);
+        let prefix = keys::names(from);
         tx.w.scan(&prefix, &keys::end(&prefix), &mut |k, v| {
             children.push((k[prefix.len()..].to_vec(), v.to_vec()));
             ControlFlow::Continue(())
         })?;
         for (name, value) in children {
-            let entry = Dirent::from_name(made_up.ino, &value)?;
+            let entry = Dirent::from_name(from, &value)?;
             let old = tx.load(entry.ino)?;
-            names::delete(tx, made_up.ino, &name, &entry)?;
+            let subdirs = i64::from(old.is_dir());
+            names::delete(tx, from, &name, &entry)?;
+            names::counted(tx, from, -1, -subdirs)?;
             let mut rec = old.clone();
             if names::find_for_update(tx, into, &name)?.is_none() {
                 names::put(tx, into, &name, &entry)?;
-                names::counted(tx, into, 1, i64::from(rec.is_dir()))?;
-                names::move_link(tx, &mut rec, (made_up.ino, entry.cookie), (into, entry.cookie))?;
+                names::counted(tx, into, 1, subdirs)?;
+                names::move_link(tx, &mut rec, (from, entry.cookie), (into, entry.cookie))?;
             } else {
-                rec = self.lose(tx, rec, &name)?;
+                if !rec.is_dir() {
+                    names::drop_link(tx, &mut rec, from, entry.cookie)?;
+                }
+                if rec.is_dir() || rec.nlink == 0 {
+                    rec = self.lose(tx, rec, &name)?;
+                }
             }
             tx.replace(Some(&old), Some(&rec))?;
         }
-        unlink(tx, made_up)?;
-        remove::take_out(tx, made_up)
+        Ok(())
     }
 
     fn node_record(&self, file: &TapeFile) -> Result<InodeRec> {
@@ -162,14 +200,30 @@ impl Namespace<'_> {
                 tx.replace(Some(same), Some(&rec))?;
                 return Ok(rec);
             }
+            Some(old) if old.is_dir() => self.leave(tx, old)?,
             Some(old) => {
-                unlink(tx, old)?;
+                let left = take_names(tx, old)?;
                 remove::take_out(tx, old)?;
+                left.into_iter().try_for_each(|dir| prune(tx, dir))?;
             }
             None => {}
         }
         tx.replace(None, Some(&rec))?;
         Ok(rec)
+    }
+
+    /// Takes out a directory that was removed. Until it is known where that is now which still lies in it, it lies in one made
+    /// up.
+    fn leave(&self, tx: &mut Tx<'_>, old: &InodeRec) -> Result<()> {
+        let (name, dir) = (path::name_of(tx.view(), old)?, tx.load(old.link.0)?);
+        unlink(tx, old)?;
+        if !is_empty(tx, old)? {
+            let made_up = self.made_up(tx, &dir, (old.mode, old.uid, old.gid, old.class))?;
+            let made_up = self.make_dir(tx, made_up, &name)?;
+            self.move_all(tx, old.ino, made_up)?;
+        }
+        remove::take_out(tx, old)?;
+        prune(tx, dir.ino)
     }
 
     /// The directory that an index tells all about, brought to that if it is later than what is known, or made; None if it

@@ -1,6 +1,6 @@
 //! Classes of service. A changed class is a new record; inodes move to it one by one.
 
-use super::{nodes, set_class};
+use super::{nodes, set_class, words};
 use crate::classes;
 use crate::keys::{self, meta, part};
 use crate::rec::{self, InodeRec};
@@ -84,6 +84,7 @@ pub fn refresh(tx: &mut Tx<'_>, limit: usize, now: Time) -> Result<bool> {
         let mut rec = old.clone();
         if entering {
             nodes::enter(&mut rec, now);
+            words::enter(tx, &rec, now)?;
         }
         set_class::update(tx, &mut rec, now)?;
         tx.replace(Some(old), Some(&rec))?;

@@ -1,6 +1,6 @@
 //! Adds a hard link.
 
-use super::{create, names};
+use super::{create, names, nodes};
 use crate::Result;
 use crate::dirent::Dirent;
 use crate::store::Tx;
@@ -26,6 +26,7 @@ pub fn link(tx: &mut Tx<'_>, cx: &Cx, ino: Ino, dir: Ino, name: &[u8], cookie: u
     names::add_link(tx, &mut rec, dir, cookie)?;
     rec.ctime = cx.now;
     names::put(tx, dir, name, &Dirent { ino, kind: rec.kind, cookie })?;
+    nodes::changed(tx, &old, &mut rec, cx.now)?;
     tx.replace(Some(&old), Some(&rec))?;
     names::changed(tx, dir, cx.now, 1, 0)?;
     tx.inode(&rec)

@@ -1,7 +1,9 @@
 //! One operation (or a family that shares its rules) per file; each a function over one transaction.
 
 pub mod adopt;
+mod adopt_names;
 mod adopt_nodes;
+mod adopt_words;
 pub mod candidates;
 pub mod class;
 pub mod cluster;
@@ -38,4 +40,5 @@ pub mod unowned;
 pub mod version;
 pub mod volume;
 pub mod volume_state;
+pub mod words;
 pub mod xattr;

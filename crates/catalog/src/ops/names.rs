@@ -85,6 +85,17 @@ pub fn move_link(tx: &mut Tx<'_>, rec: &mut InodeRec, from: (Ino, u64), to: (Ino
     Ok(tx.w.put(&keys::link(rec.ino, to.0, to.1), &[])?)
 }
 
+/// All places at which `rec` is named, that of its record first.
+pub fn links(view: View<'_>, rec: &InodeRec) -> Result<Vec<(Ino, u64)>> {
+    let prefix = keys::links(rec.ino);
+    let mut found = Vec::from_iter((rec.nlink > 0).then_some(rec.link));
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |k, _| {
+        found.extend(keys::number_at(k, 9).zip(keys::number_at(k, 17)).map(|(d, c)| (Ino(d), c)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
 fn further_link(view: View<'_>, ino: Ino) -> Result<Option<(Ino, u64)>> {
     let prefix = keys::links(ino);
     let mut found = None;

@@ -3,16 +3,19 @@
 //! that is removed a trace stays until no volume tells of its earlier versions any more: its last version says that it is
 //! gone, and goes to tape like the others.
 
-use super::{class, version};
+use super::{class, version, words};
 use crate::keys::{self, meta};
 use crate::rec::{FileRec, InodeRec};
 use crate::store::{Tx, View};
 use crate::{CatalogError, Listed, Result};
 use types::*;
 
-/// `rec` is what becomes of `old`: if it is a node without data what is on tape is not what it is any more.
+/// `rec` is what becomes of `old`: what is on tape, of a file beside its data, is not what it is any more.
 pub fn changed(tx: &mut Tx<'_>, old: &InodeRec, rec: &mut InodeRec, now: Time) -> Result<()> {
-    if !rec.has_data() && !is_made_up(tx, old)? {
+    if rec.has_data() {
+        return words::changed(tx, rec, now);
+    }
+    if !is_made_up(tx, old)? {
         version::end(tx, old, Some(now))?;
         let next = next(old)?;
         rec.file = Some(FileRec { due: old.file.as_ref().and_then(|f| f.due), ..next });
@@ -34,16 +37,19 @@ pub fn fresh(now: Time) -> FileRec {
 }
 
 /// That of the version that follows.
-fn next(old: &InodeRec) -> Result<FileRec> {
+pub fn next(old: &InodeRec) -> Result<FileRec> {
     let Some(f) = &old.file else { return Ok(fresh(old.ctime)) };
     let version = f.version.0.checked_add(1).map(Version);
     let version = version.ok_or_else(|| CatalogError::corrupt("inode", old.ino, "no version is left"))?;
     Ok(FileRec { version, ..fresh(old.ctime) })
 }
 
-/// A node without data was removed: what is to be left of it, if tapes tell of it. Its versions have ended.
+/// A node was removed: what is to be left of it, if tapes tell of it. Its versions have ended.
 pub fn trace(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
-    if rec.has_data() || !version::any_ended(tx.view(), rec.ino)? {
+    if rec.has_data() {
+        return words::removed(tx, rec, rec.ctime);
+    }
+    if !version::any_ended(tx.view(), rec.ino)? {
         return Ok(());
     }
     let file = FileRec { gone: true, ..next(rec)? };
@@ -55,12 +61,31 @@ pub fn trace(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
 
 /// Nothing on tape tells of earlier versions of this inode any more: if it was removed nothing needs to say so.
 pub fn forget(tx: &mut Tx<'_>, ino: Ino) -> Result<()> {
-    let Some(gone) = tx.gone(ino)? else { return Ok(()) };
+    let ino = ino.told_of();
     if version::any_ended(tx.view(), ino)? {
         return Ok(());
     }
-    version::end(tx, &gone, None)?;
-    tx.replace(Some(&gone), None)
+    if let Some(gone) = tx.gone(ino)? {
+        version::end(tx, &gone, None)?;
+        return tx.replace(Some(&gone), None);
+    }
+    match tx.gone(ino.word())? {
+        Some(word) if word.is_gone() => words::drop_it(tx, &word),
+        _ => Ok(()),
+    }
+}
+
+/// A segment of what says that a node is gone is lost with its volume, which it did not keep from being used again: it is
+/// written anew, from the catalogue.
+pub fn lapse(tx: &mut Tx<'_>, file: &TapeFile, now: Time) -> Result<()> {
+    let Some(old) = tx.gone(file.ino)?.filter(InodeRec::is_gone) else { return Ok(()) };
+    let mut gone = old.clone();
+    let Some(f) = gone.file.as_mut().filter(|f| f.version == file.version) else { return Ok(()) };
+    let left = version::copies(tx.view(), file.ino, file.version)?;
+    f.known = !left.is_empty();
+    f.copies &= left.iter().fold(0, |bits, copy| bits | 1 << (copy.copy.0 - 1));
+    gone.settle(&tx.class(old.class)?.clone(), now);
+    tx.replace(Some(&old), Some(&gone))
 }
 
 /// What is left of removed nodes, in order of number.
@@ -103,10 +128,11 @@ pub fn archived(view: View<'_>, ino: Ino) -> Result<Option<FileState>> {
     view.trace(ino)?.map(|rec| view.archived(&rec)).transpose().map(Option::flatten)
 }
 
-/// What tapes tell of a node without data; nothing of a file.
+/// What tapes tell of a node beside what they tell of every one.
 pub fn facts(view: View<'_>, rec: &InodeRec) -> Result<NodeFacts> {
     if rec.has_data() {
-        return Ok(NodeFacts::default());
+        let beside = words::version_of(view.gone(rec.ino.word())?.as_ref());
+        return Ok(NodeFacts { beside, ..NodeFacts::default() });
     }
     if rec.is_gone() {
         return Ok(NodeFacts { gone: true, ..NodeFacts::default() });
@@ -115,7 +141,8 @@ pub fn facts(view: View<'_>, rec: &InodeRec) -> Result<NodeFacts> {
         FileKind::Symlink => super::lookup::readlink(view, rec)?,
         _ => Vec::new(),
     };
-    Ok(NodeFacts { target, rdev: rec.rdev, gone: false, parent: rec.link.0 })
+    let names = words::further(view, rec)?;
+    Ok(NodeFacts { target, rdev: rec.rdev, parent: rec.link.0, names, ..NodeFacts::default() })
 }
 
 /// A directory as an index tells of it, at present.

@@ -9,12 +9,26 @@ use types::*;
 
 /// Name of an inode in the directory that its record points to.
 pub fn name_of(view: View<'_>, rec: &InodeRec) -> Result<Vec<u8>> {
-    let (dir, cookie) = rec.link;
+    name_at(view, rec.ino, rec.link)
+}
+
+/// Name of an inode at one of its places.
+pub fn name_at(view: View<'_>, ino: Ino, (dir, cookie): (Ino, u64)) -> Result<Vec<u8>> {
     let value = view.r.get(&keys::entry(dir, cookie))?;
     let value = value
-        .ok_or_else(|| CatalogError::corrupt("inode", rec.ino, format!("not named in {dir} at {cookie}")))?;
+        .ok_or_else(|| CatalogError::corrupt("inode", ino, format!("not named in {dir} at {cookie}")))?;
     let (_, name) = Dirent::from_entry(dir, cookie, &value)?;
     Ok(name.to_vec())
+}
+
+/// Path of what has this name in a directory.
+pub fn below(view: View<'_>, dir: Ino, name: &[u8]) -> Result<Vec<u8>> {
+    let mut path = path_of(view, dir)?;
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    Ok(path)
 }
 
 /// One absolute path of an inode (the first of several hard links); `NotFound` if nothing names it.

@@ -1,7 +1,7 @@
 //! Records what lies flushed on tape. The one operation that makes copies count.
 
 use super::tape_tree::Planter;
-use super::{nodes, path, tape_tree, version, volume, xattr};
+use super::{nodes, path, tape_tree, version, volume, words, xattr};
 use crate::keys;
 use crate::rec::{InodeRec, KnownVersion};
 use crate::store::{self, Tx, View};
@@ -95,7 +95,7 @@ fn standing(tx: &mut Tx<'_>, s: &NewSegment, pool: Option<&PoolName>) -> Result<
     if f.digest.zip(s.digest).is_some_and(|(a, b)| a != b) {
         return Ok(Standing::Unfit("its digest differs from the one recorded for this version".into()));
     }
-    if rec.nlink == 0 && !rec.is_gone() {
+    if rec.nlink == 0 && !rec.is_trace() {
         return Ok(dead(false, "the file was deleted".into()));
     }
     if f.has_copy(s.copy.0) {
@@ -129,7 +129,8 @@ fn count(
     s: &NewSegment,
     old: InodeRec,
 ) -> Result<RecordOutcome> {
-    let file = tape_file(tx.view(), s, Some(&old), now, true)?;
+    // What says that a node is gone keeps no volume from being emptied: it can be written again at any time.
+    let file = tape_file(tx.view(), s, Some(&old), now, !old.is_gone())?;
     let segment = planter.plant(tx, file)?;
     let fresh = || CopyRecord { copy: s.copy, segments: Vec::new(), recorded: now };
     let mut copy = version::copy(tx, s.ino, s.version, s.copy)?.unwrap_or_else(fresh);
@@ -158,6 +159,12 @@ fn count(
     }
     rec.settle(&class, now);
     tx.replace(Some(&old), Some(&rec))?;
+    // What was told on tape with the data may have changed before it was recorded.
+    if let Some(told) = s.told.as_ref().filter(|_| rec.has_data())
+        && (told.times[2], &told.class) != (rec.ctime, &class.name)
+    {
+        words::changed(tx, &rec, now)?;
+    }
     Ok(if whole { RecordOutcome::Counted } else { RecordOutcome::Partial })
 }
 
@@ -214,7 +221,7 @@ pub fn covers(segments: &[Segment], size: u64) -> bool {
 /// See [`Catalog::tape_file`](crate::Catalog::tape_file).
 pub fn describe(view: View<'_>, s: &NewSegment, now: Time) -> Result<TapeFile> {
     let rec = view.trace(s.ino)?.ok_or_else(|| CatalogError::missing("inode", s.ino))?;
-    tape_file(view, s, Some(&rec), now, true)
+    tape_file(view, s, Some(&rec), now, !rec.is_gone())
 }
 
 fn tape_file(
@@ -251,6 +258,9 @@ fn tape_file(
         node: NodeFacts::default(),
     };
     let Some(rec) = rec else { return Ok(file) };
+    if rec.ino.is_word() {
+        return words::describe(view, rec, file);
+    }
     if rec.nlink > 0 {
         file.path = path::path_of(view, rec.ino)?;
     }

@@ -1,6 +1,6 @@
 //! Removes names, and inodes that lost their last one: unlink, rmdir, and the reaping of orphans.
 
-use super::{names, nodes, version};
+use super::{names, nodes, version, words};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, X};
@@ -77,11 +77,7 @@ pub fn lose_name(
     rec.ctime = now;
     let mut removed = Removed { ino: rec.ino, freed: None, orphan: false };
     if rec.nlink == 0 && rec.file.as_ref().is_some_and(|f| f.known) {
-        let mut path = super::path::path_of(tx.view(), place.0)?;
-        if path.last() != Some(&b'/') {
-            path.push(b'/');
-        }
-        path.extend_from_slice(place.2);
+        let path = super::path::below(tx.view(), place.0, place.2)?;
         version::note(tx, &old, path, Some(now))?;
     }
     if rec.nlink > 0 {
@@ -94,6 +90,9 @@ pub fn lose_name(
             f.due = None;
         }
         tx.replace(Some(&old), Some(&rec))?;
+        if rec.has_data() {
+            words::removed(tx, &rec, now)?;
+        }
         tx.w.put(&keys::orphan(rec.ino), &[])?;
         removed.orphan = true;
         return Ok(removed);

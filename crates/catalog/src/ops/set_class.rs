@@ -16,8 +16,10 @@ pub fn set_class(tx: &mut Tx<'_>, ino: Ino, name: &ClassName, now: Time) -> Resu
     if rec.has_data() || tx.class(old.class)?.name == *name {
         assign(tx, &mut rec, id, now)?;
     } else {
-        // Tapes tell of it with its class.
         rec.class = id;
+    }
+    if tx.class(old.class)?.name != *name {
+        // Tapes tell of it with its class.
         nodes::changed(tx, &old, &mut rec, now)?;
     }
     tx.replace(Some(&old), Some(&rec))?;

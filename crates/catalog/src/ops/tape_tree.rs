@@ -15,6 +15,8 @@ use types::*;
 pub const ROOT: TapeDir = TapeDir(0);
 /// Directory of the root for segments of files that were deleted before they were recorded, so without a path.
 const DELETED: &[u8] = b"~deleted";
+/// That for words on files: beside the files they would be taken for empty ones.
+const WORDS: &[u8] = b"~words";
 
 /// Begins the names of [`dir_entry`].
 const DIR_ENTRY: &str = "/";
@@ -90,6 +92,7 @@ pub fn revive(
 ) -> Result<()> {
     let revived = change(tx, from.0, from.1, segment, |file| {
         (file.ino, file.version) = to;
+        file.node = NodeFacts::default();
         file.path = path.to_vec();
         let died = !std::mem::replace(&mut file.live, true);
         died.then(|| data_bytes(&file.extents))
@@ -128,8 +131,9 @@ impl<'v> Planter<'v> {
         if file.is_dir() {
             return self.plant_dir(tx, file);
         }
-        let deleted = [b"/".as_slice(), DELETED, format!("/inode-{}", file.ino).as_bytes()].concat();
-        let path = if file.path.is_empty() { &deleted } else { &file.path };
+        let aside = if file.ino.is_word() { WORDS } else { DELETED };
+        let aside = [b"/".as_slice(), aside, format!("/inode-{}", file.ino.told_of()).as_bytes()].concat();
+        let path = if file.path.is_empty() || file.ino.is_word() { &aside } else { &file.path };
         let (parent, name) = split_last(path);
         let dir = self.dir(tx, parent)?;
         let base = tape_name(name);

@@ -2,7 +2,7 @@
 
 use super::create::check_new;
 use super::record_copies::covers;
-use super::{adopt, names, path, set_class, tape_tree, version, volume};
+use super::{adopt, names, nodes, path, set_class, tape_tree, version, volume};
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys;
@@ -137,7 +137,7 @@ pub fn undelete(
     let file = tape_tree::find(tx.view(), first)?;
     let file = file.ok_or_else(|| CatalogError::missing("segment on tape of", what()))?;
     let class = classes::current(&*tx.w, &file.class)?.unwrap_or(parent.class);
-    let at = path_in(tx.view(), to)?;
+    let at = path::below(tx.view(), to.0, to.1)?;
     let mut state = FileRec {
         version: Version(1),
         sealed: true,
@@ -156,6 +156,7 @@ pub fn undelete(
     }
     if version::copies(tx.view(), from.0, from.1)?.is_empty() {
         tx.w.delete(&keys::version(from.0, from.1))?;
+        nodes::forget(tx, from.0)?;
     }
     let class_rec = tx.class(class)?;
     set_class::renumber(tx, fresh, &mut state, &class_rec)?;
@@ -173,15 +174,6 @@ pub fn undelete(
     tx.replace(None, Some(&rec))?;
     names::changed(tx, to.0, cx.now, 1, 0)?;
     tx.inode(&rec)
-}
-
-fn path_in(view: View<'_>, (dir, name): (Ino, &[u8])) -> Result<Vec<u8>> {
-    let mut at = path::path_of(view, dir)?;
-    if at.last() != Some(&b'/') {
-        at.push(b'/');
-    }
-    at.extend_from_slice(name);
-    Ok(at)
 }
 
 /// A file as it went to tape, without a name.

@@ -124,9 +124,10 @@ fn all_ended(view: View<'_>, ino: Ino) -> Result<Vec<(Version, KnownVersion)>> {
 pub fn any_ended(view: View<'_>, ino: Ino) -> Result<bool> {
     let prefix = keys::versions(ino);
     let mut found = false;
-    view.r.scan(&prefix, &keys::end(&prefix), &mut |_, _| {
-        found = true;
-        ControlFlow::Break(())
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |k, _| {
+        // Longer keys are of copies, the present version's too.
+        found = k.len() == keys::version(ino, Version(0)).len();
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(found)
 }
@@ -146,6 +147,7 @@ pub fn forget_segment(
             put_copy(tx, file.ino, file.version, &copy)?;
         }
     }
+    super::nodes::lapse(tx, file, file.written)?;
     if copies(tx.view(), file.ino, file.version)?.is_empty() {
         tx.w.delete(&keys::version(file.ino, file.version))?;
         super::nodes::forget(tx, file.ino)?;

@@ -444,6 +444,11 @@ impl Run {
             .count();
         let totals = self.c().totals().expect("totals");
         let candidates = self.c().candidates(t(1 << 40), None, usize::MAX).expect("list").found;
+        // None goes to tape here, so each that was ever needed waits.
+        let (words, candidates): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|c| c.ino.is_word());
+        for (ino, _) in self.world.nodes.iter().filter(|(_, n)| n.content.is_some() && n.names.len() > 1) {
+            assert!(words.iter().any(|w| w.ino.told_of().0 == *ino), "names of inode {ino} are not told");
+        }
         let (nodes, files): (Vec<_>, Vec<_>) = candidates.iter().partition(|c| c.dataless);
         assert_eq!(files.len() as u64, waits);
         // Nothing but files is written to tape here; the root waits once something of it was changed.
@@ -454,7 +459,7 @@ impl Run {
             .iter()
             .filter(|(ino, n)| **ino != Ino::ROOT.0 && n.content.is_none() && !n.names.is_empty());
         assert_eq!(nodes.len(), root + others.count());
-        let waits = waits + nodes.len() as u64;
+        let waits = waits + (nodes.len() + words.len()) as u64;
         assert_eq!((totals.inodes, totals.backlog_files), (self.world.nodes.len() as u64, waits));
         assert_eq!(self.c().purge_candidates(None, usize::MAX).expect("list").found.len(), purgeable);
         for uid in USERS {

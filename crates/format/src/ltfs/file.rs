@@ -32,6 +32,10 @@ pub const DEVICE: &str = "thermo.device";
 pub const GONE: &str = "thermo.gone";
 /// Inode of the directory in which it was named, decimal.
 pub const PARENT: &str = "thermo.parent";
+/// Prefix of a further name, a number follows: inode of its directory in decimal, a space, the path in bytes.
+pub const NAME_PREFIX: &str = "thermo.name.";
+/// Version of the word on the file that was in force; of a word: the version of the data that the file had. Decimal.
+pub const BESIDE: &str = "thermo.beside";
 /// Uid on the volume, of a directory of an index that stands for an entry of its own.
 pub const UID: &str = "thermo.uid";
 /// Prefix of the user's own attributes; the rest is their name with `=XX` for what is not a letter, digit, `.`, `_`
@@ -125,6 +129,12 @@ pub fn attributes(file: &TapeFile) -> Vec<Xattr> {
     if file.node.gone {
         put(GONE, b"1".to_vec());
     }
+    if file.node.beside != Version(0) {
+        put(BESIDE, file.node.beside.to_string().into_bytes());
+    }
+    for (number, (dir, path)) in file.node.names.iter().enumerate() {
+        put(&format!("{NAME_PREFIX}{number}"), further_name(*dir, path));
+    }
     if !file.live {
         put(DEAD, b"1".to_vec());
     }
@@ -133,6 +143,18 @@ pub fn attributes(file: &TapeFile) -> Vec<Xattr> {
         put(&key, value);
     }
     out
+}
+
+/// A further name as it travels in both formats.
+pub(crate) fn further_name(dir: Ino, path: &[u8]) -> Vec<u8> {
+    [format!("{dir} ").as_bytes(), path].concat()
+}
+
+/// And back.
+pub(crate) fn parse_further_name(value: &[u8]) -> Option<(Ino, Vec<u8>)> {
+    let at = value.iter().position(|&byte| byte == b' ')?;
+    let dir = std::str::from_utf8(&value[..at]).ok()?.parse().ok()?;
+    Some((Ino(dir), value[at + 1..].to_vec()))
 }
 
 /// Key and value under which an attribute of the user's own travels.
@@ -192,6 +214,9 @@ pub fn from_index(file: &IndexFile) -> Result<Option<TapeFile>, FileError> {
             let at = value.iter().position(|&b| b == 0);
             let at = at.ok_or_else(|| error(format!("attribute {key} has no name in it")))?;
             found.xattrs.push((value[..at].to_vec(), value[at + 1..].to_vec()));
+        } else if key.starts_with(NAME_PREFIX) {
+            let name = parse_further_name(value);
+            found.node.names.push(name.ok_or_else(|| error(format!("attribute {key} is no name")))?);
         }
     }
     Ok(Some(found))
@@ -262,6 +287,11 @@ fn parse_fixed(file: &IndexFile, id: &[u8]) -> Result<TapeFile, &'static str> {
             parent: Ino(match file.xattr(PARENT) {
                 None => 0,
                 Some(_) => text(PARENT)?.parse().map_err(|_| PARENT)?,
+            }),
+            names: Vec::new(),
+            beside: Version(match file.xattr(BESIDE) {
+                None => 0,
+                Some(_) => text(BESIDE)?.parse().map_err(|_| BESIDE)?,
             }),
         },
     })

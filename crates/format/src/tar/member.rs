@@ -3,6 +3,7 @@
 
 use super::pax::Record;
 use super::{name, time};
+use crate::ltfs::file::{further_name, parse_further_name};
 use types::{ClassName, CopyNo, Digest, Ino, NodeFacts, TapeFile, Time, Version};
 
 /// Prefix of our own keys.
@@ -31,6 +32,10 @@ pub const DEVICE: &str = "THERMOCLINE.device";
 pub const GONE: &str = "THERMOCLINE.gone";
 /// Inode of the directory in which it was named, decimal.
 pub const PARENT: &str = "THERMOCLINE.parent";
+/// Prefix of a further name, a number follows: inode of its directory in decimal, a space, the path in bytes.
+pub const NAME: &str = "THERMOCLINE.name.";
+/// Version of the word on the file that was in force; of a word: the version of the data that the file had. Decimal.
+pub const BESIDE: &str = "THERMOCLINE.beside";
 /// When the segment was written.
 pub const WRITTEN: &str = "THERMOCLINE.written";
 /// `1` where the version was overwritten or deleted before the section was written.
@@ -91,6 +96,12 @@ pub fn records(file: &TapeFile) -> Vec<Record> {
     if file.node.gone {
         put(GONE, b"1".to_vec());
     }
+    if file.node.beside != Version(0) {
+        put(BESIDE, file.node.beside.to_string().into_bytes());
+    }
+    for (number, (dir, path)) in file.node.names.iter().enumerate() {
+        put(&format!("{NAME}{number}"), further_name(*dir, path));
+    }
     if !file.live {
         put(DEAD, b"1".to_vec());
     }
@@ -128,6 +139,9 @@ pub fn file(records: &[Record], length: u64) -> Result<Option<TapeFile>, String>
             let at = value.iter().position(|&byte| byte == 0);
             let at = at.ok_or_else(|| format!("record {key} has no name in it"))?;
             file.xattrs.push((value[..at].to_vec(), value[at + 1..].to_vec()));
+        } else if key.starts_with(NAME) {
+            let name = parse_further_name(value);
+            file.node.names.push(name.ok_or_else(|| format!("record {key} is no name"))?);
         }
     }
     Ok(Some(file))
@@ -187,6 +201,11 @@ fn parse<'r>(
             parent: Ino(match get(PARENT) {
                 None => 0,
                 Some(_) => text(PARENT)?.parse().map_err(|_| PARENT)?,
+            }),
+            names: Vec::new(),
+            beside: Version(match get(BESIDE) {
+                None => 0,
+                Some(_) => text(BESIDE)?.parse().map_err(|_| BESIDE)?,
             }),
         },
     })

@@ -14,7 +14,7 @@ pub const DIRECTORY: u8 = b'5';
 /// A named pipe.
 pub const FIFO: u8 = b'6';
 
-/// Kind of the member. Sockets, of which tar programs know nothing, and removals are empty files among our own.
+/// Kind of the member. Sockets, of which tar programs know nothing, words and removals are empty files among our own.
 pub fn kind(file: &TapeFile) -> u8 {
     if file.node.gone || file.file_size > 0 {
         return FILE;
@@ -31,7 +31,7 @@ pub fn kind(file: &TapeFile) -> u8 {
 
 /// Whether the member has a name among our own because no program would make the node of it.
 pub fn is_ours(file: &TapeFile) -> bool {
-    file.node.gone || file.kind() == Some(FileKind::Socket)
+    file.node.gone || file.ino.is_word() || file.kind() == Some(FileKind::Socket)
 }
 
 /// The header of a member with what its kind needs.

@@ -118,8 +118,9 @@ pub fn any_tape_file() -> impl Strategy<Value = TapeFile> {
     let xattrs = prop::collection::vec(prop_oneof![xattr.boxed(), clean.boxed()], 0..4);
     let times = (any_time(), any_time(), any_time(), any_time(), any_time());
     let rest = (any::<Option<[u8; 32]>>(), "\\PC{1,20}", any::<bool>());
-    (ids, owner, place(), path, xattrs, times, rest).prop_map(
-        |(ids, owner, place, path, xattrs, times, rest)| TapeFile {
+    let node = (prop::collection::vec((any::<u64>(), any_name()), 0..3), any::<u32>());
+    (ids, owner, place(), path, xattrs, times, rest, node).prop_map(
+        |(ids, owner, place, path, xattrs, times, rest, node)| TapeFile {
             uid: ids.0,
             ino: Ino(ids.1),
             version: Version(ids.2),
@@ -138,7 +139,11 @@ pub fn any_tape_file() -> impl Strategy<Value = TapeFile> {
             xattrs,
             class: ClassName(rest.1),
             live: rest.2,
-            node: NodeFacts::default(),
+            node: NodeFacts {
+                names: node.0.into_iter().map(|(dir, name)| (Ino(dir), name)).collect(),
+                beside: Version(node.1),
+                ..NodeFacts::default()
+            },
         },
     )
 }

@@ -181,8 +181,8 @@ impl Node {
         }
         let items =
             self.catalog.items(id, after, limit.min(10_000) as usize).map_err(|e| refused("request", &e))?;
-        let view = |(ino, state, _bytes)| {
-            let path = self.catalog.path_of(ino).map(|p| String::from_utf8_lossy(&p).into_owned());
+        let view = |(ino, state, _bytes): (Ino, ItemState, u64)| {
+            let path = self.catalog.path_of(ino.told_of()).map(|p| String::from_utf8_lossy(&p).into_owned());
             RequestItemView { ino, path: path.unwrap_or_else(|_| format!("(deleted inode {ino})")), state }
         };
         Ok(Reply::RequestItems(items.into_iter().map(view).collect()))

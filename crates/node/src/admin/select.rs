@@ -218,11 +218,18 @@ impl Node {
     /// Writes the copies that files lack.
     pub(super) fn migrate(&self, cx: &Cx, selection: &Selection) -> Result<Request, Failure> {
         let (mut items, mut complete) = (Vec::new(), 0u64);
-        self.select(cx, selection, Need::Copy, &mut |inode| match &self.archived(&inode) {
-            Some(f) if f.copies.len() < self.copies_required(&f.class) => {
-                items.push((inode.attr.ino, inode.file.as_ref().map_or(0, |_| inode.attr.size)));
+        self.select(cx, selection, Need::Copy, &mut |inode| {
+            let word = inode.attr.ino.word();
+            let due = self.catalog.archived(word).ok().flatten();
+            if due.is_some_and(|f| f.copies.len() < self.copies_required(&f.class)) {
+                items.push((word, 0));
             }
-            _ => complete += u64::from(inode.file.is_some()),
+            match &self.archived(&inode) {
+                Some(f) if f.copies.len() < self.copies_required(&f.class) => {
+                    items.push((inode.attr.ino, inode.file.as_ref().map_or(0, |_| inode.attr.size)));
+                }
+                _ => complete += u64::from(inode.file.is_some()),
+            }
         })?;
         dedup(&mut items, |(ino, _)| *ino);
         let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };

@@ -102,12 +102,14 @@ impl Node {
     }
 
     fn family(&self, ino: Ino, rule: Collocate) -> Result<Option<String>, CatalogError> {
+        // A word on a file lies with the file.
+        let file = ino.told_of();
         let family = match rule {
             Collocate::Off => None,
-            Collocate::Owner => Some(super::own::family_of(self.catalog.inode(ino)?.attr.uid)),
-            Collocate::Group => Some(format!("gid {}", self.catalog.inode(ino)?.attr.gid)),
+            Collocate::Owner => Some(super::own::family_of(self.catalog.inode(file)?.attr.uid)),
+            Collocate::Group => Some(format!("gid {}", self.catalog.inode(file)?.attr.gid)),
             Collocate::Class => self.catalog.archived(ino)?.map(|f| f.class.0),
-            Collocate::Directory(depth) => project(&self.catalog.path_of(ino)?, depth),
+            Collocate::Directory(depth) => project(&self.catalog.path_of(file)?, depth),
         };
         Ok(family.map(|name| name.chars().take_while(short()).collect()))
     }

@@ -228,7 +228,8 @@ fn is_still(listed: &TapeFile, wanted: &TapeFile) -> bool {
 /// Whether the catalogue gives to another file what a volume lists: by `thermo undelete`, after the index was written.
 fn was_restored_since(listed: &TapeFile, wanted: &TapeFile) -> bool {
     let TapeFile { ino, version, copy, live, .. } = *wanted;
-    let now = TapeFile { ino, version, copy, live, path: wanted.path.clone(), ..listed.clone() };
+    let (path, node) = (wanted.path.clone(), wanted.node.clone());
+    let now = TapeFile { ino, version, copy, live, path, node, ..listed.clone() };
     listed.ino != ino && live && now == *wanted
 }
 

@@ -122,7 +122,7 @@ impl Node {
 
     /// Tells operators and migrate requests about a file that cannot be copied until somebody has mended something.
     pub(crate) fn cannot_migrate(&self, ino: Ino, why: String) {
-        let path = self.catalog.path_of(ino).unwrap_or_default();
+        let path = self.catalog.path_of(ino.told_of()).unwrap_or_default();
         let text = format!("inode {ino} ({}) is not copied to tape: {why}", String::from_utf8_lossy(&path));
         self.note_refused(ino, text);
         self.keeper.refuse(ino, &why);
@@ -140,6 +140,14 @@ impl Node {
     /// Tells migrate requests about a file that lacks no copy any more, or cannot be copied.
     pub(crate) fn finish_migrated(&self, ino: Ino) {
         self.keeper.touch(ino);
+        if ino.is_word() {
+            let state = match self.catalog.archived(ino) {
+                Ok(Some(f)) if f.copies.len() < self.copies_required(&f.class) => return,
+                Ok(_) => ItemState::Done,
+                Err(e) => ItemState::Failed(e.to_string()),
+            };
+            return self.finish_item(ino, RequestKind::Migrate, &state, 0);
+        }
         let (state, bytes) = match self.catalog.inode(ino) {
             Ok(inode) => match &self.archived(&inode) {
                 Some(f) if f.copies.len() >= self.copies_required(&f.class) => {

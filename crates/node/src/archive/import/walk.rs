@@ -48,7 +48,7 @@ const COUNTED: u64 = 1 << 62;
 fn entry(found: TapeFile) -> Entry {
     let node = &found.node;
     match found.kind() {
-        _ if !found.live || node.gone => Entry::Dead,
+        _ if !found.live || node.gone || found.ino.is_word() => Entry::Dead,
         Some(FileKind::File) => Entry::File(Box::new(found)),
         Some(FileKind::Symlink) => Entry::Symlink { path: found.path, target: node.target.clone() },
         Some(FileKind::Directory) => {
