@@ -54,3 +54,28 @@ fn volumes_are_not_closed_for_a_manifest_that_cannot_be_written() {
     let shown = bed.ok(["volume", "show", &volume]);
     assert!(shown.contains("state        filling") && shown.contains("format       LTFS"), "{shown}");
 }
+
+#[test]
+fn an_exported_volume_leaves_its_drive_at_once_and_a_missing_one_is_named_with_the_reason() {
+    let bed = Bed::new(
+        "[library]\ncartridge_capacity = \"64 MiB\"\n[tape]\nidle_unmount_s = 3600\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\"]\nmigrate_after_s = 3600\n",
+    );
+    bed.up();
+    fs::create_dir(bed.path("tree")).unwrap();
+    fs::write(bed.path("tree/file"), "content").unwrap();
+    bed.ok(["put".as_ref(), bed.path("tree").as_os_str(), "tc:/".as_ref()]);
+    let (code, said) = bed.fails(["get", "tc:/nowhere", bed.path("out").to_str().unwrap()]);
+    assert_eq!(code, 5, "{said}");
+    let purge = bed.run(["purge", "tc:/tree/file"]);
+    let said = String::from_utf8_lossy(&purge.stdout).into_owned();
+    assert!(!purge.status.success() && said.contains("/tree/file: "), "the file is named: {said}");
+    bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
+    let volume = bed.ok(["volume", "ls", "--pool", "primary", "--short"]).trim().to_owned();
+    let files = bed.ok(["volume", "files", &volume]);
+    assert!(files.contains("/tree/file\n") && files.contains("/tree (directory)"), "{files}");
+    bed.ok(["volume", "export", &volume, "--to", bed.path("set.json").to_str().unwrap()]);
+    bed.wait("the cartridge can leave", || bed.run(["library", "export", &volume]).status.success());
+    let (_, said) = bed.fails(["volume", "import", &volume, "--wait"]);
+    assert!(said.contains(&format!("{volume}: TC-L057")) && said.contains("not in the library"), "{said}");
+}

@@ -42,6 +42,10 @@ impl Node {
         fs::create_dir_all(dir).map_err(|e| in_backup(dir, &e))?;
         let name = name_of(crate::now());
         let (path, partial) = (dir.join(&name), dir.join(name + PARTIAL));
+        if path.exists() {
+            let message = format!("backup {} was made in this very second and counts", path.display());
+            return Err(failure(ErrorClass::Busy, message));
+        }
         if partial.exists() {
             fs::remove_dir_all(&partial).map_err(|e| in_backup(&partial, &e))?;
         }

@@ -395,7 +395,9 @@ impl<'v> Planner<'v> {
             // What stays in its drive gets its index all the same.
             let stays =
                 self.is_warm(drive, loaded) && !(loaded.dirty && self.takes_index(drive.id, &loaded.volume));
-            let due = idle >= self.view.limits.unmount_idle && !stays;
+            // Nobody comes back to it, and an operator may stand before the library to take it out.
+            let over = self.view.volumes.get(&loaded.volume).is_some_and(Tape::is_out_of_use);
+            let due = over || (idle >= self.view.limits.unmount_idle && !stays);
             if !self.own.contains_key(&drive.id) && due {
                 // Nobody is blocked by a robot that has no time for tidying up.
                 let _ = self.put_away(drive.id, loaded, None, Why::Idle { idle_s: idle.as_secs() });

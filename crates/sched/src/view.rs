@@ -308,6 +308,11 @@ impl Tape {
         self.place != Place::Absent
     }
 
+    /// Whether it is neither read nor written until an operator says otherwise.
+    pub fn is_out_of_use(&self) -> bool {
+        matches!(self.state, VolumeState::Exported | VolumeState::Retired | VolumeState::Broken)
+    }
+
     /// Whether files may be read from it (a suspect volume too, for want of a better one).
     pub fn readable(&self) -> bool {
         use VolumeState as S;

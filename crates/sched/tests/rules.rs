@@ -238,6 +238,16 @@ fn idle_volumes_are_put_away_after_their_time() {
 }
 
 #[test]
+fn a_volume_that_is_out_of_use_is_put_away_at_once() {
+    for state in [VolumeState::Exported, VolumeState::Retired, VolumeState::Broken] {
+        let mut world = library(2);
+        world.load(0, 2, false);
+        world.tapes.get_mut(&volume(2)).unwrap().state = state;
+        assert_eq!(jobs(&world.plan()), [&Job::Unmount { volume: volume(2) }], "{state}");
+    }
+}
+
+#[test]
 fn the_robot_moves_one_thing_at_a_time() {
     let mut world = library(3);
     for n in 2..5 {

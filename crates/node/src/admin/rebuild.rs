@@ -178,7 +178,8 @@ impl Node {
         let path = self.write_report(id, report).map_err(|e| {
             failure(ErrorClass::Denied, format!("all was entered, but the report cannot be written: {e}"))
         })?;
-        Ok(format!("{}; report: {}", report.summary(), path.display()))
+        let first = report.first_failed.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        Ok(format!("{}{first}; report: {}", report.summary(), path.display()))
     }
 
     fn weigh(&self, inode: &Inode, report: &mut Report) {
@@ -227,6 +228,8 @@ impl Node {
 struct Report {
     volumes: u64,
     failed: u64,
+    /// Volume and reason.
+    first_failed: Option<String>,
     segments: u64,
     dead: u64,
     lines: String,
@@ -254,6 +257,7 @@ impl Report {
         }
         if let Some(why) = &adopted.failed {
             let _ = write!(self.lines, "; FAILED: {why}");
+            self.first_failed.get_or_insert_with(|| format!("{barcode}: {why}"));
         }
         self.lines.push('\n');
         for note in &adopted.notes {

@@ -234,8 +234,8 @@ impl Shelf {
             }
             ElementKind::Drive | ElementKind::Transport => {
                 let what = format!(
-                    "volume {volume} is in a drive; try again when it has been put away, which happens `tape.idle_unmount_s` after \
-                     its last use: `thermo drive ls`"
+                    "volume {volume} is in a drive; ask again in a minute if it is exported (it is put away at once then), else take it out of \
+                     use first: `thermo volume export {volume} --to FILE`, or `thermo volume state {volume} exported`"
                 );
                 return Err(failure(ErrorClass::Busy, what));
             }

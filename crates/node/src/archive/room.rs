@@ -160,7 +160,8 @@ impl Node {
         (left > room).then(|| {
             format!(
                 "copy {} needs {left} more bytes, but the volumes of pool {pool} take only {room}, so they are kept for \
-                 others: import cartridges, or give the file a class with a larger pool",
+                 others: import cartridges, raise its limit of volumes if it has one (`thermo pool set {pool} --max-volumes N`), or \
+                 give the file a class with a larger pool",
                 item.copy
             )
         })

@@ -9,7 +9,7 @@ use client::Connection;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
-use types::RequestView;
+use types::{Ino, ItemState, RequestId, RequestItemView, RequestView};
 use wire::{Call, Selection};
 
 /// Longest list of paths read from standard input (bytes).
@@ -129,7 +129,8 @@ fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection)
         } else {
             context.out.line(request_line(view))?;
             if view.request.files_failed > 0 {
-                let (id, why) = (view.request.id, &view.request.message);
+                let id = view.request.id;
+                let why = first_failed(&mut node, id)?.unwrap_or_else(|| view.request.message.clone());
                 context.out.line(format!("  {why}\n  every reason: thermo request show {id} --failed"))?;
             }
         }
@@ -146,6 +147,23 @@ fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection)
         return Ok(Exit::SOME_FAILED);
     }
     Ok(Exit::OK)
+}
+
+/// The first file of a request that failed, and why.
+fn first_failed(node: &mut Connection, id: RequestId) -> Result<Option<String>> {
+    let mut after = Ino(0);
+    loop {
+        let page: Vec<RequestItemView> = node.ask(&Call::RequestItems { id, after, limit: 1000 })?;
+        let Some(last) = page.last() else { return Ok(None) };
+        after = last.ino;
+        let failed = |item: RequestItemView| match item.state {
+            ItemState::Failed(why) => Some(format!("{}: {why}", client::escape(item.path.as_bytes()))),
+            _ => None,
+        };
+        if let Some(found) = page.into_iter().find_map(failed) {
+            return Ok(Some(found));
+        }
+    }
 }
 
 impl Files {

@@ -338,10 +338,20 @@ fn files(context: &mut Context, node: &mut Connection, volume: Barcode, dead: bo
                 time(f.written, context.global.utc),
                 f.copy,
                 f.version,
-                client::escape(view.tape_path.as_bytes()),
+                shown(view),
                 if f.live { "" } else { " (dead)" }
             ))?;
         }
+    }
+}
+
+/// Where a file lies on the volume; of what has no data, which lies in the index or in a header, what it is.
+fn shown(view: &VolumeFileView) -> String {
+    let f = &view.file;
+    match f.kind() {
+        _ if f.has_data() => client::escape(view.tape_path.as_bytes()),
+        Some(kind) if !f.node.gone => format!("{} ({})", client::escape(&f.path), word(&kind)),
+        _ => format!("{} (removed)", client::escape(&f.path)),
     }
 }
 
