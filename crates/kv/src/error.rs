@@ -45,9 +45,9 @@ pub enum KvError {
         detail: String,
     },
     /// What should be the address of a server is none.
-    #[error("address of the metadata engine: {detail}; write postgres://USER@HOST:PORT/DATABASE")]
+    #[error("address of the metadata engine: {detail}")]
     Address {
-        /// What is wrong with it.
+        /// What is wrong with it, and how one is written.
         detail: String,
     },
     /// Another node uses the database.

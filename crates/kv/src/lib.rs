@@ -12,6 +12,9 @@ use std::path::Path;
 mod aside;
 mod buffer;
 pub mod conformance;
+mod copy;
+mod counted;
+mod counter;
 mod crashing;
 mod error;
 mod key;
@@ -20,6 +23,8 @@ mod lmdb;
 mod memory;
 mod merge;
 mod postgres;
+#[cfg(feature = "tikv")]
+mod tikv;
 mod txn;
 
 pub use aside::{Aside, Role};
@@ -28,6 +33,8 @@ pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;
 pub use postgres::{PostgresEngine, PostgresOptions};
+#[cfg(feature = "tikv")]
+pub use tikv::{TikvEngine, TikvOptions};
 
 /// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.
 pub const MAX_KEY: usize = 480;

@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 
 use super::Server;
 use super::connection::{Conn, Fault, Statements};
-use super::counter::merged;
+use crate::counted::Below;
+use crate::counter::merged;
 use crate::key::Key;
 use crate::lmdb::sealed;
 use crate::merge::{Direction, Entry, Source};
@@ -73,27 +74,6 @@ impl<'c> Base<'c> {
 
     fn alive(&self) -> Result<()> {
         if self.fault.borrow().is_some() { Err(KvError::Conflict) } else { Ok(()) }
-    }
-
-    /// Value of `key`, with everything that was added to it.
-    pub(super) fn lookup(&self, key: &Key, lock: bool) -> Result<Option<Vec<u8>>> {
-        self.alive()?;
-        if let Some(seen) = self.seen.borrow().get(key)
-            && (seen.locked || !lock)
-        {
-            return Ok(seen.value.clone());
-        }
-        let statement = if lock { &self.statements.lock } else { &self.statements.get };
-        let rows = self.begun_with(self.conn.client.query(statement, &[&key.bytes()]));
-        let value = rows
-            .and_then(|rows| rows.first().map(|row| stored(self.server, row)).transpose())
-            .map_err(|fault| self.stop(fault))?
-            .map(|s| s.value);
-        let mut seen = self.seen.borrow_mut();
-        if seen.len() < REMEMBERED {
-            seen.insert(key.clone(), Seen { value: value.clone(), locked: lock });
-        }
-        Ok(value)
     }
 
     /// The stored pairs of some keys.
@@ -162,6 +142,32 @@ impl<'c> Base<'c> {
     }
 }
 
+impl Below for Base<'_> {
+    fn lookup(&self, key: &Key, lock: bool) -> Result<Option<Vec<u8>>> {
+        self.alive()?;
+        if let Some(seen) = self.seen.borrow().get(key)
+            && (seen.locked || !lock)
+        {
+            return Ok(seen.value.clone());
+        }
+        let statement = if lock { &self.statements.lock } else { &self.statements.get };
+        let rows = self.begun_with(self.conn.client.query(statement, &[&key.bytes()]));
+        let value = rows
+            .and_then(|rows| rows.first().map(|row| stored(self.server, row)).transpose())
+            .map_err(|fault| self.stop(fault))?
+            .map(|s| s.value);
+        let mut seen = self.seen.borrow_mut();
+        if seen.len() < REMEMBERED {
+            seen.insert(key.clone(), Seen { value: value.clone(), locked: lock });
+        }
+        Ok(value)
+    }
+
+    fn pages<'s>(&'s self, range: (&[u8], &[u8]), direction: Direction) -> Result<Box<dyn Source + 's>> {
+        Ok(Box::new(Pages::new(self, range, direction)?))
+    }
+}
+
 /// A row of `kv`: its value is the one that was stored, and what was added to it is in it.
 fn stored(server: &Server, row: &Row) -> Result<Stored, Fault> {
     let bad =
@@ -176,7 +182,7 @@ fn stored(server: &Server, row: &Row) -> Result<Stored, Fault> {
 }
 
 /// The pairs of a range, page by page.
-pub(super) struct Pages<'b> {
+struct Pages<'b> {
     base: &'b Base<'b>,
     from: Vec<u8>,
     to: Vec<u8>,
@@ -188,7 +194,7 @@ pub(super) struct Pages<'b> {
 }
 
 impl<'b> Pages<'b> {
-    pub(super) fn new(base: &'b Base<'b>, (from, to): (&[u8], &[u8]), direction: Direction) -> Result<Self> {
+    fn new(base: &'b Base<'b>, (from, to): (&[u8], &[u8]), direction: Direction) -> Result<Self> {
         let (from, to, page) = (from.to_vec(), to.to_vec(), Vec::new().into_iter());
         let mut pages = Self { base, from, to, direction, page, here: None, limit: FIRST_PAGE, more: true };
         pages.advance()?;

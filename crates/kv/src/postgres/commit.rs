@@ -4,9 +4,9 @@ use tokio_postgres::Error;
 
 use super::base::Base;
 use super::connection::Fault;
-use super::counter::{Delta, Kind};
-use super::txn::Done;
 use crate::Result;
+use crate::counted::Done;
+use crate::counter::{Delta, Kind};
 use crate::key::Key;
 use crate::lmdb::sealed;
 

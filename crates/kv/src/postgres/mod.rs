@@ -16,15 +16,14 @@ use self::patience::Patience;
 use self::pool::Pool;
 use self::server::Server;
 use self::session::Session;
-use self::txn::Txn;
+use crate::copy;
+use crate::counted::Txn;
 use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod address;
 mod base;
 mod commit;
 mod connection;
-mod copy;
-mod counter;
 mod keeper;
 mod owner;
 mod patience;
@@ -33,7 +32,6 @@ mod server;
 mod session;
 mod sql;
 mod tls;
-mod txn;
 
 const READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const WRITING: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 
 use super::address::Address;
 use super::connection::{Conn, Fault};
-use super::counter::Kind;
 use super::keeper::Recent;
 use super::sql;
 use super::tls::Tls;
+use crate::counter::Kind;
 use crate::key::Key;
 use crate::{KvError, Result};
 
@@ -41,7 +41,9 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(address: &str) -> Result<Self> {
-        let bad = |detail| KvError::Address { detail };
+        let bad = |detail: String| KvError::Address {
+            detail: format!("{detail}; write postgres://USER@HOST:PORT/DATABASE"),
+        };
         let address = Address::parse(address).map_err(bad)?;
         let tls = address.tls.as_ref().map(Tls::new).transpose().map_err(bad)?;
         let acknowledged = (0..address.connections).map(|_| AtomicI64::default()).collect();

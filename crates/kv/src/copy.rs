@@ -15,7 +15,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Writes everything that `from` holds at one moment into a new embedded engine in `to`. Until all is there it stands beside, under the
 /// name with `.partial` behind it.
-pub(super) fn copy(from: &dyn Engine, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &dyn Engine, to: &Path) -> Result<()> {
     make_empty_dir(to)?;
     let partial = partial(to);
     let copied = from.read_dyn(&mut |r| fill(r, &partial));

@@ -1,11 +1,11 @@
-//! Counters: a value in `kv`, and what was added to it over each connection in `kv_delta`.
+//! Counters: what is added to a value, or raises it, without reading it.
 
 use crate::Result;
 use crate::limits::counter;
 
-/// What `kv_delta` may hold for a key; column `c`.
+/// What may be added to the value of a key apart from it (PostgreSQL: what `kv_delta` may hold, column `c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Nothing.
     Plain = 0,
     /// Numbers to be added.
@@ -16,26 +16,26 @@ pub(super) enum Kind {
 
 /// Changes of one counter by one transaction, taken together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Delta {
+pub(crate) enum Delta {
     Add(i64),
     Raise(i64),
 }
 
 impl Delta {
-    pub(super) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Add(_) => Kind::Adds,
             Self::Raise(_) => Kind::Raises,
         }
     }
 
-    pub(super) fn number(self) -> i64 {
+    pub(crate) fn number(self) -> i64 {
         let (Self::Add(n) | Self::Raise(n)) = self;
         n
     }
 
     /// Both, if they are of one kind.
-    pub(super) fn join(self, later: Self) -> Option<Self> {
+    pub(crate) fn join(self, later: Self) -> Option<Self> {
         match (self, later) {
             (Self::Add(a), Self::Add(b)) => Some(Self::Add(a.wrapping_add(b))),
             (Self::Raise(a), Self::Raise(b)) => Some(Self::Raise(a.max(b))),
@@ -44,7 +44,7 @@ impl Delta {
     }
 
     /// The value of a counter after the change.
-    pub(super) fn apply(self, value: Option<&[u8]>) -> Result<Vec<u8>> {
+    pub(crate) fn apply(self, value: Option<&[u8]>) -> Result<Vec<u8>> {
         let after = match self {
             Self::Add(n) => counter(value, 0)?.wrapping_add(n),
             Self::Raise(n) => counter(value, i64::MIN)?.max(n),
@@ -54,7 +54,7 @@ impl Delta {
 }
 
 /// The value with what was added to it.
-pub(super) fn merged(value: Vec<u8>, kind: i16, deltas: Option<Vec<i64>>) -> Result<Vec<u8>> {
+pub(crate) fn merged(value: Vec<u8>, kind: i16, deltas: Option<Vec<i64>>) -> Result<Vec<u8>> {
     let deltas = match deltas {
         Some(deltas) if !deltas.is_empty() => deltas,
         _ => return Ok(value),

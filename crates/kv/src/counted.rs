@@ -1,42 +1,49 @@
-//! A transaction under way: private changes above a snapshot at the server.
+//! A transaction under way: private changes above a snapshot at a server; counters that are only added to are not read.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::base::{Base, Pages};
-use super::counter::Delta;
 use crate::buffer::{Buffer, Changes, MapSource};
+use crate::counter::Delta;
 use crate::key::Key;
 use crate::limits::check_key;
-use crate::merge::{Direction, merge};
+use crate::merge::{Direction, Source, merge};
 use crate::{Reader, Result, Visit, Writer};
 
+/// A snapshot at a server.
+pub(crate) trait Below {
+    /// Value of `key`, with everything that was added to it; with `lock` nobody else changes it before the transaction ends.
+    fn lookup(&self, key: &Key, lock: bool) -> Result<Option<Vec<u8>>>;
+    /// The pairs with `from <= key < to`.
+    fn pages<'s>(&'s self, range: (&[u8], &[u8]), direction: Direction) -> Result<Box<dyn Source + 's>>;
+}
+
 /// A transaction; one that only reads has no changes.
-pub(super) struct Txn<'c> {
-    base: Base<'c>,
+pub(crate) struct Txn<B> {
+    base: B,
     changes: Buffer,
     /// Counters that are changed without having been read; none of them is in `changes`.
     counters: BTreeMap<Key, Delta>,
 }
 
 /// What a transaction leaves to be done.
-pub(super) struct Done {
-    pub(super) changes: Changes,
-    pub(super) counters: BTreeMap<Key, Delta>,
+pub(crate) struct Done {
+    pub(crate) changes: Changes,
+    pub(crate) counters: BTreeMap<Key, Delta>,
 }
 
 impl Done {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.counters.is_empty()
     }
 }
 
-impl<'c> Txn<'c> {
-    pub(super) fn new(base: Base<'c>) -> Self {
+impl<B: Below> Txn<B> {
+    pub(crate) fn new(base: B) -> Self {
         Self { base, changes: Buffer::default(), counters: BTreeMap::new() }
     }
 
-    pub(super) fn into_parts(self) -> (Base<'c>, Done) {
+    pub(crate) fn into_parts(self) -> (B, Done) {
         (self.base, Done { changes: self.changes.into_changes(), counters: self.counters })
     }
 
@@ -65,8 +72,8 @@ impl<'c> Txn<'c> {
         }
         let mut counted = MapSource::new(counted.range(bounds), |v| v.as_deref(), direction);
         let mut own = self.changes.source(range.0, range.1, direction);
-        let mut pages = Pages::new(&self.base, range, direction)?;
-        merge(&mut [&mut counted, &mut own, &mut pages], direction, visit)
+        let mut pages = self.base.pages(range, direction)?;
+        merge(&mut [&mut counted, &mut own, &mut *pages], direction, visit)
     }
 
     fn change(&mut self, key: &[u8], delta: Delta) -> Result<()> {
@@ -87,7 +94,7 @@ impl<'c> Txn<'c> {
     }
 }
 
-impl Reader for Txn<'_> {
+impl<B: Below> Reader for Txn<B> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.value(key, false)
     }
@@ -101,7 +108,7 @@ impl Reader for Txn<'_> {
     }
 }
 
-impl Writer for Txn<'_> {
+impl<B: Below> Writer for Txn<B> {
     fn get_for_update(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.value(key, true)
     }

@@ -1,0 +1,145 @@
+//! Who uses an engine of a cluster. One node at a time: it knows what it has committed, and so does not ask for locks. A lease says who;
+//! what makes it certain is that every transaction changes the mark, and that whoever takes over changes it too.
+
+use tikv_client::Transaction;
+
+use super::TikvOptions;
+use super::link::{Fault, Link, millis};
+use crate::{KvError, Result};
+
+/// First line of the owner's record: what the stored form is.
+pub(super) const FORMAT: &str = "thermo tikv engine 1";
+
+/// The owner's record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) epoch: u64,
+    pub(super) name: String,
+}
+
+impl Owner {
+    fn encode(&self) -> Vec<u8> {
+        format!("{FORMAT}\n{}\n{}\n", self.epoch, self.name).into_bytes()
+    }
+
+    /// Reads a record; what it says instead if it is none.
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = String::from_utf8_lossy(bytes);
+        let mut lines = text.lines();
+        let format = lines.next().unwrap_or_default();
+        let epoch = lines.next().and_then(|line| line.parse().ok());
+        match (epoch, lines.next()) {
+            (Some(epoch), Some(name)) if format == FORMAT => Ok(Self { epoch, name: name.into() }),
+            _ => Err(format.chars().take(80).collect()),
+        }
+    }
+}
+
+/// The number of an owner's last transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) epoch: u64,
+    pub(super) number: u64,
+}
+
+impl Mark {
+    pub(super) fn next(self) -> Self {
+        Self { number: self.number + 1, ..self }
+    }
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        [self.epoch.to_be_bytes(), self.number.to_be_bytes()].concat()
+    }
+
+    /// Reads a mark.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (epoch, number) = bytes.split_first_chunk()?;
+        Some(Self { epoch: u64::from_be_bytes(*epoch), number: u64::from_be_bytes(number.try_into().ok()?) })
+    }
+}
+
+/// Who owns the engine at the transaction's beginning.
+pub(super) fn read(link: &Link, txn: &mut Transaction) -> Result<Option<Owner>, Fault> {
+    let Some(bytes) = link.get_in(txn, link.names.owner())? else { return Ok(None) };
+    let known = FORMAT.into();
+    let owner = Owner::decode(&bytes).map_err(|found| KvError::Format { path: link.path(), found, known })?;
+    Ok(Some(owner))
+}
+
+/// Becomes the owner; the mark that the next transaction finds.
+pub(super) fn take(link: &Link, options: &TikvOptions) -> Result<Mark, Fault> {
+    let mut txn = link.begin()?;
+    let now = millis(&txn.start_timestamp());
+    let epoch = match read(link, &mut txn)? {
+        None if !options.create => return Err(KvError::Absent { path: link.path() }.into()),
+        None => 1,
+        Some(owner) => {
+            let lease = link.get_in(&mut txn, link.names.lease())?;
+            let until = lease.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+            may_follow(link, options, &owner, until.is_some_and(|until| now < until))?;
+            owner.epoch + 1
+        }
+    };
+    let (owner, mark) = (Owner { epoch, name: options.owner.clone() }, Mark { epoch, number: 0 });
+    link.run(async {
+        txn.put(link.names.mark(), mark.encode()).await?;
+        txn.put(link.names.owner(), owner.encode()).await?;
+        txn.put(link.names.lease(), until(now, options)).await?;
+        txn.commit().await
+    })?;
+    Ok(mark)
+}
+
+fn until(now: u64, options: &TikvOptions) -> Vec<u8> {
+    // A lease has fewer milliseconds than a clock.
+    (now + options.lease.as_millis() as u64).to_be_bytes().to_vec()
+}
+
+/// Whether `owner`, whose lease may be `live`, may be replaced.
+fn may_follow(link: &Link, options: &TikvOptions, owner: &Owner, live: bool) -> Result<()> {
+    let (path, by) = (link.path(), owner.name.clone());
+    match by == options.owner {
+        true => Ok(()),
+        false if live => Err(KvError::Owned { path, by, seconds: options.lease.as_secs() }),
+        false if options.take_over => Ok(()),
+        false => Err(KvError::Foreign { path, by }),
+    }
+}
+
+/// Says that the owner of this epoch lives, or (`ends`) does not use the engine any more; an error once another one has taken over.
+pub(super) fn renew(link: &Link, options: &TikvOptions, epoch: u64, ends: bool) -> Result<(), Fault> {
+    let mut txn = link.begin()?;
+    let now = millis(&txn.start_timestamp());
+    is_ours(link, &mut txn, epoch)?;
+    let lease = if ends { now.to_be_bytes().to_vec() } else { until(now, options) };
+    link.run(async {
+        txn.put(link.names.lease(), lease).await?;
+        txn.commit().await
+    })?;
+    Ok(())
+}
+
+/// An error if another one owns the engine.
+pub(super) fn is_ours(link: &Link, txn: &mut Transaction, epoch: u64) -> Result<(), Fault> {
+    match read(link, txn)? {
+        Some(owner) if owner.epoch == epoch => Ok(()),
+        Some(owner) => Err(KvError::Taken { path: link.path(), by: owner.name }.into()),
+        None => Err(KvError::Absent { path: link.path() }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let owner = Owner { epoch: 7, name: "host 1".into() };
+        assert_eq!(Owner::decode(&owner.encode()), Ok(owner));
+        assert_eq!(Owner::decode(b"thermo tikv engine 2\n7\nx\n"), Err("thermo tikv engine 2".into()));
+        assert!(Owner::decode(b"").is_err() && Owner::decode(&[255, 10, 49]).is_err());
+        let mark = Mark { epoch: 3, number: 9 };
+        assert_eq!(Mark::decode(&mark.next().encode()), Some(Mark { epoch: 3, number: 10 }));
+        assert_eq!(Mark::decode(b"short"), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! kill -9 of the process that uses the engine, and a store below it that hangs.
+//!
+//! A transaction reads the number of the last one, sets it to the next, and puts a key of that number: whatever happens, the engine holds
+//! exactly the transactions up to some number, and at least up to the last that was acknowledged.
+
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use kv::{Durability, Engine, KvError, TikvEngine, TikvOptions, read, write};
+
+use crate::cluster::Cluster;
+use crate::engine::fresh;
+
+const ADDRESS: &str = "KV_TIKV_CRASH_ADDRESS";
+const TRIALS: u64 = 3;
+const LONG: Duration = Duration::from_secs(120);
+
+fn open(address: &str) -> TikvEngine {
+    let options = TikvOptions { patience: LONG, ..TikvOptions::new("crash") };
+    TikvEngine::open(address, options).unwrap()
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_be_bytes(value.try_into().unwrap())
+}
+
+/// Checks that the engine holds a prefix of the transactions and returns its length.
+fn prefix(engine: &dyn Engine) -> u64 {
+    read::<_, KvError>(engine, |r| {
+        let seq = r.get(b"seq")?.map_or(0, |v| number(&v));
+        let mut expected = 1;
+        r.scan(b"n", b"o", &mut |k, v| {
+            assert_eq!(
+                (number(&k[1..]), number(v)),
+                (expected, expected),
+                "a transaction is missing or torn"
+            );
+            expected += 1;
+            ControlFlow::Continue(())
+        })?;
+        assert_eq!(expected - 1, seq, "the keys and the sequence number belong to different transactions");
+        let added = r.get(b"added")?.map_or(0, |v| i64::from_le_bytes(v.try_into().unwrap()));
+        assert_eq!(added as u64, seq, "something was added twice, or not at all");
+        Ok(seq)
+    })
+    .unwrap()
+}
+
+/// The next transaction; its number.
+fn next(engine: &dyn Engine) -> Result<u64, KvError> {
+    write(engine, Durability::Relaxed, |w| {
+        let n = w.get_for_update(b"seq")?.map_or(0, |v| number(&v)) + 1;
+        w.put(b"seq", &n.to_be_bytes())?;
+        w.add(b"added", 1)?;
+        w.put(&[b"n".as_slice(), &n.to_be_bytes()].concat(), &n.to_be_bytes())?;
+        Ok(n)
+    })
+}
+
+/// The process that is killed; does nothing when run as an ordinary test.
+#[test]
+fn writer_process() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let engine = open(&address);
+    let mut out = std::io::stdout();
+    for n in prefix(&engine) + 1.. {
+        assert_eq!(next(&engine).unwrap(), n);
+        writeln!(out, "\nacknowledged {n}").and_then(|()| out.flush()).unwrap();
+    }
+}
+
+#[test]
+fn kill_loses_nothing_acknowledged_and_keeps_the_order() {
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    let cluster = Cluster::shared();
+    let address = cluster.address(&fresh());
+    let mut before = 0;
+    for trial in 0..TRIALS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::writer_process", "--nocapture"])
+            .env(ADDRESS, &address)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut left = 2 + (seed ^ trial.wrapping_mul(0x9e37_79b9_7f4a_7c15)) % 60;
+        let mut acknowledged = 0;
+        for n in
+            lines.map_while(Result::ok).filter_map(|l| l.strip_prefix("acknowledged ")?.parse::<u64>().ok())
+        {
+            acknowledged = n;
+            left = left.saturating_sub(1);
+            if left == 0 {
+                child.kill().unwrap();
+            }
+        }
+        assert!(!child.wait().unwrap().success(), "it was killed");
+        let engine = open(&address);
+        let kept = prefix(&engine);
+        assert!(acknowledged > before, "the trial made progress");
+        assert!(kept >= acknowledged && kept <= acknowledged + 1, "acknowledged {acknowledged}, kept {kept}");
+        before = kept;
+    }
+}
+
+/// Nobody notices that the store did not answer for a while: nothing is lost, nothing is done twice.
+#[test]
+fn a_store_that_hangs_is_waited_for() {
+    let cluster = Cluster::start();
+    let engine = open(&cluster.address("engine"));
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|s| {
+        let worker = s.spawn(|| {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                assert_eq!(next(&engine).expect("waits for the store"), n, "lost, or done twice");
+                done.store(n, Ordering::Relaxed);
+            }
+        });
+        for _ in 0..2 {
+            let (from, end) = (done.load(Ordering::Relaxed), Instant::now() + LONG);
+            while done.load(Ordering::Relaxed) < from + 25 && !worker.is_finished() {
+                assert!(Instant::now() < end, "no progress after {from} transactions");
+                thread::sleep(Duration::from_millis(1));
+            }
+            cluster.hang();
+        }
+        stop.store(true, Ordering::Relaxed);
+        worker.join().unwrap();
+    });
+    assert_eq!(prefix(&engine), done.into_inner());
+    engine.verify().unwrap();
+}

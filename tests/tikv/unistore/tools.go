@@ -1,0 +1,5 @@
+//go:build tools
+
+package us
+
+import _ "github.com/ngaut/unistore/server"
