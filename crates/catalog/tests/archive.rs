@@ -289,6 +289,12 @@ fn the_walk_of_a_volume_nests_and_crosses_batches() {
     };
     f.catalog.walk_volume(&"VA0001L9".into(), &mut visit).expect("walk");
     assert_eq!((depth, files, deepest), (0, 1500, 5));
+    let listed: Vec<_> = f.catalog.files_on(&"VA0001L9".into()).expect("list").map(Result::unwrap).collect();
+    assert_eq!(listed.len(), 1500);
+    // What the volume says of a file is where the walk has found it.
+    assert!(listed.iter().all(|(path, file)| path.as_bytes() == file.path));
+    let page = f.catalog.volume_files(&"VA0001L9".into(), 1400, 500).expect("page");
+    assert_eq!(page, listed[1400..]);
     f.check();
 }
 

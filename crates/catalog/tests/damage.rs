@@ -236,6 +236,9 @@ fn a_directory_below_itself_is_named_and_no_walk_is_endless() {
         CatalogError::Corrupt { what: "volume tree", id, .. } => assert_eq!(id, "ring"),
         other => panic!("{other}"),
     }
+    let files: Vec<_> = c.files_on(&"V1".into()).expect("there").take(1000).collect();
+    assert_eq!(files.iter().filter(|f| f.is_err()).count(), 1, "the list ends with the error");
+    assert!(files.last().is_some_and(Result::is_err));
     assert!(check::verify(&c).iter().any(|f| f.contains("ring")));
 }
 

@@ -1,7 +1,7 @@
 //! Volumes, pools and classes of service. Durable.
 
 use super::Catalog;
-use crate::ops::tape_tree::Walker;
+use crate::ops::tape_tree::{Step, Walker};
 use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
 use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend, Volumes};
 use std::ops::ControlFlow;
@@ -11,26 +11,44 @@ use types::*;
 /// Entries of a volume's tree read in one transaction.
 const WALK_BATCH: usize = 512;
 
-/// Collects one page of a volume's files.
-struct Page {
-    path: Vec<String>,
-    skip: u64,
-    limit: usize,
-    files: Vec<(String, TapeFile)>,
+/// The files of a volume in order of its tree, with their paths on the volume, read piece by piece: nothing may be recorded on
+/// the volume meanwhile. Ends with the first error.
+pub struct VolumeFiles<'c> {
+    catalog: &'c Catalog,
+    walker: Walker,
+    dirs: Vec<String>,
+    steps: std::vec::IntoIter<Step>,
 }
 
-impl Page {
-    fn take(&mut self, node: TapeNode<'_>) -> ControlFlow<()> {
-        match node {
-            TapeNode::EnterDir { name, .. } => self.path.push(name.to_owned()),
-            TapeNode::LeaveDir => drop(self.path.pop()),
-            TapeNode::File { .. } if self.skip > 0 => self.skip -= 1,
-            TapeNode::File { name, file } => {
-                let path = self.path.iter().fold(String::new(), |path, dir| path + "/" + dir);
-                self.files.push((format!("{path}/{name}"), file.clone()));
+impl VolumeFiles<'_> {
+    /// The next one by its name alone.
+    fn step(&mut self) -> Result<Option<(String, TapeFile)>> {
+        loop {
+            match self.steps.next() {
+                Some(Step::Enter { name, .. }) => self.dirs.push(name),
+                Some(Step::Leave) => drop(self.dirs.pop()),
+                Some(Step::File { name, file }) => return Ok(Some((name, *file))),
+                None => {
+                    let steps = self.catalog.further(&mut self.walker)?;
+                    if steps.is_empty() {
+                        return Ok(None);
+                    }
+                    self.steps = steps.into_iter();
+                }
             }
         }
-        if self.files.len() < self.limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+impl Iterator for VolumeFiles<'_> {
+    type Item = Result<(String, TapeFile)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = self.step().inspect_err(|_| self.walker.end()).transpose()?;
+        Some(found.map(|(name, file)| {
+            let path = self.dirs.iter().fold(String::new(), |path, dir| path + "/" + dir);
+            (format!("{path}/{name}"), file)
+        }))
     }
 }
 
@@ -129,11 +147,7 @@ impl Catalog {
     ) -> Result<()> {
         let mut walker = self.read(|v| Walker::new(v, barcode))?;
         loop {
-            let (steps, next) = self.read(|v| {
-                let mut walker = walker.clone();
-                walker.advance(v, WALK_BATCH).map(|steps| (steps, walker))
-            })?;
-            walker = next;
+            let steps = self.further(&mut walker)?;
             if steps.is_empty() {
                 return Ok(());
             }
@@ -145,18 +159,35 @@ impl Catalog {
         }
     }
 
-    /// Files of a volume in order of its tree, with their paths on the volume; skips the first `skip`.
+    fn further(&self, walker: &mut Walker) -> Result<Vec<Step>> {
+        let (steps, next) = self.read(|v| {
+            let mut walker = walker.clone();
+            walker.advance(v, WALK_BATCH).map(|steps| (steps, walker))
+        })?;
+        *walker = next;
+        Ok(steps)
+    }
+
+    /// Files of a volume in order of its tree, one after the other.
+    pub fn files_on(&self, barcode: &Barcode) -> Result<VolumeFiles<'_>> {
+        let walker = self.read(|v| Walker::new(v, barcode))?;
+        Ok(VolumeFiles { catalog: self, walker, dirs: Vec::new(), steps: Vec::new().into_iter() })
+    }
+
+    /// One page of them; goes through the first `skip`.
     pub fn volume_files(
         &self,
         barcode: &Barcode,
         skip: u64,
         limit: usize,
     ) -> Result<Vec<(String, TapeFile)>> {
-        let mut page = Page { path: Vec::new(), skip, limit, files: Vec::new() };
-        if limit > 0 {
-            self.walk_volume(barcode, &mut |node| page.take(node))?;
+        let mut files = self.files_on(barcode)?;
+        for _ in 0..skip {
+            if files.step()?.is_none() {
+                break;
+            }
         }
-        Ok(page.files)
+        files.take(limit).collect()
     }
 
     /// Classes in order of name.

@@ -10,6 +10,7 @@ mod names;
 mod opened;
 mod requests;
 
+pub use archive::VolumeFiles;
 pub use keep::{TapePlace, place_of};
 
 use crate::Result;

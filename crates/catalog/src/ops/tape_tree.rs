@@ -353,6 +353,11 @@ impl Walker {
         self.open.push((prefix.to_vec(), keys::end(&prefix)));
     }
 
+    /// There are no more steps.
+    pub fn end(&mut self) {
+        self.open.clear();
+    }
+
     /// The next steps, about `limit`; none at the end.
     pub fn advance(&mut self, view: View<'_>, limit: usize) -> Result<Vec<Step>> {
         let mut steps = Vec::new();

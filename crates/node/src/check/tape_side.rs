@@ -3,42 +3,50 @@
 use super::serious;
 use crate::archive::layout::{self, Tells};
 use crate::archive::{Checked, FileHash, Worker, write_index};
+use catalog::{Catalog, CatalogError, VolumeFiles};
 use crossbeam_channel::Sender;
 use format::ltfs::index::IndexEvent;
 use format::ltfs::origin::Origin;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use tape::{Mounted, Onto, TapeError};
 use types::*;
 
-/// Entries of the catalogue read at a time.
-const PAGE: usize = 2_000;
 /// Findings reported per volume; more of the same help nobody.
 const MOST_FINDINGS: usize = 100;
 
-/// The catalogue's list of a volume's files, page by page, in the order of the index.
+/// The catalogue's list of a volume's files, in the order of the index.
 struct Expected<'w> {
-    worker: &'w Worker,
-    barcode: &'w Barcode,
-    taken: u64,
-    page: VecDeque<(String, TapeFile)>,
+    files: Option<VolumeFiles<'w>>,
+    /// Why the list ended early.
+    failed: Option<CatalogError>,
 }
 
-impl Expected<'_> {
+impl<'w> Expected<'w> {
+    fn new(catalog: &'w Catalog, barcode: &Barcode) -> Self {
+        match catalog.files_on(barcode) {
+            Ok(files) => Self { files: Some(files), failed: None },
+            Err(e) => Self { files: None, failed: Some(e) },
+        }
+    }
+
     fn next(&mut self) -> Option<(String, TapeFile)> {
-        loop {
-            if self.page.is_empty() {
-                let read = self.worker.node.catalog.volume_files(self.barcode, self.taken, PAGE);
-                self.page = read.unwrap_or_default().into();
-            }
-            self.taken += 1;
-            match self.page.pop_front() {
+        for file in self.files.as_mut()? {
+            match file {
                 // Directories are no files of an index, and a volume may have nothing else.
-                Some((_, file)) if file.is_dir() => {}
-                other => return other,
+                Ok((_, file)) if file.is_dir() => {}
+                Ok(file) => return Some(file),
+                Err(e) => self.failed = Some(e),
             }
         }
+        None
+    }
+}
+
+/// Notes what was found; no more than are reported.
+fn find(checked: &mut Checked, finding: Finding) {
+    if checked.findings.len() < MOST_FINDINGS {
+        checked.findings.push(finding);
     }
 }
 
@@ -60,16 +68,11 @@ pub fn check_volume(
     let mut checked = Checked { files: 0, bytes: 0, findings: Vec::new() };
     let result = compare(worker, mounted, barcode, deep, &mut checked);
     if let Err(e) = &result {
-        checked.findings.push(serious(
-            format!("volume {barcode}"),
-            e.to_string(),
-            "see `thermo volume show`",
-        ));
+        find(&mut checked, serious(format!("volume {barcode}"), e.to_string(), "see `thermo volume show`"));
     }
     if deep && checked.findings.is_empty() && !worker.node.archive.halted() {
         verified(worker, barcode);
     }
-    checked.findings.truncate(MOST_FINDINGS);
     // Whoever asked may have gone.
     let _ = answer.send(checked);
     result
@@ -87,11 +90,7 @@ fn compare(
     let subject = format!("volume {barcode}");
     if label.is_none() || label != volume.as_ref().map(|v| v.uuid.clone()) {
         let problem = format!("carries label {label:?}, not the one recorded");
-        checked.findings.push(serious(
-            subject,
-            problem,
-            "find out who wrote to it; copies on it do not count",
-        ));
+        find(checked, serious(subject, problem, "find out who wrote to it; copies on it do not count"));
         return Ok(0);
     }
     // Volumes that were imported are only read.
@@ -99,7 +98,7 @@ fn compare(
     if volume.as_ref().is_some_and(lacks_index) && !mounted.write_protected() {
         write_index(worker, mounted, barcode, Onto::Both)?;
     }
-    let mut expected = Expected { worker, barcode, taken: 0, page: VecDeque::new() };
+    let mut expected = Expected::new(&worker.node.catalog, barcode);
     let mut to_read = Vec::new();
     let archives = volume.as_ref().is_some_and(|v| v.format == VolumeFormat::Tar);
     let mut imported = if archives { Some(true) } else { (!readonly).then_some(false) };
@@ -128,11 +127,7 @@ fn compare(
     }
     if found.behind > 0 && imported != Some(true) {
         let problem = format!("{} sections behind its newest index were not compared", found.behind);
-        checked.findings.push(serious(
-            &subject,
-            problem,
-            "write-protected volumes and full ones get no new index",
-        ));
+        find(checked, serious(&subject, problem, "write-protected volumes and full ones get no new index"));
         return Ok(0);
     }
     missed(&mut expected, &subject, checked);
@@ -143,11 +138,11 @@ fn compare(
 fn missed(expected: &mut Expected<'_>, subject: &str, checked: &mut Checked) {
     while let Some((path, file)) = expected.next() {
         let problem = format!("does not list {path} (inode {}), which the catalogue has there", file.ino);
-        checked.findings.push(serious(
-            subject,
-            problem,
-            "stage the file from its other copy and migrate it again",
-        ));
+        find(checked, serious(subject, problem, "stage the file from its other copy and migrate it again"));
+    }
+    if let Some(e) = &expected.failed {
+        let problem = format!("the catalogue's list of its files cannot be read to the end: {e}");
+        find(checked, serious(subject, problem, "see `thermo check` and `thermo catalog restore`"));
     }
 }
 
@@ -197,19 +192,22 @@ fn compare_entry(
     checked.files += 1;
     let subject = format!("volume {barcode}");
     let Some((path, wanted)) = expected.next() else {
+        if expected.failed.is_some() {
+            return;
+        }
         let problem = format!("lists {:?}, which the catalogue does not have there", found.name);
-        checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
+        find(checked, serious(subject, problem, "keep the volume and report a defect"));
         return;
     };
     match format::ltfs::file::from_index(found) {
         Ok(Some(file)) if is_still(&file, &wanted) => {}
         Ok(Some(file)) if was_restored_since(&file, &wanted) => {
-            checked.findings.push(not_told(barcode, &path, &file, &wanted));
+            find(checked, not_told(barcode, &path, &file, &wanted));
         }
         _ => {
             let problem =
                 format!("lists {:?} where the catalogue has {path} (inode {})", found.name, wanted.ino);
-            checked.findings.push(serious(subject, problem, "keep the volume and report a defect"));
+            find(checked, serious(subject, problem, "keep the volume and report a defect"));
             return;
         }
     }
@@ -271,11 +269,7 @@ fn read_back(
         let path = String::from_utf8_lossy(&file.path).into_owned();
         let problem = format!("inode {} copy {}: the bytes on tape have another digest", file.ino, file.copy);
         distrust(worker, barcode, &problem);
-        checked.findings.push(serious(
-            path,
-            problem,
-            "stage the file from its other copy and migrate it again",
-        ));
+        find(checked, serious(path, problem, "stage the file from its other copy and migrate it again"));
     }
     Ok(())
 }
@@ -310,6 +304,16 @@ mod tests {
     use catalog::{New, NewSegment, VolumeAppend};
 
     #[test]
+    fn a_list_that_cannot_be_read_is_found_and_no_file_taken_for_missing() {
+        let rig = Rig::new();
+        let mut expected = Expected::new(&rig.worker.node.catalog, &"XX0009L9".into());
+        let mut checked = Checked { files: 0, bytes: 0, findings: Vec::new() };
+        missed(&mut expected, "volume XX0009L9", &mut checked);
+        let [found] = checked.findings.as_slice() else { panic!("{:?}", checked.findings) };
+        assert!(found.serious && found.problem.contains("cannot be read"), "{found:?}");
+    }
+
+    #[test]
     fn a_volume_with_thousands_of_directories_and_nothing_else_is_gone_through() {
         const DIRS: u64 = 3_000;
         let rig = Rig::new();
@@ -341,13 +345,11 @@ mod tests {
         // With less room than there are directories.
         std::thread::scope(|scope| {
             let look = || {
-                let mut expected =
-                    Expected { worker: &rig.worker, barcode: &barcode, taken: 0, page: VecDeque::new() };
-                (expected.next(), expected.taken)
+                let mut expected = Expected::new(catalog, &barcode);
+                (expected.next(), expected.failed.map(|e| e.to_string()))
             };
             let small = std::thread::Builder::new().stack_size(512 << 10);
-            let (next, taken) = small.spawn_scoped(scope, look).unwrap().join().unwrap();
-            assert_eq!((next, taken), (None, DIRS + 1));
+            assert_eq!(small.spawn_scoped(scope, look).unwrap().join().unwrap(), (None, None));
         });
     }
 }
