@@ -18,6 +18,7 @@ mod machine;
 mod memory;
 mod migrate;
 mod mount;
+mod movers;
 mod place;
 mod plot;
 mod rebuild;
@@ -66,11 +67,13 @@ pub enum Group {
     Migrate,
     /// A node that knows nothing reads a full cartridge.
     Rebuild,
+    /// Bytes of objects over the network.
+    Movers,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -81,6 +84,7 @@ impl Group {
         Self::Repack,
         Self::Migrate,
         Self::Rebuild,
+        Self::Movers,
     ];
 
     /// Its name in files and documents.
@@ -96,6 +100,7 @@ impl Group {
             Self::Repack => "repack",
             Self::Migrate => "migrate",
             Self::Rebuild => "rebuild",
+            Self::Movers => "movers",
         }
     }
 }
@@ -150,6 +155,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Repack => (repack::measure(plan, told)?, Vec::new()),
             Group::Migrate => (migrate::measure(plan, told)?, Vec::new()),
             Group::Rebuild => (rebuild::measure(plan, told)?, Vec::new()),
+            Group::Movers => (movers::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

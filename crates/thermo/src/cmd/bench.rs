@@ -93,6 +93,8 @@ enum Only {
     Migrate,
     /// The catalogue is rebuilt from a full LTO-9 cartridge, in simulated time
     Rebuild,
+    /// Bytes of objects between a client and a mover, over the loopback interface
+    Movers,
 }
 
 impl Only {
@@ -109,6 +111,7 @@ impl Only {
             Self::Repack => &[Group::Repack],
             Self::Migrate => &[Group::Migrate],
             Self::Rebuild => &[Group::Rebuild],
+            Self::Movers => &[Group::Movers],
         }
     }
 }
