@@ -14,16 +14,24 @@ const NEW_NAME: &str = "target.new";
 const MAGIC: &str = "thermocline disk target";
 const FORMAT: u32 = 1;
 
-/// Reads the uuid of the target at `dir`; makes the marker first if the directory is empty.
-pub(crate) fn read_or_make(dir: &Path, root: &OwnedFd) -> Result<String> {
+/// The uuid of the target at `dir`, if there is one; makes nothing.
+pub(crate) fn read(dir: &Path) -> Result<Option<String>> {
     match std::fs::File::open(dir.join(NAME)) {
         Ok(file) => {
             let mut text = String::new();
             file.take(4096).read_to_string(&mut text).map_err(|e| io("reading", &dir.join(NAME), e))?;
-            parse(&text).map_err(|why| DiskError::Refused { path: dir.to_path_buf(), why })
+            parse(&text).map(Some).map_err(|why| DiskError::Refused { path: dir.to_path_buf(), why })
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => make(dir, root),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(io("opening", &dir.join(NAME), e)),
+    }
+}
+
+/// Reads the uuid of the target at `dir`; makes the marker first if the directory is empty.
+pub(crate) fn read_or_make(dir: &Path, root: &OwnedFd) -> Result<String> {
+    match read(dir)? {
+        Some(uuid) => Ok(uuid),
+        None => make(dir, root),
     }
 }
 

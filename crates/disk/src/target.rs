@@ -60,6 +60,14 @@ impl DiskTarget {
         })
     }
 
+    /// Which target a directory holds, if it holds one: what [`DiskTarget::uuid`] would say. Makes nothing and takes no lock.
+    ///
+    /// # Errors
+    /// `Refused` when its marker is not one of ours, or of a newer format; `Io`.
+    pub fn identity(dir: &Path) -> Result<Option<String>> {
+        marker::read(dir)
+    }
+
     /// Directory of the target.
     pub fn dir(&self) -> &Path {
         &self.dir

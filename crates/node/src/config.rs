@@ -47,6 +47,9 @@ pub struct Config {
     /// At this start take robot and drives from other hosts that have reserved them; an operator's order, in no file.
     #[serde(skip)]
     pub preempt: bool,
+    /// At this start another disk tier than the one of the last start is taken; an operator's order, in no file.
+    #[serde(skip)]
+    pub new_disk_tier: bool,
 }
 
 /// Disk tier.
@@ -378,6 +381,7 @@ impl Default for Config {
             mount: None,
             nonblock: NonBlock::Eagain,
             preempt: false,
+            new_disk_tier: false,
         }
     }
 }

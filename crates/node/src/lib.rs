@@ -26,6 +26,7 @@ mod restore;
 mod server;
 mod startup;
 mod stepped;
+mod tier;
 
 pub use admin::Session;
 pub use archive::{Checked, Devices, Queues};

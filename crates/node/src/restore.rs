@@ -183,9 +183,11 @@ pub fn restore_catalog(config: &Config, source: &Source) -> Result<Restored, Fai
         return Err(failure(ErrorClass::Invalid, message));
     }
     let (_lock, fresh) = patiently(|| prepare(state))?;
+    // What is not there now would be taken for purged.
+    let disk = crate::tier::open(config, fresh)?;
     let (place, fitting) = (state.join("catalog"), state.join("catalog.restoring"));
     copy_dir(backup, &fitting)?;
-    let mut restored = fit(config, &fitting, source)?;
+    let mut restored = fit(&disk, &fitting, source)?;
     let fail = |e: std::io::Error| io(state, &e);
     restored.replaced = put_in_place(state, &fitting, &place, crate::now().secs).map_err(fail)?;
     File::open(state).and_then(|d| d.sync_all()).map_err(fail)?;
@@ -236,7 +238,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
 }
 
 /// Checks the copy of a backup, and brings it together with the disk tier as it is now.
-fn fit(config: &Config, copy: &Path, source: &Source) -> Result<Restored, Failure> {
+fn fit(disk: &DiskTarget, copy: &Path, source: &Source) -> Result<Restored, Failure> {
     let fail = |e| refused("restore", &e);
     let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None, None)?);
     let forward = source.bring_forward(engine.as_ref())?;
@@ -252,7 +254,6 @@ fn fit(config: &Config, copy: &Path, source: &Source) -> Result<Restored, Failur
         );
         return Err(failure(ErrorClass::Corrupt, message));
     }
-    let disk = DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string()))?;
     catalog.mark_restored(crate::now()).map_err(fail)?;
     let writing = catalog.writing().map_err(fail)?;
     let as_of =
@@ -265,7 +266,7 @@ fn fit(config: &Config, copy: &Path, source: &Source) -> Result<Restored, Failur
         after = last;
         for inode in &page.found {
             restored.inodes += 1;
-            fit_file(&catalog, &disk, inode, writing.contains(&inode.attr.ino), &mut restored)?;
+            fit_file(&catalog, disk, inode, writing.contains(&inode.attr.ino), &mut restored)?;
         }
     }
     catalog.sync().map_err(fail)?;

@@ -79,8 +79,7 @@ pub(crate) fn assemble(
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
     let now = crate::now();
     let catalog = Catalog::open(engine, now).map_err(|e| refused("catalogue", &e))?;
-    let disk =
-        patiently(|| DiskTarget::open(&config.disk_path()).map_err(|e| failure(e.class(), e.to_string())))?;
+    let disk = crate::tier::open(&config, fresh)?;
     if fresh {
         let skipped = if has_objects(&disk)? {
             // Objects of a catalogue that was lost: new ones must not be mistaken for them.

@@ -488,6 +488,11 @@ pub fn verify(
     let mut what = String::new();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
         let (state, reason) = match end.end_of_data.cmp(&v.append_block) {
+            // Why it was not written to any more, before it was exported or the backup was made, is not forgotten with that.
+            Ordering::Equal if v.errors > 0 => (
+                VolumeState::Suspect,
+                format!("its medium has failed {} times; `thermo volume verify` it", v.errors),
+            ),
             Ordering::Equal if v.pool.is_some() => (VolumeState::Filling, String::new()),
             Ordering::Equal => (VolumeState::Scratch, String::new()),
             Ordering::Greater => (

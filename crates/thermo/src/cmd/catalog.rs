@@ -44,13 +44,16 @@ enum Command {
         /// Configuration file of the node
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The disk tier of the last start is lost: restore beside the one that the configuration names now
+        #[arg(long)]
+        new_disk_tier: bool,
     },
     /// Enter what is on tape: for when the catalogue was lost, or comes from a backup
     #[command(after_help = "Example:\n  thermo catalog rebuild --wait\n\n\
                       Every cartridge in the library is mounted and its newest index read. Files, owners, times, digests, \
                       versions, classes and pools come back, and directories, symlinks and devices as far as they went to tape; volumes \
-                      that the catalogue knows are left as they are. What was never on tape (files not yet migrated, further \
-                      hard links) cannot come back this way. The request names the report that says what is missing. To be run again after more cartridges were put in.")]
+                      that the catalogue knows are left as they are. What was never on tape (files not yet \
+                      migrated) cannot come back this way. The request names the report that says what is missing. To be run again after more cartridges were put in.")]
     Rebuild {
         /// Wait until it is done
         #[arg(short, long)]
@@ -62,9 +65,11 @@ enum Command {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Backup { dir } => backup(context, dir),
-        Command::Restore { backup, at, config } => {
+        Command::Restore { backup, at, config, new_disk_tier } => {
             let at = at.map(|at| Time::new(at.as_second(), at.subsec_nanosecond().unsigned_abs()));
-            restore(context, &node::Source::choose(&backup, at)?, config)
+            let mut config = context.config(config.as_deref())?;
+            config.new_disk_tier = new_disk_tier;
+            restore(context, &node::Source::choose(&backup, at)?, &config)
         }
         Command::Rebuild { wait } => rebuild(context, wait),
     }
@@ -81,9 +86,8 @@ fn backup(context: &mut Context, dir: Option<PathBuf>) -> Result<Exit> {
     Ok(Exit::OK)
 }
 
-fn restore(context: &mut Context, source: &node::Source, config: Option<PathBuf>) -> Result<Exit> {
-    let config = context.config(config.as_deref())?;
-    let done = node::restore_catalog(&config, source)?;
+fn restore(context: &mut Context, source: &node::Source, config: &node::Config) -> Result<Exit> {
+    let done = node::restore_catalog(config, source)?;
     context.out.line(format!(
         "restored from {}: {} files and directories",
         source.backup.display(),

@@ -41,6 +41,9 @@ pub struct Args {
     /// Take library and drives from another host that has reserved them: only if that host no longer uses them
     #[arg(long)]
     preempt: bool,
+    /// The disk tier of the last start is lost: begin with the one that the configuration names now
+    #[arg(long)]
+    new_disk_tier: bool,
     /// Leave the terminal: for the background process of `up` itself
     #[arg(long, hide = true)]
     detach: bool,
@@ -89,6 +92,7 @@ fn config(context: &Context, args: &Args) -> Result<Config> {
         return Err(usage(format!("the control socket is always {}", config.socket_path().display())));
     }
     config.preempt = args.preempt;
+    config.new_disk_tier = args.new_disk_tier;
     if let Some(mount) = &args.mount {
         config.mount = Some(absolute_text(mount)?.into());
     }
@@ -119,6 +123,9 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
     }
     if args.preempt {
         command.arg("--preempt");
+    }
+    if args.new_disk_tier {
+        command.arg("--new-disk-tier");
     }
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
     let mut child = command.spawn().context("starting the background process")?;

@@ -42,6 +42,13 @@ fn a_volume_read_in_part_is_not_written_and_the_next_rebuild_goes_on() {
     assert_eq!(ask(&second, &written), (None, 1, VolumeState::Filling));
     // It is known by now, and left alone.
     assert_eq!(ask(&second, &written), (None, 0, VolumeState::Filling));
+    // It was away: what was known of its medium before is known still.
+    let away = |v: &mut Volume| {
+        v.errors = 1;
+        v.becomes(VolumeState::Unverified, String::new(), crate::now());
+    };
+    second.catalog.update_volume(&written, &mut { away }).unwrap();
+    assert_eq!(ask(&second, &written), (None, 0, VolumeState::Suspect));
     second.stop(true);
 }
 
