@@ -113,8 +113,8 @@ impl Intents {
     /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more.
     pub(crate) fn end(&self, id: ObjectId) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        state.now.remove(&id);
         self.append(&mut state, id, 0, 0, CLEAN)?;
+        state.now.remove(&id);
         if state.end > LONG && !state.syncing && state.now.len() * 4 * RECORD < LONG as usize {
             self.rewrite(&mut state)?;
         }

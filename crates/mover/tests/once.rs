@@ -132,6 +132,11 @@ fn what_was_done_is_not_done_again_for_whoever_asks_again() {
     create(&maker, &maker_slot, 8..10);
     let taken = other.call(&other_slot, ask(Op::Create, 8, 0, 1), vec![]).unwrap_err();
     assert!(taken.is(&Refusal::Exists(String::new())), "{taken}");
+    // Nothing of an object that is there is touched, wherever in the range it lies.
+    write(&maker, &maker_slot, 8, 0, b"kept");
+    let across = other.call(&other_slot, ask(Op::Create, 7, 0, 2), vec![]).unwrap_err();
+    assert!(across.is(&Refusal::Exists(String::new())), "{across}");
+    assert_eq!(read(&maker, &maker_slot, 8, 0, 10), b"kept");
     drop((first, first_slot, other, other_slot, repeated, repeated_slot, maker, maker_slot, slot, one));
     served.stop();
     // The mover has not forgotten it.

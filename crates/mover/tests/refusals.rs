@@ -331,5 +331,6 @@ fn another_protocol_another_cluster_and_nonsense_end_the_connection() {
     let nobody = CapabilityKey::from_secret([0; 32]);
     let header = request(Op::Stat, 1, 1, 0, 0).encode(&raw.session, &nobody, &[], &[]);
     assert_eq!(raw.send(&[&header]), Err(WRONG.code()));
+    assert!(raw.has_ended());
     unchanged(&served, dir.path());
 }

@@ -12,10 +12,10 @@ use data::{
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ObjectId, Time};
 
-/// Longest wait for a client that connects and says nothing.
+/// Longest wait for a client that connects and says nothing, or shows no capability.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest wait for more of what a client still sends when its connection ends.
@@ -72,10 +72,7 @@ fn greet(
         .and_then(|()| incoming.receive(&mut bytes))
         .map_err(Served::Gone)?;
     let theirs = ClientHello::decode(&bytes).map_err(Served::Refused)?;
-    incoming
-        .set_patience(None)
-        .and_then(|()| outgoing.send(&[&ours.encode()], false))
-        .map_err(Served::Gone)?;
+    outgoing.send(&[&ours.encode()], false).map_err(Served::Gone)?;
     hello::agree(theirs.version).map_err(Served::Refused)?;
     if theirs.cluster != mover.cluster {
         return Err(Served::Refused(Refusal::Malformed("the client belongs to another cluster")));
@@ -129,6 +126,12 @@ impl Connection<'_> {
                 return Err(Served::Refused(refusal));
             }
         };
+        if self.turn.is_none() && request.op != Op::Attach {
+            // From somebody who has shown nothing, nothing longer than a capability is taken.
+            let refusal = Refusal::Capability("none was presented in this slot");
+            self.refuse(&request, None, &refusal)?;
+            return Err(Served::Refused(refusal));
+        }
         let mut sums = vec![0; request.sums as usize * 4];
         self.incoming.receive(&mut sums).map_err(Served::Gone)?;
         let payload = request.payload();
@@ -149,6 +152,7 @@ impl Connection<'_> {
             Ok(attached) => {
                 let attached = Arc::new(attached);
                 if self.turn.is_none() {
+                    self.incoming.set_patience(None).map_err(Served::Gone)?;
                     let channel = (self.client.client, self.client.channel);
                     self.turn = Some(self.mover.take_turn(channel, self.number));
                 }
@@ -390,7 +394,8 @@ impl Connection<'_> {
         let mut left = 2 * frame::MAX_IO;
         let mut some = [0; 4096];
         let patient = self.incoming.set_patience(Some(GOODBYE_PATIENCE)).is_ok();
-        while patient && left > 0 && self.incoming.receive(&mut some).is_ok() {
+        let until = Instant::now() + 3 * GOODBYE_PATIENCE;
+        while patient && left > 0 && Instant::now() < until && self.incoming.receive(&mut some).is_ok() {
             left = left.saturating_sub(some.len());
         }
     }
