@@ -140,7 +140,12 @@ fn a_backup_takes_nothing_from_the_disk_tier_of_a_catalogue_that_was_begun_anew_
     bed.node.stop(true);
     let Bed { dir, node } = bed;
     drop(node);
-    // Everything but cartridges and backups is lost; somebody starts without the backup, and finds it later.
+    // Everything but cartridges and backups is lost; somebody starts without the backup, and finds it later. Nobody does so within the second
+    // in which the first catalogue was begun, by which the numbers of both are told apart.
+    let begun = std::time::SystemTime::now();
+    while begun.elapsed().is_ok_and(|elapsed| elapsed.as_millis() < 1100) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     std::fs::remove_file(config.state_dir.join("format")).unwrap();
     std::fs::remove_dir_all(config.state_dir.join("catalog")).unwrap();
     std::fs::remove_dir_all(config.disk_path()).unwrap();
