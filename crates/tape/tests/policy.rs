@@ -40,7 +40,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("TC-U055", "tests/faults.rs", "a_result_that_was_not_recorded_does_not_block_the_session"),
     (
         "TC-D056",
-        "../node/src/archive/worker.rs",
+        "../node/src/archive/defect.rs",
         "a_defect_takes_the_drive_out_of_use_and_the_node_still_stops",
     ),
     ("TC-L057", "../node/src/archive/trouble.rs", "what_the_node_finds_has_codes_too"),
