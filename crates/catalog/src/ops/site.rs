@@ -66,7 +66,9 @@ pub fn skip_objects(tx: &mut Tx<'_>, now: Time) -> Result<()> {
 }
 
 fn skip(tx: &mut Tx<'_>, counter: u8, now: Time) -> Result<()> {
-    let floor = now.secs.saturating_mul(NUMBERS_PER_SECOND);
+    // Also of two that begin within the same second each has its own.
+    let within = i64::from(now.nanos) * NUMBERS_PER_SECOND / 1_000_000_000;
+    let floor = now.secs.saturating_mul(NUMBERS_PER_SECOND).saturating_add(within);
     let key = keys::meta_key(counter);
     let next = store::counter(tx.w.get_for_update(&key)?)?;
     Ok(tx.w.put(&key, &next.max(floor).to_le_bytes())?)
