@@ -1,11 +1,13 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
 mod cluster;
+mod explain;
 
 use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
 use crate::mixed::{DriveKind, Media};
 pub use cluster::ClusterConfig;
+use explain::{explain, nearest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
@@ -576,26 +578,6 @@ impl From<&ClassConfig> for Class {
             keep_on_disk: c.keep_on_disk,
         }
     }
-}
-
-/// Turns serde's complaint about an unknown key into one that names the nearest valid key.
-fn explain(error: &toml::de::Error) -> String {
-    let text = error.to_string();
-    let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
-    match quoted.split_first() {
-        Some((unknown, known)) if error.message().starts_with("unknown field") => {
-            format!("{text}{}", nearest(unknown, known.iter().copied()))
-        }
-        _ => text,
-    }
-}
-
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|k| (strsim::damerau_levenshtein(word, k), k))
-        .min()
-        .map(|(_, k)| format!("; did you mean `{k}`?"))
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
