@@ -19,14 +19,25 @@ pub(crate) const TO_THE_END: u32 = u32::MAX;
 const RECORD: usize = 24;
 const DIRTY: u32 = 1;
 const CLEAN: u32 = 2;
+/// In the place of the object stands the number of the machine's start that the records behind it are of.
+const BOOT: u32 = 3;
 /// Length of the log from which it is written anew (bytes).
 const LONG: u64 = 1 << 20;
 
 /// Regions (first, last) of objects.
 pub(crate) type Regions = BTreeMap<ObjectId, BTreeSet<(u32, u32)>>;
 
+/// What a log says when it is opened.
+pub(crate) struct Found {
+    /// What was being written.
+    pub(crate) unfinished: Regions,
+    /// The machine has been down since: what was not synced may be lost.
+    pub(crate) rebooted: bool,
+}
+
 pub(crate) struct Intents {
     dir: PathBuf,
+    boot: u64,
     state: Mutex<State>,
     synced: Condvar,
 }
@@ -47,8 +58,8 @@ struct State {
 }
 
 impl Intents {
-    /// Opens the log of a target and gives what it says.
-    pub(crate) fn open(target: &Path) -> Result<(Self, Regions), FileError> {
+    /// Opens the log of a target and gives what it says. `boot` is the number of the machine's start.
+    pub(crate) fn open(target: &Path, boot: u64) -> Result<(Self, Found), FileError> {
         let dir = target.to_path_buf();
         let path = dir.join("intents");
         let fail = |doing| {
@@ -67,18 +78,13 @@ impl Intents {
                 more => got += more,
             }
         }
-        let now = replay(&bytes[..got]);
+        let (now, last_boot) = replay(&bytes[..got]);
+        let found = Found { unfinished: now.clone(), rebooted: last_boot != Some(boot) };
         let end = (got / RECORD * RECORD) as u64;
-        let state = State {
-            file: file.into(),
-            end,
-            durable: end,
-            syncing: false,
-            rewritten: 0,
-            broken: None,
-            now: now.clone(),
-        };
-        Ok((Self { dir, state: Mutex::new(state), synced: Condvar::new() }, now))
+        let state =
+            State { file: file.into(), end, durable: end, syncing: false, rewritten: 0, broken: None, now };
+        let intents = Self { dir, boot, state: Mutex::new(state), synced: Condvar::new() };
+        Ok((intents, found))
     }
 
     /// Notes that regions `first..=last` of an object may be written from now on; returns when that is durable.
@@ -131,12 +137,12 @@ impl Intents {
     }
 
     fn rewrite(&self, state: &mut State) -> Result<(), FileError> {
-        let bytes: Vec<u8> = state
+        let records = state
             .now
             .iter()
             .flat_map(|(id, regions)| regions.iter().map(move |(first, last)| (id, first, last)))
-            .flat_map(|(id, first, last)| record(*id, *first, *last, DIRTY))
-            .collect();
+            .flat_map(|(id, first, last)| record(*id, *first, *last, DIRTY));
+        let bytes: Vec<u8> = record(ObjectId(self.boot), 0, 0, BOOT).into_iter().chain(records).collect();
         let new = self.dir.join("intents.new");
         let fail = |doing| {
             let path = new.clone();
@@ -186,9 +192,9 @@ fn record(id: ObjectId, first: u32, last: u32, kind: u32) -> [u8; RECORD] {
     bytes
 }
 
-/// What the records say, one after the other. A record that a crash left torn was never answered for: no write has followed it.
-fn replay(bytes: &[u8]) -> Regions {
-    let mut now = Regions::new();
+/// What the records say, one after the other, and of which start of the machine the last are. A record that a crash left torn was never answered for: no write has followed it.
+fn replay(bytes: &[u8]) -> (Regions, Option<u64>) {
+    let (mut now, mut boot) = (Regions::new(), None);
     for bytes in bytes.as_chunks::<RECORD>().0 {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         if crc32c::crc32c(&bytes[..20]) != word(20) {
@@ -197,10 +203,11 @@ fn replay(bytes: &[u8]) -> Regions {
         let id = ObjectId(u64::from(word(0)) | u64::from(word(4)) << 32);
         match word(16) {
             DIRTY => drop(now.entry(id).or_default().insert((word(8), word(12)))),
+            BOOT => boot = Some(id.0),
             _ => drop(now.remove(&id)),
         }
     }
-    now
+    (now, boot)
 }
 
 fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
@@ -229,8 +236,9 @@ mod tests {
     #[test]
     fn what_is_being_written_is_known_after_a_crash_until_it_is_ended() {
         let dir = tempfile::tempdir().unwrap();
-        let (intents, before) = Intents::open(dir.path()).unwrap();
-        assert!(before.is_empty());
+        let (intents, before) = Intents::open(dir.path(), 1).unwrap();
+        assert!(before.unfinished.is_empty() && before.rebooted);
+        intents.shorten().unwrap();
         intents.begin(ObjectId(7), 0, 1).unwrap();
         intents.begin(ObjectId(7), 5, TO_THE_END).unwrap();
         intents.begin(ObjectId(1 << 40), 2, 2).unwrap();
@@ -241,19 +249,22 @@ mod tests {
             (ObjectId(7), BTreeSet::from([(0, 1), (5, TO_THE_END)])),
             (ObjectId(1 << 40), BTreeSet::from([(2, 2)])),
         ]);
-        let (intents, found) = Intents::open(dir.path()).unwrap();
-        assert_eq!(found, expected);
+        let (intents, found) = Intents::open(dir.path(), 1).unwrap();
+        assert_eq!(found.unfinished, expected);
+        assert!(!found.rebooted);
         intents.shorten().unwrap();
-        assert_eq!(Intents::open(dir.path()).unwrap().1, expected);
+        let (_, found) = Intents::open(dir.path(), 2).unwrap();
+        assert_eq!(found.unfinished, expected);
+        assert!(found.rebooted);
     }
 
     #[test]
     fn a_torn_record_hides_nothing_else() {
         let mut log = record(ObjectId(1), 0, 0, DIRTY).to_vec();
         log.extend(&record(ObjectId(2), 0, 0, DIRTY)[..11]);
-        assert_eq!(replay(&log).len(), 1);
+        assert_eq!(replay(&log).0.len(), 1);
         log.resize(2 * RECORD, 0);
         log.extend(record(ObjectId(3), 0, 0, DIRTY));
-        assert_eq!(replay(&log).into_keys().collect::<Vec<_>>(), [ObjectId(1), ObjectId(3)]);
+        assert_eq!(replay(&log).0.into_keys().collect::<Vec<_>>(), [ObjectId(1), ObjectId(3)]);
     }
 }

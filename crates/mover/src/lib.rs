@@ -7,6 +7,7 @@
 //! Nothing here knows a path of the namespace: a metadata service gives out capabilities, and nobody else is believed.
 #![forbid(unsafe_code)]
 
+mod boot;
 mod intents;
 mod object;
 mod read;

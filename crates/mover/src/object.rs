@@ -84,7 +84,7 @@ impl Object {
 
     /// Notes, durably and once, that regions of a range are being written, and takes space for their sums.
     pub(crate) fn begin(&self, intents: &Intents, offset: u64, length: u64) -> Result<(), Refusal> {
-        let Some(sidecar) = self.summed() else { return Ok(()) };
+        let Some(sidecar) = &self.sidecar else { return Ok(()) };
         let first = region(offset);
         let last = region(offset.saturating_add(length.max(1)) - 1);
         let mut dirty = self.dirty.lock();
@@ -101,7 +101,7 @@ impl Object {
 
     /// The same for everything from the region of `offset` on.
     pub(crate) fn begin_to_the_end(&self, intents: &Intents, offset: u64) -> Result<(), Refusal> {
-        if self.summed().is_none() {
+        if self.sidecar.is_none() {
             return Ok(());
         }
         self.begin(intents, offset, 1)?;
@@ -157,8 +157,11 @@ impl Object {
         let Some(sidecar) = &self.sidecar else {
             return Err(Refusal::Capability("the object was made without a mover and keeps no fence"));
         };
-        kept.head.fence = generation;
-        sidecar.write_head(&kept.head).and_then(|()| sidecar.sync()).map_err(refused)
+        let head = Head { fence: generation, ..kept.head.clone() };
+        sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
+        // Only now: asked again after an error, it has to be made durable.
+        kept.head = head;
+        Ok(())
     }
 
     /// Notes durably that the sums say nothing any more: somebody is given a descriptor for writing.
@@ -168,11 +171,12 @@ impl Object {
         if kept.head.unsummed {
             return Ok(());
         }
-        kept.head.unsummed = true;
-        match &self.sidecar {
-            Some(sidecar) => sidecar.write_head(&kept.head).and_then(|()| sidecar.sync()).map_err(refused),
-            None => Ok(()),
+        let head = Head { unsummed: true, ..kept.head.clone() };
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
         }
+        kept.head = head;
+        Ok(())
     }
 
     /// What the channel did last with this object.
@@ -188,6 +192,16 @@ impl Object {
         kept.head.channels[place] = Some(done);
         match &self.sidecar {
             Some(sidecar) => sidecar.write_done(place, done).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets what channels have done: the machine went down, and what they wrote may be lost while the note of it was kept.
+    pub(crate) fn forget_done(&self) -> Result<(), Refusal> {
+        let mut kept = self.head.lock();
+        *kept = Kept::new(Head { channels: Vec::new(), ..kept.head.clone() });
+        match &self.sidecar {
+            Some(sidecar) => sidecar.write_head(&kept.head).map_err(refused),
             None => Ok(()),
         }
     }

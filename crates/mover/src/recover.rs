@@ -1,6 +1,6 @@
 //! After a crash: the sums of what was being written are computed anew, those and no others.
 
-use crate::intents::{REGION, Regions, TO_THE_END};
+use crate::intents::{Found, REGION, TO_THE_END};
 use crate::object::Object;
 use crate::sidecar::BLOCKS_PER_PAGE;
 use crate::target::{Target, refused};
@@ -12,8 +12,8 @@ impl Target {
     ///
     /// # Errors
     /// The disk fails.
-    pub(crate) fn recover(&self, unfinished: &Regions) -> Result<(), Refusal> {
-        for (id, regions) in unfinished {
+    pub(crate) fn recover(&self, found: &Found) -> Result<(), Refusal> {
+        for (id, regions) in &found.unfinished {
             let object = match self.object(*id) {
                 Ok(object) => object,
                 // It was removed; or its file of sums is of no use, which whoever reads it is told.
@@ -24,6 +24,9 @@ impl Target {
             for (first, last) in regions {
                 changed += object.recompute(*first, *last)?;
             }
+            if found.rebooted {
+                object.forget_done()?;
+            }
             object.sync()?;
             tracing::info!(
                 target = self.id().0,
@@ -32,7 +35,7 @@ impl Target {
                 "sums of what was being written at a crash made true"
             );
         }
-        for id in unfinished.keys() {
+        for id in found.unfinished.keys() {
             self.intents.end(*id).map_err(refused)?;
         }
         self.intents.shorten().map_err(refused)

@@ -70,7 +70,8 @@ impl Target {
         let beside = |reason: String| TargetError::Beside { dir: dir.to_path_buf(), reason };
         let failed = |e: FileError| beside(e.to_string());
         let sidecars = Sidecars::open(dir).map_err(failed)?;
-        let (intents, unfinished) = Intents::open(dir).map_err(failed)?;
+        let boot = crate::boot::number().map_err(|e| beside(e.to_string()))?;
+        let (intents, found) = Intents::open(dir, boot).map_err(failed)?;
         let revoked = Revoked::open(dir).map_err(failed)?;
         let target = Self {
             id,
@@ -82,7 +83,7 @@ impl Target {
             secrets: RwLock::new(secrets),
             open: Mutex::default(),
         };
-        target.recover(&unfinished).map_err(|refusal| beside(refusal.to_string()))?;
+        target.recover(&found).map_err(|refusal| beside(refusal.to_string()))?;
         Ok(target)
     }
 

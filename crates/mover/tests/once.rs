@@ -147,6 +147,36 @@ fn what_was_done_is_not_done_again_for_whoever_asks_again() {
     assert_eq!(read(&repeated, &slot, 1, 0, 10), b"later");
 }
 
+/// Power fails: the note that a write was done has reached the disk, the bytes have not, and the client has no answer.
+#[test]
+fn what_a_power_failure_took_away_is_written_when_it_is_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let ask_once = |served: &Served| {
+        let channel = served.channel(1, 9);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        write(&channel, &slot, 1, 0, b"to be kept");
+        read(&channel, &slot, 1, 0, 100)
+    };
+    let maker = served.channel(1, 8);
+    create(&maker, &maker.attach(&granted, key(&granted)).unwrap(), 1..2);
+    assert_eq!(ask_once(&served), b"to be kept");
+    let crashed = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-a").arg(dir.path().join(".")).arg(crashed.path()).status().unwrap();
+    assert!(copied.success());
+    std::fs::write(path(crashed.path(), 1), b"").unwrap();
+    // What the log says is of an earlier start of the machine.
+    let mut log = std::fs::read(crashed.path().join("intents")).unwrap();
+    let boot = log.as_chunks_mut::<24>().0.iter_mut().find(|record| record[16] == 3).unwrap();
+    boot[0] ^= 1;
+    let check = crc32c::crc32c(&boot[..20]);
+    boot[20..].copy_from_slice(&check.to_le_bytes());
+    std::fs::write(crashed.path().join("intents"), log).unwrap();
+    let served = Served::new(crashed.path());
+    assert_eq!(ask_once(&served), b"to be kept");
+}
+
 #[test]
 fn an_old_connection_does_nothing_after_a_new_one_of_its_channel() {
     let dir = tempfile::tempdir().unwrap();

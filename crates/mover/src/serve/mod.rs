@@ -54,7 +54,7 @@ impl Mover {
     ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             cluster,
-            boot: boot_number()?,
+            boot: crate::boot::number()?,
             targets: targets.into_iter().map(|target| (target.id(), target)).collect(),
             clock,
             next: AtomicU64::new(1),
@@ -116,11 +116,4 @@ impl std::fmt::Debug for Mover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Mover({:?})", self.targets.keys())
     }
-}
-
-/// A number that changes when the machine starts: the first half of the kernel's boot id.
-fn boot_number() -> std::io::Result<u64> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
-    u64::from_str_radix(&digits, 16).map_err(std::io::Error::other)
 }
