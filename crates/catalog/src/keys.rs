@@ -75,6 +75,8 @@ pub mod meta {
     /// Nodes without data are known to the archive: all (empty), or as far as `REFRESH` has come (1); absent in what earlier
     /// releases wrote.
     pub const NODES: u8 = 8;
+    /// Least number of a version that begins from now on.
+    pub const LEAST_VERSION: u8 = 9;
 }
 
 /// Fields of `SUM`.

@@ -103,7 +103,13 @@ impl Catalog {
         gone: &dyn Fn(ObjectId) -> bool,
     ) -> Result<Vec<Adoption>> {
         let classes = self.class_ids(files)?;
-        self.durable_volumes(None, |tx| adopt::adopt(tx, barcode, as_of, &classes, files, gone))
+        let mut ids = self.ids.lock();
+        let (outcomes, skipped) =
+            self.durable_volumes(None, |tx| adopt::adopt(tx, barcode, as_of, &classes, files, gone))?;
+        if skipped {
+            *ids = 0..0;
+        }
+        Ok(outcomes)
     }
 
     /// Number here of an inode of another namespace; None: it was never imported.
@@ -127,6 +133,11 @@ impl Catalog {
         let mut found = ClassIds::new();
         for name in named {
             if found.contains_key(name) {
+                continue;
+            }
+            if class::check_text("class", name.as_str()).is_err() {
+                // What was removed before it was recorded has none, and a damaged one says nothing.
+                found.insert(name.clone(), self.read(|v| v.load(Ino::ROOT))?.class);
                 continue;
             }
             if self.class(name)?.is_none() {

@@ -7,7 +7,7 @@
 use super::adopt_words::Word;
 use super::record_copies::{covers, overlap};
 use super::tape_tree::Planter;
-use super::{names, open, path, remove, tape_tree, version, volume, xattr};
+use super::{names, open, path, remove, site, tape_tree, version, volume, xattr};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::perm;
@@ -48,13 +48,20 @@ pub fn adopt(
     classes: &ClassIds,
     listed: &[ListedFile],
     gone: Gone<'_>,
-) -> Result<Vec<Adoption>> {
+) -> Result<(Vec<Adoption>, bool)> {
     let mut volume = volume::load_for_update(tx, barcode)?;
     let highest = listed.iter().map(|l| l.file.uid).max().unwrap_or(0);
     volume.volume.next_uid = volume.volume.next_uid.max(highest.saturating_add(1));
     let mut planter = Planter::new(&mut volume, as_of);
     let mut outcomes = Vec::with_capacity(listed.len());
+    let told = listed.iter().flat_map(|one| one.dirs.iter().filter_map(node_of).chain([&one.file]));
+    let highest = told.filter(|file| impossible(file).is_none()).flat_map(numbers).max();
+    let skipped = highest.map_or(Ok(false), |ino| site::skip_inode(tx, ino))?;
     for one in listed {
+        if let Some(why) = impossible(&one.file) {
+            outcomes.push(Adoption::Contradicts { why });
+            continue;
+        }
         let dir = planter.listed_dir(tx, &one.dirs)?;
         outcomes.push(match free_name(tx, &mut planter, dir, one)? {
             None => Adoption::Known,
@@ -65,7 +72,32 @@ pub fn adopt(
         });
     }
     volume::store(tx, &volume)?;
-    Ok(outcomes)
+    Ok((outcomes, skipped))
+}
+
+/// Inodes that an entry tells of, without those that are not told.
+fn numbers(file: &TapeFile) -> impl Iterator<Item = Ino> {
+    let parents = file.node.names.iter().map(|(dir, _)| *dir).chain([file.node.parent]);
+    parents.chain([file.ino.told_of()]).filter(|ino| *ino != Ino(0))
+}
+
+/// Why nothing can be what an entry says, if so.
+fn impossible(file: &TapeFile) -> Option<String> {
+    let damaged = |what: &str| Some(format!("inode {} version {}: {what}", file.ino, file.version));
+    let ino = file.ino.told_of();
+    if !site::is_ino(ino) || !numbers(file).all(site::is_ino) {
+        return damaged("no inode has such a number");
+    }
+    if !(Version(1)..site::HIGHEST_VERSION).contains(&file.version)
+        || file.node.beside >= site::HIGHEST_VERSION
+    {
+        return damaged("no version has such a number");
+    }
+    let in_itself = file.ino != Ino::ROOT && numbers(file).filter(|named| *named == ino).count() > 1;
+    if in_itself || (ino == Ino::ROOT && (file.node.gone || file.ino.is_word())) {
+        return damaged("that cannot be said of it");
+    }
+    None
 }
 
 /// Name under which a segment is entered, which is free then; None: it is known.
@@ -361,8 +393,12 @@ impl Namespace<'_> {
         })
     }
 
-    /// Where the segment says that the file is named: its directory is one that the volume's directories tell of.
+    /// Where the segment says that the file is named: its directory is the one of which it has the number, or one that the
+    /// volume's directories tell of.
     fn listed_place(&self, tx: &mut Tx<'_>, one: &ListedFile) -> Result<Option<(Ino, Vec<u8>)>> {
+        if one.file.node.parent != Ino(0) {
+            return self.place(tx, one);
+        }
         let Some((dirs, name)) = split(&one.file.path) else { return Ok(None) };
         Ok(self.dirs(tx, &dirs, one)?.map(|dir| (dir, name.to_vec())))
     }
@@ -466,7 +502,7 @@ impl Namespace<'_> {
 
 /// All that an index tells of a directory.
 fn node_of(dir: &ListedDir) -> Option<&TapeFile> {
-    dir.facts.as_ref()?.node.as_deref()
+    dir.facts.as_ref()?.node.as_deref().filter(|node| impossible(node).is_none())
 }
 
 pub fn is_empty(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {

@@ -17,7 +17,7 @@ pub fn new_content(
     let old = tx.load_file(ino)?;
     version::end(tx, &old, Some(cx.now))?;
     let mut rec = old.clone();
-    let mut file = observe::next_version(rec.file.take().unwrap_or_default());
+    let mut file = observe::next_version(tx, rec.file.take().unwrap_or_default())?;
     let freed = file.object.replace(object).filter(|o| *o != object);
     file.stamp = Some(*stamp);
     file.used = file.used.max(cx.now.secs);

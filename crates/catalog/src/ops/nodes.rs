@@ -7,7 +7,7 @@ use super::{class, version, words};
 use crate::keys::{self, meta};
 use crate::rec::{FileRec, InodeRec};
 use crate::store::{Tx, View};
-use crate::{CatalogError, Listed, Result};
+use crate::{Listed, Result};
 use types::*;
 
 /// `rec` is what becomes of `old`: what is on tape, of a file beside its data, is not what it is any more.
@@ -17,7 +17,7 @@ pub fn changed(tx: &mut Tx<'_>, old: &InodeRec, rec: &mut InodeRec, now: Time) -
     }
     if !is_made_up(tx, old)? {
         version::end(tx, old, Some(now))?;
-        let next = next(old)?;
+        let next = next(tx, old)?;
         rec.file = Some(FileRec { due: old.file.as_ref().and_then(|f| f.due), ..next });
         let class = tx.class(rec.class)?;
         rec.settle(&class, now);
@@ -37,10 +37,8 @@ pub fn fresh(now: Time) -> FileRec {
 }
 
 /// That of the version that follows.
-pub fn next(old: &InodeRec) -> Result<FileRec> {
-    let Some(f) = &old.file else { return Ok(fresh(old.ctime)) };
-    let version = f.version.0.checked_add(1).map(Version);
-    let version = version.ok_or_else(|| CatalogError::corrupt("inode", old.ino, "no version is left"))?;
+fn next(tx: &Tx<'_>, old: &InodeRec) -> Result<FileRec> {
+    let version = version::after(tx, old.file.as_ref().map_or(Version(0), |f| f.version))?;
     Ok(FileRec { version, ..fresh(old.ctime) })
 }
 
@@ -52,7 +50,7 @@ pub fn trace(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
     if !version::any_ended(tx.view(), rec.ino)? {
         return Ok(());
     }
-    let file = FileRec { gone: true, ..next(rec)? };
+    let file = FileRec { gone: true, ..next(tx, rec)? };
     let mut gone = InodeRec { nlink: 0, size: 0, xattrs: 0, file: Some(file), ..rec.clone() };
     let class = tx.class(gone.class)?;
     gone.settle(&class, rec.ctime);

@@ -26,7 +26,7 @@ pub fn observe(
     if !unchanged {
         if file.sealed || file.known || file.digest.is_some() {
             version::end(tx, &old, Some(cx.now))?;
-            file = next_version(file);
+            file = next_version(tx, file)?;
         }
         take_times(&mut rec, &file, stamp);
         rec.size = stamp.size;
@@ -46,15 +46,15 @@ pub fn observe(
 }
 
 /// The file part of a version that begins: nothing of it is on tape.
-pub fn next_version(file: FileRec) -> FileRec {
-    FileRec {
-        version: Version(file.version.0.saturating_add(1)),
+pub fn next_version(tx: &Tx<'_>, file: FileRec) -> Result<FileRec> {
+    Ok(FileRec {
+        version: version::after(tx, file.version)?,
         object: file.object,
         stamp: file.stamp,
         pinned: file.pinned,
         used: file.used,
         ..FileRec::default()
-    }
+    })
 }
 
 /// The first look at an object that was made in advance: its times matter only if something was written.

@@ -221,7 +221,16 @@ pub fn covers(segments: &[Segment], size: u64) -> bool {
 /// See [`Catalog::tape_file`](crate::Catalog::tape_file).
 pub fn describe(view: View<'_>, s: &NewSegment, now: Time) -> Result<TapeFile> {
     let rec = view.trace(s.ino)?.ok_or_else(|| CatalogError::missing("inode", s.ino))?;
-    tape_file(view, s, Some(&rec), now, !rec.is_gone())
+    if rec.file.as_ref().map(|f| f.version) != Some(s.version) {
+        // What is said of another version must not be taken for a word on this one.
+        return Err(FsError::Stale.into());
+    }
+    let mut file = tape_file(view, s, Some(&rec), now, !rec.is_gone())?;
+    if rec.has_data() && rec.nlink > 0 {
+        // Until it is recorded, and as long as no index tells of it, its directory may get another name.
+        file.node.parent = rec.link.0;
+    }
+    Ok(file)
 }
 
 fn tape_file(

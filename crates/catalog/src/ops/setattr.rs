@@ -53,7 +53,8 @@ pub fn clear_set_id(tx: &mut Tx<'_>, ino: Ino, now: Time) -> Result<bool> {
     if !has_set_id(&old) {
         return Ok(false);
     }
-    let rec = InodeRec { mode: perm::without_set_id(old.mode), ctime: now, ..old.clone() };
+    let mut rec = InodeRec { mode: perm::without_set_id(old.mode), ctime: now, ..old.clone() };
+    nodes::changed(tx, &old, &mut rec, now)?;
     tx.replace(Some(&old), Some(&rec))?;
     Ok(true)
 }

@@ -6,10 +6,16 @@ use crate::keys::{self, meta};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::ltfs::origin::DirFacts;
-use types::{FileKind, Ino, Time};
+use types::{FileKind, Ino, Time, Version};
 
 /// A number that no earlier life of this namespace gave: numbers come one by one, and far fewer than a million a second.
 const NUMBERS_PER_SECOND: i64 = 1 << 20;
+
+/// The second in which versions would be numbered from 1: 2020 began. Nothing has more of them than seconds since then.
+const FIRST_SECOND: i64 = 1_577_836_800;
+/// Numbers of versions end far behind this one, and those of inodes behind the other: what says something higher is damaged.
+pub const HIGHEST_VERSION: Version = Version(1 << 31);
+const HIGHEST_INO: Ino = Ino(1 << 62);
 
 /// The uuid; None until one is set.
 pub fn get(view: View<'_>) -> Result<Option<String>> {
@@ -53,11 +59,29 @@ pub fn facts_of(view: View<'_>, dir: Ino, now: Time) -> Result<Option<DirFacts>>
     Ok(Some(DirFacts { mode: rec.mode, uid: rec.uid, gid: rec.gid, class, node }))
 }
 
-/// Gives new numbers to inodes and objects only from here on: above all that this namespace can have given before its
-/// catalogue was lost.
+/// Gives new numbers to inodes, objects and versions only from here on: above all that this namespace can have given before
+/// its catalogue was lost.
 pub fn skip_numbers(tx: &mut Tx<'_>, now: Time) -> Result<()> {
     skip(tx, meta::NEXT_ID, now)?;
+    let versions = now.secs.saturating_sub(FIRST_SECOND).clamp(1, i64::from(HIGHEST_VERSION.0));
+    raise(tx, meta::LEAST_VERSION, versions)?;
     skip_objects(tx, now)
+}
+
+/// Tapes tell of this inode: nothing new gets its number, whatever the clock said when numbers were skipped. True if that had to
+/// be seen to.
+pub fn skip_inode(tx: &mut Tx<'_>, ino: Ino) -> Result<bool> {
+    let next = store::counter(tx.w.get(&keys::meta_key(meta::NEXT_ID))?)?;
+    let above = i64::try_from(ino.0).unwrap_or(0).saturating_add(1);
+    if next < above {
+        raise(tx, meta::NEXT_ID, above)?;
+    }
+    Ok(next < above)
+}
+
+/// Whether something can have this number.
+pub fn is_ino(ino: Ino) -> bool {
+    Ino(0) < ino && ino < HIGHEST_INO
 }
 
 /// The same for objects alone.
@@ -68,7 +92,10 @@ pub fn skip_objects(tx: &mut Tx<'_>, now: Time) -> Result<()> {
 fn skip(tx: &mut Tx<'_>, counter: u8, now: Time) -> Result<()> {
     // Also of two that begin within the same second each has its own.
     let within = i64::from(now.nanos) * NUMBERS_PER_SECOND / 1_000_000_000;
-    let floor = now.secs.saturating_mul(NUMBERS_PER_SECOND).saturating_add(within);
+    raise(tx, counter, now.secs.saturating_mul(NUMBERS_PER_SECOND).saturating_add(within))
+}
+
+fn raise(tx: &mut Tx<'_>, counter: u8, floor: i64) -> Result<()> {
     let key = keys::meta_key(counter);
     let next = store::counter(tx.w.get_for_update(&key)?)?;
     Ok(tx.w.put(&key, &next.max(floor).to_le_bytes())?)

@@ -1,7 +1,7 @@
 //! Versions that ended, and the tape records that die with them.
 
 use super::{path, tape_tree};
-use crate::keys;
+use crate::keys::{self, meta};
 use crate::rec::{self, InodeRec, KnownVersion};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
@@ -32,6 +32,16 @@ pub fn note(tx: &mut Tx<'_>, rec: &InodeRec, path: Vec<u8>, ended: Option<Time>)
     let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
     let known = KnownVersion { path, ended, ..KnownVersion::new(rec.data_size(), rec.mtime, f.digest) };
     Ok(tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?)
+}
+
+/// The version that follows this one. Of a catalogue that was lost once it is higher than any that tapes can have, also those that
+/// nobody has read yet: what is done now is later than what they tell.
+pub fn after(tx: &Tx<'_>, version: Version) -> Result<Version> {
+    let least = store::counter(tx.w.get(&keys::meta_key(meta::LEAST_VERSION))?)?;
+    let next = version.0.checked_add(1);
+    let next =
+        next.ok_or_else(|| CatalogError::corrupt("version", version, "no number is left behind it"))?;
+    Ok(Version(next.max(u32::try_from(least).unwrap_or(0))))
 }
 
 /// Copies of one version in order of their numbers.

@@ -8,7 +8,7 @@
 //! file the one with the higher version of its word was made later.
 
 use super::{names, nodes, path, tape_tree, version, xattr};
-use crate::rec::InodeRec;
+use crate::rec::{FileRec, InodeRec};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use types::*;
@@ -16,8 +16,12 @@ use types::*;
 /// Most further names that a word tells.
 const MOST_NAMES: usize = 4096;
 
-/// `rec` is what becomes of the file `old`: tapes are to tell it if they told something else, or cannot tell it with the data.
+/// `rec` is what becomes of a file: tapes are to tell it if they told something else, or cannot tell it with the data. What
+/// becomes of one that is only open still nobody needs to know.
 pub fn changed(tx: &mut Tx<'_>, rec: &InodeRec, now: Time) -> Result<()> {
+    if rec.nlink == 0 {
+        return Ok(());
+    }
     let word = tx.gone(rec.ino.word())?;
     if word.is_some() || rec.nlink > 1 || rec.file.as_ref().is_some_and(|f| f.known) {
         say(tx, rec, word, false, now)?;
@@ -40,20 +44,20 @@ pub fn removed(tx: &mut Tx<'_>, rec: &InodeRec, now: Time) -> Result<()> {
 
 /// The next version of the word on a file.
 pub fn say(tx: &mut Tx<'_>, rec: &InodeRec, word: Option<InodeRec>, gone: bool, now: Time) -> Result<()> {
-    let mut file = nodes::fresh(now);
+    let mut due = None;
     if let Some(word) = &word {
         version::end(tx, word, Some(now))?;
-        let due = word.file.as_ref().and_then(|f| f.due);
-        file = crate::rec::FileRec { due, ..nodes::next(word)? };
+        due = word.file.as_ref().and_then(|f| f.due);
     }
-    file.gone = gone;
+    let version = version::after(tx, version_of(word.as_ref()))?;
+    let file = FileRec { version, due, gone, ..nodes::fresh(now) };
     let mut next = record(rec, file);
     next.settle(&tx.class(rec.class)?.clone(), now);
     tx.replace(word.as_ref(), Some(&next))
 }
 
 /// The record of a word on a file.
-pub fn record(of: &InodeRec, file: crate::rec::FileRec) -> InodeRec {
+pub fn record(of: &InodeRec, file: FileRec) -> InodeRec {
     let ino = of.ino.word();
     InodeRec { ino, kind: FileKind::File, nlink: 0, size: 0, xattrs: 0, file: Some(file), ..of.clone() }
 }
