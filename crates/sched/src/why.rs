@@ -151,7 +151,9 @@ fn drives_for(medium: Option<Generation>, access: Access) -> String {
 impl fmt::Display for BlockedWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDrive => f.write_str("no usable drive; see `thermo drive ls`"),
+            Self::NoDrive => f.write_str(
+                "every drive is out of use; `thermo drive ls` says why, `thermo drive up N` brings one back",
+            ),
             Self::DrivesBusy => f.write_str("waits for a drive"),
             Self::RobotBusy => f.write_str("waits for the robot"),
             Self::VolumeBusy(drive) => write!(f, "its volume is in use in drive {drive}"),
@@ -182,7 +184,10 @@ impl fmt::Display for BlockedWhy {
             }
             Self::DrivesDown(medium) => {
                 let what = medium.map_or_else(|| "its volume".into(), |medium| medium.to_string());
-                write!(f, "the drives that take {what} are out of use; see `thermo drive ls`")
+                write!(
+                    f,
+                    "the drives that take {what} are out of use; `thermo drive ls` says why, `thermo drive up N` brings one back"
+                )
             }
             Self::NoWriter { pool, volume, medium } => {
                 let need = drives_for(*medium, Access::Write);

@@ -29,6 +29,7 @@ fn real(chance: &mut Chance, drive: DriveNo, what: Timed) -> f64 {
         Timed::Unload => (1.1, 0.1),
         Timed::Locate => (if drive.0 == 1 { 1.4 } else { 0.9 }, 0.3),
         Timed::Read | Timed::Write => (if drive.0 == 1 { 1.3 } else { 1.05 }, 0.1),
+        Timed::File => (1.5, 0.3),
     };
     mean * chance.around_one(spread)
 }
@@ -73,6 +74,7 @@ fn run(world: &mut World, times: &mut Calibration, chance: &mut Chance) -> HashM
         for item in world.recalls[&volume(n)].pass(0) {
             clock[drive] += took(times, no, Timed::Locate, model.locate(at, item.block));
             clock[drive] += took(times, no, Timed::Read, model.transfer(item.bytes));
+            clock[drive] += took(times, no, Timed::File, 1.0);
             at = model.last_block(item.block, item.byte, item.bytes);
             there.insert(item.id, clock[drive]);
         }

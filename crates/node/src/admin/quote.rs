@@ -2,8 +2,9 @@
 
 use super::Session;
 use crate::Node;
-use crate::archive::{Quoted, quote};
+use crate::archive::{Asked, Quoted, quote};
 use crate::error::failure;
+use crate::limits::Asker;
 use types::*;
 use wire::{Failure, Selection};
 
@@ -13,7 +14,7 @@ const NAMED: usize = 1_000;
 /// Files of one question, which may take several calls.
 #[derive(Default)]
 pub struct Quoting {
-    files: Vec<(Ino, Version, u64)>,
+    files: Vec<Asked>,
     /// On their way already.
     coming: Vec<Ino>,
     view: QuoteView,
@@ -47,7 +48,9 @@ impl Node {
                     &mut view.coming
                 }
                 (None, None) => {
-                    files.push((ino, file.version, bytes));
+                    let who = Asker { uid: cx.uid, gid: inode.attr.gid, class: &file.class };
+                    let account = self.archive.account(&self.config.limits, &who);
+                    files.push((ino, file.version, bytes, account));
                     &mut view.wanted
                 }
             };
@@ -60,7 +63,7 @@ impl Node {
             // Hard links, or paths that overlap.
             let twice = (before - files.len()) as u64;
             (view.files, view.wanted.0) = (view.files - twice, view.wanted.0 - twice);
-            view.wanted.1 = files.iter().map(|(.., bytes)| bytes).sum();
+            view.wanted.1 = files.iter().map(|(_, _, bytes, _)| bytes).sum();
         }
         let Quoted { quote, lost } = quote(self, files);
         let named = lost.iter().take(NAMED).map(|(ino, why)| {

@@ -1,7 +1,7 @@
 //! Demands that cannot be met: named to operators, and given up where waiting would not help.
 
 use super::state::{Errand, State};
-use super::{recalls, trouble};
+use super::{recalls, trouble, waits};
 use crate::Node;
 use sched::{Blocked, BlockedWhy, Want};
 use std::collections::BTreeMap;
@@ -11,13 +11,21 @@ use types::*;
 /// Takes note of what the plan could not serve.
 pub fn note(node: &Node, blocked: Vec<Blocked>) {
     note_pools(node, &blocked);
-    let unreachable: Vec<(Barcode, TapeError)> = {
-        let state = node.archive.state.lock();
-        blocked.iter().filter(|b| is_final(&b.why)).filter_map(|b| lost(&state, b)).collect()
+    let (unreachable, down) = {
+        let mut state = node.archive.state.lock();
+        // What waits for a drive was told so when it began to wait.
+        let before = waits::volumes(&state.blocked);
+        let told = |b: &Blocked| matches!(&b.want, Want::Recall(volume) if before.contains(volume));
+        let ends = blocked.iter().filter(|b| is_final(&b.why) && !(waits::for_a_drive(&b.why) && told(b)));
+        let ends: Vec<(Barcode, TapeError, bool)> = ends.filter_map(|b| lost(&state, b)).collect();
+        state.blocked = blocked;
+        ends.into_iter().partition::<Vec<_>, _>(|(.., down)| !down)
     };
-    node.archive.state.lock().blocked = blocked;
-    for (volume, error) in unreachable {
+    for (volume, error, _) in unreachable {
         out_of_reach(node, &volume, &error);
+    }
+    for (volume, error, _) in down {
+        recalls::unmountable(node, &volume, &error, true);
     }
 }
 
@@ -63,7 +71,7 @@ fn note_pools(node: &Node, blocked: &[Blocked]) {
     }
 }
 
-/// Whether only an operator can change that.
+/// Whether nothing comes of it by waiting, but for what [`waits`] for a drive.
 fn is_final(why: &BlockedWhy) -> bool {
     use BlockedWhy as W;
     matches!(
@@ -77,19 +85,20 @@ fn is_final(why: &BlockedWhy) -> bool {
     )
 }
 
-fn lost(state: &State, blocked: &Blocked) -> Option<(Barcode, TapeError)> {
-    let volume = match &blocked.want {
-        Want::Recall(volume) => volume.clone(),
-        Want::Maintain(id) => state.maintenance.iter().find(|m| m.id == *id)?.volume.clone(),
+/// The volume that cannot be had, and whether its files may wait for a drive.
+fn lost(state: &State, blocked: &Blocked) -> Option<(Barcode, TapeError, bool)> {
+    let (volume, down) = match &blocked.want {
+        Want::Recall(volume) => (volume.clone(), waits::for_a_drive(&blocked.why)),
+        Want::Maintain(id) => (state.maintenance.iter().find(|m| m.id == *id)?.volume.clone(), false),
         Want::Write(_) => return None,
     };
     let error = trouble::unreachable(&volume, blocked.why.to_string());
-    Some((volume, error))
+    Some((volume, error, down))
 }
 
 /// A volume cannot be had: its files are read from other copies, and whoever asked for work on it is told.
 pub fn out_of_reach(node: &Node, volume: &Barcode, error: &TapeError) {
-    recalls::unmountable(node, volume, error);
+    recalls::unmountable(node, volume, error, false);
     let errands: Vec<Errand> = {
         let mut state = node.archive.state.lock();
         let ids: Vec<u64> = state.maintenance.iter().filter(|m| m.volume == *volume).map(|m| m.id).collect();

@@ -104,7 +104,9 @@ fn handle(node: &Arc<Node>, workers: &Workers, event: Event) {
             if let Err(e) = library::enter_volumes(node, &elements) {
                 tracing::error!("new cartridges cannot be entered: {}", e.message);
             }
-            node.archive.state.lock().set_elements(library, elements);
+            let mut state = node.archive.state.lock();
+            state.set_elements(library, elements);
+            state.look_again();
         }
         Event::Library(stock) => library::came_back(node, workers, *stock),
         Event::Ended(ended) => finished(node, *ended),

@@ -34,6 +34,7 @@ mod migrate;
 mod nearest;
 mod outlook;
 mod own;
+mod pace;
 mod progress;
 mod queue;
 mod quote;
@@ -58,6 +59,7 @@ mod times;
 mod trouble;
 mod verify;
 mod view;
+mod waits;
 mod worker;
 mod worm;
 
@@ -80,7 +82,7 @@ pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
 pub use outlook::expected;
 pub use own::own_volumes;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
-pub use quote::{Quoted, quote};
+pub use quote::{Asked, Quoted, quote};
 pub use revive::DriveAsk;
 pub use state::{Adopted, CheckAsk, Checked, Errand};
 pub use view::Moving;
@@ -107,6 +109,8 @@ pub struct RecallTask {
     pub priority: u8,
     /// Wanted by then.
     pub deadline: Option<Time>,
+    /// Somebody asked for it by request: while every drive that could read it is out of use, it waits for one.
+    pub patient: bool,
 }
 
 impl RecallTask {
@@ -120,6 +124,7 @@ impl RecallTask {
             account: sched::AccountId::default(),
             priority: Request::USUAL_PRIORITY,
             deadline: None,
+            patient: false,
         }
     }
 }

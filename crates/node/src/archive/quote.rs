@@ -2,8 +2,9 @@
 
 use super::look::{with_view, with_volumes};
 use super::recalls::{covers, recall_item};
+use super::waits;
 use crate::Node;
-use sched::{BlockedWhy, CopyPlace, Place, Quote, Reached, RecallItem, SchedView, Tape};
+use sched::{AccountId, BlockedWhy, CopyPlace, Place, Quote, Reached, RecallItem, SchedView, Tape};
 use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 
@@ -18,36 +19,40 @@ pub struct Quoted {
     pub lost: Vec<(Ino, String)>,
 }
 
+/// A file that somebody would have back: its version, its length, and whose limits count.
+pub type Asked = (Ino, Version, u64, AccountId);
+
 /// What reading these files would take, behind everything that waits now.
-pub fn quote(node: &Node, files: &[(Ino, Version, u64)]) -> Quoted {
+pub fn quote(node: &Node, files: &[Asked]) -> Quoted {
     let mut wanted: BTreeMap<Barcode, Vec<RecallItem>> = BTreeMap::new();
     let mut lost = Vec::new();
     for some in files.chunks(TOGETHER) {
         place(node, some, &mut wanted, &mut lost);
     }
     let times = node.archive.times.known();
-    let quote = with_view(node, |view, _| sched::quote(view, &times, &wanted));
+    let known = files.is_empty() || node.archive.has_drives();
+    let quote = with_view(node, |view, _| sched::quote(view, &times, &wanted)).filter(|_| known);
     Quoted { quote, lost }
 }
 
 fn place(
     node: &Node,
-    files: &[(Ino, Version, u64)],
+    files: &[Asked],
     wanted: &mut BTreeMap<Barcode, Vec<RecallItem>>,
     lost: &mut Vec<(Ino, String)>,
 ) {
     let mut placing = Vec::with_capacity(files.len());
-    for (ino, version, size) in files {
+    for (ino, version, size, account) in files {
         match node.catalog.version_copies(*ino, *version) {
             Ok(copies) => {
                 let whole: Vec<CopyRecord> = copies.into_iter().filter(|c| covers(c, *size)).collect();
-                placing.push((*ino, *size, whole));
+                placing.push((*ino, *size, whole, *account));
             }
             Err(e) => lost.push((*ino, e.to_string())),
         }
     }
     with_volumes(node, |view, state| {
-        for (ino, size, copies) in placing {
+        for (ino, size, copies, account) in placing {
             let place = |c: &CopyRecord| CopyPlace {
                 copy: c.copy,
                 volumes: c.segments.iter().map(|s| s.volume.clone()).collect(),
@@ -55,12 +60,15 @@ fn place(
             let places: Vec<CopyPlace> = copies.iter().map(place).collect();
             let choice = sched::choose_copy(view, &places, &state.avoid)
                 .or_else(|| sched::choose_copy(view, &places, &BTreeSet::new()));
+            // What only drives out of use could read waits for them, nobody knows how long.
+            let choice = choice.filter(|choice| size == 0 || !waits::is_down(view, &places[choice.index]));
             match choice.and_then(|choice| copies.get(choice.index)) {
                 // An empty file needs no tape.
                 Some(_) if size == 0 => {}
                 Some(copy) => {
                     for segment in &copy.segments {
                         let item = recall_item(ino.0, segment, Request::USUAL_PRIORITY, view.now);
+                        let item = RecallItem { account, ..item };
                         wanted.entry(segment.volume.clone()).or_default().push(item);
                     }
                 }
@@ -70,7 +78,7 @@ fn place(
     });
 }
 
-/// Why none of these copies can be read.
+/// Why none of these copies can be read now.
 pub fn why_not(view: &SchedView<'_>, places: &[CopyPlace]) -> String {
     let of_volume = |volume: &Barcode| match view.volumes.get(volume) {
         None => Some(format!("volume {volume} is not known")),
@@ -82,9 +90,14 @@ pub fn why_not(view: &SchedView<'_>, places: &[CopyPlace]) -> String {
             let (volume, medium, access) = (volume.clone(), tape.generation, Access::Read);
             Some(BlockedWhy::NoDriveFor { volume, medium, access }.to_string())
         }
-        Some(_) => {
+        Some(tape) => {
             let stuck = view.drive_of(volume).filter(|drive| !drive.usable);
-            stuck.map(|drive| format!("volume {volume} is in drive {}, which is out of use", drive.id))
+            let stuck =
+                stuck.map(|drive| format!("volume {volume} is in drive {}, which is out of use", drive.id));
+            let down = || BlockedWhy::DrivesDown(tape.generation);
+            stuck.or_else(|| {
+                waits::volume_is_down(view, volume).then(|| format!("volume {volume}: {}", down()))
+            })
         }
     };
     let of_copy = |place: &CopyPlace| {

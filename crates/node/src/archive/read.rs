@@ -3,17 +3,16 @@
 //! large files get bytes as they come off the tape, of small ones once the digest is right.
 
 use super::buffers::Buffers;
+use super::pace::Pace;
 use super::settle::Settler;
 use super::store::{Piece, Storer, Taking};
-use super::times::{self, Observed};
+use super::times;
 use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
-use sched::{Mechanics, Timed};
-use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
@@ -66,14 +65,13 @@ pub fn read_segments(
     let failed = Mutex::new(Vec::new());
     let config = &worker.node.config;
     let buffers = Buffers::of_drive(config, config.tape.block_size.0 as usize);
+    let pace = Pace::new(times::mechanics(&worker.node, volume));
     let (result, unread) = std::thread::scope(|scope| {
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
         let alone = crate::clock::alone();
         let (whole, settles) = if alone { unbounded() } else { bounded(1) };
         let (storer, settler) = (Storer::new(worker, whole), Settler::new(worker, &failed));
-        let model = times::mechanics(&worker.node, volume);
-        let reading =
-            Reading { worker, buffers: &buffers, out, failed: &failed, model, observed: RefCell::default() };
+        let reading = Reading { worker, buffers: &buffers, out, failed: &failed, pace: &pace };
         if alone {
             let ended = reading.run(mounted, wanted);
             storer.run(&pieces);
@@ -91,7 +89,10 @@ pub fn read_segments(
         threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
     });
-    Read { result, unread, failed: failed.into_inner() }
+    let failed = failed.into_inner();
+    let calm = result.is_ok() && unread.is_empty() && failed.is_empty();
+    pace.note(&worker.node.archive.times, worker.no, calm);
+    Read { result, unread, failed }
 }
 
 /// Files of other programs' archives have no digest before they were read once: so it has to be the cartridge that was
@@ -113,8 +114,7 @@ struct Reading<'t> {
     buffers: &'t Buffers,
     out: Sender<Piece>,
     failed: &'t Mutex<Vec<(Wanted, TapeError)>>,
-    model: Mechanics,
-    observed: RefCell<Vec<Observed>>,
+    pace: &'t Pace,
 }
 
 impl Reading<'_> {
@@ -151,7 +151,6 @@ impl Reading<'_> {
             }
         }
         unread.extend(queue);
-        node.archive.times.note(self.worker.no, &self.observed.take());
         (ended.map_or_else(|| Ok(Done::Worked { position: mounted.reads_from() }), Err), unread)
     }
 
@@ -161,16 +160,14 @@ impl Reading<'_> {
         if staging.outcome().is_some() {
             return Err(Trouble::Dropped);
         }
-        let fd = object_of(self.worker, staging, segment)?;
+        let fd = object_of(self.worker, self.pace, staging, segment)?;
         let taking = Arc::new(Taking::new(wanted.clone(), fd));
         self.put(Piece::Begin(taking.clone()))?;
-        let (file_begun, mut located) = (Moment::now(), Duration::ZERO);
         for extent in &segment.extents {
             let mut closed = false;
-            let expected_s = self.model.locate(mounted.reads_from(), extent.start_block);
-            let (begun, mut arrived) = (Moment::now(), None);
+            let mut run = self.pace.run(mounted.reads_from(), extent);
             let read = mounted.read(extent, &mut |offset, bytes| {
-                arrived.get_or_insert_with(Moment::now);
+                run.arrived(bytes.len());
                 closed = self.hand_over(offset, bytes).is_err();
                 if closed || taking.given_up() || self.worker.node.archive.halted() {
                     ControlFlow::Break(())
@@ -179,20 +176,14 @@ impl Reading<'_> {
                 }
             });
             match read {
-                Ok(ControlFlow::Continue(())) => {
-                    let took = arrived.map_or(Duration::ZERO, |arrived| arrived - begun);
-                    self.observed.borrow_mut().push((Timed::Locate, expected_s, took.as_secs_f64()));
-                    located += took;
-                }
+                Ok(ControlFlow::Continue(())) => self.pace.ran(run),
                 _ if closed => return Err(Trouble::Closed),
                 // Whoever gave it up has told everybody.
                 Ok(ControlFlow::Break(())) => return Ok(()),
                 Err(e) => return Err(Trouble::Tape(e)),
             }
         }
-        let bytes = segment.extents.iter().map(|e| e.byte_count).sum();
-        let took_s = file_begun.elapsed().saturating_sub(located).as_secs_f64();
-        self.observed.borrow_mut().push((Timed::Read, self.model.transfer(bytes), took_s));
+        self.pace.file();
         self.put(Piece::End)
     }
 
@@ -239,10 +230,15 @@ fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
 }
 
 /// The object that a recall fills; taken from the stock at its first segment, with space reserved.
-fn object_of(worker: &Worker, staging: &Arc<Staging>, segment: &Segment) -> Result<Arc<OwnedFd>, Trouble> {
+fn object_of(
+    worker: &Worker,
+    pace: &Pace,
+    staging: &Arc<Staging>,
+    segment: &Segment,
+) -> Result<Arc<OwnedFd>, Trouble> {
     let node = &worker.node;
     let begun = staging.begin(|| {
-        reserve(worker, staging.data_bytes())?;
+        pace.apart(|| reserve(worker, staging.data_bytes()))?;
         staging.set_failed_syncs(node.disk.failed_syncs());
         let taken = node.objects.take(&node.catalog, &node.disk);
         let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;

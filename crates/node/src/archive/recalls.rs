@@ -3,7 +3,7 @@
 use super::outlook::Promise;
 use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
-use super::{Archive, RecallTask, look};
+use super::{Archive, RecallTask, look, waits};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
@@ -156,6 +156,7 @@ pub fn raise(
     if std::mem::take(&mut task.background) {
         task.account = account;
     }
+    task.patient = true;
     task.priority = task.priority.max(priority);
     task.deadline = task.deadline.into_iter().chain(deadline).min();
     state.hurry(staging);
@@ -182,14 +183,15 @@ pub fn add(node: &Node, tasks: Vec<RecallTask>) {
 
 /// A segment could not be read: the file is tried from another copy, or fails with every reason named.
 pub fn failed(node: &Node, wanted: Wanted, error: &TapeError) {
-    place(node, failed_copy(node, &wanted, error).into_iter().collect());
+    place(node, failed_copy(node, &wanted, error, false).into_iter().collect());
 }
 
-/// The file of a segment that could not be read, if it is still wanted.
-fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError) -> Option<Unplaced> {
+/// The file of a segment that could not be read, if it is still wanted. `down`: for want of a drive that is in use; whoever waits
+/// for one may be given the same copy again.
+fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError, down: bool) -> Option<Unplaced> {
     let mut state = node.archive.state.lock();
     let pair = error.fault == Fault::Incompatible;
-    if !pair {
+    if !pair && !down {
         state.avoid.insert(wanted.queued.segment.volume.clone());
     }
     state.recall_of(wanted)?;
@@ -197,14 +199,17 @@ fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError) -> Option<Unplac
     drop(state);
     // A drive that fails is taken out of use, or does not get the volume again, so this ends when the last one is; the copy
     // itself may be good.
-    if !(pair || matches!(error.blame, Blame::Drive | Blame::Path)) || !node.archive.has_drives() {
+    let drives = pair || matches!(error.blame, Blame::Drive | Blame::Path);
+    let waits = task.patient && (down || drives);
+    if !waits && (!drives || !node.archive.has_drives()) {
         failed.push((wanted.queued.copy, error.to_string()));
     }
     Some(Unplaced { task, failed })
 }
 
-/// A volume cannot be mounted: the files wanted from it are read from their other copies.
-pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
+/// A volume cannot be mounted (`down`: all drives that could are out of use): the files wanted from it are read from their other
+/// copies.
+pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError, down: bool) {
     let waiting: Vec<Wanted> = {
         let state = node.archive.state.lock();
         // By its queue: a library that fails loses tens of thousands of volumes at once.
@@ -219,7 +224,7 @@ pub fn unmountable(node: &Node, volume: &Barcode, error: &TapeError) {
         of_volume.filter_map(with_staging).collect()
     };
     for some in waiting.chunks(PLACED_TOGETHER) {
-        place(node, some.iter().filter_map(|wanted| failed_copy(node, wanted, error)).collect());
+        place(node, some.iter().filter_map(|wanted| failed_copy(node, wanted, error, down)).collect());
     }
 }
 
@@ -305,9 +310,12 @@ fn place(node: &Node, files: Vec<Unplaced>) {
             if let Some(choice) = preferred(view, state, p) {
                 return Ok(choice);
             }
-            sched::choose_copy(view, &p.places, &state.avoid)
-                .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()))
-                .ok_or_else(|| reasons(view, &p.file.failed, &p.places))
+            let choice = sched::choose_copy(view, &p.places, &state.avoid)
+                .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()));
+            let choice =
+                choice.or_else(|| if p.file.task.patient { waits::any(view, &p.places) } else { None });
+            let choice = choice.filter(|c| p.file.task.patient || !waits::is_down(view, &p.places[c.index]));
+            choice.ok_or_else(|| reasons(view, &p.file.failed, &p.places))
         };
         placing.iter().map(choose).collect()
     });

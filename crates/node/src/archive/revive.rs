@@ -253,6 +253,7 @@ pub fn tried(node: &Node, revived: Revived) {
             (drive.state, drive.status, drive.home) = (DriveState::Empty, DriveStatus::Free, None);
             drive.comeback.answer(&Ok(()));
             tracing::warn!("drive {no} is in use again");
+            state.look_again();
         }
         Err(e) => {
             let text = e.to_string();

@@ -6,7 +6,7 @@ use crate::Node;
 use crate::clock::Moment;
 use format::record;
 use parking_lot::Mutex;
-use sched::{Calibration, Factors, Mechanics, Timed};
+use sched::{Calibration, Factors, Learnt, Mechanics, Timed};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -60,7 +60,38 @@ struct TimesRec {
     all: Factors,
 }
 
-format::records! { TimesRec = 1 }
+/// [`TimesRec`] before what goes by from one file to the next was learnt.
+#[derive(Deserialize)]
+struct TimesV1 {
+    drives: Vec<(String, FactorsV1)>,
+    all: FactorsV1,
+}
+
+/// Moves, loads, unloads, locates, reads, writes.
+#[derive(Deserialize)]
+struct FactorsV1([Learnt; 6]);
+
+impl From<FactorsV1> for Factors {
+    fn from(FactorsV1([moves, load, unload, locate, read, write]): FactorsV1) -> Self {
+        Self { moves, load, unload, locate, read, write, file: Learnt::default() }
+    }
+}
+
+impl record::Record for TimesRec {
+    const NAME: &'static str = "TimesRec";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, record::RecordError> {
+        let (name, length) = (Self::NAME, bytes.len() + 1);
+        let found = (version == 1).then(|| record::body::<TimesV1>(bytes));
+        let TimesV1 { drives, all } = match found {
+            Some(body) => body.map_err(|why| record::RecordError::Damaged { name, length, why })?,
+            None => return Err(record::RecordError::Unknown { name, found: version }),
+        };
+        let drives = drives.into_iter().map(|(serial, factors)| (serial, factors.into())).collect();
+        Ok(Self { drives, all: all.into() })
+    }
+}
 
 impl Node {
     /// What the drives and the robot have taught so far.
@@ -142,6 +173,14 @@ mod tests {
     use super::super::testing::Rig;
     use super::*;
 
+    #[derive(Serialize, Deserialize)]
+    struct Old {
+        drives: Vec<(String, [Learnt; 6])>,
+        all: [Learnt; 6],
+    }
+
+    format::records! { Old = 1 }
+
     fn learn(node: &Node, took_s: f64) {
         for _ in 0..10 {
             node.archive.times.note(DriveNo(1), &[(Timed::Load, 16.0, took_s), (Timed::Read, 10.0, took_s)]);
@@ -172,6 +211,23 @@ mod tests {
         fs::remove_file(node.config.state_dir.join(FILE)).unwrap();
         keep(node, true);
         assert!(!node.config.state_dir.join(FILE).exists() && !written.is_empty());
+    }
+
+    #[test]
+    fn what_an_earlier_release_has_learnt_is_known() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let serial = node.archive.state.lock().drives[&DriveNo(1)].serial.clone();
+        let learnt = |mean| Learnt { mean, variance: 0.5, count: 7, weight_s: 30.0 };
+        // Version 1: moves, load, unload, locate, read, write of each drive, and of all.
+        let old = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(learnt);
+        let bytes = record::encode(&Old { drives: vec![(serial, old)], all: old });
+        fs::write(node.config.state_dir.join(FILE), bytes).unwrap();
+        load(node);
+        let known = node.archive.times.known();
+        let Factors { moves, write, file, .. } = known.drives[&DriveNo(1)];
+        assert_eq!((moves.mean, write.mean, file), (1.0, 6.0, Learnt::default()));
+        assert_eq!(known.all.unload, learnt(3.0));
     }
 
     #[test]

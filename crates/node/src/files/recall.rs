@@ -85,7 +85,8 @@ impl Node {
         Ok(match fresh {
             true => {
                 let account = self.archive.account(limits, &who);
-                let task = RecallTask { account, priority, deadline, ..RecallTask::new(staging) };
+                let patient = wish.uid.is_some() && !wish.reader;
+                let task = RecallTask { account, priority, deadline, patient, ..RecallTask::new(staging) };
                 Joined::Begun(task, inode.attr)
             }
             false => {

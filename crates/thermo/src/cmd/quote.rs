@@ -42,7 +42,8 @@ fn lines(view: &QuoteView) -> Vec<String> {
             lines.push(format!("use of drives  {drive}, in nine cases of ten at most {drive_p90}"));
             lines.push(format!("there in       {end}, in nine cases of ten within {end_p90}"));
         }
-        None => lines.push("there in       no drive is in use; see `thermo drive ls`".into()),
+        None => lines
+            .push("there in       not known: every drive is out of use; `thermo drive ls` says why".into()),
     }
     if view.lost > 0 {
         lines.push(format!("cannot come    {} files:", view.lost));
@@ -111,6 +112,6 @@ mod tests {
         assert!(text.contains("there in       1m00s, in nine cases of ten within 1m30s"), "{text}");
         assert!(text.contains("  /a: copy 1: volume TC0001L9") && text.ends_with("and 1 more"), "{text}");
         let none = lines(&QuoteView::default()).join("\n");
-        assert!(none.contains("no drive is in use"), "{none}");
+        assert!(none.contains("every drive is out of use"), "{none}");
     }
 }
