@@ -1,7 +1,9 @@
 //! Every key of the catalogue, in one place. One prefix byte per table, then big-endian numbers, then at most one piece of
 //! text at the end. `docs/formats/catalogue.md` lists them with their values.
 
-use types::{Barcode, ClassName, CopyNo, Ino, MemberId, ObjectId, PoolName, RequestId, TapeDir, Version};
+use types::{
+    Barcode, ClassName, CopyNo, Ino, MemberId, ObjectId, PoolName, RequestId, TapeDir, TargetId, Version,
+};
 
 /// Meta data of the catalogue itself: `META what`.
 pub const META: u8 = 0x01;
@@ -113,6 +115,8 @@ pub mod cluster_part {
     /// `kind number`; nodes are kind 0, clients 1.
     pub const MEMBER: u8 = 1;
     pub const TOKEN: u8 = 2;
+    pub const TARGET: u8 = 3;
+    pub const LAST_TARGET: u8 = 4;
 }
 
 /// Fields of `REQUEST`.
@@ -344,6 +348,18 @@ pub fn tokens() -> [u8; 2] {
 
 pub fn token(id: &[u8; 16]) -> Vec<u8> {
     text(&tokens(), id)
+}
+
+pub fn targets() -> [u8; 2] {
+    [CLUSTER, cluster_part::TARGET]
+}
+
+pub fn target(id: TargetId) -> Vec<u8> {
+    text(&targets(), &id.0.to_be_bytes())
+}
+
+pub fn last_target() -> [u8; 2] {
+    [CLUSTER, cluster_part::LAST_TARGET]
 }
 
 fn req_key(what: u8, id: u64) -> [u8; 10] {

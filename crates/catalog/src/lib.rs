@@ -23,4 +23,5 @@ pub use catalog::{Catalog, TapePlace, VolumeFiles, place_of};
 pub use error::{CatalogError, Result};
 pub use ops::cluster::Renewed;
 pub use ops::keep::Lost;
+pub use ops::targets::Reported;
 pub use ops::volume::Volumes;

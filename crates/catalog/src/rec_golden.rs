@@ -160,6 +160,22 @@ fn entries_of_volumes_of_earlier_releases_are_read() {
     assert_eq!(record::decode(&unhex("0100ac020201")), Ok(dir));
 }
 
+#[test]
+fn golden_bytes_of_a_target() {
+    let target = Target {
+        id: TargetId(3),
+        uuid: "u".to_owned(),
+        node: NodeId(2),
+        data: vec!["a:1".to_owned()],
+        domain: "d".to_owned(),
+        draining: true,
+        capacity: 300,
+        free: 7,
+        seen: time(4),
+    };
+    golden(&target, "01030175020103613a31016401ac02070804");
+}
+
 fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().map(|b| (b as char).to_digit(16).expect("a digit") as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()

@@ -50,6 +50,7 @@ answers! {
     Site(x) => String = x;
     Cluster(x) => ClusterView = *x;
     Unreached(x) => Vec<MemberId> = x;
+    Targets(x) => Vec<TargetView> = x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod explain;
+mod targets;
 
 use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
@@ -10,6 +11,7 @@ pub use cluster::ClusterConfig;
 use explain::{explain, nearest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+pub use targets::TargetConfig;
 use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
 
 /// Everything an operator can set. Sizes are bytes written as integers or as text (`"6 GiB"`, `"500MB"`).
@@ -34,6 +36,8 @@ pub struct Config {
     pub encryption: EncryptionConfig,
     /// Where a node of a cluster is reached.
     pub cluster: ClusterConfig,
+    /// Disk targets that this node serves to the cluster.
+    pub targets: Vec<TargetConfig>,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -362,6 +366,7 @@ impl Default for Config {
             undelete: crate::keep::UndeleteConfig::default(),
             encryption: EncryptionConfig::default(),
             cluster: ClusterConfig::default(),
+            targets: Vec::new(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
                 .map(|n| PoolConfig {
@@ -517,6 +522,7 @@ impl Config {
         crate::keys::NodeKeys::of(&self.encryption)?;
         limits::validate(&self.limits)?;
         self.cluster.validate()?;
+        targets::validate(&self.targets, &self.cluster, &self.disk_path())?;
         self.validate_classes()
     }
 

@@ -23,6 +23,7 @@ pub fn run(config: Config) -> Result<Exit> {
     let server = node::serve(node.clone())?;
     let remote = node::serve_cluster(node.clone());
     let keeper = node::keep_cluster(&node)?;
+    let targets = node::serve_targets(&node);
     // Weak: with the last one the engine is closed, which gives its lease in a database back.
     let waker = Arc::downgrade(&node);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -32,9 +33,9 @@ pub fn run(config: Config) -> Result<Exit> {
             node.request_stop(true);
         }
     })?;
-    let mounted = match &remote {
-        Ok(_) => mount.map_or(Ok(()), |path| gateway.mount(&path, None)),
-        Err(e) => Err(e.clone()),
+    let mounted = match (&remote, &targets) {
+        (Ok(_), Ok(_)) => mount.map_or(Ok(()), |path| gateway.mount(&path, None)),
+        (Err(e), _) | (_, Err(e)) => Err(e.clone()),
     };
     match &mounted {
         Ok(()) => tracing::info!("ready"),
@@ -42,7 +43,7 @@ pub fn run(config: Config) -> Result<Exit> {
     }
     let graceful = node.wait_for_stop();
     gateway.unmount_all();
-    drop((server, remote, keeper));
+    drop((server, remote, keeper, targets));
     node.stop(graceful);
     drop(node);
     tracing::info!("stopped");

@@ -12,6 +12,7 @@ mod error;
 mod file;
 mod ids;
 mod lto;
+mod targets;
 mod time;
 
 pub use admin::*;
@@ -23,4 +24,5 @@ pub use error::*;
 pub use file::*;
 pub use ids::*;
 pub use lto::*;
+pub use targets::*;
 pub use time::*;

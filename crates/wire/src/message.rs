@@ -1,6 +1,8 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
-use crate::{ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder};
+use crate::{
+    ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder, TargetGrant, TargetOrder,
+};
 use serde::{Deserialize, Serialize};
 use types::*;
 
@@ -333,6 +335,10 @@ pub enum Call {
         #[serde(with = "serde_bytes")]
         list: Vec<u8>,
     },
+    /// Disk targets of the cluster -> `Targets`.
+    Targets,
+    /// What a node serves; only over TLS -> `TargetGrants`.
+    ReportTargets(TargetOrder),
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -574,4 +580,8 @@ pub enum Reply {
     Unreached(Vec<MemberId>),
     /// Signed list of removed members; empty: none.
     Removed(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Disk targets.
+    Targets(Vec<TargetView>),
+    /// What a node needs to serve its targets.
+    TargetGrants(Vec<TargetGrant>),
 }

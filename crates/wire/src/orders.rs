@@ -84,6 +84,39 @@ pub struct RenewOrder {
     pub data: Vec<String>,
 }
 
+/// What a node serves, said again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetOrder {
+    /// Where it moves bytes (`host:port`).
+    pub data: Vec<String>,
+    /// Its targets.
+    pub targets: Vec<TargetReport>,
+}
+
+/// A target, as its node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetReport {
+    /// What the disk says of itself.
+    pub uuid: String,
+    /// What fails together with it; empty: all of its node.
+    pub domain: String,
+    /// Size of its file system (bytes).
+    pub capacity: u64,
+    /// What can still be written there (bytes).
+    pub free: u64,
+}
+
+/// What a node needs to serve one of its targets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetGrant {
+    /// What the disk says of itself.
+    pub uuid: String,
+    /// Its number in the cluster.
+    pub id: TargetId,
+    /// Secrets by epoch: capabilities of other epochs are refused.
+    pub keys: Vec<(u32, JoinSecret)>,
+}
+
 /// How somebody asks to be admitted to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinOrder {

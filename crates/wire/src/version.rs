@@ -25,7 +25,9 @@ impl Call {
             | Self::ClusterRenew(_)
             | Self::ClusterRemove { .. }
             | Self::ClusterRevoke
-            | Self::ClusterRemoved { .. } => 5,
+            | Self::ClusterRemoved { .. }
+            | Self::Targets
+            | Self::ReportTargets(_) => 5,
             _ => 4,
         }
     }

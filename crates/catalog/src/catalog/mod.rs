@@ -9,6 +9,7 @@ mod keep;
 mod names;
 mod opened;
 mod requests;
+mod targets;
 
 pub use archive::VolumeFiles;
 pub use keep::{TapePlace, place_of};

@@ -35,6 +35,7 @@ pub mod setattr;
 pub mod site;
 pub mod sums;
 pub mod tape_tree;
+pub mod targets;
 pub mod undelete;
 pub mod unowned;
 pub mod version;

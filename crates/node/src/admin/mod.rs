@@ -50,6 +50,7 @@ impl Node {
             Call::Status => Reply::Status(Box::new(self.status()?)),
             Call::Site => Reply::Site(self.site()?),
             Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
+            Call::Targets => Reply::Targets(self.target_views()?),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
@@ -121,6 +122,9 @@ impl Node {
             }
             Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
+            Call::ReportTargets(_) => {
+                return Err(failure(ErrorClass::Invalid, "targets are reported over TLS, by their node"));
+            }
             Call::ClusterRenew(_) => {
                 return Err(failure(
                     ErrorClass::Invalid,
@@ -254,7 +258,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::ClusterRemove { .. } => "removing members of the cluster",
         Call::ClusterRevoke => "withdrawing tokens of the cluster",
         Call::ClusterRemoved { .. } => "bringing lists of removed members",
-        Call::ClusterJoin(_) | Call::ClusterRenew(_) => return None,
+        Call::ClusterJoin(_) | Call::ClusterRenew(_) | Call::ReportTargets(_) => return None,
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

@@ -12,7 +12,7 @@ const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 
 impl Own {
     /// Asks the first of those addresses (`host:port`) where a node answers; it must be this one, if it matters which.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &self,
         addresses: &[String],
         whom: Option<MemberId>,

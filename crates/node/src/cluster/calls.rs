@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// This node, if it can admit others.
-    pub(super) fn admitting(&self) -> Result<std::sync::Arc<Own>, Failure> {
+    pub(crate) fn admitting(&self) -> Result<std::sync::Arc<Own>, Failure> {
         let own = self.membership()?.filter(|own| own.credentials.authority_key.is_some());
         own.ok_or_else(not_here)
     }

@@ -259,6 +259,9 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         }
         (Call::ClusterRenew(order), _) => Ok(node.cluster_renew(member_id(role), &order)?.into()),
         (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
+        (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
+            Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())
+        }
         (call, Caller::User(user)) => {
             let cx = Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) };
             node.call(&cx, &mut session, call)
@@ -272,7 +275,9 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
 /// Calls that change nothing and show nobody's files.
 fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> Result<Answer, Failure> {
     match call {
-        Call::Status | Call::Site | Call::Cluster => node.call(&Cx::admin(crate::now()), session, call),
+        Call::Status | Call::Site | Call::Cluster | Call::Targets => {
+            node.call(&Cx::admin(crate::now()), session, call)
+        }
         _ => Err(failure(
             ErrorClass::Denied,
             format!("{who} may only ask for the status here; files are for clients that speak for a user"),

@@ -127,7 +127,7 @@ fn told(error: IdentError) -> Failure {
     failure(error.class(), error.to_string())
 }
 
-fn member_id(role: ident::Role) -> MemberId {
+pub(crate) fn member_id(role: ident::Role) -> MemberId {
     match role {
         ident::Role::Node(id) => MemberId::Node(id),
         ident::Role::Client(id) => MemberId::Client(id),

@@ -11,8 +11,10 @@ pub struct ClusterConfig {
     pub listen: Option<SocketAddr>,
     /// What others are told to call (`"mds1.example:7430"`); none: `listen`, which then must be an address that others can use.
     pub control: Vec<String>,
-    /// Where bytes are moved, if that is another network; none: as `control`.
+    /// Where bytes are moved, if others call that by another name or network; none: `data_listen`, or as `control`.
     pub data: Vec<String>,
+    /// Move the bytes of this node's targets at this address (`"0.0.0.0:7431"`).
+    pub data_listen: Option<SocketAddr>,
 }
 
 impl ClusterConfig {
@@ -28,7 +30,12 @@ impl ClusterConfig {
 
     /// Where bytes are moved.
     pub fn data(&self) -> Vec<String> {
-        if self.data.is_empty() { self.control() } else { self.data.clone() }
+        match self.data_listen {
+            _ if !self.data.is_empty() => self.data.clone(),
+            Some(listen) if listen.ip().is_unspecified() => Vec::new(),
+            Some(listen) => vec![listen.to_string()],
+            None => self.control(),
+        }
     }
 
     /// Checks what the types cannot.

@@ -9,7 +9,7 @@ use client::Newcomer;
 use ident::{Credentials, Token};
 use node::Config;
 use std::fs;
-use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Member, MemberId, NodeId};
+use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Member, MemberId, NodeId, TargetView};
 use wire::{Call, Failure, Reply};
 
 /// Nodes and clients on other hosts
@@ -205,6 +205,11 @@ fn show(context: &mut Context, view: &ClusterView, all: bool) -> Result<Exit> {
     context.out.line("")?;
     let shown: Vec<&Member> = view.members.iter().filter(|m| all || m.removed.is_none()).collect();
     context.out.table(&table(&shown, utc))?;
+    let targets: Vec<TargetView> = context.connect()?.ask(&Call::Targets)?;
+    if !targets.is_empty() {
+        context.out.line("")?;
+        context.out.table(&super::target::table(&targets, utc))?;
+    }
     for member in shown {
         if let Some(removal) = &member.removed {
             context.out.line(format!(

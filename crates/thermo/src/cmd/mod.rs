@@ -27,6 +27,7 @@ pub mod quote;
 pub mod request;
 pub mod stat;
 pub mod status;
+pub mod target;
 pub mod undelete;
 pub mod up;
 pub mod volume;

@@ -1,0 +1,23 @@
+//! Disk targets of the cluster.
+
+use super::Catalog;
+use crate::Result;
+use crate::ops::targets::{self, Reported};
+use types::{Target, Time};
+
+impl Catalog {
+    /// All targets, in order of their numbers.
+    pub fn targets(&self) -> Result<Vec<Target>> {
+        self.read(targets::all)
+    }
+
+    /// Takes note of what a node says of a target; one that is not known gets a number, durably. Refused if another node has served it
+    /// since `lately`.
+    pub fn report_target(&self, said: &Reported<'_>, now: Time, lately: Time) -> Result<Target> {
+        let known = self.targets()?.iter().any(|target| target.uuid == said.uuid);
+        if known {
+            return self.relaxed(|tx| targets::report(tx, said, now, lately));
+        }
+        self.durable(|tx| targets::report(tx, said, now, lately))
+    }
+}

@@ -1,0 +1,72 @@
+//! Disk targets of the cluster.
+
+use crate::keys;
+use crate::rec;
+use crate::store::{self, Tx, View, each};
+use crate::{CatalogError, Result};
+use format::record;
+use std::ops::ControlFlow;
+use types::{NodeId, Target, TargetId, Time};
+
+/// What a node says of a target that it serves.
+#[derive(Clone, Debug)]
+pub struct Reported<'a> {
+    /// What the disk says of itself.
+    pub uuid: &'a str,
+    /// Who says so.
+    pub node: NodeId,
+    /// Where bytes are moved (`host:port`).
+    pub data: &'a [String],
+    /// What fails together with it.
+    pub domain: &'a str,
+    /// Size (bytes).
+    pub capacity: u64,
+    /// What can still be written (bytes).
+    pub free: u64,
+}
+
+/// All targets, in order of their numbers.
+pub fn all(view: View<'_>) -> Result<Vec<Target>> {
+    let mut found = Vec::new();
+    let prefix = keys::targets();
+    each(view.r, &prefix, &keys::end(&prefix), |_, value| {
+        found.push(rec::decode("target", "list", value)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(found)
+}
+
+/// Takes note of what a node says, at `now`; a target that is not known gets the next number. One that another node has served since
+/// `lately` is refused: two disks with one name are copies of each other.
+pub fn report(tx: &mut Tx<'_>, said: &Reported<'_>, now: Time, lately: Time) -> Result<Target> {
+    // Taken first: two that report at once must not get one number.
+    let last = store::counter(tx.w.get_for_update(&keys::last_target())?)?;
+    let known = all(tx.view())?.into_iter().find(|target| target.uuid == said.uuid);
+    let (id, draining) = match &known {
+        Some(other) if other.node != said.node && other.seen > lately => {
+            let what = format!("node {} serves the target {} ({}) already", other.node, other.id, other.uuid);
+            return Err(CatalogError::refused("target", what + ": is one disk a copy of the other?"));
+        }
+        Some(target) => (target.id, target.draining),
+        None => {
+            let next = u32::try_from(last.saturating_add(1));
+            let spent = |_| CatalogError::refused("target", "all numbers of targets have been given");
+            let id = TargetId(next.map_err(spent)?);
+            tx.w.put(&keys::last_target(), &i64::from(id.0).to_le_bytes())?;
+            (id, false)
+        }
+    };
+    let target = Target {
+        id,
+        uuid: said.uuid.to_owned(),
+        node: said.node,
+        data: said.data.to_vec(),
+        domain: said.domain.to_owned(),
+        draining,
+        capacity: said.capacity,
+        free: said.free,
+        seen: now,
+    };
+    tx.w.put(&keys::target(id), &record::encode(&target))?;
+    Ok(target)
+}

@@ -1,0 +1,34 @@
+//! Disk targets of the cluster: which there are, what the movers that serve them need, and the mover of this node.
+
+mod keys;
+mod known;
+mod records;
+mod serve;
+
+pub use serve::{TargetServer, serve_targets};
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use types::MemberId;
+
+/// Between two reports of a node that serves targets.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// A target whose node has not reported for so long is down.
+const DOWN_AFTER: Duration = Duration::from_secs(20);
+/// Longest text that a node says of a target (bytes).
+const NAMES: usize = 255;
+
+fn node_of(own: &crate::cluster::Own) -> MemberId {
+    crate::cluster::member_id(own.credentials.identity.role)
+}
+
+/// An address of this host at which a listener hears.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
+}

@@ -1,0 +1,142 @@
+//! The first node's part: it knows the targets, and gives their movers what they need.
+
+use super::keys::MasterKey;
+use super::{DOWN_AFTER, NAMES};
+use crate::Node;
+use crate::error::{failure, refused};
+use catalog::Reported;
+use types::{ErrorClass, MemberId, NodeId, Target, TargetState, TargetView, Time};
+use wire::{Call, Failure, JoinSecret, Reply, TargetGrant, TargetOrder};
+
+/// Most targets of one node.
+const MOST: usize = 1024;
+
+impl Node {
+    /// Takes note of what a node serves, and gives it the secrets of its targets.
+    pub(crate) fn report_targets(
+        &self,
+        who: NodeId,
+        order: &TargetOrder,
+    ) -> Result<Vec<TargetGrant>, Failure> {
+        self.admitting()?;
+        check(order)?;
+        let now = crate::now();
+        let master = MasterKey::open(&self.config.state_dir)?;
+        let lately = before(now);
+        let mut grants = Vec::new();
+        for said in &order.targets {
+            let its_own = format!("node {who}");
+            let reported = Reported {
+                uuid: &said.uuid,
+                node: who,
+                data: &order.data,
+                domain: if said.domain.is_empty() { &its_own } else { &said.domain },
+                capacity: said.capacity,
+                free: said.free,
+            };
+            let target = self.catalog.report_target(&reported, now, lately);
+            let id = target.map_err(|e| refused("the target", &e))?.id;
+            let keys = master.secrets(id, now).into_iter();
+            let keys = keys.map(|(epoch, secret)| (epoch, JoinSecret(secret))).collect();
+            grants.push(TargetGrant { uuid: said.uuid.clone(), id, keys });
+        }
+        Ok(grants)
+    }
+
+    /// All targets, as this node knows them: without the records it asks the node that admitted it.
+    pub(crate) fn target_views(&self) -> Result<Vec<TargetView>, Failure> {
+        if let Some(own) = self.membership()?
+            && own.credentials.authority_key.is_none()
+        {
+            return match own.ask(&own.credentials.addresses, None, &Call::Targets)? {
+                Reply::Targets(targets) => Ok(targets),
+                _ => Err(failure(ErrorClass::Bug, "the targets were asked for, and something else came")),
+            };
+        }
+        let now = crate::now();
+        let targets = self.catalog.targets().map_err(|e| refused("the targets", &e))?;
+        targets
+            .into_iter()
+            .map(|target| Ok(TargetView { state: self.state_of(&target, now)?, target }))
+            .collect()
+    }
+
+    fn state_of(&self, target: &Target, now: Time) -> Result<TargetState, Failure> {
+        let member =
+            self.catalog.member(MemberId::Node(target.node)).map_err(|e| refused("the cluster", &e))?;
+        let belongs = member.is_some_and(|member| member.removed.is_none());
+        Ok(state(target, belongs, now))
+    }
+}
+
+fn state(target: &Target, belongs: bool, now: Time) -> TargetState {
+    match target.draining {
+        _ if !belongs || target.seen < before(now) => TargetState::Down,
+        true => TargetState::Draining,
+        false => TargetState::Up,
+    }
+}
+
+/// Whoever was heard of last before that is down at `now`.
+fn before(now: Time) -> Time {
+    Time::from_nanos(now.as_nanos().saturating_sub(DOWN_AFTER.as_nanos() as i64))
+}
+
+fn check(order: &TargetOrder) -> Result<(), Failure> {
+    let refuse = |why: &str| Err(failure(ErrorClass::Invalid, format!("targets are refused: {why}")));
+    if order.targets.len() > MOST {
+        return refuse("one node serves 1,024 at most");
+    }
+    let fits = |text: &str| text.len() <= NAMES && !text.chars().any(char::is_control);
+    if order.data.is_empty() || order.data.len() > 16 || !order.data.iter().all(|address| fits(address)) {
+        return refuse("from 1 to 16 addresses for bytes are due");
+    }
+    if !order.targets.iter().all(|said| fits(&said.uuid) && !said.uuid.is_empty() && fits(&said.domain)) {
+        return refuse("uuid and domain have at most 255 bytes, without control characters");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_up_while_its_node_reports_and_belongs_to_the_cluster() {
+        let at = |secs| Time::new(1_000 + secs, 0);
+        let target = Target {
+            id: types::TargetId(1),
+            uuid: "u".into(),
+            node: NodeId(2),
+            data: vec!["a:1".into()],
+            domain: "d".into(),
+            draining: false,
+            capacity: 2,
+            free: 1,
+            seen: at(0),
+        };
+        let patience = DOWN_AFTER.as_secs() as i64;
+        assert_eq!(state(&target, true, at(patience)), TargetState::Up);
+        assert_eq!(state(&target, true, at(patience + 1)), TargetState::Down);
+        assert_eq!(state(&target, false, at(0)), TargetState::Down);
+        let draining = Target { draining: true, ..target };
+        assert_eq!(state(&draining, true, at(0)), TargetState::Draining);
+        assert_eq!(state(&draining, true, at(patience + 1)), TargetState::Down);
+    }
+
+    #[test]
+    fn reports_that_are_too_long_are_refused() {
+        let report = |uuid: &str| wire::TargetReport {
+            uuid: uuid.into(),
+            domain: String::new(),
+            capacity: 1,
+            free: 1,
+        };
+        let order = |data: Vec<String>, targets| check(&TargetOrder { data, targets });
+        assert!(order(vec!["a:1".into()], vec![report("u")]).is_ok());
+        assert!(order(Vec::new(), vec![report("u")]).is_err());
+        assert!(order(vec!["a:1".into()], vec![report("")]).is_err());
+        assert!(order(vec!["a:1".into()], vec![report(&"u".repeat(256))]).is_err());
+        assert!(order(vec!["a:1".into()], vec![report("u"); MOST + 1]).is_err());
+    }
+}
