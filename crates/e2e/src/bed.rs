@@ -149,11 +149,11 @@ impl Bed {
         self.wait("the end of the killed node", gone);
     }
 
-    /// Waits for something, at most a minute.
+    /// Waits for something, at most two minutes.
     pub fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(120);
         while !done() {
-            assert!(Instant::now() < end, "waited a minute for {what}; log:\n{}", self.log());
+            assert!(Instant::now() < end, "waited two minutes for {what}; log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

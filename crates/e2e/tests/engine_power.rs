@@ -1,5 +1,6 @@
 //! The metadata engine alone on a disk that loses power. Writers number their transactions; whatever the moment of the
-//! failure, the reopened engine holds those up to some number, and at least up to the last one that was confirmed durable.
+//! failure, the reopened engine holds those up to some number, and at least up to the last one that was confirmed durable. A program of its own: the library below
+//! the engine lets commands inherit its file, which would keep the disk in use.
 
 use e2e::can_mount;
 use e2e::torture::dice::Dice;

@@ -1,4 +1,4 @@
-//! Checks of the repository itself, `cargo xtask layers`, `licences` and `tidy`, and the guided fuzzer, `fuzz`.
+//! Checks of the repository itself, `cargo xtask layers`, `licences` and `tidy`, all tests, `test`, and the guided fuzzer, `fuzz`.
 #![forbid(unsafe_code)]
 
 mod functions;
@@ -6,17 +6,20 @@ mod fuzz;
 mod layers;
 mod licences;
 mod links;
+mod modules;
 mod proofs;
+mod suite;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 
-const HELP: &str = "usage: cargo xtask <layers | licences | tidy | fuzz [TARGET] [--seconds N] [--seed N] [--merge]>
+const HELP: &str = "usage: cargo xtask <layers | licences | tidy | test | fuzz [TARGET] [--seconds N] [--seed N] [--merge]>
   layers  dependencies between the crates of the workspace go from higher floors to lower ones
   licences  every dependency may be used under a licence that deny.toml allows, and comes from the registry
-  tidy    lengths of files and functions, leftovers, links in the documentation, tests that it names as proof
+  tidy    lengths of files and functions, leftovers, files that are not compiled, links in the documentation, tests that it names as proof
+  test    every test, its programs beside each other; what fails is repeated alone
   fuzz    searches for inputs that break a decoder (60 seconds for all targets, or N); --merge keeps what was found
 Prints one line per problem; exit code 1 if there is any, 2 if the check itself could not run.";
 
@@ -55,6 +58,7 @@ fn run(words: &[&str]) -> Result<Vec<String>> {
         ["layers"] => layers::check(&root),
         ["licences"] => licences::check(&root),
         ["tidy"] => tidy::check(&root),
+        ["test"] => suite::run(&root),
         ["fuzz", words @ ..] => fuzz::run(&root, words),
         _ => bail!(HELP),
     }

@@ -1,7 +1,7 @@
 //! Style as a test: short files and functions, no leftovers, working links.
 
 use crate::proofs::{self, Tests};
-use crate::{functions, links};
+use crate::{functions, links, modules};
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
@@ -52,6 +52,9 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         .flat_map(|(file, text)| [one_file(root, file, text), proofs::problems(file, text, &tests)].concat())
         .collect();
     problems.extend(stale_exceptions(&texts));
+    let sources = texts.iter().filter(|(file, _)| file.ends_with(".rs"));
+    let sources: Vec<(&str, &str)> = sources.map(|(file, text)| (*file, text.as_str())).collect();
+    problems.extend(modules::problems(&sources));
     Ok(problems)
 }
 

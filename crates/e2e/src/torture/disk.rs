@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 /// What a disk writes as a whole or not at all (bytes).
 const SECTOR: usize = 512;
@@ -92,15 +93,7 @@ impl Mounted {
         let at = self.0.clone();
         std::mem::forget(self);
         // A process that was just killed may still be letting go.
-        let mut last = Ok(());
-        for _ in 0..100 {
-            last = run("umount", [at.as_os_str()]);
-            if last.is_ok() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        last
+        patiently(|| run("umount", [at.as_os_str()]))
     }
 }
 
@@ -158,17 +151,25 @@ impl RecordedDisk {
 }
 
 fn wait_until_free(image: &Path) -> io::Result<()> {
-    for _ in 0..200 {
+    patiently(|| {
         let used = fs::read_dir("/sys/block")?.filter_map(Result::ok).any(|entry| {
             let backing = fs::read_to_string(entry.path().join("loop/backing_file"));
             backing.is_ok_and(|file| Path::new(file.trim_end()) == image)
         });
-        if !used {
-            return Ok(());
+        let stays = || io::Error::other(format!("{}: its loop device stays in use", image.display()));
+        if used { Err(stays()) } else { Ok(()) }
+    })
+}
+
+/// Tries until it succeeds, at most two minutes; then the last error.
+fn patiently(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        match attempt() {
+            Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(20)),
+            last => return last,
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    Err(io::Error::other(format!("{}: its loop device stays in use", image.display())))
 }
 
 fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {

@@ -1,11 +1,11 @@
 //! Cartridges that GNU tar and bsdtar have written, with ANSI labels and without, become part of the namespace without
 //! being copied.
 
+use crate::support::{output, report, run};
 use e2e::{Bed, digests, noise};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const CONFIG: &str = "[library]\ncartridge_capacity = \"64 MiB\"\ncartridges = 4\nslots = 12\n\
      [tape]\nblock_size = \"64 KiB\"\n\
@@ -40,17 +40,6 @@ impl Tape {
     }
 }
 
-/// What a program writes to its standard output.
-fn output(program: &str, arguments: &[&str], dir: &Path) -> Vec<u8> {
-    let done = Command::new(program).args(arguments).current_dir(dir).output().expect("it starts");
-    assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
-    done.stdout
-}
-
-fn run(program: &str, arguments: &[&str], dir: &Path) {
-    output(program, arguments, dir);
-}
-
 /// A tree with everything that archives carry: lengths around blocks and records, links, empty directories, long and odd names.
 fn tree(root: &Path, name: &str, seed: u64, long: usize) {
     let dir = root.join(name);
@@ -67,13 +56,6 @@ fn tree(root: &Path, name: &str, seed: u64, long: usize) {
     fs::hard_link(dir.join("sub/file 8"), dir.join("z hard link")).unwrap();
     symlink("sub/file 3", dir.join("symbolic")).unwrap();
     symlink("y".repeat(long), dir.join("long symbolic")).unwrap();
-}
-
-fn report(bed: &Bed) -> String {
-    let request = &bed.json(["request", "ls", "--all"])[0];
-    let message = request["request"]["message"].as_str().unwrap();
-    let path = message.rsplit(": ").next().unwrap();
-    fs::read_to_string(path).unwrap_or_else(|e| panic!("{message}: {e}"))
 }
 
 fn get(bed: &Bed, from: &str) -> PathBuf {

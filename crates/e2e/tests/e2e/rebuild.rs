@@ -1,32 +1,17 @@
 //! The drill: the state directory is gone, and the catalogue comes back from the cartridges.
 
+use crate::support::{bed_with_library_outside, disaster, newest, report, same};
 use e2e::{Bed, digests, make_files};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// The cartridges outlive the state directory.
-fn config(library: &Path) -> String {
-    format!(
-        "[library]\npath = {library:?}\ncartridge_capacity = \"64 MiB\"\n\
-         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n"
-    )
-}
-
 fn bed() -> Bed {
-    let bed = Bed::new("");
-    fs::write(bed.state().join("config.toml"), config(&bed.path("library"))).unwrap();
-    bed
-}
-
-/// All is lost but the configuration and the cartridges.
-fn disaster(bed: &Bed) {
-    let config = fs::read(bed.state().join("config.toml")).unwrap();
-    fs::remove_dir_all(bed.state()).unwrap();
-    fs::create_dir(bed.state()).unwrap();
-    fs::write(bed.state().join("config.toml"), config).unwrap();
+    bed_with_library_outside(
+        "cartridge_capacity = \"64 MiB\"\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n",
+    )
 }
 
 /// Mode, owner and modification time of all files and directories.
@@ -49,22 +34,10 @@ fn metadata(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, Option<i64>)> {
     found
 }
 
-/// Fails with the first few differences.
-fn same<V: PartialEq + Debug>(was: &BTreeMap<PathBuf, V>, is: &BTreeMap<PathBuf, V>) {
-    let all: BTreeSet<&PathBuf> = was.keys().chain(is.keys()).collect();
-    let differ = all.into_iter().filter(|path| was.get(*path) != is.get(*path));
-    let told: Vec<_> = differ.take(5).map(|path| (path, was.get(path), is.get(path))).collect();
-    assert!(told.is_empty(), "was, is: {told:#?}");
-}
-
 fn rebuild(bed: &Bed) -> String {
     let said = bed.ok(["catalog", "rebuild", "--wait"]);
-    let requests = bed.json(["request", "ls", "--all"]);
-    let last = &requests[0];
-    assert_eq!(last["request"]["kind"], "rebuild", "{requests:#}");
-    let message = last["request"]["message"].as_str().unwrap();
-    let report = message.rsplit(": ").next().unwrap();
-    said + &fs::read_to_string(report).unwrap_or_else(|e| panic!("{message}: {e}"))
+    assert_eq!(newest(bed)["kind"], "rebuild");
+    said + &report(bed)
 }
 
 /// A tree with odd names, owners and modes.

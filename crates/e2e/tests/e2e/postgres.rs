@@ -1,10 +1,7 @@
 //! A node whose catalogue is in a PostgreSQL server.
 
-#[path = "../../kv/tests/postgres/server.rs"]
-mod server;
-
+use crate::server::Server;
 use e2e::{Bed, digests, make_files};
-use server::Server;
 use std::fs;
 
 fn config(server: &Server, name: &str) -> String {

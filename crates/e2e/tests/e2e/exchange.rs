@@ -1,6 +1,7 @@
 //! Cartridges between sites: exported with a manifest, imported elsewhere without copying, and back; and cartridges that
 //! another program wrote.
 
+use crate::support::{newest, report};
 use e2e::{Bed, digests, make_files};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,18 +46,6 @@ fn carry(from: &Bed, to: &Bed, barcode: &str) {
     }
     let meta = |dir: &Path| PathBuf::from(format!("{}.cartridge", dir.display()));
     fs::copy(meta(&source), meta(&target)).unwrap();
-}
-
-/// The request made last.
-fn newest(bed: &Bed) -> serde_json::Value {
-    bed.json(["request", "ls", "--all"])[0]["request"].clone()
-}
-
-fn report(bed: &Bed) -> String {
-    let request = &bed.json(["request", "ls", "--all"])[0];
-    let message = request["request"]["message"].as_str().unwrap();
-    let path = message.rsplit(": ").next().unwrap();
-    fs::read_to_string(path).unwrap_or_else(|e| panic!("{message}: {e}"))
 }
 
 fn same(bed: &Bed, from: &str, tree: &Path) {

@@ -81,5 +81,7 @@ fn when_down_returns_every_lock_of_the_node_is_free() {
         bed.ok(["down"]);
         let lock = std::fs::File::open(bed.state().join("lock")).unwrap();
         lock.try_lock().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        // Not by closing it: a command that another test starts at this moment may have the file too.
+        lock.unlock().unwrap();
     }
 }

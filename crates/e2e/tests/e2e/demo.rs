@@ -1,5 +1,6 @@
 //! The demonstration itself, small: on a mount and without one, and twice on the same node.
 
+use crate::support::run;
 use e2e::{Bed, can_mount};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ fn on_a_mount_and_again() {
         }
     }
     // The node stays up and the files are there.
-    assert!(bed.mount().join("demo/sources/e2e/tests/demo.rs").exists());
+    assert!(bed.mount().join("demo/sources/e2e/tests/e2e/demo.rs").exists());
     bed.ok(["check", "--deep"]);
 }
 
@@ -86,7 +87,8 @@ fn as_an_ordinary_user() {
     }
     let bed = bed();
     let program = bed.path("thermo");
-    std::fs::copy(e2e::thermo(), &program).unwrap();
+    // Written by another process: a file that a command of another test has inherited for a moment cannot be executed.
+    run("cp", &[e2e::thermo().to_str().unwrap(), "thermo"], bed.dir.path());
     assert!(Command::new("chown").args(["-R", NOBODY]).arg(bed.dir.path()).status().unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "timeout", "240"])

@@ -1,32 +1,19 @@
 //! Directories, symlinks and pipes go to tape with the files, in both formats, and come back when nothing but the
 //! cartridges is left; tar makes them without us. So does what became of files after they went there.
 
+use crate::support::{bed_with_library_outside, disaster, run, same, sections};
 use e2e::{Bed, digests, make_files};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-fn config(library: &Path, media: &str) -> String {
-    format!(
-        "[library]\npath = {library:?}\ncartridge_capacity = \"32 MiB\"\n{media}\n\
-         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n"
-    )
-}
+use std::process::Stdio;
 
 fn bed(media: &str) -> Bed {
-    let bed = Bed::new("");
-    fs::write(bed.state().join("config.toml"), config(&bed.path("library"), media)).unwrap();
-    bed
-}
-
-/// All is lost but the configuration and the cartridges.
-fn disaster(bed: &Bed) {
-    let config = fs::read(bed.state().join("config.toml")).unwrap();
-    fs::remove_dir_all(bed.state()).unwrap();
-    fs::create_dir(bed.state()).unwrap();
-    fs::write(bed.state().join("config.toml"), config).unwrap();
+    bed_with_library_outside(&format!(
+        "cartridge_capacity = \"32 MiB\"\n{media}\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n"
+    ))
 }
 
 /// Type and mode, owner, group, modification time, number of names and length of files, target of links.
@@ -48,18 +35,6 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, Seen> {
         }
     }
     found
-}
-
-fn same(was: &BTreeMap<PathBuf, Seen>, is: &BTreeMap<PathBuf, Seen>) {
-    let all: std::collections::BTreeSet<_> = was.keys().chain(is.keys()).collect();
-    let differ = all.into_iter().filter(|path| was.get(*path) != is.get(*path));
-    let told: Vec<_> = differ.take(5).map(|path| (path, was.get(path), is.get(path))).collect();
-    assert!(told.is_empty(), "was, is: {told:#?}");
-}
-
-fn run(program: &str, arguments: &[&str], dir: &Path) {
-    let output = Command::new(program).args(arguments).current_dir(dir).output().expect("it starts");
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Links, empty directories and pipes among files.
@@ -179,19 +154,6 @@ fn the_tree_comes_back_from_ltfs_cartridges() {
     for element in ["<symlink>../file 7</symlink>", "<name>empty 6</name>", "<symlink>another</symlink>"] {
         assert!(all.contains(element), "{element}");
     }
-}
-
-/// The data of each section of a cartridge, as any program would copy it from tape.
-fn sections(cartridge: &Path) -> Vec<Vec<u8>> {
-    let mut files = vec![Vec::new()];
-    for block in 0.. {
-        match fs::read(cartridge.join(format!("0_{block}_R"))) {
-            Ok(record) => files.last_mut().unwrap().extend(record),
-            Err(_) if cartridge.join(format!("0_{block}_F")).exists() => files.push(Vec::new()),
-            Err(_) => break,
-        }
-    }
-    files.into_iter().skip(1).step_by(3).collect()
 }
 
 #[test]

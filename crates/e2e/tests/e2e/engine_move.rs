@@ -1,10 +1,7 @@
 //! The catalogue of a node moves from one engine to another, and the command is killed on its way.
 
-#[path = "../../kv/tests/postgres/server.rs"]
-mod server;
-
+use crate::server::Server;
 use e2e::{Bed, digests, make_files, thermo};
-use server::Server;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

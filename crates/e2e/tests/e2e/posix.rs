@@ -109,7 +109,14 @@ fn processes_share_an_offline_file() {
         [Tape::Migrate, Tape::Purge].iter().for_each(|act| host.tape(*act, &file));
         let start = |n: usize| {
             let mut child = Command::new(std::env::current_exe().unwrap());
-            child.args(["--exact", "one_of_several", "--ignored", "--nocapture"]).stdout(Stdio::null());
+            child
+                .args([
+                    "--exact",
+                    concat!(module_path!(), "::one_of_several").trim_start_matches("e2e::"),
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .stdout(Stdio::null());
             child.env("PART_FILE", &file).env("PART_OWN", own(n)).env("PART_NUMBER", n.to_string());
             child.env("SEED", seed.wrapping_add((round * PROCESSES + n) as u64).to_string());
             child.spawn().unwrap()
@@ -122,6 +129,7 @@ fn processes_share_an_offline_file() {
     }
     [Tape::Migrate, Tape::Purge].iter().for_each(|act| host.tape(*act, &file));
     let expected: Vec<u8> = (0..PROCESSES).flat_map(|n| std::fs::read(own(n)).unwrap()).collect();
+    assert!(expected.iter().any(|byte| *byte != 0), "the processes did nothing");
     assert!(std::fs::read(&file).unwrap() == expected, "the shared file differs after {round} rounds");
     println!("{round} rounds of {PROCESSES} processes");
     bed.check();

@@ -1,6 +1,7 @@
 //! Cartridges that cannot be partitioned: ANSI labels and pax tar, written by a node, read by tar, bsdtar, sha256sum and
 //! hetmap, kept through a kill, and rebuilt from.
 
+use crate::support::{bed_with_library_outside, disaster, newest, run, sections};
 use e2e::{Bed, digests, make_files};
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,26 +22,8 @@ copies = [\"primary\", \"second\"]
 migrate_after_s = 3600
 ";
 
-/// The data of each section of a cartridge, as any program would copy it from tape.
-fn sections(cartridge: &Path) -> Vec<Vec<u8>> {
-    let mut files = vec![Vec::new()];
-    for block in 0.. {
-        match fs::read(cartridge.join(format!("0_{block}_R"))) {
-            Ok(record) => files.last_mut().unwrap().extend(record),
-            Err(_) if cartridge.join(format!("0_{block}_F")).exists() => files.push(Vec::new()),
-            Err(_) => break,
-        }
-    }
-    files.into_iter().skip(1).step_by(3).collect()
-}
-
 fn used(bed: &Bed) -> Vec<PathBuf> {
     bed.cartridges().into_iter().filter(|c| c.join("0_0_R").exists()).collect()
-}
-
-fn run(program: &str, arguments: &[&str], dir: &Path) {
-    let output = Command::new(program).args(arguments).current_dir(dir).output().expect("it starts");
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Extracts all sections of a cartridge with `program` and lets sha256sum compare them.
@@ -188,10 +171,7 @@ fn a_killed_node_goes_on_and_nothing_that_counted_is_lost() {
 
 #[test]
 fn the_catalogue_comes_back_from_labels_lists_and_indexes() {
-    let bed = Bed::new("");
-    let library = bed.path("library");
-    let config = CONFIG.replace("[library]", &format!("[library]\npath = {library:?}"));
-    fs::write(bed.state().join("config.toml"), &config).unwrap();
+    let bed = bed_with_library_outside(CONFIG.trim_start().trim_start_matches("[library]"));
     make_files(&bed.path("tree"), 200, 5_000);
     make_files(&bed.path("later"), 60, 5_000);
     bed.up();
@@ -203,14 +183,10 @@ fn the_catalogue_comes_back_from_labels_lists_and_indexes() {
     put(&bed, "later");
     bed.ok(["migrate", "--wait", "-r", "tc:/later"]);
     bed.kill();
-    let files = bed.state().join("config.toml");
-    fs::remove_dir_all(bed.state()).unwrap();
-    fs::create_dir(bed.state()).unwrap();
-    fs::write(files, &config).unwrap();
+    disaster(&bed);
     bed.up();
     bed.ok(["catalog", "rebuild", "--wait"]);
-    let request = &bed.json(["request", "ls", "--all"])[0];
-    let message = request["request"]["message"].as_str().unwrap();
+    let message = newest(&bed)["message"].to_string();
     assert!(message.contains("0 without a complete copy, 0 with fewer copies"), "{message}");
     bed.check();
     comes_back(&bed, "tree");
@@ -222,27 +198,21 @@ fn the_catalogue_comes_back_from_labels_lists_and_indexes() {
     comes_back(&bed, "new");
     bed.check();
     bed.ok(["catalog", "rebuild", "--wait"]);
-    let again = &bed.json(["request", "ls", "--all"])[0];
-    assert!(again["request"]["message"].as_str().unwrap().contains(" 0 segments entered"), "{again:#}");
+    let again = newest(&bed)["message"].to_string();
+    assert!(again.contains(" 0 segments entered"), "{again}");
 }
 
 #[test]
 fn a_volume_that_was_labelled_and_never_written_is_ours_after_a_loss() {
     for media in ["L9", "L4"] {
-        let bed = Bed::new("");
-        let library = bed.path("library");
-        let config =
-            format!("[library]\npath = {library:?}\nmedia = \"{media}\"\ncartridge_capacity = \"64 MiB\"\n");
-        let file = bed.state().join("config.toml");
-        fs::write(&file, &config).unwrap();
+        let bed =
+            bed_with_library_outside(&format!("media = \"{media}\"\ncartridge_capacity = \"64 MiB\"\n"));
         bed.up();
         let volumes = [("TC0003", "filling"), ("TC0004", "scratch")].map(|(v, s)| (format!("{v}{media}"), s));
         bed.ok(["volume", "label", "--wait", "--pool", "primary", &volumes[0].0]);
         bed.ok(["volume", "label", "--wait", &volumes[1].0]);
         bed.ok(["down"]);
-        fs::remove_dir_all(bed.state()).unwrap();
-        fs::create_dir(bed.state()).unwrap();
-        fs::write(&file, &config).unwrap();
+        disaster(&bed);
         bed.up();
         bed.ok(["catalog", "rebuild", "--wait"]);
         for (volume, state) in volumes {

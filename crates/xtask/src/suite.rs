@@ -1,0 +1,221 @@
+//! `cargo xtask test`: every test of the workspace, built once with one set of features (so that no crate is compiled twice), its
+//! programs beside each other. What fails is repeated alone: a test that passes then depends on the speed of this machine.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::Write;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+/// Programs whose tests wait much longer than they work: these go first, with more of them at a time.
+const PATIENT: &[&str] = &["e2e"];
+/// More failed tests than this are no accident: none is repeated.
+const ACCIDENTS: usize = 2;
+
+/// A program of tests.
+#[derive(Debug, PartialEq)]
+struct Program {
+    /// Crate and target.
+    name: String,
+    /// What runs.
+    executable: PathBuf,
+    /// Directory of the crate, in which it runs.
+    dir: PathBuf,
+    /// Whether its tests mostly wait.
+    patient: bool,
+}
+
+/// What one program has done.
+struct Run {
+    said: String,
+    passed: bool,
+    seconds: f64,
+}
+
+/// Builds and runs all; gives one line per failure.
+pub fn run(root: &Path) -> Result<Vec<String>> {
+    let (mut programs, thermo) = build(root)?;
+    programs.sort_by_key(|program| !program.patient);
+    let cores = thread::available_parallelism().map_or(2, NonZero::get);
+    let waiting = Mutex::new(programs.iter().collect::<VecDeque<_>>());
+    let failed = Mutex::new(Vec::new());
+    let next = || waiting.lock().ok()?.pop_front();
+    let worker = || -> Result<()> {
+        while let Some(program) = next() {
+            let threads = if program.patient { 2 * cores + 1 } else { cores };
+            let run = execute(program, &thermo, threads, &[])?;
+            print(program, &run)?;
+            if let (false, Ok(mut failed)) = (run.passed, failed.lock()) {
+                failed.push((program, failures(&run.said)));
+            }
+        }
+        Ok(())
+    };
+    let ended: Vec<Result<()>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic")))).collect()
+    });
+    ended.into_iter().collect::<Result<()>>()?;
+    let failed = failed.into_inner().unwrap_or_default();
+    let mut problems = repeat(&failed, &thermo)?;
+    let documented =
+        cargo(root).args(["test", "--locked", "--workspace", "--doc"]).status().context("cargo")?;
+    if !documented.success() {
+        problems.push("tests in the documentation: see above".to_owned());
+    }
+    Ok(problems)
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root).stdin(Stdio::null());
+    cargo
+}
+
+/// All programs of tests, and the program that the end-to-end tests start.
+fn build(root: &Path) -> Result<(Vec<Program>, PathBuf)> {
+    let options = ["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let built =
+        cargo(root).args(options).stderr(Stdio::inherit()).output().context("cargo could not be started")?;
+    ensure!(built.status.success(), "the tests could not be built");
+    let said = String::from_utf8_lossy(&built.stdout).into_owned();
+    let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let programs: Vec<Program> = messages.iter().filter_map(program).collect();
+    ensure!(!programs.is_empty(), "cargo names no programs of tests");
+    let thermo = messages.iter().find(|m| m["target"]["name"] == "thermo" && m["profile"]["test"] == false);
+    let thermo = thermo.and_then(|m| m["executable"].as_str()).context("cargo has not built thermo")?;
+    Ok((programs, thermo.into()))
+}
+
+/// What a message of cargo says of a program of tests.
+fn program(message: &Value) -> Option<Program> {
+    let executable = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
+    let dir = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let (package, target) = (dir.file_name()?.to_str()?, message["target"]["name"].as_str()?);
+    let inside = message["target"]["kind"].as_array().is_some_and(|kinds| !kinds.iter().any(|k| k == "test"));
+    let name = if inside { format!("{package} (in its sources)") } else { format!("{package} {target}") };
+    let patient = !inside && PATIENT.contains(&target);
+    Some(Program { name, executable: executable.into(), dir: dir.into(), patient })
+}
+
+/// Runs a program, or only those of its tests that are named. What it says goes into a file beside it: a pipe would stay open as
+/// long as anything that it has left behind, and a file can be looked at meanwhile.
+fn execute(program: &Program, thermo: &Path, threads: usize, only: &[String]) -> Result<Run> {
+    let path = program.executable.with_extension("said");
+    let said = File::create(&path).with_context(|| path.display().to_string())?;
+    let begun = Instant::now();
+    let mut command = Command::new(&program.executable);
+    command.env("RUST_TEST_THREADS", threads.to_string()).env("THERMO_PROGRAM", thermo);
+    command.env("CARGO_MANIFEST_DIR", &program.dir).current_dir(&program.dir);
+    if !only.is_empty() {
+        command.arg("--exact").args(only);
+    }
+    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    let status =
+        command.status().with_context(|| format!("{} could not be started", program.executable.display()))?;
+    let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if !status.success() {
+        text.push_str(&format!("{}: {status}\n", program.name));
+    }
+    Ok(Run { said: text, passed: status.success(), seconds: begun.elapsed().as_secs_f64() })
+}
+
+/// All at once, so that programs that end at the same time are not mixed.
+fn print(program: &Program, run: &Run) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "==> {}: {:.1} s\n{}", program.name, run.seconds, run.said.trim_end())?;
+    Ok(out.flush()?)
+}
+
+/// Names of the tests that failed, as a program lists them at its end.
+fn failures(said: &str) -> Vec<String> {
+    let list = said.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    let names = list.lines().map_while(|line| line.strip_prefix("    "));
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Repeats what failed, nothing beside it. A program that ended without a list of its failures is not repeated.
+fn repeat(failed: &[(&Program, Vec<String>)], thermo: &Path) -> Result<Vec<String>> {
+    let number: usize = failed.iter().map(|(_, tests)| tests.len()).sum();
+    let unclear = failed.iter().any(|(_, tests)| tests.is_empty());
+    let mut problems = Vec::new();
+    for (program, tests) in failed {
+        let what = format!("{}: {}", program.name, tests.join(", "));
+        if unclear || number > ACCIDENTS {
+            problems.push(what);
+            continue;
+        }
+        println!("==> once more: {what}");
+        let run = execute(program, thermo, 1, tests)?;
+        print(program, &run)?;
+        // Named in the summary, because it has to be mended, but it does not refuse the change.
+        if run.passed {
+            println!("FLAKY {what}: failed once, passed when repeated; see above, it has to be mended");
+        } else {
+            problems.push(what);
+        }
+    }
+    Ok(problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn programs_are_those_that_cargo_names() {
+        let message = |kind: &str, name: &str, test: bool| {
+            json!({"manifest_path": "/x/crates/e2e/Cargo.toml", "executable": "/t/p", "profile": {"test": test},
+                "target": {"name": name, "kind": [kind]}})
+        };
+        let name = |kind, target| program(&message(kind, target, true)).map(|p| (p.name, p.patient));
+        assert_eq!(name("test", "e2e"), Some(("e2e e2e".to_owned(), true)));
+        assert_eq!(name("lib", "e2e"), Some(("e2e (in its sources)".to_owned(), false)));
+        assert_eq!(program(&message("bin", "thermo", false)), None);
+        assert_eq!(program(&json!({"reason": "build-finished", "success": true})), None);
+    }
+
+    #[test]
+    fn failures_are_read_from_the_list_at_the_end() {
+        let said = "running 3 tests\n\nfailures:\n\n---- a::one stdout ----\nfailures:\n    no name\n\n\nfailures:\n    \
+                    a::one\n    two\n\ntest result: FAILED. 1 passed\n    not this\n";
+        assert_eq!(failures(said), ["a::one", "two"]);
+        assert_eq!(failures("killed in the middle\n"), Vec::<String>::new());
+    }
+
+    /// A program of tests whose only test `fails` fails as often as `times` says.
+    fn sham(dir: &Path, script: &str) -> Program {
+        let executable = dir.join("program");
+        std::fs::write(&executable, format!("#!/bin/sh\n{script}")).unwrap();
+        let done = Command::new("chmod").arg("+x").arg(&executable).status().unwrap();
+        assert!(done.success());
+        Program { name: "sham".to_owned(), executable, dir: dir.to_owned(), patient: false }
+    }
+
+    #[test]
+    fn only_what_fails_again_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let thermo = Path::new("thermo");
+        let once = "echo ran \"$@\" >>ran; [ -e failed ] && exit 0; touch failed; printf '\\nfailures:\\n    one\\n'; exit 101";
+        let program = sham(dir.path(), once);
+        let run = execute(&program, thermo, 1, &[]).unwrap();
+        assert!(!run.passed && failures(&run.said) == ["one"], "{}", run.said);
+        let one = vec!["one".to_owned()];
+        assert_eq!(repeat(&[(&program, one.clone())], thermo).unwrap(), Vec::<String>::new());
+        assert_eq!(std::fs::read_to_string(dir.path().join("ran")).unwrap(), "ran\nran --exact one\n");
+        let always = sham(dir.path(), "exit 101");
+        assert_eq!(repeat(&[(&always, one.clone())], thermo).unwrap(), ["sham: one"]);
+        // Too many, or a program that says nothing: not repeated, though it would pass.
+        let many = vec!["one".to_owned(); ACCIDENTS + 1];
+        assert_eq!(repeat(&[(&program, many)], thermo).unwrap().len(), 1);
+        assert_eq!(repeat(&[(&program, one), (&program, Vec::new())], thermo).unwrap().len(), 2);
+    }
+}
