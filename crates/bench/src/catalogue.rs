@@ -141,7 +141,7 @@ fn full(plan: &Plan, c: &Catalog, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 fn list(c: &Catalog, dir: Ino) -> Result<u64> {
     let (mut cookie, mut seen) = (0, 0);
     loop {
-        let page = c.readdir(dir, cookie, 4096)?;
+        let page = c.readdir(dir, cookie, 4096)?.found;
         seen += page.len() as u64;
         match page.last() {
             Some(entry) => cookie = entry.cookie,

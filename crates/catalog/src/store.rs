@@ -5,7 +5,7 @@ use crate::classes::Classes;
 use crate::keys::{self, part, sum};
 use crate::rec::InodeRec;
 use crate::{CatalogError, Result};
-use kv::{Reader, Writer};
+use kv::{KvError, Reader, Writer};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use types::*;
@@ -57,6 +57,24 @@ pub fn each(
         })
     })?;
     visited
+}
+
+/// The same, but a value that the engine finds damaged is visited as an error, and does not end it.
+pub fn each_past_damage(
+    r: &dyn Reader,
+    from: &[u8],
+    to: &[u8],
+    mut visit: impl FnMut(&[u8], Result<&[u8]>) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut from = from.to_vec();
+    loop {
+        let scanned = r.scan(&from, to, &mut |k, v| visit(k, Ok(v)));
+        let Err(KvError::BadValue { path, key }) = scanned else { return Ok(scanned?) };
+        from = keys::after(&key);
+        if visit(&key, Err(KvError::BadValue { path, key: key.clone() }.into())).is_break() {
+            return Ok(());
+        }
+    }
 }
 
 fn unsigned(value: i64) -> u64 {

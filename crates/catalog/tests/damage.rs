@@ -122,7 +122,7 @@ fn a_damaged_inode_stops_neither_listing_nor_classes_nor_check() {
     key.extend_from_slice(&x.0.to_be_bytes());
     key.push(0);
     put(&*engine, &key, &[1, 0]);
-    let listed = c.readdir_plus(Ino::ROOT, 0, 10).expect("lists");
+    let listed = c.readdir_plus(Ino::ROOT, 0, 10).expect("lists").found;
     assert_eq!(listed.len(), 3);
     for (entry, inode) in listed {
         let damaged = inode.is_err_and(|e| e.is_damage() && e.fs() == FsError::Io);
@@ -158,6 +158,47 @@ fn a_damaged_key_of_a_tree_to_be_dropped_is_named() {
             other => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn a_damaged_entry_ends_no_listing_and_is_listed_by_its_name() {
+    let (engine, c) = filled();
+    let fifo = New::node(FileKind::Fifo, 0o644);
+    for n in 0..9u8 {
+        c.create(&root(6), Ino::ROOT, &[b'f', b'0' + n], &fifo).expect("create");
+    }
+    let before = c.readdir(Ino::ROOT, 0, 100).expect("lists").found;
+    let key = |cookie: u64| [&[0x12][..], &Ino::ROOT.0.to_be_bytes(), &cookie.to_be_bytes()].concat();
+    let name = |name: &[u8]| [&[0x11][..], &Ino::ROOT.0.to_be_bytes(), name].concat();
+    let damaged = [1, 2, 5, before.len() - 1];
+    let values = all(&*engine);
+    for n in damaged {
+        put(&*engine, &key(before[n].cookie), if n == 1 { &[] } else { &[1, 99, 0] });
+    }
+    // Of one nothing is left that could name it, of another only the entry is whole.
+    let (lost, nameless) = (before[5].cookie, before[4].cookie);
+    put(&*engine, &name(&before[5].name), &[7]);
+    put(&*engine, &name(&before[4].name), &[7]);
+    let expected: Vec<u64> = before.iter().map(|e| e.cookie).filter(|cookie| *cookie != lost).collect();
+    assert!(expected.contains(&nameless));
+    for limit in [1, 2, 3, 5, 100] {
+        let (mut after, mut seen, mut named) = (0, Vec::new(), 0);
+        loop {
+            let page = c.readdir_plus(Ino::ROOT, after, limit).expect("goes on behind it");
+            assert!(page.damaged.iter().all(|(dir, e)| *dir == Ino::ROOT && e.is_damage()));
+            named += page.damaged.len();
+            let Some((last, _)) = page.found.last() else { break };
+            after = last.cookie;
+            seen.extend(page.found.into_iter().map(|(e, inode)| (e, inode.is_ok())));
+        }
+        let cookies: Vec<u64> = seen.iter().map(|(e, _)| e.cookie).collect();
+        assert_eq!(cookies, expected, "pages of {limit}");
+        assert!(seen.iter().all(|(e, whole)| before.contains(e) && *whole), "{seen:?}");
+        assert_eq!(named, damaged.len(), "pages of {limit}");
+    }
+    assert!(check::verify(&c).iter().any(|f| f.contains("directory entry")));
+    values.iter().for_each(|(k, v)| put(&*engine, k, v));
+    assert_eq!(check::verify(&c), Vec::<String>::new());
 }
 
 /// What is left of the list, and who is named.
@@ -315,12 +356,16 @@ fn rot_below_the_catalogue_is_found() {
         c.put_volume(&Volume { reason: format!("reason of {barcode}"), ..volume(barcode, "p") })
             .expect("volume");
     }
+    let rotten =
+        c.create(&root(6), Ino::ROOT, b"rotten", &New::node(FileKind::Fifo, 0o644)).expect("create").attr.ino;
+    c.create(&root(7), Ino::ROOT, b"z", &New::node(FileKind::Fifo, 0o644)).expect("create");
     c.sync().expect("sync");
     assert_eq!(check::verify(&c), Vec::<String>::new());
     let data = dir.path().join("data.mdb");
     let bytes = std::fs::read(&data).expect("read");
     let file = std::fs::File::options().write(true).open(&data).expect("open");
-    for rots in [&value[..], b"reason of V1"] {
+    let entry = [&rotten.0.to_le_bytes(), &b"rotten"[..]].concat();
+    for rots in [&value[..], b"reason of V1", &entry] {
         for (at, _) in bytes.windows(rots.len()).enumerate().filter(|(_, w)| *w == rots) {
             file.write_all_at(&[rots[0] ^ 1], at as u64).expect("write");
         }
@@ -331,5 +376,8 @@ fn rot_below_the_catalogue_is_found() {
     assert_eq!(error.class(), ErrorClass::Corrupt);
     let found = check::verify(&c).join("; ");
     assert!(found.contains("the value of key 10") && found.contains("data.mdb, page"), "{found}");
+    let there = c.readdir(Ino::ROOT, 0, 10).expect("goes on behind it");
+    let shown: Vec<_> = there.found.iter().map(|e| String::from_utf8_lossy(&e.name)).collect();
+    assert_eq!((shown.join(" "), there.damaged.len()), ("x l rotten z".into(), 1));
     assert!(c.lookup(Ino::ROOT, b"x").is_ok(), "others are not concerned");
 }

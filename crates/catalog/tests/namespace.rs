@@ -120,9 +120,9 @@ fn exchange_swaps_file_and_directory_and_keeps_cookies() {
     let f = memory();
     let (a, b) = (mkdir(&f, R, "a", 2), mkdir(&f, R, "b", 2));
     let (sub, file) = (mkdir(&f, a, "x", 2), touch(&f, b, "y", 2));
-    let before = f.catalog.readdir(a, 0, 10).expect("list")[0].cookie;
+    let before = f.catalog.readdir(a, 0, 10).expect("list").found[0].cookie;
     rename(&f, 5, (a, "x"), (b, "y"), RenameMode::Exchange).expect("exchange");
-    let listed = f.catalog.readdir(a, 0, 10).expect("list");
+    let listed = f.catalog.readdir(a, 0, 10).expect("list").found;
     assert_eq!((listed[0].ino, listed[0].cookie, listed[0].kind), (file, before, FileKind::File));
     assert_eq!(f.catalog.lookup(b, b"y").expect("dir").attr.ino, sub);
     assert_eq!(f.catalog.inode(a).expect("a").attr.nlink, 2);
@@ -301,7 +301,7 @@ fn listings_continue_across_changes() {
     for i in 0..500 {
         touch(&f, R, &format!("f{i:03}"), 2);
     }
-    let first = f.catalog.readdir(R, 0, 200).expect("page");
+    let first = f.catalog.readdir(R, 0, 200).expect("page").found;
     for i in (0..500).step_by(2) {
         f.catalog.unlink(&root(3), R, format!("f{i:03}").as_bytes(), &|_| false).expect("unlink");
     }
@@ -311,7 +311,7 @@ fn listings_continue_across_changes() {
     let mut names: Vec<_> = first.iter().map(|e| e.name.clone()).collect();
     let mut cookie = first.last().expect("entries").cookie;
     loop {
-        let page = f.catalog.readdir_plus(R, cookie, 64).expect("page");
+        let page = f.catalog.readdir_plus(R, cookie, 64).expect("page").found;
         let Some((last, _)) = page.last() else { break };
         cookie = last.cookie;
         names.extend(page.into_iter().map(|(e, _)| e.name));

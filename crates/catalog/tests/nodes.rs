@@ -24,7 +24,7 @@ type Seen =
 fn tree(c: &Catalog) -> BTreeMap<Vec<u8>, Seen> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![(Ino::ROOT, Vec::new())]);
     while let Some((dir, path)) = todo.pop() {
-        for entry in c.readdir(dir, 0, 1000).unwrap() {
+        for entry in c.readdir(dir, 0, 1000).unwrap().found {
             let path = [&path[..], b"/", &entry.name].concat();
             let a = c.inode(entry.ino).unwrap().attr;
             let target = c.readlink(a.ino).unwrap_or_default();

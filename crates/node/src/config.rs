@@ -191,7 +191,7 @@ pub struct TapeConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReclaimConfig {
-    /// A full volume is when so many per cent of it are dead; 0: never for that.
+    /// A full volume is when so many per cent of it are dead (of its files, if it takes no more of them); 0: never for that.
     pub dead_percent: u8,
     /// Volumes of this generation (`"LTO6"`) and older ones are; none: never for that.
     pub generation: Option<String>,
@@ -210,11 +210,13 @@ pub fn lto_generation(text: &str) -> Option<u8> {
     Generation::parse(text.trim()).map(Generation::number)
 }
 
-impl ReclaimConfig {
-    /// For the policy.
-    pub fn rules(&self) -> policy::ReclaimRules {
-        let generation = self.generation.as_deref().and_then(lto_generation).unwrap_or(0);
-        policy::ReclaimRules { dead_percent: self.dead_percent, generation }
+impl Config {
+    /// When volumes are emptied, for the policy.
+    pub fn reclaim_rules(&self) -> policy::ReclaimRules {
+        let of = &self.reclaim;
+        let generation = of.generation.as_deref().and_then(lto_generation).unwrap_or(0);
+        let most_files = self.tape.max_files_per_volume;
+        policy::ReclaimRules { dead_percent: of.dead_percent, generation, most_files }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Catalog;
 use crate::ops::{create, link, list, lookup, path, remove, rename, resolve, setattr, sums, xattr};
 use crate::perm;
-use crate::{New, Removed, Result, Totals, Usage};
+use crate::{Listed, New, Removed, Result, Totals, Usage};
 use types::api::XattrMode;
 use types::*;
 
@@ -23,8 +23,9 @@ impl Catalog {
         self.read(|v| lookup::readlink(v, &v.load(ino)?))
     }
 
-    /// At most `limit` entries after `cookie` (0: from the start), in order of cookies, without `.` and `..`.
-    pub fn readdir(&self, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<DirEntry>> {
+    /// At most `limit` entries after `cookie` (0: from the start), in order of cookies, without `.` and `..`; fewer only at the
+    /// end. Damaged entries are named, and listed too if the table of names has them.
+    pub fn readdir(&self, dir: Ino, cookie: u64, limit: usize) -> Result<Listed<DirEntry>> {
         self.read(|v| list::readdir(v, dir, cookie, limit))
     }
 
@@ -34,7 +35,7 @@ impl Catalog {
         dir: Ino,
         cookie: u64,
         limit: usize,
-    ) -> Result<Vec<(DirEntry, Result<Inode>)>> {
+    ) -> Result<Listed<(DirEntry, Result<Inode>)>> {
         self.read(|v| list::readdir_plus(v, dir, cookie, limit))
     }
 

@@ -416,7 +416,7 @@ impl Run {
             assert_eq!(&self.c().getxattr(&root(1), a.ino, name.as_bytes()).expect("value"), value);
         }
         if dir {
-            let listed = self.c().readdir(a.ino, 0, usize::MAX).expect("list");
+            let listed = self.c().readdir(a.ino, 0, usize::MAX).expect("list").found;
             let listed: BTreeMap<_, _> =
                 listed.into_iter().map(|e| (String::from_utf8(e.name).expect("text"), e.ino.0)).collect();
             assert_eq!(listed, node.children);

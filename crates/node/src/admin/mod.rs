@@ -212,6 +212,7 @@ impl Node {
         self.catalog.access(cx, &inode.attr, 4).map_err(fail)?;
         let limit = limit.clamp(1, 1_000) as usize;
         let page = self.catalog.readdir_plus(inode.attr.ino, after, limit).map_err(fail)?;
+        let page = crate::files::past_damage(page);
         let next = page.last().filter(|_| page.len() == limit).map(|(e, _)| e.cookie);
         let entries = page.into_iter().map(|(e, inode)| {
             let path = format!("{}/{}", shown.trim_end_matches('/'), String::from_utf8_lossy(&e.name));

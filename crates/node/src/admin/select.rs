@@ -104,6 +104,7 @@ impl Node {
                 let page = self
                     .catalog
                     .readdir_plus(dir.attr.ino, cookie, PAGE)
+                    .map(crate::files::past_damage)
                     .map_err(|e| refused("listing", &e))?;
                 let Some((last, _)) = page.last() else { break };
                 cookie = last.cookie;

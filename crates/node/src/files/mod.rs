@@ -11,7 +11,7 @@ mod space;
 mod staging;
 mod vattr;
 
-pub(crate) use names::unknown;
+pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;
 pub use open::OpenTable;
 pub use quota::Quotas;

@@ -189,11 +189,12 @@ impl FileApi for Node {
     }
 
     fn readdir(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
-        self.catalog.readdir(dir, cookie, limit).map_err(self.fail("readdir"))
+        self.catalog.readdir(dir, cookie, limit).map(past_damage).map_err(self.fail("readdir"))
     }
 
     fn readdir_plus(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
         let page = self.catalog.readdir_plus(dir, cookie, limit).map_err(self.fail("readdir"))?;
+        let page = past_damage(page);
         let with_attr = |(entry, inode): (DirEntry, catalog::Result<Inode>)| {
             let attr = match inode {
                 Ok(inode) => self.shown(inode),
@@ -247,6 +248,14 @@ impl FileApi for Node {
         self.watchers.write().push(watcher);
         self.watched.store(true, Ordering::Release);
     }
+}
+
+/// What is to be listed; of entries that are damaged the log says so.
+pub(crate) fn past_damage<T>(listed: catalog::Listed<T>) -> Vec<T> {
+    for (_, e) in &listed.damaged {
+        tracing::error!("a listing goes on behind it, with the name if that is known otherwise: {e}");
+    }
+    listed.found
 }
 
 /// What a listing shows of an entry whose inode is damaged: no links.

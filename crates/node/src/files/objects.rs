@@ -328,7 +328,7 @@ mod tests {
                 pool.sweep(&catalog, &disk).unwrap();
             }
         });
-        for (_, inode) in catalog.readdir_plus(Ino::ROOT, 0, 1_000).unwrap() {
+        for (_, inode) in catalog.readdir_plus(Ino::ROOT, 0, 1_000).unwrap().found {
             let inode = inode.unwrap();
             let object = inode.file.unwrap().object.unwrap();
             assert!(disk.exists(object).unwrap(), "object {object} of inode {} is gone", inode.attr.ino);

@@ -80,7 +80,7 @@ impl Repack {
 
     /// The configured rules say which volumes are emptied without being asked.
     pub(super) fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        let rules = node.config.reclaim.rules();
+        let rules = node.config.reclaim_rules();
         if !rules.any() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }

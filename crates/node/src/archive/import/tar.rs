@@ -83,7 +83,8 @@ fn free(worker: &Worker, into: &[u8], uuid: &str) -> catalog::Result<Result<(), 
         Err(e) if e.fs() == FsError::NoAttribute => false,
         Err(e) => return Err(e),
     };
-    if marked || catalog.readdir(here.attr.ino, 0, 1)?.is_empty() {
+    let first = catalog.readdir(here.attr.ino, 0, 1)?;
+    if marked || (first.found.is_empty() && first.damaged.is_empty()) {
         return Ok(Ok(()));
     }
     Ok(Err(format!(
