@@ -51,6 +51,7 @@ answers! {
     Cluster(x) => ClusterView = *x;
     Unreached(x) => Vec<MemberId> = x;
     Targets(x) => Vec<TargetView> = x;
+    Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;

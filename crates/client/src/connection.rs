@@ -203,6 +203,7 @@ fn name(call: &Call) -> &'static str {
         Call::Stage(_) | Call::StageAs { .. } => "asking for a stage request",
         Call::Migrate(_) => "asking for a migrate request",
         Call::Purge(_) => "asking for a purge request",
+        Call::Act(_) => "acting on a list of files",
         Call::Cancel(_) => "cancelling a request",
         Call::Label { .. } => "asking for labels",
         Call::Check { .. } => "checking",

@@ -341,3 +341,47 @@ fn both_copies_are_written_at_once_on_two_drives_and_drives_kept_for_reading_are
     };
     assert_eq!([most_at_once(bed(0)), most_at_once(bed(1))], [2, 1]);
 }
+
+/// Acts on a list in parts, in one session.
+fn act(bed: &Bed, session: &mut node::Session, order: wire::ActOrder) -> Result<wire::Acted, wire::Failure> {
+    match bed.node.call(&support::cx(), session, Call::Act(order))?.reply {
+        wire::Reply::Acted(acted) => Ok(*acted),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn part(act: wire::Act, paths: &[&str], after: u64, last: bool) -> wire::ActOrder {
+    let paths = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+    wire::ActOrder { act, files: wire::Selection { paths, recursive: false }, after, last }
+}
+
+#[test]
+fn a_list_in_parts_is_one_request_for_what_can_be_chosen_and_names_the_rest() {
+    let bed = Bed::new();
+    for i in 0..3 {
+        bed.write(&format!("f{i}"), &pattern(1000, i));
+    }
+    bed.migrate_and_purge();
+    let stage = || wire::Act::Stage { priority: None, by: None };
+    let mut session = node::Session::default();
+    let first = act(&bed, &mut session, part(stage(), &["/f0", "/nowhere", "/"], 0, false)).unwrap();
+    assert_eq!(first.outcome, wire::Outcome::Gathered);
+    let left: Vec<_> = first.left.iter().map(|left| (left.of, left.class)).collect();
+    assert_eq!(left, [(1, ErrorClass::NotFound), (2, ErrorClass::Namespace)]);
+    assert!(first.left[1].why.contains("add -r"), "{first:?}");
+    let last = act(&bed, &mut session, part(stage(), &["/f1", "/f2", "/f1"], 3, true)).unwrap();
+    let wire::Outcome::Request(view) = last.outcome else { panic!("{last:?}") };
+    assert_eq!((view.request.files_total, view.request.subject.as_str()), (3, "/f0 and 5 more"));
+    assert_eq!(bed.wait(view.request.id).state, RequestState::Done);
+
+    let before = bed.call(Call::Requests { all: true, limit: 100 });
+    let none = act(&bed, &mut session, part(wire::Act::Purge, &["/nowhere"], 0, true)).unwrap();
+    assert_eq!((none.outcome, none.left.len()), (wire::Outcome::Nothing, 1));
+    // A part that does not follow what this connection has said means that another connection was lost.
+    let lost = act(&bed, &mut session, part(stage(), &["/f0"], 3, true)).unwrap_err();
+    assert!(lost.class == ErrorClass::Retry && lost.message.contains("nothing was done"), "{lost}");
+    let many = vec!["/f0"; wire::MAX_PATHS + 1];
+    let refused = act(&bed, &mut session, part(stage(), &many, 0, true)).unwrap_err();
+    assert_eq!(refused.class, ErrorClass::Invalid);
+    assert_eq!(bed.call(Call::Requests { all: true, limit: 100 }), before, "no request was made");
+}

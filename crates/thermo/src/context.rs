@@ -11,10 +11,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::StatusView;
-use wire::{Call, Selection};
-
-/// Paths of one request: a list longer than this becomes several requests (bytes).
-const SELECTION_BYTES: usize = 2 << 20;
+use wire::Call;
 
 /// Options that all commands share.
 #[derive(Debug, clap::Args)]
@@ -150,24 +147,6 @@ pub fn absolute_text(path: &Path) -> Result<String> {
     text.map_err(|p| crate::exit::usage(format!("{}: a mount point must be UTF-8", p.display())))
 }
 
-/// Cuts a list of paths into parts that fit into one call each.
-pub fn selections(paths: Vec<Vec<u8>>, recursive: bool) -> Vec<Selection> {
-    let mut parts = vec![Selection { paths: Vec::new(), recursive }];
-    let mut bytes = 0;
-    for path in paths {
-        bytes += path.len() + 10;
-        if bytes > SELECTION_BYTES {
-            parts.push(Selection { paths: Vec::new(), recursive });
-            bytes = path.len() + 10;
-        }
-        if let Some(last) = parts.last_mut() {
-            last.paths.push(path);
-        }
-    }
-    parts.retain(|p| !p.paths.is_empty());
-    parts
-}
-
 /// A client's certificate is renewed when two thirds of its time have gone (a node renews its own). If that fails, the present one is
 /// as good as before.
 fn renewed(dir: &Path, member: Credentials) -> Credentials {
@@ -178,24 +157,5 @@ fn renewed(dir: &Path, member: Credentials) -> Credentials {
             eprintln!("thermo: this certificate ends soon, and there is no new one: {e}");
             member
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_list_is_cut_into_calls_that_fit() {
-        let paths: Vec<Vec<u8>> = (0..50_000).map(|i| format!("/{i:0>100}").into_bytes()).collect();
-        let parts = selections(paths.clone(), false);
-        assert!(parts.len() > 1);
-        for part in &parts {
-            let call = Call::Stage(part.clone());
-            assert!(wire::frame::encode(&call).unwrap().len() < wire::frame::MAX_PAYLOAD);
-        }
-        let together: Vec<Vec<u8>> = parts.into_iter().flat_map(|p| p.paths).collect();
-        assert_eq!(together, paths);
-        assert!(selections(Vec::new(), true).is_empty());
     }
 }

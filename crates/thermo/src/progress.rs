@@ -8,6 +8,7 @@ use anyhow::Result;
 use client::copy::Event;
 use client::{ClientError, Connection};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -114,6 +115,25 @@ pub fn begun(context: &mut Context, node: &mut Connection, view: RequestView, wa
 
 /// Follows requests to their end, shows progress, and reports failed files. Ctrl-C ends the watching, not the requests.
 pub fn follow(context: &mut Context, node: &mut Connection, views: Vec<RequestView>) -> Result<Exit> {
+    follow_and_tell(context, node, views, None)
+}
+
+/// Prints a request as JSON, with what of its list is left out.
+pub fn print_request(context: &mut Context, view: &RequestView, left: Option<&Value>) -> Result<()> {
+    let mut shown = serde_json::to_value(view)?;
+    if let Some(left) = left {
+        shown["left_out"] = left.clone();
+    }
+    context.out.json(&shown)
+}
+
+/// As [`follow`], with what of the list is left out.
+pub fn follow_and_tell(
+    context: &mut Context,
+    node: &mut Connection,
+    views: Vec<RequestView>,
+    left: Option<&Value>,
+) -> Result<Exit> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let signal = signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone())?;
     let mut exit = Exit::OK;
@@ -128,7 +148,7 @@ pub fn follow(context: &mut Context, node: &mut Connection, views: Vec<RequestVi
             break;
         };
         if context.global.json {
-            context.out.json(&ended)?;
+            print_request(context, &ended, left)?;
         } else {
             context.out.line(request_line(&ended))?;
         }

@@ -4,6 +4,7 @@
 //! socket, [`serve_connection`] answers calls one after another. The bytes are described in `docs/formats/wire.md`.
 #![deny(unsafe_code)]
 
+mod acts;
 mod channel;
 mod error;
 pub mod frame;
@@ -13,6 +14,7 @@ mod peer;
 mod serve;
 mod version;
 
+pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
 pub use error::WireError;
 pub use message::*;

@@ -1,7 +1,8 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder, TargetGrant, TargetOrder,
+    ActOrder, Acted, ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder, TargetGrant,
+    TargetOrder,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -339,6 +340,8 @@ pub enum Call {
     Targets,
     /// What a node serves; only over TLS -> `TargetGrants`.
     ReportTargets(TargetOrder),
+    /// Do something with files of a list, part by part; what cannot be chosen is left out -> `Acted`.
+    Act(ActOrder),
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -584,4 +587,6 @@ pub enum Reply {
     Targets(Vec<TargetView>),
     /// What a node needs to serve its targets.
     TargetGrants(Vec<TargetGrant>),
+    /// What became of a part of a list.
+    Acted(Box<Acted>),
 }

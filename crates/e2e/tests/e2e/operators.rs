@@ -2,6 +2,8 @@
 
 use e2e::Bed;
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 
 fn bed() -> Bed {
     let bed = Bed::new(
@@ -78,4 +80,53 @@ fn an_exported_volume_leaves_its_drive_at_once_and_a_missing_one_is_named_with_t
     bed.wait("the cartridge can leave", || bed.run(["library", "export", &volume]).status.success());
     let (_, said) = bed.fails(["volume", "import", &volume, "--wait"]);
     assert!(said.contains(&format!("{volume}: TC-L057")) && said.contains("not in the library"), "{said}");
+}
+
+/// Runs a command with a list on standard input; gives exit code, output and messages.
+fn listed(bed: &Bed, command: &[&str], list: &[u8]) -> (i32, String, String) {
+    let mut child = bed.command(command);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(list).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn of_a_list_what_can_be_done_is_done_and_the_rest_is_named() {
+    let bed = bed();
+    fs::create_dir(bed.path("tree")).unwrap();
+    for i in 0..3 {
+        fs::write(bed.path(&format!("tree/f{i}")), "content").unwrap();
+    }
+    bed.ok(["put".as_ref(), bed.path("tree").as_os_str(), "tc:/".as_ref()]);
+    let list = b"tc:/tree/f0\ntc:/nowhere/\xff\ntc:/tree\n/not/below/a/mount\ntc:/tree/f1\n";
+    let missing = [
+        "tc:/nowhere/\\xff: no such file",
+        "tc:/tree: is a directory; add -r",
+        "/not/below/a/mount: is not below",
+    ];
+    for command in [
+        &["migrate", "--wait", "-"][..],
+        &["purge", "-"],
+        &["stage", "--dry-run", "--from-stdin"],
+        &["stage", "--wait", "--from-stdin"],
+        &["pin", "-"],
+        &["unpin", "-"],
+    ] {
+        let (code, out, err) = listed(&bed, command, list);
+        assert_eq!(code, 1, "{command:?}: {out}{err}");
+        assert!(out.contains("2 files") || out.contains("2 of 2 files"), "{command:?}: {out}{err}");
+        assert!(missing.iter().all(|path| err.contains(path)), "{command:?}: {err}");
+        assert!(err.contains("3 of 5 paths are left out"), "{command:?}: {err}");
+    }
+    let json = ["--json", "stage", "--wait", "-"];
+    let (_, out, _) = listed(&bed, &json, list);
+    let out: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(out["left_out"][0]["path"], "tc:/nowhere/\\xff", "{out}");
+    assert_eq!(out["request"]["state"], "done");
+    let (code, out, err) = listed(&bed, &["stage", "-"], b"tc:/nowhere\0tc:/a\nb\0");
+    assert_eq!((code, out.as_str()), (5, ""), "{err}");
+    assert!(err.contains("tc:/a\\nb: no such file"), "{err}");
 }

@@ -1,6 +1,6 @@
 //! File access over a socket: the caller is whoever the kernel says is at the other end.
 
-use super::quote::Quoting;
+use super::acts::Gathered;
 use crate::Node;
 use crate::error::{failure, fs_failure};
 use std::collections::HashSet;
@@ -17,8 +17,8 @@ const MAX_IO: usize = 1 << 20;
 #[derive(Default)]
 pub struct Session {
     handles: HashSet<Handle>,
-    /// What it asks a quote for.
-    pub(super) quoting: Quoting,
+    /// What parts of a list it has given.
+    pub(super) gathered: Gathered,
 }
 
 impl Node {

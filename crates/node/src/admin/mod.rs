@@ -1,6 +1,7 @@
 //! Answers to [`wire::Call`]: one match, one function per call.
 
 mod access;
+mod acts;
 mod classes;
 mod exchange;
 mod keep;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use types::api::FileApi;
 use types::*;
-use wire::{Answer, Call, Failure, Reply};
+use wire::{Act, Answer, Call, Failure, Outcome, Reply, Selection};
 
 pub use access::Session;
 use view::unknown_view;
@@ -53,19 +54,20 @@ impl Node {
             Call::Targets => Reply::Targets(self.target_views()?),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
-            Call::Stage(files) => self.request_reply(self.stage(cx, &files, None, None)?),
-            Call::Quote { files, after } => Reply::Quote(Box::new(self.quote(cx, session, &files, after)?)),
+            Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,
+            Call::Act(order) => Reply::Acted(Box::new(self.act(cx, session, &order)?)),
+            Call::Quote { files, after } => {
+                Reply::Quote(Box::new(self.quote_part(cx, session, &files, after)?))
+            }
             Call::RequestSums(by) => Reply::RequestSums(self.request_sums(by)?),
             Call::PurgeList { all, limit } => {
                 self.admin_only(cx, "listing the files of all users")?;
                 Reply::PurgeList(self.purge_list(all, limit)?)
             }
-            Call::StageAs { files, priority, by } => {
-                self.request_reply(self.stage(cx, &files, priority, by)?)
-            }
-            Call::Migrate(files) => self.request_reply(self.migrate(cx, &files)?),
-            Call::Purge(files) => self.request_reply(self.purge(cx, &files)?),
-            Call::Pin { files, pin } => Reply::Count(self.pin(cx, &files, pin)?),
+            Call::StageAs { files, priority, by } => self.all_of(cx, &Act::Stage { priority, by }, &files)?,
+            Call::Migrate(files) => self.all_of(cx, &Act::Migrate, &files)?,
+            Call::Purge(files) => self.all_of(cx, &Act::Purge, &files)?,
+            Call::Pin { files, pin } => self.all_of(cx, &Act::Pin(pin), &files)?,
             Call::Requests { all, limit } => self.requests(all, limit)?,
             Call::Request(id) => self.request_reply(self.request(id)?),
             Call::RequestItems { id, after, limit } => self.request_items(id, after, limit)?,
@@ -171,6 +173,16 @@ impl Node {
         }
         let view = |r| self.request_view_among(r, recalls.as_ref());
         Ok(Reply::Requests(found.into_iter().map(view).collect()))
+    }
+
+    /// An act that is refused as a whole if one path cannot be chosen.
+    fn all_of(&self, cx: &Cx, act: &Act, files: &Selection) -> Result<Reply, Failure> {
+        Ok(match self.act_whole(cx, act, files)? {
+            Outcome::Request(view) => Reply::Request(view),
+            Outcome::Changed(count) => Reply::Count(count),
+            Outcome::Quote(view) => Reply::Quote(view),
+            Outcome::Gathered | Outcome::Nothing => Reply::Done,
+        })
     }
 
     fn request_reply(&self, request: Request) -> Reply {

@@ -1,12 +1,9 @@
 //! What a recall would take: told before anything is moved.
 
-use super::Session;
 use crate::Node;
 use crate::archive::{Asked, Quoted, quote};
-use crate::error::failure;
 use crate::limits::Asker;
 use types::*;
-use wire::{Failure, Selection};
 
 /// Files that cannot come back, named at most.
 const NAMED: usize = 1_000;
@@ -20,42 +17,39 @@ pub struct Quoting {
     view: QuoteView,
 }
 
+impl Quoting {
+    /// Files so far.
+    pub(super) fn files(&self) -> u64 {
+        self.view.files
+    }
+}
+
 impl Node {
-    /// What bringing these files back would take, with those of the calls before: `after` files so far.
-    pub(super) fn quote(
-        &self,
-        cx: &Cx,
-        session: &mut Session,
-        selection: &Selection,
-        after: u64,
-    ) -> Result<QuoteView, Failure> {
-        if after == 0 {
-            session.quoting = Quoting::default();
-        }
-        let Quoting { files, coming, view } = &mut session.quoting;
-        if view.files != after {
-            let message = "the connection was lost between two parts of the list; ask again";
-            return Err(failure(ErrorClass::Retry, message));
-        }
-        self.to_read(cx, selection, &mut |inode| {
-            let Some(file) = &inode.file else { return };
-            let (ino, bytes) = (inode.attr.ino, inode.attr.size);
-            (view.files, view.bytes) = (view.files + 1, view.bytes + bytes);
-            let sum = match (file.object, self.staging.get(ino)) {
-                (Some(_), _) => &mut view.resident,
-                (None, Some(_)) => {
-                    coming.push(ino);
-                    &mut view.coming
-                }
-                (None, None) => {
-                    let who = Asker { uid: cx.uid, gid: inode.attr.gid, class: &file.class };
-                    let account = self.archive.account(&self.config.limits, &who);
-                    files.push((ino, file.version, bytes, account));
-                    &mut view.wanted
-                }
-            };
-            *sum = (sum.0 + 1, sum.1 + bytes);
-        })?;
+    /// One more file of the question.
+    pub(super) fn to_quote(&self, cx: &Cx, quoting: &mut Quoting, inode: &Inode) {
+        let Quoting { files, coming, view } = quoting;
+        let Some(file) = &inode.file else { return };
+        let (ino, bytes) = (inode.attr.ino, inode.attr.size);
+        (view.files, view.bytes) = (view.files + 1, view.bytes + bytes);
+        let sum = match (file.object, self.staging.get(ino)) {
+            (Some(_), _) => &mut view.resident,
+            (None, Some(_)) => {
+                coming.push(ino);
+                &mut view.coming
+            }
+            (None, None) => {
+                let who = Asker { uid: cx.uid, gid: inode.attr.gid, class: &file.class };
+                let account = self.archive.account(&self.config.limits, &who);
+                files.push((ino, file.version, bytes, account));
+                &mut view.wanted
+            }
+        };
+        *sum = (sum.0 + 1, sum.1 + bytes);
+    }
+
+    /// What bringing these files back would take.
+    pub(super) fn quote(&self, quoting: &mut Quoting) -> QuoteView {
+        let Quoting { files, coming, view } = quoting;
         files.sort_unstable();
         let before = files.len();
         files.dedup();
@@ -79,7 +73,7 @@ impl Node {
             let estimate = Estimate { finish_p50_s: p50, finish_p90_s: p90, ..Estimate::default() };
             told.estimate = Some(later(estimate, self.archive.progress_of(self, coming, true).estimate));
         }
-        Ok(told)
+        told
     }
 }
 

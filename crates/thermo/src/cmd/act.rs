@@ -1,32 +1,14 @@
 //! `thermo migrate`, `thermo purge`, `thermo stage`: requests about files.
 
-use crate::context::{Context, selections};
-use crate::exit::{Exit, usage};
-use crate::progress::follow;
+use super::files::Files;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::progress::{follow_and_tell, print_request};
 use crate::render::request_line;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use client::Connection;
-use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
-use types::{Ino, ItemState, RequestId, RequestItemView, RequestView};
-use wire::{Call, Selection};
-
-/// Longest list of paths read from standard input (bytes).
-const MOST_INPUT: u64 = 4 << 30;
-
-/// Which files, and whether to wait.
-#[derive(Debug, clap::Args)]
-pub struct Files {
-    /// Files and directories; `-` reads a list from standard input
-    pub paths: Vec<OsString>,
-    /// Directories with all files below them
-    #[arg(short, long)]
-    pub recursive: bool,
-    /// Read paths from standard input, one per line, or separated by NUL if there is a NUL
-    #[arg(long)]
-    pub from_stdin: bool,
-}
+use types::{Ino, ItemState, RequestId, RequestItemView};
+use wire::{Act, Call};
 
 #[derive(Debug, clap::Args)]
 pub struct Wait {
@@ -91,7 +73,7 @@ pub struct StageArgs {
 
 /// Runs `thermo migrate`.
 pub fn migrate(context: &mut Context, args: MigrateArgs) -> Result<Exit> {
-    act(context, args.files, args.wait, &Call::Migrate)
+    act(context, args.files, args.wait, Act::Migrate)
 }
 
 /// Runs `thermo purge`.
@@ -99,7 +81,7 @@ pub fn purge(context: &mut Context, args: PurgeArgs) -> Result<Exit> {
     if args.list {
         return crate::cmd::quote::purge_list(context, args.all, args.limit);
     }
-    act(context, args.files, args.wait, &Call::Purge)
+    act(context, args.files, args.wait, Act::Purge)
 }
 
 /// Runs `thermo stage`.
@@ -107,25 +89,24 @@ pub fn stage(context: &mut Context, args: StageArgs) -> Result<Exit> {
     if args.dry_run {
         return crate::cmd::quote::quote(context, args.files);
     }
-    let (priority, by) = (args.priority, args.by);
-    act(context, args.files, args.wait, &|files| match (priority, by) {
-        (None, None) => Call::Stage(files),
-        _ => Call::StageAs { files, priority, by },
-    })
+    let order = Act::Stage { priority: args.priority, by: args.by };
+    act(context, args.files, args.wait, order)
 }
 
-fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection) -> Call) -> Result<Exit> {
+fn act(context: &mut Context, files: Files, wait: Wait, act: Act) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
-    let mut views: Vec<RequestView> = Vec::new();
-    for selection in files.resolve(context, &mut node)? {
-        views.push(node.ask(&call(selection))?);
+    let done = files.act(&mut node, act)?;
+    let (views, left) = (done.requests, done.left);
+    if context.global.json && views.is_empty() {
+        context.out.json(&serde_json::json!({ "left_out": left.json() }))?;
     }
     if wait.wait {
-        return follow(context, &mut node, views);
+        let exit = follow_and_tell(context, &mut node, views, Some(&left.json()))?;
+        return Ok(left.exit(exit));
     }
     for view in &views {
         if context.global.json {
-            context.out.json(view)?;
+            print_request(context, view, Some(&left.json()))?;
         } else {
             context.out.line(request_line(view))?;
             if view.request.files_failed > 0 {
@@ -143,10 +124,8 @@ fn act(context: &mut Context, files: Files, wait: Wait, call: &dyn Fn(Selection)
             .collect();
         context.out.line(format!("watch with: {}", open.join("; ")))?;
     }
-    if views.iter().any(|v| v.request.files_failed > 0) {
-        return Ok(Exit::SOME_FAILED);
-    }
-    Ok(Exit::OK)
+    let failed = views.iter().any(|v| v.request.files_failed > 0);
+    Ok(left.exit(if failed { Exit::SOME_FAILED } else { Exit::OK }))
 }
 
 /// The first file of a request that failed, and why.
@@ -163,44 +142,5 @@ fn first_failed(node: &mut Connection, id: RequestId) -> Result<Option<String>> 
         if let Some(found) = page.into_iter().find_map(failed) {
             return Ok(Some(found));
         }
-    }
-}
-
-impl Files {
-    /// The calls' selections, at least one.
-    pub fn resolve(self, context: &Context, node: &mut Connection) -> Result<Vec<Selection>> {
-        let mut typed: Vec<OsString> = self.paths;
-        let dash = typed.iter().any(|p| p == "-");
-        typed.retain(|p| p != "-");
-        if dash || self.from_stdin {
-            typed.extend(read_list(std::io::stdin().lock())?);
-        }
-        let parts = selections(context.paths(node, &typed)?, self.recursive);
-        if parts.is_empty() {
-            return Err(usage("no files are named; give paths, or a list with --from-stdin"));
-        }
-        Ok(parts)
-    }
-}
-
-fn read_list(input: impl Read) -> Result<Vec<OsString>> {
-    let mut bytes = Vec::new();
-    input.take(MOST_INPUT).read_to_end(&mut bytes).context("reading the list of files")?;
-    let separator = if bytes.contains(&0) { 0 } else { b'\n' };
-    let names = bytes.split(|&b| b == separator).filter(|name| !name.is_empty());
-    Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_split_at_lines_or_at_nul() {
-        let lines = read_list(&b"/a\n/b c\n\n/d"[..]).unwrap();
-        assert_eq!(lines, ["/a", "/b c", "/d"]);
-        let nul = read_list(&b"/a\nb\0/c\0"[..]).unwrap();
-        assert_eq!(nul, ["/a\nb", "/c"]);
-        assert!(read_list(&b""[..]).unwrap().is_empty());
     }
 }

@@ -15,6 +15,7 @@ pub mod drive;
 pub mod du;
 pub mod engine;
 pub mod exchange;
+pub mod files;
 pub mod keep;
 pub mod library;
 pub mod ls;

@@ -1,10 +1,10 @@
 //! `thermo pin`, `thermo unpin`.
 
-use super::act::Files;
+use super::files::Files;
 use crate::context::Context;
 use crate::exit::Exit;
 use anyhow::Result;
-use wire::Call;
+use wire::Act;
 
 /// Keep files on disk: they are never purged
 #[derive(Debug, clap::Args)]
@@ -34,14 +34,12 @@ pub fn unpin(context: &mut Context, args: UnpinArgs) -> Result<Exit> {
 
 fn change(context: &mut Context, files: Files, pin: bool) -> Result<Exit> {
     let mut node = context.connect_patiently()?;
-    let mut changed = 0;
-    for files in files.resolve(context, &mut node)? {
-        changed += node.ask::<u64>(&Call::Pin { files, pin })?;
-    }
+    let done = files.act(&mut node, Act::Pin(pin))?;
     if context.global.json {
-        context.out.json(&serde_json::json!({ "changed": changed, "pinned": pin }))?;
+        let left = done.left.json();
+        context.out.json(&serde_json::json!({ "changed": done.changed, "pinned": pin, "left_out": left }))?;
     } else {
-        context.out.line(format!("{changed} files {}", if pin { "pinned" } else { "unpinned" }))?;
+        context.out.line(format!("{} files {}", done.changed, if pin { "pinned" } else { "unpinned" }))?;
     }
-    Ok(Exit::OK)
+    Ok(done.left.exit(Exit::OK))
 }

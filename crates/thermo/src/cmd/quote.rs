@@ -1,6 +1,6 @@
 //! `thermo stage --dry-run`, `thermo purge --list`, `thermo request ls --by`: answers that change nothing.
 
-use crate::cmd::act::Files;
+use crate::cmd::files::Files;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::Table;
@@ -9,21 +9,22 @@ use crate::units::{size, span};
 use anyhow::Result;
 use client::Connection;
 use types::{PurgeCandidateView, QuoteView, RequestSum, SumBy};
-use wire::Call;
+use wire::{Act, Call};
 
 /// What bringing these files back would take.
 pub fn quote(context: &mut Context, files: Files) -> Result<Exit> {
     let mut node = context.connect()?;
-    let mut view = QuoteView::default();
-    for files in files.resolve(context, &mut node)? {
-        view = node.ask(&Call::Quote { files, after: view.files })?;
-    }
+    let done = files.act(&mut node, Act::Quote)?;
     if context.global.json {
+        let mut view = serde_json::to_value(done.quote.clone().unwrap_or_default())?;
+        view["left_out"] = done.left.json();
         context.out.json(&view)?;
     } else {
-        lines(&view).into_iter().try_for_each(|line| context.out.line(line))?;
+        let lines = done.quote.as_ref().map(lines).unwrap_or_default();
+        lines.into_iter().try_for_each(|line| context.out.line(line))?;
     }
-    Ok(if view.lost > 0 { Exit::SOME_FAILED } else { Exit::OK })
+    let lost = done.quote.is_some_and(|quote| quote.lost > 0);
+    Ok(done.left.exit(if lost { Exit::SOME_FAILED } else { Exit::OK }))
 }
 
 fn lines(view: &QuoteView) -> Vec<String> {
