@@ -1,6 +1,7 @@
 //! The answer in pictures: one self-contained page, the same bytes for the same plan.
 
-use super::report::{bytes, rows, time};
+use super::report::rows;
+use super::ticks::{self, Scale};
 use super::{Planned, Sample, Waits};
 use svg::Document;
 use svg::node::element::{Line, Polyline, Rectangle, Text};
@@ -15,13 +16,11 @@ const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9
 /// Parts of the time of which waits are shown.
 const PARTS: usize = 24;
 
-/// A picture: title, how to write a value, and the points of each variant.
+/// A picture: title, what its axis shows, and the points of each variant.
 struct Chart {
     title: &'static str,
-    write: fn(f64) -> String,
+    scale: Scale,
     lines: Vec<Vec<(f64, f64)>>,
-    /// Waits differ by orders of magnitude.
-    logarithmic: bool,
 }
 
 fn charts(planned: &[Planned]) -> Vec<Chart> {
@@ -31,21 +30,16 @@ fn charts(planned: &[Planned]) -> Vec<Chart> {
     let samples = |of: fn(&Sample) -> f64| {
         planned.iter().map(|p| p.figures.samples.iter().map(|s| (s.day, of(s))).collect()).collect()
     };
-    let chart = |title, write, lines, logarithmic| Chart { title, write, lines, logarithmic };
+    let chart = |title, scale, lines| Chart { title, scale, lines };
     vec![
-        chart(
-            "Recalls: half are there after",
-            time as fn(f64) -> String,
-            waits(|p| &p.figures.recalls, 50.0),
-            true,
-        ),
-        chart("Recalls: nine of ten are there after", time, waits(|p| &p.figures.recalls, 90.0), true),
-        chart("Recalls: 99 of 100 are there after", time, waits(|p| &p.figures.recalls, 99.0), true),
-        chart("Migration: nine of ten are safe after", time, waits(|p| &p.figures.migrations, 90.0), true),
-        chart("Waits to be written to tape", |n| bytes(n as u64), samples(|s| s.backlog as f64), false),
-        chart("Disk tier", |n| format!("{:.0} %", n * 100.0), samples(|s| s.disk), false),
-        chart("Cartridges with data", |n| format!("{n:.0}"), samples(|s| s.cartridges as f64), false),
-        chart("Reads that wait", |n| format!("{n:.0}"), samples(|s| s.waiting as f64), false),
+        chart("Recalls: half are there after", Scale::Waits, waits(|p| &p.figures.recalls, 50.0)),
+        chart("Recalls: nine of ten are there after", Scale::Waits, waits(|p| &p.figures.recalls, 90.0)),
+        chart("Recalls: 99 of 100 are there after", Scale::Waits, waits(|p| &p.figures.recalls, 99.0)),
+        chart("Migration: nine of ten are safe after", Scale::Waits, waits(|p| &p.figures.migrations, 90.0)),
+        chart("Waits to be written to tape", Scale::Bytes, samples(|s| s.backlog as f64)),
+        chart("Disk tier", Scale::Share, samples(|s| s.disk)),
+        chart("Cartridges with data", Scale::Count, samples(|s| s.cartridges as f64)),
+        chart("Reads that wait", Scale::Count, samples(|s| s.waiting as f64)),
     ]
 }
 
@@ -66,10 +60,10 @@ impl Chart {
     fn draw(&self, days: f64) -> Document {
         let values = || self.lines.iter().flatten().map(|(_, y)| *y);
         let most = values().fold(0.0, f64::max).max(1e-9);
-        let least = if self.logarithmic { 1.0 } else { 0.0 };
+        let logarithmic = self.scale == Scale::Waits;
         let height = |y: f64| {
-            let share = match self.logarithmic {
-                true => y.max(least).ln() / most.max(least * 10.0).ln(),
+            let share = match logarithmic {
+                true => y.max(1.0).ln() / most.max(10.0).ln(),
                 false => y / most,
             };
             TOP + (HEIGHT - TOP - 30.0) * (1.0 - share.clamp(0.0, 1.0))
@@ -82,30 +76,16 @@ impl Chart {
             .set("font-family", FONT)
             .add(Rectangle::new().set("width", at(WIDTH)).set("height", at(HEIGHT)).set("fill", "#fff"))
             .add(words(10.0, 18.0, 13.0, "start", self.title).set("font-weight", "bold"));
-        let marks: Vec<f64> = match self.logarithmic {
-            true => [1.0, 60.0, 3600.0, 86_400.0]
-                .into_iter()
-                .filter(|m| *m <= most.max(10.0))
-                .chain([most])
-                .collect(),
-            false => (0..=4).map(|n| most * f64::from(n) / 4.0).collect(),
-        };
-        for mark in marks {
+        for (mark, text) in self.scale.marks(most) {
             let y = height(mark);
             let line =
                 Line::new().set("x1", at(LEFT)).set("x2", at(WIDTH - 12.0)).set("y1", at(y)).set("y2", at(y));
-            sheet = sheet.add(line.set("stroke", "#cfd8dc")).add(words(
-                LEFT - 5.0,
-                y + 4.0,
-                10.0,
-                "end",
-                (self.write)(mark),
-            ));
+            sheet =
+                sheet.add(line.set("stroke", "#cfd8dc")).add(words(LEFT - 5.0, y + 4.0, 10.0, "end", text));
         }
-        for n in 0..=4 {
-            let day = days * f64::from(n) / 4.0;
-            let anchor = if n == 4 { "end" } else { "middle" };
-            sheet = sheet.add(words(across(day), HEIGHT - 12.0, 10.0, anchor, format!("day {day:.0}")));
+        for (day, text) in ticks::days(days) {
+            let anchor = if day > 0.99 * days { "end" } else { "middle" };
+            sheet = sheet.add(words(across(day), HEIGHT - 12.0, 10.0, anchor, text));
         }
         for (n, line) in self.lines.iter().enumerate() {
             let points: Vec<String> =
@@ -145,8 +125,9 @@ pub fn html(title: &str, planned: &[Planned]) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n<style>body{{font-family:{FONT};\
          margin:2em;color:#263238}}td,th{{padding:.2em .8em;text-align:left;border-bottom:1px solid #cfd8dc;font-size:90%}}\
-         table{{border-collapse:collapse}}svg{{margin:.5em}}</style></head>\n<body><h1>{title}</h1>\n<p>{days:.0} simulated days. \
-         {legend}</p>\n<table>\n{table}</table>\n{pictures}</body></html>\n"
+         table{{border-collapse:collapse}}svg{{margin:.5em}}</style></head>\n<body><h1>{title}</h1>\n<p>{} simulated days. \
+         {legend}</p>\n<table>\n{table}</table>\n{pictures}</body></html>\n",
+        (days * 100.0).round() / 100.0
     )
 }
 

@@ -9,6 +9,7 @@ mod figures;
 mod jobs;
 mod report;
 mod spec;
+mod ticks;
 mod world;
 
 pub use arrivals::{Line, Op, parse as parse_trace};
