@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use types::*;
-use wire::{Call, Failure, Reply, Selection, serve_connection};
+use wire::{Act, ActOrder, Acted, Call, Failure, LeftOut, Outcome, Reply, Selection, serve_connection};
 
 struct Fake {
     dir: tempfile::TempDir,
@@ -154,9 +154,19 @@ impl Fake {
                 Reply::Files { entries, next: None }
             }
             Call::List { .. } => return refuse(ErrorClass::NotFound),
-            Call::Stage(s) if s.paths.contains(&b"/secret".to_vec()) => return refuse(ErrorClass::Denied),
-            Call::Stage(_) => Reply::Request(Box::new(request(12, 0, 0))),
-            Call::Migrate(_) => Reply::Request(Box::new(request(13, 0, 0))),
+            Call::Act(order) if order.files.paths == [b"/secret"] => {
+                let (class, why) = (ErrorClass::Denied, "refused for a reason".into());
+                let left = vec![LeftOut { of: 0, below: None, class, why }];
+                Reply::Acted(Box::new(Acted { left, unnamed: 0, outcome: Outcome::Nothing }))
+            }
+            Call::Act(order) => {
+                let id = if order.act == Act::Migrate { 13 } else { 12 };
+                let outcome = match order.last {
+                    true => Outcome::Request(Box::new(request(id, 0, 0))),
+                    false => Outcome::Gathered,
+                };
+                Reply::Acted(Box::new(Acted { left: Vec::new(), unnamed: 0, outcome }))
+            }
             Call::Request(id) => {
                 let step = percent.load(Ordering::SeqCst);
                 let now = if step > 100 { 50 } else { percent.fetch_add(50, Ordering::SeqCst) + 50 };
@@ -168,7 +178,6 @@ impl Fake {
                 state: ItemState::Failed(format!("no pool has room (request {id})")),
             }]),
             Call::RequestItems { .. } => Reply::RequestItems(Vec::new()),
-            Call::Pin { .. } => Reply::Count(3),
             Call::Volumes => return refuse(ErrorClass::Library),
             _ => return refuse(ErrorClass::Busy),
         })
@@ -189,8 +198,15 @@ impl Fake {
     }
 
     fn selections(&self) -> Vec<Selection> {
+        self.orders().into_iter().map(|order| order.files).collect()
+    }
+
+    fn orders(&self) -> Vec<ActOrder> {
         let calls = self.calls.lock().unwrap();
-        calls.iter().filter_map(|c| if let Call::Stage(s) = c { Some(s.clone()) } else { None }).collect()
+        calls
+            .iter()
+            .filter_map(|c| if let Call::Act(order) = c { Some(order.clone()) } else { None })
+            .collect()
     }
 }
 
@@ -241,6 +257,28 @@ fn paths_below_a_mount_and_lists_from_standard_input_reach_the_node() {
 }
 
 #[test]
+fn a_long_list_is_sent_in_parts_that_fit_and_is_one_request() {
+    let fake = Fake::start();
+    let mut child =
+        fake.command().args(["stage", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let paths: Vec<String> = (0..25_000).map(|i| format!("/{i:0>100}")).collect();
+    let list: String = paths.iter().map(|path| format!("tc:{path}\n")).collect();
+    child.stdin.take().unwrap().write_all(list.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let orders = fake.orders();
+    let (last, before) = orders.split_last().unwrap();
+    assert!(last.last && before.len() > 1 && before.iter().all(|part| !part.last));
+    let mut after = 0;
+    for order in &orders {
+        assert_eq!(order.after, after);
+        after += order.files.paths.len() as u64;
+        assert!(wire::frame::encode(&Call::Act(order.clone())).unwrap().len() < wire::frame::MAX_PAYLOAD / 2);
+    }
+    let sent: Vec<Vec<u8>> = orders.into_iter().flat_map(|order| order.files.paths).collect();
+    assert!(sent.iter().map(Vec::as_slice).eq(paths.iter().map(String::as_bytes)));
+}
+
+#[test]
 fn waiting_follows_a_request_to_its_end() {
     let out = Fake::start().run(&["stage", "--wait", "tc:/a"]);
     assert_eq!(text(&out.stdout), "request 12: stage done, 2 of 2 files, 1.00 MiB of 1.00 MiB\n");
@@ -261,6 +299,7 @@ fn interrupting_the_wait_leaves_the_request_and_says_how_to_go_on() {
     let mut child = fake.command().args(["stage", "--wait", "tc:/a"]).stderr(Stdio::piped()).spawn().unwrap();
     let asked = || fake.calls.lock().unwrap().iter().any(|c| matches!(c, Call::Request(_)));
     while !asked() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     let pid = rustix::process::Pid::from_child(&child);

@@ -124,7 +124,8 @@ fn of_a_list_what_can_be_done_is_done_and_the_rest_is_named() {
     let json = ["--json", "stage", "--wait", "-"];
     let (_, out, _) = listed(&bed, &json, list);
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(out["left_out"][0]["path"], "tc:/nowhere/\\xff", "{out}");
+    let left = out["left_out"].as_array().unwrap();
+    assert!(left.len() == 3 && left.iter().any(|one| one["path"] == "tc:/nowhere/\\xff"), "{out}");
     assert_eq!(out["request"]["state"], "done");
     let (code, out, err) = listed(&bed, &["stage", "-"], b"tc:/nowhere\0tc:/a\nb\0");
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
