@@ -8,6 +8,8 @@ mod bench;
 mod cartridge;
 mod catalogue;
 mod config;
+mod data_connection;
+mod data_frame;
 mod disk;
 mod engine;
 mod ident;
@@ -16,6 +18,7 @@ mod index;
 mod index_names;
 mod label;
 mod memory;
+mod mover_target;
 mod record;
 mod scsi_device;
 mod scsi_frame;
@@ -62,4 +65,7 @@ targets! {
     "config" = config, 4096 bytes, 450 rounds;
     "ident" = ident, 2048 bytes, 900 rounds;
     "ident_handshake" = ident_handshake, 2048 bytes, 300 rounds;
+    "data_frame" = data_frame, 256 bytes, 3000 rounds;
+    "data_connection" = data_connection, 4096 bytes, 300 rounds;
+    "mover_target" = mover_target, 8192 bytes, 30 rounds;
 }

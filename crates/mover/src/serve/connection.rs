@@ -359,8 +359,9 @@ impl Connection<'_> {
             Body::Descriptor(descriptor) => out.pass(&header, descriptor.as_fd()),
             Body::Bytes(content) => match &content.source {
                 Source::Memory(bytes) => out.send(&[&header, &sums, bytes], false),
+                // Where nothing follows, the network must not wait for it.
                 Source::File(file, offset) => out
-                    .send(&[&header, &sums], true)
+                    .send(&[&header, &sums], content.length > 0)
                     .and_then(|()| out.send_file(file.as_fd(), *offset, content.length)),
             },
         }
