@@ -54,6 +54,25 @@ impl Component {
         ObjectId(self.base.0 + u64::from(column))
     }
 
+    /// How many consecutive objects, from `base` on, belong to the component: its columns, and of a coded one `parity + 1` journals
+    /// behind them (`docs/design/0011-coded.md`).
+    pub fn objects(&self) -> u64 {
+        self.places().count() as u64
+    }
+
+    /// All objects of the component, each with the column on whose target it lies.
+    pub fn places(&self) -> impl Iterator<Item = (ObjectId, u16)> + '_ {
+        let columns = self.targets.len() as u16;
+        let journals = match self.redundancy {
+            Redundancy::Coded { parity, .. } => u16::from(parity) + 1,
+            Redundancy::None | Redundancy::Mirror { .. } => 0,
+        };
+        (0..columns)
+            .chain(0..journals)
+            .enumerate()
+            .map(|(n, column)| (ObjectId(self.base.0 + n as u64), column))
+    }
+
     /// The target of a column, if there is such a column.
     pub fn target(&self, column: u16) -> Option<TargetId> {
         self.targets.get(usize::from(column)).copied()

@@ -12,9 +12,9 @@ pub enum StripeError {
     /// The layout is not one.
     #[error("{0}; see `thermo layout get`")]
     Layout(#[from] layout::LayoutError),
-    /// The layout asks for something that is not built yet.
-    #[error("layouts with coded redundancy cannot be used yet: choose stripes or mirrors")]
-    Coded,
+    /// Units of a coded component that cannot be written at once.
+    #[error("units of {0} bytes: those of a coded layout have at most {max}", max = data::frame::MAX_IO)]
+    Unit(u32),
     /// The columns that were opened are not those of the layout.
     #[error("component {component} of the layout has {wanted} columns, {found} are open")]
     Columns {
@@ -33,18 +33,61 @@ pub enum StripeError {
         /// What it says.
         source: DataError,
     },
+    /// A column fails and may not be left out.
+    #[error("target {target}: {source}; the file cannot go on without it: {reason}")]
+    Authority {
+        /// The target.
+        target: TargetId,
+        /// What its mover says.
+        source: DataError,
+        /// What the metadata service says.
+        reason: String,
+    },
+    /// Too little of a stripe is as it was written.
+    #[error(
+        "of the stripe at byte {offset} of the file {found} units are there and as they were written, {needed} are needed{}; write these bytes again, or restore the file from tape",
+        last.as_ref().map(|e| format!(" ({e})")).unwrap_or_default()
+    )]
+    Lost {
+        /// Where the stripe begins in the file (bytes).
+        offset: u64,
+        /// Units that are there.
+        found: usize,
+        /// Units of data of a stripe.
+        needed: usize,
+        /// What the last mover that failed said.
+        last: Option<DataError>,
+    },
+    /// What a journal says makes no sense.
+    #[error("the journal on target {target} {what}; it is of another release, or damaged")]
+    Journal {
+        /// The target.
+        target: TargetId,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// The range goes beyond the largest offset.
     #[error("a file ends at byte {}", u64::MAX)]
     TooLong,
+}
+
+/// A mover failed; who that is.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) component: usize,
+    pub(crate) column: u16,
+    pub(crate) source: DataError,
 }
 
 impl StripeError {
     /// What the error means for a caller.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Layout(_) | Self::Coded | Self::TooLong => ErrorClass::Invalid,
+            Self::Layout(_) | Self::Unit(_) | Self::TooLong => ErrorClass::Invalid,
             Self::Columns { .. } => ErrorClass::Bug,
-            Self::Mover { source, .. } => source.class(),
+            Self::Mover { source, .. } | Self::Authority { source, .. } => source.class(),
+            Self::Lost { last: Some(last), .. } => last.class(),
+            Self::Lost { .. } | Self::Journal { .. } => ErrorClass::Corrupt,
         }
     }
 }

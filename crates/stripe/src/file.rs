@@ -1,46 +1,55 @@
 //! An open striped file: its layout, its columns, its length.
 
+use crate::coded::Coded;
+use crate::error::Failed;
+use crate::opened::{Authority, Column, Columns, Place, check_columns};
 use crate::{Result, StripeError};
-use data::frame::Op;
-use data::{Ask, Channel, Slot, Ticket};
-use layout::{Layout, Redundancy};
+use data::frame::{MAX_IO, Op};
+use data::{DataError, Ticket};
+use layout::{Component, Layout, Redundancy};
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use types::TargetId;
 
-/// One column of a component: an object and the way to its mover.
-#[derive(Clone, Debug)]
-pub struct Column {
-    /// Connection to the mover of the target.
-    pub channel: Arc<Channel>,
-    /// Capability for the object.
-    pub slot: Slot,
-}
-
 /// A file whose bytes lie on several movers. All methods may be called from many threads at once; writers of ranges that do not overlap do
 /// not disturb each other.
-#[derive(Debug)]
+///
+/// Of a file with coded components one `Striped` at a time may write: whoever lets somebody write raises the file's generation before, and
+/// the fences of its objects to it.
 pub struct Striped {
     pub(crate) layout: Layout,
-    pub(crate) columns: Vec<Vec<Column>>,
+    pub(crate) columns: RwLock<Arc<Columns>>,
+    pub(crate) authority: Option<Arc<dyn Authority>>,
+    /// Held by who asks the authority.
+    pub(crate) deciding: Mutex<()>,
+    /// What is known of each component that is coded.
+    pub(crate) coded: Vec<Option<Coded>>,
 }
 
 impl Striped {
     /// Opens a file: for each component of its layout the columns, in order.
     ///
     /// # Errors
-    /// `Layout`, `Coded`, `Columns`.
+    /// `Layout`, `Unit`, `Columns`.
     pub fn open(layout: Layout, columns: Vec<Vec<Column>>) -> Result<Self> {
+        let columns = columns.into_iter().map(|columns| columns.into_iter().map(Some).collect()).collect();
+        Self::open_with(layout, columns, None)
+    }
+
+    /// Opens a file of which some columns may be out of date. With an authority, writes go on when a column fails: it is left out.
+    ///
+    /// # Errors
+    /// `Layout`, `Unit`, `Columns`.
+    pub fn open_with(
+        layout: Layout,
+        columns: Columns,
+        authority: Option<Arc<dyn Authority>>,
+    ) -> Result<Self> {
         layout.check()?;
-        for (number, component) in layout.components.iter().enumerate() {
-            if matches!(component.redundancy, Redundancy::Coded { .. }) {
-                return Err(StripeError::Coded);
-            }
-            let (wanted, found) = (component.targets.len(), columns.get(number).map_or(0, Vec::len));
-            if wanted != found {
-                return Err(StripeError::Columns { component: number, wanted, found });
-            }
-        }
-        Ok(Self { layout, columns })
+        check_columns(&layout, &columns)?;
+        let coded = layout.components.iter().map(Coded::of).collect::<Result<_>>()?;
+        let columns = RwLock::new(Arc::new(columns));
+        Ok(Self { layout, columns, authority, deciding: Mutex::default(), coded })
     }
 
     /// Where its bytes lie.
@@ -49,24 +58,33 @@ impl Striped {
     }
 
     /// Length of the file (bytes): of each column the end of its object, wherever that lies in the file, the greatest of them. Of mirrors
-    /// the longest copy counts: a write that has reached some of them only may be seen.
+    /// the longest copy counts: a write that has reached some of them only may be seen. Coded components keep it in their seals.
     ///
     /// # Errors
     /// `Mover`: all copies of some column are needed, or all but those that do not answer.
     pub fn length(&self) -> Result<u64> {
         let mut longest = 0;
         for (number, component) in self.layout.components.iter().enumerate() {
-            let asked = self.ask_all(number, |_| (Op::Stat, 0))?;
-            let mut lengths: Vec<Result<u64>> = asked;
-            for column in 0..component.targets.len() as u16 {
-                if component.replicas(column).start != column {
-                    continue;
-                }
-                let copies: Vec<Result<u64>> = lengths.drain(..component.replicas(column).len()).collect();
-                let length = longest_copy(copies)?;
-                let end = length.checked_sub(1).and_then(|last| component.file_offset(column, last));
-                longest = longest.max(end.map_or(0, |last| last + 1));
+            let length = match &self.coded[number] {
+                Some(coded) => self.coded_length(number, coded)?,
+                None => self.plain_length(number, component)?,
+            };
+            longest = longest.max(length);
+        }
+        Ok(longest)
+    }
+
+    fn plain_length(&self, number: usize, component: &Component) -> Result<u64> {
+        let mut longest = 0;
+        let mut lengths = self.lengths(number);
+        for column in 0..component.targets.len() as u16 {
+            if component.replicas(column).start != column {
+                continue;
             }
+            let copies: Vec<Result<u64>> = lengths.drain(..component.replicas(column).len()).collect();
+            let length = longest_copy(copies)?;
+            let end = length.checked_sub(1).and_then(|last| component.file_offset(column, last));
+            longest = longest.max(end.map_or(0, |last| last + 1));
         }
         Ok(longest)
     }
@@ -77,58 +95,89 @@ impl Striped {
     /// `Mover`: some columns may have their new length; the same call may be repeated.
     pub fn set_length(&self, length: u64) -> Result<()> {
         for (number, component) in self.layout.components.iter().enumerate() {
-            let set =
-                self.ask_all(number, |column| (Op::SetLength, component.object_length(column, length)))?;
-            set.into_iter().collect::<Result<Vec<u64>>>()?;
+            if let Some(coded) = &self.coded[number] {
+                self.set_coded_length(number, coded, length)?;
+                continue;
+            }
+            let places: Vec<Place> = self
+                .own_places(number)
+                .map(|place| Place { offset: component.object_length(place.column, length), ..place })
+                .collect();
+            self.everywhere(Op::SetLength, &places, &|_| Vec::new())?;
         }
         Ok(())
     }
 
-    /// Makes everything durable that was written by anybody before, on every column.
+    /// Makes everything durable that was written by anybody before, on every column that counts.
     ///
     /// # Errors
     /// `Mover`.
     pub fn sync(&self) -> Result<()> {
-        for number in 0..self.layout.components.len() {
-            self.ask_all(number, |_| (Op::Sync, 0))?.into_iter().collect::<Result<Vec<u64>>>()?;
-        }
-        Ok(())
+        let places: Vec<Place> =
+            (0..self.layout.components.len()).flat_map(|number| self.places(number)).collect();
+        self.everywhere(Op::Sync, &places, &|_| Vec::new())
     }
 
-    /// Asks every column of a component at once; for each the length of its object, or why there is none.
-    fn ask_all(&self, component: usize, what: impl Fn(u16) -> (Op, u64)) -> Result<Vec<Result<u64>>> {
-        let tickets: Vec<(u16, data::Result<Ticket>)> = (0..self.columns[component].len() as u16)
-            .map(|column| {
-                let (op, offset) = what(column);
-                (column, self.submit(component, column, op, offset, 0, Vec::new()))
-            })
+    /// All objects of a component.
+    pub(crate) fn places(&self, component: usize) -> impl Iterator<Item = Place> + '_ {
+        self.layout.components[component].places().map(move |(object, column)| Place {
+            component,
+            column,
+            object: object.0,
+            offset: 0,
+            length: 0,
+        })
+    }
+
+    /// The objects that hold bytes of the file.
+    pub(crate) fn own_places(&self, component: usize) -> impl Iterator<Item = Place> + '_ {
+        self.places(component).take(self.layout.components[component].targets.len())
+    }
+
+    /// Of each column the length of its object, or why it is not known.
+    fn lengths(&self, component: usize) -> Vec<Result<u64>> {
+        let asked: Vec<(Place, data::Result<Ticket>)> = self
+            .own_places(component)
+            .map(|place| (place, self.submit(&place, Op::Stat, Vec::new())))
             .collect();
-        Ok(tickets
+        asked
             .into_iter()
-            .map(|(column, ticket)| {
+            .map(|(place, ticket)| {
                 let answer = ticket.and_then(Ticket::wait).map(|reply| reply.object_length);
-                answer.map_err(|source| self.failed(component, column, source))
+                answer.map_err(|source| self.failed(component, place.column, source))
             })
-            .collect())
+            .collect()
     }
 
-    pub(crate) fn submit(
-        &self,
-        component: usize,
-        column: u16,
-        op: Op,
-        offset: u64,
-        length: u64,
-        buffer: Vec<u8>,
-    ) -> data::Result<Ticket> {
-        let object = self.layout.components[component].object(column).0;
-        let Column { channel, slot } = &self.columns[component][usize::from(column)];
-        channel.submit(slot, Ask { op, flags: 0, object, offset, length }, buffer)
+    pub(crate) fn target(&self, component: usize, column: u16) -> TargetId {
+        self.layout.components[component].target(column).unwrap_or(TargetId(0))
     }
 
-    pub(crate) fn failed(&self, component: usize, column: u16, source: data::DataError) -> StripeError {
-        let target = self.layout.components[component].target(column).unwrap_or(TargetId(0));
-        StripeError::Mover { target, source }
+    pub(crate) fn failed(&self, component: usize, column: u16, source: DataError) -> StripeError {
+        StripeError::Mover { target: self.target(component, column), source }
+    }
+
+    pub(crate) fn error(&self, failed: &Failed) -> StripeError {
+        self.failed(failed.component, failed.column, failed.source.clone())
+    }
+}
+
+impl std::fmt::Debug for Striped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Striped").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+/// What is kept of a coded component, if it is one that can be.
+impl Coded {
+    fn of(component: &Component) -> Result<Option<Self>> {
+        match component.redundancy {
+            Redundancy::Coded { .. } if component.unit_bytes as usize > MAX_IO => {
+                Err(StripeError::Unit(component.unit_bytes))
+            }
+            Redundancy::Coded { data, parity } => Ok(Some(Self::new(component, data.into(), parity.into())?)),
+            Redundancy::None | Redundancy::Mirror { .. } => Ok(None),
+        }
     }
 }
 

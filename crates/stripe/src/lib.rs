@@ -4,16 +4,22 @@
 //! * Striping: a request is cut into what each column gets in one piece; the columns work in parallel.
 //! * Mirrors: writes reach every copy before they count; a read takes the copy that its place in the file says, so that many readers use all of
 //!   them, and another one if that mover does not answer or its bytes are damaged.
-//! * Coded layouts are refused: they are not built yet.
+//! * Coded components: whole rows go to their columns at once with parity, everything else into a log that is folded later; what a lost
+//!   column had is computed from the others ([design](../../../docs/design/0011-coded.md)).
+//! * A column that fails is left out, if the metadata service says so ([`Authority`]), and what lies there is never read before it is rebuilt.
 //!
 //! The length of the file follows from the lengths of its objects, so nobody has to be told of a write.
 #![forbid(unsafe_code)]
 
+mod coded;
 mod error;
 mod file;
+mod opened;
 mod read;
 mod runs;
 mod write;
 
+pub use coded::record;
 pub use error::{Result, StripeError};
-pub use file::{Column, Striped};
+pub use file::Striped;
+pub use opened::{Authority, Column, Columns};

@@ -1,38 +1,56 @@
-//! Writing: all columns at once, every copy.
+//! Writing: all columns at once, every copy that counts.
 
-use crate::runs::runs;
+use crate::opened::Place;
+use crate::runs::{Run, runs};
 use crate::{Result, StripeError, Striped};
-use data::Ticket;
 use data::frame::{MAX_IO, Op};
 
 impl Striped {
-    /// Writes all of `bytes` at `offset`. When this returns, every copy has them and every later read sees them; they are durable after
-    /// [`Striped::sync`].
+    /// Writes all of `bytes` at `offset`. When this returns, every copy that counts has them and every later read sees them; they are
+    /// durable after [`Striped::sync`].
     ///
     /// # Errors
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
-        let mut asked: Vec<(usize, u16, data::Result<Ticket>)> = Vec::new();
-        for run in runs(&self.layout, offset..end, MAX_IO) {
-            let mut gathered = Vec::with_capacity(run.length);
-            run.parts.iter().for_each(|part| gathered.extend_from_slice(&bytes[part.clone()]));
-            let copies = self.layout.components[run.component].replicas(run.column);
-            for column in copies.clone() {
-                let buffer =
-                    if column + 1 == copies.end { std::mem::take(&mut gathered) } else { gathered.clone() };
-                let ticket =
-                    self.submit(run.component, column, Op::Write, run.offset, run.length as u64, buffer);
-                asked.push((run.component, column, ticket));
+        let mut places: Vec<(Place, usize)> = Vec::new();
+        let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);
+        for (number, run) in all.iter().enumerate() {
+            if self.coded[run.component].is_some() {
+                continue;
+            }
+            let component = &self.layout.components[run.component];
+            for column in component.replicas(run.column) {
+                let object = component.object(column).0;
+                let place = Place {
+                    component: run.component,
+                    column,
+                    object,
+                    offset: run.offset,
+                    length: run.length,
+                };
+                places.push((place, number));
             }
         }
-        // All are waited for, also when one has failed: nothing of this write happens after it returned.
-        let mut outcome = Ok(());
-        for (component, column, ticket) in asked {
-            if let Err(source) = ticket.and_then(Ticket::wait) {
-                outcome = outcome.and(Err(self.failed(component, column, source)));
+        let (places, of): (Vec<Place>, Vec<usize>) = places.into_iter().unzip();
+        if !places.is_empty() {
+            self.everywhere(Op::Write, &places, &|n| {
+                let run = &all[of[n]];
+                let mut gathered = Vec::with_capacity(run.length);
+                run.parts.iter().for_each(|part| gathered.extend_from_slice(&bytes[part.clone()]));
+                gathered
+            })?;
+        }
+        for (number, component) in self.layout.components.iter().enumerate() {
+            let (from, to) = (offset.max(component.range.start), end.min(component.range.end));
+            match &self.coded[number] {
+                Some(coded) if from < to => {
+                    let part = &bytes[(from - offset) as usize..(to - offset) as usize];
+                    self.write_coded(number, coded, from, part)?;
+                }
+                _ => {}
             }
         }
-        outcome
+        Ok(())
     }
 }

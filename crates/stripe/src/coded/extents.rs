@@ -1,0 +1,99 @@
+//! Bytes of the file that lie in the log and not yet in their columns.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Pieces that do not overlap, by where they begin.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Extents {
+    pieces: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Extents {
+    /// End of the last piece.
+    pub(crate) fn end(&self) -> u64 {
+        self.pieces.last_key_value().map_or(0, |(at, bytes)| at + bytes.len() as u64)
+    }
+
+    /// Puts bytes in the place of those that are there.
+    pub(crate) fn insert(&mut self, at: u64, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = at + bytes.len() as u64;
+        let first = self.pieces.range(..at).next_back().map_or(at, |(start, _)| *start);
+        let over: Vec<u64> = self.pieces.range(first..end).map(|(start, _)| *start).collect();
+        for start in over {
+            let Some(mut old) = self.pieces.remove(&start) else { continue };
+            let old_end = start + old.len() as u64;
+            if old_end > end {
+                self.pieces.insert(end, old[(end.max(start) - start) as usize..].to_vec());
+            }
+            if start < at {
+                old.truncate((at - start) as usize);
+                self.pieces.insert(start, old);
+            }
+        }
+        self.pieces.insert(at, bytes);
+    }
+
+    /// The parts of pieces that lie in a range.
+    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
+        let first = self.pieces.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
+        self.pieces.range(first..range.end.max(first)).filter_map(move |(start, bytes)| {
+            let from = range.start.max(*start);
+            let to = range.end.min(start + bytes.len() as u64);
+            (from < to).then(|| (from, &bytes[(from - start) as usize..(to - start) as usize]))
+        })
+    }
+
+    /// Lays what is here over bytes that begin at `at` of the file; says how far from their start on it reaches.
+    pub(crate) fn lay_over(&self, at: u64, bytes: &mut [u8]) -> usize {
+        let mut reach = 0;
+        for (start, piece) in self.within(at..at.saturating_add(bytes.len() as u64)) {
+            let from = (start - at) as usize;
+            bytes[from..from + piece.len()].copy_from_slice(piece);
+            reach = from + piece.len();
+        }
+        reach
+    }
+
+    /// Whether all bytes of a range are here.
+    pub(crate) fn cover(&self, range: Range<u64>) -> bool {
+        let mut at = range.start;
+        for (start, piece) in self.within(range.clone()) {
+            if start != at {
+                return false;
+            }
+            at += piece.len() as u64;
+        }
+        at >= range.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_put_last_is_on_top(puts in proptest::collection::vec((0_u64..60, 0_usize..30, any::<u8>()), 0..12), range in (0_u64..90, 0_u64..40)) {
+            let mut extents = Extents::default();
+            let mut model: Vec<Option<u8>> = vec![None; 200];
+            for (at, length, byte) in puts {
+                extents.insert(at, vec![byte; length]);
+                model[at as usize..at as usize + length].fill(Some(byte));
+            }
+            let range = range.0..range.0 + range.1;
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let reach = extents.lay_over(range.start, &mut bytes);
+            let there = &model[range.start as usize..range.end as usize];
+            let expected: Vec<u8> = there.iter().map(|byte| byte.unwrap_or(0)).collect();
+            prop_assert_eq!(bytes, expected);
+            prop_assert_eq!(reach, there.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+            prop_assert_eq!(extents.cover(range.clone()), there.iter().all(Option::is_some));
+            prop_assert_eq!(extents.end(), model.iter().rposition(Option::is_some).map_or(0, |last| last as u64 + 1));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Folding: what lies in the log goes into rows, and the next writer's beginning, which folds what was left.
+
+use super::load::Loaded;
+use super::record::{Head, Kind, RECORD_LEN, Record};
+use super::shape::{CELL, REDO, Seal};
+use super::units::Cells;
+use super::write::sealed;
+use super::{Coded, View};
+use crate::opened::Place;
+use crate::{Result, StripeError, Striped};
+use data::frame::Op;
+use std::collections::BTreeMap;
+
+/// Bytes of parity that one record of a fold has at most.
+const REDO_BYTES: usize = 1 << 20;
+/// Bytes of records that are folded at once.
+const BATCH: usize = 8 << 20;
+
+/// What becomes of a part of a row.
+struct Fold {
+    cells: Cells,
+    parity: Vec<Vec<u8>>,
+    seal: Seal,
+}
+
+impl Striped {
+    /// Folds what is in the logs into rows. Writes go on meanwhile; a service calls this now and then, so that they find room.
+    ///
+    /// # Errors
+    /// `Mover`, `Lost`: what is not folded stays in the log.
+    pub fn fold(&self) -> Result<()> {
+        for (number, coded) in self.coded.iter().enumerate() {
+            let Some(coded) = coded else { continue };
+            let _passed = coded.gate.read();
+            if coded.log.lock().writer {
+                self.fold_all(number, coded)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Folds everything that was appended before.
+    pub(super) fn fold_all(&self, number: usize, coded: &Coded) -> Result<()> {
+        let _one = coded.folding.lock();
+        self.fold_old(number, coded)?;
+        if coded.log.lock().end > 0 {
+            self.begin_epoch(number, coded)?;
+            self.fold_old(number, coded)?;
+        }
+        Ok(())
+    }
+
+    /// Folds what was appended before the epoch began. The caller holds `folding`.
+    pub(super) fn fold_old(&self, number: usize, coded: &Coded) -> Result<()> {
+        let (mut head, view) = {
+            let log = coded.log.lock();
+            (log.head, View { old: log.view.old.clone(), ..View::default() })
+        };
+        if head.folded + 1 >= head.epoch {
+            return Ok(());
+        }
+        let parts = parts(coded, &view);
+        let least = RECORD_LEN + coded.shape.seal_len();
+        let one = |cells: &Cells| least + cells.length() * coded.shape.m;
+        let mut left = parts.as_slice();
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = left.iter().take_while(|cells| {
+                bytes += one(cells);
+                bytes <= BATCH.max(one(&left[0]))
+            });
+            let (batch, later) = left.split_at(fits.count());
+            self.fold_batch(number, coded, &view, head.turn, batch)?;
+            head.turn += 1;
+            coded.log.lock().head.turn = head.turn;
+            left = later;
+        }
+        let head = Head { count: head.count + 1, folded: head.epoch - 1, ..head };
+        self.write_head(number, coded, &head)?;
+        self.sync_journals(number, coded)?;
+        let mut log = coded.log.lock();
+        log.head = head;
+        log.view.old = Default::default();
+        Ok(())
+    }
+
+    fn fold_batch(
+        &self,
+        number: usize,
+        coded: &Coded,
+        view: &View,
+        turn: u64,
+        batch: &[Cells],
+    ) -> Result<()> {
+        let mut rows: Vec<u64> = batch.iter().map(|cells| cells.row).collect();
+        rows.dedup();
+        let _held = coded.hold(rows.iter().copied());
+        let folds = self.folds(number, coded, view, batch)?;
+        let records = folds.iter().flat_map(|fold| {
+            let bytes = [&fold.seal.0, &fold.parity.concat()[..]].concat();
+            let (at, within) = (fold.cells.row, fold.cells.from as u64);
+            Record { kind: Kind::Redo, epoch: turn, at, within, bytes }.encode()
+        });
+        let records: Vec<u8> = records.collect();
+        // What is going to be in the rows is durable before anything of them changes.
+        self.write_journals(number, coded, REDO.start, &records)?;
+        self.sync_journals(number, coded)?;
+        self.put(number, coded, view, &folds)
+    }
+
+    /// Computes what becomes of parts of rows.
+    fn folds(&self, number: usize, coded: &Coded, view: &View, batch: &[Cells]) -> Result<Vec<Fold>> {
+        let shape = &coded.shape;
+        let file_end = |cells: &Cells| {
+            let start = shape.row_start(cells.row);
+            let last = view.old.within(start..start + shape.row_bytes()).last();
+            last.map_or(0, |(at, bytes)| at + bytes.len() as u64 - start)
+        };
+        // Where everything is in the log, nothing need be read, and nothing of the row be whole.
+        let covered = |cells: &Cells| {
+            (0..shape.k).all(|unit| {
+                let at = cells.in_file(coded, unit);
+                view.old.cover(at..at + cells.length() as u64)
+            })
+        };
+        let read: Vec<Cells> = batch.iter().filter(|cells| !covered(cells)).copied().collect();
+        let mut read = self.data_units(number, coded, view, &read)?.into_iter();
+        let mut seals: BTreeMap<u64, Seal> = BTreeMap::new();
+        let mut folds = Vec::new();
+        for cells in batch {
+            let empty = || vec![vec![0; cells.length()]; shape.k];
+            let mut data = if covered(cells) { empty() } else { read.next().unwrap_or_else(empty) };
+            for (unit, bytes) in data.iter_mut().enumerate() {
+                view.old.lay_over(cells.in_file(coded, unit), bytes);
+            }
+            let units: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let parity = self.encode(number, coded, &units)?;
+            let before = match seals.remove(&cells.row) {
+                Some(seal) => seal,
+                None => self.any_seal(number, coded, cells.row)?,
+            };
+            let seal = sealed(coded, before, cells.from / CELL, &units, &parity, file_end(cells));
+            seals.insert(cells.row, seal.clone());
+            folds.push(Fold { cells: *cells, parity, seal });
+        }
+        Ok(folds)
+    }
+
+    /// The seal of a row from a journal that gives it.
+    fn any_seal(&self, number: usize, coded: &Coded, row: u64) -> Result<Seal> {
+        let mut failed = None;
+        for journal in self.journals(number, coded) {
+            match self.read_seal(coded, &journal, row) {
+                Ok(seal) => return Ok(seal),
+                Err(e) => failed = Some(self.failed(number, journal.column, e)),
+            }
+        }
+        Err(failed.unwrap_or(StripeError::Columns { component: number, wanted: 1, found: 0 }))
+    }
+
+    /// Writes what is in records of a fold into rows, durably.
+    fn put(&self, number: usize, coded: &Coded, view: &View, folds: &[Fold]) -> Result<()> {
+        let shape = &coded.shape;
+        let mut puts: Vec<(Place, &[u8])> = Vec::new();
+        for fold in folds {
+            for unit in 0..shape.k {
+                let at = fold.cells.in_file(coded, unit);
+                let whole = fold.cells.place(coded, number, unit);
+                for (start, bytes) in view.old.within(at..at + fold.cells.length() as u64) {
+                    let offset = whole.offset + (start - at);
+                    puts.push((Place { offset, length: bytes.len(), ..whole }, bytes));
+                }
+            }
+            for (p, bytes) in fold.parity.iter().enumerate() {
+                puts.push((fold.cells.place(coded, number, shape.k + p), bytes));
+            }
+            let seal = &fold.seal.0;
+            let seals = self.record_places(number, coded, shape.seal_at(fold.cells.row), seal.len());
+            puts.extend(seals.into_iter().map(|place| (place, seal.as_slice())));
+        }
+        let places: Vec<Place> = puts.iter().map(|(place, _)| *place).collect();
+        self.everywhere(Op::Write, &places, &|n| puts[n].1.to_vec())?;
+        let all: Vec<Place> = self.places(number).collect();
+        self.everywhere(Op::Sync, &all, &|_| Vec::new())
+    }
+
+    /// Takes over: finishes what the writer before has left.
+    pub(super) fn become_writer(&self, number: usize, coded: &Coded) -> Result<()> {
+        let _all = coded.gate.write();
+        if coded.log.lock().writer {
+            return Ok(());
+        }
+        let loaded = self.load(number, coded, true)?;
+        for (at, raw) in &loaded.halves {
+            self.write_journals(number, coded, *at, raw)?;
+        }
+        self.make_lengths_equal(number, coded, &loaded)?;
+        self.finish_folds(number, coded, &loaded.view)?;
+        let clean = loaded.head.folded == loaded.head.epoch;
+        let mut log = coded.log.lock();
+        *log = super::Log {
+            writer: true,
+            head: Head { turn: loaded.turn, ..loaded.head },
+            end: loaded.end,
+            answered: loaded.end,
+            rows: coded.shape.rows(loaded.view.length),
+            view: View { redo: BTreeMap::new(), ..loaded.view },
+            ..super::Log::default()
+        };
+        drop(log);
+        let begun = match clean {
+            true => self.begin_epoch(number, coded),
+            false => self.fold_left(number, coded),
+        };
+        if begun.is_err() {
+            coded.log.lock().writer = false;
+        }
+        begun
+    }
+
+    fn fold_left(&self, number: usize, coded: &Coded) -> Result<()> {
+        let _one = coded.folding.lock();
+        self.fold_old(number, coded)?;
+        self.begin_epoch(number, coded)?;
+        self.fold_old(number, coded)
+    }
+
+    /// Writes into their rows what a fold that was interrupted has in its records.
+    fn finish_folds(&self, number: usize, coded: &Coded, view: &View) -> Result<()> {
+        let folds: Vec<Fold> = view
+            .redo
+            .iter()
+            .flat_map(|(row, redo)| {
+                redo.parity.iter().map(|(from, parity)| {
+                    let from = *from as usize;
+                    let to = from + parity.first().map_or(0, Vec::len);
+                    Fold {
+                        cells: Cells { row: *row, from, to },
+                        parity: parity.clone(),
+                        seal: redo.seal.clone(),
+                    }
+                })
+            })
+            .collect();
+        if folds.is_empty() { Ok(()) } else { self.put(number, coded, view, &folds) }
+    }
+
+    /// What is not sealed is not there: it was being written, or cut off, and nobody was told that it is done. Seals that some copies lack
+    /// are taken from the others.
+    fn make_lengths_equal(&self, number: usize, coded: &Coded, loaded: &Loaded) -> Result<()> {
+        let shape = &coded.shape;
+        let longest = loaded.copies.iter().map(|(_, length)| *length).max().unwrap_or(0);
+        let source = loaded.copies.iter().find(|(_, length)| *length == longest);
+        for row in loaded.copies.iter().map(|(_, length)| shape.sealed_rows(*length)).min().unwrap_or(0)
+            ..shape.sealed_rows(longest)
+        {
+            if let Some((journal, _)) = source {
+                let seal = self.read_seal(coded, journal, row);
+                let seal = seal.map_err(|source| self.failed(number, journal.column, source))?;
+                self.write_journals(number, coded, shape.seal_at(row), &seal.0)?;
+            }
+        }
+        self.cut_columns(number, coded, shape.sealed_rows(longest))
+    }
+}
+
+/// The parts of rows that a log changes, each small enough for one record.
+fn parts(coded: &Coded, view: &View) -> Vec<Cells> {
+    let shape = &coded.shape;
+    let mut hulls: BTreeMap<u64, Cells> = BTreeMap::new();
+    for (at, bytes) in view.old.within(0..u64::MAX) {
+        let mut from = at;
+        let end = at + bytes.len() as u64;
+        while from < end {
+            let row = shape.row(from);
+            let within = (from - shape.row_start(row)) as usize;
+            let place = within % shape.unit;
+            let length = (shape.unit - place).min((end - from) as usize);
+            let touched = Cells::around(coded, row, place..place + length);
+            let hull = hulls.entry(row).or_insert(touched);
+            (hull.from, hull.to) = (hull.from.min(touched.from), hull.to.max(touched.to));
+            from += length as u64;
+        }
+    }
+    let step = (REDO_BYTES / shape.m / CELL).max(1) * CELL;
+    let cut = |hull: Cells| {
+        (hull.from..hull.to).step_by(step).map(move |from| Cells {
+            from,
+            to: hull.to.min(from + step),
+            ..hull
+        })
+    };
+    hulls.into_values().flat_map(cut).collect()
+}

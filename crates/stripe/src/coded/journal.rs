@@ -1,0 +1,181 @@
+//! Appending to the log.
+
+use super::record::{Head, Kind, MAX_RECORD, RECORD_LEN, Record};
+use super::shape::{HALF, HALVES, HEADS};
+use super::{Coded, Log};
+use crate::error::Failed;
+use crate::opened::Place;
+use crate::{Result, Striped};
+use data::frame::{MAX_IO, Op};
+use data::{DataError, Ticket};
+
+impl Striped {
+    /// The copies of a component's journal.
+    pub(super) fn journals(&self, number: usize, coded: &Coded) -> Vec<Place> {
+        let first = coded.shape.journals;
+        self.places(number).filter(|place| place.object >= first).collect()
+    }
+
+    /// Appends bytes of the file to the log, in records. When this returns every copy of the journal has them, and every later read sees
+    /// them.
+    pub(super) fn append(&self, number: usize, coded: &Coded, offset: u64, bytes: &[u8]) -> Result<()> {
+        bytes.chunks(MAX_RECORD).enumerate().try_for_each(|(n, bytes)| {
+            self.append_one(number, coded, offset + (n * MAX_RECORD) as u64, bytes)
+        })
+    }
+
+    fn append_one(&self, number: usize, coded: &Coded, at: u64, bytes: &[u8]) -> Result<()> {
+        let whole = (RECORD_LEN + bytes.len()) as u64;
+        let mut log = self.with_room(number, coded, whole)?;
+        let (start, epoch) = (log.end, log.head.epoch);
+        let record = Record { kind: Kind::Data, epoch, at, within: 0, bytes: bytes.to_vec() }.encode();
+        let places = self.record_places(number, coded, HALVES[(epoch % 2) as usize] + start, record.len());
+        log.end = start + whole;
+        let last = at + bytes.len() as u64;
+        let rows = coded.shape.row(at)..=coded.shape.row(last - 1);
+        log.written.extend(rows);
+        // Under the lock, so that every copy gets records in their order, and has none without all before it.
+        let used = self.columns();
+        let tickets: Vec<data::Result<Ticket>> =
+            places.iter().map(|place| self.submit(place, Op::Write, record.clone())).collect();
+        drop(log);
+        let appended = self.appended_everywhere(&used, &places, tickets, &record);
+        let mut log = coded.log.lock();
+        while log.writer && log.head.epoch == epoch && log.answered != start {
+            coded.appended.wait(&mut log);
+        }
+        let lost = !log.writer || log.head.epoch != epoch;
+        if appended.is_err() || lost {
+            // What was appended behind it cannot be found: the log is read anew before anything else is written.
+            log.writer = false;
+        } else {
+            log.answered = start + whole;
+            log.view.new.insert(at, bytes.to_vec());
+            log.view.length = log.view.length.max(last);
+        }
+        coded.appended.notify_all();
+        appended?;
+        match lost {
+            false => Ok(()),
+            true => Err(self.interrupted(number)),
+        }
+    }
+
+    fn appended_everywhere(
+        &self,
+        used: &std::sync::Arc<crate::opened::Columns>,
+        places: &[Place],
+        tickets: Vec<data::Result<Ticket>>,
+        record: &[u8],
+    ) -> Result<()> {
+        let mut again = Vec::new();
+        let mut failures = Vec::new();
+        for (place, ticket) in places.iter().zip(tickets) {
+            if used[place.component][usize::from(place.column)].is_none() {
+                continue;
+            }
+            if let Err(source) = ticket.and_then(Ticket::wait) {
+                again.push(*place);
+                failures.push(Failed { component: place.component, column: place.column, source });
+            }
+        }
+        failures.iter().try_for_each(|failed| self.decide(used, failed))?;
+        if again.is_empty() {
+            return Ok(());
+        }
+        self.everywhere(Op::Write, &again, &|_| record.to_vec())
+    }
+
+    /// An append before this one failed, so that this one cannot be found.
+    fn interrupted(&self, number: usize) -> crate::StripeError {
+        let target = self.target(number, 0);
+        let reason = "a write before this one failed; write again".to_owned();
+        crate::StripeError::Mover {
+            target,
+            source: DataError::Unreachable { mover: format!("of target {target}"), reason },
+        }
+    }
+
+    /// The log, with so much room in the half that is appended to. Where there is none in either half, folds first.
+    fn with_room<'a>(
+        &self,
+        number: usize,
+        coded: &'a Coded,
+        whole: u64,
+    ) -> Result<parking_lot::MutexGuard<'a, Log>> {
+        loop {
+            let log = coded.log.lock();
+            if !log.writer {
+                return Err(self.interrupted(number));
+            }
+            if log.head.epoch > 0 && log.end + whole <= HALF {
+                return Ok(log);
+            }
+            drop(log);
+            let one = coded.folding.lock();
+            let log = coded.log.lock();
+            if log.writer && (log.head.epoch == 0 || log.end + whole > HALF) {
+                drop(log);
+                self.fold_old(number, coded)?;
+                self.begin_epoch(number, coded)?;
+            }
+            drop(one);
+        }
+    }
+
+    /// From now on records go to the other half, of which nothing counts any more. What was appended before is being folded.
+    pub(super) fn begin_epoch(&self, number: usize, coded: &Coded) -> Result<()> {
+        let mut log = coded.log.lock();
+        while log.writer && log.answered != log.end {
+            coded.appended.wait(&mut log);
+        }
+        if !log.writer {
+            return Err(self.interrupted(number));
+        }
+        let head = Head { count: log.head.count + 1, epoch: log.head.epoch + 1, ..log.head };
+        // Nobody appends meanwhile.
+        self.write_head(number, coded, &head)?;
+        log.head = head;
+        (log.end, log.answered) = (0, 0);
+        log.view.old = std::mem::take(&mut log.view.new);
+        Ok(())
+    }
+
+    pub(super) fn write_head(&self, number: usize, coded: &Coded, head: &Head) -> Result<()> {
+        let bytes = head.encode();
+        let offset = HEADS[(head.count % 2) as usize];
+        let places = self.record_places(number, coded, offset, bytes.len());
+        self.everywhere(Op::Write, &places, &|_| bytes.to_vec())
+    }
+
+    /// A range of every journal.
+    pub(super) fn record_places(
+        &self,
+        number: usize,
+        coded: &Coded,
+        offset: u64,
+        length: usize,
+    ) -> Vec<Place> {
+        let journals = self.journals(number, coded);
+        journals.into_iter().map(|place| Place { offset, length, ..place }).collect()
+    }
+
+    /// Writes the same bytes, as many as there are, to every journal.
+    pub(super) fn write_journals(
+        &self,
+        number: usize,
+        coded: &Coded,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        bytes.chunks(MAX_IO).enumerate().try_for_each(|(n, bytes)| {
+            let places = self.record_places(number, coded, offset + (n * MAX_IO) as u64, bytes.len());
+            self.everywhere(Op::Write, &places, &|_| bytes.to_vec())
+        })
+    }
+
+    /// What was written to journals is durable.
+    pub(super) fn sync_journals(&self, number: usize, coded: &Coded) -> Result<()> {
+        self.everywhere(Op::Sync, &self.journals(number, coded), &|_| Vec::new())
+    }
+}

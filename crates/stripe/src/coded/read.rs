@@ -1,0 +1,66 @@
+//! Reading from coded components.
+
+use super::units::Cells;
+use super::{Coded, View};
+use crate::runs::Run;
+use crate::{Result, Striped};
+use std::ops::Range;
+
+impl Striped {
+    /// What lies over the columns in a range of the file, as it is now; read before the columns are.
+    pub(crate) fn coded_over(&self, number: usize, coded: &Coded, range: Range<u64>) -> Result<Over> {
+        let log = coded.log.lock();
+        if log.writer {
+            let mut view = View { length: log.view.length, ..View::default() };
+            log.view.old.within(range.clone()).for_each(|(at, bytes)| view.old.insert(at, bytes.to_vec()));
+            log.view.new.within(range).for_each(|(at, bytes)| view.new.insert(at, bytes.to_vec()));
+            return Ok(Over { view, writer: true });
+        }
+        drop(log);
+        Ok(Over { view: self.load(number, coded, false)?.view, writer: false })
+    }
+
+    pub(crate) fn coded_length(&self, number: usize, coded: &Coded) -> Result<u64> {
+        Ok(self.coded_over(number, coded, 0..0)?.view.length)
+    }
+
+    /// What a column that does not give it has of a run, from the others.
+    pub(crate) fn computed(&self, coded: &Coded, over: &Over, run: &Run) -> Result<Vec<u8>> {
+        let shape = &coded.shape;
+        let unit = shape.unit as u64;
+        let end = run.offset + run.length as u64;
+        let rows = run.offset / unit..end.div_ceil(unit);
+        // Nobody changes them meanwhile; another process that does so leaves word in the journals.
+        let _held = over.writer.then(|| coded.hold(rows.clone()));
+        let mut bytes = Vec::with_capacity(run.length);
+        for row in rows {
+            let from = run.offset.max(row * unit) - row * unit;
+            let to = end.min((row + 1) * unit) - row * unit;
+            let cells = Cells::around(coded, row, from as usize..to as usize);
+            let units = self.complete(run.component, coded, &over.view, &cells)?;
+            let found = units.into_iter().nth(shape.place(row, run.column)).flatten().unwrap_or_default();
+            bytes.extend_from_slice(&found[from as usize - cells.from..to as usize - cells.from]);
+        }
+        Ok(bytes)
+    }
+}
+
+/// What lies over the columns of a component.
+pub(crate) struct Over {
+    view: View,
+    /// This process is the one that writes.
+    pub(crate) writer: bool,
+}
+
+impl Over {
+    /// Lays it over bytes of the file that begin at `at`.
+    pub(crate) fn lay_over(&self, at: u64, bytes: &mut [u8]) {
+        self.view.old.lay_over(at, bytes);
+        self.view.new.lay_over(at, bytes);
+    }
+
+    /// Length of the file as far as the component has it (bytes).
+    pub(crate) fn length(&self) -> u64 {
+        self.view.length
+    }
+}

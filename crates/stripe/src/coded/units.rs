@@ -1,0 +1,186 @@
+//! Units of rows: as they lie in their columns, or computed from the others.
+
+use super::shape::{CELL, Seal};
+use super::{Coded, View};
+use crate::opened::Place;
+use crate::read::helps;
+use crate::{Result, StripeError, Striped};
+use data::frame::Op;
+use data::{DataError, Ticket};
+
+/// Bytes `from..to` of each unit of a row; whole cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cells {
+    pub(super) row: u64,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Cells {
+    /// The whole cells around a range of a unit.
+    pub(super) fn around(coded: &Coded, row: u64, range: std::ops::Range<usize>) -> Self {
+        let to = range.end.div_ceil(CELL) * CELL;
+        Self { row, from: range.start / CELL * CELL, to: to.min(coded.shape.unit) }
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Where they lie in a column.
+    pub(super) fn place(&self, coded: &Coded, component: usize, unit: usize) -> Place {
+        let column = coded.shape.column(self.row, unit);
+        Place {
+            component,
+            column,
+            object: coded.shape.base + u64::from(column),
+            offset: self.row * coded.shape.unit as u64 + self.from as u64,
+            length: self.length(),
+        }
+    }
+
+    /// Where those of a unit of data lie in the file.
+    pub(super) fn in_file(&self, coded: &Coded, unit: usize) -> u64 {
+        coded.shape.row_start(self.row) + (unit * coded.shape.unit + self.from) as u64
+    }
+}
+
+/// What columns gave, unit by unit.
+type Units = Vec<Option<Vec<u8>>>;
+
+impl Striped {
+    /// The units of data of some rows, each as its column has it; where one is missing, computed.
+    ///
+    /// # Errors
+    /// `Lost`, `Mover`.
+    pub(super) fn data_units(
+        &self,
+        number: usize,
+        coded: &Coded,
+        view: &View,
+        wanted: &[Cells],
+    ) -> Result<Vec<Vec<Vec<u8>>>> {
+        let k = coded.shape.k;
+        let asked: Vec<_> = wanted.iter().map(|cells| self.ask_units(number, coded, cells, 0..k)).collect();
+        let mut all = Vec::with_capacity(wanted.len());
+        for (cells, tickets) in wanted.iter().zip(asked) {
+            let (mut units, last) = self.take_units(number, coded, cells, tickets)?;
+            if last.is_some() {
+                units = self.complete(number, coded, view, cells)?;
+                units.truncate(k);
+            }
+            all.push(units.into_iter().flatten().collect());
+        }
+        Ok(all)
+    }
+
+    /// All units of a row, those that are missing or not as they were written computed from the others.
+    ///
+    /// # Errors
+    /// `Lost`, `Mover`.
+    pub(super) fn complete(&self, number: usize, coded: &Coded, view: &View, cells: &Cells) -> Result<Units> {
+        let shape = &coded.shape;
+        let tickets = self.ask_units(number, coded, cells, 0..shape.n());
+        let (mut units, mut last) = self.take_units(number, coded, cells, tickets)?;
+        self.lay_redo_over(coded, view, cells, &mut units);
+        let mut found = 0;
+        let first = cells.from / CELL;
+        let sealed = view.redo.get(&cells.row).map(|redo| redo.seal.clone());
+        let journals = if sealed.is_some() { Vec::new() } else { self.journals(number, coded) };
+        let stored = journals.iter().map(|journal| self.read_seal(coded, journal, cells.row));
+        for seal in sealed.map(Ok).into_iter().chain(stored) {
+            let seal = match seal {
+                Ok(seal) => seal,
+                Err(e) if helps(&e) => {
+                    last = Some(e);
+                    continue;
+                }
+                Err(source) => return Err(self.failed(number, 0, source)),
+            };
+            let mut good = units.clone();
+            for (place, unit) in good.iter_mut().enumerate() {
+                *unit = unit.take().filter(|bytes| seal.matches(shape, place, first, bytes));
+            }
+            found = found.max(good.iter().flatten().count());
+            let whole = shape.code.repair(&mut good).is_ok()
+                && good.iter().enumerate().all(|(place, unit)| {
+                    unit.as_ref().is_some_and(|bytes| seal.matches(shape, place, first, bytes))
+                });
+            if whole {
+                return Ok(good);
+            }
+        }
+        Err(StripeError::Lost { offset: shape.row_start(cells.row), found, needed: shape.k, last })
+    }
+
+    pub(super) fn read_seal(&self, coded: &Coded, journal: &Place, row: u64) -> data::Result<Seal> {
+        let length = coded.shape.seal_len();
+        let place = Place { offset: coded.shape.seal_at(row), length, ..*journal };
+        let mut bytes = self.submit(&place, Op::Read, Vec::new()).and_then(Ticket::wait)?.bytes;
+        bytes.resize(length, 0);
+        Ok(Seal(bytes))
+    }
+
+    fn ask_units(
+        &self,
+        number: usize,
+        coded: &Coded,
+        cells: &Cells,
+        units: std::ops::Range<usize>,
+    ) -> Vec<data::Result<Ticket>> {
+        units.map(|unit| self.submit(&cells.place(coded, number, unit), Op::Read, Vec::new())).collect()
+    }
+
+    /// Takes what comes; what is missing behind the end of an object is zeros. Also the last error of a unit that others can make good.
+    fn take_units(
+        &self,
+        number: usize,
+        coded: &Coded,
+        cells: &Cells,
+        tickets: Vec<data::Result<Ticket>>,
+    ) -> Result<(Units, Option<DataError>)> {
+        let mut last = None;
+        let mut units = Units::new();
+        for (unit, ticket) in tickets.into_iter().enumerate() {
+            match ticket.and_then(Ticket::wait) {
+                Ok(reply) => {
+                    let mut bytes = reply.bytes;
+                    bytes.resize(cells.length(), 0);
+                    units.push(Some(bytes));
+                }
+                Err(e) if helps(&e) => {
+                    last = Some(e);
+                    units.push(None);
+                }
+                Err(source) => {
+                    return Err(self.failed(number, coded.shape.column(cells.row, unit), source));
+                }
+            }
+        }
+        Ok((units, last))
+    }
+
+    /// What an interrupted fold writes into a row, as far as it is known: then data and parity belong together.
+    fn lay_redo_over(&self, coded: &Coded, view: &View, cells: &Cells, units: &mut Units) {
+        let Some(redo) = view.redo.get(&cells.row) else { return };
+        for (from, parity) in &redo.parity {
+            let from = *from as usize;
+            let length = parity.first().map_or(0, Vec::len);
+            let (start, end) = (from.max(cells.from), (from + length).min(cells.to));
+            if start >= end {
+                continue;
+            }
+            let part = start - cells.from..end - cells.from;
+            for (place, unit) in units.iter_mut().enumerate() {
+                let Some(unit) = unit else { continue };
+                match place.checked_sub(coded.shape.k) {
+                    None => {
+                        let at = cells.in_file(coded, place) + part.start as u64;
+                        view.old.lay_over(at, &mut unit[part.clone()]);
+                    }
+                    Some(p) => unit[part.clone()].copy_from_slice(&parity[p][start - from..end - from]),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Which columns count, and what happens when one of them does not answer.
+
+use crate::error::Failed;
+use crate::{Result, StripeError, Striped};
+use data::frame::Op;
+use data::{Ask, Channel, DataError, Refusal, Slot, Ticket};
+use layout::Redundancy;
+use std::sync::Arc;
+use types::ErrorClass;
+
+/// The way to the objects of one column of a component: to the column's own, and of coded components to the journal on the same target.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Connection to the mover of the target.
+    pub channel: Arc<Channel>,
+    /// Capability for the objects of the component on this target ([`layout::Component::places`]).
+    pub slot: Slot,
+}
+
+/// For each component its columns in order; none where what lies on the target is out of date: nobody may read it before it is rebuilt.
+pub type Columns = Vec<Vec<Option<Column>>>;
+
+/// Who decides which columns count: the metadata service.
+///
+/// That a column is out of date is kept with the file's layout and raises its generation. Before a new generation is told to anybody, the
+/// fences of all objects of the columns that still count are raised to it; so whoever opened the file before is refused there, asks
+/// again, and learns which column is left out.
+pub trait Authority: Send + Sync {
+    /// Column `column` of component `component` does not take what is written. Gives the columns of the new generation, without it.
+    ///
+    /// When this returns, it is durable that the column is out of date, the others are fenced, and nobody who opened the file before can
+    /// read from it: its mover has been fenced too, or has lost its lease, or all capabilities for it have ended. The column stays left
+    /// out until it is rebuilt, whoever answers meanwhile.
+    ///
+    /// # Errors
+    /// Why the column still counts, for the user; the write then fails.
+    fn leave_out(&self, component: usize, column: u16, why: &DataError) -> Result<Columns, String>;
+
+    /// The columns as they are now: a capability has ended or was fenced.
+    ///
+    /// # Errors
+    /// Why this client may not go on, for the user.
+    fn renew(&self) -> Result<Columns, String>;
+}
+
+/// A range of an object that is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) component: usize,
+    pub(crate) column: u16,
+    pub(crate) object: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: usize,
+}
+
+impl Striped {
+    /// The columns that count now.
+    pub(crate) fn columns(&self) -> Arc<Columns> {
+        self.columns.read().clone()
+    }
+
+    pub(crate) fn is_present(&self, component: usize, column: u16) -> bool {
+        self.columns.read()[component][usize::from(column)].is_some()
+    }
+
+    /// Asks an object on the target of a column.
+    pub(crate) fn submit(&self, place: &Place, op: Op, buffer: Vec<u8>) -> data::Result<Ticket> {
+        let columns = self.columns();
+        let Some(Column { channel, slot }) = &columns[place.component][usize::from(place.column)] else {
+            return Err(self.left_out(place.component, place.column));
+        };
+        let (object, offset, length) = (place.object, place.offset, place.length as u64);
+        channel.submit(slot, Ask { op, flags: 0, object, offset, length }, buffer)
+    }
+
+    fn left_out(&self, component: usize, column: u16) -> DataError {
+        let target = self.target(component, column);
+        DataError::Unreachable {
+            mover: format!("of target {target}"),
+            reason: "what lies there is out of date until it is rebuilt".to_owned(),
+        }
+    }
+
+    /// Asks for the same at all places, those on columns that are left out excepted, until each has answered or is left out. All are
+    /// waited for, also when one fails: nothing of it happens after this has returned.
+    pub(crate) fn everywhere(
+        &self,
+        op: Op,
+        places: &[Place],
+        bytes: &dyn Fn(usize) -> Vec<u8>,
+    ) -> Result<()> {
+        let mut left: Vec<usize> = (0..places.len()).collect();
+        loop {
+            let used = self.columns();
+            left.retain(|n| used[places[*n].component][usize::from(places[*n].column)].is_some());
+            let asked: Vec<(usize, data::Result<Ticket>)> =
+                left.iter().map(|n| (*n, self.submit(&places[*n], op, bytes(*n)))).collect();
+            let mut failures = Vec::new();
+            for (n, ticket) in asked {
+                if let Err(source) = ticket.and_then(Ticket::wait) {
+                    failures.push((n, source));
+                }
+            }
+            if failures.is_empty() {
+                return Ok(());
+            }
+            left = failures.iter().map(|(n, _)| *n).collect();
+            for (n, source) in failures {
+                let Place { component, column, .. } = places[n];
+                self.decide(&used, &Failed { component, column, source })?;
+            }
+        }
+    }
+
+    /// What becomes of a column that failed when `used` were the columns: it is asked again with a new capability, or is left out.
+    ///
+    /// # Errors
+    /// Neither is possible.
+    pub(crate) fn decide(&self, used: &Arc<Columns>, failed: &Failed) -> Result<()> {
+        let Some(authority) = &self.authority else { return Err(self.error(failed)) };
+        let _one = self.deciding.lock();
+        if !Arc::ptr_eq(used, &self.columns()) {
+            // Somebody has decided meanwhile.
+            return Ok(());
+        }
+        let ended = [Refusal::Fenced, Refusal::Expired].iter().any(|refusal| failed.source.is(refusal));
+        let decided = match failed.source.class() {
+            _ if ended => authority.renew(),
+            ErrorClass::Retry | ErrorClass::Corrupt | ErrorClass::NotFound
+                if self.can_spare(used, failed.component, failed.column) =>
+            {
+                authority.leave_out(failed.component, failed.column, &failed.source)
+            }
+            _ => return Err(self.error(failed)),
+        };
+        let columns = decided.map_err(|reason| StripeError::Authority {
+            target: self.target(failed.component, failed.column),
+            source: failed.source.clone(),
+            reason,
+        })?;
+        check_columns(&self.layout, &columns)?;
+        *self.columns.write() = Arc::new(columns);
+        Ok(())
+    }
+
+    /// Whether all bytes are still there without a column.
+    fn can_spare(&self, columns: &Columns, component: usize, column: u16) -> bool {
+        let there = |range: std::ops::Range<u16>| {
+            range.filter(|n| *n != column && columns[component][usize::from(*n)].is_some()).count()
+        };
+        let shape = &self.layout.components[component];
+        match shape.redundancy {
+            Redundancy::None => false,
+            Redundancy::Mirror { .. } => there(shape.replicas(column)) > 0,
+            Redundancy::Coded { data, .. } => there(0..shape.targets.len() as u16) >= usize::from(data),
+        }
+    }
+}
+
+/// Whether these are as many columns as the layout has.
+pub(crate) fn check_columns(layout: &layout::Layout, columns: &Columns) -> Result<()> {
+    for (number, component) in layout.components.iter().enumerate() {
+        let (wanted, found) = (component.targets.len(), columns.get(number).map_or(0, Vec::len));
+        if wanted != found {
+            return Err(StripeError::Columns { component: number, wanted, found });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! Coded files are what a plain model says, whichever columns are lost and wherever the client dies.
+
+mod common;
+
+use common::{Cluster, Step, Terms1, bytes, file_step, model_step, read, steps};
+use layout::Layout;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use stripe::StripeError;
+
+/// The seals and logs say the same as the columns, for whoever opens the file without some of the targets.
+fn without_any(columns: u32, most: usize) -> Vec<BTreeSet<u32>> {
+    (0_u32..1 << columns)
+        .map(|set| (0..columns).filter(|n| set >> n & 1 == 1).map(|n| n + 1).collect::<BTreeSet<u32>>())
+        .filter(|set| set.len() <= most)
+        .collect()
+}
+
+#[test]
+fn a_coded_file_is_what_a_plain_model_says_with_columns_lost() {
+    let cluster = Cluster::new(6);
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(choice in 0_usize..4, steps in steps(true))| {
+        let (unit, k, m) = [(4096, 2, 1), (4096, 4, 2), (12_288, 3, 3), (131_072, 2, 2)][choice];
+        let layout = cluster.coded(unit, k, m);
+        let mut file = cluster.make(layout.clone());
+        let mut model: Vec<u8> = Vec::new();
+        let mut lost = BTreeSet::new();
+        for step in steps {
+            match &step {
+                Step::Lose(n) if lost.len() < usize::from(m) => {
+                    lost.insert(n % u32::from(k + m) + 1);
+                    file = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+                }
+                Step::Reopen => file = cluster.open_but(layout.clone(), &lost, &Terms1::default()),
+                _ => {}
+            }
+            file_step(&file, &model, &step).unwrap();
+            model_step(&mut model, &step);
+            prop_assert_eq!(file.length().unwrap(), model.len() as u64);
+        }
+        file.sync().unwrap();
+        prop_assert!(read(&file, 0, 400_000) == model);
+        // A reader beside the writer sees the same.
+        let reader = cluster.open_but(layout, &lost, &Terms1::default());
+        prop_assert!(read(&reader, 0, 400_000) == model);
+    });
+}
+
+/// Steps that fill, fold, overwrite and cut a file of two units of data and one of parity.
+const STEPS: [Step; 7] = [
+    Step::Write { offset: 0, length: 3 * 8192, seed: 1 },
+    Step::Write { offset: 5000, length: 6000, seed: 2 },
+    Step::Write { offset: 30_000, length: 100, seed: 3 },
+    Step::Fold,
+    Step::Write { offset: 100, length: 10_000, seed: 4 },
+    Step::SetLength(9000),
+    Step::Write { offset: 20_000, length: 20_000, seed: 5 },
+];
+
+/// What a client that died has left: what it was told, and what it was doing.
+struct Left {
+    budget: i64,
+    next: Option<&'static Step>,
+    /// What the file is without and with that.
+    before: Vec<u8>,
+    after: Vec<u8>,
+}
+
+impl Left {
+    /// A client does the steps until it has sent so much.
+    fn by_client(cluster: &Cluster, layout: &Layout, budget: i64) -> Self {
+        let left = Arc::new(AtomicI64::new(budget));
+        let patience = std::time::Duration::from_millis(50);
+        let terms = Terms1 { patience, budget: Some(left.clone()), ..Terms1::default() };
+        let file = cluster.open_but(layout.clone(), &BTreeSet::new(), &terms);
+        let mut before = Vec::new();
+        let next = STEPS.iter().find(|step| {
+            let failed = file_step(&file, &before, step).is_err();
+            if !failed {
+                model_step(&mut before, step);
+            }
+            failed
+        });
+        left.store(0, Ordering::SeqCst);
+        let mut after = before.clone();
+        next.iter().for_each(|step| model_step(&mut after, step));
+        Self { budget, next, before, after }
+    }
+
+    /// Every byte is what it was or what it was becoming.
+    fn check(&self, what: &str, found: &[u8]) {
+        let Self { budget, next, before, after } = self;
+        let lengths = [before.len(), after.len()];
+        let part = matches!(next, Some(Step::Write { .. })) && found.len() <= after.len();
+        assert!(lengths.contains(&found.len()) || part, "{budget} {what} {next:?}: {} bytes", found.len());
+        for (n, byte) in found.iter().enumerate() {
+            let of = |content: &[u8]| content.get(n).copied().unwrap_or(0);
+            assert!(*byte == of(before) || *byte == of(after), "{budget} {what} {next:?}: byte {n}");
+        }
+    }
+}
+
+fn dies_after(cluster: &Cluster, budget: i64) -> bool {
+    let layout = cluster.coded(4096, 2, 1);
+    drop(cluster.make(layout.clone()));
+    let left = Left::by_client(cluster, &layout, budget);
+    // Readers see it before anybody has repaired anything, and without any one target.
+    left.check("read", &read(&cluster.open(layout.clone()), 0, 100_000));
+    for lost in without_any(3, 1) {
+        let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+        let mut found = vec![0; 100_000];
+        match reader.read_at(0, &mut found) {
+            Ok(got) => left.check(&format!("without {lost:?}"), &found[..got]),
+            // Rows that were being written for the first time are refused, not made up.
+            Err(StripeError::Lost { offset, .. }) => {
+                let new = matches!(left.next, Some(Step::Write { .. }))
+                    && offset as usize >= left.before.len() / 8192 * 8192;
+                assert!(new, "{budget} without {lost:?} {:?}: lost at {offset}", left.next);
+                left.check(
+                    "before it",
+                    &[&read(&reader, 0, offset as usize)[..], &left.before[offset as usize..]].concat(),
+                );
+            }
+            Err(e) => panic!("{budget} without {lost:?}: {e}"),
+        }
+    }
+    // The next writer goes on; then every column can be lost again.
+    let writer = cluster.open(layout.clone());
+    writer.write_at(0, b"the next one").unwrap();
+    let mut now = read(&writer, 0, 100_000);
+    writer.fold().unwrap();
+    drop(writer);
+    for lost in without_any(3, 1) {
+        let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+        let mut found = vec![0; 100_000];
+        match reader.read_at(0, &mut found) {
+            Ok(got) => assert!(found[..got] == now, "{budget} without {lost:?} after the next writer"),
+            Err(StripeError::Lost { .. }) if matches!(left.next, Some(Step::Write { .. })) => {}
+            Err(e) => panic!("{budget} without {lost:?} after the next writer: {e}"),
+        }
+    }
+    if let Some(start) = left.before.get(..12) {
+        now[..12].copy_from_slice(start);
+    } else {
+        return left.next.is_some();
+    }
+    left.check("the next writer's", &now);
+    left.next.is_some()
+}
+
+#[test]
+fn the_steps_after_which_a_client_dies_lose_nothing_that_was_answered() {
+    const THREADS: i64 = 4;
+    // What is waited for is the patience of clients that are dead.
+    let died: i64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|first| {
+                scope.spawn(move || {
+                    let cluster = Cluster::new(3);
+                    (first..)
+                        .step_by(THREADS as usize)
+                        .take_while(|budget| dies_after(&cluster, *budget))
+                        .count() as i64
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(died > 50, "{died} steps");
+}
+
+#[test]
+fn a_block_that_rots_is_computed_and_one_too_many_is_named() {
+    use std::os::unix::fs::FileExt;
+    let cluster = Cluster::new(4);
+    let layout = cluster.coded(65_536, 3, 1);
+    let file = cluster.make(layout.clone());
+    let content = bytes(6 * 65_536, 9);
+    file.write_at(0, &content).unwrap();
+    let spoil = |target: u32| {
+        let object = layout.components[0].base.0 + u64::from(target) - 1;
+        let object = std::fs::File::options().write(true).open(cluster.path(target, object)).unwrap();
+        object.write_all_at(b"rotten", 70).unwrap();
+    };
+    spoil(2);
+    assert!(read(&file, 0, 500_000) == content);
+    spoil(3);
+    let error = file.read_at(65_536, &mut [0; 10]).unwrap_err();
+    assert!(error.to_string().contains("2 units are there"), "{error}");
+    assert_eq!(error.class(), types::ErrorClass::Corrupt);
+    // Written whole again it is as good as new.
+    assert!(read(&file, 3 * 65_536, 500_000) == content[3 * 65_536..]);
+}
