@@ -7,7 +7,7 @@
 use super::adopt_words::Word;
 use super::record_copies::{covers, overlap};
 use super::tape_tree::Planter;
-use super::{names, open, path, remove, site, tape_tree, version, volume, xattr};
+use super::{names, open, path, remove, site, tape_tree, version, volume, words, xattr};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::perm;
@@ -208,7 +208,9 @@ fn standing(tx: &mut Tx<'_>, file: &TapeFile, gone: Gone<'_>) -> Result<Standing
     let Some(kind) = file.kind() else { return no(format!("mode {:o} is that of no node", file.mode)) };
     let live = file.live || file.node.gone;
     let Some(rec) = tx.trace(file.ino)? else {
-        let removed = file.has_data() && tx.gone(file.ino.word())?.is_some_and(|word| word.is_gone());
+        // Unless it was written after that: it was on disk still.
+        let over = |word: &InodeRec| word.is_gone() && words::version_of(Some(word)) >= file.node.beside;
+        let removed = file.has_data() && tx.gone(file.ino.word())?.as_ref().is_some_and(over);
         return Ok(if live && !removed { Standing::New } else { Standing::Older });
     };
     if rec.kind != kind {

@@ -3,7 +3,7 @@
 
 use super::adopt::{Namespace, attach, put_xattrs};
 use super::adopt_names::{prune, take_names};
-use super::{nodes, remove, version, words};
+use super::{nodes, observe, remove, version, words};
 use crate::rec::{FileRec, InodeRec};
 use crate::store::Tx;
 use crate::{ListedFile, Result};
@@ -105,11 +105,19 @@ impl Namespace<'_> {
         tx.replace(Some(old), Some(&rec))
     }
 
-    /// A file was removed since its data was written. One that is on disk was not: then the word is over.
+    /// A file was removed since its data was written. One that is on disk was not: then the word is over. It gets a later one, and new
+    /// copies, that tell of this.
     fn remove(&self, tx: &mut Tx<'_>, of: &InodeRec) -> Result<()> {
-        if of.file.as_ref().and_then(|f| f.object).is_some_and(|object| !(self.is_gone)(object)) {
+        if let Some(f) = &of.file
+            && f.object.is_some_and(|object| !(self.is_gone)(object))
+        {
+            version::end(tx, of, None)?;
+            let file = FileRec { sealed: f.sealed, ..observe::next_version(tx, f.clone())? };
+            let mut rec = InodeRec { file: Some(file), ..of.clone() };
+            rec.settle(&tx.class(of.class)?.clone(), self.as_of);
+            tx.replace(Some(of), Some(&rec))?;
             let word = tx.gone(of.ino.word())?;
-            return words::say(tx, of, word, false, self.as_of);
+            return words::say(tx, &rec, word, false, self.as_of);
         }
         version::end(tx, of, None)?;
         let left = take_names(tx, of)?;

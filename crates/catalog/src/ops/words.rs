@@ -139,7 +139,10 @@ pub fn describe(view: View<'_>, word: &InodeRec, entry: TapeFile) -> Result<Tape
             ..entry
         });
     }
-    let before = on_tape(view, word)?.ok_or_else(|| CatalogError::missing("inode", word.ino.told_of()))?;
+    let before = on_tape(view, word)?;
+    let nowhere =
+        || CatalogError::corrupt("word on inode", word.ino.told_of(), "neither file nor copy is known");
+    let before = before.ok_or_else(nowhere)?;
     let TapeFile { uid, copy, written, live, .. } = entry;
     Ok(TapeFile { uid, copy, written, live, ..*before })
 }
