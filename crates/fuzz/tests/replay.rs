@@ -88,5 +88,5 @@ replays! {
     wire_frame wire_channel
     vtl_command vtl_files cartridge engine catalogue disk config
     ident ident_handshake
-    data_frame data_connection mover_target
+    data_frame data_connection mover_target stripe_record
 }

@@ -13,11 +13,13 @@ mod object;
 mod read;
 mod recover;
 mod revoked;
+mod scrub;
 mod serve;
 mod sidecar;
 mod target;
 mod write;
 
 pub use read::{Content, Source};
+pub use scrub::Scrubbed;
 pub use serve::{Mover, Served};
 pub use target::{Secrets, Target, TargetError};

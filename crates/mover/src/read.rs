@@ -134,6 +134,6 @@ impl Object {
 }
 
 /// Whether a piece is its whole block, or all of it that there is before the end of the object: then its part is the sum of the block.
-fn is_all_there_is(piece: &BlockPiece, object_length: u64) -> bool {
+pub(crate) fn is_all_there_is(piece: &BlockPiece, object_length: u64) -> bool {
     piece.at == 0 && (piece.is_whole() || piece.block * BLOCK as u64 + piece.length as u64 >= object_length)
 }

@@ -1,6 +1,7 @@
 //! Writing bytes and setting the length, with their sums, exactly once.
 
 use crate::object::Object;
+use crate::read::is_all_there_is;
 use crate::sidecar::{Done, Sidecar};
 use crate::target::{Target, refused};
 use data::Refusal;
@@ -77,9 +78,10 @@ impl Object {
         };
         let pieces: Vec<BlockPiece> = sum::pieces(offset, bytes.len()).collect();
         let first = offset / BLOCK as u64;
+        let length = self.length()?;
         let mut sums = sidecar.sums(first, pieces.len()).map_err(refused)?;
         for ((piece, sum), part) in pieces.iter().zip(&mut sums).zip(parts) {
-            *sum = match piece.is_whole() {
+            *sum = match is_all_there_is(piece, length) {
                 true => *part,
                 // The rest of the block is neither read nor trusted.
                 false => *sum ^ self.old_part(piece)? ^ part,

@@ -20,6 +20,8 @@ pub struct Striped {
     pub(crate) layout: Layout,
     pub(crate) columns: RwLock<Arc<Columns>>,
     pub(crate) authority: Option<Arc<dyn Authority>>,
+    /// Passed shared by whoever writes; a column is taken in with nobody writing.
+    pub(crate) gate: RwLock<()>,
     /// Held by who asks the authority.
     pub(crate) deciding: Mutex<()>,
     /// What is known of each component that is coded.
@@ -49,7 +51,7 @@ impl Striped {
         check_columns(&layout, &columns)?;
         let coded = layout.components.iter().map(Coded::of).collect::<Result<_>>()?;
         let columns = RwLock::new(Arc::new(columns));
-        Ok(Self { layout, columns, authority, deciding: Mutex::default(), coded })
+        Ok(Self { layout, columns, authority, gate: RwLock::default(), deciding: Mutex::default(), coded })
     }
 
     /// Where its bytes lie.
@@ -63,6 +65,10 @@ impl Striped {
     /// # Errors
     /// `Mover`: all copies of some column are needed, or all but those that do not answer.
     pub fn length(&self) -> Result<u64> {
+        self.renewing(|| self.length_now())
+    }
+
+    fn length_now(&self) -> Result<u64> {
         let mut longest = 0;
         for (number, component) in self.layout.components.iter().enumerate() {
             let length = match &self.coded[number] {
@@ -94,6 +100,11 @@ impl Striped {
     /// # Errors
     /// `Mover`: some columns may have their new length; the same call may be repeated.
     pub fn set_length(&self, length: u64) -> Result<()> {
+        self.renewing(|| self.set_length_now(length))
+    }
+
+    fn set_length_now(&self, length: u64) -> Result<()> {
+        let _passed = self.gate.read();
         for (number, component) in self.layout.components.iter().enumerate() {
             if let Some(coded) = &self.coded[number] {
                 self.set_coded_length(number, coded, length)?;

@@ -16,6 +16,7 @@ mod error;
 mod file;
 mod opened;
 mod read;
+mod repair;
 mod runs;
 mod write;
 
@@ -23,3 +24,4 @@ pub use coded::record;
 pub use error::{Result, StripeError};
 pub use file::Striped;
 pub use opened::{Authority, Column, Columns};
+pub use repair::{Mended, Progress};

@@ -43,6 +43,9 @@ pub trait Authority: Send + Sync {
     fn renew(&self) -> Result<Columns, String>;
 }
 
+/// How often something is begun anew with new capabilities.
+const ATTEMPTS: usize = 4;
+
 /// A range of an object that is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -123,9 +126,8 @@ impl Striped {
             // Somebody has decided meanwhile.
             return Ok(());
         }
-        let ended = [Refusal::Fenced, Refusal::Expired].iter().any(|refusal| failed.source.is(refusal));
         let decided = match failed.source.class() {
-            _ if ended => authority.renew(),
+            _ if has_ended(&failed.source) => authority.renew(),
             ErrorClass::Retry | ErrorClass::Corrupt | ErrorClass::NotFound
                 if self.can_spare(used, failed.component, failed.column) =>
             {
@@ -143,6 +145,26 @@ impl Striped {
         Ok(())
     }
 
+    /// Does something that may be repeated; again with new capabilities where old ones have ended.
+    pub(crate) fn renewing<T>(&self, mut what: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 1..ATTEMPTS {
+            let used = self.columns();
+            match (what(), &self.authority) {
+                (Err(StripeError::Mover { target, source }), Some(authority)) if has_ended(&source) => {
+                    let _one = self.deciding.lock();
+                    if Arc::ptr_eq(&used, &self.columns()) {
+                        let refused = |reason| StripeError::Authority { target, source, reason };
+                        let columns = authority.renew().map_err(refused)?;
+                        check_columns(&self.layout, &columns)?;
+                        *self.columns.write() = Arc::new(columns);
+                    }
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+        what()
+    }
+
     /// Whether all bytes are still there without a column.
     fn can_spare(&self, columns: &Columns, component: usize, column: u16) -> bool {
         let there = |range: std::ops::Range<u16>| {
@@ -155,6 +177,11 @@ impl Striped {
             Redundancy::Coded { data, .. } => there(0..shape.targets.len() as u16) >= usize::from(data),
         }
     }
+}
+
+/// Whether another capability may do what this one does not.
+fn has_ended(error: &DataError) -> bool {
+    [Refusal::Fenced, Refusal::Expired].iter().any(|refusal| error.is(refusal))
 }
 
 /// Whether these are as many columns as the layout has.

@@ -1,7 +1,6 @@
 //! Reading: all columns at once, another copy where one fails, and what is lost of coded ones computed.
 
 use crate::coded::Over;
-use crate::error::Failed;
 use crate::opened::Place;
 use crate::runs::{Run, runs};
 use crate::{Result, StripeError, Striped};
@@ -9,7 +8,7 @@ use data::frame::{MAX_IO, Op};
 use data::{DataError, Reply, Ticket};
 use types::ErrorClass;
 
-/// How often a read begins anew because a capability has ended, or because another client has changed what was to be computed from.
+/// How often a read begins anew because another client has changed what was to be computed from.
 const ATTEMPTS: usize = 4;
 
 impl Striped {
@@ -18,22 +17,15 @@ impl Striped {
     /// # Errors
     /// `Mover` if no copy of some part can be had, `Lost` if too little is left to compute it; `buf` then holds nothing of use.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        for _ in 1..ATTEMPTS {
-            let used = self.columns();
-            match self.read_once(offset, buf) {
-                Err(ReadError::Ended(failed)) if self.authority.is_some() => self.decide(&used, &failed)?,
-                Err(ReadError::Changed(_)) => {}
-                outcome => return outcome.map_err(|e| self.final_error(e)),
+        self.renewing(|| {
+            for _ in 1..ATTEMPTS {
+                match self.read_once(offset, buf) {
+                    Err(ReadError::Changed(_)) => {}
+                    outcome => return outcome.map_err(StripeError::from),
+                }
             }
-        }
-        self.read_once(offset, buf).map_err(|e| self.final_error(e))
-    }
-
-    fn final_error(&self, error: ReadError) -> StripeError {
-        match error {
-            ReadError::Ended(failed) => self.error(&failed),
-            ReadError::Changed(e) | ReadError::Other(e) => e,
-        }
+            self.read_once(offset, buf).map_err(StripeError::from)
+        })
     }
 
     fn read_once(&self, offset: u64, buf: &mut [u8]) -> Result<usize, ReadError> {
@@ -135,11 +127,7 @@ impl Striped {
                     answer = self.ask(run, self.copy_for(run, attempt)).and_then(Ticket::wait);
                 }
                 Err(source) => {
-                    let failed = Failed { component: run.component, column, source };
-                    return Err(match failed.source.class() {
-                        ErrorClass::Denied => ReadError::Ended(failed),
-                        _ => ReadError::Other(self.error(&failed)),
-                    });
+                    return Err(self.failed(run.component, column, source).into());
                 }
             }
         }
@@ -157,8 +145,6 @@ impl Striped {
 
 /// Why a read did not come to an end.
 enum ReadError {
-    /// The capability has ended.
-    Ended(Failed),
     /// Too little of a row belongs together, while another client may be changing it.
     Changed(StripeError),
     Other(StripeError),
@@ -167,6 +153,14 @@ enum ReadError {
 impl From<StripeError> for ReadError {
     fn from(error: StripeError) -> Self {
         Self::Other(error)
+    }
+}
+
+impl From<ReadError> for StripeError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Changed(e) | ReadError::Other(e) => e,
+        }
     }
 }
 

@@ -12,6 +12,11 @@ impl Striped {
     /// # Errors
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.renewing(|| self.write_once(offset, bytes))
+    }
+
+    fn write_once(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _passed = self.gate.read();
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
         let mut places: Vec<(Place, usize)> = Vec::new();
         let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);

@@ -24,6 +24,7 @@ mod scsi_device;
 mod scsi_frame;
 mod scsi_reply;
 mod section;
+mod stripe_record;
 mod vtl_command;
 mod vtl_files;
 mod wire_channel;
@@ -68,4 +69,5 @@ targets! {
     "data_frame" = data_frame, 256 bytes, 3000 rounds;
     "data_connection" = data_connection, 4096 bytes, 300 rounds;
     "mover_target" = mover_target, 8192 bytes, 30 rounds;
+    "stripe_record" = stripe_record, 2048 bytes, 3000 rounds;
 }

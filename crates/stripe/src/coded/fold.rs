@@ -29,6 +29,7 @@ impl Striped {
     /// # Errors
     /// `Mover`, `Lost`: what is not folded stays in the log.
     pub fn fold(&self) -> Result<()> {
+        let _passed = self.gate.read();
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded else { continue };
             let _passed = coded.gate.read();
@@ -178,6 +179,8 @@ impl Striped {
             let seals = self.record_places(number, coded, shape.seal_at(fold.cells.row), seal.len());
             puts.extend(seals.into_iter().map(|place| (place, seal.as_slice())));
         }
+        let rows = folds.iter().map(|fold| fold.cells.row);
+        coded.log.lock().changed.iter_mut().for_each(|changed| changed.extend(rows.clone()));
         let places: Vec<Place> = puts.iter().map(|(place, _)| *place).collect();
         self.everywhere(Op::Write, &places, &|n| puts[n].1.to_vec())?;
         let all: Vec<Place> = self.places(number).collect();
@@ -185,7 +188,7 @@ impl Striped {
     }
 
     /// Takes over: finishes what the writer before has left.
-    pub(super) fn become_writer(&self, number: usize, coded: &Coded) -> Result<()> {
+    pub(crate) fn become_writer(&self, number: usize, coded: &Coded) -> Result<()> {
         let _all = coded.gate.write();
         if coded.log.lock().writer {
             return Ok(());
@@ -198,12 +201,16 @@ impl Striped {
         self.finish_folds(number, coded, &loaded.view)?;
         let clean = loaded.head.folded == loaded.head.epoch;
         let mut log = coded.log.lock();
+        // Another one may have written in between.
+        let every = || (0..coded.shape.rows(loaded.view.length)).collect();
+        let changed = log.changed.take().map(|_| every());
         *log = super::Log {
             writer: true,
             head: Head { turn: loaded.turn, ..loaded.head },
             end: loaded.end,
             answered: loaded.end,
             rows: coded.shape.rows(loaded.view.length),
+            changed,
             view: View { redo: BTreeMap::new(), ..loaded.view },
             ..super::Log::default()
         };

@@ -10,6 +10,7 @@ mod extents;
 mod fold;
 mod journal;
 mod load;
+mod mend;
 mod read;
 pub mod record;
 pub(crate) mod shape;
@@ -54,6 +55,8 @@ struct Log {
     /// The file had so many rows when this became the writer; which of those behind have been written since.
     rows: u64,
     written: BTreeSet<u64>,
+    /// Rows that have changed since a column is being mended.
+    changed: Option<BTreeSet<u64>>,
 }
 
 /// What lies over the columns.

@@ -90,6 +90,7 @@ impl Striped {
             column
         })?;
         let mut log = coded.log.lock();
+        log.changed.iter_mut().for_each(|changed| changed.extend(rows.clone()));
         log.view.length = log.view.length.max(shape.row_start(rows.end));
         Ok(())
     }

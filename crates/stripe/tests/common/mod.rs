@@ -22,6 +22,7 @@ pub const UNIT: u32 = 4096;
 /// Movers with one target each.
 pub struct Cluster {
     pub movers: Vec<(Arc<Mover>, SocketAddr)>,
+    pub targets: Vec<Arc<Target>>,
     pub dirs: Vec<tempfile::TempDir>,
     objects: AtomicU64,
     channels: AtomicU64,
@@ -52,20 +53,31 @@ fn scratch() -> tempfile::TempDir {
 impl Cluster {
     pub fn new(count: u32) -> Self {
         let dirs: Vec<_> = (0..count).map(|_| scratch()).collect();
-        let movers = (1..=count)
-            .zip(&dirs)
-            .map(|(number, dir)| {
-                let secrets = Secrets::from([(1, secret(number))]);
-                let target = Target::open(TargetId(number), CLUSTER, dir.path(), secrets).unwrap();
-                let mover = Mover::new(CLUSTER, [Arc::new(target)], Box::new(now)).unwrap();
-                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-                let address = listener.local_addr().unwrap();
-                let serving = mover.clone();
-                std::thread::spawn(move || serving.listen_tcp(&listener));
-                (mover, address)
-            })
-            .collect();
-        Self { movers, dirs, objects: AtomicU64::new(1), channels: AtomicU64::new(1) }
+        let (mut movers, mut targets) = (Vec::new(), Vec::new());
+        for (number, dir) in (1..=count).zip(&dirs) {
+            let (mover, target) = serve(number, dir.path());
+            movers.push(mover);
+            targets.push(target);
+        }
+        Self { movers, targets, dirs, objects: AtomicU64::new(1), channels: AtomicU64::new(1) }
+    }
+
+    /// Starts a mover that was stopped, with what its target has, under another address.
+    pub fn restart(&mut self, number: u32) {
+        let n = number as usize - 1;
+        // It is told of its end by a connection, and leaves its target.
+        drop(TcpStream::connect(self.movers[n].1));
+        let nothing = tempfile::tempdir().unwrap();
+        let (away, target) = serve(number, nothing.path());
+        let (old, old_target) =
+            (std::mem::replace(&mut self.movers[n], away), std::mem::replace(&mut self.targets[n], target));
+        let until = std::time::Instant::now() + PATIENCE;
+        while Arc::strong_count(&old.0) > 1 {
+            assert!(std::time::Instant::now() < until, "the mover does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop((old, old_target));
+        (self.movers[n], self.targets[n]) = serve(number, self.dirs[n].path());
     }
 
     /// Object numbers for a new component.
@@ -182,6 +194,18 @@ impl Cluster {
         let dir = self.dirs[target as usize - 1].path();
         dir.join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8))
     }
+}
+
+/// Serves a target.
+fn serve(number: u32, dir: &std::path::Path) -> ((Arc<Mover>, SocketAddr), Arc<Target>) {
+    let secrets = Secrets::from([(1, secret(number))]);
+    let target = Arc::new(Target::open(TargetId(number), CLUSTER, dir, secrets).unwrap());
+    let mover = Mover::new(CLUSTER, [target.clone()], Box::new(now)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = mover.clone();
+    std::thread::spawn(move || serving.listen_tcp(&listener));
+    ((mover, address), target)
 }
 
 impl Drop for Cluster {

@@ -1,0 +1,72 @@
+//! Scrubbing: blocks are read and compared with their sums, before somebody needs them.
+
+use crate::object::Object;
+use crate::target::{Target, disk_refused};
+use data::Refusal;
+use data::sum::{self, BLOCK};
+use std::ops::ControlFlow;
+use types::ObjectId;
+
+/// What a part of an object was found to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Blocks of 64 KiB that are not what was written, by their number in the object: to be repaired from redundancy or tape.
+    pub bad: Vec<u64>,
+    /// How many bytes were read.
+    pub bytes: u64,
+    /// The block with which the object goes on; none at its end.
+    pub next: Option<u64>,
+}
+
+impl Target {
+    /// All objects, in order.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn objects(&self) -> Result<Vec<ObjectId>, Refusal> {
+        let mut all = Vec::new();
+        let listed = self.disk.list(&mut |found| {
+            if let disk::Found::Object(id) = found {
+                all.push(id);
+            }
+            ControlFlow::Continue(())
+        });
+        listed.map_err(disk_refused)?;
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Compares at most `most` blocks of an object, from block `first` on, with their sums. Bytes come from the disk if they have not been read
+    /// lately. Who scrubs a whole target calls this again and again, at the pace that he wants, and goes on later where he was.
+    ///
+    /// An object without sums has nothing to be compared with: it is at its end at once.
+    ///
+    /// # Errors
+    /// `Missing`, `Corrupt` (the file of sums itself), `Disk` other than of a single block.
+    pub fn scrub(&self, id: ObjectId, first: u64, most: u64) -> Result<Scrubbed, Refusal> {
+        let object = self.object(id)?;
+        let mut scrubbed = Scrubbed::default();
+        let Some(sidecar) = object.summed() else { return Ok(scrubbed) };
+        let blocks = object.length()?.div_ceil(BLOCK as u64);
+        let end = blocks.min(first.saturating_add(most));
+        for number in first..end {
+            let _passed = object.gate.read();
+            let _block = object.lock(number * BLOCK as u64, 1);
+            let stored = object.sum_of(sidecar, number)?;
+            match object.scrubbed(number, stored) {
+                Some(length) => scrubbed.bytes += length,
+                None => scrubbed.bad.push(number),
+            }
+        }
+        scrubbed.next = (end < blocks).then_some(end);
+        Ok(scrubbed)
+    }
+}
+
+impl Object {
+    /// How many bytes a block has; none if it cannot be read or is not what was written.
+    fn scrubbed(&self, number: u64, stored: u32) -> Option<u64> {
+        let bytes = self.block(number).ok()?;
+        (sum::part(0, &bytes) == stored).then_some(bytes.len() as u64)
+    }
+}

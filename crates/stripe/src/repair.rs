@@ -1,0 +1,220 @@
+//! Making a column what the others say: one that was out of date, or blocks that scrubbing has found bad.
+//!
+//! A rebuild goes over the column in steps, while the file is used; who calls them sets the pace and may stop between any two. What is
+//! right already is not written, so a rebuild that begins anew soon is where it was. What is written meanwhile is missing in what was done
+//! before; the last step, with nobody writing, makes that good.
+
+use crate::coded::Coded;
+use crate::opened::{Column, Columns, Place};
+use crate::{Result, StripeError, Striped};
+use data::frame::Op;
+use data::{Ask, DataError, Reply};
+use std::ops::Range;
+
+/// Bytes of a column that one step looks at, at least a unit.
+const STEP: u64 = 4 << 20;
+
+/// A column that is to be made right, and the way to it, whether or not it is among those that count.
+#[derive(Clone, Copy, Debug)]
+pub struct Mended<'a> {
+    /// Number of the component, from 0.
+    pub component: usize,
+    /// The column.
+    pub column: u16,
+    /// Where to write. Of a column that was left out: under the newest generation, with its objects made anew or as they were found.
+    pub to: &'a Column,
+}
+
+/// What a step has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many bytes of the column it has looked at.
+    pub bytes: u64,
+    /// How many of them it has written.
+    pub written: u64,
+    /// Where the next step begins in the column's object; none at the end.
+    pub next: Option<u64>,
+}
+
+impl Striped {
+    /// Makes a part of a column what the others say, from `at` on.
+    ///
+    /// # Errors
+    /// `Mover`, `Lost`.
+    pub fn mend(&self, mended: Mended<'_>, at: u64) -> Result<Progress> {
+        let Mended { component, column, .. } = mended;
+        if let Some(coded) = &self.coded[component] {
+            self.note_changes(component, coded, at)?;
+        }
+        let length = self.length_of_column(component, column)?;
+        let end =
+            length.min(at.saturating_add(STEP.max(self.layout.components[component].unit_bytes.into())));
+        let written = self.mend_range(&mended, at..end)?;
+        Ok(Progress { bytes: end.saturating_sub(at), written, next: (end < length).then_some(end) })
+    }
+
+    /// Makes blocks right that scrubbing has found bad, in a column that counts.
+    ///
+    /// # Errors
+    /// `Mover`, `Lost`: it has to come from tape.
+    pub fn repair(&self, component: usize, column: u16, range: Range<u64>) -> Result<u64> {
+        let columns = self.columns();
+        let Some(to) = &columns[component][usize::from(column)] else { return Ok(0) };
+        if let Some(coded) = &self.coded[component] {
+            self.become_writer(component, coded)?;
+        }
+        let block = data::sum::BLOCK as u64;
+        let length = self.length_of_column(component, column)?;
+        let end = length.min(range.end.div_ceil(block) * block);
+        self.mend_range(&Mended { component, column, to }, range.start / block * block..end)
+    }
+
+    /// The last step of a rebuild: what has changed since [`Striped::mend`] began, the length, and the journal, all durable; then `admit`
+    /// tells the metadata service, which from then on counts the column and gives everybody's columns anew.
+    ///
+    /// Of a mirror no other client may write meanwhile: the metadata service has fenced them before, and lets them write again under the
+    /// generation that comes out of `admit`.
+    ///
+    /// # Errors
+    /// `Mover`, `Lost`, `Authority`: the column does not count yet; it may be tried again.
+    pub fn finish_mending(
+        &self,
+        mended: Mended<'_>,
+        admit: impl FnOnce() -> Result<Columns, String>,
+    ) -> Result<()> {
+        let Mended { component, column, .. } = mended;
+        let _nobody = self.gate.write();
+        let length = match &self.coded[component] {
+            Some(coded) => {
+                let length = self.finish_coded(&mended, coded)?;
+                self.copy_journal(&mended, coded)?;
+                length
+            }
+            None => {
+                let length = self.length_of_column(component, column)?;
+                self.mend_range(&mended, 0..length)?;
+                length
+            }
+        };
+        let object = self.layout.components[component].object(column).0;
+        self.tell(&mended, object, Op::SetLength, length, 0, Vec::new())?;
+        for place in self.places(component).filter(|place| place.column == column) {
+            self.tell(&mended, place.object, Op::Sync, 0, 0, Vec::new())?;
+        }
+        let target = self.target(component, column);
+        let refused = |reason: String| StripeError::Authority {
+            target,
+            source: DataError::Unreachable {
+                mover: format!("of target {target}"),
+                reason: "it was rebuilt and is not counted yet".to_owned(),
+            },
+            reason,
+        };
+        let columns = admit().map_err(refused)?;
+        crate::opened::check_columns(&self.layout, &columns)?;
+        *self.columns.write() = std::sync::Arc::new(columns);
+        Ok(())
+    }
+
+    /// Asks the target that is mended.
+    pub(crate) fn tell(
+        &self,
+        mended: &Mended<'_>,
+        object: u64,
+        op: Op,
+        offset: u64,
+        length: u64,
+        bytes: Vec<u8>,
+    ) -> Result<Reply> {
+        let Column { channel, slot } = mended.to;
+        let answer = channel.call(slot, Ask { op, flags: 0, object, offset, length }, bytes);
+        answer.map_err(|source| self.failed(mended.component, mended.column, source))
+    }
+
+    /// Writes what the column's object is to have at an offset, if it has something else there; says how much it wrote.
+    pub(crate) fn make_equal(
+        &self,
+        mended: &Mended<'_>,
+        object: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> Result<u64> {
+        let length = bytes.len() as u64;
+        match self.tell(mended, object, Op::Read, offset, length, Vec::new()) {
+            Ok(reply) if reply.bytes == bytes => return Ok(0),
+            Err(e) if e.class() != types::ErrorClass::Corrupt => return Err(e),
+            _ => {}
+        }
+        self.tell(mended, object, Op::Write, offset, length, bytes)?;
+        Ok(length)
+    }
+
+    fn mend_range(&self, mended: &Mended<'_>, range: Range<u64>) -> Result<u64> {
+        match &self.coded[mended.component] {
+            Some(coded) => self.mend_coded(mended, coded, range),
+            None => self.mend_copy(mended, range),
+        }
+    }
+
+    /// Takes a range from another copy.
+    fn mend_copy(&self, mended: &Mended<'_>, range: Range<u64>) -> Result<u64> {
+        let Mended { component, column, .. } = *mended;
+        let shape = &self.layout.components[component];
+        let (mut at, mut written) = (range.start, 0);
+        while at < range.end {
+            // Whole blocks, so that a bad one is replaced and not changed.
+            let next = range.end.min((at / STEP + 1) * STEP);
+            let length = (next - at) as usize;
+            let mut outcome = Err(self.no_copy(component, column));
+            for copy in shape.replicas(column).filter(|copy| *copy != column) {
+                let place =
+                    Place { component, column: copy, object: shape.object(copy).0, offset: at, length };
+                let answer = self.submit(&place, Op::Read, Vec::new()).and_then(data::Ticket::wait);
+                outcome = answer.map_err(|source| self.failed(component, copy, source));
+                if outcome.is_ok() {
+                    break;
+                }
+            }
+            let mut bytes = outcome?.bytes;
+            bytes.resize(length, 0);
+            written += self.make_equal(mended, shape.object(column).0, at, bytes)?;
+            at = next;
+        }
+        Ok(written)
+    }
+
+    fn no_copy(&self, component: usize, column: u16) -> StripeError {
+        let target = self.target(component, column);
+        let reason = "there is no other copy of its bytes on disk; they have to come from tape".to_owned();
+        self.failed(
+            component,
+            column,
+            DataError::Unreachable { mover: format!("of target {target}"), reason },
+        )
+    }
+
+    /// How long the object of a column is to be (bytes).
+    fn length_of_column(&self, component: usize, column: u16) -> Result<u64> {
+        if let Some(coded) = &self.coded[component] {
+            return self.rows_length(component, coded);
+        }
+        let shape = &self.layout.components[component];
+        let mut longest = None;
+        let mut failed = self.no_copy(component, column);
+        for copy in shape.replicas(column).filter(|copy| *copy != column) {
+            let place = Place { component, column: copy, object: shape.object(copy).0, offset: 0, length: 0 };
+            match self.submit(&place, Op::Stat, Vec::new()).and_then(data::Ticket::wait) {
+                Ok(reply) => longest = longest.max(Some(reply.object_length)),
+                Err(source) => failed = self.failed(component, copy, source),
+            }
+        }
+        longest.ok_or(failed)
+    }
+}
+
+impl Coded {
+    /// Whether this is a coded component's column of journals.
+    pub(crate) fn has_journal(&self, column: u16) -> bool {
+        usize::from(column) <= self.shape.m
+    }
+}

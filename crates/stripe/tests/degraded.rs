@@ -1,0 +1,205 @@
+//! Writes go on when a mover goes away; what it has is never read before it was rebuilt; blocks that rot are found and repaired.
+
+mod common;
+
+use common::{Cluster, Terms1, UNIT, bytes, read};
+use data::frame::Op;
+use data::{DataError, Refusal};
+use layout::{Layout, Redundancy};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use stripe::{Authority, Columns, Mended, Striped};
+
+/// What a metadata service keeps of one file.
+struct Decides {
+    cluster: Arc<Cluster>,
+    layout: Layout,
+    state: Mutex<(u64, BTreeSet<u32>)>,
+}
+
+impl Decides {
+    fn new(cluster: &Arc<Cluster>, layout: &Layout) -> Arc<Self> {
+        Arc::new(Self {
+            cluster: cluster.clone(),
+            layout: layout.clone(),
+            state: Mutex::new((1, BTreeSet::new())),
+        })
+    }
+
+    fn open(self: &Arc<Self>) -> Striped {
+        Striped::open_with(self.layout.clone(), self.columns(), Some(self.clone())).unwrap()
+    }
+
+    fn columns(&self) -> Columns {
+        let (generation, stale) = self.state.lock().clone();
+        self.cluster.columns(&self.layout, &stale, &self.terms(generation))
+    }
+
+    fn terms(&self, generation: u64) -> Terms1 {
+        Terms1 { patience: Duration::from_millis(300), generation, ..Terms1::default() }
+    }
+
+    /// A new generation; whoever has an older one is refused by all that count.
+    fn next(&self, change: impl FnOnce(&mut BTreeSet<u32>)) -> Columns {
+        let mut state = self.state.lock();
+        state.0 += 1;
+        change(&mut state.1);
+        self.cluster.every_object(&self.layout, Op::Fence, state.0, 0, &state.1);
+        drop(state);
+        self.columns()
+    }
+}
+
+impl Authority for Decides {
+    fn leave_out(&self, component: usize, column: u16, _: &DataError) -> Result<Columns, String> {
+        let target = self.layout.components[component].targets[usize::from(column)];
+        Ok(self.next(|stale| stale.extend([target.0])))
+    }
+
+    fn renew(&self) -> Result<Columns, String> {
+        Ok(self.columns())
+    }
+}
+
+fn layouts(cluster: &Cluster) -> Vec<Layout> {
+    let mirror = Redundancy::Mirror { copies: 2 };
+    let mirror = vec![cluster.component(0..u64::MAX, 3 * UNIT, mirror, 4)];
+    vec![
+        Layout { generation: 1, components: mirror },
+        cluster.coded(3 * UNIT, 3, 1),
+        cluster.coded(65_536, 2, 2),
+    ]
+}
+
+#[test]
+fn a_target_is_left_out_while_it_is_away_and_counts_again_once_it_is_rebuilt() {
+    let cluster = Cluster::new(4);
+    let layouts = layouts(&cluster);
+    layouts.iter().for_each(|layout| drop(cluster.make(layout.clone())));
+    let mut model = bytes(300_000, 1);
+    for layout in &layouts {
+        let file = cluster.open(layout.clone());
+        file.write_at(0, &model).unwrap();
+        file.sync().unwrap();
+    }
+    cluster.movers[1].0.stop().unwrap();
+    let late = bytes(50_000, 2);
+    model[100_000..150_000].copy_from_slice(&late);
+    model.truncate(280_000);
+    let shared = Arc::new(cluster);
+    let all: Vec<Arc<Decides>> = layouts.iter().map(|layout| Decides::new(&shared, layout)).collect();
+    let files: Vec<(Striped, Striped)> = all
+        .iter()
+        .map(|decides| {
+            let (file, beside) = (decides.open(), decides.open());
+            file.write_at(100_000, &late).unwrap();
+            file.set_length(280_000).unwrap();
+            assert_eq!(decides.state.lock().1, BTreeSet::from([2]), "target 2 is out of date");
+            assert!(read(&file, 0, 400_000) == model);
+            // Who had opened the file before is refused by all that count, and learns where its bytes are.
+            assert!(read(&beside, 0, 400_000) == model);
+            (file, beside)
+        })
+        .collect();
+    drop(files);
+    drop(all);
+    let mut cluster = shared;
+    // It comes back with what it had. Nobody asks it.
+    Arc::get_mut(&mut cluster).unwrap().restart(2);
+    for layout in &layouts {
+        let decides = Decides::new(&cluster, layout);
+        *decides.state.lock() = (2, BTreeSet::from([2]));
+        let file = decides.open();
+        assert!(read(&file, 0, 400_000) == model);
+        let before = model.clone();
+        rebuild(&decides, &file, &mut model);
+        assert!(decides.state.lock().1.is_empty());
+        // Everything is on it: without any other one, nothing is missing.
+        file.fold().unwrap();
+        drop(file);
+        let (generation, _) = *decides.state.lock();
+        let mirror = matches!(layout.components[0].redundancy, Redundancy::Mirror { .. });
+        for other in if mirror { vec![1] } else { vec![1, 3, 4] } {
+            let terms = decides.terms(generation);
+            let file = cluster.open_but(layout.clone(), &BTreeSet::from([other]), &terms);
+            assert!(read(&file, 0, 400_000) == model, "without {other}");
+        }
+        model.clone_from(&before);
+    }
+}
+
+/// Rebuilds target 2, with a write between the steps.
+fn rebuild(decides: &Decides, file: &Striped, model: &mut [u8]) {
+    let component = &decides.layout.components[0];
+    let generation = decides.state.lock().0;
+    // The metadata service raises its fences before anybody uses it.
+    decides.cluster.every_object(&decides.layout, Op::Fence, generation, 0, &BTreeSet::from([1, 3, 4]));
+    let to = decides.cluster.column(component, component.targets[1], &decides.terms(generation));
+    let mended = Mended { component: 0, column: 1, to: &to };
+    let (mut next, mut written) = (Some(0), 0);
+    while let Some(at) = next {
+        let step = file.mend(mended, at).unwrap();
+        written += step.written;
+        next = step.next;
+        let late = bytes(40_000, at as u8 ^ 77);
+        file.write_at(120_000, &late).unwrap();
+        model[120_000..160_000].copy_from_slice(&late);
+    }
+    assert!(written > 0);
+    file.finish_mending(mended, || Ok(decides.next(BTreeSet::clear))).unwrap();
+    assert!(read(file, 0, 400_000) == *model);
+}
+
+#[test]
+fn scrubbing_finds_what_rots_and_it_is_repaired_from_the_others() {
+    use std::os::unix::fs::FileExt;
+    let cluster = Cluster::new(4);
+    for layout in layouts(&cluster) {
+        let file = cluster.make(layout.clone());
+        let content = bytes(300_000, 5);
+        file.write_at(0, &content).unwrap();
+        file.fold().unwrap();
+        let object = layout.components[0].base.0 + 1;
+        let rotten = std::fs::File::options().write(true).open(cluster.path(2, object)).unwrap();
+        let last = rotten.metadata().unwrap().len() - 1;
+        rotten.write_all_at(b"x", 5).unwrap();
+        rotten.write_all_at(&[0xa5], last).unwrap();
+        let target = &cluster.targets[1];
+        let scrub = || {
+            let (mut bad, mut first) = (BTreeSet::new(), Some(0));
+            while let Some(at) = first {
+                let part = target.scrub(types::ObjectId(object), at, 1).unwrap();
+                bad.extend(part.bad);
+                first = part.next;
+            }
+            bad
+        };
+        let bad = scrub();
+        assert_eq!(bad, BTreeSet::from([0, last / 65_536]));
+        for block in bad {
+            file.repair(0, 1, block * 65_536..(block + 1) * 65_536).unwrap();
+        }
+        assert_eq!(scrub(), BTreeSet::new());
+        assert!(read(&file, 0, 400_000) == content);
+        assert!(target.objects().unwrap().contains(&types::ObjectId(object)));
+    }
+}
+
+#[test]
+fn who_was_fenced_writes_nothing() {
+    let cluster = Cluster::new(4);
+    for layout in layouts(&cluster) {
+        let file = cluster.make(layout.clone());
+        file.write_at(0, &bytes(100_000, 1)).unwrap();
+        cluster.every_object(&layout, Op::Fence, 2, 0, &BTreeSet::new());
+        let error = file.write_at(10, b"too late").unwrap_err();
+        assert!(
+            matches!(&error, stripe::StripeError::Mover { source, .. } if source.is(&Refusal::Fenced)),
+            "{error}"
+        );
+        let next = cluster.open_but(layout, &BTreeSet::new(), &Terms1 { generation: 2, ..Terms1::default() });
+        assert!(read(&next, 0, 200_000) == bytes(100_000, 1));
+    }
+}
