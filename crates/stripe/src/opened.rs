@@ -95,6 +95,13 @@ impl Striped {
         let mut left: Vec<usize> = (0..places.len()).collect();
         loop {
             let used = self.columns();
+            for Place { component, column, .. } in left.iter().map(|n| places[*n]) {
+                let counts = used[component][usize::from(column)].is_some();
+                if !counts && !self.can_spare(&used, component, column) {
+                    // Nobody else would have it either.
+                    return Err(self.failed(component, column, self.left_out(component, column)));
+                }
+            }
             left.retain(|n| used[places[*n].component][usize::from(places[*n].column)].is_some());
             let asked: Vec<(usize, data::Result<Ticket>)> =
                 left.iter().map(|n| (*n, self.submit(&places[*n], op, bytes(*n)))).collect();

@@ -188,6 +188,30 @@ fn scrubbing_finds_what_rots_and_it_is_repaired_from_the_others() {
 }
 
 #[test]
+fn nothing_is_written_where_too_few_columns_count() {
+    let cluster = Cluster::new(4);
+    let plain = vec![cluster.component(0..u64::MAX, UNIT, Redundancy::None, 2)];
+    let plain = Layout { generation: 1, components: plain };
+    let few = [
+        (plain, vec![2]),
+        (layouts(&cluster).remove(0), vec![1, 2]),
+        (cluster.coded(UNIT, 3, 1), vec![1, 4]),
+    ];
+    for (layout, lost) in few {
+        drop(cluster.make(layout.clone()));
+        let file = cluster.open_but(layout, &lost.into_iter().collect(), &Terms1::default());
+        for outcome in [
+            file.write_at(0, &bytes(100_000, 1)),
+            file.write_at(UNIT.into(), b"x"),
+            file.set_length(0),
+            file.sync(),
+        ] {
+            assert_eq!(outcome.unwrap_err().class(), types::ErrorClass::Retry);
+        }
+    }
+}
+
+#[test]
 fn who_was_fenced_writes_nothing() {
     let cluster = Cluster::new(4);
     for layout in layouts(&cluster) {
