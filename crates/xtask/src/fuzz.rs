@@ -70,18 +70,16 @@ fn order(words: &[&str]) -> Result<Order> {
 
 /// Everything instrumented is built beside the usual artefacts, for an explicit target so that build scripts are not.
 fn build(root: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let rustc = Command::new("rustc").arg("-vV").output().context("rustc could not be started")?;
     let text = String::from_utf8_lossy(&rustc.stdout).into_owned();
     let host =
         text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV names no host")?;
     let directory = target_directory(root).join("fuzz");
-    let status = Command::new(cargo)
+    let status = crate::cargo(root)
         .args(["build", "--locked", "--quiet", "-p", "fuzz", "--bin", "fuzz", "--features", "guided"])
         .args(["--profile", "fuzz", "--target", host, "--target-dir"])
         .arg(&directory)
         .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
-        .current_dir(root)
         .status()
         .context("cargo build could not be started")?;
     ensure!(status.success(), "the fuzzer could not be built (it needs a C++ compiler)");

@@ -12,8 +12,10 @@ mod suite;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::process::{Command, Stdio};
 
 const HELP: &str = "usage: cargo xtask <layers | licences | tidy | test | fuzz [TARGET] [--seconds N] [--seed N] [--merge]>
   layers  dependencies between the crates of the workspace go from higher floors to lower ones
@@ -39,13 +41,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Cargo in the root of the workspace, without what the cargo that runs this program says of it: build scripts that look at that
+/// would run again, and what depends on them be compiled again.
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let of_this = |name: &OsString| {
+        name.to_str().is_some_and(|n| n.starts_with("CARGO_PKG_") || n.starts_with("CARGO_MANIFEST_"))
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_this(name)) {
+        cargo.env_remove(name);
+    }
+    cargo.current_dir(root).stdin(Stdio::null());
+    cargo
+}
+
 /// What cargo knows of the workspace.
 fn metadata(root: &Path, options: &[&str]) -> Result<serde_json::Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = std::process::Command::new(cargo)
+    let output = cargo(root)
         .args(["metadata", "--format-version", "1"])
         .args(options)
-        .current_dir(root)
         .output()
         .context("cargo metadata could not be started")?;
     anyhow::ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));

@@ -65,24 +65,21 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
     let failed = failed.into_inner().unwrap_or_default();
     let mut problems = repeat(&failed, &thermo)?;
     let documented =
-        cargo(root).args(["test", "--locked", "--workspace", "--doc"]).status().context("cargo")?;
+        crate::cargo(root).args(["test", "--locked", "--workspace", "--doc"]).status().context("cargo")?;
     if !documented.success() {
         problems.push("tests in the documentation: see above".to_owned());
     }
     Ok(problems)
 }
 
-fn cargo(root: &Path) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).stdin(Stdio::null());
-    cargo
-}
-
 /// All programs of tests, and the program that the end-to-end tests start.
 fn build(root: &Path) -> Result<(Vec<Program>, PathBuf)> {
     let options = ["test", "--locked", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
-    let built =
-        cargo(root).args(options).stderr(Stdio::inherit()).output().context("cargo could not be started")?;
+    let built = crate::cargo(root)
+        .args(options)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo could not be started")?;
     ensure!(built.status.success(), "the tests could not be built");
     let said = String::from_utf8_lossy(&built.stdout).into_owned();
     let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
