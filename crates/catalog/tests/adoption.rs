@@ -100,6 +100,25 @@ fn a_missing_volume_leaves_its_copies_out() {
 }
 
 #[test]
+fn a_file_of_which_a_part_was_imported_is_no_fault_of_the_catalogue() {
+    let (c, home) = world();
+    let (ino, _) = file(&c, home, "data", 1000, 20);
+    for (volume, part) in [("VA0001L9", (0, 600)), ("VB0001L9", (600, 400))] {
+        record(&c, volume, 30, vec![segment(ino, Version(1), 1, 1000, part, 0)]);
+    }
+    for imported in [true, false] {
+        let new = empty();
+        let v = c.volume(&"VA0001L9".into()).unwrap().unwrap();
+        new.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, imported, ..v }).unwrap();
+        new.adopt(&"VA0001L9".into(), t(60), &listing(&c, "VA0001L9")).unwrap();
+        let findings = check::verify(&new);
+        assert_eq!(findings.is_empty(), imported, "{findings:#?}");
+        adopt(&c, &new, "VB0001L9", 60, 10);
+        sound(&new);
+    }
+}
+
+#[test]
 fn of_two_files_at_one_path_the_later_has_it() {
     let (c, home) = world();
     let (first, _) = file(&c, home, "data", 10, 20);

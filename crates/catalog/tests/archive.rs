@@ -335,6 +335,16 @@ fn a_copy_of_a_file_deleted_meanwhile_is_recorded_as_dead() {
 }
 
 #[test]
+fn what_a_cartridge_has_gone_through_stays_with_it_whatever_its_label() {
+    let f = memory();
+    let name = Barcode::from("VA0001L9");
+    f.catalog.update_volume(&name, &mut |v| (v.mounts, v.errors, v.written) = (9, 2, 7)).expect("updated");
+    f.catalog.label_volume(&name, &volume("VA0001L9", "pool-a")).expect("labelled");
+    let v = f.catalog.volume(&name).expect("read").expect("there");
+    assert_eq!((v.mounts, v.errors, v.written), (9, 2, 0));
+}
+
+#[test]
 fn an_intended_label_is_known_until_it_is_recorded() {
     let f = lmdb();
     let barcode = Barcode::from("VA0001L9");

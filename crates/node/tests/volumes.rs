@@ -185,6 +185,10 @@ fn one_damaged_volume_record_keeps_out_that_volume_and_nothing_else() {
     let ino = bed.write("f", b"data");
     bed.migrate_and_purge();
     let [lost, good] = &bed.volumes_of("/f")[..] else { panic!("two copies") };
+    bed.until_dismounted();
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    let these = || wire::VolumeChoice::These(vec![lost.clone()]);
+    let asked = bed.begin(Call::Repack { volumes: these(), dead_percent: None, generation: None }).request.id;
     let config = bed.node.config().clone();
     bed.node.stop(true);
     let Bed { dir, node } = bed;
@@ -196,7 +200,17 @@ fn one_damaged_volume_record_keeps_out_that_volume_and_nothing_else() {
         kv::Engine::write_dyn(&engine, kv::Durability::Durable, &mut damage).unwrap();
     }
     let bed = Bed { node: node::Node::start(config).expect("it starts"), dir };
-    assert!(bed.volumes().iter().all(|v| v.barcode != *lost));
+    // It is listed, with what to do; what was asked for before has ended, and nothing new is begun.
+    let listed = bed.volumes().into_iter().find(|v| v.barcode == *lost).expect("it is listed");
+    assert!(listed.state == VolumeState::Broken, "{listed:?}");
+    for part in ["damaged: its record", "catalog restore"] {
+        assert!(listed.reason.contains(part), "{listed:?}");
+    }
+    let RequestState::Failed = bed.wait(asked).state else { panic!("{:?}", bed.request(asked)) };
+    assert!(matches!(&bed.items(asked)[..], [ItemState::Failed(why)] if why.contains("damaged: its record")));
+    let repack = |these| Call::Repack { volumes: these, dead_percent: None, generation: None };
+    let refused = bed.try_call(repack(wire::VolumeChoice::These(vec![lost.clone()]))).unwrap_err();
+    assert!(refused.message.contains("damaged: its record"), "{refused}");
     assert_eq!(bed.read(ino), b"data", "from {good}");
     let named = |text: &str| text.contains(lost.as_str()) && text.contains("out of use");
     assert!(bed.status().warnings.iter().any(|w| named(w)), "{:?}", bed.status().warnings);

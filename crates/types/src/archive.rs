@@ -265,9 +265,9 @@ pub struct Volume {
     pub indexed_to: u64,
     /// Volume change reference after our last write; another value on the medium means somebody else wrote.
     pub vcr: u64,
-    /// Times mounted by us.
+    /// Times mounted by us, over all its labels.
     pub mounts: u64,
-    /// Errors of its medium seen since it got its label.
+    /// Errors of its medium, over all its labels: what a cartridge has once failed with is not forgotten with its data.
     pub errors: u64,
     /// Last time data was written.
     pub last_written: Option<Time>,

@@ -4,7 +4,7 @@ use super::Check;
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys::{self, part, sum};
-use crate::ops::{lookup, names, version, xattr};
+use crate::ops::{lookup, names, version, volume, xattr};
 use crate::rec::InodeRec;
 use crate::store::Derived;
 use crate::{CatalogError, Result};
@@ -117,8 +117,20 @@ fn archive(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
     let waits = f.sealed && there && named && f.missing(&class).next().is_some();
     c.expect(waits == f.due.is_some(), || format!("inode {ino} lacks copies: {waits}, due {:?}", f.due));
     let lost = rec.has_data() && f.object.is_none() && f.sealed && f.copies == 0;
+    let lost = lost && !goes_on_elsewhere(c, &copies)?;
     c.expect(!lost, || format!("inode {ino} is neither on disk nor on tape"));
     Ok(())
+}
+
+/// Whether part of a file came with a volume that was imported: the rest is on others of its set, and the catalogue is right.
+fn goes_on_elsewhere(c: &mut Check<'_>, copies: &[CopyRecord]) -> Result<bool> {
+    for segment in copies.iter().flat_map(|copy| &copy.segments) {
+        let volume = c.read(|v| volume::load(v.r, &segment.volume))?;
+        if volume.is_some_and(|rec| rec.volume.imported) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Counters against entries.

@@ -162,13 +162,14 @@ fn refuse_needed(tx: &Tx<'_>, barcode: &Barcode, rec: VolumeRec) -> Result<()> {
     Err(CatalogError::refused(format!("volume {barcode}"), why))
 }
 
-/// First step of a new label: a new, empty tree; the old one waits to be dropped.
+/// First step of a new label: a new, empty tree; the old one waits to be dropped. What the cartridge has gone through stays with it.
 pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()> {
     let old = load_for_update(tx, barcode)?;
     refuse_needed(tx, barcode, old.clone())?;
     tx.w.put(&keys::drop_tree(old.tree), barcode.as_str().as_bytes())?;
     tx.w.delete(&keys::volume(vol::INTENDED, barcode))?;
-    let volume = Volume { barcode: barcode.clone(), ..fresh.clone() };
+    let Volume { mounts, errors, .. } = old.volume;
+    let volume = Volume { barcode: barcode.clone(), mounts, errors, ..fresh.clone() };
     let tree = new_tree(tx)?;
     store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir })
 }

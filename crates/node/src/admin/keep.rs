@@ -14,10 +14,18 @@ impl Node {
         choice: &VolumeChoice,
         may: &dyn Fn(&Volume) -> Result<(), String>,
     ) -> Result<Vec<Volume>, Failure> {
-        let all = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
+        let known = self.catalog.all_volumes().map_err(|e| refused("volumes", &e))?;
+        let all = known.found;
         match choice {
             VolumeChoice::These(barcodes) => {
                 for barcode in barcodes {
+                    if let Some((_, e)) = known.damaged.iter().find(|(damaged, _)| damaged == barcode) {
+                        let why = crate::keep::damaged(e);
+                        return Err(failure(
+                            ErrorClass::Corrupt,
+                            format!("volume {barcode}: {why}; nothing was begun"),
+                        ));
+                    }
                     let Some(volume) = all.iter().find(|v| v.barcode == *barcode) else {
                         let message = format!("there is no volume {barcode}; see `thermo volume ls`");
                         return Err(failure(ErrorClass::NotFound, message));

@@ -184,12 +184,18 @@ impl Node {
     }
 
     pub(super) fn volume_views(&self) -> Result<Vec<VolumeView>, Failure> {
-        let volumes = self.catalog.volumes().map_err(|e| refused("volumes", &e))?;
+        let volumes = self.catalog.all_volumes().map_err(|e| refused("volumes", &e))?;
         let libraries = self.archive.view().libraries;
-        Ok(volumes
-            .into_iter()
-            .map(|v| VolumeView { location: location(&libraries, &v.barcode), volume: v })
-            .collect())
+        // Of a volume whose record is damaged nothing is known but that.
+        let damaged = volumes.damaged.iter().map(|(barcode, e)| Volume {
+            state: VolumeState::Broken,
+            reason: crate::keep::damaged(e),
+            ..Volume::new(barcode.clone(), crate::now())
+        });
+        let mut all: Vec<Volume> = volumes.found.into_iter().chain(damaged).collect();
+        all.sort_by(|a, b| a.barcode.cmp(&b.barcode));
+        let view = |v: Volume| VolumeView { location: location(&libraries, &v.barcode), volume: v };
+        Ok(all.into_iter().map(view).collect())
     }
 
     pub(super) fn volume_view(&self, barcode: &Barcode) -> Result<VolumeView, Failure> {

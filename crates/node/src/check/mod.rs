@@ -1,5 +1,6 @@
 //! Catalogue against itself, against the disk tier and against the cartridges.
 
+mod parts;
 mod tape_side;
 
 use crate::Node;
@@ -134,8 +135,7 @@ impl Node {
         };
         let Some(object) = file.object else {
             let lost = file.copies.is_empty();
-            return lost
-                .then(|| serious(subject(), "is neither on disk nor on tape", "restore it from elsewhere"));
+            return lost.then(|| parts::finding(self, subject(), inode, file.version));
         };
         let fd = match self.disk.open_object(object, false) {
             Ok(fd) => fd,

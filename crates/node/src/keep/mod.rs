@@ -4,6 +4,7 @@
 
 mod broken;
 mod closed;
+mod damaged;
 mod export;
 mod flights;
 mod repack;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::*;
 
+pub use damaged::why as damaged;
 pub use repack::{may_be_repacked, subject};
 pub use ticket::{End, Task, Ticket};
 pub use undeletable::UndeleteConfig;
@@ -136,6 +138,8 @@ pub struct Desk {
     export: export::Export,
     /// Volumes as they were at this change of the catalogue.
     volumes: (u64, Arc<Vec<Volume>>),
+    /// Those of which a record is damaged, and what there is to be said of it.
+    damaged: Vec<(Barcode, String)>,
 }
 
 impl Desk {
@@ -143,7 +147,9 @@ impl Desk {
     fn volumes(&mut self, node: &Node) -> catalog::Result<Arc<Vec<Volume>>> {
         let changes = node.catalog.volume_changes();
         if self.volumes.0 != changes || self.volumes.1.is_empty() {
-            self.volumes = (changes, Arc::new(node.catalog.volumes()?));
+            let all = node.catalog.all_volumes()?;
+            self.damaged = all.damaged.iter().map(|(barcode, e)| (barcode.clone(), damaged::why(e))).collect();
+            self.volumes = (changes, Arc::new(all.found));
         }
         Ok(self.volumes.1.clone())
     }
@@ -157,6 +163,7 @@ impl Desk {
             }
         }
         let volumes = self.volumes(node)?;
+        damaged::tick(node, &self.damaged)?;
         self.export.tick(node)?;
         self.verify.tick(node, &volumes)?;
         self.broken.tick(node, &volumes)?;
