@@ -156,6 +156,8 @@ pub struct StateOrder {
     pub by: u32,
     /// When.
     pub now: Time,
+    /// The volumes are on their way out of the library: what they are now they are again when they come back.
+    pub leave: bool,
 }
 
 /// What a flushed append did to a volume.

@@ -19,7 +19,7 @@ mod rec_golden;
 mod store;
 
 pub use api::*;
-pub use catalog::{Catalog, TapePlace, VolumeFiles, place_of};
+pub use catalog::{Catalog, FilesPage, TapePlace, VolumeFiles, place_of};
 pub use error::{CatalogError, Result};
 pub use ops::cluster::Renewed;
 pub use ops::keep::Lost;

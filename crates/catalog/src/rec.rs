@@ -336,6 +336,31 @@ pub struct VolumeRec {
     pub tree: u64,
     /// Next id of a directory in that tree.
     pub next_dir: u64,
+    /// What it was before it was closed for its way out.
+    pub before: Option<Before>,
+}
+
+/// `VolumeRec` before it said what the volume was before its export.
+#[derive(Deserialize)]
+struct VolumeRecV3 {
+    volume: Volume,
+    tree: u64,
+    next_dir: u64,
+}
+
+impl From<VolumeRecV3> for VolumeRec {
+    fn from(old: VolumeRecV3) -> Self {
+        let VolumeRecV3 { volume, tree, next_dir } = old;
+        Self { volume, tree, next_dir, before: None }
+    }
+}
+
+/// Where a listing of a volume's files goes on: the tree, and for each directory that is open, the root first, the next key and
+/// the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesPlace {
+    pub tree: u64,
+    pub open: Vec<(Vec<u8>, String)>,
 }
 
 /// An entry of a volume's tree.
@@ -367,6 +392,7 @@ format::records! {
     InodeWire = 1,
     ItemRec = 1,
     FormatRec = 1,
+    FilesPlace = 1,
 }
 
 impl Record for TapeEntry {
@@ -443,13 +469,14 @@ impl From<TapeEntryV1> for TapeEntry {
 
 impl Record for VolumeRec {
     const NAME: &'static str = "VolumeRec";
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
 
     fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
         match version {
             1 => record::body::<VolumeRecV1>(bytes).map(Self::from).map_err(damaged),
             2 => record::body::<VolumeRecV2>(bytes).map(Self::from).map_err(damaged),
+            3 => record::body::<VolumeRecV3>(bytes).map(Self::from).map_err(damaged),
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }
     }
@@ -544,6 +571,6 @@ impl From<VolumeRecV1> for VolumeRec {
             format: VolumeFormat::Ltfs,
             imported: false,
         };
-        Self { volume, tree: old.tree, next_dir: old.next_dir }
+        Self { volume, tree: old.tree, next_dir: old.next_dir, before: None }
     }
 }

@@ -132,8 +132,13 @@ fn golden_bytes() {
         KnownVersion { path: b"/a".to_vec(), ended: Some(time(2)), ..KnownVersion::new(6, time(1), None) };
     golden(&known, "0206020100022f61010402");
     golden(
-        &VolumeRec { volume: volume(), tree: 300, next_dir: 2 },
-        "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202",
+        &VolumeRec {
+            volume: volume(),
+            tree: 300,
+            next_dir: 2,
+            before: Some(Before { state: VolumeState::Suspect, reason: "r".into(), by: Some(7) }),
+        },
+        "04085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202010601720107",
     );
     golden(&TapeEntry::Dir { id: TapeDir(300), created: time(1), mirrors: Ino(9) }, "0200ac02020109");
     golden(
@@ -203,10 +208,14 @@ fn old_versions_are_read() {
             "02085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac0202",
             second,
         ),
+        (
+            "03085443303030314c39010170030172020101750104028080200102030405060708090a0b0c0d0001060301e807010804ac02010166026b31010101ac0202",
+            volume(),
+        ),
     ];
     for (bytes, volume) in written {
         let bytes = unhex(bytes);
-        assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2 }));
+        assert_eq!(record::decode(&bytes), Ok(VolumeRec { volume, tree: 300, next_dir: 2, before: None }));
         assert!(record::decode::<VolumeRec>(&bytes[..bytes.len() - 1]).is_err());
         assert!(record::decode::<VolumeRec>(&[&bytes[..], &[0]].concat()).is_err());
     }
@@ -237,7 +246,7 @@ fn variants_keep_their_numbers() {
         S::Repacking,
     ];
     for (number, state) in states.into_iter().enumerate() {
-        let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1 };
+        let volume = VolumeRec { volume: Volume { state, ..volume() }, tree: 1, next_dir: 1, before: None };
         assert_eq!(usize::from(record::encode(&volume)[13]), number, "{state:?}");
     }
     let items = [ItemState::Pending, ItemState::Done, ItemState::Failed(String::new())];

@@ -102,10 +102,13 @@ fn a_missing_volume_leaves_its_copies_out() {
 #[test]
 fn a_file_of_which_a_part_was_imported_is_no_fault_of_the_catalogue() {
     let (c, home) = world();
+    c.update_volume(&"VB0001L9".into(), &mut |v| v.pool = Some("pool-a".into())).unwrap();
     let (ino, _) = file(&c, home, "data", 1000, 20);
-    for (volume, part) in [("VA0001L9", (0, 600)), ("VB0001L9", (600, 400))] {
-        record(&c, volume, 30, vec![segment(ino, Version(1), 1, 1000, part, 0)]);
-    }
+    let parts = [("VA0001L9", (0, 600)), ("VB0001L9", (600, 400))];
+    let done = parts.map(|(volume, part)| {
+        record(&c, volume, 30, vec![segment(ino, Version(1), 1, 1000, part, 0)]).remove(0)
+    });
+    assert_eq!(done, [RecordOutcome::Partial, RecordOutcome::Counted]);
     for imported in [true, false] {
         let new = empty();
         let v = c.volume(&"VA0001L9".into()).unwrap().unwrap();
@@ -113,7 +116,7 @@ fn a_file_of_which_a_part_was_imported_is_no_fault_of_the_catalogue() {
         new.adopt(&"VA0001L9".into(), t(60), &listing(&c, "VA0001L9")).unwrap();
         let findings = check::verify(&new);
         assert_eq!(findings.is_empty(), imported, "{findings:#?}");
-        adopt(&c, &new, "VB0001L9", 60, 10);
+        assert_eq!(adopt(&c, &new, "VB0001L9", 60, 10), [Adoption::Live]);
         sound(&new);
     }
 }

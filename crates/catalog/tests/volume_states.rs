@@ -9,7 +9,7 @@ use types::VolumeState as S;
 use types::*;
 
 fn order(state: S) -> StateOrder {
-    StateOrder { state, reason: "box 12".into(), by: 1000, now: t(50) }
+    StateOrder { state, reason: "box 12".into(), by: 1000, now: t(50), leave: false }
 }
 
 fn set(f: &Fixture, barcodes: &[&str], state: S) -> Result<(), CatalogError> {
@@ -99,5 +99,30 @@ fn nothing_counts_on_a_volume_that_was_retired_while_it_was_written() {
     assert_eq!(f.catalog.inode(ino).expect("inode").file.expect("a file").copies, []);
     assert_eq!(f.catalog.volume(&"VA0001L9".into()).expect("read").expect("there").live_files, 0);
     assert_eq!(record(&f.catalog, "VA0002L9", 11, one(1)), [RecordOutcome::Counted]);
+    f.check();
+}
+
+#[test]
+fn what_a_volume_was_before_its_export_is_known_until_it_is_back_or_something_else_is_decided() {
+    let f = memory();
+    let name = Barcode::from("VA0001L9");
+    let one = std::slice::from_ref(&name);
+    let leave = StateOrder { leave: true, ..order(S::ReadOnly) };
+    let was = |state: S| {
+        f.catalog.update_volume(&name, &mut |v| v.becomes(state, "why", t(40))).unwrap();
+        f.catalog.set_volume_state(one, &leave).unwrap();
+        f.catalog.before_export(&name).unwrap()
+    };
+    assert_eq!(was(S::Filling), None);
+    let suspect = Before { state: S::Suspect, reason: "why".into(), by: None };
+    assert_eq!(was(S::Suspect), Some(suspect.clone()));
+    // Asked for again, it was made read-only by the export itself.
+    assert_eq!(was(S::ReadOnly), Some(suspect.clone()));
+    let mut told = None;
+    f.catalog.volume_comes_back(&name, &mut |_, before| told = before.cloned()).unwrap();
+    assert_eq!((told, f.catalog.before_export(&name).unwrap()), (Some(suspect), None));
+    assert!(was(S::Full).is_some());
+    f.catalog.set_volume_state(one, &order(S::Exported)).unwrap();
+    assert_eq!(f.catalog.before_export(&name).unwrap(), None);
     f.check();
 }

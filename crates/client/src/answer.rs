@@ -55,6 +55,7 @@ answers! {
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;
+    ExportedAs(x) => Vec<Option<Before>> = x;
     Xattrs(x) => Vec<(Vec<u8>, Vec<u8>)> = x;
 }
 
@@ -62,6 +63,19 @@ impl FromReply for () {
     const NAME: &'static str = "Done";
     fn from_reply(reply: Reply) -> Option<Self> {
         matches!(reply, Reply::Done).then_some(())
+    }
+}
+
+/// One page of a volume's files, and where to go on.
+pub type VolumeFilesPage = (Vec<VolumeFileView>, Option<Vec<u8>>);
+
+impl FromReply for VolumeFilesPage {
+    const NAME: &'static str = "VolumeFilesPart";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::VolumeFilesPart(files, next) => Some((files, next)),
+            _ => None,
+        }
     }
 }
 

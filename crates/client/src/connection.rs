@@ -166,6 +166,8 @@ fn repeatable(call: &Call) -> bool {
         | Call::Volumes
         | Call::Volume(_)
         | Call::VolumeFiles { .. }
+        | Call::VolumeFilesFrom(_)
+        | Call::ExportedAs(_)
         | Call::Drives
         | Call::Library
         | Call::Classes

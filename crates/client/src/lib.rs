@@ -9,7 +9,7 @@ mod error;
 mod path;
 mod remote;
 
-pub use answer::FromReply;
+pub use answer::{FromReply, VolumeFilesPage};
 pub use connection::Connection;
 pub use error::ClientError;
 pub use path::{escape, join};

@@ -72,3 +72,55 @@ fn a_file_that_goes_on_on_a_volume_not_yet_imported_is_incomplete_and_says_what_
     assert!(!here.check(false).findings.iter().any(|f| of_file(&f)));
     assert!(here.read(here.stat("/theirs/large").attr.ino) == data);
 }
+
+fn is(bed: &Bed, volume: &Barcode) -> (VolumeState, String, Option<u32>) {
+    let Volume { state, reason, by, .. } = bed.volume(volume);
+    (state, reason, by)
+}
+
+#[test]
+fn a_volume_that_comes_back_is_what_it_was_and_elsewhere_a_suspect_one_is_suspect() {
+    let (there, here) = (site(), site());
+    there.write("f", &pattern(1000, 1));
+    there.migrate_and_purge();
+    let volume = there.volumes_of("/f").remove(0);
+    let one = || vec![volume.clone()];
+    let set = |state, reason: &str| {
+        there.call(Call::SetVolume { volumes: one(), state, reason: reason.into() });
+    };
+    let export = || there.act(Call::Export { volumes: one(), reason: "vault".into() });
+    let exported_as = || match there.call(Call::ExportedAs(one())) {
+        wire::Reply::ExportedAs(mut before) => before.remove(0),
+        other => panic!("{other:?}"),
+    };
+    let states = [VolumeState::Full, VolumeState::ReadOnly, VolumeState::Suspect, VolumeState::Filling];
+    for state in states {
+        set(state, "as I say");
+        let before = is(&there, &volume);
+        assert_eq!(export().state, RequestState::Done);
+        assert_eq!(export().state, RequestState::Done, "again, for the manifest");
+        assert_eq!(there.volume(&volume).state, VolumeState::Exported);
+        let kept = exported_as().map(|before| before.state);
+        assert_eq!(kept, (state != VolumeState::Filling).then_some(state));
+        assert_eq!(import(&there, &one()).state, RequestState::Done);
+        if state == VolumeState::Filling {
+            assert_eq!(there.volume(&volume).state, state);
+        } else {
+            assert_eq!(is(&there, &volume), before);
+        }
+    }
+    set(VolumeState::Suspect, "it smells");
+    assert_eq!(export().state, RequestState::Done);
+    let was = vec![(volume.clone(), exported_as().unwrap())];
+    let (_there, here) = carry(there, here, &one());
+    let order = ImportOrder {
+        volumes: one(),
+        into: Some(b"/theirs".to_vec()),
+        pool: None,
+        uids: Vec::new(),
+        gids: Vec::new(),
+    };
+    assert_eq!(here.act(Call::ImportAs(order, was)).state, RequestState::Done);
+    let (state, reason, _) = is(&here, &volume);
+    assert!(state == VolumeState::Suspect && reason.contains("it smells"), "{state}: {reason}");
+}

@@ -274,23 +274,42 @@ pub struct Volume {
     /// Last time data was read.
     pub last_read: Option<Time>,
     /// Operator (uid) who set the state; None: the node did, from what it met.
+    #[serde(default)]
     pub by: Option<u32>,
     /// Last time every byte on it that a current version needs was read and found good.
+    #[serde(default)]
     pub last_verified: Option<Time>,
     /// A verification that has begun has come to this block of the data partition; 0: none has.
+    #[serde(default)]
     pub verified_to: u64,
     /// In a pool that keeps files together: whose or which it holds; None: any.
+    #[serde(default)]
     pub family: Option<String>,
     /// Name of the key that the drive encrypts it with; empty: it is not encrypted.
+    #[serde(default)]
     pub key: String,
     /// How its data lies on the medium.
+    #[serde(default)]
     pub format: VolumeFormat,
     /// Its medium can be written once (WORM): labelled once, appended to, never made scratch. Until it was mounted for the first
     /// time, what its barcode says.
+    #[serde(default)]
     pub worm: bool,
     /// It belongs to another namespace or to another program, and was imported in place: it may hold more than the catalogue
     /// knows, and is only read.
+    #[serde(default)]
     pub imported: bool,
+}
+
+/// What a volume was before it was closed for its way out of the library, and is again when it comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// Full, read-only or suspect; a volume that was filling has none of this.
+    pub state: VolumeState,
+    /// Why.
+    pub reason: String,
+    /// Operator (uid) who said so; None: the node.
+    pub by: Option<u32>,
 }
 
 impl Volume {

@@ -1,8 +1,8 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ActOrder, Acted, ClassChange, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder, TargetGrant,
-    TargetOrder,
+    ActOrder, Acted, ClassChange, FilesOrder, ImportOrder, JoinOrder, PoolChange, QuotaChange, RenewOrder,
+    TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -35,17 +35,6 @@ pub struct Selection {
     pub paths: Vec<Vec<u8>>,
     /// Directories with all below them; otherwise a directory is refused.
     pub recursive: bool,
-}
-
-/// Which volumes an act concerns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum VolumeChoice {
-    /// These; one that the act cannot take is refused, and then all are.
-    These(Vec<Barcode>),
-    /// Those of a pool that the act can take.
-    Pool(PoolName),
-    /// All that the act can take.
-    All,
 }
 
 /// Everything a node can be asked.
@@ -342,6 +331,12 @@ pub enum Call {
     ReportTargets(TargetOrder),
     /// Do something with files of a list, part by part; what cannot be chosen is left out -> `Acted`.
     Act(ActOrder),
+    /// Files on a volume in order of its tree, page by page -> `VolumeFilesPart`.
+    VolumeFilesFrom(FilesOrder),
+    /// What these volumes were before they were exported -> `ExportedAs`.
+    ExportedAs(Vec<Barcode>),
+    /// `Import` of volumes of which it is known what they were before they were exported -> `Request`.
+    ImportAs(ImportOrder, Vec<(Barcode, Before)>),
 }
 
 /// File access over a socket (`put`, `get`): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -589,4 +584,8 @@ pub enum Reply {
     TargetGrants(Vec<TargetGrant>),
     /// What became of a part of a list.
     Acted(Box<Acted>),
+    /// Files on a volume, and where to continue; None: these were the last.
+    VolumeFilesPart(Vec<VolumeFileView>, Option<Vec<u8>>),
+    /// What each volume was before it was exported; None: filling, or not known.
+    ExportedAs(Vec<Option<Before>>),
 }

@@ -133,3 +133,26 @@ pub struct JoinOrder {
     /// Where a node moves bytes (`host:port`).
     pub data: Vec<String>,
 }
+
+/// Which volumes an act concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VolumeChoice {
+    /// These; one that the act cannot take is refused, and then all are.
+    These(Vec<Barcode>),
+    /// Those of a pool that the act can take.
+    Pool(PoolName),
+    /// All that the act can take.
+    All,
+}
+
+/// Part of the list of a volume's files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesOrder {
+    /// Volume.
+    pub volume: Barcode,
+    /// Where to begin, as the answer before said; empty: from the beginning.
+    #[serde(with = "serde_bytes")]
+    pub from: Vec<u8>,
+    /// Most rows.
+    pub limit: u32,
+}

@@ -28,7 +28,10 @@ impl Call {
             | Self::ClusterRemoved { .. }
             | Self::Targets
             | Self::ReportTargets(_)
-            | Self::Act(_) => 5,
+            | Self::Act(_)
+            | Self::VolumeFilesFrom(_)
+            | Self::ExportedAs(_)
+            | Self::ImportAs(..) => 5,
             _ => 4,
         }
     }

@@ -11,6 +11,9 @@ use types::*;
 /// Entries of a volume's tree read in one transaction.
 const WALK_BATCH: usize = 512;
 
+/// Files of a volume with their paths on it, and where the next page begins; None: these were the last.
+pub type FilesPage = (Vec<(String, TapeFile)>, Option<Vec<u8>>);
+
 /// The files of a volume in order of its tree, with their paths on the volume, read piece by piece: nothing may be recorded on
 /// the volume meanwhile. Ends with the first error.
 pub struct VolumeFiles<'c> {
@@ -29,7 +32,7 @@ impl VolumeFiles<'_> {
                 Some(Step::Leave) => drop(self.dirs.pop()),
                 Some(Step::File { name, file }) => return Ok(Some((name, *file))),
                 None => {
-                    let steps = self.catalog.further(&mut self.walker)?;
+                    let steps = self.catalog.further(&mut self.walker, WALK_BATCH)?;
                     if steps.is_empty() {
                         return Ok(None);
                     }
@@ -113,6 +116,21 @@ impl Catalog {
         self.durable_volumes(slice::from_ref(barcode), |tx| volume::update(tx, barcode, change))
     }
 
+    /// A volume is back from where it was exported to: as [`Catalog::update_volume`], with what it was before, if it was full, read-only
+    /// or suspect. That is forgotten then.
+    pub fn volume_comes_back(
+        &self,
+        barcode: &Barcode,
+        change: &mut dyn FnMut(&mut Volume, Option<&Before>),
+    ) -> Result<Volume> {
+        self.durable_volumes(slice::from_ref(barcode), |tx| volume::come_back(tx, barcode, change))
+    }
+
+    /// What a volume was before it was closed for its way out, as far as that is to be kept.
+    pub fn before_export(&self, barcode: &Barcode) -> Result<Option<Before>> {
+        self.read(|v| volume::before(v, barcode))
+    }
+
     /// Sets the state of these volumes as an operator decides, all of them or none. Refused where it would lose data or claim
     /// what only the node can find out.
     pub fn set_volume_state(&self, volumes: &[Barcode], order: &StateOrder) -> Result<()> {
@@ -147,7 +165,7 @@ impl Catalog {
     ) -> Result<()> {
         let mut walker = self.read(|v| Walker::new(v, barcode))?;
         loop {
-            let steps = self.further(&mut walker)?;
+            let steps = self.further(&mut walker, WALK_BATCH)?;
             if steps.is_empty() {
                 return Ok(());
             }
@@ -159,10 +177,10 @@ impl Catalog {
         }
     }
 
-    fn further(&self, walker: &mut Walker) -> Result<Vec<Step>> {
+    fn further(&self, walker: &mut Walker, limit: usize) -> Result<Vec<Step>> {
         let (steps, next) = self.read(|v| {
             let mut walker = walker.clone();
-            walker.advance(v, WALK_BATCH).map(|steps| (steps, walker))
+            walker.advance(v, limit.min(WALK_BATCH)).map(|steps| (steps, walker))
         })?;
         *walker = next;
         Ok(steps)
@@ -172,6 +190,33 @@ impl Catalog {
     pub fn files_on(&self, barcode: &Barcode) -> Result<VolumeFiles<'_>> {
         let walker = self.read(|v| Walker::new(v, barcode))?;
         Ok(VolumeFiles { catalog: self, walker, dirs: Vec::new(), steps: Vec::new().into_iter() })
+    }
+
+    /// One page of them from where another ended (empty: from the beginning), and where the next begins; it costs what it holds. What
+    /// is recorded on the volume meanwhile may be listed or not.
+    pub fn volume_files_from(&self, barcode: &Barcode, from: &[u8], limit: usize) -> Result<FilesPage> {
+        let (mut walker, mut dirs) = match from {
+            [] => (self.read(|v| Walker::new(v, barcode))?, Vec::new()),
+            from => self.read(|v| Walker::resume(v, barcode, from))?,
+        };
+        let mut files = Vec::new();
+        while files.len() < limit.max(1) {
+            let steps = self.further(&mut walker, limit.max(1) - files.len())?;
+            if steps.is_empty() {
+                return Ok((files, None));
+            }
+            for step in steps {
+                match step {
+                    Step::Enter { name, .. } => dirs.push(name),
+                    Step::Leave => drop(dirs.pop()),
+                    Step::File { name, file } => {
+                        let path = dirs.iter().fold(String::new(), |path, dir| path + "/" + dir);
+                        files.push((format!("{path}/{name}"), *file));
+                    }
+                }
+            }
+        }
+        Ok((files, walker.place(&dirs)))
     }
 
     /// One page of them; goes through the first `skip`.

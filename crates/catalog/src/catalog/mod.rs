@@ -11,7 +11,7 @@ mod opened;
 mod requests;
 mod targets;
 
-pub use archive::VolumeFiles;
+pub use archive::{FilesPage, VolumeFiles};
 pub use keep::{TapePlace, place_of};
 
 use crate::Result;

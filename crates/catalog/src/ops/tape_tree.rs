@@ -2,7 +2,7 @@
 
 use super::{names, volume};
 use crate::keys;
-use crate::rec::{self, TapeEntry, VolumeRec};
+use crate::rec::{self, FilesPlace, TapeEntry, VolumeRec};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, ListedDir, Result, TapeNode};
 use format::ltfs::name::{numbered, tape_name};
@@ -346,6 +346,38 @@ impl Walker {
         let mut walker = Self { tree: volume.tree, open: Vec::new() };
         walker.enter(ROOT);
         Ok(walker)
+    }
+
+    /// Goes on where [`Walker::place`] was, with the names of the directories that are open.
+    pub fn resume(view: View<'_>, barcode: &Barcode, place: &[u8]) -> Result<(Self, Vec<String>)> {
+        let volume =
+            volume::load(view.r, barcode)?.ok_or_else(|| CatalogError::missing("volume", barcode))?;
+        let refused = |why: &str| {
+            let why = format!("{why}; ask for its files from the beginning");
+            CatalogError::refused(format!("volume {barcode}"), why)
+        };
+        let FilesPlace { tree, open } =
+            record::decode(place).map_err(|e| refused(&format!("that is no place in its list ({e})")))?;
+        if tree != volume.tree {
+            return Err(refused("it has got another label meanwhile"));
+        }
+        let (mut walker, mut dirs) = (Self { tree, open: Vec::new() }, Vec::new());
+        for (key, name) in open {
+            let prefix = key.get(..17).filter(|prefix| prefix.starts_with(&keys::tape_tree(tree)));
+            let end = prefix.map(keys::end).ok_or_else(|| refused("that is no place in its list"))?;
+            walker.open.push((key, end));
+            dirs.push(name);
+        }
+        // The root has no name.
+        dirs.drain(..dirs.len().min(1));
+        Ok((walker, dirs))
+    }
+
+    /// Where it is, with the names of the directories that are open; None: at the end.
+    pub fn place(&self, dirs: &[String]) -> Option<Vec<u8>> {
+        let names = std::iter::once(String::new()).chain(dirs.iter().cloned());
+        let open = self.open.iter().map(|(key, _)| key.clone()).zip(names).collect::<Vec<_>>();
+        (!open.is_empty()).then(|| record::encode(&FilesPlace { tree: self.tree, open }))
     }
 
     fn enter(&mut self, dir: TapeDir) {

@@ -121,7 +121,7 @@ pub fn put(tx: &mut Tx<'_>, volume: &Volume) -> Result<()> {
     }
     let rec = match load(&*tx.w, barcode)? {
         Some(old) => VolumeRec { volume: volume.clone(), ..old },
-        None => VolumeRec { volume: volume.clone(), tree: new_tree(tx)?, next_dir: 1 },
+        None => VolumeRec { volume: volume.clone(), tree: new_tree(tx)?, next_dir: 1, before: None },
     };
     store(tx, &rec)
 }
@@ -136,6 +136,23 @@ pub fn update(tx: &mut Tx<'_>, barcode: &Barcode, change: &mut dyn FnMut(&mut Vo
     (shown.live, shown.live_files) = live;
     store(tx, &VolumeRec { volume: shown.clone(), ..rec })?;
     Ok(shown)
+}
+
+/// It is back from where it was exported to: changes it, with what it was before, which is forgotten with that.
+pub fn come_back(
+    tx: &mut Tx<'_>,
+    barcode: &Barcode,
+    change: &mut dyn FnMut(&mut Volume, Option<&Before>),
+) -> Result<Volume> {
+    let mut rec = load_for_update(tx, barcode)?;
+    let before = rec.before.take();
+    store(tx, &rec)?;
+    update(tx, barcode, &mut |v| change(v, before.as_ref()))
+}
+
+/// What it was before it was closed for its way out.
+pub fn before(view: View<'_>, barcode: &Barcode) -> Result<Option<Before>> {
+    Ok(load(view.r, barcode)?.and_then(|rec| rec.before))
 }
 
 /// Notes the label that is about to be written. From here on nothing on the volume can be needed again.
@@ -171,7 +188,7 @@ pub fn relabel(tx: &mut Tx<'_>, barcode: &Barcode, fresh: &Volume) -> Result<()>
     let Volume { mounts, errors, .. } = old.volume;
     let volume = Volume { barcode: barcode.clone(), mounts, errors, ..fresh.clone() };
     let tree = new_tree(tx)?;
-    store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir })
+    store(tx, &VolumeRec { volume, tree, next_dir: old.next_dir, before: None })
 }
 
 /// Pairs of a tree, the first `limit`.

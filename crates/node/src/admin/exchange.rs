@@ -3,11 +3,10 @@
 use crate::Node;
 use crate::archive::import::Import;
 use crate::error::{failure, refused};
-use catalog::StateOrder;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::*;
-use wire::{Failure, ImportOrder};
+use wire::{Failure, ImportOrder, Reply};
 
 impl Node {
     /// Begins to export: volumes are closed, get their index, and are neither read nor written from then on.
@@ -41,7 +40,7 @@ impl Node {
             items.push((barcode.clone(), v.live));
         }
         if !to_close.is_empty() {
-            self.set_volume_state(cx, &to_close, VolumeState::ReadOnly, reason)?;
+            self.set_volume_state(cx, &to_close, (VolumeState::ReadOnly, true), reason)?;
         }
         let subject = crate::keep::subject(volumes.iter());
         let request = Request::new(RequestKind::Export, cx.uid, subject, crate::now());
@@ -56,8 +55,31 @@ impl Node {
         Ok(site.unwrap_or_default())
     }
 
-    /// Begins to import; the request tells how far it is.
-    pub(super) fn import_volumes(self: &Arc<Self>, cx: &Cx, order: ImportOrder) -> Result<Request, Failure> {
+    /// What volumes were before they were exported.
+    pub(super) fn exported_as(&self, volumes: &[Barcode]) -> Result<Vec<Option<Before>>, Failure> {
+        let before = |barcode: &Barcode| {
+            self.catalog.before_export(barcode).map_err(|e| refused(&format!("volume {barcode}"), &e))
+        };
+        volumes.iter().map(before).collect()
+    }
+
+    /// [`Node::import_volumes`], for who asked.
+    pub(super) fn import_reply(
+        self: &Arc<Self>,
+        cx: &Cx,
+        order: ImportOrder,
+        was: Vec<(Barcode, Before)>,
+    ) -> Result<Reply, Failure> {
+        Ok(self.request_reply(self.import_volumes(cx, order, was)?))
+    }
+
+    /// Begins to import; the request tells how far it is. `was`: what volumes of others were before they were exported.
+    fn import_volumes(
+        self: &Arc<Self>,
+        cx: &Cx,
+        order: ImportOrder,
+        was: Vec<(Barcode, Before)>,
+    ) -> Result<Request, Failure> {
         let ImportOrder { volumes, into, pool, uids, gids } = order;
         let into = into.map(|path| path.strip_suffix(b"/").map_or(path.clone(), <[u8]>::to_vec));
         if into.as_ref().is_some_and(|path| !path.is_empty() && path[0] != b'/') {
@@ -74,15 +96,10 @@ impl Node {
             }
         }
         for barcode in back {
-            let order = StateOrder {
-                state: VolumeState::Unverified,
-                reason: "it was exported and is back; it is being looked at".into(),
-                by: cx.uid,
-                now: crate::now(),
-            };
+            let now = crate::now();
             let looked_at = self.catalog.update_volume(&barcode, &mut |v| {
-                v.becomes(order.state, order.reason.clone(), order.now);
-                v.by = Some(order.by);
+                v.becomes(VolumeState::Unverified, "it was exported and is back; it is being looked at", now);
+                v.by = Some(cx.uid);
             });
             looked_at.map_err(|e| refused(&format!("volume {barcode}"), &e))?;
         }
@@ -92,7 +109,8 @@ impl Node {
         let subject = format!("import of {} volumes{below}", volumes.len());
         let by = (cx.uid, cx.gid);
         let map = |pairs: Vec<(u32, u32)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
-        let import = Import { into, pool, uids: map(uids), gids: map(gids), by };
+        let was = was.into_iter().collect();
+        let import = Import { into, pool, uids: map(uids), gids: map(gids), by, was };
         self.take_in(cx, subject, volumes, Some(Arc::new(import)), false)
     }
 }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use types::api::FileApi;
 use types::*;
-use wire::{Act, Answer, Call, Failure, Outcome, Reply, Selection};
+use wire::{Act, Answer, Call, Failure, FilesOrder, Outcome, Reply, Selection};
 
 pub use access::Session;
 use view::unknown_view;
@@ -75,6 +75,8 @@ impl Node {
             Call::Volumes => Reply::Volumes(self.volume_views()?),
             Call::Volume(barcode) => Reply::Volume(Box::new(self.volume_view(&barcode)?)),
             Call::VolumeFiles { volume, skip, limit } => self.volume_files(&volume, skip, limit)?,
+            Call::VolumeFilesFrom(order) => self.volume_files_from(&order)?,
+            Call::ExportedAs(volumes) => Reply::ExportedAs(self.exported_as(&volumes)?),
             Call::Drives => Reply::Drives(self.archive.view().drives),
             Call::Library => Reply::Library(self.archive.view().libraries),
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
@@ -111,7 +113,8 @@ impl Node {
             }
             Call::ExportCartridges(volumes) => return Ok(Reply::Library(self.export(&volumes)?)),
             Call::ImportCartridges(volumes) => return Ok(Reply::Library(self.import(&volumes)?)),
-            Call::Import(order) => return Ok(self.request_reply(self.import_volumes(cx, order)?)),
+            Call::Import(order) => return self.import_reply(cx, order, Vec::new()),
+            Call::ImportAs(order, was) => return self.import_reply(cx, order, was),
             Call::Export { volumes, reason } => {
                 return Ok(self.request_reply(self.export_volumes(cx, &volumes, reason)?));
             }
@@ -128,10 +131,8 @@ impl Node {
                 return Err(failure(ErrorClass::Invalid, "targets are reported over TLS, by their node"));
             }
             Call::ClusterRenew(_) => {
-                return Err(failure(
-                    ErrorClass::Invalid,
-                    "a certificate is renewed over TLS, with the one before",
-                ));
+                let message = "a certificate is renewed over TLS, with the one before";
+                return Err(failure(ErrorClass::Invalid, message));
             }
             Call::ClusterJoin(_) => {
                 let message = "joining goes over TLS, with a token: `thermo cluster join`";
@@ -149,7 +150,7 @@ impl Node {
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,
             Call::SetVolume { volumes, state, reason } => {
-                self.set_volume_state(cx, &volumes, state, reason)?;
+                self.set_volume_state(cx, &volumes, (state, false), reason)?;
             }
             Call::SetPool { name, create, change } => self.set_pool(&name, create, change)?,
             Call::SetQuota { uid, change } => self.set_quota(uid, change)?,
@@ -213,6 +214,15 @@ impl Node {
         ))
     }
 
+    fn volume_files_from(&self, order: &FilesOrder) -> Result<Reply, Failure> {
+        let FilesOrder { volume, from, limit } = order;
+        self.volume_view(volume)?;
+        let page = self.catalog.volume_files_from(volume, from, (*limit).min(10_000) as usize);
+        let (files, next) = page.map_err(|e| refused(&format!("volume {volume}"), &e))?;
+        let files = files.into_iter().map(|(tape_path, file)| VolumeFileView { tape_path, file }).collect();
+        Ok(Reply::VolumeFilesPart(files, next))
+    }
+
     fn list(&self, cx: &Cx, path: &[u8], after: u64, limit: u32) -> Result<Reply, Failure> {
         let shown = String::from_utf8_lossy(path).into_owned();
         let fail = |e| refused(&shown, &e);
@@ -264,7 +274,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::Check { .. } => "checking the whole system",
         Call::Verify(_) => "verifying volumes",
         Call::Repack { .. } => "repacking volumes",
-        Call::Import(_) => "importing volumes",
+        Call::Import(_) | Call::ImportAs(..) => "importing volumes",
         Call::Export { .. } => "exporting volumes",
         Call::ClusterInit { .. } => "making a cluster",
         Call::ClusterToken { .. } => "giving out tokens of the cluster",

@@ -15,7 +15,7 @@ impl Node {
         &self,
         cx: &Cx,
         volumes: &[Barcode],
-        state: VolumeState,
+        (state, leave): (VolumeState, bool),
         reason: String,
     ) -> Result<(), Failure> {
         if let Some(bad) = reason.chars().find(|c| c.is_control()) {
@@ -30,7 +30,7 @@ impl Node {
                 behind.push(barcode.clone());
             }
         }
-        let order = StateOrder { state, reason, by: cx.uid, now: crate::now() };
+        let order = StateOrder { state, reason, by: cx.uid, now: crate::now(), leave };
         let set = self.catalog.set_volume_state(volumes, &order);
         set.map_err(|e| refused("volumes are left as they were", &e))?;
         for barcode in volumes {

@@ -486,25 +486,31 @@ pub fn verify(
     let end = layout::survey(mounted, found)?;
     let now = crate::now();
     let mut what = String::new();
-    let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
-        let (state, reason) = match end.end_of_data.cmp(&v.append_block) {
-            // Why it was not written to any more, before it was exported or the backup was made, is not forgotten with that.
-            Ordering::Equal if v.errors > 0 => (
+    let recorded = worker.node.catalog.volume_comes_back(barcode, &mut |v, before| {
+        let known = end.end_of_data.cmp(&v.append_block);
+        let before = before.filter(|_| known == Ordering::Equal);
+        let (state, reason) = match (known, before) {
+            (Ordering::Equal, Some(before)) => (before.state, before.reason.clone()),
+            // Why it was not written to any more, before the backup was made, is not forgotten with that.
+            (Ordering::Equal, None) if v.errors > 0 => (
                 VolumeState::Suspect,
                 format!("its medium has failed {} times; `thermo volume verify` it", v.errors),
             ),
-            Ordering::Equal if v.pool.is_some() => (VolumeState::Filling, String::new()),
-            Ordering::Equal => (VolumeState::Scratch, String::new()),
-            Ordering::Greater => (
+            (Ordering::Equal, None) if v.pool.is_some() => (VolumeState::Filling, String::new()),
+            (Ordering::Equal, None) => (VolumeState::Scratch, String::new()),
+            (Ordering::Greater, _) => (
                 VolumeState::ReadOnly,
                 format!(
                     "{} records were written after the backup and are listed nowhere",
                     end.end_of_data - v.append_block
                 ),
             ),
-            Ordering::Less => (VolumeState::Suspect, "the medium ends before the data recorded on it".into()),
+            (Ordering::Less, _) => {
+                (VolumeState::Suspect, "the medium ends before the data recorded on it".into())
+            }
         };
         v.becomes(state, reason, now);
+        v.by = before.and_then(|before| before.by);
         v.vcr = end.vcr;
         what = format!(
             "known to the catalogue; {}",

@@ -26,7 +26,9 @@ pub(super) fn finding(node: &Node, subject: String, inode: &Inode, version: Vers
         let problem = format!("is incomplete: {has} of its {of} bytes came with volumes {on}");
         let waiting = waiting(node);
         let here = match waiting.is_empty() {
-            true => "bring the other volumes of its set (the manifest names them) into the library".to_owned(),
+            true => {
+                "bring the other volumes of its set (the manifest names them) into the library".to_owned()
+            }
             false => format!(
                 "it goes on on other volumes of its set; not imported yet, and in the library: {}",
                 names(waiting.iter())

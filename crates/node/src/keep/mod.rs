@@ -148,7 +148,8 @@ impl Desk {
         let changes = node.catalog.volume_changes();
         if self.volumes.0 != changes || self.volumes.1.is_empty() {
             let all = node.catalog.all_volumes()?;
-            self.damaged = all.damaged.iter().map(|(barcode, e)| (barcode.clone(), damaged::why(e))).collect();
+            self.damaged =
+                all.damaged.iter().map(|(barcode, e)| (barcode.clone(), damaged::why(e))).collect();
             self.volumes = (changes, Arc::new(all.found));
         }
         Ok(self.volumes.1.clone())

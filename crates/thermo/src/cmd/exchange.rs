@@ -4,14 +4,14 @@ use crate::context::Context;
 use crate::exit::{Exit, not_found, usage};
 use crate::progress::begun;
 use anyhow::{Context as _, Result};
-use client::Connection;
+use client::{Connection, VolumeFilesPage};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use types::{Barcode, PoolName, RequestView, TapeFile, Time, Volume, VolumeFileView, VolumeView};
-use wire::{Call, ImportOrder};
+use types::{Barcode, Before, PoolName, RequestView, TapeFile, Time, Volume, VolumeFileView, VolumeView};
+use wire::{Call, FilesOrder, ImportOrder};
 
 /// Files asked for at a time.
 const PAGE: u32 = 500;
@@ -79,6 +79,9 @@ struct Head {
     site: String,
     written: Time,
     volumes: Vec<Volume>,
+    /// What those were that were full, read-only or suspect before they were exported.
+    #[serde(default)]
+    was: Vec<(Barcode, Before)>,
 }
 
 /// Every further line.
@@ -118,8 +121,10 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
         places.push(format!("{barcode}: {}", view.location));
         head.push(view.volume);
     }
-    let head =
-        Head { format: FORMAT.into(), site, written: std::time::SystemTime::now().into(), volumes: head };
+    let before: Vec<Option<Before>> = node.ask(&Call::ExportedAs(volumes.clone()))?;
+    let was = volumes.iter().cloned().zip(before).filter_map(|(volume, was)| Some((volume, was?))).collect();
+    let written = std::time::SystemTime::now().into();
+    let head = Head { format: FORMAT.into(), site, written, volumes: head, was };
     let files = write_manifest(node, &args.to, &head).with_context(|| {
         format!("the volumes are exported, but {} cannot be written; ask again", args.to.display())
     })?;
@@ -167,14 +172,11 @@ fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> 
     let mut files = 0;
     for volume in &head.volumes {
         let volume = &volume.barcode;
-        let mut skip = 0;
-        loop {
-            let page: Vec<VolumeFileView> =
-                node.ask(&Call::VolumeFiles { volume: volume.clone(), skip, limit: PAGE })?;
-            if page.is_empty() {
-                break;
-            }
-            skip += page.len() as u64;
+        let mut next = Some(Vec::new());
+        while let Some(from) = next {
+            let call = Call::VolumeFilesFrom(FilesOrder { volume: volume.clone(), from, limit: PAGE });
+            let (page, further): VolumeFilesPage = node.ask(&call)?;
+            next = further;
             for VolumeFileView { file, .. } in page.iter().filter(|v| v.file.live && v.file.has_data()) {
                 let path = String::from_utf8_lossy(&file.path).into_owned();
                 let sha256 = file.digest.map(|digest| digest.to_string());
@@ -194,8 +196,10 @@ fn write_manifest(node: &mut Connection, to: &Path, head: &Head) -> Result<u64> 
 /// Runs `thermo volume import`.
 pub fn import(context: &mut Context, node: &mut Connection, args: ImportArgs) -> Result<Exit> {
     let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode::from).collect();
+    let mut was = Vec::new();
     if let Some(path) = &args.manifest {
         let listed = manifest(path)?;
+        was = listed.was;
         if volumes.is_empty() {
             volumes = listed.volumes.into_iter().map(|v| v.barcode).collect();
         } else if let Some(other) = volumes.iter().find(|v| !listed.volumes.iter().any(|l| l.barcode == **v))
@@ -206,7 +210,8 @@ pub fn import(context: &mut Context, node: &mut Connection, args: ImportArgs) ->
     let into = args.into.map(|dir| context.path(node, &dir)).transpose()?;
     let (uids, gids) = args.owner_map.as_deref().map(owner_map).transpose()?.unwrap_or_default();
     let order = ImportOrder { volumes, into, pool: args.pool.map(PoolName), uids, gids };
-    let view: RequestView = node.ask(&Call::Import(order))?;
+    let import = if was.is_empty() { Call::Import(order) } else { Call::ImportAs(order, was) };
+    let view: RequestView = node.ask(&import)?;
     begun(context, node, view, args.wait)
 }
 
@@ -248,4 +253,40 @@ fn owner_map(path: &Path) -> Result<(Pairs, Pairs)> {
         }
     }
     Ok((uids, gids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::VolumeState;
+
+    #[test]
+    fn manifests_of_earlier_releases_are_read() {
+        let volume = Volume::new("TC0001L9".into(), Time::new(1, 0));
+        let head = Head {
+            format: FORMAT.into(),
+            site: "s".into(),
+            written: Time::new(2, 0),
+            volumes: vec![volume],
+            was: vec![(
+                "TC0001L9".into(),
+                Before { state: VolumeState::Suspect, reason: "r".into(), by: None },
+            )],
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |json: &serde_json::Value| {
+            std::fs::write(file.path(), format!("{json}\n{{}}\n")).unwrap();
+            manifest(file.path())
+        };
+        let mut json = serde_json::to_value(&head).unwrap();
+        assert_eq!(read(&json).unwrap().was, head.was);
+        // What was added since.
+        json.as_object_mut().unwrap().remove("was");
+        let volume = json["volumes"][0].as_object_mut().unwrap();
+        for field in ["by", "last_verified", "verified_to", "family", "key", "format", "worm", "imported"] {
+            assert!(volume.remove(field).is_some(), "{field}");
+        }
+        let old = read(&json).unwrap();
+        assert_eq!((old.volumes[0].barcode.as_str(), old.was.len()), ("TC0001L9", 0));
+    }
 }

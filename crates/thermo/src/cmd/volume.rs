@@ -8,12 +8,12 @@ use crate::render::{or_dash, percent, time, time_or_dash, word};
 use crate::units::size;
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use client::Connection;
+use client::{Connection, VolumeFilesPage};
 use types::{
     Barcode, Class, ClassName, HoldingView, PoolName, PoolView, RequestView, VolumeFileView, VolumeFormat,
     VolumeState, VolumeView,
 };
-use wire::Call;
+use wire::{Call, FilesOrder};
 
 /// Files asked for at a time.
 const PAGE: u32 = 500;
@@ -315,14 +315,11 @@ fn format_of(format: VolumeFormat) -> &'static str {
 }
 
 fn files(context: &mut Context, node: &mut Connection, volume: Barcode, dead: bool) -> Result<Exit> {
-    let mut skip = 0;
-    loop {
-        let call = Call::VolumeFiles { volume: volume.clone(), skip, limit: PAGE };
-        let page: Vec<VolumeFileView> = node.ask(&call)?;
-        if page.is_empty() {
-            return Ok(Exit::OK);
-        }
-        skip += page.len() as u64;
+    let mut next = Some(Vec::new());
+    while let Some(from) = next {
+        let call = Call::VolumeFilesFrom(FilesOrder { volume: volume.clone(), from, limit: PAGE });
+        let (page, further): VolumeFilesPage = node.ask(&call)?;
+        next = further;
         let wanted: Vec<_> = page.into_iter().filter(|f| dead || f.file.live).collect();
         if context.global.json {
             // One document per line of files would not be one document: each file is a document of its own.
@@ -343,6 +340,7 @@ fn files(context: &mut Context, node: &mut Connection, volume: Barcode, dead: bo
             ))?;
         }
     }
+    Ok(Exit::OK)
 }
 
 /// Where a file lies on the volume; of what has no data, which lies in the index or in a header, what it is.

@@ -31,6 +31,8 @@ pub struct Import {
     pub gids: BTreeMap<u32, u32>,
     /// Whose files without an owner become.
     pub by: (u32, u32),
+    /// What volumes of others were before they were exported, as far as that is known.
+    pub was: BTreeMap<Barcode, Before>,
 }
 
 /// Imports a mounted volume, and answers; returns the tape's position.
@@ -105,7 +107,7 @@ fn take(
         return Ok(());
     }
     adopted.what = format!("imported from {site}");
-    settle(worker, mounted, (barcode, &site), &found)
+    settle(worker, mounted, (barcode, &site), &found, order.was.get(barcode))
 }
 
 /// Why a volume of another namespace is not imported.
@@ -157,11 +159,15 @@ fn settle(
     mounted: &mut Mounted<'_>,
     (barcode, site): (&Barcode, &str),
     found: &Found,
+    was: Option<&Before>,
 ) -> Result<(), TapeError> {
     let end = layout::survey(mounted, found)?;
     let now = crate::now();
     let recorded = worker.node.catalog.update_volume(barcode, &mut |v| {
         v.becomes(VolumeState::ReadOnly, format!("imported from {site}: only read"), now);
+        if let Some(was) = was.filter(|was| was.state == VolumeState::Suspect) {
+            v.becomes(was.state, format!("suspect where it comes from: {}", was.reason), now);
+        }
         v.generation = found.generation.max(1);
         v.index_block = end.index_block;
         v.append_block = end.end_of_data;
@@ -179,8 +185,12 @@ fn available(worker: &Worker, known: &Volume, adopted: &mut Adopted) -> Result<(
         return Ok(());
     }
     let now = crate::now();
-    let recorded = worker.node.catalog.update_volume(&known.barcode, &mut |v| {
+    let recorded = worker.node.catalog.volume_comes_back(&known.barcode, &mut |v, before| {
         v.becomes(VolumeState::ReadOnly, "imported: only read", now);
+        if let Some(Before { state, reason, by }) = before {
+            v.becomes(*state, reason.clone(), now);
+            v.by = *by;
+        }
     });
     adopted.what = "imported before, and back".into();
     recorded.map(drop).map_err(|e| ours(&known.barcode, "recording that it is back", e))

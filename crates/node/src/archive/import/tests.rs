@@ -62,6 +62,7 @@ fn a_volume_of_another_namespace_is_never_written_even_when_its_files_have_moved
         uids: BTreeMap::new(),
         gids: BTreeMap::new(),
         by: (0, 0),
+        was: BTreeMap::new(),
     };
     let (answer, answers) = crossbeam_channel::unbounded();
     let import = Some(Arc::new(order));
@@ -71,7 +72,7 @@ fn a_volume_of_another_namespace_is_never_written_even_when_its_files_have_moved
     let before = objects(&library.join("cartridges").join(VOLUME));
     let volume = || node.catalog.volume(&barcode).unwrap().unwrap();
     for state in [VolumeState::Filling, VolumeState::Full] {
-        let order = StateOrder { state, reason: String::new(), by: 0, now: crate::now() };
+        let order = StateOrder { state, reason: String::new(), by: 0, now: crate::now(), leave: false };
         let refused = node.catalog.set_volume_state(std::slice::from_ref(&barcode), &order).unwrap_err();
         assert!(refused.to_string().contains("is only read"), "{refused}");
     }

@@ -31,6 +31,7 @@ fn import(node: &Node, barcode: &Barcode) -> Option<String> {
         uids: Default::default(),
         gids: Default::default(),
         by: (0, 0),
+        was: Default::default(),
     };
     let (answer, answers) = crossbeam_channel::unbounded();
     let import = Some(Arc::new(order));
