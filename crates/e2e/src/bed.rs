@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Longest time that one command may take (seconds, for timeout(1)).
-const COMMAND_TIMEOUT: &str = "240";
+const COMMAND_TIMEOUT: &str = "600";
 
 /// The program: the one that the environment names in `THERMO_PROGRAM`, else built with the profile of these tests.
 pub fn thermo() -> &'static Path {

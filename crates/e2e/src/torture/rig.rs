@@ -11,8 +11,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest time that a start, or a command, may take.
-const PATIENCE: Duration = Duration::from_secs(90);
-const PATIENCE_S: &str = "90";
+const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE_S: &str = "240";
 
 /// Small tier, small batches, everything migrates at once: so that a crash meets all of it.
 const CONFIG: &str = "

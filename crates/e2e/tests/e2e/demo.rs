@@ -91,7 +91,7 @@ fn as_an_ordinary_user() {
     run("cp", &[e2e::thermo().to_str().unwrap(), "thermo"], bed.dir.path());
     assert!(Command::new("chown").args(["-R", NOBODY]).arg(bed.dir.path()).status().unwrap().success());
     let output = Command::new("setpriv")
-        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "timeout", "240"])
+        .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "timeout", "600"])
         .arg(program)
         .args(["--json".as_ref(), "--state-dir".as_ref(), bed.state().as_os_str()])
         .args(["demo", "--big-file", "32MiB", "--mount"])
