@@ -146,6 +146,8 @@ impl<'p> Enter<'p> {
         let strangers = batch.iter_mut().zip(&own).filter(|(_, own)| !**own);
         for ((listed, _), ino) in strangers.zip(numbers) {
             listed.file.ino = ino;
+            // Numbers of directories are those of the other site too: here its paths count.
+            listed.file.node.parent = Ino(0);
         }
         let outcomes = catalog.adopt(self.barcode, self.as_of, &batch)?;
         for (listed, outcome) in batch.iter().zip(outcomes) {
