@@ -538,16 +538,19 @@ fn requests_count_their_items_and_end_with_the_last() {
     assert_eq!(c.add_items(a.id, &[(Ino(6), 20), (Ino(7), 1)]).expect("add").files_total, 3);
     assert_eq!(c.requests_for(Ino(6)).expect("list"), [a.id, b.id]);
     f.check();
+    let begun = [3, 4].map(|now| c.begin_request(a.id, t(now)).expect("begin; again: no effect"));
+    assert_eq!((begun[1].state, begun[1].started), (RequestState::Active, Some(t(3))));
     for id in c.requests_for(Ino(6)).expect("list") {
-        c.finish_item(id, Ino(6), ItemState::Done, 20, t(5)).expect("finish");
+        c.finish_item(id, Ino(6), ItemState::Done, 20, (t(4), t(5))).expect("finish");
     }
     assert!(c.requests_for(Ino(6)).expect("list").is_empty());
-    assert_eq!(c.request(b.id).expect("read").expect("there").state, RequestState::Done);
-    c.finish_item(a.id, Ino(5), ItemState::Failed("volume V is missing".into()), 0, t(6)).expect("finish");
-    c.finish_item(a.id, Ino(5), ItemState::Done, 10, t(6)).expect("again: no effect");
-    let ended = c.finish_item(a.id, Ino(7), ItemState::Done, 1, t(7)).expect("finish");
+    assert_eq!(c.begin_request(b.id, t(9)).expect("it is done").started, Some(t(4)));
+    let failed = ItemState::Failed("volume V is missing".into());
+    c.finish_item(a.id, Ino(5), failed, 0, (t(6), t(6))).expect("finish");
+    c.finish_item(a.id, Ino(5), ItemState::Done, 10, (t(6), t(6))).expect("again: no effect");
+    let ended = c.finish_item(a.id, Ino(7), ItemState::Done, 1, (t(7), t(7))).expect("finish");
     assert_eq!((ended.state, ended.files_failed, ended.bytes_done), (RequestState::Failed, 1, 21));
-    assert_eq!(ended.message, "volume V is missing");
+    assert_eq!((&*ended.message, ended.started), ("volume V is missing", Some(t(3))));
     assert_eq!(c.items(a.id, Ino(5), 10).expect("items").len(), 2);
     assert!(c.open_requests().expect("list").is_empty());
     assert_eq!(c.requests(true, 1).expect("list")[0].id, b.id);

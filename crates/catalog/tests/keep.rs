@@ -462,7 +462,7 @@ fn open_requests_of_a_kind_are_those_that_are_open() {
         let before = |id| f.catalog.open_before(RequestKind::Migrate, id).expect("count");
         assert_eq!((before(first), before(second)), (0, 1));
         for ino in [40, 41] {
-            f.catalog.finish_item(first, Ino(ino), ItemState::Done, 5, t(2)).expect("told");
+            f.catalog.finish_item(first, Ino(ino), ItemState::Done, 5, (t(2), t(2))).expect("told");
         }
         f.catalog.update_request(stage, &mut |r| r.state = RequestState::Cancelled).expect("told");
         assert_eq!((of(RequestKind::Migrate), of(RequestKind::Stage)), (vec![second], vec![]));

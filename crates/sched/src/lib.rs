@@ -26,6 +26,7 @@ mod fit;
 mod heat;
 mod mechanics;
 mod order;
+mod pass;
 mod paths;
 mod pick;
 mod plan;
@@ -49,6 +50,7 @@ pub use fit::Reached;
 pub use heat::Heat;
 pub use mechanics::{Layout, Mechanics};
 pub use order::{recall_order, way_s};
+pub use pass::{Pass, Stands};
 pub use plan::plan;
 pub use queue::{RecallItem, RecallQueue, Share, first_part};
 pub use view::{

@@ -167,3 +167,57 @@ fn what_is_guessed_of_a_whole_queue_of_a_tape_with_wraps_is_near_its_best_order(
         println!("{count} files: guessed {guess:.0} s, ordered {real:.0} s");
     }
 }
+
+/// Thirty files that a drive reads three times as slowly as its model says.
+#[test]
+fn what_is_still_to_be_read_is_expected_when_it_can_be_read_and_what_a_late_drive_teaches_counts_at_once() {
+    const SLOW: f64 = 3.0;
+    let (mut chance, drive, model) = (Chance(7), DriveNo(0), Mechanics::default());
+    let order: Vec<RecallItem> = (0..30)
+        .map(|id| RecallItem { bytes: 1 << 30, ..item(id, id * 300_000 + (chance.share() * 1e5) as u64, 0) })
+        .collect();
+    let mut times = Calibration::default();
+    let mut pass = Pass::new(&times, drive, model.clone(), 0, order.clone());
+    let end = |pass: &Pass, times: &Calibration, stands| pass.end(times, stands).p50_s();
+    let promised = end(&pass, &times, Stands::default());
+    let took = |from, item: &RecallItem| {
+        [(Timed::Locate, model.locate(from, item.block)), (Timed::Read, model.transfer(item.bytes))]
+    };
+    let (mut from, mut clock) = (0, 0.0);
+    let mut there = Vec::new();
+    for (n, item) in order.iter().enumerate() {
+        pass.begin(n);
+        pass.relearn(&times);
+        let left: f64 = order[n..].iter().map(|item| model.transfer(item.bytes)).sum();
+        for gone_s in [0.0, 5.0, 1e6] {
+            let stands = Stands { gone_s, came: 0 };
+            let last = pass.left(&times, 29, stands).unwrap().1;
+            assert!(
+                last.p50_s() >= left - 1e-6 && last.p90_s() >= last.p50_s(),
+                "file {n} after {gone_s} s: {last:?}"
+            );
+            for m in n..30 {
+                let (start, finish) = pass.left(&times, m, stands).unwrap();
+                let least = order[n..=m].iter().map(|item| model.transfer(item.bytes)).sum::<f64>() - 1e-6;
+                assert!(finish.mean_s >= least && finish.mean_s >= start.mean_s, "{n} {m}: {finish:?}");
+            }
+        }
+        let stands = Stands { gone_s: 7.0, came: item.bytes / 4 };
+        let (start, finish) = pass.left(&times, n, stands).unwrap();
+        assert!(start.mean_s == 0.0 && finish.mean_s >= model.transfer(item.bytes) * 0.74, "it is read now");
+        there.push((clock, end(&pass, &times, Stands::default())));
+        for (what, expected_s) in took(from, item) {
+            times.note(drive, what, expected_s, expected_s * SLOW);
+            clock += expected_s * SLOW;
+        }
+        from = model.last_block(item.block, item.byte, item.bytes);
+        assert_eq!(pass.left(&times, 30, stands), None);
+    }
+    assert!(promised < clock / 2.5, "what was said at first was wrong: {promised:.0} of {clock:.0} s");
+    for (at, left) in &there[6..] {
+        assert!((left / (clock - at) - 1.0).abs() < 0.05, "at {at:.0} of {clock:.0} s: {left:.0} s more");
+    }
+    pass.begin(30);
+    assert_eq!(pass.left(&times, 29, Stands::default()), Some((Span::default(), Span::default())));
+    assert_eq!(end(&pass, &times, Stands::default()), 0.0);
+}

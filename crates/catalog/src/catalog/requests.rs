@@ -19,17 +19,24 @@ impl Catalog {
     }
 
     /// Ends one file of a request (again: no effect). With the last one the request is Done or Failed. Relaxed: a crash
-    /// may make the item pending again, which repeats work that is done already and so costs nothing.
+    /// may make the item pending again, which repeats work that is done already and so costs nothing. `began` is when its first
+    /// byte moved: the request has begun then, if nothing of it had before.
     pub fn finish_item(
         &self,
         id: RequestId,
         ino: Ino,
         state: ItemState,
         bytes: u64,
-        now: Time,
+        (began, now): (Time, Time),
     ) -> Result<Request> {
-        let told = self.relaxed(|tx| request::finish_item(tx, id, ino, state.clone(), bytes, now));
+        let told = self.relaxed(|tx| request::finish_item(tx, id, ino, state.clone(), bytes, (began, now)));
         told.inspect(|request| self.note_open(request))
+    }
+
+    /// The first byte of an open request moved at `began` (again: no effect): it is Active from then on. Relaxed: a crash may take
+    /// it back, and then it begins again.
+    pub fn begin_request(&self, id: RequestId, began: Time) -> Result<Request> {
+        self.relaxed(|tx| request::begin(tx, id, began)).inspect(|request| self.note_open(request))
     }
 
     /// Changes a request in one transaction; `change` may run more than once. Ending it (Done, Failed, Cancelled) leaves

@@ -73,14 +73,25 @@ fn append(tx: &mut Tx<'_>, request: &mut Request, items: &[(Ino, u64)]) -> Resul
     Ok(())
 }
 
-/// Ends one item.
+/// The first byte of it moved at `began`; it may have begun before, or have ended, and stays as it is then.
+pub fn begin(tx: &mut Tx<'_>, id: RequestId, began: Time) -> Result<Request> {
+    let mut request = load(tx, id)?;
+    if is_open(&request) && (request.started.is_none() || request.state == RequestState::Queued) {
+        request.state = RequestState::Active;
+        request.started.get_or_insert(began);
+        put(tx, &request)?;
+    }
+    Ok(request)
+}
+
+/// Ends one item, whose first byte moved at `began`.
 pub fn finish_item(
     tx: &mut Tx<'_>,
     id: RequestId,
     ino: Ino,
     state: ItemState,
     bytes: u64,
-    now: Time,
+    (began, now): (Time, Time),
 ) -> Result<Request> {
     let mut request = load(tx, id)?;
     let key = keys::item(id, ino);
@@ -92,7 +103,7 @@ pub fn finish_item(
         return Ok(request);
     }
     request.state = RequestState::Active;
-    request.started.get_or_insert(now);
+    request.started.get_or_insert(began);
     request.files_done += 1;
     request.bytes_done = request.bytes_done.saturating_add(bytes);
     if let ItemState::Failed(why) = &state {

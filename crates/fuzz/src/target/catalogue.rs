@@ -87,7 +87,7 @@ fn archive(c: &Catalog) {
     let _ = c.walk_volume(&volume, &mut |_| ControlFlow::Continue(()));
     let _ = (c.candidates(at(99), None, 9), c.purge_candidates(None, 9), c.requests(true, 9));
     let _ = (c.items(RequestId(1), Ino(0), 9), c.requests_for(ino), c.open_requests());
-    let _ = c.finish_item(RequestId(1), ino, ItemState::Done, 3, at(10));
+    let _ = c.finish_item(RequestId(1), ino, ItemState::Done, 3, (at(9), at(10)));
     let _ = c.observe(&cx(10), ino, OBJECT, &stamp(11, 9), true, Durability::Relaxed);
     let _ = record(c, ino, Version(2), 9, 11);
     let _ = (c.release_object(ino, Version(1), OBJECT, &stamp(10, 3)), c.pin(ino, true));

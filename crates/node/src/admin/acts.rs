@@ -214,7 +214,8 @@ impl Node {
         for Item { ino, bytes, .. } in items {
             match self.join_recall(ino, wish) {
                 Ok(Joined::Begun(task, _)) => tasks.push(task),
-                Ok(Joined::Running(_)) => {}
+                // A drive may read it already; whoever joins later than that tells his request himself.
+                Ok(Joined::Running(staging)) => self.recall_began(&staging),
                 Ok(Joined::Resident) => {
                     self.finish_item(ino, RequestKind::Stage, &ItemState::Done, bytes);
                 }

@@ -68,9 +68,15 @@ impl Node {
         let moving = if open { self.moving(&request, recalls) } else { Moving::default() };
         let bytes_moved =
             (request.bytes_done + moving.bytes).min(request.bytes_total.max(request.bytes_done));
-        if request.state == RequestState::Queued && bytes_moved > 0 {
+        if open && (request.started.is_some() || moving.begun.is_some()) {
+            // What is recorded of it follows.
             request.state = RequestState::Active;
+            request.started = request.started.or(moving.begun.map(|begun| begun.max(request.created)));
         }
+        let estimate = moving.estimate.map(|e| match request.started {
+            Some(_) => Estimate { start_p50_s: 0, start_p90_s: 0, ..e },
+            None => e,
+        });
         let percent = match request.state {
             RequestState::Done => 100,
             _ if request.bytes_total > 0 => percent(bytes_moved, request.bytes_total).min(99),
@@ -80,8 +86,8 @@ impl Node {
             queue_position: moving.queue_position,
             percent,
             bytes_moved,
-            eta_s: moving.estimate.map(|e| e.finish_p50_s),
-            estimate: moving.estimate,
+            eta_s: estimate.map(|e| e.finish_p50_s),
+            estimate,
             why: moving.why,
             doing: if open { moving.doing } else { String::new() },
             request,

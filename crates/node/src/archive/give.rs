@@ -93,7 +93,7 @@ mod tests {
         let (staging, _) = StagingTable::default().join(Ino(77), Version(1), 10);
         let task = RecallTask::new(staging.clone());
         let (failed, queued) = (Vec::new(), Vec::new());
-        let recall = Recall { task, failed, attempt: 1, left: 1, queued, promise: None };
+        let recall = Recall { task, failed, attempt: 1, left: 1, queued, reading: Vec::new() };
         node.archive.state.lock().files.insert(Ino(77), recall);
         let (tape_dir, tape_name) = (TapeDir(0), String::new());
         let segment = Segment {

@@ -57,6 +57,9 @@ pub fn mechanics(node: &Node) -> Mechanics {
 /// What the scheduler sees of a drive.
 pub fn sched_drive(d: &DriveSlot, cleaners: &BTreeSet<LibraryNo>) -> sched::Drive {
     let mut state = d.state.clone();
+    if let (DriveState::Busy(busy), Some(passing)) = (&mut state, d.progress.passing()) {
+        busy.until = Some(crate::now().plus(passing.end()));
+    }
     let cleaned = d.soiled && cleaners.contains(&d.library);
     if cleaned && d.state == DriveState::Empty {
         state = DriveState::Busy(Busy::new(Barcode::default(), Work::Maintain));

@@ -35,6 +35,7 @@ mod nearest;
 mod outlook;
 mod own;
 mod pace;
+mod passing;
 mod progress;
 mod queue;
 mod quote;

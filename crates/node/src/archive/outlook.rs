@@ -2,12 +2,12 @@
 //! costs as much as a plan.
 
 use super::look::{mechanics, with_view};
+use super::passing::Passing;
 use super::state::{Recall, State};
-use super::times;
 use crate::Node;
 use crate::clock::Moment;
 use parking_lot::Mutex;
-use sched::{Calibration, Eta, Forecast, Mechanics, RecallItem, SchedView, Span, Timed, along};
+use sched::{Calibration, Eta, Forecast, Mechanics, SchedView, Span, Timed};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,6 @@ struct Outlook {
     times: Arc<Calibration>,
     forecast: Forecast,
     volumes: HashMap<Barcode, HashMap<u64, Eta>>,
-}
-
-/// When a file given to a drive will be there, as it looked when the drive began.
-#[derive(Clone, Copy, Debug)]
-pub struct Promise {
-    made: Moment,
-    start: Span,
-    finish: Span,
 }
 
 /// A time from now on.
@@ -71,8 +63,10 @@ pub struct Expected {
 struct Known {
     /// Volumes and queue items that wait for a drive.
     waiting: Vec<(Barcode, u64)>,
-    /// What drives are reading: the promise, and the bytes that have not arrived.
-    promised: Vec<(Promise, u64)>,
+    /// What drives have, and where on their ways.
+    reading: Vec<(Arc<Passing>, usize)>,
+    /// One has been read, and is on its way to stable storage.
+    read: bool,
 }
 
 impl Known {
@@ -81,9 +75,8 @@ impl Known {
         let mut known = Self::default();
         for recall in files.iter().filter_map(|ino| state.files.get(ino)) {
             known.waiting.extend(waiting(&state, recall).map(|(volume, id)| (volume.clone(), id)));
-            let staging = &recall.task.staging;
-            let left = staging.size.saturating_sub(staging.arrived_bytes());
-            known.promised.extend(recall.promise.map(|promise| (promise, left)));
+            known.reading.extend(recall.in_drives());
+            known.read |= recall.left == 0;
         }
         known
     }
@@ -113,7 +106,7 @@ fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) 
 /// When these files begin to come and are all there; None when nothing can be said. `all`: there are no more of the request
 /// than these.
 pub fn expected(node: &Node, files: &[Ino], all: bool) -> Option<Expected> {
-    let Known { waiting, promised } = Known::of(node, files);
+    let Known { waiting, reading, read } = Known::of(node, files);
     let mut kept = node.archive.outlook.0.lock();
     look_up(node, &mut kept, &waiting);
     let outlook = kept.as_ref()?;
@@ -127,10 +120,12 @@ pub fn expected(node: &Node, files: &[Ino], all: bool) -> Option<Expected> {
         let at = eta.position + eta.volumes_ahead;
         seen(When::of(eta.start, outlook.made), When::of(eta.finish, outlook.made), at);
     }
-    for (promise, left) in promised {
-        let left_s = Span::exactly(mechanics(node).transfer(left));
-        let finish = When::of(promise.finish, promise.made).max(When::of(left_s, Moment::now()));
-        seen(When::of(promise.start, promise.made), finish, 0);
+    let now = Moment::now();
+    for (start, finish) in reading.iter().filter_map(|(passing, nth)| passing.left(*nth)) {
+        seen(When::of(start, now), When::of(finish, now), 0);
+    }
+    if read {
+        seen(When::default(), When::default(), 0);
     }
     if !all {
         let done = When::of(outlook.forecast.done(), outlook.made);
@@ -175,35 +170,6 @@ impl Outlook {
     fn of(&self, volume: &Barcode, id: u64) -> Option<Eta> {
         let known = self.volumes.get(volume)?;
         known.get(&id).or_else(|| known.values().max_by_key(|eta| eta.position)).copied()
-    }
-}
-
-/// A drive that stands at block `from` begins to read these items in this order: when each will be there.
-pub fn promises(
-    node: &Node,
-    drive: DriveNo,
-    volume: &Barcode,
-    from: u64,
-    order: &[RecallItem],
-) -> Vec<Promise> {
-    let (made, known) = (Moment::now(), node.archive.times.known());
-    let spans = along(&known, drive, &times::mechanics(node, volume), from, order);
-    spans.into_iter().map(|(start, finish)| Promise { made, start, finish }).collect()
-}
-
-impl Promise {
-    /// The later of two: parts of a file.
-    pub fn later(self, other: Option<Self>) -> Self {
-        match other {
-            Some(other) if other.finish.mean_s > self.finish.mean_s => other,
-            _ => self,
-        }
-    }
-
-    /// When it will be there, as likely later as earlier.
-    pub fn at(&self, now: Time) -> Time {
-        let left = self.finish.p50_s() - self.made.elapsed().as_secs_f64();
-        now.plus(Duration::from_secs_f64(left.clamp(0.0, 1e9)))
     }
 }
 

@@ -1,8 +1,10 @@
 //! How far a drive is with its job, for whoever looks meanwhile.
 
+use super::passing::Passing;
 use super::slow::SlowLoad;
 use crate::clock::Moment;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tape::Claim;
 
@@ -14,6 +16,8 @@ pub struct Progress {
     job: Mutex<Option<(Moment, u64)>>,
     /// Of a job that writes: bytes that its volume still takes, and whether it takes no more files.
     room: Mutex<Option<(u64, bool)>>,
+    /// Of a job that reads: how far it is with its files.
+    passing: Mutex<Option<Arc<Passing>>>,
     claim: Mutex<Claim>,
     /// The drive has asked to be cleaned in the middle of its work.
     pub soiled: AtomicBool,
@@ -31,6 +35,7 @@ impl Progress {
     pub fn end(&self) {
         *self.job.lock() = None;
         *self.room.lock() = None;
+        *self.passing.lock() = None;
     }
 
     /// The volume that is being written takes so many bytes more; `closing`: none, it only gets its index.
@@ -41,6 +46,16 @@ impl Progress {
     /// What [`Progress::takes`] was told last in this job.
     pub fn room(&self) -> Option<(u64, bool)> {
         *self.room.lock()
+    }
+
+    /// The job reads these files.
+    pub fn passes(&self, passing: Arc<Passing>) {
+        *self.passing.lock() = Some(passing);
+    }
+
+    /// What [`Progress::passes`] was told last in this job.
+    pub fn passing(&self) -> Option<Arc<Passing>> {
+        self.passing.lock().clone()
     }
 
     /// Whether the drive is reserved for us.

@@ -4,6 +4,7 @@
 
 use super::buffers::Buffers;
 use super::pace::Pace;
+use super::passing::Passing;
 use super::settle::Settler;
 use super::store::{Piece, Storer, Taking};
 use super::times;
@@ -11,7 +12,7 @@ use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
@@ -57,6 +58,7 @@ pub fn read_segments(
     mounted: &mut Mounted<'_>,
     volume: &Barcode,
     wanted: Vec<Wanted>,
+    passing: &Passing,
 ) -> Read {
     if let Some(e) = another(worker, mounted, volume) {
         let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
@@ -69,18 +71,18 @@ pub fn read_segments(
     let (result, unread) = std::thread::scope(|scope| {
         let (out, pieces) = unbounded(); // as many as there are buffers, and two words per segment
         let alone = crate::clock::alone();
-        let (whole, settles) = if alone { unbounded() } else { bounded(1) };
-        let (storer, settler) = (Storer::new(worker, whole), Settler::new(worker, &failed));
-        let reading = Reading { worker, buffers: &buffers, out, failed: &failed, pace: &pace };
+        let (tell, news) = unbounded(); // two words per segment
+        let (storer, settler) = (Storer::new(worker, tell), Settler::new(worker, &failed));
+        let reading = Reading { worker, buffers: &buffers, out, failed: &failed, pace: &pace, passing };
         if alone {
             let ended = reading.run(mounted, wanted);
             storer.run(&pieces);
-            settler.run(&settles);
+            settler.run(&news);
             return ended;
         }
         let threads = worker
             .helper(scope, "store", move || storer.run(&pieces))
-            .and_then(|first| Ok([first, worker.helper(scope, "settle", move || settler.run(&settles))?]));
+            .and_then(|first| Ok([first, worker.helper(scope, "settle", move || settler.run(&news))?]));
         let threads = match threads {
             Ok(threads) => threads,
             Err(e) => return (Err(ours(volume, "starting threads", e)), wanted),
@@ -115,22 +117,25 @@ struct Reading<'t> {
     out: Sender<Piece>,
     failed: &'t Mutex<Vec<(Wanted, TapeError)>>,
     pace: &'t Pace,
+    passing: &'t Passing,
 }
 
 impl Reading<'_> {
     fn run(self, mounted: &mut Mounted<'_>, wanted: Vec<Wanted>) -> (Result<Done, TapeError>, Vec<Wanted>) {
-        let (node, mut queue) = (&self.worker.node, wanted.into_iter());
+        let (node, mut queue) = (&self.worker.node, wanted.into_iter().enumerate());
         let (mut errors, mut unread) = (0, Vec::new());
         let mut ended = None;
-        while let Some(one) = queue.next() {
+        while let Some((nth, one)) = queue.next() {
             if node.archive.halted() {
                 unread.push(one);
                 break;
             }
+            self.passing.begin(node, nth);
             match self.read_one(mounted, &one) {
                 Ok(()) => errors = 0,
                 Err(Trouble::NoRoomYet) => {
-                    node.archive.park(std::iter::once(one).chain(queue.by_ref()).collect());
+                    let rest = queue.by_ref().map(|(_, one)| one);
+                    node.archive.park(std::iter::once(one).chain(rest).collect());
                 }
                 Err(Trouble::Dropped) => node.archive.forget_recall(&one),
                 Err(Trouble::Disk(why)) => {
@@ -150,7 +155,7 @@ impl Reading<'_> {
                 Err(Trouble::Closed) => break,
             }
         }
-        unread.extend(queue);
+        unread.extend(queue.map(|(_, one)| one));
         (ended.map_or_else(|| Ok(Done::Worked { position: mounted.reads_from() }), Err), unread)
     }
 
@@ -168,6 +173,8 @@ impl Reading<'_> {
             let mut run = self.pace.run(mounted.reads_from(), extent);
             let read = mounted.read(extent, &mut |offset, bytes| {
                 run.arrived(bytes.len());
+                self.passing.came(bytes.len());
+                staging.reads(crate::now);
                 closed = self.hand_over(offset, bytes).is_err();
                 if closed || taking.given_up() || self.worker.node.archive.halted() {
                     ControlFlow::Break(())
@@ -183,7 +190,7 @@ impl Reading<'_> {
                 Err(e) => return Err(Trouble::Tape(e)),
             }
         }
-        self.pace.file();
+        self.pace.file(&self.worker.node.archive.times, self.worker.no);
         self.put(Piece::End)
     }
 

@@ -1,6 +1,6 @@
 //! Recalls between a user's wish and a drive: choosing a copy, queueing its segments, trying the next copy on failure.
 
-use super::outlook::Promise;
+use super::passing::Passing;
 use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
 use super::{Archive, RecallTask, look, waits};
@@ -28,17 +28,14 @@ impl Archive {
         self.state.lock().accounts.id(limits, who)
     }
 
-    /// A drive has begun with these segments: when each will be there.
-    pub fn promise(&self, drive: DriveNo, wanted: &[Wanted], promises: Vec<Promise>) {
+    /// A drive has begun with these segments, in this order.
+    pub fn reads(&self, passing: &Arc<Passing>, wanted: &[Wanted]) {
         let mut state = self.state.lock();
-        let end = promises.last().map(|promise| promise.at(crate::now()));
-        for (one, promise) in wanted.iter().zip(promises) {
+        for (nth, one) in wanted.iter().enumerate() {
             if let Some(recall) = state.recall_of(one) {
-                recall.promise = Some(promise.later(recall.promise));
+                recall.reading.retain(|(passing, _)| passing.strong_count() > 0);
+                recall.reading.push((Arc::downgrade(passing), nth));
             }
-        }
-        if let Some(sched::DriveState::Busy(busy)) = state.drives.get_mut(&drive).map(|d| &mut d.state) {
-            busy.until = end;
         }
     }
 
@@ -246,8 +243,9 @@ pub fn elsewhere(node: &Node, drive: DriveNo) {
         let segments = queues.flat_map(|queue| queue.pass(0)).filter_map(|item| state.segments.get(&item.id));
         let files: BTreeSet<Ino> = segments.map(|s| s.ino).collect();
         // A file of which a drive has a part already stays.
-        let whole =
-            |ino: &Ino| state.files.get(ino).is_some_and(|r| r.left == r.queued.len() && r.promise.is_none());
+        let whole = |ino: &Ino| {
+            state.files.get(ino).is_some_and(|r| r.left == r.queued.len() && r.in_drives().next().is_none())
+        };
         let files: Vec<Ino> = files.into_iter().filter(whole).collect();
         let unplaced = files.into_iter().filter_map(|ino| {
             let Recall { task, failed, .. } = state.unqueue(ino)?;
@@ -271,7 +269,6 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
         let ids = state.queue_segments(&task, attempt, copy, vec![segment]);
         if let Some(recall) = state.files.get_mut(&task.staging.ino) {
             recall.queued.extend(ids);
-            recall.promise = None;
         }
     }
 }
@@ -379,7 +376,7 @@ fn queue(node: &Node, task: RecallTask, failed: Vec<(CopyNo, String)>, chosen: C
     state.unqueue(ino); // of a recall that was withdrawn
     let queued = state.queue_segments(&task, attempt, chosen.copy, chosen.segments);
     let left = queued.len();
-    state.files.insert(ino, Recall { task, failed, attempt, left, queued, promise: None });
+    state.files.insert(ino, Recall { task, failed, attempt, left, queued, reading: Vec::new() });
 }
 
 /// Whether a copy is whole.
@@ -434,7 +431,7 @@ mod tests {
             let queued = state.queue_segments(&task, 1, CopyNo(1), vec![segment]);
             state.files.insert(
                 Ino(n),
-                Recall { task, failed: Vec::new(), attempt: 1, left: 1, queued, promise: None },
+                Recall { task, failed: Vec::new(), attempt: 1, left: 1, queued, reading: Vec::new() },
             );
         }
         let reader = table.join(Ino(2), Version(1), 10).0;
@@ -451,7 +448,7 @@ mod tests {
         let (staging, _) = StagingTable::default().join(Ino(1), Version(1), 10);
         let task = RecallTask::new(staging.clone());
         let (failed, queued) = (Vec::new(), Vec::new());
-        let recall = Recall { task, failed, attempt: 2, left: 1, queued, promise: None };
+        let recall = Recall { task, failed, attempt: 2, left: 1, queued, reading: Vec::new() };
         archive.state.lock().files.insert(Ino(1), recall);
         let of_attempt = |attempt| {
             let segment = Segment {

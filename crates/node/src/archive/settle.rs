@@ -1,10 +1,11 @@
 //! Makes recalled files resident, on a thread of its own: while their bytes reach stable storage the drive streams on.
 
-use super::store::Arrived;
 use super::worker::{Wanted, Worker};
-use crate::files::Outcome;
-use crossbeam_channel::Receiver;
+use crate::clock::Moment;
+use crate::files::{Outcome, Staging};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tape::TapeError;
 use types::*;
@@ -13,6 +14,54 @@ use types::*;
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
 
 const LOST: &str = "the disk tier lost writes while it was recalled; look at the kernel log and at the disk, then stage again";
+
+/// Files wait for each other so long at most, and so many of them: one sync of the file system serves all. A drive that brings
+/// one file after the other gets it resident within this time and that of the sync, and many small ones cost few syncs.
+const TOGETHER: Duration = Duration::from_millis(200);
+const TOGETHER_FILES: usize = 500;
+const TOGETHER_BYTES: u64 = 1 << 30;
+/// Files that another drive waits for do not wait longer when so much is here.
+const PASSING_BYTES: u64 = 16 << 20;
+/// Where syncs take long, because the disk tier has much else to write, the next one waits for so many times as long.
+const SYNC_PAUSE: u32 = 4;
+/// So few files are synced one by one, which leaves alone what others write meanwhile.
+const FEW: usize = 4;
+
+/// What a drive's files come to.
+pub enum News {
+    /// Bytes of it come off the tape.
+    Begun(Arc<Staging>),
+    /// It is whole, with the digest of its bytes if it came in one segment.
+    Whole(Wanted, Option<Digest>),
+}
+
+/// What is to be settled next.
+#[derive(Default)]
+struct Batch {
+    begun: Vec<Arc<Staging>>,
+    whole: Vec<(Wanted, Option<Digest>)>,
+    bytes: u64,
+    /// Bytes of those that another drive waits for.
+    passing: u64,
+}
+
+impl Batch {
+    fn add(&mut self, news: News) {
+        match news {
+            News::Begun(staging) => self.begun.push(staging),
+            News::Whole(one, digest) => {
+                let size = one.staging.size;
+                self.bytes = self.bytes.saturating_add(size);
+                self.passing = self.passing.saturating_add(if one.staging.passes() { size } else { 0 });
+                self.whole.push((one, digest));
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.whole.len() >= TOGETHER_FILES || self.bytes >= TOGETHER_BYTES || self.passing >= PASSING_BYTES
+    }
+}
 
 /// The thread that settles.
 pub struct Settler<'t> {
@@ -26,20 +75,43 @@ impl<'t> Settler<'t> {
         Self { worker, failed }
     }
 
-    /// Settles what comes.
-    pub fn run(&self, batches: &Receiver<Arrived>) {
-        batches.iter().for_each(|arrived| self.settle(arrived));
+    /// Settles what comes, one group after the other: what comes while one is synced is the next.
+    pub fn run(&self, news: &Receiver<News>) {
+        let (mut next, mut goes_on) = (Moment::now(), true);
+        while goes_on {
+            let batch;
+            (batch, goes_on) = gather(news, next);
+            let took = self.settle(batch);
+            next = Moment::now() + TOGETHER.max(took * SYNC_PAUSE);
+        }
     }
 
-    /// Syncs once, compares digests, and makes the files resident.
-    fn settle(&self, arrived: Arrived) {
-        let node = &self.worker.node;
-        let synced = node.disk.sync_fs().map_err(|e| e.to_string());
+    /// Makes whole files resident, and notes that requests have begun whose files go on; says how long the sync took.
+    fn settle(&self, Batch { begun, whole, .. }: Batch) -> Duration {
+        let took = if whole.is_empty() { Duration::ZERO } else { self.make_resident(whole) };
+        begun.iter().filter(|staging| staging.outcome().is_none()).for_each(|staging| {
+            self.worker.node.recall_began(staging);
+        });
+        took
+    }
+
+    fn sync(&self, one: &Wanted) -> Result<(), String> {
+        let Some((_, fd)) = one.staging.object() else { return Ok(()) };
+        self.worker.node.disk.sync_all(fd).map_err(|e| e.to_string())
+    }
+
+    /// Syncs, compares digests, and makes the files resident.
+    fn make_resident(&self, whole: Vec<(Wanted, Option<Digest>)>) -> Duration {
+        let (node, begun) = (&self.worker.node, Moment::now());
+        let all = (whole.len() > FEW).then(|| node.disk.sync_fs().map_err(|e| e.to_string()));
+        let synced: Vec<Result<(), String>> =
+            whole.iter().map(|(one, _)| all.clone().unwrap_or_else(|| self.sync(one))).collect();
+        let took = begun.elapsed();
         // The stamps taken below tell of every change that follows them.
         crate::clock::sleep(SETTLED_AFTER);
-        for (one, digest) in arrived {
+        for ((one, digest), synced) in whole.into_iter().zip(synced) {
             let lost = node.disk.failed_syncs() != one.staging.failed_syncs();
-            let stored = if lost { synced.clone().and(Err(LOST.to_owned())) } else { synced.clone() };
+            let stored = if lost { synced.and(Err(LOST.to_owned())) } else { synced };
             if let Err(why) = stored {
                 node.archive.forget_recall(&one);
                 node.end_recall(&one.staging, Outcome::Failed(why));
@@ -57,7 +129,26 @@ impl<'t> Settler<'t> {
                 }
             }
         }
+        took
     }
+}
+
+/// What comes until `next`, at least something, and whether more may come. It ends early when there is enough.
+fn gather(news: &Receiver<News>, next: Moment) -> (Batch, bool) {
+    let mut batch = Batch::default();
+    let Ok(first) = news.recv() else { return (batch, false) };
+    batch.add(first);
+    // A file whose first bytes have come is mostly whole soon: then nothing is noted twice of it.
+    let alone = Moment::now() + TOGETHER;
+    while !batch.is_full() {
+        let until = if batch.whole.is_empty() { alone } else { next };
+        match news.recv_timeout(until - Moment::now()) {
+            Ok(one) => batch.add(one),
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => return (batch, false),
+        }
+    }
+    (batch, true)
 }
 
 /// The digest of the version that is recalled, if it is the present one and still wanted.

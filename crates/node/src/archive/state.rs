@@ -5,7 +5,7 @@ use super::accounts::AccountTable;
 use super::breaks::Breaks;
 use super::cleaners::Cleaners;
 use super::media::Refusals;
-use super::outlook::Promise;
+use super::passing::Passing;
 use super::revive::Comeback;
 use super::shelf::Shelf;
 use super::tapes::Tapes;
@@ -15,7 +15,7 @@ use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use types::*;
 
 /// A drive and what it does.
@@ -81,8 +81,15 @@ pub struct Recall {
     pub left: usize,
     /// Queue items of those not yet given to a drive (some may have been since).
     pub queued: Vec<u64>,
-    /// When what a drive has of it will be there.
-    pub promise: Option<Promise>,
+    /// Segments that drives have or had, and their places on the drives' ways.
+    pub reading: Vec<(Weak<Passing>, usize)>,
+}
+
+impl Recall {
+    /// What drives have of it now.
+    pub fn in_drives(&self) -> impl Iterator<Item = (Arc<Passing>, usize)> {
+        self.reading.iter().filter_map(|(passing, nth)| Some((passing.upgrade()?, *nth)))
+    }
 }
 
 /// A segment in a queue or in a drive.

@@ -2,6 +2,7 @@
 
 use super::buffers::Buffer;
 use super::bytes::FileHash;
+use super::settle::News;
 use super::worker::{Wanted, Worker};
 use crate::files::Outcome;
 use crossbeam_channel::{Receiver, Sender};
@@ -9,16 +10,6 @@ use disk::DiskError;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use types::*;
-
-/// Recalled files are made resident together: one sync of the file system serves all of them.
-const SETTLE_FILES: usize = 500;
-const SETTLE_BYTES: u64 = 1 << 30;
-/// Files that another drive waits for are, when so much is here and the last ones are settled.
-const SETTLE_PASSING: u64 = 16 << 20;
-
-/// Files that have arrived, each with the digest of its bytes if it came in one segment.
-pub type Arrived = Vec<(Wanted, Option<Digest>)>;
 
 /// What a drive read.
 pub enum Piece {
@@ -63,24 +54,24 @@ struct Storing {
     hash: FileHash,
     /// Offset in the file up to which it is stored.
     at: u64,
+    /// It was told that bytes of it come.
+    begun: bool,
 }
 
 /// The thread that stores.
 pub struct Storer<'t> {
     worker: &'t Worker,
-    whole: Sender<Arrived>,
-    arrived: Arrived,
-    arrived_bytes: u64,
+    tell: Sender<News>,
 }
 
 impl<'t> Storer<'t> {
-    /// Sends whole files to `whole`.
-    pub fn new(worker: &'t Worker, whole: Sender<Arrived>) -> Self {
-        Self { worker, whole, arrived: Vec::new(), arrived_bytes: 0 }
+    /// Tells of files that begin and that are whole.
+    pub fn new(worker: &'t Worker, tell: Sender<News>) -> Self {
+        Self { worker, tell }
     }
 
     /// Stores until the drive is done.
-    pub fn run(mut self, pieces: &Receiver<Piece>) {
+    pub fn run(self, pieces: &Receiver<Piece>) {
         let mut current: Option<Storing> = None;
         for piece in pieces {
             let Some(storing) = &mut current else {
@@ -95,6 +86,7 @@ impl<'t> Storer<'t> {
                     continue;
                 }
                 Piece::Bytes(offset, buffer) => {
+                    self.begins(storing);
                     storing.bytes(self.worker, offset, buffer.filled()).map(|()| false)
                 }
                 Piece::End => storing.end(self.worker).map(|()| true),
@@ -108,10 +100,21 @@ impl<'t> Storer<'t> {
                 }
             }
         }
-        self.settle();
     }
 
-    fn ended(&mut self, storing: Option<Storing>) {
+    /// The first bytes of a segment have come.
+    fn begins(&self, storing: &mut Storing) {
+        if !std::mem::replace(&mut storing.begun, true) {
+            self.tell(News::Begun(storing.taking.wanted.staging.clone()));
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Nobody listens after a defect only, which then ends the drive's turn.
+        let _ = self.tell.send(news);
+    }
+
+    fn ended(&self, storing: Option<Storing>) {
         let Some(Storing { taking, hash, .. }) = storing else { return };
         let one = &taking.wanted;
         let (segment, size) = (&one.queued.segment, one.staging.size);
@@ -122,20 +125,7 @@ impl<'t> Storer<'t> {
                 let proved = one.staging.store(one.queued.attempt, || one.staging.prove());
                 self.worker.node.finish_reads(proved.unwrap_or_default());
             }
-            self.arrived_bytes += size;
-            self.arrived.push((one.clone(), digest));
-        }
-        let passing = one.staging.passes() && self.arrived_bytes >= SETTLE_PASSING && self.whole.is_empty();
-        if passing || self.arrived.len() >= SETTLE_FILES || self.arrived_bytes >= SETTLE_BYTES {
-            self.settle();
-        }
-    }
-
-    fn settle(&mut self) {
-        self.arrived_bytes = 0;
-        if !self.arrived.is_empty() {
-            // It ends by a defect only, which then ends the drive's turn.
-            let _ = self.whole.send(std::mem::take(&mut self.arrived));
+            self.tell(News::Whole(one.clone(), digest));
         }
     }
 
@@ -152,7 +142,7 @@ impl<'t> Storer<'t> {
 impl Storing {
     fn new(taking: Arc<Taking>) -> Self {
         let at = taking.wanted.queued.segment.file_offset;
-        Self { taking, hash: FileHash::new(), at }
+        Self { taking, hash: FileHash::new(), at, begun: false }
     }
 
     fn bytes(&mut self, worker: &Worker, offset: u64, bytes: &[u8]) -> Result<(), Trouble> {

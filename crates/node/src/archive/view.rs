@@ -30,6 +30,8 @@ pub struct Moving {
     pub queue_position: u64,
     /// Bytes arrived of unfinished files.
     pub bytes: u64,
+    /// When the first byte of an unfinished file moved, if one has.
+    pub begun: Option<Time>,
     /// When it begins and ends.
     pub estimate: Option<Estimate>,
     /// What it waits for.
@@ -59,11 +61,13 @@ impl Archive {
         let expected = outlook::expected(node, files, all);
         let state = self.state.lock();
         let recalls = files.iter().filter_map(|ino| state.files.get(ino));
-        let bytes = recalls.map(|r| r.task.staging.arrived_bytes()).sum();
+        let bytes = recalls.clone().map(|r| r.task.staging.arrived_bytes()).sum();
+        let begun = recalls.filter_map(|r| r.task.staging.begun()).min();
         let active = files.iter().any(|ino| state.in_a_drive(*ino));
         Moving {
             queue_position: if active { 0 } else { expected.as_ref().map_or(0, |e| e.position) },
             bytes,
+            begun,
             estimate: expected.map(|e| e.estimate),
             doing: state.doing(files),
             why: state.why(files),
@@ -98,12 +102,12 @@ impl Archive {
 
 impl State {
     fn in_a_drive(&self, ino: Ino) -> bool {
-        self.files.get(&ino).is_some_and(|r| r.task.staging.object().is_some())
+        self.files.get(&ino).is_some_and(|r| r.in_drives().next().is_some() || r.left == 0)
     }
 
     fn doing(&self, files: &[Ino]) -> String {
         let Some(ino) = files.iter().find(|ino| self.files.contains_key(ino)) else { return String::new() };
-        let Some(queued) = self.queued(*ino).next() else { return "being read".into() };
+        let Some(queued) = self.queued(*ino).next() else { return self.reading(*ino) };
         let volume = &queued.segment.volume;
         match self.place_in_line(volume) {
             Some((place, why)) => {
@@ -114,6 +118,12 @@ impl State {
                 None => format!("waits for volume {volume}"),
             },
         }
+    }
+
+    /// What goes on with a file of which nothing waits in a queue.
+    fn reading(&self, ino: Ino) -> String {
+        let parked = self.parked.iter().flat_map(|(_, wanted)| wanted).any(|one| one.queued.ino == ino);
+        if parked { "waits for room in the disk tier".into() } else { "being read".into() }
     }
 
     /// Place among what waits for a drive, and why it waits.
@@ -190,7 +200,8 @@ impl State {
 fn until(d: &DriveSlot) -> String {
     match &d.state {
         DriveState::Busy(busy) => {
-            let left = busy.until.map(|until| until.since(crate::now()).as_secs());
+            let left = busy.until.map(|until| until.since(crate::now()));
+            let left = d.progress.passing().map(|passing| passing.end()).or(left).map(|left| left.as_secs());
             left.filter(|s| *s > 0).map_or(String::new(), |s| format!(", about {s} s more"))
         }
         _ => String::new(),

@@ -1,12 +1,11 @@
 //! A drive's thread: one job at a time, every end reported as an event.
 
 use super::defect::Current;
+use super::passing::Passing;
 use super::progress::Progress;
 use super::state::{Errand, QueuedSegment};
 use super::trouble::ours;
-use super::{
-    Event, Hardware, adopt, blocked, index, label, migrate, nearest, outlook, read, recalls, times, verify,
-};
+use super::{Event, Hardware, adopt, blocked, index, label, migrate, nearest, read, recalls, times, verify};
 use crate::Node;
 use crate::clock::Moment;
 use crate::files::Staging;
@@ -308,8 +307,11 @@ impl Worker {
             Job::Recall(wanted) => {
                 let (now, later) = nearest::choose(&self.node, &volume, mounted, wanted);
                 recalls::unread(&self.node, later);
-                self.promise(&volume, mounted.reads_from(), &now);
-                let read = read::read_segments(self, mounted, &volume, now);
+                let passing = Arc::new(Passing::new(self, &volume, mounted.reads_from(), &now));
+                self.node.archive.reads(&passing, &now);
+                self.progress.passes(passing.clone());
+                let read = read::read_segments(self, mounted, &volume, now, &passing);
+                drop(passing);
                 self.look_for_soil(mounted);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
@@ -358,14 +360,6 @@ impl Worker {
         self.carry(from, to)?;
         self.took(sched::Timed::Move, times::mechanics(&self.node, volume).move_s, begun);
         Ok(())
-    }
-
-    /// Says when each of these segments will be there.
-    fn promise(&self, volume: &Barcode, from: u64, wanted: &[Wanted]) {
-        let item = |one: &Wanted| recalls::recall_item(0, &one.queued.segment, 0, Time::default());
-        let order: Vec<_> = wanted.iter().map(item).collect();
-        let promises = outlook::promises(&self.node, self.no, volume, from, &order);
-        self.node.archive.promise(self.no, wanted, promises);
     }
 
     /// Moves a cartridge into or out of this drive. A drive that does not take it or let go of it is at fault, not the

@@ -110,7 +110,7 @@ impl Node {
 
     /// Ends a recall: readers wake, and every request that joined it is told.
     pub(crate) fn end_recall(&self, staging: &Arc<Staging>, outcome: Outcome) {
-        let ino = staging.ino;
+        let (ino, now) = (staging.ino, crate::now());
         let (item, bytes) = match &outcome {
             Outcome::Whole => (ItemState::Done, staging.size),
             Outcome::Failed(why) => (ItemState::Failed(why.clone()), 0),
@@ -127,22 +127,54 @@ impl Node {
         if let Some((object, _)) = staging.object().filter(|_| !whole) {
             self.objects.settle(object);
         }
-        self.finish_item(ino, RequestKind::Stage, &item, bytes);
+        let began = staging.begun().unwrap_or(now);
+        self.each_request(ino, RequestKind::Stage, "end", &mut |r| {
+            self.catalog.finish_item(r.id, ino, item.clone(), bytes, (began.max(r.created), now)).map(drop)
+        });
         self.keeper.touch(ino);
     }
 
     /// Reports one file to every open request of `kind` that contains it.
     pub(crate) fn finish_item(&self, ino: Ino, kind: RequestKind, item: &ItemState, bytes: u64) {
+        let now = crate::now();
+        self.each_request(ino, kind, "end", &mut |r| {
+            self.catalog.finish_item(r.id, ino, item.clone(), bytes, (now, now)).map(drop)
+        });
+    }
+
+    /// A drive reads a file: the requests that wait for it have begun.
+    pub(crate) fn recall_began(&self, staging: &Staging) {
+        if let Some(began) = staging.begun() {
+            self.requests_began(staging.ino, RequestKind::Stage, began);
+        }
+    }
+
+    /// The first byte of a file has moved: requests of `kind` that contain it have begun, if they had not before.
+    pub(crate) fn requests_began(&self, ino: Ino, kind: RequestKind, began: Time) {
+        self.each_request(ino, kind, "begin", &mut |r| match r.started {
+            Some(_) => Ok(()),
+            None => self.catalog.begin_request(r.id, began.max(r.created)).map(drop),
+        });
+    }
+
+    /// Tells something to every open request of `kind` that contains a file.
+    fn each_request(
+        &self,
+        ino: Ino,
+        kind: RequestKind,
+        what: &str,
+        tell: &mut dyn FnMut(&Request) -> catalog::Result<()>,
+    ) {
         let told = self.catalog.requests_for(ino).and_then(|ids| {
             for id in ids {
-                if self.catalog.request(id)?.is_some_and(|r| r.kind == kind) {
-                    self.catalog.finish_item(id, ino, item.clone(), bytes, crate::now())?;
+                if let Some(request) = self.catalog.request(id)?.filter(|r| r.kind == kind) {
+                    tell(&request)?;
                 }
             }
             Ok(())
         });
         if let Err(e) = told {
-            tracing::error!("recording the end of inode {ino} in its requests: {e}");
+            tracing::error!("recording the {what} of inode {ino} in its requests: {e}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use types::api::{ReadDone, WaitId};
-use types::{FsError, Ino, ObjectId, Version};
+use types::{FsError, Ino, ObjectId, Time, Version};
 
 /// Files up to this length (bytes) are handed to readers only when the digest of all their bytes is known to be right.
 /// Whoever waits for the first bytes of such a file waits for the rest of it too: 20 ms at the 400 MB/s of an LTO-9 drive,
@@ -45,6 +45,8 @@ struct State {
     outcome: Option<Outcome>,
     /// It is being made resident: too late to withdraw it.
     settling: bool,
+    /// When its first byte came off a tape.
+    begun: Option<Time>,
 }
 
 /// One file being recalled.
@@ -149,6 +151,16 @@ impl Staging {
     /// Somebody who has the file open waits; true if nobody did before.
     pub fn add_reader(&self) -> bool {
         !self.reader.swap(true, Ordering::AcqRel)
+    }
+
+    /// Bytes come off a tape.
+    pub fn reads(&self, now: impl FnOnce() -> Time) {
+        self.state.lock().begun.get_or_insert_with(now);
+    }
+
+    /// When its first byte came off a tape, if one has.
+    pub fn begun(&self) -> Option<Time> {
+        self.state.lock().begun
     }
 
     /// Whether somebody who has the file open waits.
