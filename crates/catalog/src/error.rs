@@ -52,7 +52,7 @@ impl CatalogError {
             Self::Fs(e) => e.class(),
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
             Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
-            Self::Kv(KvError::Server { .. }) => ErrorClass::Retry,
+            Self::Kv(KvError::Server { .. } | KvError::Standby { .. }) => ErrorClass::Retry,
             Self::Kv(KvError::Absent { .. }) => ErrorClass::NotFound,
             Self::Kv(KvError::Taken { .. } | KvError::Foreign { .. } | KvError::Rewound { .. }) => {
                 ErrorClass::Denied
@@ -85,6 +85,7 @@ impl CatalogError {
                 KvError::Io { .. }
                 | KvError::Locked { .. }
                 | KvError::Server { .. }
+                | KvError::Standby { .. }
                 | KvError::Taken { .. }
                 | KvError::Rewound { .. },
             ) => FsError::ReadOnly,

@@ -112,6 +112,18 @@ pub enum KvError {
         /// Name of the other node.
         by: String,
     },
+    /// A change waits for the standby, which does not answer.
+    #[error(
+        "metadata engine at {path}: the standby must confirm changes before they are acknowledged, and does not: {detail}. Changes are refused \
+         until it answers, then all goes on by itself (nothing acknowledged is lost): see that it runs and can be reached from here \
+         (`thermo standby status` on both)"
+    )]
+    Standby {
+        /// Engine directory.
+        path: PathBuf,
+        /// Since when it does not answer.
+        detail: String,
+    },
     /// The server has lost changes that were acknowledged, so what the process remembers is newer than what is stored.
     #[error(
         "metadata engine at {path} has lost changes that were acknowledged ({detail}): its server, or another one in its place, came back \

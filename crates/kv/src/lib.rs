@@ -23,6 +23,7 @@ mod lmdb;
 mod memory;
 mod merge;
 mod postgres;
+pub mod standby;
 #[cfg(feature = "tikv")]
 mod tikv;
 mod txn;

@@ -168,7 +168,7 @@ fn open_database(
 pub(crate) fn class(e: &KvError) -> ErrorClass {
     match e {
         KvError::Owned { .. } | KvError::Locked { .. } => ErrorClass::Busy,
-        KvError::Server { .. } => ErrorClass::Retry,
+        KvError::Server { .. } | KvError::Standby { .. } => ErrorClass::Retry,
         KvError::Absent { .. } => ErrorClass::NotFound,
         KvError::Full { .. } => ErrorClass::NoSpace,
         KvError::Address { .. }

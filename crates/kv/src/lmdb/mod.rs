@@ -9,11 +9,13 @@ use std::time::Duration;
 use self::log::{LogOptions, LogState};
 use self::shared::Core;
 use self::store::Store;
+use crate::standby::{Content, Feed, Page};
 use crate::txn::Txn;
 use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod file;
 pub mod log;
+pub(crate) use self::log::batch;
 mod overlay;
 pub(crate) mod place;
 pub(crate) mod sealed;
@@ -36,10 +38,12 @@ pub struct LmdbOptions {
     pub log: Option<LogOptions>,
     /// Number of a move ([`Aside`]): what was set aside for it opens too.
     pub aside: Option<String>,
+    /// Where committed batches are handed to, if a standby follows.
+    pub feed: Option<Arc<Feed>>,
 }
 
 impl Default for LmdbOptions {
-    /// 1 TiB, 50 ms, 32 MiB, no log, nothing that was set aside.
+    /// 1 TiB, 50 ms, 32 MiB, no log, nothing that was set aside, no standby.
     fn default() -> Self {
         Self {
             map_bytes: 1 << 40,
@@ -47,6 +51,7 @@ impl Default for LmdbOptions {
             overlay_bytes: 32 << 20,
             log: None,
             aside: None,
+            feed: None,
         }
     }
 }
@@ -94,6 +99,19 @@ impl LmdbEngine {
             place::Marker::Aside(mark) => Ok(Some(mark)),
             place::Marker::None | place::Marker::Whole => Ok(None),
         }
+    }
+}
+
+/// What standbys need.
+impl LmdbEngine {
+    /// What is on stable storage, without what only a standby has.
+    pub(crate) fn content(&self) -> Content {
+        self.core.store.content()
+    }
+
+    /// The pairs from `from` on, about `bytes` of them, as of the last batch on stable storage.
+    pub(crate) fn page(&self, from: &[u8], bytes: usize) -> Result<Page> {
+        self.core.store.page(from, bytes)
     }
 }
 

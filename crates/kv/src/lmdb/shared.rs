@@ -32,12 +32,18 @@ pub(super) struct Layers {
     pub(super) frozen: Option<Arc<Overlay>>,
     /// The last transaction in `frozen`.
     through: u64,
+    /// `frozen` is in the store; the standby may not have it yet.
+    stored: bool,
 }
 
 /// Why the engine takes no changes for now: the last flush failed.
 enum Trouble {
     Full,
     Failed(String),
+    /// The standby does not answer, which is said.
+    Standby(String),
+    /// Another node has taken over.
+    Taken(String),
 }
 
 /// Where threads meet to flush.
@@ -141,6 +147,9 @@ impl Core {
     }
 
     fn check(&self) -> Result<()> {
+        if let Some(feed) = &self.options.feed {
+            feed.admit(&self.store.place.dir)?;
+        }
         self.room.lock().trouble.as_ref().map_or(Ok(()), |trouble| Err(self.refusal(trouble)))
     }
 
@@ -149,6 +158,8 @@ impl Core {
         match trouble {
             Trouble::Full => KvError::Full { path },
             Trouble::Failed(detail) => KvError::Io { path, detail: detail.clone() },
+            Trouble::Standby(detail) => KvError::Standby { path, detail: detail.clone() },
+            Trouble::Taken(by) => KvError::Taken { path, by: by.clone() },
         }
     }
 
@@ -188,6 +199,8 @@ impl Core {
             }
             Err(KvError::Full { .. }) => room.trouble = Some(Trouble::Full),
             Err(KvError::Io { detail, .. }) => room.trouble = Some(Trouble::Failed(detail)),
+            Err(KvError::Standby { detail, .. }) => room.trouble = Some(Trouble::Standby(detail)),
+            Err(KvError::Taken { by, .. }) => room.trouble = Some(Trouble::Taken(by)),
             Err(e) => room.trouble = Some(Trouble::Failed(e.to_string())),
         }
         let failed = room.trouble.is_some();
@@ -225,10 +238,17 @@ impl Core {
     fn flush(&self) -> Result<u64> {
         let (frozen, through) = self.freeze();
         if frozen.len() > 0 {
-            self.store.apply(&frozen)?;
-            self.flushes.fetch_add(1, Ordering::Relaxed);
+            if !self.layers.read().stored {
+                self.store.apply(&frozen)?;
+                self.flushes.fetch_add(1, Ordering::Relaxed);
+                self.layers.write().stored = true;
+            }
+            if let Some(feed) = &self.options.feed {
+                feed.settle(&self.store.place.dir)?;
+            }
         }
-        self.layers.write().frozen = None;
+        let mut layers = self.layers.write();
+        (layers.frozen, layers.stored) = (None, false);
         Ok(through)
     }
 

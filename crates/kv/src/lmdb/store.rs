@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::ops::Bound;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use heed::types::Bytes;
@@ -12,12 +13,13 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::LmdbOptions;
-use super::log::ChangeLog;
+use super::log::{ChangeLog, batch};
 use super::overlay::Overlay;
 use super::place::{self, DATA_FILE, Place, io_error};
 use super::tables::{RECORD_KEY, Tables};
 use super::{file, sealed};
 use crate::merge::{Direction, Entry, Source};
+use crate::standby::{Content, Feed, OWN_TABLE, Page};
 use crate::{KvError, MAX_KEY, Result};
 
 /// Read transactions at one time; a slot takes 64 bytes of the shared lock file.
@@ -46,6 +48,7 @@ pub(super) struct Store {
     tables: Mutex<Tables>,
     /// Where changes go besides.
     pub(super) log: Option<ChangeLog>,
+    feed: Option<Arc<Feed>>,
     pub(super) place: Place,
 }
 
@@ -85,6 +88,9 @@ impl Store {
         let page = verified.page_size;
         let at = env.info().last_txn_id as u64;
         let log = options.log.clone().map(|log| ChangeLog::open(log, &place.dir, at));
+        if let Some(feed) = &options.feed {
+            feed.opened(at);
+        }
         Ok(Self {
             env,
             db,
@@ -94,6 +100,7 @@ impl Store {
             page,
             tables: Mutex::new(verified.tables),
             log,
+            feed: options.feed.clone(),
             place,
         })
     }
@@ -147,9 +154,15 @@ impl Store {
             if let Some(log) = &self.log {
                 log.append(txn.txn.id() as u64, overlay);
             }
-            txn.commit(&changed)
+            let number = txn.txn.id() as u64;
+            txn.commit(&changed).map(|()| number)
         };
-        change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
+        let number =
+            change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
+        if let Some(feed) = &self.feed {
+            let content = changed.content(OWN_TABLE);
+            feed.committed(number, content, |time_ms| batch::encode(number, time_ms, overlay));
+        }
         *tables = changed;
         self.extend(self.end())
     }
@@ -222,6 +235,32 @@ impl Store {
             log.mark(to, number).map_err(fail)?;
         }
         place::mark(to, None).and_then(|()| place::sync_parent(to)).map_err(fail)
+    }
+
+    /// What the store holds, without what only a standby has.
+    pub(super) fn content(&self) -> Content {
+        self.tables.lock().content(OWN_TABLE)
+    }
+
+    /// The pairs from `from` on, about `bytes` of them.
+    pub(super) fn page(&self, from: &[u8], bytes: usize) -> Result<Page> {
+        let txn = self.read_txn()?;
+        let record = self.db.get(&txn, &RECORD_KEY).map_err(|e| self.error(&e))?;
+        let (number, tables) = record
+            .and_then(Tables::decode)
+            .ok_or_else(|| self.place.corrupt("its record of the tables is damaged"))?;
+        let mut pairs = batch::Writing::new(number, 0);
+        let mut source = self.source(&txn, (from, &RECORD_KEY), Direction::Up)?;
+        let mut to = None;
+        while let Some((key, value)) = source.peek() {
+            if pairs.len() >= bytes {
+                to = Some(key.to_vec());
+                break;
+            }
+            pairs.change(key, value);
+            source.advance()?;
+        }
+        Ok(Page { from: from.to_vec(), to, content: tables.content(OWN_TABLE), pairs: pairs.finish() })
     }
 
     /// Reads the newest state from end to end and compares it with what it must be.

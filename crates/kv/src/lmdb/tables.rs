@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::sealed;
 use crate::MAX_KEY;
+use crate::standby::Content;
 
 /// Key of the record: one byte longer than keys may be and behind all of them, so that no scan meets it.
 pub(super) const RECORD_KEY: [u8; MAX_KEY + 1] = [0xff; MAX_KEY + 1];
@@ -54,6 +55,13 @@ impl Tables {
     /// Number of keys.
     pub(super) fn keys(&self) -> u64 {
         self.0.values().fold(0, |n, table| n.wrapping_add(table.keys))
+    }
+
+    /// All tables but the one of keys that begin with `except`, short.
+    pub(super) fn content(&self, except: u8) -> Content {
+        let mut rest = self.clone();
+        rest.0.remove(&except);
+        Content { keys: rest.keys(), sum: crc32c::crc32c(&rest.encode(0)) }
     }
 
     /// How `found` differs from this, for people; `None` if it does not.

@@ -11,35 +11,70 @@ const FIXED: usize = 20;
 const REMOVED: u32 = u32::MAX;
 
 /// A batch as read.
-pub(super) struct Batch<'b> {
-    pub number: u64,
-    pub time_ms: i64,
+pub(crate) struct Batch<'b> {
+    pub(crate) number: u64,
+    pub(crate) time_ms: i64,
     changes: u32,
     rest: &'b [u8],
 }
 
 /// The bytes of a batch.
-pub(super) fn encode(number: u64, time_ms: i64, overlay: &Overlay) -> Vec<u8> {
-    let mut out = vec![0; HEAD];
-    out.extend(number.to_le_bytes());
-    out.extend(time_ms.to_le_bytes());
-    out.extend(0u32.to_le_bytes());
-    let mut changes = 0u32;
+pub(in crate::lmdb) fn encode(number: u64, time_ms: i64, overlay: &Overlay) -> Vec<u8> {
+    let mut writing = Writing::new(number, time_ms);
     let all: Result<(), Infallible> = overlay.newest(|key, value| {
-        changes += 1;
-        out.extend((key.len() as u16).to_le_bytes());
-        out.extend(value.map_or(REMOVED, |v| v.len() as u32).to_le_bytes());
-        out.extend(key);
-        out.extend(value.unwrap_or_default());
+        writing.change(key, value);
         Ok(())
     });
     let Ok(()) = all;
-    out[HEAD + FIXED - 4..HEAD + FIXED].copy_from_slice(&changes.to_le_bytes());
-    let length = (out.len() - HEAD) as u32;
-    let sum = crc32c::crc32c(&out[HEAD..]);
-    out[..4].copy_from_slice(&length.to_le_bytes());
-    out[4..HEAD].copy_from_slice(&sum.to_le_bytes());
-    out
+    writing.finish()
+}
+
+/// A batch that is being written.
+pub(crate) struct Writing {
+    out: Vec<u8>,
+    changes: u32,
+}
+
+impl Writing {
+    pub(crate) fn new(number: u64, time_ms: i64) -> Self {
+        let mut out = vec![0; HEAD];
+        out.extend(number.to_le_bytes());
+        out.extend(time_ms.to_le_bytes());
+        out.extend(0u32.to_le_bytes());
+        Self { out, changes: 0 }
+    }
+
+    /// A key with its new value; None: it is removed.
+    pub(crate) fn change(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.changes += 1;
+        self.out.extend((key.len() as u16).to_le_bytes());
+        self.out.extend(value.map_or(REMOVED, |v| v.len() as u32).to_le_bytes());
+        self.out.extend(key);
+        self.out.extend(value.unwrap_or_default());
+    }
+
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    pub(crate) fn finish(self) -> Vec<u8> {
+        let mut out = self.out;
+        out[HEAD + FIXED - 4..HEAD + FIXED].copy_from_slice(&self.changes.to_le_bytes());
+        let length = (out.len() - HEAD) as u32;
+        let sum = crc32c::crc32c(&out[HEAD..]);
+        out[..4].copy_from_slice(&length.to_le_bytes());
+        out[4..HEAD].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+}
+
+/// The batch that these bytes are, and nothing else.
+pub(crate) fn whole(bytes: &[u8]) -> Option<Batch<'_>> {
+    let (first, body) = bytes.split_first_chunk::<HEAD>()?;
+    let (length, sum) = head(*first);
+    let batch = (length as usize == body.len()).then(|| decode(body, sum)).flatten()?;
+    batch.changes().all(|change| change.is_some()).then_some(batch)
 }
 
 /// Length of the body that a head announces, and its sum.
@@ -62,7 +97,7 @@ pub(super) fn decode(body: &[u8], sum: u32) -> Option<Batch<'_>> {
 
 impl<'b> Batch<'b> {
     /// Keys with their new values, None for those removed; an inner None if the batch is damaged.
-    pub(super) fn changes(&self) -> impl Iterator<Item = Option<(&'b [u8], Option<&'b [u8]>)>> + use<'b> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = Option<(&'b [u8], Option<&'b [u8]>)>> + use<'b> {
         let mut rest = self.rest;
         (0..self.changes).map(move |_| {
             let (key, after) = rest.split_first_chunk::<2>()?;

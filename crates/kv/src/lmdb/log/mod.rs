@@ -5,7 +5,7 @@
 //! store. The engine's directory says which chain is its own. When it cannot be gone on with (power failed before the log was
 //! on the disk, the disk of the log was full, the catalogue was restored), a new chain begins, and a new backup is needed.
 
-mod batch;
+pub(crate) mod batch;
 mod read;
 
 use std::fs::{self, File, OpenOptions};

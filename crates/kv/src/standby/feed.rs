@@ -1,0 +1,282 @@
+//! The end that is followed: the last batches, how far the standby is, and whether changes may be acknowledged.
+
+use super::{Batch, Content, Lineage, Shared, State};
+use crate::{KvError, Result};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Batches that are kept for a standby that was away for a moment (bytes); one that needs older ones begins a new copy.
+const WINDOW: usize = 64 << 20;
+
+/// When a change counts as durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// When it is on stable storage here; the standby follows as fast as it can.
+    Follow,
+    /// When the standby has it on stable storage, too.
+    Wait(Away),
+}
+
+/// What happens in [`Mode::Wait`] while the standby cannot be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Nothing is acknowledged.
+    Refuse,
+    /// It goes on as with [`Mode::Follow`] until the standby has caught up.
+    GoOn,
+}
+
+/// How to feed a standby.
+#[derive(Clone, Debug)]
+pub struct FeedOptions {
+    /// Which history the engine has.
+    pub lineage: Lineage,
+    /// When a change counts as durable.
+    pub mode: Mode,
+    /// How long changes wait for a standby that does not answer.
+    pub patience: Duration,
+    /// For how long after a message that it has answered the standby does not take over by itself.
+    pub lease: Duration,
+    /// The standby was promised once that nothing is acknowledged without it (matters for [`Away::Refuse`] only).
+    pub armed: bool,
+    /// Wall clock: milliseconds since 1970.
+    pub clock_ms: fn() -> i64,
+}
+
+/// How far the standby is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// The last batch committed here.
+    pub last: u64,
+    /// When it was (milliseconds since 1970); 0: before this start.
+    pub last_ms: i64,
+    /// What the standby has said last; None: nothing since this start.
+    pub standby: Option<State>,
+    /// How long ago it answered.
+    pub heard: Option<Duration>,
+    /// It has everything, as far as is known.
+    pub in_step: bool,
+    /// Changes are acknowledged although it may not have them.
+    pub alone: bool,
+    /// Nothing is acknowledged without it.
+    pub armed: bool,
+    /// Who has taken over.
+    pub taken: Option<String>,
+}
+
+/// Where a running engine hands its batches to. Times are those of a monotonic clock.
+#[derive(Debug)]
+pub struct Feed {
+    options: FeedOptions,
+    state: Mutex<Now>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Now {
+    window: VecDeque<Shared>,
+    bytes: usize,
+    last: u64,
+    last_ms: i64,
+    standby: Option<State>,
+    heard: Option<Instant>,
+    lease_until: Option<Instant>,
+    alone: bool,
+    armed: bool,
+    /// A wait was in vain since the standby answered last: further ones do not begin.
+    gave_up: bool,
+    taken: Option<String>,
+}
+
+impl Now {
+    fn has(&self, number: u64) -> bool {
+        self.standby.as_ref().is_some_and(|s| s.is_complete() && s.number >= number)
+    }
+
+    fn holds_lease(&self) -> bool {
+        self.lease_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl Feed {
+    /// For an engine that is about to be opened with it.
+    pub fn new(options: FeedOptions) -> Self {
+        let armed = options.armed && options.mode == Mode::Wait(Away::Refuse);
+        let state = Now {
+            window: VecDeque::new(),
+            bytes: 0,
+            last: 0,
+            last_ms: 0,
+            standby: None,
+            heard: None,
+            lease_until: None,
+            alone: !armed,
+            armed,
+            gave_up: false,
+            taken: None,
+        };
+        Self { options, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// The engine is open; its last transaction is `at`.
+    pub(crate) fn opened(&self, at: u64) {
+        self.state.lock().last = at;
+    }
+
+    /// A batch is on stable storage here.
+    pub(crate) fn committed(&self, number: u64, content: Content, encode: impl FnOnce(i64) -> Vec<u8>) {
+        let time_ms = (self.options.clock_ms)();
+        let batch = Batch { number, content, bytes: encode(time_ms) };
+        let mut now = self.state.lock();
+        (now.last, now.last_ms) = (number, time_ms);
+        now.bytes += batch.bytes.len();
+        now.window.push_back(Arc::new(batch));
+        while now.bytes > WINDOW && now.window.len() > 1 {
+            let gone = now.window.pop_front();
+            now.bytes -= gone.map_or(0, |batch| batch.bytes.len());
+        }
+        drop(now);
+        self.changed.notify_all();
+    }
+
+    /// Which history the engine has.
+    pub fn lineage(&self) -> Lineage {
+        self.options.lineage
+    }
+
+    /// When a change counts as durable.
+    pub fn mode(&self) -> Mode {
+        self.options.mode
+    }
+
+    /// The last batch committed.
+    pub fn last(&self) -> u64 {
+        self.state.lock().last
+    }
+
+    /// Whether all batches behind `number` are here, and `number` is not ahead.
+    pub(super) fn reaches(&self, number: u64) -> bool {
+        let now = self.state.lock();
+        let first = now.window.front().map_or(now.last + 1, |batch| batch.number);
+        (first..=now.last + 1).contains(&(number + 1))
+    }
+
+    /// The batch behind `number`.
+    pub(super) fn after(&self, number: u64) -> Option<Shared> {
+        let now = self.state.lock();
+        let first = now.window.front()?.number;
+        now.window.get((number + 1).checked_sub(first)? as usize).cloned()
+    }
+
+    /// Returns when there is a batch behind `number`, or after `longest`.
+    pub fn wait_behind(&self, number: u64, longest: Duration) {
+        let mut now = self.state.lock();
+        if now.last <= number {
+            self.changed.wait_for(&mut now, longest);
+        }
+    }
+
+    /// The standby has answered a message that was sent at `sent` or later: it has `state` on stable storage, and does not take over by itself
+    /// before the lease has run out.
+    pub fn answered(&self, state: &State, sent: Instant) {
+        let mut now = self.state.lock();
+        let until = sent + self.options.lease;
+        now.lease_until = Some(now.lease_until.map_or(until, |before| before.max(until)));
+        now.heard = Some(Instant::now());
+        now.standby = Some(state.clone());
+        now.gave_up = false;
+        let caught_up = state.lineage == self.options.lineage && now.has(now.last);
+        match self.options.mode {
+            Mode::Wait(Away::Refuse) => now.alone = !now.armed,
+            Mode::Wait(Away::GoOn) => now.alone &= !caught_up,
+            Mode::Follow => {}
+        }
+        drop(now);
+        self.changed.notify_all();
+    }
+
+    /// From now on nothing is acknowledged without the standby, for [`Away::Refuse`]: whoever calls this has made sure that it is known
+    /// after a restart, and only then tells the standby.
+    pub fn arm(&self) {
+        let mut now = self.state.lock();
+        now.armed = self.options.mode == Mode::Wait(Away::Refuse);
+        now.alone &= !now.armed;
+    }
+
+    /// Another node has taken over: this engine accepts and acknowledges nothing any more.
+    pub fn taken_over(&self, by: &str) {
+        self.state.lock().taken = Some(by.into());
+        self.changed.notify_all();
+    }
+
+    /// How far the standby is.
+    pub fn health(&self) -> Health {
+        let now = self.state.lock();
+        Health {
+            last: now.last,
+            last_ms: now.last_ms,
+            standby: now.standby.clone(),
+            heard: now.heard.map(|at| at.elapsed()),
+            in_step: now.has(now.last),
+            alone: now.alone,
+            armed: now.armed,
+            taken: now.taken.clone(),
+        }
+    }
+
+    /// Returns when everything committed so far may count as durable, or why it does not.
+    pub(crate) fn settle(&self, engine: &Path) -> Result<()> {
+        let mut now = self.state.lock();
+        let number = now.last;
+        let end = Instant::now() + self.options.patience;
+        loop {
+            not_taken(&now, engine)?;
+            let waits = self.options.mode != Mode::Follow && !now.alone;
+            let needs_lease = now.armed;
+            if !waits || now.has(number) && (!needs_lease || now.holds_lease()) {
+                return Ok(());
+            }
+            if self.changed.wait_until(&mut now, end).timed_out() {
+                self.give_up(&mut now, engine)?;
+            }
+        }
+    }
+
+    /// Returns when changes may be accepted, or why they may not.
+    pub(crate) fn admit(&self, engine: &Path) -> Result<()> {
+        let mut now = self.state.lock();
+        let end = Instant::now() + self.options.patience;
+        loop {
+            not_taken(&now, engine)?;
+            if !now.armed || now.holds_lease() {
+                return Ok(());
+            }
+            if now.gave_up || self.changed.wait_until(&mut now, end).timed_out() {
+                self.give_up(&mut now, engine)?;
+            }
+        }
+    }
+
+    fn give_up(&self, now: &mut MutexGuard<'_, Now>, engine: &Path) -> Result<()> {
+        if self.options.mode == Mode::Wait(Away::GoOn) {
+            now.alone = true;
+            return Ok(());
+        }
+        now.gave_up = true;
+        let detail = match now.heard {
+            Some(at) => format!("it answered last {} s ago", at.elapsed().as_secs()),
+            None => "it has not answered since this start".into(),
+        };
+        Err(KvError::Standby { path: engine.into(), detail })
+    }
+}
+
+fn not_taken(now: &Now, engine: &Path) -> Result<()> {
+    match &now.taken {
+        Some(by) => Err(KvError::Taken { path: engine.into(), by: by.clone() }),
+        None => Ok(()),
+    }
+}
