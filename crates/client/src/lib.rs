@@ -1,16 +1,19 @@
 //! The way to a node: calls over its control socket with typed answers, and restartable parallel copies of trees
-//! between a local file system and the namespace. `FileApi` for gateways of the same process is re-exported.
+//! between a local file system and the namespace, and the native library for programs ([`native`]). `FileApi` for gateways of the same process is re-exported.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod connection;
 pub mod copy;
+mod errno;
 mod error;
+pub mod native;
 mod path;
 mod remote;
 
-pub use answer::{FromReply, VolumeFilesPage};
+pub use answer::{FilesPage, FromReply, VolumeFilesPage};
 pub use connection::Connection;
+pub use errno::errno;
 pub use error::ClientError;
 pub use path::{escape, join};
 pub use remote::{Newcomer, Remote, join_cluster, renew_certificate, renew_if_due};

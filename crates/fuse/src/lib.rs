@@ -2,7 +2,7 @@
 //!
 //! Files that are wholly on disk are handed to the kernel (FUSE passthrough): their reads, writes and mappings never
 //! enter this process. Files that are not are served through the interface; whoever reads them waits, nobody else does.
-//! The room owns no durable state and is the only place where errno is chosen (`errno.rs`).
+//! The room owns no durable state.
 //!
 //! Threads: *session threads* read requests and never wait for tape; a pool for syncs; a pool for changes that may wait;
 //! one that looks for signals of waiting readers; one that tells the kernel what to forget.

@@ -2,6 +2,7 @@
 //! the `client` room offers it to gateways.
 
 use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, RenameMode, SetAttr};
+use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 pub type FsResult<T> = Result<T, FsError>;
 
 /// How a file is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFlags {
     /// Reading wanted.
     pub read: bool,

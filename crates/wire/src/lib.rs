@@ -7,6 +7,7 @@
 mod acts;
 mod channel;
 mod error;
+mod files;
 pub mod frame;
 mod message;
 mod orders;
@@ -17,6 +18,7 @@ mod version;
 pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
 pub use error::WireError;
+pub use files::FileCall;
 pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};

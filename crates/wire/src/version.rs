@@ -1,6 +1,6 @@
 //! What releases understand of each other.
 
-use crate::Call;
+use crate::{Call, FileCall};
 
 /// Wire versions, newest first:
 /// 5: clusters: `ClusterInit` and what follows it; `Act`.
@@ -32,6 +32,15 @@ impl Call {
             | Self::VolumeFilesFrom(_)
             | Self::ExportedAs(_)
             | Self::ImportAs(..) => 5,
+            Self::File(
+                FileCall::Follow { .. }
+                | FileCall::CreateAs { .. }
+                | FileCall::OpenAs { .. }
+                | FileCall::Fsync { .. }
+                | FileCall::Rename { .. }
+                | FileCall::Rmdir { .. }
+                | FileCall::RemoveXattr { .. },
+            ) => 5,
             _ => 4,
         }
     }

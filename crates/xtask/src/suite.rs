@@ -85,8 +85,9 @@ fn build(root: &Path) -> Result<(Vec<Program>, PathBuf)> {
     let messages: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let programs: Vec<Program> = messages.iter().filter_map(program).collect();
     ensure!(!programs.is_empty(), "cargo names no programs of tests");
-    let thermo = messages.iter().find(|m| m["target"]["name"] == "thermo" && m["profile"]["test"] == false);
-    let thermo = thermo.and_then(|m| m["executable"].as_str()).context("cargo has not built thermo")?;
+    let is_thermo = |m: &&Value| m["target"]["name"] == "thermo" && m["profile"]["test"] == false;
+    let thermo = messages.iter().filter(is_thermo).find_map(|m| m["executable"].as_str());
+    let thermo = thermo.context("cargo has not built thermo")?;
     Ok((programs, thermo.into()))
 }
 

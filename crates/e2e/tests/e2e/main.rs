@@ -18,6 +18,7 @@ mod crash;
 mod demo;
 mod engine_move;
 mod exchange;
+mod native;
 mod nodes;
 mod nonblock;
 mod operators;

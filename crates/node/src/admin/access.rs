@@ -40,13 +40,16 @@ impl Node {
         let answer = match call {
             FileCall::Create { parent, name, mode, exclusive } => {
                 let flags = OpenFlags { write: true, exclusive, ..OpenFlags::default() };
-                self.create(cx, parent, &name, mode, flags).map(|o| opened(session, o, true))
+                self.create_for(cx, session, (parent, &name), mode, flags)
+            }
+            FileCall::CreateAs { parent, name, mode, flags } => {
+                self.create_for(cx, session, (parent, &name), mode, flags)
             }
             FileCall::Open { ino, write, truncate } => {
-                self.may_open(cx, ino, write).map_err(|e| fs_failure(&what, e))?;
                 let flags = OpenFlags { read: !write, write, truncate, ..OpenFlags::default() };
-                self.open(cx, ino, flags).map(|o| opened(session, o, write))
+                self.open_for(cx, session, ino, flags)
             }
+            FileCall::OpenAs { ino, flags } => self.open_for(cx, session, ino, flags),
             FileCall::Read { handle, offset, len } => {
                 self.read_now(session, handle, offset, len).map(Answer::from)
             }
@@ -63,6 +66,11 @@ impl Node {
                 self.release(handle);
                 synced.map(|()| Reply::Done.into())
             }
+            FileCall::Fsync { handle, data_only } => {
+                let mine = session.handles.contains(&handle);
+                let synced = if mine { self.fsync(handle, data_only) } else { Err(FsError::BadHandle) };
+                synced.map(|()| Reply::Done.into())
+            }
             other => self.name_call(cx, other).map(Answer::from),
         };
         answer.map_err(|e| fs_failure(&what, e))
@@ -73,6 +81,10 @@ impl Node {
             FileCall::Lookup { parent, name } => Reply::Attr(self.lookup(cx, parent, &name)?),
             FileCall::Resolve { path } => {
                 let inode = self.catalog.resolve(cx, &path, false).map_err(|e| e.fs())?;
+                Reply::Attr(self.shown(inode))
+            }
+            FileCall::Follow { path } => {
+                let inode = self.catalog.resolve(cx, &path, true).map_err(|e| e.fs())?;
                 Reply::Attr(self.shown(inode))
             }
             FileCall::GetAttr(ino) => Reply::Attr(self.getattr(cx, ino)?),
@@ -103,6 +115,18 @@ impl Node {
                 self.unlink(cx, parent, &name)?;
                 Reply::Done
             }
+            FileCall::Rmdir { parent, name } => {
+                self.rmdir(cx, parent, &name)?;
+                Reply::Done
+            }
+            FileCall::Rename { from, to, mode } => {
+                self.rename(cx, (from.0, &from.1), (to.0, &to.1), mode)?;
+                Reply::Done
+            }
+            FileCall::RemoveXattr { ino, name } => {
+                self.removexattr(cx, ino, &name)?;
+                Reply::Done
+            }
             FileCall::Sync => {
                 self.disk.sync_fs().map_err(|e| crate::error::disk_error("sync", &e))?;
                 self.sync_names()?;
@@ -131,48 +155,108 @@ impl Node {
             FileCall::ReadDir { dir, .. } => (*dir, 4),
             FileCall::GetAttr(ino) | FileCall::ReadLink(ino) => (*ino, 0),
             FileCall::Xattrs(ino) => (*ino, 4),
-            FileCall::SetAttr { ino, .. } | FileCall::SetXattr { ino, .. } | FileCall::Link { ino, .. } => {
-                (*ino, 0)
-            }
-            FileCall::Open { ino, .. } => (*ino, 0),
+            FileCall::SetAttr { ino, .. }
+            | FileCall::SetXattr { ino, .. }
+            | FileCall::RemoveXattr { ino, .. }
+            | FileCall::Link { ino, .. }
+            | FileCall::Open { ino, .. }
+            | FileCall::OpenAs { ino, .. } => (*ino, 0),
             FileCall::Mkdir { parent, .. }
             | FileCall::Unlink { parent, .. }
             | FileCall::Symlink { parent, .. }
             | FileCall::Mknod { parent, .. }
+            | FileCall::CreateAs { parent, .. }
+            | FileCall::Rmdir { parent, .. }
             | FileCall::Create { parent, .. } => (*parent, 1),
+            FileCall::Rename { from, to, .. } => {
+                self.reach(cx, from.0, 1)?;
+                (to.0, 1)
+            }
             _ => return Ok(()),
         };
+        let reached = self.reach(cx, ino, want)?;
+        match (call, reached) {
+            (FileCall::SetAttr { set, .. }, Some(inode)) if set.size.is_some() => {
+                self.catalog.access(cx, &inode.attr, 2).map_err(|e| e.fs())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The inode, if the caller can walk to it and may do `want` with it; None for the administrator, who may all.
+    fn reach(&self, cx: &Cx, ino: Ino, want: u32) -> Result<Option<Inode>, FsError> {
         if self.is_admin(cx) {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.catalog.path_of(ino).map_err(|e| e.fs())?;
         let inode = self.catalog.resolve(cx, &path, false).map_err(|e| e.fs())?;
-        if let FileCall::SetAttr { set, .. } = call
-            && set.size.is_some()
-        {
-            self.catalog.access(cx, &inode.attr, 2).map_err(|e| e.fs())?;
+        if want != 0 {
+            self.catalog.access(cx, &inode.attr, want).map_err(|e| e.fs())?;
         }
-        if want == 0 { Ok(()) } else { self.catalog.access(cx, &inode.attr, want).map_err(|e| e.fs()) }
+        Ok(Some(inode))
     }
 
-    fn may_open(&self, cx: &Cx, ino: Ino, write: bool) -> Result<(), FsError> {
+    /// Opens for a caller who may do with the file what he wants of it.
+    fn open_for(
+        &self,
+        cx: &Cx,
+        session: &mut Session,
+        ino: Ino,
+        flags: OpenFlags,
+    ) -> Result<Answer, FsError> {
         let inode = self.catalog.inode(ino).map_err(|e| e.fs())?;
-        self.catalog.access(cx, &inode.attr, if write { 2 } else { 4 }).map_err(|e| e.fs())
+        let (read, write) = (4 * u32::from(flags.read || !flags.write), 2 * u32::from(flags.write));
+        self.catalog.access(cx, &inode.attr, read | write).map_err(|e| e.fs())?;
+        if flags.write && !self.is_admin(cx) {
+            self.clear_set_id(cx, ino)?;
+        }
+        let flags = OpenFlags { read: read != 0, ..flags };
+        self.open(cx, ino, flags).map(|o| opened(session, o, flags))
+    }
+
+    /// Creates and opens; opens what is there already, if that is wanted, as [`Node::open_for`] does.
+    fn create_for(
+        &self,
+        cx: &Cx,
+        session: &mut Session,
+        (parent, name): (Ino, &[u8]),
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<Answer, FsError> {
+        let flags = OpenFlags { write: true, ..flags };
+        loop {
+            match self.create(cx, parent, name, mode, OpenFlags { exclusive: true, ..flags }) {
+                Err(FsError::Exists) if !flags.exclusive => {}
+                created => return created.map(|o| opened(session, o, flags)),
+            }
+            match self.lookup(cx, parent, name) {
+                Err(FsError::NotFound) => {} // removed meanwhile
+                found => return self.open_for(cx, session, found?.ino, flags),
+            }
+        }
     }
 }
 
-fn opened(session: &mut Session, opened: Opened, write: bool) -> Answer {
+/// What goes to the caller: a descriptor that can do no more than he may.
+fn opened(session: &mut Session, opened: Opened, flags: OpenFlags) -> Answer {
     session.handles.insert(opened.handle);
-    // The node's own descriptor can write: a reader gets one that cannot.
-    let descriptor = opened.backing.and_then(|fd| if write { Some(fd) } else { reopen_read_only(&fd).ok() });
+    let descriptor = match opened.backing {
+        // Whether a file is long enough to be written at its end is known to the node only at that moment.
+        Some(_) if flags.append => None,
+        Some(fd) if flags.read && flags.write => Some(fd),
+        Some(fd) => reopen(&fd, flags.write).ok(),
+        None => None,
+    };
     let direct = descriptor.is_some();
     Answer { reply: Reply::Opened { handle: opened.handle, attr: opened.attr, direct }, descriptor }
 }
 
-fn reopen_read_only(fd: &OwnedFd) -> Result<Arc<OwnedFd>, Failure> {
+/// The node's own descriptors can read and write.
+fn reopen(fd: &OwnedFd, write: bool) -> Result<Arc<OwnedFd>, Failure> {
     use rustix::fs::{Mode, OFlags};
+    let way = if write { OFlags::WRONLY } else { OFlags::RDONLY };
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(path, way | OFlags::CLOEXEC, Mode::empty())
         .map(Arc::new)
         .map_err(|e| failure(ErrorClass::Retry, format!("a disk object cannot be opened again: {e}")))
 }
@@ -180,20 +264,28 @@ fn reopen_read_only(fd: &OwnedFd) -> Result<Arc<OwnedFd>, Failure> {
 fn describe(call: &FileCall) -> String {
     let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
     match call {
-        FileCall::Resolve { path } => name(path),
+        FileCall::Resolve { path } | FileCall::Follow { path } => name(path),
         FileCall::Lookup { name: n, .. }
         | FileCall::Mkdir { name: n, .. }
         | FileCall::Unlink { name: n, .. }
         | FileCall::Symlink { name: n, .. }
         | FileCall::Link { name: n, .. }
         | FileCall::Mknod { name: n, .. }
-        | FileCall::Create { name: n, .. } => format!("`{}`", name(n)),
+        | FileCall::Create { name: n, .. }
+        | FileCall::CreateAs { name: n, .. }
+        | FileCall::Rmdir { name: n, .. } => format!("`{}`", name(n)),
+        FileCall::Rename { from, to, .. } => format!("`{}` to `{}`", name(&from.1), name(&to.1)),
         FileCall::GetAttr(ino) | FileCall::ReadLink(ino) | FileCall::Xattrs(ino) => format!("inode {ino}"),
-        FileCall::SetAttr { ino, .. } | FileCall::Open { ino, .. } | FileCall::SetXattr { ino, .. } => {
-            format!("inode {ino}")
-        }
+        FileCall::SetAttr { ino, .. }
+        | FileCall::Open { ino, .. }
+        | FileCall::OpenAs { ino, .. }
+        | FileCall::SetXattr { ino, .. }
+        | FileCall::RemoveXattr { ino, .. } => format!("inode {ino}"),
         FileCall::ReadDir { dir, .. } => format!("directory inode {dir}"),
-        FileCall::Read { .. } | FileCall::Write { .. } | FileCall::Release { .. } => "open file".into(),
+        FileCall::Read { .. }
+        | FileCall::Write { .. }
+        | FileCall::Fsync { .. }
+        | FileCall::Release { .. } => "open file".into(),
         FileCall::Sync => "sync".into(),
     }
 }

@@ -1,0 +1,353 @@
+//! An open file.
+
+use super::ahead::Ahead;
+use super::behind::Behind;
+use super::lanes::{Held, Lanes, Opened};
+use super::port::{Port, Ports, fill};
+use super::{Done, PIECE, Session, Stride, names};
+use crate::ClientError;
+use crossbeam_channel::{Receiver, bounded};
+use parking_lot::Mutex;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use types::api::OpenFlags;
+use types::{Attr, FsError, Ino, SetAttr};
+use wire::FileCall;
+
+/// An open file. Any number of threads may use it at once; reads and writes name their offset.
+#[derive(Debug)]
+pub struct File {
+    lanes: Arc<Lanes>,
+    ino: Ino,
+    flags: OpenFlags,
+    held: Arc<Held>,
+    object: Option<Arc<std::fs::File>>,
+    ports: Ports,
+    ahead: Mutex<Ahead>,
+    behind: Behind,
+    closed: bool,
+}
+
+/// What an asynchronous call will give.
+#[derive(Debug)]
+pub struct Pending<T>(Receiver<Done<T>>);
+
+impl<T> Pending<T> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn wait(self) -> Done<T> {
+        self.0.recv().unwrap_or(Err(ClientError::WrongAnswer { asked: "file" }))
+    }
+
+    /// Whether [`Pending::wait`] would return at once.
+    pub fn is_ready(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl File {
+    pub(super) fn open(session: &Session, attr: &Attr, flags: OpenFlags) -> Done<Self> {
+        let lanes = &session.0;
+        let call = |flags| FileCall::OpenAs { ino: attr.ino, flags };
+        if !lanes.local() || flags.append {
+            return Ok(Self::new(lanes, lanes.open(call(flags), true)?, flags));
+        }
+        let opened = lanes.open(call(flags), false)?;
+        if opened.object.is_some() {
+            return Ok(Self::new(lanes, opened, flags));
+        }
+        // It may have to wait for tape, so it gets a connection of its own.
+        let again = OpenFlags { truncate: false, ..flags };
+        let own = lanes.open(call(again), true);
+        lanes.release(&opened.held)?;
+        Ok(Self::new(lanes, own?, flags))
+    }
+
+    pub(super) fn create(
+        session: &Session,
+        parent: Ino,
+        name: Vec<u8>,
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Done<Self> {
+        let flags = OpenFlags { write: true, ..flags };
+        let own = !session.0.local() || flags.append;
+        let opened = session.0.open(FileCall::CreateAs { parent, name, mode, flags }, own)?;
+        Ok(Self::new(&session.0, opened, flags))
+    }
+
+    fn new(lanes: &Arc<Lanes>, opened: Opened, flags: OpenFlags) -> Self {
+        let options = lanes.options();
+        let Opened { held, attr, object } = opened;
+        let (held, object) = (Arc::new(held), object.map(Arc::new));
+        let first = match &object {
+            Some(object) => Port::Object(object.clone()),
+            None => Port::Served(lanes.clone(), held.clone()),
+        };
+        let again = OpenFlags { truncate: false, exclusive: false, ..flags };
+        let again = (!flags.append).then_some((attr.ino, again));
+        let behind = if flags.append { 0 } else { options.write_behind };
+        Self {
+            lanes: lanes.clone(),
+            ino: attr.ino,
+            flags,
+            held,
+            object,
+            ports: Ports::new(first, again, options.streams),
+            ahead: Mutex::new(Ahead::new(options.read_ahead)),
+            behind: Behind::new(behind),
+            closed: false,
+        }
+    }
+
+    /// Inode number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Whether bytes go to the object on this host without passing through the node.
+    pub fn is_direct(&self) -> bool {
+        self.object.is_some()
+    }
+
+    /// Reads until the buffer is full or the file ends; says how many bytes. Waits for tape.
+    ///
+    /// # Errors
+    /// Those of pread(2).
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Done<usize> {
+        self.may(self.flags.read)?;
+        if let Some(object) = &self.object {
+            return fill(object, buffer, offset);
+        }
+        self.behind.settle(&self.ports)?;
+        if let Some(mut ahead) = self.ahead.try_lock() {
+            if ahead.continues(offset) {
+                return ahead.read(&self.ports, buffer);
+            }
+            ahead.clear(offset + buffer.len() as u64);
+        }
+        self.read_pieces(buffer, offset)
+    }
+
+    /// The pieces of a long read are asked for at once.
+    fn read_pieces(&self, buffer: &mut [u8], offset: u64) -> Done<usize> {
+        if buffer.len() <= PIECE {
+            let bytes = self.ports.first().read(offset, buffer.len())?;
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
+        }
+        let starts = (0..buffer.len()).step_by(PIECE);
+        let asked: Vec<_> = starts
+            .map(|start| self.submit_read(offset + start as u64, PIECE.min(buffer.len() - start)))
+            .collect::<Done<_>>()?;
+        let mut read = 0;
+        for (pending, part) in asked.into_iter().zip(buffer.chunks_mut(PIECE)) {
+            let bytes = pending.wait()?;
+            part[..bytes.len()].copy_from_slice(&bytes);
+            read += bytes.len();
+            if bytes.len() < part.len() {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes all of it. Where bytes travel, they may travel later: see [`File::flush`].
+    ///
+    /// # Errors
+    /// Those of pwrite(2), also of earlier writes that nobody has heard of yet.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Done<()> {
+        self.may(self.flags.write)?;
+        if self.object.is_some() {
+            return self.ports.first().write(offset, data);
+        }
+        self.ahead.lock().clear(u64::MAX);
+        self.behind.write(&self.ports, offset, data)
+    }
+
+    /// Reads into several buffers, one after the other.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_vectored_at(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Done<usize> {
+        let mut read = 0;
+        for buffer in buffers {
+            let n = self.read_at(buffer, offset + read as u64)?;
+            read += n;
+            if n < buffer.len() {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes several buffers, one after the other.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], mut offset: u64) -> Done<()> {
+        for buffer in buffers {
+            self.write_at(buffer, offset)?;
+            offset += buffer.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads a pattern of blocks into one buffer; all blocks are asked for at once. Says how many bytes there were before the end of the file.
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; EINVAL for a pattern that overlaps or a buffer of another length.
+    pub fn read_strided(&self, stride: Stride, buffer: &mut [u8]) -> Done<usize> {
+        self.may(self.flags.read)?;
+        self.fits(stride, buffer.len())?;
+        if stride.block == 0 {
+            return Ok(0);
+        }
+        let blocks = stride.offsets().zip(buffer.chunks_mut(stride.block));
+        let mut read = 0;
+        if self.object.is_some() {
+            for (offset, block) in blocks {
+                read += self.read_at(block, offset)?;
+            }
+            return Ok(read);
+        }
+        self.behind.settle(&self.ports)?;
+        let asked: Vec<_> =
+            stride.offsets().map(|offset| self.submit_read(offset, stride.block)).collect::<Done<_>>()?;
+        for (pending, (_, block)) in asked.into_iter().zip(blocks) {
+            let bytes = pending.wait()?;
+            block[..bytes.len()].copy_from_slice(&bytes);
+            read += bytes.len();
+        }
+        Ok(read)
+    }
+
+    /// Writes one buffer as a pattern of blocks.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; EINVAL for a pattern that overlaps or a buffer of another length.
+    pub fn write_strided(&self, stride: Stride, data: &[u8]) -> Done<()> {
+        self.fits(stride, data.len())?;
+        if stride.block == 0 {
+            return self.may(self.flags.write);
+        }
+        stride.offsets().zip(data.chunks(stride.block)).try_for_each(|(at, block)| self.write_at(block, at))
+    }
+
+    /// Begins to read; the caller goes on meanwhile.
+    ///
+    /// # Errors
+    /// The file is not open for reading.
+    pub fn read_async(&self, offset: u64, len: usize) -> Done<Pending<Vec<u8>>> {
+        self.may(self.flags.read)?;
+        self.behind.settle(&self.ports)?;
+        self.submit_read(offset, len)
+    }
+
+    /// Begins to write; the caller goes on meanwhile. Asynchronous writes that overlap are done in any order.
+    ///
+    /// # Errors
+    /// The file is not open for writing.
+    pub fn write_async(&self, data: Vec<u8>, offset: u64) -> Done<Pending<()>> {
+        self.may(self.flags.write)?;
+        self.behind.settle(&self.ports)?;
+        self.ahead.lock().clear(u64::MAX);
+        let (done, pending) = bounded(1);
+        self.ports.submit(Box::new(move |port| drop(done.send(port.write(offset, &data)))))?;
+        Ok(Pending(pending))
+    }
+
+    fn submit_read(&self, offset: u64, len: usize) -> Done<Pending<Vec<u8>>> {
+        let (done, pending) = bounded(1);
+        self.ports.submit(Box::new(move |port| drop(done.send(port.read(offset, len)))))?;
+        Ok(Pending(pending))
+    }
+
+    /// What was written is seen by everybody who reads from now on.
+    ///
+    /// # Errors
+    /// The first thing that failed since the last flush.
+    pub fn flush(&self) -> Done<()> {
+        if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) }
+    }
+
+    /// What was written, and the name, survive a power failure from now on.
+    ///
+    /// # Errors
+    /// As [`File::flush`], and those of fsync(2).
+    pub fn sync(&self) -> Done<()> {
+        self.flush()?;
+        self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false })
+    }
+
+    /// Attributes now.
+    ///
+    /// # Errors
+    /// As [`File::flush`], and those of fstat(2).
+    pub fn attr(&self) -> Done<Attr> {
+        self.behind.settle(&self.ports)?;
+        self.lanes.names(|connection| connection.file(FileCall::GetAttr(self.ino)))
+    }
+
+    /// Length now (bytes).
+    ///
+    /// # Errors
+    /// As [`File::attr`].
+    pub fn len(&self) -> Done<u64> {
+        self.attr().map(|attr| attr.size)
+    }
+
+    /// Whether the length is 0.
+    ///
+    /// # Errors
+    /// As [`File::attr`].
+    pub fn is_empty(&self) -> Done<bool> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// Sets the length.
+    ///
+    /// # Errors
+    /// As [`File::flush`], and those of ftruncate(2).
+    pub fn set_len(&self, len: u64) -> Done<()> {
+        self.may(self.flags.write)?;
+        self.flush()?;
+        self.ahead.lock().clear(u64::MAX);
+        let call =
+            FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
+        self.lanes.names(|connection| connection.file::<Attr>(call)).map(drop)
+    }
+
+    /// Flushes and closes. Dropping a file does the same, without a word when that fails.
+    ///
+    /// # Errors
+    /// As [`File::flush`].
+    pub fn close(mut self) -> Done<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Done<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        let flushed = self.flush();
+        flushed.and(self.ports.close()).and(self.lanes.release(&self.held))
+    }
+
+    fn may(&self, open_for_it: bool) -> Done<()> {
+        if open_for_it { Ok(()) } else { Err(names::refused(b"open file", FsError::BadHandle)) }
+    }
+
+    fn fits(&self, stride: Stride, len: usize) -> Done<()> {
+        let fits = stride.bytes() == Some(len);
+        if fits { Ok(()) } else { Err(names::refused(b"open file", FsError::Invalid)) }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = self.shut();
+    }
+}

@@ -1,0 +1,162 @@
+//! Connections of a session. Calls of one connection are answered one after another, so what may wait for tape has connections of its own.
+
+use super::Done;
+use super::session::Options;
+use crate::{ClientError, Connection, Remote};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use types::{Attr, Handle};
+use wire::{Call, FileCall, Reply};
+
+/// Connections for names and for opening, which never wait for tape.
+const NAMES: usize = 4;
+
+/// How the node is reached.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// Over the socket of a node on this host.
+    Socket(PathBuf),
+    /// Over TLS.
+    Remote(Remote),
+}
+
+/// A connection, and how many open files read and write over it.
+#[derive(Debug)]
+pub struct Lane {
+    connection: Mutex<Option<Connection>>,
+    files: AtomicUsize,
+}
+
+/// All connections of a session.
+#[derive(Debug)]
+pub struct Lanes {
+    way: Way,
+    options: Options,
+    names: Vec<Arc<Lane>>,
+    next: AtomicUsize,
+    served: Mutex<Vec<Arc<Lane>>>,
+}
+
+/// A handle, and the connection that it belongs to.
+#[derive(Debug)]
+pub struct Held {
+    lane: Arc<Lane>,
+    handle: Handle,
+    counted: bool,
+}
+
+/// An answer to an open call.
+pub struct Opened {
+    /// The handle.
+    pub held: Held,
+    /// Attributes at open.
+    pub attr: Attr,
+    /// Descriptor of the object.
+    pub object: Option<std::fs::File>,
+}
+
+impl Lane {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0) })
+    }
+}
+
+impl Lanes {
+    /// Connects once, to see whether a node is there.
+    pub fn new(way: Way, options: Options) -> Done<Self> {
+        let names = (0..NAMES).map(|_| Lane::new()).collect();
+        let lanes = Self { way, options, names, next: AtomicUsize::new(0), served: Mutex::default() };
+        lanes.with(&lanes.names[0], |_| Ok(()))?;
+        Ok(lanes)
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether descriptors can come.
+    pub fn local(&self) -> bool {
+        matches!(self.way, Way::Socket(_)) && self.options.descriptors
+    }
+
+    /// Runs calls on one of the connections for names.
+    pub fn names<T>(&self, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
+        self.with(&self.idle(), work)
+    }
+
+    /// Opens over a connection for names (`own: false`), or over one for bytes that may wait for tape.
+    pub fn open(&self, call: FileCall, own: bool) -> Done<Opened> {
+        let lane = if own { self.for_bytes() } else { self.idle() };
+        let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
+            (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
+                Ok((handle, attr, descriptor))
+            }
+            _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
+        });
+        match opened {
+            Ok((handle, attr, descriptor)) => {
+                let object = descriptor.filter(|_| self.options.descriptors).map(std::fs::File::from);
+                Ok(Opened { held: Held { lane, handle, counted: own }, attr, object })
+            }
+            Err(e) => {
+                lane.files.fetch_sub(usize::from(own), Ordering::Relaxed);
+                Err(e)
+            }
+        }
+    }
+
+    /// A call about an open file.
+    pub fn call<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
+        self.with(&held.lane, |connection| connection.file(call(held.handle)))
+    }
+
+    /// Gives a handle back; to be called once.
+    pub fn release(&self, held: &Held) -> Done<()> {
+        let released = self.call(held, |handle| FileCall::Release { handle, sync: false });
+        held.lane.files.fetch_sub(usize::from(held.counted), Ordering::Relaxed);
+        released
+    }
+
+    fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
+        let mut connection = lane.connection.lock();
+        match &mut *connection {
+            Some(connection) => work(connection),
+            none => work(none.insert(self.connect()?)),
+        }
+    }
+
+    fn connect(&self) -> Done<Connection> {
+        let patience = self.options.patience;
+        match &self.way {
+            Way::Socket(socket) => Connection::open_patient(socket, patience),
+            Way::Remote(remote) => Connection::open_remote(remote.clone(), patience),
+        }
+    }
+
+    /// A connection for names that nobody uses just now, or the next.
+    fn idle(&self) -> Arc<Lane> {
+        let idle = self.names.iter().find(|lane| lane.connection.try_lock().is_some_and(|c| c.is_some()));
+        let next = || &self.names[self.next.fetch_add(1, Ordering::Relaxed) % NAMES];
+        idle.unwrap_or_else(next).clone()
+    }
+
+    /// The connection for bytes that has the fewest files; a new one before any has two.
+    fn for_bytes(&self) -> Arc<Lane> {
+        let mut served = self.served.lock();
+        let files = |lane: &&Arc<Lane>| lane.files.load(Ordering::Relaxed);
+        let least = served.iter().min_by_key(files).cloned();
+        let full = served.len() >= self.options.connections.max(1);
+        let lane = match least {
+            Some(lane) if full || files(&&lane) == 0 => lane,
+            _ => {
+                let lane = Lane::new();
+                served.push(lane.clone());
+                lane
+            }
+        };
+        lane.files.fetch_add(1, Ordering::Relaxed);
+        lane
+    }
+}
