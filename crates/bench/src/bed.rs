@@ -45,6 +45,11 @@ impl Bed {
         Ok(Self { node: Node::start(config)?, graceful: true })
     }
 
+    /// Starts it with a library that is open already.
+    pub fn start_with(config: Config, library: Arc<vtl::Library>) -> Result<Self> {
+        Ok(Self { node: Node::start_with(config, library)?, graceful: true })
+    }
+
     /// Makes `name` in the root with `bytes` bytes.
     pub fn put(&self, name: &str, bytes: u64) -> Result<()> {
         let opened = self.node.create(&cx(), Ino::ROOT, name.as_bytes(), 0o644, flags(true))?;

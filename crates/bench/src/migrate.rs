@@ -26,7 +26,7 @@ const DRIVE_BUFFER: u64 = 128 << 20;
 const SPARE: u64 = 256 << 20;
 
 const NOTE: &str = "bytes of both copies by the time from the request until both copies of all files are flushed and \
-    recorded, with mounts and indexes; labelled volumes, no mechanics but the rate, cartridges in memory that the machine has \
+    recorded, with mounts and indexes; labelled volumes, no mechanics but the rate, cartridges in memory that they have \
     already, if there is room; the virtual drives and the files' disk share the machine's processors with the node";
 
 /// Measures the group.
@@ -73,14 +73,11 @@ fn rounds(
     Ok([rate, processors])
 }
 
-/// An empty directory for cartridges, with memory for so many bytes.
-fn library(shelf: &mut Shelf, bytes: u64) -> Result<PathBuf> {
-    let library = shelf.dir.path().join("library");
-    if library.exists() {
-        std::fs::remove_dir_all(&library)?;
-    }
+/// Where a library is to be made, with files ready for so many bytes of its records.
+fn empty(shelf: &mut Shelf, bytes: u64) -> Result<PathBuf> {
+    shelf.take_back()?;
     shelf.load(bytes)?;
-    Ok(library)
+    Ok(shelf.library())
 }
 
 /// Writes so many bytes to each drive, without a node.
@@ -93,12 +90,12 @@ fn bare(plan: &Plan, shelf: &mut Shelf, drives: u16, share: u64) -> Result<(Dura
         capacity_bytes: 2 * share,
         buffer_bytes: DRIVE_BUFFER,
         mechanics: Mechanics::streaming(RATE),
-        ..VtlConfig::new(library(shelf, share * u64::from(drives))?)
+        ..VtlConfig::new(empty(shelf, share * u64::from(drives))?)
     };
     let load = Load { files: share / FILE, size: FILE, flush_files: u64::MAX };
     let bare = Bare::new(&place.path().join("file"), config, load)?;
-    let written = || (0..drives).filter_map(|n| bare.library.stats(n)).map(|drive| drive.bytes_written).sum();
-    shelf.lend(&written, || used(|| bare.run()))
+    shelf.lend(&bare.library)?;
+    used(|| bare.run())
 }
 
 /// How long it took, and the processor time.
@@ -112,7 +109,7 @@ fn used(work: impl FnOnce() -> Result<()>) -> Result<(Duration, Duration)> {
 fn once(plan: &Plan, shelf: &mut Shelf, drives: u16, share: u64) -> Result<(Duration, Duration)> {
     let bytes = share * u64::from(drives);
     let place = place::make(&plan.dir, bytes / 2 + SPARE)?;
-    let library = library(shelf, bytes)?;
+    let library = empty(shelf, bytes)?;
     let mut config = bed::config(&place.path().join("state"), &["primary", "second"]);
     config.library.path = Some(library);
     (config.library.drives, config.library.slots, config.library.cartridges) = (drives, 20, 16);
@@ -121,10 +118,10 @@ fn once(plan: &Plan, shelf: &mut Shelf, drives: u16, share: u64) -> Result<(Dura
     config.tape.buffers = Size(u64::from(drives) * READ_AHEAD);
     // As many writers as there are drives.
     config.tape.bytes_per_drive = Size((share / 2).max(1));
-    let bed = Bed::start(config)?;
+    let library = shelf.open(&config)?;
+    let bed = Bed::start_with(config, library)?;
     bed.ask(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None })?;
     let names: Vec<String> = (0..bytes / 2 / FILE).map(|n| format!("file-{n:04}")).collect();
     names.iter().try_for_each(|n| bed.put(n, FILE))?;
-    let written = || bed.all_stats().iter().map(|drive| drive.bytes_written).sum();
-    shelf.lend(&written, || used(|| bed.act(Call::Migrate, &names)))
+    used(|| bed.act(Call::Migrate, &names))
 }

@@ -1,12 +1,10 @@
 //! A half-dead cartridge is emptied: how fast, measured by what its drive could do.
 
 use crate::bed::{self, Bed};
+use crate::shelf::Shelf;
 use crate::{Figure, Plan, Target, place};
 use anyhow::{Context, Result};
 use node::{Config, Size};
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 use types::api::FileApi;
 use types::{Barcode, Ino};
@@ -18,8 +16,6 @@ const RATE: u64 = 100_000_000;
 const FILE: u64 = 16 << 20;
 /// What is left to labels, indexes, the disk tier's own and the catalogue (bytes).
 const SPARE: u64 = 256 << 20;
-/// File system in memory, where the cartridges lie if there is room.
-const MEMORY: &str = "/dev/shm";
 
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
@@ -32,15 +28,14 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     for round in 0..plan.rounds {
         told(&format!("repack: {files} of {} files of {} MiB, round {}", 2 * files, FILE >> 20, round + 1));
         let place = place::make(&plan.dir, 2 * files * FILE + SPARE)?;
-        let cartridges = 3 * files * FILE + SPARE;
-        let shelf =
-            place::make(Path::new(MEMORY), cartridges).or_else(|_| place::make(&plan.dir, cartridges))?;
+        let cartridges = 3 * files * FILE;
+        let mut shelf = Shelf::new(&plan.dir, cartridges)?;
         let mut config = bed::config(&place.path().join("state"), &["primary"]);
-        config.library.path = Some(shelf.path().join("library"));
+        config.library.path = Some(shelf.library());
         let volume = half_dead(config.clone(), files)?;
         config.library.drive_rate = Size(RATE);
-        warm(&shelf.path().join("warm"), files * FILE * 3 / 2)?;
-        let seconds = emptied(config, &volume)?;
+        shelf.load(files * FILE)?;
+        let seconds = emptied(config, &mut shelf, &volume)?;
         rate.values.push((files * FILE) as f64 / seconds / RATE as f64);
     }
     rate.note = format!(
@@ -49,16 +44,6 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
          file of it is dead, cartridges in memory if it has room"
     );
     Ok(vec![rate])
-}
-
-/// Has the machine find memory now and not while it is measured: what a virtual machine has not used for some seconds may
-/// have been given back to its host.
-fn warm(path: &Path, bytes: u64) -> Result<()> {
-    let (mut file, block) = (File::create(path)?, vec![0xa5; 1 << 20]);
-    for _ in 0..bytes >> 20 {
-        file.write_all(&block)?;
-    }
-    Ok(std::fs::remove_file(path)?)
 }
 
 /// Writes twice as many files to a cartridge, nowhere else, and deletes every other one.
@@ -78,8 +63,9 @@ fn half_dead(config: Config, files: u64) -> Result<Barcode> {
 }
 
 /// Seconds until it is scratch.
-fn emptied(config: Config, volume: &Barcode) -> Result<f64> {
-    let bed = Bed::start(config)?;
+fn emptied(config: Config, shelf: &mut Shelf, volume: &Barcode) -> Result<f64> {
+    let library = shelf.open(&config)?;
+    let bed = Bed::start_with(config, library)?;
     let begun = Instant::now();
     bed.ask(Call::Repack {
         volumes: VolumeChoice::These(vec![volume.clone()]),

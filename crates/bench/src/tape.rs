@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use streaming::watch;
-use tempfile::TempDir;
 use types::Ino;
 use types::api::FileApi;
 use wire::Call;
@@ -60,7 +59,7 @@ fn recall_large(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     for round in 0..plan.rounds {
         told(&format!("tape: recalling {mib} MiB, round {}", round + 1));
         bed.act(Call::Purge, &names)?;
-        let shares = watch(&|| bed.all_stats(), None, || {
+        let shares = watch(&|| bed.all_stats(), || {
             latency.values.push(first_byte(&bed, &names[0])?);
             bed.act(Call::Stage, &names)
         })?;
@@ -107,7 +106,8 @@ fn first_byte(bed: &Bed, name: &str) -> Result<f64> {
 fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let (files, wanted) = (plan.amount(1_000, 20_000), plan.amount(200, 5_000));
     let place = place::make(&plan.dir, 3 * files * (SMALL + 8192) + SPARE)?;
-    let library = Shelf::new(&plan.dir, 3 * files * SMALL)?.dir;
+    let shelf = Shelf::new(&plan.dir, 3 * files * SMALL)?;
+    let library = shelf.library();
     let state = place.path().join("state");
     let mut figures = Vec::new();
     // One copy last: that cartridge is read from afterwards.
@@ -121,7 +121,7 @@ fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
                 copies.len(),
                 round + 1
             ));
-            for dir in [&state, &library.path().join("library")] {
+            for dir in [&state, &library] {
                 if dir.exists() {
                     std::fs::remove_dir_all(dir)?;
                 }
@@ -140,9 +140,9 @@ fn small(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn small_config(state: &Path, library: &TempDir, copies: &[&str]) -> Config {
+fn small_config(state: &Path, library: &Path, copies: &[&str]) -> Config {
     let mut config = bed::config(state, copies);
-    config.library.path = Some(library.path().join("library"));
+    config.library.path = Some(library.to_owned());
     config
 }
 

@@ -1,6 +1,6 @@
 //! The library as a whole: opening, faults, power, and what an operator does by hand.
 
-use crate::cartridge::{Cartridge, Meta};
+use crate::cartridge::{Cartridge, Meta, Stock};
 use crate::changer::Robot;
 use crate::clock::{Clock, RealClock};
 use crate::config::VtlConfig;
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use scsi::ElementType;
 use std::fs::{self, File};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -25,6 +26,7 @@ pub struct Library {
     pub(crate) config: VtlConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) faults: Arc<Faults>,
+    stock: Arc<Stock>,
     pub(crate) drives: Vec<Drive>,
     /// Designators of the drives, for READ ELEMENT STATUS.
     pub(crate) designators: Vec<Vec<u8>>,
@@ -67,6 +69,7 @@ impl Library {
             config,
             clock,
             faults,
+            stock: Arc::default(),
             drives,
             designators,
             robot,
@@ -89,7 +92,19 @@ impl Library {
 
     pub(crate) fn open_cartridge(&self, barcode: &str) -> Result<Cartridge> {
         let actual = self.faults.actual(barcode).unwrap_or_else(|| barcode.to_string());
-        Cartridge::open(&Elements::cartridge_dir(&self.config.dir, &actual), &actual, self.faults.clone())
+        let dir = Elements::cartridge_dir(&self.config.dir, &actual);
+        let mut cartridge = Cartridge::open(&dir, &actual, self.faults.clone())?;
+        cartridge.stock = self.stock.clone();
+        Ok(cartridge)
+    }
+
+    /// Records of just `length` bytes are written into the files of `dir` while there are some: each has that length, and lies
+    /// on the file system of the library. For measurements, in which to find memory or disk space would count for the drive.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn write_into(&self, dir: &Path, length: u64) -> Result<()> {
+        self.stock.fill(dir, length).map_err(io(dir, "list"))
     }
 
     // ---- access ----

@@ -3,7 +3,7 @@
 use super::{SPARE, warm_up};
 use crate::bare::{self, Bare};
 use crate::bed::{self, Bed};
-use crate::shelf::{Ballast, Shelf};
+use crate::shelf::Shelf;
 use crate::{Figure, Plan, Target, place};
 use anyhow::{Context, Result};
 use node::Size;
@@ -74,7 +74,7 @@ fn at_rate(plan: &Plan, load: Load, told: &dyn Fn(&str)) -> Result<Vec<Figure>> 
     }
     node.note = format!(
         "of the drive that streams less, from its first record to its last, flushed after every {FLUSH_FILES} files; \
-         cartridges in memory that the machine has already: the disk here does not carry 800 MB/s besides its own work"
+         cartridges in memory that they have already: the disk here does not carry 800 MB/s besides its own work"
     );
     floor.note = "one thread per drive reads a file from memory, hashes it and gives it to the drive, flushed as often".into();
     Ok([node, floor, ratio].into_iter().chain(work).collect())
@@ -91,13 +91,11 @@ struct Outcome {
 
 fn outcome(
     drives: &(dyn Fn() -> Vec<DriveStats> + Sync),
-    shelf: &mut Shelf,
     Load { files, size, rate }: Load,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<Outcome> {
-    shelf.load(2 * files * size)?;
     let before = place::processor_time();
-    let shares = watch(drives, shelf.ballast.as_mut(), work)?;
+    let shares = watch(drives, work)?;
     let used = place::processor_time().saturating_sub(before);
     let share = shares.into_iter().reduce(f64::min).context("no drive has moved data")?;
     Ok(Outcome { share, processors: used.as_secs_f64() * rate as f64 / (files * size) as f64 })
@@ -108,29 +106,32 @@ fn by_node(state: &Path, mut shelf: Shelf, load: Load) -> Result<Outcome> {
     let Load { files, size, rate } = load;
     let mut config = bed::config(state, &["primary", "second"]);
     config.library.drive_rate = Size(rate);
-    config.library.path = Some(shelf.dir.path().join("library"));
+    config.library.path = Some(shelf.library());
     config.tape.flush_every = Size(FLUSH_FILES * size);
-    let bed = Bed::start(config)?;
+    shelf.load(2 * files * size)?;
+    let library = shelf.open(&config)?;
+    let bed = Bed::start_with(config, library)?;
     warm_up(&bed)?;
     let names: Vec<String> = (0..files).map(|n| format!("large-{n}")).collect();
     names.iter().try_for_each(|n| bed.put(n, size))?;
-    outcome(&|| bed.all_stats(), &mut shelf, load, || bed.act(Call::Migrate, &names))
+    outcome(&|| bed.all_stats(), load, || bed.act(Call::Migrate, &names))
 }
 
 /// By a loop without anything else, with as many bytes in memory.
 fn by_loop(path: &Path, mut shelf: Shelf, load: Load) -> Result<Outcome> {
     let Load { files, size, rate } = load;
-    let (dir, mechanics) = (shelf.dir.path().join("library"), Mechanics::streaming(rate));
+    let (dir, mechanics) = (shelf.library(), Mechanics::streaming(rate));
     let config = VtlConfig { capacity_bytes: 2 * files * size, mechanics, ..VtlConfig::new(dir) };
     let bare = Bare::new(path, config, bare::Load { files, size, flush_files: FLUSH_FILES })?;
+    shelf.load(2 * files * size)?;
+    shelf.lend(&bare.library)?;
     let stats = || (0..2).map(|n| bare.library.stats(n).unwrap_or_default()).collect();
-    outcome(&stats, &mut shelf, load, || bare.run())
+    outcome(&stats, load, || bare.run())
 }
 
 /// Streaming share of every drive that moved data while `work` ran, from the first byte that it moved.
 pub(super) fn watch(
     drives: &(dyn Fn() -> Vec<DriveStats> + Sync),
-    mut ballast: Option<&mut Ballast>,
     work: impl FnOnce() -> Result<()>,
 ) -> Result<Vec<f64>> {
     let done = AtomicBool::new(false);
@@ -139,25 +140,22 @@ pub(super) fn watch(
         let watcher = scope.spawn(|| {
             let mut begun: Vec<Option<DriveStats>> = before.iter().map(|_| None).collect();
             while !done.load(Ordering::Acquire) {
-                let mut written = 0;
                 for ((begun, before), now) in begun.iter_mut().zip(&before).zip(drives()) {
-                    written += now.bytes_written - before.bytes_written;
                     let moved =
                         (now.bytes_written, now.bytes_read) != (before.bytes_written, before.bytes_read);
                     if begun.is_none() && moved {
                         *begun = Some(now);
                     }
                 }
-                ballast.as_mut().map_or(Ok(()), |b| b.make_room(written))?;
                 std::thread::sleep(LOOK);
             }
-            Ok::<_, anyhow::Error>(begun)
+            begun
         });
         let result = work();
         done.store(true, Ordering::Release);
         let begun =
             watcher.join().map_err(|_| anyhow::anyhow!("the thread that watches the drives panicked"))?;
-        result.and(begun)
+        result.map(|()| begun)
     })?;
     let share = |(begun, end): (Option<DriveStats>, DriveStats)| {
         let begun = begun?;

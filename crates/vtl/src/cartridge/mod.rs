@@ -9,10 +9,12 @@ mod mam;
 mod meta;
 mod open;
 pub(crate) mod seal;
+mod stock;
 mod sync;
 
 pub(crate) use mam::Moved;
 pub(crate) use meta::Meta;
+pub(crate) use stock::Stock;
 
 use crate::fault::{Faults, HostOp};
 use index::Index;
@@ -38,6 +40,7 @@ pub(crate) struct Cartridge {
     attributes: BTreeMap<(u8, u16), Attribute>,
     unsynced: Unsynced,
     faults: Arc<Faults>,
+    pub(crate) stock: Arc<Stock>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,8 +160,13 @@ impl Cartridge {
             None => record_name(partition, at),
         };
         let record = sealed.as_deref().unwrap_or(record);
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&self.fd, &name, flags, Mode::from_raw_mode(0o644))?);
+        let mut file = match self.stock.take(record.len() as u64, &self.fd, &name)? {
+            Some(file) => file,
+            None => {
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+                File::from(openat(&self.fd, &name, flags, Mode::from_raw_mode(0o644))?)
+            }
+        };
         let written = match self.host(HostOp::Write) {
             Ok(()) => file.write_all(record),
             Err(e) => file.write_all(&record[..record.len() / 2]).and(Err(e)),

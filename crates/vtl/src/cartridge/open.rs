@@ -143,6 +143,7 @@ impl Cartridge {
             attributes,
             unsynced: Unsynced::default(),
             faults,
+            stock: Arc::default(),
         })
     }
 }
