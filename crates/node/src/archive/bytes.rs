@@ -1,5 +1,6 @@
 //! Digest of a file's bytes, holes included, from pieces in ascending order.
 
+use super::digests::{Differs, Joint};
 use sha2::{Digest as _, Sha256};
 use types::Digest;
 
@@ -7,22 +8,44 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// SHA-256 over a file of which only the data is given.
 pub struct FileHash {
-    sha: Sha256,
+    sum: Sum,
     at: u64,
     /// False once a piece came out of order: then there is no digest.
     ordered: bool,
 }
 
+/// Who hashes.
+enum Sum {
+    /// This reader alone.
+    Own(Sha256),
+    /// This one and others that read the same file, each piece one of them.
+    Joint(Box<Joint>),
+}
+
+impl Sum {
+    fn add(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Own(sha) => sha.update(bytes),
+            Self::Joint(joint) => joint.add(bytes),
+        }
+    }
+}
+
 impl FileHash {
     /// Nothing hashed.
     pub fn new() -> Self {
-        Self { sha: Sha256::new(), at: 0, ordered: true }
+        Self { sum: Sum::Own(Sha256::new()), at: 0, ordered: true }
+    }
+
+    /// The same, together with others that read the same file.
+    pub fn together(joint: Joint) -> Self {
+        Self { sum: Sum::Joint(Box::new(joint)), at: 0, ordered: true }
     }
 
     /// Adds the bytes at `offset`; what lies between is a hole.
     pub fn add(&mut self, offset: u64, bytes: &[u8]) {
         self.skip_to(offset);
-        self.sha.update(bytes);
+        self.sum.add(bytes);
         self.at += bytes.len() as u64;
     }
 
@@ -30,15 +53,27 @@ impl FileHash {
         self.ordered &= offset >= self.at;
         while self.at < offset {
             let n = (offset - self.at).min(ZEROS.len() as u64);
-            self.sha.update(&ZEROS[..n as usize]);
+            self.sum.add(&ZEROS[..n as usize]);
             self.at += n;
         }
     }
 
+    /// Digest of a file of `size` bytes; None if pieces were missing order, or another reader of the same file got other bytes.
+    pub fn finish(self, size: u64) -> Option<Digest> {
+        self.try_finish(size).ok().flatten()
+    }
+
     /// Digest of a file of `size` bytes; None if pieces were missing order.
-    pub fn finish(mut self, size: u64) -> Option<Digest> {
+    ///
+    /// # Errors
+    /// Another reader of the same file got other bytes.
+    pub fn try_finish(mut self, size: u64) -> Result<Option<Digest>, Differs> {
         self.skip_to(size);
-        (self.ordered && self.at == size).then(|| Digest(self.sha.finalize().into()))
+        let whole = self.ordered && self.at == size;
+        match self.sum {
+            Sum::Own(sha) => Ok(whole.then(|| Digest(sha.finalize().into()))),
+            Sum::Joint(joint) => joint.finish().map(|digest| digest.filter(|_| whole)),
+        }
     }
 }
 

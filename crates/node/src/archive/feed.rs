@@ -294,15 +294,14 @@ impl<'t> Feeder<'t> {
             source.verify(self.worker, item.ino)?;
         }
         let Source { origin, from, to, moves, .. } = source;
+        let mut hash = source.hash(self.worker, &item);
         let file = NewFile { ticket, item, origin, from, to, moves };
         self.parts.push((self.at(), Part::Begin(Box::new(file))));
-        let mut hash = FileHash::new();
         for range in self.worker.node.disk.data_ranges(&source.fd, source.size()) {
             self.range(&source, &mut hash, range.map_err(Skip::from)?)?;
         }
         source.unchanged(self.worker, item.ino)?;
-        let digest = hash.finish(source.size());
-        source.expect(item.ino, digest)?;
+        let digest = source.digest(self.worker, &item, hash)?;
         self.parts.push((self.at(), Part::End(digest)));
         Ok(())
     }
@@ -471,6 +470,33 @@ mod tests {
             });
             assert_eq!(all, ["begin", "bytes", "lost", "begin", "bytes", "end", "commit", "stop"]);
             assert!(queue.was_wasteful(&large.unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_copy_whose_bytes_are_not_those_that_another_drive_got_does_not_count() {
+        let (rig, queue, pool) = (Rig::new(), WriteQueue::default(), PoolName("p".into()));
+        let item = rig.put("f", 3 * MIB);
+        let Ok(source) = Source::open(&rig.worker, &item) else { panic!("it can be copied") };
+        let (digests, file) = (&rig.worker.node.archive.digests, (item.ino, item.version));
+        let mut other = digests.join(file, source.origin, || true).unwrap();
+        let mut read = vec![7; 3 * MIB as usize];
+        read[MIB as usize] = 8;
+        other.add(&read);
+        assert!(other.finish().unwrap().is_some());
+        for expected in
+            [&["begin", "bytes", "lost", "commit", "stop"][..], &["begin", "bytes", "end", "commit", "stop"]]
+        {
+            queue.let_in(std::iter::once(item.ino), crate::now());
+            queue.push(&Rig::batch(&pool, &[item]), false, crate::now());
+            let (hand, buffers) = (InHand::new(&queue, &pool), Buffers::of_drive(&rig.config(), 512 << 10));
+            let (out, fed) = unbounded();
+            std::thread::scope(|scope| {
+                let feeder = Feeder::new(&rig.worker, &hand, &buffers, out, limits());
+                scope.spawn(move || feeder.run());
+                let all: Vec<_> = fed.iter().flat_map(|fed| words(&fed)).collect();
+                assert_eq!(all, expected, "the other's sums count once only");
+            });
         }
     }
 

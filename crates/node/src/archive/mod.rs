@@ -13,6 +13,7 @@ mod clean;
 mod cleaners;
 mod commit;
 mod defect;
+mod digests;
 mod door;
 mod ends;
 mod events;
@@ -226,6 +227,8 @@ pub struct Archive {
     outlook: outlook::Outlooks,
     /// Volumes as they were a moment ago.
     lately: lately::Lately,
+    /// Of files that several drives read.
+    digests: digests::Digests,
     robots: Mutex<BTreeMap<LibraryNo, Arc<Mutex<tape::Changer>>>>,
 }
 
@@ -242,6 +245,7 @@ impl Archive {
                 times: times::Times::default(),
                 outlook: outlook::Outlooks::default(),
                 lately: lately::Lately::default(),
+                digests: digests::Digests::default(),
                 robots: Mutex::default(),
             },
             queue,

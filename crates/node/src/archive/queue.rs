@@ -23,6 +23,8 @@ const RETRY_WASTEFUL: Duration = Duration::from_secs(3600);
 pub const POOL_LIMIT: usize = 20_000;
 /// A pool with as many has enough for now.
 pub const POOL_ENOUGH: usize = POOL_LIMIT / 2;
+/// Greatest number that a copy has.
+const MOST_COPIES: u8 = 32;
 /// Copies held for a pool that takes no data.
 const BLOCKED_LIMIT: usize = 5_000;
 
@@ -375,6 +377,13 @@ impl WriteQueue {
         let inner = self.inner.lock();
         let held = inner.retry.get(&(item.ino, item.copy));
         held.is_some_and(|held| held.wasteful && held.version == item.version)
+    }
+
+    /// Whether another copy of the same file is queued or in flight.
+    pub fn has_others(&self, item: &MigrateItem) -> bool {
+        let inner = self.inner.lock();
+        let mut numbers = (1..=MOST_COPIES).map(CopyNo).filter(|copy| *copy != item.copy);
+        numbers.any(|copy| inner.taken.contains_key(&(item.ino, copy)))
     }
 
     /// Copies queued, in flight, or left alone for a while.

@@ -76,7 +76,7 @@ pub struct Source {
 }
 
 /// Which object in which state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Object.
     pub object: ObjectId,
@@ -177,8 +177,39 @@ impl Source {
         Ok(got)
     }
 
+    /// A hash for its bytes; where other copies of it wait to be written or are being written, together with their readers.
+    pub fn hash(&self, worker: &Worker, item: &MigrateItem) -> FileHash {
+        let archive = &worker.node.archive;
+        let others = || worker.node.writes.has_others(item);
+        archive
+            .digests
+            .join((item.ino, item.version), self.origin, others)
+            .map_or_else(FileHash::new, FileHash::together)
+    }
+
+    /// The digest of all that was read; refuses bytes that are not those of the version, or not those that another drive got.
+    pub fn digest(
+        &self,
+        worker: &Worker,
+        item: &MigrateItem,
+        hash: FileHash,
+    ) -> Result<Option<Digest>, Skip> {
+        let Ok(found) = hash.try_finish(self.size()) else {
+            worker.node.archive.digests.forget((item.ino, item.version));
+            let text = format!(
+                "inode {}: two drives that read its disk object for two copies got different bytes although nobody changed it; \
+                 the second copy is read again later: run `thermo check --deep`, and look at memory and disk of this machine",
+                item.ino
+            );
+            tracing::error!("{text}");
+            return Err(Skip::Later(text));
+        };
+        self.expect(item.ino, found)?;
+        Ok(found)
+    }
+
     /// Refuses bytes that are not those of the version.
-    pub fn expect(&self, ino: Ino, found: Option<Digest>) -> Result<(), Skip> {
+    fn expect(&self, ino: Ino, found: Option<Digest>) -> Result<(), Skip> {
         if self.known.is_none() || self.known == found {
             return Ok(());
         }
@@ -266,6 +297,34 @@ mod tests {
         assert!(source.unchanged(&rig.worker, item.ino).is_err());
         assert!(!source.origin.unchanged(&rig.worker, item.ino));
         assert!(Source::open(&rig.worker, &item).is_err(), "the catalogue knows another stamp");
+    }
+
+    #[test]
+    fn readers_of_two_copies_have_one_digest_between_them() {
+        let rig = Rig::new();
+        let one = rig.put("f", 1_000_000);
+        let (other, node) = (MigrateItem { copy: CopyNo(2), ..one }, &rig.worker.node);
+        let read = |item: &MigrateItem| {
+            let Ok(source) = Source::open(&rig.worker, item) else { panic!("it can be copied") };
+            let (mut hash, mut buf, mut at) = (source.hash(&rig.worker, item), vec![0; PIECE], 0);
+            while at < source.size() {
+                let Ok(got) = source.read(&rig.worker, &mut hash, &mut buf, at) else {
+                    panic!("it can be read")
+                };
+                at += got as u64;
+            }
+            source.digest(&rig.worker, item, hash).ok().flatten()
+        };
+        let shared = |item: &MigrateItem| {
+            let Ok(source) = Source::open(&rig.worker, item) else { panic!("it can be copied") };
+            node.archive.digests.join((item.ino, item.version), source.origin, || false).is_some()
+        };
+        let alone = read(&one);
+        assert!(alone.is_some() && !shared(&one), "no other copy waits");
+        node.writes.push(&Rig::batch(&PoolName("q".into()), &[other]), false, crate::now());
+        assert_eq!(read(&one), alone);
+        assert!(shared(&one));
+        assert_eq!(read(&other), alone);
     }
 
     #[test]

@@ -179,7 +179,10 @@ impl<'t> Feeder<'t> {
     fn data(&mut self, entry: &Entry, chosen: &Chosen) -> Result<Result<Sums, Skip>, Closed> {
         let worker = self.chooser.worker;
         let mut opened = open(worker, chosen);
-        let mut hash = FileHash::new();
+        let mut hash = match &opened {
+            Ok(source) => source.hash(worker, &chosen.item),
+            Err(_) => FileHash::new(),
+        };
         let last = entry.file.segment_offset + entry.file.segment_length == entry.file.file_size;
         // A part that moves is not followed by the rest, whose end would show whether all of it is right.
         if !last
@@ -226,10 +229,7 @@ impl<'t> Feeder<'t> {
         Ok(opened.and_then(|source| {
             halted(worker)?;
             source.unchanged(worker, chosen.item.ino)?;
-            let file = if last { hash.finish(entry.file.file_size) } else { None };
-            if last {
-                source.expect(chosen.item.ino, file)?;
-            }
+            let file = if last { source.digest(worker, &chosen.item, hash)? } else { None };
             let member = if entry_is_whole(entry) { file } else { part.finish(entry.file.segment_length) };
             Ok(Sums { member, file })
         }))
