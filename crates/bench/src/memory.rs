@@ -110,45 +110,69 @@ fn fill(dir: &Path, files: u64) -> Result<()> {
             let new = New::node(FileKind::Directory, 0o755);
             parent = c.create(&Cx::admin(now), Ino::ROOT, format!("d{first}").as_bytes(), &new)?.attr.ino;
         }
-        archive(&c, &barcode, parent, first..(first + BATCH).min(files), now)?;
+        archive(&c, &[&barcode], parent, first..(first + BATCH).min(files), now)?;
     }
     Ok(c.sync()?)
 }
 
-/// Makes, seals, records and releases files, as clients, the archive and the governor do.
-fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, now: Time) -> Result<()> {
-    let cx = Cx::admin(now);
-    let stamp = ObjectStamp { size: SIZE, allocated: 4096, mtime: now, ctime: now };
+/// Makes, seals, records (a copy on each of these volumes) and releases files, as clients, the archive and the governor do.
+pub(crate) fn archive(
+    c: &Catalog,
+    on: &[&Barcode],
+    parent: Ino,
+    files: std::ops::Range<u64>,
+    now: Time,
+) -> Result<Vec<Ino>> {
+    let (cx, stamp) = (Cx::admin(now), ObjectStamp { size: SIZE, allocated: 4096, mtime: now, ctime: now });
     let objects = c.alloc_objects(files.end - files.start)?;
-    let volume = c.volume(on)?.context("the volume has vanished")?;
-    let mut segments = Vec::new();
-    let mut inos = Vec::new();
-    for ((n, object), uid) in files.zip(objects.clone()).zip(volume.next_uid..) {
+    let mut made = Vec::new();
+    for (n, object) in files.zip(objects.clone()) {
         let object = ObjectId(object);
         let new = New { object: Some(object), ..New::node(FileKind::File, 0o644) };
         let ino = c.create(&cx, parent, format!("file-{n:08}.dat").as_bytes(), &new)?.attr.ino;
         let sealed = c.observe(&cx, ino, object, &stamp, true, Durability::Relaxed)?;
-        let version = sealed.file.context("it is a file")?.version;
+        made.push((ino, sealed.file.context("it is a file")?.version, object));
+    }
+    for (volume, copy) in on.iter().zip(1..) {
+        record(c, volume, CopyNo(copy), &made, now)?;
+    }
+    for (ino, version, object) in &made {
+        c.release_object(*ino, *version, *object, &stamp)?;
+    }
+    c.forget_objects(&objects.map(ObjectId).collect::<Vec<_>>())?;
+    Ok(made.into_iter().map(|(ino, ..)| ino).collect())
+}
+
+/// Records a copy of files behind the others of a volume.
+fn record(
+    c: &Catalog,
+    on: &Barcode,
+    copy: CopyNo,
+    files: &[(Ino, Version, ObjectId)],
+    now: Time,
+) -> Result<()> {
+    let volume = c.volume(on)?.context("the volume has vanished")?;
+    let segment = |((ino, version, _), uid): (&(Ino, Version, ObjectId), u64)| {
         let extent = Extent {
             file_offset: 0,
             start_block: volume.append_block + uid,
             byte_offset: 0,
             byte_count: SIZE,
         };
-        segments.push(NewSegment {
-            ino,
-            version,
-            copy: CopyNo(1),
+        NewSegment {
+            ino: *ino,
+            version: *version,
+            copy,
             file_offset: 0,
             length: SIZE,
             extents: vec![extent],
             size: SIZE,
-            digest: Some(Digest([n as u8; 32])),
+            digest: Some(Digest([ino.0 as u8; 32])),
             uid,
             told: None,
-        });
-        inos.push((ino, version, object));
-    }
+        }
+    };
+    let segments: Vec<NewSegment> = files.iter().zip(volume.next_uid..).map(segment).collect();
     let append = VolumeAppend {
         volume: on.clone(),
         append_block: volume.append_block + 10,
@@ -158,13 +182,10 @@ fn archive(c: &Catalog, on: &Barcode, parent: Ino, files: std::ops::Range<u64>, 
         section: None,
     };
     c.record_copies(&append, &segments)?;
-    for (ino, version, object) in inos {
-        c.release_object(ino, version, object, &stamp)?;
-    }
-    Ok(c.forget_objects(&objects.map(ObjectId).collect::<Vec<_>>())?)
+    Ok(())
 }
 
-fn volume(barcode: &Barcode, now: Time) -> Volume {
+pub(crate) fn volume(barcode: &Barcode, now: Time) -> Volume {
     Volume {
         pool: Some("primary".into()),
         state: VolumeState::Full,

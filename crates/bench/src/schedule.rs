@@ -5,6 +5,7 @@ mod chance;
 mod load;
 mod oracle;
 mod scale;
+mod service;
 mod world;
 
 use crate::catalogue::anonymous;
@@ -28,6 +29,7 @@ const PLACED: u64 = 200;
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let mut figures = recalls(plan, told)?;
     figures.extend(large(plan, told)?);
+    figures.extend(service::measure(plan, told)?);
     Ok(figures)
 }
 

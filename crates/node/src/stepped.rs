@@ -89,21 +89,44 @@ impl Stepped {
         devices: Arc<dyn Devices>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
+        Self::with(config, engine, clock, |_| Ok(vec![Hardware::Simulated(devices.clone())]))
+    }
+
+    /// The same with the virtual libraries of the configuration, of which there may be any number: to measure what the service itself
+    /// costs when it has very many drives. Their orders need not be delivered, see [`Stepped::pretend`].
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn open_virtual(
+        config: Config,
+        engine: Arc<dyn kv::Engine>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Failure> {
+        Self::with(config, engine, clock, |config| Hardware::of(config, None))
+    }
+
+    fn with(
+        config: Config,
+        engine: Arc<dyn kv::Engine>,
+        clock: Arc<dyn Clock>,
+        hardware: impl Fn(&Config) -> Result<Vec<Hardware>, Failure>,
+    ) -> Result<Self, Failure> {
         clock::give(Some(clock));
         let place = startup::prepare(&config.state_dir)?;
-        let hardware = |_: &Config| Ok(vec![Hardware::Simulated(devices.clone())]);
         let Assembled { node, events, ready } = startup::assemble(config, place, engine, hardware)?;
         startup::recover(&node)?;
         let (workers, routes, desk) = (Workers::new(), BTreeMap::new(), crate::keep::Desk::default());
         let mut stepped = Self { node, events, ready, workers, routes, desk };
-        let stock = archive::take_stock(&stepped.node, types::LibraryNo(0))?;
-        for station in archive::enter(&stepped.node, stock) {
-            let no = station.worker.no;
-            let (give, from) = crossbeam_channel::bounded(ORDERS);
-            let (to, orders) = crossbeam_channel::bounded(ORDERS);
-            stepped.workers.insert(no, give);
-            stepped.routes.insert(no, Route { from, waiting: VecDeque::new(), to });
-            station.man(orders)?;
+        for library in stepped.node.libraries() {
+            let stock = archive::take_stock(&stepped.node, library)?;
+            for station in archive::enter(&stepped.node, stock) {
+                let no = station.worker.no;
+                let (give, from) = crossbeam_channel::bounded(ORDERS);
+                let (to, orders) = crossbeam_channel::bounded(ORDERS);
+                stepped.workers.insert(no, give);
+                stepped.routes.insert(no, Route { from, waiting: VecDeque::new(), to });
+                station.man(orders)?;
+            }
         }
         archive::begin(&stepped.node, &stepped.workers);
         startup::resume(&stepped.node)?;
@@ -125,6 +148,25 @@ impl Stepped {
     pub fn step(&mut self) {
         archive::step(&self.node, &self.workers, self.events.try_iter());
         self.collect();
+    }
+
+    /// It takes what has happened, and gives no orders yet.
+    pub fn take(&mut self) {
+        archive::take(&self.node, &self.workers, self.events.try_iter());
+    }
+
+    /// It gives its orders without taking what has happened since.
+    pub fn decide(&mut self) {
+        archive::decide(&self.node, &self.workers);
+        self.collect();
+    }
+
+    /// The first order that waits for a drive counts as carried out in no time, without its drive; what was to be read is given back
+    /// unread.
+    pub fn pretend(&mut self, drive: DriveNo) {
+        if let Some(order) = self.routes.get_mut(&drive).and_then(|route| route.waiting.pop_front()) {
+            self.node.archive.send(archive::carried_out(&self.node, drive, order));
+        }
     }
 
     /// The keeper looks for what is to be verified, emptied or made anew.

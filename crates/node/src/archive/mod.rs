@@ -77,7 +77,7 @@ use wire::Failure;
 
 pub use bytes::FileHash;
 pub use ends::begin;
-pub use events::{TICK, step};
+pub use events::{TICK, carried_out, decide, step, take};
 pub use hardware::{Devices, Hardware, data_paths};
 pub use index::write_index;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
