@@ -49,6 +49,8 @@ pub struct Node {
     pub(crate) quotas: Quotas,
     pub(crate) governor: Governor,
     pub(crate) writes: WriteQueue,
+    /// Files that end go from what is counted in memory to what is recorded.
+    pub(crate) steady: crate::files::Steady,
     pub(crate) archive: Archive,
     pub(crate) keeper: crate::keep::Keeper,
     pub(crate) watchers: RwLock<Vec<Arc<dyn Watcher>>>,

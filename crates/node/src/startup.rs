@@ -118,6 +118,7 @@ pub(crate) fn assemble(
         ready: to_finish,
         governor: Governor::default(),
         writes: WriteQueue::default(),
+        steady: crate::files::Steady::default(),
         archive,
         keeper: crate::keep::Keeper::default(),
         watchers: Default::default(),

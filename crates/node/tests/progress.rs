@@ -26,14 +26,21 @@ struct Times {
     all: sched::Factors,
 }
 
-format::records! { Times = 2 }
+format::records! { Times = 3 }
+
+fn known(mean: f64) -> sched::Learnt {
+    sched::Learnt { mean, variance: 0.0, count: 1000, weight_s: 1000.0 }
+}
 
 /// As if drives read at this rate, and what else they do took no time.
-fn expecting(bed: Bed, rate: u64) -> Bed {
-    let of = |mean| sched::Learnt { mean, variance: 0.0, count: 1000, weight_s: 1000.0 };
-    let read = of(sched::Mechanics::default().rate / rate as f64);
-    let [moves, load, unload, locate, file] = [of(0.0); 5];
-    let all = sched::Factors { read, moves, load, unload, locate, file, ..Default::default() };
+fn reading_at(rate: u64) -> sched::Factors {
+    let read = known(sched::Mechanics::default().rate / rate as f64);
+    let [moves, load, unload, locate, file] = [known(0.0); 5];
+    sched::Factors { read, moves, load, unload, locate, file, ..Default::default() }
+}
+
+/// A node that has learnt this.
+fn expecting(bed: Bed, all: sched::Factors) -> Bed {
     let (config, Bed { dir, node }) = (bed.node.config().clone(), bed);
     node.stop(true);
     drop(node);
@@ -49,7 +56,7 @@ fn a_recall_has_begun_with_its_first_byte_and_ends_no_sooner_than_its_last_can_b
         bed.write(&format!("f{i}"), &pattern(4 * MB, i));
     }
     bed.migrate_and_purge();
-    let bed = expecting(bed, 2 * RATE);
+    let bed = expecting(bed, reading_at(2 * RATE));
     bed.until_dismounted();
     bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
     let id = bed.begin(Call::Stage(bed.all())).request.id;
@@ -131,4 +138,62 @@ fn each_file_of_a_run_is_resident_soon_after_it_was_read() {
     });
     assert!(done.len() >= FILES as usize / 2, "files done grew with {done:?}");
     assert_eq!(bed.check(false).findings, []);
+}
+
+#[test]
+fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_before_anything_counts() {
+    let bed = slow();
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    (0..2).for_each(|i| _ = bed.write(&format!("f{i}"), &pattern(6 * MB, i)));
+    let id = bed.begin(Call::Migrate(bed.all())).request.id;
+    bed.until("it waits for the robot", |b| !b.request(id).why.is_empty());
+    let waits = bed.request(id);
+    assert_eq!(
+        (waits.request.state, waits.request.started, waits.bytes_moved),
+        (RequestState::Queued, None, 0)
+    );
+    bed.node.virtual_library().clear_faults();
+    let mut shown = Vec::new();
+    bed.until("half of it is written", |b| {
+        let view = b.request(id);
+        if let Some(started) = view.request.started {
+            assert_eq!(view.request.state, RequestState::Active);
+            shown.push((started, view.percent));
+        }
+        // Both are written in one batch: until it is flushed nothing counts.
+        assert_eq!((view.request.bytes_done, view.request.files_done), (0, 0), "{view:?}");
+        assert!(view.bytes_moved == 0 || view.doing.contains("written and do not count yet"), "{view:?}");
+        view.percent >= 50
+    });
+    let started = shown[0].0;
+    assert!(shown.iter().all(|(at, _)| *at == started), "{shown:?}");
+    assert!(shown.windows(2).all(|w| w[0].1 <= w[1].1), "{shown:?}");
+    let steps: std::collections::BTreeSet<u8> = shown.iter().map(|(_, percent)| *percent).collect();
+    assert!(steps.len() > 4, "{steps:?}");
+    assert!(bed.stat("/f0").file.unwrap().copies.is_empty(), "none of it is safe");
+    // What was not flushed is written again, and the request has begun all the same.
+    let bed = bed.restart();
+    let after = bed.request(id).request;
+    assert_eq!((after.state, after.started), (RequestState::Active, Some(started)));
+    let over = bed.wait(id);
+    assert_eq!(
+        (over.state, over.started, over.bytes_done),
+        (RequestState::Done, Some(started), 12 * MB as u64)
+    );
+    assert_eq!(bed.request(id).percent, 100);
+}
+
+#[test]
+fn before_a_migrate_begins_its_estimate_knows_what_goes_by_with_each_file() {
+    const FILES: u64 = 20;
+    let quick = Bed::with(|c| c.classes[0].copies.truncate(1));
+    let of = |written_s| {
+        let [moves, load, write] = [known(0.0); 3];
+        sched::Factors { moves, load, write, written: known(written_s), ..Default::default() }
+    };
+    (0..FILES).for_each(|i| _ = quick.write(&format!("f{i}"), &pattern(100, i)));
+    let bed = expecting(quick, of(3.0));
+    bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
+    let e = bed.begin(Call::Migrate(bed.all())).estimate.expect("nothing is in the way of an estimate");
+    assert!((3 * FILES..3 * FILES + 3).contains(&e.finish_p50_s) && e.start_p50_s <= 1, "{e:?}");
 }

@@ -21,11 +21,11 @@ fn every_job_of_a_drive_teaches_how_long_it_takes_and_that_outlives_a_restart() 
     bed.act(Call::Stage(bed.all()));
     bed.until_dismounted();
     let all = bed.node.learnt().all;
-    let counts = [all.moves, all.load, all.unload, all.locate, all.read, all.write, all.file]
+    let counts = [all.moves, all.load, all.unload, all.locate, all.read, all.write, all.file, all.written]
         .map(|learnt| learnt.count);
     assert!(
         counts.iter().all(|count| *count > 0),
-        "moves, loads, unloads, locates, reads, writes, files: {counts:?}"
+        "moves, loads, unloads, locates, reads, writes, files read and written: {counts:?}"
     );
     // A virtual robot without mechanics is far quicker than the model, which is that of LTO-9.
     assert!(all.moves.mean < 0.5 && all.load.mean < 0.5, "{all:?}");
@@ -213,7 +213,7 @@ struct Times {
     all: sched::Factors,
 }
 
-format::records! { Times = 2 }
+format::records! { Times = 3 }
 
 #[test]
 fn a_quote_knows_what_goes_by_from_file_to_file_and_limits_of_drives_and_drives_out_of_use() {

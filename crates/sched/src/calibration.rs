@@ -16,6 +16,8 @@ const ENOUGH: u64 = 5;
 const UNKNOWN: f64 = 0.2;
 /// Spread of what goes by from one file to the next, before anything is known (seconds).
 const UNKNOWN_FILE_S: f64 = 0.005;
+/// However little has gone by with files that were written: it is not taken for nothing, so that more of it can be learnt (seconds).
+const LEAST_FILE_S: f64 = 1e-5;
 
 /// Mean and variance of a factor. Longer observations count more, and so do newer ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,11 +57,13 @@ pub enum Timed {
     Locate,
     /// Reading it.
     Read,
-    /// Writing files, with their filemarks and flushes.
+    /// Writing bytes.
     Write,
     /// What goes by with each file that is read, besides the ways to them and their bytes. What is expected is their number, so
     /// that its factor is in seconds; each batch is one observation.
     File,
+    /// What goes by with each file that is written, besides its bytes: reading it, and its share of flushes. As [`Timed::File`].
+    WrittenFile,
 }
 
 /// Factors of one drive, or of all.
@@ -79,6 +83,8 @@ pub struct Factors {
     pub write: Learnt,
     /// Files read (seconds for each).
     pub file: Learnt,
+    /// Files written (seconds for each).
+    pub written: Learnt,
 }
 
 impl Factors {
@@ -91,6 +97,7 @@ impl Factors {
             Timed::Read => &mut self.read,
             Timed::Write => &mut self.write,
             Timed::File => &mut self.file,
+            Timed::WrittenFile => &mut self.written,
         }
     }
 }
@@ -115,16 +122,42 @@ impl Calibration {
         }
     }
 
+    /// So many files, whose bytes take `bytes_s` by the model, were written in `took_s`. A batch does not show what of that went with
+    /// its bytes and what with its files: it is put down to both as is known so far. Since batches of large files say more of
+    /// bytes and batches of small ones more of files, the two are told apart with time, and whatever is written is
+    /// expected to take what its like took.
+    pub fn note_written(&mut self, drive: DriveNo, bytes_s: f64, files: u64, took_s: f64) {
+        let count = files as f64;
+        let of_bytes = self.span(drive, Timed::Write, bytes_s).mean_s;
+        let of_files = match self.known(drive, Timed::WrittenFile) {
+            Some(known) => count * known.mean.max(LEAST_FILE_S),
+            None => count * UNKNOWN_FILE_S,
+        };
+        let scale = took_s / (of_bytes + of_files);
+        self.note(drive, Timed::Write, bytes_s, of_bytes * scale);
+        self.note(drive, Timed::WrittenFile, count, of_files * scale);
+    }
+
+    /// How long it takes to write so many files, whose bytes take `bytes_s` by the model.
+    pub fn writing(&self, drive: DriveNo, bytes_s: f64, files: f64) -> Span {
+        self.span(drive, Timed::Write, bytes_s) + self.span(drive, Timed::WrittenFile, files)
+    }
+
+    /// What is known of this drive, or of all, if it is enough.
+    fn known(&self, drive: DriveNo, what: Timed) -> Option<Learnt> {
+        let by_number = matches!(what, Timed::File | Timed::WrittenFile);
+        let enough = |known: &Learnt| known.count >= ENOUGH || by_number && known.weight_s >= ENOUGH as f64;
+        let learnt = |factors: &Factors| Some(*factors.clone().of(what)).filter(enough);
+        self.drives.get(&drive).and_then(learnt).or_else(|| learnt(&self.all))
+    }
+
     /// How long something takes that takes `expected_s` by the model.
     pub fn span(&self, drive: DriveNo, what: Timed, expected_s: f64) -> Span {
-        let files = |known: &Learnt| what == Timed::File && known.weight_s >= ENOUGH as f64;
-        let enough = |known: &Learnt| known.count >= ENOUGH || files(known);
-        let learnt = |factors: &Factors| Some(*factors.clone().of(what)).filter(enough);
-        match self.drives.get(&drive).and_then(learnt).or_else(|| learnt(&self.all)) {
+        match self.known(drive, what) {
             Some(known) => {
                 Span { mean_s: expected_s * known.mean, variance: expected_s * expected_s * known.variance }
             }
-            None if what == Timed::File => {
+            None if matches!(what, Timed::File | Timed::WrittenFile) => {
                 Span { mean_s: 0.0, variance: (expected_s * UNKNOWN_FILE_S).powi(2) }
             }
             None => Span { mean_s: expected_s, variance: (expected_s * UNKNOWN).powi(2) },

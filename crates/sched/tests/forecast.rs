@@ -29,7 +29,7 @@ fn real(chance: &mut Chance, drive: DriveNo, what: Timed) -> f64 {
         Timed::Unload => (1.1, 0.1),
         Timed::Locate => (if drive.0 == 1 { 1.4 } else { 0.9 }, 0.3),
         Timed::Read | Timed::Write => (if drive.0 == 1 { 1.3 } else { 1.05 }, 0.1),
-        Timed::File => (1.5, 0.3),
+        Timed::File | Timed::WrittenFile => (1.5, 0.3),
     };
     mean * chance.around_one(spread)
 }
@@ -220,4 +220,35 @@ fn what_is_still_to_be_read_is_expected_when_it_can_be_read_and_what_a_late_driv
     pass.begin(30);
     assert_eq!(pass.left(&times, 29, Stands::default()), Some((Span::default(), Span::default())));
     assert_eq!(end(&pass, &times, Stands::default()), 0.0);
+}
+
+/// Batches of few large files, of many small ones, and of both; what a batch really takes, as the model cannot know.
+#[test]
+fn before_files_are_written_it_is_known_what_goes_by_with_each_of_them() {
+    let (mut chance, drive, model) = (Chance(11), DriveNo(0), Mechanics::default());
+    let really = |files: u64, bytes: u64| 1.3 * model.transfer(bytes) + 0.012 * files as f64;
+    let mut times = Calibration::default();
+    let batches =
+        [(4, 20_000_000_000_u64), (1000, 20_000_000), (300, 6_000_000_000), (1, 100_000_000), (1000, 0)];
+    for n in 0..60 {
+        let (files, bytes) = batches[n % batches.len()];
+        let bytes = (bytes as f64 * chance.around_one(0.2)) as u64;
+        let took_s = really(files, bytes) * chance.around_one(0.1);
+        times.note_written(drive, model.transfer(bytes), files, took_s);
+    }
+    for (files, bytes) in [(10_000, 200_000_000), (10, 50_000_000_000), (5000, 5_000_000_000), (500, 0)] {
+        let known = times.writing(drive, model.transfer(bytes), files as f64);
+        let real = really(files, bytes);
+        assert!(
+            (known.p50_s() / real - 1.0).abs() < 0.15,
+            "{files} files, {bytes} bytes: {real:.1} s, {known:?}"
+        );
+        assert!(known.p90_s() > known.p50_s() && known.p90_s() < 2.0 * real, "{known:?}");
+        // Of another drive as of all.
+        assert_eq!(times.writing(DriveNo(7), model.transfer(bytes), files as f64), known);
+    }
+    // Nothing written teaches nothing.
+    let before = times.clone();
+    times.note_written(drive, 0.0, 0, 1.0);
+    assert_eq!(times, before);
 }

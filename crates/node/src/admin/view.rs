@@ -65,7 +65,8 @@ impl Node {
         recalls: Option<&RecallsByRequest>,
     ) -> RequestView {
         let open = matches!(request.state, RequestState::Queued | RequestState::Active);
-        let moving = if open { self.moving(&request, recalls) } else { Moving::default() };
+        let moving = if open { self.moving(&mut request, recalls) } else { Moving::default() };
+        let open = matches!(request.state, RequestState::Queued | RequestState::Active);
         let bytes_moved =
             (request.bytes_done + moving.bytes).min(request.bytes_total.max(request.bytes_done));
         if open && (request.started.is_some() || moving.begun.is_some()) {
@@ -94,21 +95,40 @@ impl Node {
         }
     }
 
-    /// Progress of an open request beyond what is recorded.
-    fn moving(&self, request: &Request, recalls: Option<&RecallsByRequest>) -> Moving {
+    /// What is recorded of a request now, with the bytes that `beyond` counts besides.
+    fn recorded(&self, request: &mut Request, beyond: impl Fn() -> u64) -> u64 {
+        let read = || (self.catalog.request(request.id).ok().flatten(), beyond());
+        let (recorded, bytes) = self.steady.read(read);
+        if let Some(recorded) = recorded {
+            *request = recorded;
+        }
+        bytes
+    }
+
+    /// Progress of an open request beyond what is recorded, which is looked at anew.
+    fn moving(&self, request: &mut Request, recalls: Option<&RecallsByRequest>) -> Moving {
         match request.kind {
             RequestKind::Stage => {
                 let known = recalls.map(|by| (by.get(&request.id).cloned().unwrap_or_default(), true));
                 let (files, all) = known.unwrap_or_else(|| self.recalls_of(request.id));
-                self.archive.progress_of(self, &files, all)
+                let moving = self.archive.progress_of(self, &files, all);
+                let here =
+                    || files.iter().filter_map(|ino| self.staging.get(*ino)).map(|s| s.arrived_bytes()).sum();
+                Moving { bytes: self.recorded(request, here), ..moving }
             }
             RequestKind::Migrate => {
-                let queued: u64 = self.writes.backlog().values().map(|pool| pool.bytes).sum();
+                let backlog = self.writes.backlog();
+                let queued = backlog.values().fold((0, 0), |(f, b), pool| (f + pool.files, b + pool.bytes));
                 // What a drive has taken, or nobody has queued yet, is in neither.
-                let own = request.bytes_total.saturating_sub(request.bytes_done);
+                let files = request.files_total.saturating_sub(request.files_done);
+                let id = request.id;
+                let written = self.recorded(request, || self.writes.flights.of(id).0);
+                let begun = self.writes.flights.of(id).1;
+                let bytes = request.bytes_total.saturating_sub(request.bytes_done + written);
                 let blocked = self.writes.blocked();
-                let left = blocked.is_empty().then(|| queued.max(own));
-                let mut moving = self.archive.writing_now(self, left, self.ahead_of(request));
+                let left = blocked.is_empty().then(|| (queued.0.max(files), queued.1.max(bytes)));
+                let moving = self.archive.writing_now(self, left, self.ahead_of(request));
+                let mut moving = Moving { bytes: written, begun, ..moving };
                 for (pool, why) in blocked {
                     // What the scheduler finds is told already.
                     let line = format!("writing to pool {pool} waits: {why}");
@@ -118,6 +138,11 @@ impl Node {
                 }
                 if moving.doing.is_empty() {
                     moving.doing = moving.why.first().cloned().unwrap_or_default();
+                }
+                if written > 0 {
+                    let text = format!("{written} bytes are written and do not count yet");
+                    moving.doing =
+                        if moving.doing.is_empty() { text } else { format!("{}; {text}", moving.doing) };
                 }
                 moving
             }

@@ -84,7 +84,10 @@ impl<'t> Recorder<'t> {
         for ((ticket, segment), outcome) in tickets.into_iter().zip(&segments).zip(outcomes) {
             match outcome {
                 // Stays in hand until the turn ends: the rest goes to another volume.
-                RecordOutcome::Partial => {}
+                RecordOutcome::Partial => {
+                    let to = segment.file_offset + segment.length;
+                    node.writes.flights.part((segment.ino, segment.copy), to);
+                }
                 RecordOutcome::Counted => {
                     self.hand.finish(ticket);
                     node.finish_migrated(segment.ino);
@@ -101,6 +104,7 @@ impl<'t> Recorder<'t> {
                 }
             }
         }
+        node.note_begun();
         node.governor.wake();
         super::migrate::volume(self.worker, name)
     }

@@ -293,6 +293,7 @@ impl<'t> Feeder<'t> {
             node.catalog.path_of(item.ino).map_err(Skip::from)?;
             source.verify(self.worker, item.ino)?;
         }
+        node.takes_off(&item, source.from);
         let Source { origin, from, to, moves, .. } = source;
         let mut hash = source.hash(self.worker, &item);
         let file = NewFile { ticket, item, origin, from, to, moves };
@@ -343,6 +344,7 @@ impl<'t> Feeder<'t> {
         self.base = self.at();
         self.worker.progress.takes(self.limits.bytes.saturating_sub(self.base), false);
         self.sent += 1;
+        self.worker.node.note_begun();
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::replace(&mut self.buffer, self.buffers.take());
         self.put(Fed::Chunk(Chunk { at, bytes, parts }))

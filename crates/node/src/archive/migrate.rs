@@ -4,7 +4,7 @@
 
 use super::buffers::Buffers;
 use super::commit::{Recorder, Records};
-use super::feed::{Chunk, Fed, Feeder, Limits, NewFile};
+use super::feed::{Chunk, Fed, Feeder, Limits, NewFile, Part};
 use super::hand::InHand;
 use super::index::write_index;
 use super::label::{self, Fitness};
@@ -16,7 +16,6 @@ use super::{room, sections};
 use crate::clock::Moment;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, bounded, unbounded};
-use sched::Timed;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,6 +47,10 @@ struct Turn<'t> {
     append_block: u64,
     /// When it did, and the bytes taken since.
     since: (Moment, u64),
+    /// When the last of them were taken.
+    last: Moment,
+    /// The copy that the stream is in.
+    copy: Option<(Ino, CopyNo)>,
 }
 
 /// Why writing stops for the moment.
@@ -117,7 +120,8 @@ pub fn migrate(
             Records::by_thread(volume, orders, recorded)
         };
         let since = (Moment::now(), 0);
-        let turn = Turn { worker, pool, fed, stream, records, append_block, since };
+        let turn =
+            Turn { worker, pool, fed, stream, records, append_block, since, last: since.0, copy: None };
         let ended = turn.run(mounted);
         threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
@@ -162,6 +166,7 @@ impl Turn<'_> {
         let reserve = room::index_reserve(&self.records.volume);
         let mut appender = mounted.appender(&AppendPoint::from(&self.records.volume), reserve)?;
         self.since = (Moment::now(), 0);
+        self.last = self.since.0;
         self.stream.begin(appender.here().0);
         loop {
             // The reader ends with a word; if it does not it has panicked, and then so do we.
@@ -193,7 +198,11 @@ impl Turn<'_> {
         let taken = appender.taken() - before;
         self.worker.progress.bytes.fetch_add(taken, Ordering::Relaxed);
         self.since.1 += taken;
+        self.last = Moment::now();
+        let ends = parts.iter().filter(|(_, part)| matches!(part, Part::End(_))).count();
+        self.worker.progress.files.fetch_add(ends as u64, Ordering::Relaxed);
         drop(bytes); // to be filled again
+        self.note_written(at, at + taken, &parts);
         self.stream.pass(at + take as u64, parts);
         Ok(match room {
             Room::Ok => true,
@@ -202,16 +211,48 @@ impl Turn<'_> {
         })
     }
 
+    /// The drive has taken the stream from `at` to `to`: whose bytes those are.
+    fn note_written(&mut self, at: u64, to: u64, parts: &[(u64, Part)]) {
+        let flights = &self.worker.node.writes.flights;
+        let mut from = at;
+        for (next, part) in parts.iter().filter(|(next, _)| *next <= to) {
+            if let Some(copy) = self.copy.filter(|_| *next > from) {
+                flights.wrote(copy, next - from, crate::now);
+            }
+            from = *next;
+            match part {
+                Part::Begin(file) => self.copy = Some((file.item.ino, file.item.copy)),
+                Part::Bytes { .. } => {}
+                Part::End(_) | Part::Lost => self.copy = None,
+            }
+        }
+        if let Some(copy) = self.copy.filter(|_| to > from) {
+            flights.wrote(copy, to - from, crate::now);
+        }
+    }
+
+    /// A batch was written and flushed, which began then. To wait for files that do not come is nobody's time, and a flush counts as
+    /// much as the batch is full: larger ones do not have more of them.
+    fn took(&mut self, flushing: Moment) {
+        let (begun, bytes) = std::mem::replace(&mut self.since, (Moment::now(), 0));
+        let (node, files) = (&self.worker.node, self.stream.files());
+        let tape = &node.config.tape;
+        let by_files = files as f64 / f64::from(tape.flush_files.max(1));
+        let full = by_files.max(bytes as f64 / tape.flush_every.0.max(1) as f64).min(1.0);
+        let took_s = (self.last - begun).as_secs_f64() + full * flushing.elapsed().as_secs_f64();
+        let bytes_s = times::mechanics(node, &self.records.volume.barcode).transfer(bytes);
+        node.archive.times.note_written(self.worker.no, bytes_s, files, took_s);
+    }
+
     /// Flushes, and hands what is safe to the recorder.
     fn commit(&mut self, appender: &mut Appender<'_, '_>, full: bool) -> Result<(), TapeError> {
         if self.stream.is_empty() && !full {
             return Ok(());
         }
         self.records.sync()?;
+        let flushing = Moment::now();
         let flushed = appender.flush()?;
-        let (begun, bytes) = std::mem::replace(&mut self.since, (Moment::now(), 0));
-        let expected_s = times::mechanics(&self.worker.node, &self.records.volume.barcode).transfer(bytes);
-        self.worker.took(Timed::Write, expected_s, begun);
+        self.took(flushing);
         let held = flushed.append_block * u64::from(self.records.volume.block_size);
         let (worker, pool, volume) = (self.worker, self.pool, &self.records.volume.barcode);
         let files = self.stream.flushed(&flushed, |file| splits(worker, pool, volume, held, file));

@@ -19,6 +19,7 @@ mod ends;
 mod events;
 mod family;
 mod feed;
+mod flights;
 mod give;
 mod hand;
 mod hardware;

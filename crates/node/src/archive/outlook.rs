@@ -7,7 +7,7 @@ use super::state::{Recall, State};
 use crate::Node;
 use crate::clock::Moment;
 use parking_lot::Mutex;
-use sched::{Calibration, Eta, Forecast, Mechanics, SchedView, Span, Timed};
+use sched::{Calibration, Eta, Forecast, Mechanics, SchedView, Span};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,18 +173,25 @@ impl Outlook {
     }
 }
 
-/// When `bytes` will be on tape that drives write now, or will once they have a volume.
-pub fn writing(node: &Node, bytes: u64) -> Estimate {
+/// A drive's job says how it gets on when it has run for so long (seconds).
+const TELLING_S: f64 = 1.0;
+
+/// When so many files and bytes will be on tape that drives write now, or will once they have a volume.
+pub fn writing(node: &Node, files: u64, bytes: u64) -> Estimate {
     let (times, model) = (node.archive.times.known(), mechanics(node));
     let state = node.archive.state.lock();
     let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
-    let measured: u64 = busy.iter().map(|d| d.progress.rate()).sum();
     let drive = busy.first().copied().or_else(|| state.drives.values().next()).map_or(DriveNo(0), |d| d.no);
-    let share_s = model.transfer(bytes) / busy.len().max(1) as f64;
-    let mut write = times.span(drive, Timed::Write, share_s);
-    if measured > 0 && write.mean_s > 0.0 {
-        // What the drives do now says more than what they did before.
-        let scale = bytes as f64 / measured as f64 / write.mean_s;
+    let share = busy.len().max(1) as f64;
+    let mut write = times.writing(drive, model.transfer(bytes) / share, files as f64 / share);
+    // What the drives do now says more than what they did before.
+    let (mut took_s, mut expected_s) = (0.0, 0.0);
+    for (job_s, bytes, files) in busy.iter().filter_map(|d| d.progress.moved()) {
+        took_s += job_s;
+        expected_s += times.writing(drive, model.transfer(bytes), files as f64).mean_s;
+    }
+    if took_s >= TELLING_S * share && expected_s > 0.0 {
+        let scale = took_s / expected_s;
         write = Span { mean_s: write.mean_s * scale, variance: write.variance * scale * scale };
     }
     let start = if busy.is_empty() { times.mount(drive, &model) } else { Span::default() };

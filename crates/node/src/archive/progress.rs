@@ -13,7 +13,9 @@ use tape::Claim;
 pub struct Progress {
     /// Bytes.
     pub bytes: AtomicU64,
-    job: Mutex<Option<(Moment, u64)>>,
+    /// Files written.
+    pub files: AtomicU64,
+    job: Mutex<Option<(Moment, u64, u64)>>,
     /// Of a job that writes: bytes that its volume still takes, and whether it takes no more files.
     room: Mutex<Option<(u64, bool)>>,
     /// Of a job that reads: how far it is with its files.
@@ -28,7 +30,8 @@ pub struct Progress {
 impl Progress {
     /// A job begins.
     pub fn begin(&self) {
-        *self.job.lock() = Some((Moment::now(), self.bytes.load(Ordering::Relaxed)));
+        let [bytes, files] = [&self.bytes, &self.files].map(|count| count.load(Ordering::Relaxed));
+        *self.job.lock() = Some((Moment::now(), bytes, files));
     }
 
     /// A job ended.
@@ -70,8 +73,13 @@ impl Progress {
 
     /// Bytes per second of the present job.
     pub fn rate(&self) -> u64 {
-        let Some((since, bytes)) = *self.job.lock() else { return 0 };
-        let moved = self.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
-        (moved as f64 / since.elapsed().as_secs_f64().max(0.001)) as u64
+        self.moved().map_or(0, |(took_s, bytes, _)| (bytes as f64 / took_s.max(0.001)) as u64)
+    }
+
+    /// Of the present job: how long it runs (seconds), bytes moved, and files written.
+    pub fn moved(&self) -> Option<(f64, u64, u64)> {
+        let (since, bytes, files) = (*self.job.lock())?;
+        let since_then = |count: &AtomicU64, before| count.load(Ordering::Relaxed).saturating_sub(before);
+        Some((since.elapsed().as_secs_f64(), since_then(&self.bytes, bytes), since_then(&self.files, files)))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::accounts::AccountTable;
 use super::family::pool_of;
+use super::flights::Flights;
 use crate::limits::{Asker, LimitConfig, priority_of};
 use parking_lot::Mutex;
 use policy::{MigrateBatch, MigrateItem};
@@ -151,6 +152,8 @@ impl Inner {
 #[derive(Default)]
 pub struct WriteQueue {
     inner: Mutex<Inner>,
+    /// What of requests is on its way.
+    pub flights: Flights,
 }
 
 impl WriteQueue {
@@ -321,6 +324,7 @@ impl WriteQueue {
 
     /// A taken copy was not written: it goes back to the front.
     pub fn put_back(&self, pool: &PoolName, item: MigrateItem) {
+        self.flights.lost((item.ino, item.copy));
         let mut inner = self.inner.lock();
         inner.settle(&item);
         let Inner { pools, taken, accounts, .. } = &mut *inner;
@@ -341,6 +345,7 @@ impl WriteQueue {
     /// while, each time longer.
     pub fn hold(&self, item: &MigrateItem, wasteful: bool, now: Time) {
         let key = (item.ino, item.copy);
+        self.flights.lost(key);
         let mut inner = self.inner.lock();
         inner.settle(item);
         inner.taken.remove(&key);

@@ -70,6 +70,11 @@ impl Stream {
         self.next_uid
     }
 
+    /// Files to be flushed.
+    pub fn files(&self) -> u64 {
+        self.files.len() as u64
+    }
+
     /// Nothing to be flushed.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()

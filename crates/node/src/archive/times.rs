@@ -43,6 +43,11 @@ impl Times {
         self.learnt.lock().clone()
     }
 
+    /// A drive has written so many files, whose bytes take `bytes_s` by the model.
+    pub fn note_written(&self, drive: DriveNo, bytes_s: f64, files: u64, took_s: f64) {
+        Arc::make_mut(&mut self.learnt.lock()).note_written(drive, bytes_s, files, took_s);
+    }
+
     /// A drive's job is done.
     pub fn note(&self, drive: DriveNo, observed: &[Observed]) {
         let mut learnt = self.learnt.lock();
@@ -71,20 +76,48 @@ struct TimesV1 {
 #[derive(Deserialize)]
 struct FactorsV1([Learnt; 6]);
 
-impl From<FactorsV1> for Factors {
+impl From<FactorsV1> for FactorsV2 {
     fn from(FactorsV1([moves, load, unload, locate, read, write]): FactorsV1) -> Self {
-        Self { moves, load, unload, locate, read, write, file: Learnt::default() }
+        Self([moves, load, unload, locate, read, write, Learnt::default()])
+    }
+}
+
+/// [`TimesRec`] before what goes by with each file that is written was learnt.
+#[derive(Deserialize)]
+struct TimesV2 {
+    drives: Vec<(String, FactorsV2)>,
+    all: FactorsV2,
+}
+
+/// The same and what goes by with files that are read.
+#[derive(Deserialize)]
+struct FactorsV2([Learnt; 7]);
+
+impl From<FactorsV2> for Factors {
+    fn from(FactorsV2([moves, load, unload, locate, read, write, file]): FactorsV2) -> Self {
+        Self { moves, load, unload, locate, read, write, file, written: Learnt::default() }
+    }
+}
+
+impl From<TimesV1> for TimesV2 {
+    fn from(TimesV1 { drives, all }: TimesV1) -> Self {
+        let drives = drives.into_iter().map(|(serial, factors)| (serial, factors.into())).collect();
+        Self { drives, all: all.into() }
     }
 }
 
 impl record::Record for TimesRec {
     const NAME: &'static str = "TimesRec";
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, record::RecordError> {
         let (name, length) = (Self::NAME, bytes.len() + 1);
-        let found = (version == 1).then(|| record::body::<TimesV1>(bytes));
-        let TimesV1 { drives, all } = match found {
+        let found = match version {
+            1 => Some(record::body::<TimesV1>(bytes).map(TimesV2::from)),
+            2 => Some(record::body::<TimesV2>(bytes)),
+            _ => None,
+        };
+        let TimesV2 { drives, all } = match found {
             Some(body) => body.map_err(|why| record::RecordError::Damaged { name, length, why })?,
             None => return Err(record::RecordError::Unknown { name, found: version }),
         };
@@ -179,7 +212,13 @@ mod tests {
         all: [Learnt; 6],
     }
 
-    format::records! { Old = 1 }
+    #[derive(Serialize, Deserialize)]
+    struct Older {
+        drives: Vec<(String, [Learnt; 7])>,
+        all: [Learnt; 7],
+    }
+
+    format::records! { Old = 1, Older = 2 }
 
     fn learn(node: &Node, took_s: f64) {
         for _ in 0..10 {
@@ -221,13 +260,20 @@ mod tests {
         let learnt = |mean| Learnt { mean, variance: 0.5, count: 7, weight_s: 30.0 };
         // Version 1: moves, load, unload, locate, read, write of each drive, and of all.
         let old = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].map(learnt);
-        let bytes = record::encode(&Old { drives: vec![(serial, old)], all: old });
+        let bytes = record::encode(&Old { drives: vec![(serial.clone(), old)], all: old });
         fs::write(node.config.state_dir.join(FILE), bytes).unwrap();
         load(node);
         let known = node.archive.times.known();
         let Factors { moves, write, file, .. } = known.drives[&DriveNo(1)];
         assert_eq!((moves.mean, write.mean, file), (1.0, 6.0, Learnt::default()));
         assert_eq!(known.all.unload, learnt(3.0));
+        // Version 2: files read as well.
+        let older = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0].map(learnt);
+        let bytes = record::encode(&Older { drives: vec![(serial, older)], all: older });
+        fs::write(node.config.state_dir.join(FILE), bytes).unwrap();
+        load(node);
+        let Factors { write, file, written, .. } = node.archive.times.known().drives[&DriveNo(1)];
+        assert_eq!((write.mean, file.mean, written), (6.0, 7.0, Learnt::default()));
     }
 
     #[test]

@@ -61,23 +61,22 @@ impl Archive {
         let expected = outlook::expected(node, files, all);
         let state = self.state.lock();
         let recalls = files.iter().filter_map(|ino| state.files.get(ino));
-        let bytes = recalls.clone().map(|r| r.task.staging.arrived_bytes()).sum();
         let begun = recalls.filter_map(|r| r.task.staging.begun()).min();
         let active = files.iter().any(|ino| state.in_a_drive(*ino));
         Moving {
             queue_position: if active { 0 } else { expected.as_ref().map_or(0, |e| e.position) },
-            bytes,
             begun,
             estimate: expected.map(|e| e.estimate),
             doing: state.doing(files),
             why: state.why(files),
+            ..Moving::default()
         }
     }
 
-    /// Where writing to tape stands, for a request that is done when `left` bytes are written: at least its own, with
+    /// Where writing to tape stands, for a request that is done when `left` files and bytes are written: at least its own, with
     /// what waits before them; None if some of it waits for an operator. `ahead` is the number of requests before it.
-    pub fn writing_now(&self, node: &Node, left: Option<u64>, ahead: u64) -> Moving {
-        let estimate = left.map(|bytes| outlook::writing(node, bytes));
+    pub fn writing_now(&self, node: &Node, left: Option<(u64, u64)>, ahead: u64) -> Moving {
+        let estimate = left.map(|(files, bytes)| outlook::writing(node, files, bytes));
         let state = self.state.lock();
         let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
         if !busy.is_empty() {

@@ -9,6 +9,7 @@ mod ranges;
 mod recall;
 mod space;
 mod staging;
+mod steady;
 mod vattr;
 
 pub(crate) use names::{past_damage, unknown};
@@ -18,4 +19,5 @@ pub use quota::Quotas;
 pub(crate) use recall::{Joined, Wish};
 pub use space::Space;
 pub use staging::{Outcome, Ready, Staging, StagingTable};
+pub use steady::Steady;
 pub use vattr::percent;

@@ -122,6 +122,7 @@ impl Node {
             tracing::error!("recall of inode {ino} version {} failed: {why}", staging.version);
         }
         let whole = outcome == Outcome::Whole;
+        let _ending = self.steady.ends();
         self.finish_reads(self.staging.end(staging, outcome));
         // An object begun from here on is given up by whoever begins it: he looks at the outcome afterwards.
         if let Some((object, _)) = staging.object().filter(|_| !whole) {
@@ -136,10 +137,16 @@ impl Node {
 
     /// Reports one file to every open request of `kind` that contains it.
     pub(crate) fn finish_item(&self, ino: Ino, kind: RequestKind, item: &ItemState, bytes: u64) {
-        let now = crate::now();
+        let (now, flights) = (crate::now(), &self.writes.flights);
+        let _ending = self.steady.ends();
         self.each_request(ino, kind, "end", &mut |r| {
-            self.catalog.finish_item(r.id, ino, item.clone(), bytes, (now, now)).map(drop)
+            let began = flights.of(r.id).1.filter(|_| kind == RequestKind::Migrate);
+            let began = began.map_or(now, |began| began.max(r.created));
+            self.catalog.finish_item(r.id, ino, item.clone(), bytes, (began, now)).map(drop)
         });
+        if kind == RequestKind::Migrate {
+            flights.ended(ino);
+        }
     }
 
     /// A drive reads a file: the requests that wait for it have begun.

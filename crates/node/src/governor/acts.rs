@@ -120,6 +120,31 @@ impl Node {
         Ok(all)
     }
 
+    /// A drive is about to be given a copy, from this byte of its file on: requests that wait for it are seen to get on.
+    pub(crate) fn takes_off(&self, item: &MigrateItem, from: u64) {
+        let waits = |id: &RequestId| {
+            let request = self.catalog.request(*id).ok().flatten();
+            request.is_some_and(|r| r.kind == RequestKind::Migrate)
+        };
+        let mut requests = self.catalog.requests_for(item.ino).unwrap_or_default();
+        requests.retain(waits);
+        if requests.is_empty() {
+            return;
+        }
+        let file = self.catalog.archived(item.ino).ok().flatten();
+        let lacks = file.map_or(1, |f| self.copies_required(&f.class).saturating_sub(f.copies.len()));
+        self.writes.flights.begin((item.ino, item.copy), requests, (item.size, lacks.max(1) as u64), from);
+    }
+
+    /// Notes durably which requests have begun, as drives have told.
+    pub(crate) fn note_begun(&self) {
+        for (id, began) in self.writes.flights.take_begun() {
+            if let Err(e) = self.catalog.begin_request(id, began) {
+                tracing::warn!("request {id}: that it has begun cannot be recorded: {e}");
+            }
+        }
+    }
+
     /// Tells operators and migrate requests about a file that cannot be copied until somebody has mended something.
     pub(crate) fn cannot_migrate(&self, ino: Ino, why: String) {
         let path = self.catalog.path_of(ino.told_of()).unwrap_or_default();

@@ -118,6 +118,7 @@ impl Chooser<'_> {
             return self.choose_node(ticket, item, moves);
         }
         let (node, source) = (&self.worker.node, Source::open(self.worker, &item)?);
+        node.takes_off(&item, source.from);
         if node.writes.was_wasteful(&item) {
             // Look at all that is needed before it costs more space in vain.
             source.verify(self.worker, item.ino)?;

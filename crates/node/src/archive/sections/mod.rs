@@ -12,8 +12,10 @@ use super::hand::InHand;
 use super::index::write_index;
 use super::migrate::close;
 use super::room;
+use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
+use crate::clock::Moment;
 use catalog::{NewSegment, VolumeAppend};
 use choose::Limits;
 use crossbeam_channel::{Receiver, bounded, unbounded};
@@ -37,6 +39,8 @@ struct Turn<'t> {
     point: SectionPoint,
     fed: Receiver<Fed>,
     records: Records<'t>,
+    /// When the last section was written, or the turn began.
+    since: Moment,
 }
 
 /// Writes until the backlog is empty, the volume is full or the node stops; returns the tape's position.
@@ -65,7 +69,7 @@ pub fn migrate(
         let records = move || recorder.run(&queue, &done);
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
         let records = Records::by_thread(volume, orders, recorded);
-        let turn = Turn { worker, point, fed, records };
+        let turn = Turn { worker, point, fed, records, since: Moment::now() };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -128,7 +132,7 @@ impl Turn<'_> {
     /// Writes a section; false if the volume had no room for it.
     fn section(&mut self, mounted: &mut Mounted<'_>, begun: Time) -> Result<bool, TapeError> {
         let mut writer = mounted.begin_section(&self.point, begun)?;
-        let first_block = writer.first_data();
+        let (first_block, mut written) = (writer.first_data(), 0);
         loop {
             match self.fed.recv().unwrap_or(Fed::Over(None)) {
                 Fed::Bytes(bytes) => {
@@ -137,6 +141,7 @@ impl Turn<'_> {
                     }
                     let count = bytes.filled().len() as u64;
                     self.worker.progress.bytes.fetch_add(count, Ordering::Relaxed);
+                    written += count;
                 }
                 Fed::End(members) => {
                     self.records.sync()?;
@@ -144,6 +149,11 @@ impl Turn<'_> {
                         Err(e) if e.fault == Fault::Full => return Ok(false),
                         closed => closed?,
                     };
+                    self.took(members.len() as u64, written);
+                    for Member { file, .. } in members.iter().filter(|member| member.counts) {
+                        let flights = &self.worker.node.writes.flights;
+                        flights.wrote((file.ino, file.copy), file.segment_length, crate::now);
+                    }
                     self.record(members, first_block)?;
                     return Ok(true);
                 }
@@ -151,6 +161,15 @@ impl Turn<'_> {
                 Fed::Section(_) | Fed::Over(_) => return Ok(true),
             }
         }
+    }
+
+    /// A section was written.
+    fn took(&mut self, files: u64, bytes: u64) {
+        let begun = std::mem::replace(&mut self.since, Moment::now());
+        self.worker.progress.files.fetch_add(files, Ordering::Relaxed);
+        let bytes_s = times::mechanics(&self.worker.node, &self.records.volume.barcode).transfer(bytes);
+        let took_s = begun.elapsed().as_secs_f64();
+        self.worker.node.archive.times.note_written(self.worker.no, bytes_s, files, took_s);
     }
 
     /// Hands a section that is on the medium to the recorder.
