@@ -18,9 +18,10 @@ impl Time {
         Self { secs, nanos }
     }
 
-    /// Nanoseconds since the epoch (saturating; good until the year 2262).
+    /// Nanoseconds since the epoch, from the year 1677 to 2262; before and after that the first and the last that there are.
     pub fn as_nanos(self) -> i64 {
-        self.secs.saturating_mul(1_000_000_000).saturating_add(i64::from(self.nanos))
+        let nanos = i128::from(self.secs) * 1_000_000_000 + i128::from(self.nanos);
+        i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// The inverse of [`Time::as_nanos`].
@@ -45,5 +46,20 @@ impl From<SystemTime> for Time {
             Ok(d) => Self { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
             Err(e) => Self::from_nanos(-(i64::try_from(e.duration().as_nanos()).unwrap_or(i64::MAX))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_are_a_time_and_back() {
+        let second = 1_000_000_000;
+        for n in [i64::MIN, i64::MIN + 1, i64::MIN + second, -second - 1, -1, 0, 1, second, i64::MAX] {
+            assert_eq!(Time::from_nanos(n).as_nanos(), n);
+        }
+        assert_eq!(Time::new(i64::MIN, 0).as_nanos(), i64::MIN);
+        assert_eq!(Time::new(i64::MAX, 0).as_nanos(), i64::MAX);
     }
 }
