@@ -40,6 +40,17 @@ fn closing_flushes_and_the_new_directory_is_whole() {
 }
 
 #[test]
+fn programs_that_are_started_do_not_inherit_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(&dir.path().join("inherited")).unwrap();
+    put(&engine, b"k", b"v");
+    engine.backup(&dir.path().join("inherited-copy")).unwrap();
+    let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(" 1 -> pipe") && !listed.contains("inherited"), "{listed}");
+}
+
+#[test]
 fn relaxed_changes_reach_the_disk_by_themselves() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path()).unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Bound;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +11,7 @@ use heed::types::Bytes;
 use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
 use super::LmdbOptions;
 use super::log::{ChangeLog, batch};
@@ -353,10 +354,31 @@ fn open_env(dir: &Path, options: &LmdbOptions) -> heed::Result<Env<WithoutTls>> 
     open.map_size(options.map_bytes.max(1).next_multiple_of(1 << 20)).max_readers(MAX_READERS);
     // SAFETY: NO_READ_AHEAD only advises the kernel. The map may only be changed by LMDB: the caller holds the lock
     // of the directory, so no second process opens the file, and `extend` only lengthens it.
-    unsafe {
+    let env = unsafe {
         open.flags(EnvFlags::NO_READ_AHEAD);
-        open.open(dir)
+        open.open(dir)?
+    };
+    close_on_exec(dir)?;
+    Ok(env)
+}
+
+/// LMDB opens its data file such that programs which this one starts inherit it; nobody else is to have it. Where `/proc` is not
+/// mounted they do.
+#[allow(unsafe_code)]
+fn close_on_exec(dir: &Path) -> std::io::Result<()> {
+    let data = dir.join(DATA_FILE).canonicalize()?;
+    for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten() {
+        let entry = entry?;
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(number) = number.filter(|_| std::fs::read_link(entry.path()).is_ok_and(|to| to == data))
+        else {
+            continue;
+        };
+        // SAFETY: it is the data file's, which the environment and the store keep open while this runs.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        fcntl_setfd(fd, FdFlags::CLOEXEC)?;
     }
+    Ok(())
 }
 
 /// Turns an error of LMDB into one of the engine at `path`.
