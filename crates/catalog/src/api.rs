@@ -254,7 +254,7 @@ pub struct EndedVersion {
     pub ended: Option<Time>,
     /// Owner when it went to tape (uid).
     pub owner: u32,
-    /// The inode is there with another version; otherwise it was deleted.
+    /// Other content took its place, also if the file was deleted later; otherwise this is what was deleted.
     pub overwritten: bool,
     /// Its copies.
     pub copies: Vec<CopyRecord>,

@@ -295,13 +295,25 @@ pub struct KnownVersion {
     pub path: Vec<u8>,
     /// When it was deleted or overwritten, if that is known.
     pub ended: Option<Time>,
+    /// Other content took its place; otherwise its file was removed, or nobody knows.
+    pub replaced: bool,
 }
 
 impl KnownVersion {
     /// One of which nothing else is known.
     pub fn new(size: u64, mtime: Time, digest: Option<Digest>) -> Self {
-        Self { size, mtime, digest, path: Vec::new(), ended: None }
+        Self { size, mtime, digest, path: Vec::new(), ended: None, replaced: false }
     }
+}
+
+/// `KnownVersion` before it said why it ended.
+#[derive(Deserialize)]
+struct KnownVersionV2 {
+    size: u64,
+    mtime: Time,
+    digest: Option<Digest>,
+    path: Vec<u8>,
+    ended: Option<Time>,
 }
 
 /// `KnownVersion` before it said what the file was called.
@@ -314,7 +326,7 @@ struct KnownVersionV1 {
 
 impl Record for KnownVersion {
     const NAME: &'static str = "KnownVersion";
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
@@ -322,6 +334,11 @@ impl Record for KnownVersion {
             1 => {
                 let old = record::body::<KnownVersionV1>(bytes).map_err(damaged)?;
                 Ok(Self::new(old.size, old.mtime, old.digest))
+            }
+            2 => {
+                let old = record::body::<KnownVersionV2>(bytes).map_err(damaged)?;
+                let (path, ended) = (old.path, old.ended);
+                Ok(Self { path, ended, ..Self::new(old.size, old.mtime, old.digest) })
             }
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }

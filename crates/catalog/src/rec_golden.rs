@@ -128,9 +128,8 @@ fn golden_bytes() {
         "0100a40301e80764000105080485f882ad1683f085da2c0001140701020501070105802082a8d6b90784d0acf30e0301abababababababababababababababababababababababababababababababab011470"
     );
     assert_eq!(InodeRec::decode(Ino(300), &inode().encode()).expect("an inode"), inode());
-    let known =
-        KnownVersion { path: b"/a".to_vec(), ended: Some(time(2)), ..KnownVersion::new(6, time(1), None) };
-    golden(&known, "0206020100022f61010402");
+    let named = KnownVersion { path: b"/a".to_vec(), ..KnownVersion::new(6, time(1), None) };
+    golden(&KnownVersion { ended: Some(time(2)), replaced: true, ..named }, "0306020100022f6101040201");
     golden(
         &VolumeRec {
             volume: volume(),
@@ -151,7 +150,10 @@ fn golden_bytes() {
 
 #[test]
 fn ended_versions_of_earlier_releases_are_read() {
-    assert_eq!(record::decode(&[1, 6, 2, 1, 0]), Ok(KnownVersion::new(6, time(1), None)));
+    let known = KnownVersion::new(6, time(1), None);
+    assert_eq!(record::decode(&[1, 6, 2, 1, 0]), Ok(known.clone()));
+    let known = KnownVersion { path: b"/a".to_vec(), ended: Some(time(2)), ..known };
+    assert_eq!(record::decode(&unhex("0206020100022f61010402")), Ok(known));
 }
 
 #[test]

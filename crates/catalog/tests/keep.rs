@@ -268,6 +268,24 @@ fn deleted_and_overwritten_versions_are_files_again() {
 }
 
 #[test]
+fn what_was_overwritten_is_called_so_after_its_file_was_deleted_too() {
+    let f = lmdb();
+    let ino = archived(&f, "f", 1, 100);
+    let change = |object, size, at| {
+        let changed = f.catalog.observe(&root(at), ino, object, &stamp(size, at), true, Durability::Relaxed);
+        changed.expect("changed");
+    };
+    change(ObjectId(1), 50, 8);
+    // The content that is deleted in the end never went to tape.
+    f.catalog.unlink(&root(9), Ino::ROOT, b"f", &|_| false).expect("unlinked");
+    let ended = |all: Vec<catalog::EndedVersion>| -> Vec<_> {
+        all.iter().map(|v| (v.version, v.overwritten, v.ended)).collect()
+    };
+    assert_eq!(ended(gone(&f, b"/f")), [(Version(1), true, Some(t(8)))]);
+    f.check();
+}
+
+#[test]
 fn a_version_is_restored_from_the_copies_that_can_be_read_and_gets_the_others_anew() {
     let f = lmdb();
     let ino = archived(&f, "f", 1, 100);
@@ -276,7 +294,12 @@ fn a_version_is_restored_from_the_copies_that_can_be_read_and_gets_the_others_an
     state(&f, A, VolumeState::Broken);
     state(&f, B, VolumeState::Retired);
     assert!(!gone(&f, b"/f")[0].restorable);
-    undelete(b"f").expect_err("no copy can be read");
+    let refused = undelete(b"f").expect_err("no copy can be read").to_string();
+    assert!(
+        refused.contains(&format!("copy 1 is on volume {A}, which is broken: `thermo volume state {A}")),
+        "{refused}"
+    );
+    assert!(refused.contains(&format!("copy 2 is on volume {B}, which is retired")), "{refused}");
     state(&f, B, VolumeState::Full);
     let sections = &mut |v: &mut Volume| {
         (v.format, v.indexed_to) = (VolumeFormat::AnsiTar, v.append_block);

@@ -78,7 +78,7 @@ pub fn lose_name(
     let mut removed = Removed { ino: rec.ino, freed: None, orphan: false };
     if rec.nlink == 0 && rec.file.as_ref().is_some_and(|f| f.known) {
         let path = super::path::below(tx.view(), place.0, place.2)?;
-        version::note(tx, &old, path, Some(now))?;
+        version::note_removed(tx, &old, path, now)?;
     }
     if rec.nlink > 0 {
         nodes::changed(tx, &old, &mut rec, now)?;

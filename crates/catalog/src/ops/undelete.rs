@@ -69,6 +69,7 @@ fn ended(view: View<'_>, ino: Ino, version: Version, known: KnownVersion) -> Res
     for copy in &copies {
         restorable |= usable(view.r, copy, known.size)?;
     }
+    let overwritten = known.replaced || present.is_some() || version::later_ended(view, ino, version)?;
     let path = if known.path.is_empty() { file.path.clone() } else { known.path };
     Ok(Some(EndedVersion {
         ino,
@@ -79,7 +80,7 @@ fn ended(view: View<'_>, ino: Ino, version: Version, known: KnownVersion) -> Res
         digest: known.digest,
         ended: known.ended,
         owner: file.uid_owner,
-        overwritten: present.is_some(),
+        overwritten,
         copies,
         restorable,
     }))
@@ -93,21 +94,34 @@ pub fn owner(view: View<'_>, ino: Ino, number: Version) -> Result<Option<u32>> {
 
 /// Whether a copy is whole and every volume of it may be read again.
 fn usable(r: &dyn Reader, copy: &CopyRecord, size: u64) -> Result<bool> {
+    Ok(unusable(r, copy, size)?.is_none())
+}
+
+/// Why nothing can be restored from a copy, and what to do; None: it serves.
+fn unusable(r: &dyn Reader, copy: &CopyRecord, size: u64) -> Result<Option<String>> {
     if !covers(&copy.segments, size) {
-        return Ok(false);
+        return Ok(Some(format!("copy {} is not whole", copy.copy)));
     }
     for segment in &copy.segments {
         use VolumeState as S;
-        let volume = volume::load(r, &segment.volume)?.map(|v| v.volume);
-        let readable = [S::Filling, S::Full, S::ReadOnly, S::Suspect, S::Unverified, S::Exported];
-        let fits = |v: &Volume| readable.contains(&v.state);
+        let (barcode, copy) = (&segment.volume, copy.copy);
+        let Some(state) = volume::load(r, barcode)?.map(|v| v.volume.state) else {
+            return Ok(Some(format!("copy {copy} is on volume {barcode}, which is not known")));
+        };
         // Whoever is about to write a new label has seen that nothing on the volume is needed.
-        let goes = r.get(&keys::volume(keys::vol::INTENDED, &segment.volume))?.is_some();
-        if goes || !volume.as_ref().is_some_and(fits) {
-            return Ok(false);
-        }
+        let goes = r.get(&keys::volume(keys::vol::INTENDED, barcode))?.is_some();
+        let back =
+            format!("`thermo volume state {barcode} read-only` has it read again, if the cartridge can be");
+        let why = match state {
+            _ if goes => "which is being labelled anew".to_owned(),
+            S::Filling | S::Full | S::ReadOnly | S::Suspect | S::Unverified | S::Exported => continue,
+            S::Retired | S::Broken => format!("which is {state}: {back}"),
+            S::Repacking => "which is being emptied: `thermo request cancel` the repack first".to_owned(),
+            _ => format!("which is {state}"),
+        };
+        return Ok(Some(format!("copy {copy} is on volume {barcode}, {why}")));
     }
-    Ok(true)
+    Ok(None)
 }
 
 /// See [`Catalog::undelete`](crate::Catalog::undelete).
@@ -124,15 +138,15 @@ pub fn undelete(
     let seen = ended(tx.view(), from.0, from.1, known.clone())?;
     let seen = seen.ok_or_else(|| CatalogError::refused(what(), "somebody still has it open"))?;
     let parent = check_new(tx.view(), cx, to.0, to.1)?;
-    let mut copies = Vec::new();
+    let (mut copies, mut not) = (Vec::new(), Vec::new());
     for copy in &seen.copies {
-        if usable(&*tx.w, copy, known.size)? {
-            copies.push(copy.clone());
+        match unusable(&*tx.w, copy, known.size)? {
+            None => copies.push(copy.clone()),
+            Some(why) => not.push(why),
         }
     }
     let Some(first) = copies.first().and_then(|c| c.segments.first()) else {
-        let why = "no copy of it is whole and on volumes that can be read; see `thermo versions`";
-        return Err(CatalogError::refused(what(), why));
+        return Err(CatalogError::refused(what(), format!("it cannot be restored: {}", not.join("; "))));
     };
     let file = tape_tree::find(tx.view(), first)?;
     let file = file.ok_or_else(|| CatalogError::missing("segment on tape of", what()))?;

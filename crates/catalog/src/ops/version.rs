@@ -2,7 +2,7 @@
 
 use super::{path, tape_tree};
 use crate::keys::{self, meta};
-use crate::rec::{self, InodeRec, KnownVersion};
+use crate::rec::{self, FileRec, InodeRec, KnownVersion};
 use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
@@ -11,13 +11,15 @@ use types::*;
 
 /// The present version of this inode ends: nothing to do unless something of it is on tape. Then its bytes there are
 /// dead, but the version stays known until its volumes are labelled anew. Works on the records beside the inode's; the
-/// caller replaces that.
+/// caller replaces that. `now`: other content takes its place at this moment; None: its removal is noted already, or nobody
+/// knows when and why.
 pub fn end(tx: &mut Tx<'_>, rec: &InodeRec, now: Option<Time>) -> Result<()> {
     let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
     let noted = ended(tx.view(), rec.ino, f.version)?;
     if noted.is_none() {
         let path = path::path_of(tx.view(), rec.ino).unwrap_or_default();
-        note(tx, rec, path, now)?;
+        let known = KnownVersion { path, ended: now, replaced: now.is_some(), ..plain(rec, f) };
+        note(tx, (rec.ino, f.version), &known)?;
     }
     for copy in copies(tx.view(), rec.ino, f.version)? {
         for segment in &copy.segments {
@@ -27,11 +29,18 @@ pub fn end(tx: &mut Tx<'_>, rec: &InodeRec, now: Option<Time>) -> Result<()> {
     Ok(())
 }
 
-/// Notes what a version that ends, or lost its last name, was called, if something of it is on tape.
-pub fn note(tx: &mut Tx<'_>, rec: &InodeRec, path: Vec<u8>, ended: Option<Time>) -> Result<()> {
+/// Notes what a version that lost its last name was called, if something of it is on tape.
+pub fn note_removed(tx: &mut Tx<'_>, rec: &InodeRec, path: Vec<u8>, now: Time) -> Result<()> {
     let Some(f) = rec.file.as_ref().filter(|f| f.known) else { return Ok(()) };
-    let known = KnownVersion { path, ended, ..KnownVersion::new(rec.data_size(), rec.mtime, f.digest) };
-    Ok(tx.w.put(&keys::version(rec.ino, f.version), &record::encode(&known))?)
+    note(tx, (rec.ino, f.version), &KnownVersion { path, ended: Some(now), ..plain(rec, f) })
+}
+
+fn plain(rec: &InodeRec, f: &FileRec) -> KnownVersion {
+    KnownVersion::new(rec.data_size(), rec.mtime, f.digest)
+}
+
+fn note(tx: &mut Tx<'_>, (ino, version): (Ino, Version), known: &KnownVersion) -> Result<()> {
+    Ok(tx.w.put(&keys::version(ino, version), &record::encode(known))?)
 }
 
 /// The version that follows this one. Of a catalogue that was lost once it is higher than any that tapes can have, also those that
@@ -127,6 +136,17 @@ fn all_ended(view: View<'_>, ino: Ino) -> Result<Vec<(Version, KnownVersion)>> {
         Ok(ControlFlow::Continue(()))
     })?;
     found.reverse();
+    Ok(found)
+}
+
+/// Whether a later version of this inode ended, too: then this one was overwritten, also if nobody noted that.
+pub fn later_ended(view: View<'_>, ino: Ino, version: Version) -> Result<bool> {
+    let from = keys::end(&keys::version(ino, version));
+    let mut found = false;
+    view.r.scan(&from, &keys::end(&keys::versions(ino)), &mut |k, _| {
+        found = k.len() == keys::version(ino, version).len();
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     Ok(found)
 }
 
