@@ -222,7 +222,7 @@ fn check(bed: &Bed) -> Result<()> {
     let call = Call::Check { tapes: false, deep: false };
     match bed.node.call(&bed::cx(), &mut node::Session::default(), call)?.reply {
         Reply::Check(report) => {
-            let serious = report.findings.iter().find(|f| f.serious);
+            let serious = report.findings.iter().find(|f| f.is_serious());
             ensure!(serious.is_none(), "thermo check found {serious:?}");
             Ok(())
         }

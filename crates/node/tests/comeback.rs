@@ -86,6 +86,17 @@ fn waits(bed: &Bed, request: RequestId, text: &str) -> bool {
     view.estimate.is_none() && view.why.iter().any(|line| line.contains(text))
 }
 
+fn quoted(bed: &Bed, path: &str) -> (QuoteView, QuoteWaits) {
+    let order = wire::ActOrder { act: wire::Act::Quote, files: bed.one(path), after: 0, last: true };
+    match bed.call(Call::Act(order)) {
+        wire::Reply::Acted(acted) => match acted.outcome {
+            wire::Outcome::Quote(view, waits) => (*view, *waits),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_request_waits_for_a_drive_and_an_open_does_not() {
     let bed = Bed::with(|c| c.tape.drive_retry_s = 0);
@@ -95,6 +106,13 @@ fn a_request_waits_for_a_drive_and_an_open_does_not() {
     bed.until_dismounted();
     (0..2).for_each(|drive| set(&bed, drive, false).unwrap());
     bed.until("both are out", |b| b.drives().iter().all(|d| d.status == DriveStatus::Down));
+    let (view, waiting) = quoted(&bed, "/f");
+    assert_eq!((view.lost, view.estimate, waiting.files), (0, None, 1), "{view:?}");
+    let (path, why) = &waiting.named[0];
+    assert!(
+        path == "/f" && why.contains("waits for drive 0 or 1, out of use; `thermo drive ls`"),
+        "{waiting:?}"
+    );
     let request = bed.begin(Call::Stage(bed.one("/f"))).request.id;
     bed.until("it says what it waits for", |b| {
         waits(b, request, "every drive is out of use; `thermo drive ls` says why, `thermo drive up N`")
@@ -104,6 +122,8 @@ fn a_request_waits_for_a_drive_and_an_open_does_not() {
     set(&bed, 1, true).unwrap();
     assert_eq!(bed.wait(request).state, RequestState::Done);
     assert!(bed.read(f) == data && bed.read(g) == data);
+    bed.migrate_and_purge();
+    assert_eq!(quoted(&bed, "/f").1, QuoteWaits::default());
 }
 
 #[test]

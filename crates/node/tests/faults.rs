@@ -120,7 +120,7 @@ fn no_drive_left_is_an_error_for_who_opens_a_file() {
     }
     assert_eq!(bed.probe(ino), Err(FsError::Io));
     let report = bed.check(true);
-    assert!(report.findings.iter().any(|f| f.serious), "{report:?}");
+    assert!(report.findings.iter().any(|f| f.is_serious()), "{report:?}");
     bed.node.stop(true);
 }
 

@@ -116,6 +116,6 @@ fn a_node_recovers_by_purge_when_its_file_system_is_full() {
         assert!(bed.read(*ino) == *data);
     }
     bed.settle();
-    assert_eq!(bed.check(false).findings.iter().filter(|f| f.serious).count(), 0);
+    assert_eq!(bed.check(false).findings.iter().filter(|f| f.is_serious()).count(), 0);
     bed.node.stop(true);
 }

@@ -135,7 +135,7 @@ fn afterwards(bed: &Bed, files: &Files, what: &str) {
     assert_eq!(purged.state, RequestState::Done, "{what}: {:?}", bed.items(purged.id));
     files.are_safe(bed);
     files.are_right(bed);
-    let serious: Vec<Finding> = bed.check(false).findings.into_iter().filter(|f| f.serious).collect();
+    let serious: Vec<Finding> = bed.check(false).findings.into_iter().filter(|f| f.is_serious()).collect();
     assert_eq!(serious, [], "{what}");
     bed.node.stop(true);
 }

@@ -482,7 +482,10 @@ fn a_cartridge_that_cannot_tell_of_what_was_restored_from_it_is_named() {
         let report = bed.check(true);
         assert_eq!(report.findings.len(), 2, "{format:?}: {report:?}");
         for finding in &report.findings {
-            assert!(!finding.serious && finding.problem.contains("before it was restored"), "{finding:?}");
+            assert!(
+                !finding.is_serious() && finding.problem.contains("before it was restored"),
+                "{finding:?}"
+            );
         }
         bed.node.stop(true);
     }

@@ -158,7 +158,7 @@ fn a_check_finds_a_missing_object() {
     let object = files_below(&bed.dir.path().join("disk")).remove(0);
     std::fs::remove_file(object).unwrap();
     let report = bed.check(false);
-    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.serious).collect();
+    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.is_serious()).collect();
     assert_eq!(serious.len(), 1, "{report:?}");
     assert!(serious[0].subject.contains("lost"), "{report:?}");
 }
@@ -175,7 +175,7 @@ fn a_deep_check_finds_damaged_bytes_on_a_cartridge() {
     let volume = bed.volumes_of("/precious").remove(0);
     bed.flip_a_bit_on(&volume, &data[1_000_000..1_000_064]);
     let report = bed.check(true);
-    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.serious).collect();
+    let serious: Vec<&Finding> = report.findings.iter().filter(|f| f.is_serious()).collect();
     assert!(!serious.is_empty());
     let text = format!("{serious:?}");
     assert!(text.contains("precious") || text.contains(volume.as_str()), "{text}");

@@ -40,7 +40,7 @@ fn relative(object: ObjectId) -> String {
 /// Nothing is wrong but that the restored catalogue does not know all disk objects.
 fn sound(bed: &Bed) {
     bed.settle();
-    let wrong: Vec<Finding> = bed.check(true).findings.into_iter().filter(|f| f.serious).collect();
+    let wrong: Vec<Finding> = bed.check(true).findings.into_iter().filter(|f| f.is_serious()).collect();
     assert_eq!(wrong, []);
 }
 

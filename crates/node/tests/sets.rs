@@ -63,9 +63,10 @@ fn a_file_that_goes_on_on_a_volume_not_yet_imported_is_incomplete_and_says_what_
     let (_there, here) = carry(there, here, &volumes);
     assert_eq!(import(&here, std::slice::from_ref(first)).state, RequestState::Done);
     let findings = here.check(false).findings;
-    assert!(findings.iter().all(|f| !f.serious), "{findings:#?}");
+    assert!(findings.iter().all(|f| !f.is_serious()), "{findings:#?}");
     let of_file = |f: &&Finding| f.subject.starts_with("/theirs/large");
     let found = findings.iter().find(of_file).expect("it is named");
+    assert_eq!(found.grade, Grade::Incomplete, "{found:?}");
     assert!(found.problem.contains("is incomplete") && found.problem.contains(first.as_str()), "{found:?}");
     assert!(found.remedy.contains(second.as_str()) && found.remedy.contains("--into"), "{found:?}");
     assert_eq!(import(&here, std::slice::from_ref(second)).state, RequestState::Done);
@@ -123,4 +124,63 @@ fn a_volume_that_comes_back_is_what_it_was_and_elsewhere_a_suspect_one_is_suspec
     assert_eq!(here.act(Call::ImportAs(order, was)).state, RequestState::Done);
     let (state, reason, _) = is(&here, &volume);
     assert!(state == VolumeState::Suspect && reason.contains("it smells"), "{state}: {reason}");
+}
+
+#[test]
+fn an_import_that_comes_to_nothing_leaves_an_exported_volume_exported_and_says_why() {
+    let bed = site();
+    bed.write("f", &pattern(1000, 1));
+    bed.migrate_and_purge();
+    let volume = bed.volumes_of("/f").remove(0);
+    let one = || vec![volume.clone()];
+    let state = VolumeState::ReadOnly;
+    bed.call(Call::SetVolume { volumes: one(), state, reason: "as I say".into() });
+    let before = is(&bed, &volume);
+    assert_eq!(bed.act(Call::Export { volumes: one(), reason: "vault".into() }).state, RequestState::Done);
+    bed.until_dismounted();
+    bed.call(Call::ExportCartridges(one()));
+    bed.node.virtual_library().remove(volume.as_str()).unwrap();
+    bed.until("it is missed", |b| {
+        !b.node.virtual_library().contents().iter().any(|(_, b)| *b == volume.as_str())
+    });
+    for _ in 0..2 {
+        let failed = import(&bed, &one());
+        assert_eq!(failed.state, RequestState::Failed, "{failed:?}");
+        let (state, reason, _) = is(&bed, &volume);
+        assert_eq!(state, VolumeState::Exported, "{reason}");
+        assert!(reason.starts_with("vault; its import failed: "), "{reason}");
+        assert_eq!(reason.matches("failed").count(), 1, "{reason}");
+    }
+    bed.node.virtual_library().insert(volume.as_str()).unwrap();
+    bed.call(Call::ImportCartridges(Vec::new()));
+    assert_eq!(import(&bed, &one()).state, RequestState::Done);
+    assert_eq!(is(&bed, &volume), before);
+}
+
+#[test]
+fn a_second_import_elsewhere_enters_nothing_and_says_where_the_files_are() {
+    let (there, here) = (site(), site());
+    there.write("f", &pattern(1000, 1));
+    there.migrate_and_purge();
+    let volume = there.volumes_of("/f").remove(0);
+    let (_there, here) = carry(there, here, std::slice::from_ref(&volume));
+    let order = |dir: &str| {
+        let (into, volumes) = (Some(dir.as_bytes().to_vec()), vec![volume.clone()]);
+        Call::Import(ImportOrder { volumes, into, pool: None, uids: Vec::new(), gids: Vec::new() })
+    };
+    let into = |dir: &str| here.act(order(dir));
+    assert_eq!(into("/theirs").state, RequestState::Done);
+    assert_eq!(into("/theirs/").state, RequestState::Done, "the same once more");
+    assert_eq!(into("").state, RequestState::Done, "they lie below the root too");
+    for elsewhere in ["/other", "/the", "/theirs/g"] {
+        let second = into(elsewhere);
+        assert_eq!(second.state, RequestState::Failed, "{elsewhere}");
+        let says = format!("its files lie below /theirs; nothing was entered below {elsewhere}: rename them");
+        assert!(second.message.contains(&says), "{}", second.message);
+    }
+    assert!(here.try_call(Call::Stat { path: b"/other".to_vec() }).is_err());
+    for file in ["/theirs/f", "/theirs/f/below"] {
+        let refused = here.try_call(order(file)).expect_err("it is a file");
+        assert!(refused.message.contains("not a directory"), "{}", refused.message);
+    }
 }

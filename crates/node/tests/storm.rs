@@ -163,7 +163,7 @@ impl Storm {
         }
         self.bed.settle();
         let serious: Vec<Finding> =
-            self.bed.check(false).findings.into_iter().filter(|f| f.serious).collect();
+            self.bed.check(false).findings.into_iter().filter(|f| f.is_serious()).collect();
         assert_eq!(serious, []);
     }
 }

@@ -214,7 +214,7 @@ fn one_damaged_volume_record_keeps_out_that_volume_and_nothing_else() {
     assert_eq!(bed.read(ino), b"data", "from {good}");
     let named = |text: &str| text.contains(lost.as_str()) && text.contains("out of use");
     assert!(bed.status().warnings.iter().any(|w| named(w)), "{:?}", bed.status().warnings);
-    assert!(bed.check(false).findings.iter().any(|f| f.serious && named(&f.problem)));
+    assert!(bed.check(false).findings.iter().any(|f| f.is_serious() && named(&f.problem)));
     // The keeper goes on, and so does writing.
     let verify = Call::Verify(wire::VolumeChoice::These(vec![good.clone()]));
     assert_eq!(bed.act(verify).state, RequestState::Done);

@@ -301,7 +301,7 @@ pub struct EndedView {
     pub ended: Option<Time>,
     /// Owner (uid).
     pub owner: u32,
-    /// The file is there with later content; otherwise it was deleted.
+    /// Later content took its place, also if the file was deleted after that; otherwise this is what was deleted.
     pub overwritten: bool,
     /// Volumes that hold it; it is gone when they are emptied or labelled.
     pub volumes: Vec<Barcode>,
@@ -399,17 +399,36 @@ pub struct StatusView {
     pub warnings: Vec<String>,
 }
 
+/// How much a finding of `check` matters. Wire versions before 5 know the first two only, as a bool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grade {
+    /// Something that was or can be reclaimed.
+    Leftover,
+    /// Data may be at risk.
+    Serious,
+    /// Nothing is damaged, but something is not all there yet: a file whose volumes were imported in part.
+    Incomplete,
+}
+
 /// One finding of `check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// True when data may be at risk; false for leftovers that were or can be reclaimed.
-    pub serious: bool,
+    /// How much it matters.
+    pub grade: Grade,
     /// Which file, object or volume.
     pub subject: String,
     /// What is wrong.
     pub problem: String,
     /// What to do, or what was done.
     pub remedy: String,
+}
+
+impl Finding {
+    /// Whether data may be at risk.
+    pub fn is_serious(&self) -> bool {
+        self.grade == Grade::Serious
+    }
 }
 
 /// Answer of `check`.

@@ -30,6 +30,24 @@ pub struct QuoteView {
     pub lost_files: Vec<(String, String)>,
 }
 
+/// Files of a quote that come only once a drive is back: a request for them waits. They have no part in the rest of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuoteWaits {
+    /// How many.
+    pub files: u64,
+    /// Some of them: path and what for.
+    pub named: Vec<(String, String)>,
+}
+
+impl QuoteView {
+    /// As versions of the wire before 5 know it: what waits for a drive cannot come now.
+    pub fn with_waiting_lost(mut self, waits: QuoteWaits) -> Self {
+        self.lost += waits.files;
+        self.lost_files.extend(waits.named);
+        self
+    }
+}
+
 /// By what work is summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -75,6 +75,6 @@ pub enum Outcome {
     Request(Box<RequestView>),
     /// So many files were pinned or unpinned.
     Changed(u64),
-    /// What it would take.
-    Quote(Box<QuoteView>),
+    /// What it would take, and what of it waits for drives.
+    Quote(Box<QuoteView>, Box<QuoteWaits>),
 }

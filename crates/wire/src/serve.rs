@@ -4,7 +4,10 @@ use crate::{Call, Channel, Failure, Reply, WireError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use types::ErrorClass;
+use types::{ErrorClass, Grade};
+
+/// Wire version from which on clients know all grades of findings.
+const GRADES_SINCE: u32 = 5;
 
 /// A reply and the descriptor that goes with it.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub fn serve_channel(
         let (result, descriptor) = match handler(call) {
             Ok(Answer { reply, descriptor }) => {
                 let descriptor = descriptor.filter(|_| channel.carries_descriptors());
-                (Ok(consistent(reply, descriptor.is_some())), descriptor)
+                (Ok(consistent(older(reply, channel.version()), descriptor.is_some())), descriptor)
             }
             Err(failure) => (Err(failure), None),
         };
@@ -62,6 +65,17 @@ pub fn serve_channel(
             other => other?,
         }
     }
+}
+
+/// An answer as a version that does not know all of it understands it.
+fn older(mut reply: Reply, version: u32) -> Reply {
+    if let Reply::Check(report) = &mut reply
+        && version < GRADES_SINCE
+    {
+        let unknown = report.findings.iter_mut().filter(|f| f.grade == Grade::Incomplete);
+        unknown.for_each(|f| f.grade = Grade::Leftover);
+    }
+    reply
 }
 
 fn consistent(reply: Reply, with_descriptor: bool) -> Reply {

@@ -3,7 +3,7 @@
 use crate::{Call, FileCall};
 
 /// Wire versions, newest first:
-/// 5: clusters: `ClusterInit` and what follows it; `Act`.
+/// 5: clusters: `ClusterInit` and what follows it; `Act`; findings of `Check` may be incomplete files.
 /// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
 /// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
 /// 2: `Mount` says what `O_NONBLOCK` means.

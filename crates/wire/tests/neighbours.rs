@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
-use types::{ErrorClass, StatusView};
+use types::{CheckReport, ErrorClass, Finding, Grade, StatusView};
 use wire::frame;
 use wire::{Call, Channel, Reply, WireError, serve_connection};
 
@@ -50,6 +50,26 @@ fn a_client_of_the_release_before_is_answered_as_it_was_then() {
     let mut answer = vec![0; bytes(ANSWER).len()];
     old.read_exact(&mut answer).unwrap();
     assert!(answer == bytes(ANSWER), "another answer than version 4 expects");
+    drop(old);
+    serving.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_client_of_the_release_before_is_told_no_grade_that_it_does_not_know() {
+    let finding =
+        |grade| Finding { grade, subject: String::new(), problem: String::new(), remedy: String::new() };
+    let grades = [Grade::Leftover, Grade::Serious, Grade::Incomplete];
+    let report = CheckReport { findings: grades.map(finding).to_vec(), ..CheckReport::default() };
+    let (mut old, node) = UnixStream::pair().unwrap();
+    let serving = thread::spawn(move || {
+        serve_connection(node, "thermo, newer", &mut |_| Ok(Reply::Check(report.clone()).into()))
+    });
+    old.write_all(&bytes(HELLO)).unwrap();
+    frame::read_frame(&mut old).unwrap();
+    old.write_all(&bytes(STATUS)).unwrap();
+    let answer = frame::read_frame(&mut old).unwrap().payload;
+    // Behind the number of the reply, five counts and the number of findings: a bool and three empty texts each.
+    assert_eq!(answer[7..], [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     drop(old);
     serving.join().unwrap().unwrap();
 }

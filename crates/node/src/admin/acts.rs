@@ -112,9 +112,9 @@ impl Node {
         let mut left = Left::default();
         self.gather(cx, &Act::Quote, files, &mut gathered, &mut left);
         whole(&left, files)?;
-        let view = self.quote(&mut gathered.quoting);
+        let (view, waits) = self.quote(&mut gathered.quoting);
         session.gathered = gathered;
-        Ok(view)
+        Ok(view.with_waiting_lost(waits))
     }
 
     fn gather(&self, cx: &Cx, act: &Act, files: &Selection, gathered: &mut Gathered, left: &mut Left) {
@@ -172,7 +172,10 @@ impl Node {
             Act::Migrate => self.migrate(cx, gathered)?,
             Act::Purge => self.purge(cx, gathered)?,
             Act::Pin(pin) => return Ok(Outcome::Changed(self.pin(gathered, *pin, left))),
-            Act::Quote => return Ok(Outcome::Quote(Box::new(self.quote(&mut gathered.quoting)))),
+            Act::Quote => {
+                let (view, waits) = self.quote(&mut gathered.quoting);
+                return Ok(Outcome::Quote(Box::new(view), Box::new(waits)));
+            }
         };
         Ok(Outcome::Request(Box::new(self.request_view(request))))
     }

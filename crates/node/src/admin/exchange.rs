@@ -8,6 +8,9 @@ use std::sync::Arc;
 use types::*;
 use wire::{Failure, ImportOrder, Reply};
 
+/// In the reason of an exported volume: between why it was exported, and what came of its last import.
+const NOT_BACK: &str = "; its import failed: ";
+
 impl Node {
     /// Begins to export: volumes are closed, get their index, and are neither read nor written from then on.
     pub(super) fn export_volumes(
@@ -88,17 +91,21 @@ impl Node {
                 "the directory must be an absolute path of the namespace",
             ));
         }
-        let mut back = Vec::new();
+        if let Some(into) = &into {
+            self.may_go_into(into)?;
+        }
+        let mut back = BTreeMap::new();
         for barcode in &volumes {
             let v = self.volume_view(barcode)?.volume;
             if v.state == VolumeState::Exported {
-                back.push(barcode.clone());
+                back.insert(barcode.clone(), Before { state: v.state, reason: v.reason, by: v.by });
             }
         }
-        for barcode in back {
+        for barcode in back.keys() {
             let now = crate::now();
-            let looked_at = self.catalog.update_volume(&barcode, &mut |v| {
-                v.becomes(VolumeState::Unverified, "it was exported and is back; it is being looked at", now);
+            let why = "it was exported and is back; `thermo volume import` looks at it";
+            let looked_at = self.catalog.update_volume(barcode, &mut |v| {
+                v.becomes(VolumeState::Unverified, why, now);
                 v.by = Some(cx.uid);
             });
             looked_at.map_err(|e| refused(&format!("volume {barcode}"), &e))?;
@@ -110,7 +117,41 @@ impl Node {
         let by = (cx.uid, cx.gid);
         let map = |pairs: Vec<(u32, u32)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
         let was = was.into_iter().collect();
-        let import = Import { into, pool, uids: map(uids), gids: map(gids), by, was };
+        let import = Import { into, pool, uids: map(uids), gids: map(gids), by, was, back };
         self.take_in(cx, subject, volumes, Some(Arc::new(import)), false)
+    }
+
+    /// Refuses what is there and no directory.
+    fn may_go_into(&self, into: &[u8]) -> Result<(), Failure> {
+        let at = if into.is_empty() { b"/" } else { into };
+        let shown = String::from_utf8_lossy(at);
+        let is_no_directory = match self.catalog.resolve(&Cx::admin(crate::now()), at, true) {
+            Ok(here) => here.attr.kind != FileKind::Directory,
+            Err(e) if e.fs() == FsError::NotFound => false,
+            Err(e) if e.fs() == FsError::NotADirectory => true,
+            Err(e) => return Err(refused(&shown, &e)),
+        };
+        if is_no_directory {
+            let why =
+                format!("{shown} is not a directory, or leads through a file; give another with --into");
+            return Err(failure(ErrorClass::Invalid, why));
+        }
+        Ok(())
+    }
+
+    /// The import of a volume that was exported has ended: if nothing came of it, it is still away.
+    pub(super) fn stays_exported(&self, barcode: &Barcode, before: &Before, why: &str) {
+        // What earlier imports came to is over; why it was exported is kept.
+        let exported = before.reason.split_once(NOT_BACK).map_or(before.reason.as_str(), |(first, _)| first);
+        let (reason, now) = (format!("{exported}{NOT_BACK}{why}"), crate::now());
+        let told = self.catalog.update_volume(barcode, &mut |v| {
+            if v.state == VolumeState::Unverified {
+                v.becomes(before.state, reason.clone(), now);
+                v.by = before.by;
+            }
+        });
+        if let Err(e) = told {
+            tracing::error!("volume {barcode} cannot be recorded as exported again: {e}");
+        }
     }
 }

@@ -181,7 +181,7 @@ impl Node {
         Ok(match self.act_whole(cx, act, files)? {
             Outcome::Request(view) => Reply::Request(view),
             Outcome::Changed(count) => Reply::Count(count),
-            Outcome::Quote(view) => Reply::Quote(view),
+            Outcome::Quote(view, waits) => Reply::Quote(Box::new(view.with_waiting_lost(*waits))),
             Outcome::Gathered | Outcome::Nothing => Reply::Done,
         })
     }

@@ -48,7 +48,7 @@ impl Node {
     }
 
     /// What bringing these files back would take.
-    pub(super) fn quote(&self, quoting: &mut Quoting) -> QuoteView {
+    pub(super) fn quote(&self, quoting: &mut Quoting) -> (QuoteView, QuoteWaits) {
         let Quoting { files, coming, view } = quoting;
         files.sort_unstable();
         let before = files.len();
@@ -59,13 +59,17 @@ impl Node {
             (view.files, view.wanted.0) = (view.files - twice, view.wanted.0 - twice);
             view.wanted.1 = files.iter().map(|(_, _, bytes, _)| bytes).sum();
         }
-        let Quoted { quote, lost } = quote(self, files);
-        let named = lost.iter().take(NAMED).map(|(ino, why)| {
-            let path = self.catalog.path_of(*ino).unwrap_or_default();
-            (String::from_utf8_lossy(&path).into_owned(), why.clone())
-        });
+        let Quoted { quote, lost, waiting } = quote(self, files);
+        let named = |files: &[(Ino, String)]| -> Vec<(String, String)> {
+            let some = files.iter().take(NAMED).map(|(ino, why)| {
+                let path = self.catalog.path_of(*ino).unwrap_or_default();
+                (String::from_utf8_lossy(&path).into_owned(), why.clone())
+            });
+            some.collect()
+        };
+        let waits = QuoteWaits { files: waiting.len() as u64, named: named(&waiting) };
         let up = |seconds: f64| seconds.max(0.0).ceil() as u64;
-        let mut told = QuoteView { lost: lost.len() as u64, lost_files: named.collect(), ..view.clone() };
+        let mut told = QuoteView { lost: lost.len() as u64, lost_files: named(&lost), ..view.clone() };
         if let Some(q) = quote {
             (told.volumes, told.mounts) = (q.volumes, q.mounts);
             told.drive_s = (up(q.drives.p50_s()), up(q.drives.p90_s()));
@@ -73,7 +77,7 @@ impl Node {
             let estimate = Estimate { finish_p50_s: p50, finish_p90_s: p90, ..Estimate::default() };
             told.estimate = Some(later(estimate, self.archive.progress_of(self, coming, true).estimate));
         }
-        told
+        (told, waits)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::archive::{Adopted, Event};
 use crate::error::{failure, refused};
 use crossbeam_channel::Receiver;
 use format::ltfs::origin::Rules;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -64,23 +64,34 @@ impl Node {
             .map_err(fail)?;
         self.catalog.sync().map_err(fail)?;
         let (answer, answers) = crossbeam_channel::unbounded();
+        let back = import.as_ref().map_or_else(BTreeMap::new, |import| import.back.clone());
         self.archive.send(Event::Adopt { volumes, import, answer });
         let (node, id) = (self.clone(), request.id);
         crate::startup::spawn(Some(self), "rebuild", move || {
-            node.follow_rebuild(id, total, empty, &answers);
+            node.follow_rebuild(id, total, empty, (&answers, back));
         })?;
         Ok(request)
     }
 
     /// `empty`: nothing but what volumes tell is known, and the newest classes and pools of theirs hold. Otherwise somebody may
-    /// have changed them since.
-    fn follow_rebuild(&self, id: RequestId, total: u64, empty: bool, answers: &Receiver<(Barcode, Adopted)>) {
+    /// have changed them since. `back`: volumes that were exported, as they were; they are so again if they cannot be taken in.
+    fn follow_rebuild(
+        &self,
+        id: RequestId,
+        total: u64,
+        empty: bool,
+        (answers, mut back): (&Receiver<(Barcode, Adopted)>, BTreeMap<Barcode, Before>),
+    ) {
         let mut report = Report::default();
         let (mut asked, mut answers) = (total, answers.clone());
         loop {
             let mut later = Vec::new();
             // When the archive service stops nobody is left who could answer, and this ends.
             for (barcode, adopted) in answers.iter().take(usize::try_from(asked).unwrap_or(usize::MAX)) {
+                if let Some(before) = back.remove(&barcode) {
+                    let why = adopted.failed.as_ref().unwrap_or(&adopted.what);
+                    self.stays_exported(&barcode, &before, why);
+                }
                 if adopted.again {
                     later.push((barcode, adopted));
                 } else {
@@ -97,6 +108,9 @@ impl Node {
             let (answer, next) = crossbeam_channel::unbounded();
             self.archive.send(Event::Adopt { volumes, import: None, answer });
             answers = next;
+        }
+        for (barcode, before) in &back {
+            self.stays_exported(barcode, before, "the node stopped before it was looked at");
         }
         let ended = if report.volumes < total {
             Err("the node stopped before all volumes were looked at; ask again: what was entered stays"

@@ -17,6 +17,8 @@ pub struct Quoted {
     pub quote: Option<Quote>,
     /// Files that cannot be read from any copy, and why.
     pub lost: Vec<(Ino, String)>,
+    /// Files that a request would wait for, until a drive is back; and for which.
+    pub waiting: Vec<(Ino, String)>,
 }
 
 /// A file that somebody would have back: its version, its length, and whose limits count.
@@ -25,22 +27,18 @@ pub type Asked = (Ino, Version, u64, AccountId);
 /// What reading these files would take, behind everything that waits now.
 pub fn quote(node: &Node, files: &[Asked]) -> Quoted {
     let mut wanted: BTreeMap<Barcode, Vec<RecallItem>> = BTreeMap::new();
-    let mut lost = Vec::new();
+    let mut quoted = Quoted { quote: None, lost: Vec::new(), waiting: Vec::new() };
     for some in files.chunks(TOGETHER) {
-        place(node, some, &mut wanted, &mut lost);
+        place(node, some, &mut wanted, &mut quoted);
     }
     let times = node.archive.times.known();
-    let known = files.is_empty() || node.archive.has_drives();
-    let quote = with_view(node, |view, _| sched::quote(view, &times, &wanted)).filter(|_| known);
-    Quoted { quote, lost }
+    let nothing_else = quoted.waiting.len() == files.len() && !files.is_empty();
+    let known = files.is_empty() || (node.archive.has_drives() && !nothing_else);
+    quoted.quote = with_view(node, |view, _| sched::quote(view, &times, &wanted)).filter(|_| known);
+    quoted
 }
 
-fn place(
-    node: &Node,
-    files: &[Asked],
-    wanted: &mut BTreeMap<Barcode, Vec<RecallItem>>,
-    lost: &mut Vec<(Ino, String)>,
-) {
+fn place(node: &Node, files: &[Asked], wanted: &mut BTreeMap<Barcode, Vec<RecallItem>>, quoted: &mut Quoted) {
     let mut placing = Vec::with_capacity(files.len());
     for (ino, version, size, account) in files {
         match node.catalog.version_copies(*ino, *version) {
@@ -48,7 +46,7 @@ fn place(
                 let whole: Vec<CopyRecord> = copies.into_iter().filter(|c| covers(c, *size)).collect();
                 placing.push((*ino, *size, whole, *account));
             }
-            Err(e) => lost.push((*ino, e.to_string())),
+            Err(e) => quoted.lost.push((*ino, e.to_string())),
         }
     }
     with_volumes(node, |view, state| {
@@ -72,10 +70,38 @@ fn place(
                         wanted.entry(segment.volume.clone()).or_default().push(item);
                     }
                 }
-                None => lost.push((ino, why_not(view, &places))),
+                None => match waits::any(view, &places) {
+                    Some(choice) => quoted.waiting.push((ino, waits_for(view, &places[choice.index]))),
+                    None => quoted.lost.push((ino, why_not(view, &places))),
+                },
             }
         }
     });
+}
+
+/// For which drives a copy waits.
+fn waits_for(view: &SchedView<'_>, place: &CopyPlace) -> String {
+    let of_volume = |volume: &Barcode| {
+        let tape = view.volumes.get(volume)?;
+        if let Some(drive) = view.drive_of(volume).filter(|drive| !drive.usable) {
+            return Some(format!(
+                "volume {volume} is in drive {}, which is out of use; repair it and `thermo drive up {0}`, or take the \
+                 cartridge out",
+                drive.id
+            ));
+        }
+        if !waits::volume_is_down(view, volume) {
+            return None;
+        }
+        let drives = view.drives.iter().filter(|drive| drive.takes(volume, tape, Access::Read));
+        let drives: Vec<String> = drives.map(|drive| drive.id.to_string()).collect();
+        let drives = drives.join(" or ");
+        Some(format!(
+            "volume {volume} waits for drive {drives}, out of use; `thermo drive ls` says why, `thermo drive up N` brings one back"
+        ))
+    };
+    let why: Vec<String> = place.volumes.iter().filter_map(of_volume).collect();
+    format!("copy {}: {}", place.copy, why.join(", "))
 }
 
 /// Why none of these copies can be read now.

@@ -36,7 +36,7 @@ fn tell(report: &mut CheckReport, findings: impl IntoIterator<Item = Finding>) {
 }
 
 fn serious(subject: impl Into<String>, problem: impl Into<String>, remedy: &str) -> Finding {
-    Finding { serious: true, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
+    Finding { grade: Grade::Serious, subject: subject.into(), problem: problem.into(), remedy: remedy.into() }
 }
 
 impl Node {
@@ -67,7 +67,7 @@ impl Node {
                     self.check_object(id)
                 }
                 Found::Stray(path) => Ok(Some(Finding {
-                    serious: false,
+                    grade: Grade::Leftover,
                     subject: path.display().to_string(),
                     problem: "is no object of ours".into(),
                     remedy: "move it out of the disk tier".into(),
@@ -87,7 +87,7 @@ impl Node {
         let owner = self.catalog.object_owner(id).map_err(|e| refused("check", &e))?;
         let stray = owner.is_none() && self.is_stray(id)?;
         Ok(stray.then(|| Finding {
-            serious: false,
+            grade: Grade::Leftover,
             subject: self.disk.path(id).display().to_string(),
             problem: "belongs to no file".into(),
             remedy: "it may be removed".into(),

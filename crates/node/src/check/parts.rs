@@ -38,7 +38,7 @@ pub(super) fn finding(node: &Node, subject: String, inode: &Inode, version: Vers
             "{here}; then `thermo volume import` them `--into` the same directory. Nothing is damaged, and nothing is to be \
              restored"
         );
-        return Finding { serious: false, subject, problem, remedy };
+        return Finding { grade: Grade::Incomplete, subject, problem, remedy };
     }
     let problem = format!("is not on disk, and only {has} of its {of} bytes are on tape, on volumes {on}");
     let remedy = "put the missing cartridges into the library and run `thermo catalog rebuild --wait`; else restore it from elsewhere";

@@ -89,8 +89,11 @@ fn compare(
     let label = mounted.label().uuid().map(str::to_owned);
     let subject = format!("volume {barcode}");
     if label.is_none() || label != volume.as_ref().map(|v| v.uuid.clone()) {
-        let problem = format!("carries label {label:?}, not the one recorded");
-        find(checked, serious(subject, problem, "find out who wrote to it; copies on it do not count"));
+        let carries = label.map_or("no label".to_owned(), |label| format!("label {label}"));
+        let recorded = volume.map_or_else(String::new, |v| v.uuid);
+        let problem = format!("carries {carries}, not the one recorded ({recorded})");
+        let remedy = "another cartridge lies in its place, or somebody wrote to it: copies on it do not count before it is found";
+        find(checked, serious(subject, problem, remedy));
         return Ok(0);
     }
     // Volumes that were imported are only read.
@@ -234,7 +237,7 @@ fn was_restored_since(listed: &TapeFile, wanted: &TapeFile) -> bool {
 /// A volume that tells of a file as of what it was before it was restored.
 fn not_told(barcode: &Barcode, path: &str, listed: &TapeFile, wanted: &TapeFile) -> Finding {
     Finding {
-        serious: false,
+        grade: Grade::Leftover,
         subject: format!("volume {barcode}"),
         problem: format!(
             "lists {path} (inode {}) as version {} of inode {}, which it was before it was restored; no new index can be \
@@ -310,7 +313,7 @@ mod tests {
         let mut checked = Checked { files: 0, bytes: 0, findings: Vec::new() };
         missed(&mut expected, "volume XX0009L9", &mut checked);
         let [found] = checked.findings.as_slice() else { panic!("{:?}", checked.findings) };
-        assert!(found.serious && found.problem.contains("cannot be read"), "{found:?}");
+        assert!(found.is_serious() && found.problem.contains("cannot be read"), "{found:?}");
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl World {
         let answers = node.begin_check(ours, true);
         self.until("the comparison with the tapes", |_| answers.len() == count)?;
         for checked in answers.try_iter() {
-            if let Some(f) = checked.findings.iter().find(|f| f.serious) {
+            if let Some(f) = checked.findings.iter().find(|f| f.is_serious()) {
                 return Err(format!("catalogue and tape differ: {}: {}", f.subject, f.problem));
             }
         }

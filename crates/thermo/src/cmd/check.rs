@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::out::Tint;
 use crate::units::size;
 use anyhow::Result;
-use types::CheckReport;
+use types::{CheckReport, Grade};
 use wire::Call;
 
 /// Compare the catalogue with the disk, and with the cartridges
@@ -31,15 +31,18 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     } else {
         print(context, &report)?;
     }
-    let serious = report.findings.iter().any(|f| f.serious);
+    let serious = report.findings.iter().any(|f| f.is_serious());
     Ok(if serious { Exit::SUSPECT } else { Exit::OK })
 }
 
 fn print(context: &mut Context, report: &CheckReport) -> Result<()> {
     let out = &mut context.out;
     for finding in &report.findings {
-        let grade =
-            if finding.serious { out.tint(Tint::Red, "SERIOUS") } else { out.tint(Tint::Yellow, "leftover") };
+        let grade = match finding.grade {
+            Grade::Serious => out.tint(Tint::Red, "SERIOUS"),
+            Grade::Incomplete => out.tint(Tint::Yellow, "incomplete"),
+            Grade::Leftover => out.tint(Tint::Yellow, "leftover"),
+        };
         out.line(format!("{grade} {}: {}. {}", finding.subject, finding.problem, finding.remedy))?;
     }
     out.line(format!(
@@ -50,11 +53,49 @@ fn print(context: &mut Context, report: &CheckReport) -> Result<()> {
         report.tape_files,
         size(report.bytes_verified)
     ))?;
-    let serious = report.findings.iter().filter(|f| f.serious).count();
-    let verdict = match (serious, report.findings.len()) {
-        (0, 0) => out.tint(Tint::Green, "all is well"),
-        (0, n) => out.tint(Tint::Green, format!("no data at risk; {n} leftovers")),
-        (s, _) => out.tint(Tint::Red, format!("{s} findings put data at risk; act on them now")),
-    };
+    let (text, tint) = verdict(report);
+    let verdict = out.tint(tint, text);
     out.line(verdict)
+}
+
+/// What all findings come to.
+fn verdict(report: &CheckReport) -> (String, Tint) {
+    let of = |grade| report.findings.iter().filter(|f| f.grade == grade).count();
+    let (serious, incomplete, leftovers) = (of(Grade::Serious), of(Grade::Incomplete), of(Grade::Leftover));
+    if serious > 0 {
+        return (format!("{serious} findings put data at risk; act on them now"), Tint::Red);
+    }
+    if incomplete + leftovers == 0 {
+        return ("all is well".into(), Tint::Green);
+    }
+    let files = format!("; {incomplete} files are incomplete until the rest of their volumes is imported");
+    let files = if incomplete > 0 { files } else { String::new() };
+    let left = if leftovers > 0 { format!("; {leftovers} leftovers") } else { String::new() };
+    (format!("no data at risk{files}{left}"), Tint::Green)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Finding;
+
+    #[test]
+    fn the_verdict_tells_what_is_at_risk_from_what_is_only_missing() {
+        let of = |grades: &[Grade]| {
+            let finding = |grade: &Grade| Finding {
+                grade: *grade,
+                subject: "/a".into(),
+                problem: "p".into(),
+                remedy: "r".into(),
+            };
+            let findings = grades.iter().map(finding).collect();
+            verdict(&CheckReport { findings, ..CheckReport::default() }).0
+        };
+        use Grade::{Incomplete, Leftover, Serious};
+        assert_eq!(of(&[]), "all is well");
+        assert_eq!(of(&[Leftover]), "no data at risk; 1 leftovers");
+        let both = "no data at risk; 1 files are incomplete until the rest of their volumes is imported; 1 leftovers";
+        assert_eq!(of(&[Incomplete, Leftover]), both);
+        assert_eq!(of(&[Incomplete, Serious]), "1 findings put data at risk; act on them now");
+    }
 }

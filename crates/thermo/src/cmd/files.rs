@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use types::{QuoteView, RequestView, StatusView};
+use types::{QuoteView, QuoteWaits, RequestView, StatusView};
 use wire::{Act, ActOrder, Acted, Call, MAX_PATHS, Outcome, Selection};
 
 /// Bytes of the paths of one call, about.
@@ -40,7 +40,7 @@ pub struct Done {
     /// Files pinned or unpinned.
     pub changed: u64,
     /// What it would take, if any path could be chosen.
-    pub quote: Option<QuoteView>,
+    pub quote: Option<(QuoteView, QuoteWaits)>,
     /// What is left out.
     pub left: Left,
 }
@@ -213,7 +213,7 @@ impl Acting {
             Outcome::Gathered | Outcome::Nothing => {}
             Outcome::Request(view) => self.done.requests.push(*view),
             Outcome::Changed(changed) => self.done.changed += changed,
-            Outcome::Quote(view) => self.done.quote = Some(*view),
+            Outcome::Quote(view, waits) => self.done.quote = Some((*view, *waits)),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::render::{time, word};
 use crate::units::{size, span};
 use anyhow::Result;
 use client::Connection;
-use types::{PurgeCandidateView, QuoteView, RequestSum, SumBy};
+use types::{PurgeCandidateView, QuoteView, QuoteWaits, RequestSum, SumBy};
 use wire::{Act, Call};
 
 /// What bringing these files back would take.
@@ -16,18 +16,20 @@ pub fn quote(context: &mut Context, files: Files) -> Result<Exit> {
     let mut node = context.connect()?;
     let done = files.act(&mut node, Act::Quote)?;
     if context.global.json {
-        let mut view = serde_json::to_value(done.quote.clone().unwrap_or_default())?;
+        let (view, waits) = done.quote.clone().unwrap_or_default();
+        let mut view = serde_json::to_value(view)?;
+        view["waiting"] = serde_json::to_value(waits)?;
         view["left_out"] = done.left.json();
         context.out.json(&view)?;
     } else {
-        let lines = done.quote.as_ref().map(lines).unwrap_or_default();
+        let lines = done.quote.as_ref().map(|(view, waits)| lines(view, waits)).unwrap_or_default();
         lines.into_iter().try_for_each(|line| context.out.line(line))?;
     }
-    let lost = done.quote.is_some_and(|quote| quote.lost > 0);
+    let lost = done.quote.is_some_and(|(quote, waits)| quote.lost + waits.files > 0);
     Ok(done.left.exit(if lost { Exit::SOME_FAILED } else { Exit::OK }))
 }
 
-fn lines(view: &QuoteView) -> Vec<String> {
+fn lines(view: &QuoteView, waits: &QuoteWaits) -> Vec<String> {
     let files = |(files, bytes): (u64, u64)| format!("{files} files, {}", size(bytes));
     let mut lines = vec![
         format!("asked for      {}", files((view.files, view.bytes))),
@@ -36,25 +38,35 @@ fn lines(view: &QuoteView) -> Vec<String> {
         format!("to be read     {} from {} volumes", files(view.wanted), view.volumes),
         format!("mounts         {}", view.mounts),
     ];
+    let but = if waits.files > 0 { " (but for those that wait for a drive)" } else { "" };
     match view.estimate {
         Some(e) => {
             let [drive, drive_p90] = [view.drive_s.0, view.drive_s.1].map(span);
             let [end, end_p90] = [e.finish_p50_s, e.finish_p90_s].map(span);
             lines.push(format!("use of drives  {drive}, in nine cases of ten at most {drive_p90}"));
-            lines.push(format!("there in       {end}, in nine cases of ten within {end_p90}"));
+            lines.push(format!("there in       {end}, in nine cases of ten within {end_p90}{but}"));
+        }
+        None if waits.files > 0 => {
+            lines.push("there in       not known: nothing comes before a drive is back".into())
         }
         None => lines
             .push("there in       not known: every drive is out of use; `thermo drive ls` says why".into()),
     }
-    if view.lost > 0 {
-        lines.push(format!("cannot come    {} files:", view.lost));
-        let told = view.lost_files.iter();
-        lines.extend(told.map(|(path, why)| format!("  {}: {why}", client::escape(path.as_bytes()))));
-    }
-    if view.lost > view.lost_files.len() as u64 {
-        lines.push(format!("  and {} more", view.lost - view.lost_files.len() as u64));
-    }
+    name(&mut lines, "wait           ", " that a request would wait for", waits.files, &waits.named);
+    name(&mut lines, "cannot come    ", "", view.lost, &view.lost_files);
     lines
+}
+
+/// So many files, some of which are named with what is the matter.
+fn name(lines: &mut Vec<String>, what: &str, which: &str, files: u64, named: &[(String, String)]) {
+    if files == 0 {
+        return;
+    }
+    lines.push(format!("{what}{files} files{which}:"));
+    lines.extend(named.iter().map(|(path, why)| format!("  {}: {why}", client::escape(path.as_bytes()))));
+    if files > named.len() as u64 {
+        lines.push(format!("  and {} more", files - named.len() as u64));
+    }
 }
 
 /// Files on disk in the order in which space would be released.
@@ -109,10 +121,23 @@ mod tests {
         let estimate = Some(Estimate { finish_p50_s: 60, finish_p90_s: 90, ..Estimate::default() });
         let lost_files = vec![("/a".to_owned(), "copy 1: volume TC0001L9 is not in the library".to_owned())];
         let view = QuoteView { files: 3, lost: 2, estimate, lost_files, ..QuoteView::default() };
-        let text = lines(&view).join("\n");
+        let none_waits = QuoteWaits::default();
+        let text = lines(&view, &none_waits).join("\n");
         assert!(text.contains("there in       1m00s, in nine cases of ten within 1m30s"), "{text}");
         assert!(text.contains("  /a: copy 1: volume TC0001L9") && text.ends_with("and 1 more"), "{text}");
-        let none = lines(&QuoteView::default()).join("\n");
+        let none = lines(&QuoteView::default(), &none_waits).join("\n");
         assert!(none.contains("every drive is out of use"), "{none}");
+        let waits = QuoteWaits {
+            files: 2,
+            named: vec![("/b".into(), "copy 1: volume TC0001L9 waits for drive 0".into())],
+        };
+        let some = lines(&view, &waits).join("\n");
+        assert!(some.contains("within 1m30s (but for those that wait for a drive)"), "{some}");
+        assert!(
+            some.contains("wait           2 files that a request would wait for:\n  /b: copy 1"),
+            "{some}"
+        );
+        let all = lines(&QuoteView::default(), &waits).join("\n");
+        assert!(all.contains("not known: nothing comes before a drive is back"), "{all}");
     }
 }

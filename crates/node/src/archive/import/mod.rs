@@ -1,6 +1,7 @@
 //! Volumes of another namespace, or of another program, become part of this one: their names appear below a directory, no
 //! data is copied, and they are only read from then on. A volume of our own that was exported is just made available again.
 
+mod again;
 mod enter;
 mod tar;
 mod walk;
@@ -33,6 +34,8 @@ pub struct Import {
     pub by: (u32, u32),
     /// What volumes of others were before they were exported, as far as that is known.
     pub was: BTreeMap<Barcode, Before>,
+    /// Those of our own that were exported, as they were until they were asked for.
+    pub back: BTreeMap<Barcode, Before>,
 }
 
 /// Imports a mounted volume, and answers; returns the tape's position.
@@ -63,7 +66,7 @@ fn take(
     let known = catalog.volume(barcode).map_err(entering)?.filter(|v| v.uuid == label.uuid);
     if label.format == VolumeFormat::Tar {
         return match known.filter(|v| v.generation > 0) {
-            Some(known) => available(worker, &known, adopted),
+            Some(known) => again::available(worker, &known, order, adopted),
             None => tar::take(worker, mounted, barcode, order, &label, adopted),
         };
     }
@@ -83,7 +86,7 @@ fn take(
         return come_back(worker, mounted, (barcode, known.as_ref()), &found, adopted);
     }
     if let Some(known) = known.filter(|v| v.generation > 0) {
-        return available(worker, &known, adopted);
+        return again::available(worker, &known, order, adopted);
     }
     let refused = refusal(order, &site, conflicts);
     if refused.is_some() {
@@ -178,24 +181,6 @@ fn settle(
     recorded.map(drop).map_err(|e| ours(barcode, "recording that it was imported", e))
 }
 
-/// A volume that was imported before; perhaps it was exported since, and is back.
-fn available(worker: &Worker, known: &Volume, adopted: &mut Adopted) -> Result<(), TapeError> {
-    adopted.what = "imported already".into();
-    if known.state != VolumeState::Unverified {
-        return Ok(());
-    }
-    let now = crate::now();
-    let recorded = worker.node.catalog.volume_comes_back(&known.barcode, &mut |v, before| {
-        v.becomes(VolumeState::ReadOnly, "imported: only read", now);
-        if let Some(Before { state, reason, by }) = before {
-            v.becomes(*state, reason.clone(), now);
-            v.by = *by;
-        }
-    });
-    adopted.what = "imported before, and back".into();
-    recorded.map(drop).map_err(|e| ours(&known.barcode, "recording that it is back", e))
-}
-
 /// A volume of this namespace.
 fn come_back(
     worker: &Worker,
@@ -261,22 +246,27 @@ impl<'p> Pass<'p> {
         let (path, free) = match entry {
             Entry::File(file) => {
                 let path = self.enter.place(&file.path);
-                let here = there(catalog, &cx, &path)?;
                 let own = catalog.imported(&site, file.ino)?;
-                (path, here.is_none_or(|here| Some(here.attr.ino) == own))
+                let free = there(catalog, &cx, &path);
+                (path, free.map(|here| here.is_none_or(|here| Some(here.attr.ino) == own)))
             }
             Entry::Dir { path, .. } => {
                 let path = self.enter.place(&path);
-                let here = there(catalog, &cx, &path)?;
-                (path, here.is_none_or(|here| here.attr.kind == FileKind::Directory))
+                let free = there(catalog, &cx, &path);
+                (path, free.map(|here| here.is_none_or(|here| here.attr.kind == FileKind::Directory)))
             }
             Entry::Symlink { path, target } => {
                 let path = self.enter.place(&path);
-                let here = there(catalog, &cx, &path)?;
                 let same = |here: Inode| catalog.readlink(here.attr.ino).is_ok_and(|to| to == target);
-                (path, here.is_none_or(same))
+                let free = there(catalog, &cx, &path);
+                (path, free.map(|here| here.is_none_or(same)))
             }
             Entry::Begin | Entry::Dead | Entry::Left(_) => return Ok(ControlFlow::Continue(())),
+        };
+        let free = match free {
+            // Something on the way to it is a file.
+            Err(e) if e.fs() == FsError::NotADirectory => false,
+            free => free?,
         };
         if !free {
             self.conflicts += 1;

@@ -63,6 +63,7 @@ fn a_volume_of_another_namespace_is_never_written_even_when_its_files_have_moved
         gids: BTreeMap::new(),
         by: (0, 0),
         was: BTreeMap::new(),
+        back: BTreeMap::new(),
     };
     let (answer, answers) = crossbeam_channel::unbounded();
     let import = Some(Arc::new(order));

@@ -281,7 +281,7 @@ impl Show {
                 Ok((Amount { files: report.tape_files, bytes: 0 }, report))
             },
         )?;
-        let serious = report.findings.iter().filter(|f| f.serious);
+        let serious = report.findings.iter().filter(|f| f.is_serious());
         Ok(serious.map(|f| format!("check: {}: {}. {}", f.subject, f.problem, f.remedy)).collect())
     }
 

@@ -32,6 +32,7 @@ fn import(node: &Node, barcode: &Barcode) -> Option<String> {
         gids: Default::default(),
         by: (0, 0),
         was: Default::default(),
+        back: Default::default(),
     };
     let (answer, answers) = crossbeam_channel::unbounded();
     let import = Some(Arc::new(order));
