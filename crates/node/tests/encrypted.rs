@@ -116,6 +116,7 @@ fn nothing_is_written_in_plain_for_want_of_a_key() {
     bed.write("f", &SECRET.repeat(100));
     let request = bed.begin(Call::Migrate(bed.one("/f"))).request.id;
     bed.until("it says why", |bed| bed.status().warnings.iter().any(|w| w.contains("names no key for pool")));
+    assert!(bed.drives().iter().all(|drive| drive.errors == 0), "it is no drive's fault: {:?}", bed.drives());
     let inside = bed.node.virtual_library().contents();
     assert!(!inside.iter().any(|(_, barcode)| holds(&bed, &Barcode::from(barcode.as_str()), SECRET)));
     write_keys(bed.dir.path(), &[("k1", 0x11, "*")]);

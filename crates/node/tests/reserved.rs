@@ -106,6 +106,7 @@ fn a_drive_that_another_host_takes_meanwhile_ends_the_work_of_that_drive_only() 
     bed.write("g", &pattern(100_000, 2));
     let request = bed.begin(Call::Migrate(bed.one("/g"))).request.id;
     bed.until("the drive is named", suspect);
+    assert_eq!(bed.drives()[0].hold, Hold::No);
     // The other host is done: the drive comes back by itself.
     theirs.register_key(0).unwrap();
     bed.until("it is ours again", |bed| bed.drives()[0].hold == Hold::Held);

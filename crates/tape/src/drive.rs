@@ -173,7 +173,7 @@ impl Drive {
             Err(Refused::Failed(e)) => Err(self.head.failed(DOING, e)),
             Err(Refused::Elsewhere(who)) => {
                 let advice =
-                    "stop the other host, or take the drive from it with `thermo drive up --preempt`";
+                    "stop the other host, or take the drive from it with `thermo drive up N --preempt`";
                 Err(self.head.error(Fault::Reserved, Blame::Drive, DOING, who, advice))
             }
         }

@@ -160,7 +160,8 @@ impl Head {
             if let Some((sense, what)) = sense.and_then(|s| Some((s, self.changed_by_others(&s)?))) {
                 return Err(self.settings_changed(doing, what, sense));
             }
-            if let Some(sense) = sense.filter(|s| self.claim == Claim::Held && fence_is_down(s)) {
+            let theirs = matches!(error, ScsiError::Status { status: CONFLICT, .. });
+            if self.claim == Claim::Held && (theirs || sense.is_some_and(|s| fence_is_down(&s))) {
                 return Err(self.taken(doing, sense));
             }
             let harmless = error.sense().is_some_and(|s| classify(s, Device::Drive) == Verdict::Again);
@@ -187,16 +188,14 @@ impl Head {
     }
 
     /// Another host has ended our reservation: it may have moved the tape.
-    fn taken(&mut self, doing: &str, sense: Sense) -> TapeError {
+    fn taken(&mut self, doing: &str, sense: Option<Sense>) -> TapeError {
         self.claim = Claim::None;
         let doing = self.doing(doing);
         self.at = None;
         let what = "another host has taken the drive from us (its reservation was preempted)";
-        let advice = "see what else uses the drive; data after the last flush must be written again";
-        let error = TapeError {
-            sense: Some(sense),
-            ..self.error(Fault::Reserved, Blame::Drive, doing, what, advice)
-        };
+        let advice = "see what else uses the drive: stop it, or take the drive back with `thermo drive up N --preempt`; data after the \
+                      last flush must be written again";
+        let error = TapeError { sense, ..self.error(Fault::Reserved, Blame::Drive, doing, what, advice) };
         self.lost = Some(error.clone());
         error
     }
@@ -318,6 +317,9 @@ impl Head {
         }
     }
 }
+
+/// Status of a command that met the reservation of another host.
+const CONFLICT: u8 = 0x18;
 
 /// Reservations preempted, reservations released, registrations preempted.
 fn fence_is_down(sense: &Sense) -> bool {

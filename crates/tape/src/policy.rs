@@ -416,7 +416,7 @@ pub const TABLE: &[Row] = &{
             When::Status(0x18),
             (F::Reserved, None),
             "another host has reserved the device",
-            "stop the other host, or take the device from it with --preempt",
+            "stop the other host, or take from it a drive with `thermo drive up N --preempt`, a library with `thermo down`, `thermo up --preempt`",
         ),
         other(
             "TC-P031",

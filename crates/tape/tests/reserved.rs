@@ -83,6 +83,20 @@ fn a_session_ends_when_another_host_takes_the_drive() {
 }
 
 #[test]
+fn a_drive_that_another_host_keeps_is_not_called_ours_any_more() {
+    let (rig, mut catalogue) = rig();
+    let mut drive = used_by(&rig, 0, "first");
+    let mut mounted = drive.mount(Some(&barcode())).unwrap();
+    catalogue.append(&mut mounted, &[vec![7; 10_000]]).unwrap();
+    assert_eq!(mounted.claimed(), Claim::Held);
+    used_by(&rig, 1, "second").claim(true).unwrap();
+    let e = catalogue.append(&mut mounted, &[vec![8; 10_000]]).unwrap_err();
+    assert_eq!((e.fault, e.blame), (Fault::Reserved, Blame::Drive), "{e}");
+    assert!(e.to_string().contains("another host has taken the drive from us"), "{e}");
+    assert_eq!(mounted.claimed(), Claim::None);
+}
+
+#[test]
 fn what_a_crash_left_reserved_is_taken_over() {
     let (rig, _) = rig();
     std::mem::forget(used_by(&rig, 0, "us").claim(false));

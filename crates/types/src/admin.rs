@@ -176,7 +176,7 @@ pub struct LibraryView {
     pub product: String,
     /// Elements in order of address.
     pub elements: Vec<ElementView>,
-    /// Why it cannot be used; None: it can.
+    /// Why it cannot be used, or its robot not now; None: it can.
     pub out: Option<String>,
 }
 

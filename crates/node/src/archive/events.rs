@@ -403,7 +403,8 @@ fn blame(
     let shelf = state.shelves.get(&drive.library);
     let cleanable = drive.soiled && shelf.is_some_and(|shelf| shelf.cleaner(&state.cleaners).is_some());
     let in_drive = shelf.is_some_and(|shelf| shelf.full(drive.element));
-    drive.errors += 1;
+    // A key that is missing, and a robot that fails, are no fault of the drive.
+    drive.errors += u64::from(!matches!(e.blame, Blame::Us | Blame::Library));
     drive.activity.clear();
     if let Some((from, to)) = moved
         && to == drive.element

@@ -15,6 +15,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 pub struct Rest {
     /// Moves that failed in a row.
     failed: u32,
+    /// What the last of them met.
+    why: String,
     until: Option<Moment>,
 }
 
@@ -32,6 +34,15 @@ impl Rest {
         *self = Self::default();
     }
 
+    /// Why nothing is moved, and when that is tried again; None: it moves.
+    pub fn shown(&self, now: Moment) -> Option<String> {
+        let until = self.until?;
+        let left = (until - now).as_secs().max(1);
+        let again = if now < until { format!("in {left} s") } else { "with the next move".into() };
+        let times = if self.failed == 1 { "once".into() } else { format!("{} times in a row", self.failed) };
+        Some(format!("its robot has failed {times} and is tried again {again}: {}", self.why))
+    }
+
     /// Whether it is left alone now.
     pub fn lasts(&self, now: Moment) -> bool {
         self.until.is_some_and(|until| now < until)
@@ -41,12 +52,12 @@ impl Rest {
 impl Shelf {
     /// A move that was ordered has ended, well or not; true if the robot failed.
     pub fn robot_ended(&mut self, error: Option<&TapeError>) -> bool {
-        match error.map(|e| e.blame) {
+        match error {
             None => {
                 self.rest.over();
                 return false;
             }
-            Some(Blame::Library) => {}
+            Some(e) if e.blame == Blame::Library => self.rest.why = e.to_string(),
             Some(_) => return false,
         }
         let pause = self.rest.failed(Moment::now());
@@ -79,10 +90,16 @@ mod tests {
         let pauses: Vec<u64> = (0..12).map(|_| rest.failed(now).as_secs()).collect();
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300, 300]);
         assert!(rest.lasts(now + Duration::from_secs(299)) && !rest.lasts(now + LONGEST));
+        rest.why = "TC-L020: it is stuck".into();
+        let shown = rest.shown(now).expect("it rests");
+        assert!(shown.contains("12 times in a row and is tried again in 300 s: TC-L020"), "{shown}");
+        let shown = rest.shown(now + LONGEST).expect("nothing has been moved since");
+        assert!(shown.contains("tried again with the next move"), "{shown}");
         rest.over();
-        assert!(!rest.lasts(now));
+        assert!(!rest.lasts(now) && rest.shown(now).is_none());
         assert_eq!(rest.failed(now), SHORTEST);
     }
+
     #[test]
     fn a_robot_that_failed_gets_no_orders_until_it_has_rested() {
         let rig = Rig::new();

@@ -96,7 +96,7 @@ impl Shelf {
             name: self.name.clone(),
             product: self.product.clone(),
             elements: self.elements.clone(),
-            out: self.out.clone(),
+            out: self.out.clone().or_else(|| self.rest.shown(Moment::now())),
         }
     }
 }

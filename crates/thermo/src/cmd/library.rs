@@ -115,7 +115,11 @@ fn list(libraries: &[LibraryView]) -> Table {
             count(ElementKind::Slot, false).to_string(),
             cartridges.to_string(),
             count(ElementKind::ImportExport, true).to_string(),
-            library.out.as_ref().map_or_else(|| "in use".into(), |why| format!("out of use: {why}")),
+            match &library.out {
+                None => "in use".into(),
+                Some(why) if library.elements.is_empty() => format!("out of use: {why}"),
+                Some(why) => format!("in use, but {why}"),
+            },
         ]);
     }
     table
@@ -123,8 +127,11 @@ fn list(libraries: &[LibraryView]) -> Table {
 
 fn show(context: &mut Context, library: &LibraryView) -> Result<()> {
     if let Some(why) = &library.out {
-        context.out.line(format!("{} cannot be used: {why}", library.name))?;
-        return Ok(());
+        let now = if library.elements.is_empty() { "" } else { " now" };
+        context.out.line(format!("{} cannot be used{now}: {why}", library.name))?;
+        if library.elements.is_empty() {
+            return Ok(());
+        }
     }
     context.out.line(format!("{} ({})", library.name, library.product))?;
     let mut table = Table::new(&["ADDRESS>", "KIND", "CARTRIDGE", "FROM SLOT>", "EXCEPTION"]);

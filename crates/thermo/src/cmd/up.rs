@@ -61,7 +61,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match Connection::open(&config.socket_path()).and_then(|mut node| node.ask::<StatusView>(&Call::Status)) {
         Ok(view) => {
             if !context.global.json {
-                context.out.line("the node is already up")?;
+                let not = " (--preempt counts when it starts: `thermo down` first, or `thermo drive up N --preempt` for a drive)";
+                let not = if args.preempt { not } else { "" };
+                context.out.line(format!("the node is already up{not}"))?;
             }
             return report(context, &view);
         }
