@@ -104,14 +104,25 @@ fn waits_for(view: &SchedView<'_>, place: &CopyPlace) -> String {
     format!("copy {}: {}", place.copy, why.join(", "))
 }
 
+/// What keeps a volume of this state from being read, and what to do.
+fn unreadable(volume: &Barcode, state: VolumeState) -> String {
+    match state {
+        VolumeState::Exported => {
+            format!("volume {volume} is exported; `thermo volume import {volume}` when it is back")
+        }
+        VolumeState::Broken | VolumeState::Retired => {
+            format!("volume {volume} is {state}: it cannot be read; see `thermo volume show {volume}`")
+        }
+        _ => format!("volume {volume} cannot be read; see `thermo volume show {volume}`"),
+    }
+}
+
 /// Why none of these copies can be read now.
 pub fn why_not(view: &SchedView<'_>, places: &[CopyPlace]) -> String {
     let of_volume = |volume: &Barcode| match view.volumes.get(volume) {
         None => Some(format!("volume {volume} is not known")),
         Some(tape) if tape.place == Place::Absent => Some(format!("volume {volume} is not in the library")),
-        Some(tape) if !Tape::readable(tape) => {
-            Some(format!("volume {volume} cannot be read; see `thermo volume show {volume}`"))
-        }
+        Some(tape) if !Tape::readable(tape) => Some(unreadable(volume, tape.state)),
         Some(tape) if view.reached(volume, tape, Access::Read) == Reached::Never => {
             let (volume, medium, access) = (volume.clone(), tape.generation, Access::Read);
             Some(BlockedWhy::NoDriveFor { volume, medium, access }.to_string())

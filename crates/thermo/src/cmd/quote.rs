@@ -38,8 +38,11 @@ fn lines(view: &QuoteView, waits: &QuoteWaits) -> Vec<String> {
         format!("to be read     {} from {} volumes", files(view.wanted), view.volumes),
         format!("mounts         {}", view.mounts),
     ];
+    // What cannot come, or not now, has no part in the estimate.
+    let nothing = view.wanted.0 > 0 && view.lost + waits.files >= view.wanted.0 && view.coming.0 == 0;
     let but = if waits.files > 0 { " (but for those that wait for a drive)" } else { "" };
     match view.estimate {
+        Some(_) if nothing && waits.files == 0 => lines.push("there in       never, as things stand".into()),
         Some(e) => {
             let [drive, drive_p90] = [view.drive_s.0, view.drive_s.1].map(span);
             let [end, end_p90] = [e.finish_p50_s, e.finish_p90_s].map(span);
@@ -137,6 +140,8 @@ mod tests {
             some.contains("wait           2 files that a request would wait for:\n  /b: copy 1"),
             "{some}"
         );
+        let none = lines(&QuoteView { wanted: (2, 9), ..view }, &none_waits).join("\n");
+        assert!(none.contains("there in       never") && !none.contains("use of drives"), "{none}");
         let all = lines(&QuoteView::default(), &waits).join("\n");
         assert!(all.contains("not known: nothing comes before a drive is back"), "{all}");
     }

@@ -281,6 +281,7 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
     let dead = v.written.saturating_sub(v.live);
     let lines = [
         ("pool", or_dash(v.pool.as_ref())),
+        ("together", v.family.clone().unwrap_or_else(|| "not kept for any".into())),
         ("state", format!("{}{reason} since {}{by}", word(&v.state), time(v.since, utc))),
         ("where", view.location.clone()),
         ("uuid", if v.uuid.is_empty() { "-".into() } else { v.uuid.clone() }),
