@@ -155,3 +155,25 @@ fn a_backup_takes_nothing_from_the_disk_tier_of_a_catalogue_that_was_begun_anew_
     assert!(bed.read(ino) == data, "{report}");
     sound(&bed);
 }
+
+#[test]
+fn empty_objects_that_a_catalogue_does_not_know_are_one_finding() {
+    let bed = Bed::new();
+    bed.write("f", b"data");
+    let objects = bed.dir.path().join("disk/objects");
+    let made = std::fs::read_dir(&objects).unwrap().next().unwrap().unwrap().path();
+    let last = made.file_name().unwrap().to_str().unwrap().to_owned();
+    for (n, data) in [b"".as_slice(), b"", b"", b"left"].iter().enumerate() {
+        std::fs::write(made.join(format!("0fff00000000{last}{n:02x}")), data).unwrap();
+    }
+    let mut findings = bed.check(false).findings;
+    findings.sort_by(|a, b| a.problem.cmp(&b.problem));
+    let told: Vec<_> = findings.iter().map(|f| (f.grade, f.problem.as_str())).collect();
+    let left = Grade::Leftover;
+    assert_eq!(
+        told,
+        [(left, "belongs to no file"), (left, "is empty and belongs to no file")],
+        "{findings:#?}"
+    );
+    assert!(findings[1].subject.ends_with(" and 2 more"), "{findings:#?}");
+}

@@ -60,7 +60,9 @@ impl Node {
     /// Objects on disk that the catalogue does not know. One at a time: there may be millions.
     fn check_objects(&self, report: &mut CheckReport) -> Result<(), Failure> {
         let mut failed = None;
+        let (mut empty, mut empties) = (None, 0_u64);
         let listed = self.disk.list(&mut |found| {
+            let ours = matches!(found, Found::Object(_));
             let finding = match found {
                 Found::Object(id) => {
                     report.objects += 1;
@@ -74,12 +76,26 @@ impl Node {
                 })),
             };
             match finding {
+                // A stock of them is made in advance: what an older catalogue does not know of it is told as one.
+                Ok(Some(finding))
+                    if ours && std::fs::metadata(&finding.subject).is_ok_and(|m| m.len() == 0) =>
+                {
+                    empties += 1;
+                    empty.get_or_insert(finding.subject);
+                }
                 Ok(finding) => tell(report, finding),
                 Err(e) => failed = Some(e),
             }
             if failed.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         listed.map_err(|e| failure(e.class(), e.to_string()))?;
+        let one = empty.map(|first| Finding {
+            grade: Grade::Leftover,
+            subject: if empties > 1 { format!("{first} and {} more", empties - 1) } else { first },
+            problem: "is empty and belongs to no file".into(),
+            remedy: "it may be removed".into(),
+        });
+        tell(report, one);
         failed.map_or(Ok(()), Err)
     }
 

@@ -69,7 +69,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let at = at.map(|at| Time::new(at.as_second(), at.subsec_nanosecond().unsigned_abs()));
             let mut config = context.config(config.as_deref())?;
             config.new_disk_tier = new_disk_tier;
-            restore(context, &node::Source::choose(&backup, at)?, &config)
+            restore(context, &node::Source::choose(&backup, at)?, &config, at.is_some())
         }
         Command::Rebuild { wait } => rebuild(context, wait),
     }
@@ -86,7 +86,8 @@ fn backup(context: &mut Context, dir: Option<PathBuf>) -> Result<Exit> {
     Ok(Exit::OK)
 }
 
-fn restore(context: &mut Context, source: &node::Source, config: &node::Config) -> Result<Exit> {
+/// `past`: as it was at a moment, not as lately as can be.
+fn restore(context: &mut Context, source: &node::Source, config: &node::Config, past: bool) -> Result<Exit> {
     let done = node::restore_catalog(config, source)?;
     context.out.line(format!(
         "restored from {}: {} files and directories",
@@ -113,6 +114,12 @@ fn restore(context: &mut Context, source: &node::Source, config: &node::Config) 
         context.out.line(format!("the catalogue that was there is in {}", kept.display()))?;
     }
     context.out.line("now `thermo up`, then `thermo catalog rebuild --wait`: no volume is written before")?;
+    if past {
+        context.out.line(
+            "tapes may tell of removals and changes since that moment, and the rebuild follows them: before it, `thermo stage --wait` \
+             what is to stay as it was (what is on disk does)",
+        )?;
+    }
     Ok(Exit::OK)
 }
 
