@@ -397,7 +397,7 @@ fn deleted_and_overwritten_files_come_back(format: FormatRule) {
         [("/changed", true), ("/gone", false)]
     );
     let taken = Call::Undelete { ino: all[0].ino, version: all[0].version, to: b"/changed".to_vec() };
-    assert!(bed.try_call(taken).unwrap_err().message.contains("exists"));
+    assert!(bed.try_call(taken).unwrap_err().message.contains("name another place with --to"));
     let user = Cx::user(1000, 1000, support::cx().now);
     let theirs = Call::Undelete { ino: all[1].ino, version: all[1].version, to: b"/mine".to_vec() };
     bed.node.call(&user, &mut node::Session::default(), theirs).expect_err("it is root's");

@@ -58,7 +58,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         let what = args.version.map_or_else(String::new, |n| format!("version {n} of "));
         let shown = client::escape(&path);
         return Err(not_found(format!(
-            "no ended {what}{shown} is on tape; see `thermo undelete --list` and `thermo versions`"
+            "no ended {what}{shown} that you may restore is on tape; see `thermo undelete --list` and `thermo versions`"
         )));
     };
     let to = match &args.to {
