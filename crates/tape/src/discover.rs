@@ -2,7 +2,7 @@
 //! drives are only asked who they are: that leaves their unit attentions to whoever uses them.
 
 use crate::classify::{Device as Kind, explain};
-use crate::{Blame, Changer, Fault, Result, Sleeper, TapeError};
+use crate::{Blame, Changer, Fault, Result, Sleeper, TapeError, fence};
 use scsi::{Address, Device, Inquiry, ScsiError, SenseKey};
 
 /// Device type of a tape drive in INQUIRY data.
@@ -34,6 +34,8 @@ pub struct FoundLibrary {
     pub drives: Vec<(u16, Found)>,
     /// Drive elements for which no device was found: address, and why.
     pub unmatched: Vec<(u16, String)>,
+    /// Another host keeps it for itself, so that it does not say which drives it has; who, as far as it says.
+    pub reserved: Option<String>,
 }
 
 /// What was found.
@@ -82,6 +84,11 @@ pub fn discover(addresses: &[Address], sleeper: impl Fn() -> Sleeper) -> Discove
                 let library = assign(changer, &mut drives, &identified, &elements);
                 discovery.libraries.push(library);
             }
+            Err(e) if e.fault == Fault::Reserved => {
+                let who = fence::who(&mut Device::new(changer.address.transport()));
+                let (drives, unmatched) = (Vec::new(), Vec::new());
+                discovery.libraries.push(FoundLibrary { changer, drives, unmatched, reserved: Some(who) });
+            }
             Err(e) => discovery.failed.push((changer.address, e.to_string())),
         }
     }
@@ -112,9 +119,22 @@ impl Discovery {
         if self.libraries.is_empty() {
             return "no library was found that it could be in".into();
         }
-        let names: Vec<String> = self.libraries.iter().map(|l| l.changer.address.to_string()).collect();
-        let names = names.join(", ");
-        format!("serial number {} is that of no drive element of {names}", drive.serial)
+        let names = |reserved: bool| {
+            let these = self.libraries.iter().filter(|l| l.reserved.is_some() == reserved);
+            these.map(|l| l.changer.address.to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let (open, closed) = (names(false), names(true));
+        let serial = &drive.serial;
+        if closed.is_empty() {
+            return format!("serial number {serial} is that of no drive element of {open}");
+        }
+        let may = format!(
+            "it may be one of the library at {closed}, which does not say because another host has reserved it"
+        );
+        if open.is_empty() {
+            return may;
+        }
+        format!("serial number {serial} is that of no drive element of {open}; {may}")
     }
 }
 
@@ -125,7 +145,7 @@ fn assign(
     identified: &[(u16, String)],
     elements: &[u16],
 ) -> FoundLibrary {
-    let mut library = FoundLibrary { changer, drives: Vec::new(), unmatched: Vec::new() };
+    let mut library = FoundLibrary { changer, drives: Vec::new(), unmatched: Vec::new(), reserved: None };
     for &element in elements {
         let Some((_, id)) = identified.iter().find(|(e, _)| *e == element) else {
             let why = "the library does not say which drive is there: write the element into the configuration by hand";

@@ -130,6 +130,12 @@ fn describe(device: &mut Device, holder: Option<u64>) -> String {
     format!("it is reserved by {who}{port}, key {key:#x}")
 }
 
+/// Who has reserved a device, as far as it says.
+pub(crate) fn who(device: &mut Device) -> String {
+    let holder = holder(device).ok().flatten();
+    describe(device, holder)
+}
+
 /// Gives the device back.
 pub(crate) fn release(device: &mut Device, key: u64) {
     // What cannot be given back now is ours again at the next start.

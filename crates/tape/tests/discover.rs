@@ -16,7 +16,7 @@ use vtl::{Library, Server, VtlConfig, serve};
 
 struct Hall {
     dir: tempfile::TempDir,
-    _library: Arc<Library>,
+    library: Arc<Library>,
     _server: Server,
 }
 
@@ -25,7 +25,7 @@ fn hall(serial: &str, drives: u16) -> Hall {
     let config = VtlConfig { drives, serial: serial.into(), ..VtlConfig::new(dir.path().join("l")) };
     let library = Library::open(config).unwrap();
     let server = serve(library.clone(), dir.path()).unwrap();
-    Hall { dir, _library: library, _server: server }
+    Hall { dir, library, _server: server }
 }
 
 impl Hall {
@@ -91,6 +91,30 @@ fn what_cannot_be_matched_is_named_with_the_reason() {
 
     let alone = discover(&[b.at("drive0")], sleeper);
     assert!(alone.left[0].1.contains("no library was found"), "{alone:?}");
+}
+
+#[test]
+fn a_library_that_another_host_has_reserved_is_found_with_the_reservation() {
+    const KEY: u64 = 0x4242_0000_0000_0001;
+    let (a, b) = (hall("AAVTL001", 1), hall("BBVTL001", 1));
+    let mut other = scsi::Device::new(Box::new(a.library.changer_as(7)));
+    let _attention = other.test_unit_ready();
+    other.change_key(0, KEY).unwrap();
+    other.reserve(scsi::ReservationKind::ExclusiveAccess, KEY).unwrap();
+    let found = discover(&[a.at("changer"), a.at("drive0"), b.at("changer"), b.at("drive0")], sleeper);
+    assert!(found.failed.is_empty(), "{found:#?}");
+    let reserved = &found.libraries[0];
+    assert_eq!((reserved.changer.serial.as_str(), reserved.drives.len()), ("AAVTL001LL0", 0));
+    let who = reserved.reserved.as_deref().unwrap();
+    assert!(who.contains("another host") && who.contains("0x4242000000000001"), "{who}");
+    assert_eq!((serials(&found, 1), &found.libraries[1].reserved), (vec!["BBVTL001D00"], &None));
+    let (drive, why) = &found.left[0];
+    assert!(drive.serial == "AAVTL001D00" && why.contains("another host has reserved it"), "{why}");
+    // It is as it was, and can be used when the other has gone.
+    assert_eq!(other.reservation().unwrap().map(|r| r.key), Some(KEY));
+    other.release(scsi::ReservationKind::ExclusiveAccess, KEY).unwrap();
+    let found = discover(&[a.at("changer"), a.at("drive0")], sleeper);
+    assert_eq!(serials(&found, 0), ["AAVTL001D00"]);
 }
 
 #[test]

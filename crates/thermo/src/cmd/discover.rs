@@ -52,7 +52,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<Exit> {
     failed.extend(found.failed.iter().map(|(a, why)| (a.to_string(), why.clone())));
     let written = if args.write { write(context, args, &found)? } else { Vec::new() };
     print(context, &found, &failed, &written)?;
-    let whole = failed.is_empty() && found.libraries.iter().all(|l| l.unmatched.is_empty());
+    let known = |l: &FoundLibrary| l.unmatched.is_empty() && l.reserved.is_none();
+    let whole = failed.is_empty() && found.libraries.iter().all(known);
     Ok(match (found.libraries.is_empty(), whole) {
         (true, _) => crate::exit::of_class(ErrorClass::NotFound),
         (false, true) => Exit::OK,
@@ -99,6 +100,13 @@ fn write(context: &Context, args: &Args, found: &Discovery) -> Result<Vec<String
     let mut lines = Vec::new();
     for library in &found.libraries {
         let at = &library.changer.address;
+        if library.reserved.is_some() {
+            lines.push(format!(
+                "the library at {at} is not written: another host has reserved it, and its drives are not known until that one \
+                 gives it back"
+            ));
+            continue;
+        }
         if library.drives.is_empty() {
             lines.push(format!("the library at {at} is not written: none of its drives was found"));
             continue;
@@ -143,6 +151,12 @@ fn print(
     for library in &found.libraries {
         let c = &library.changer;
         context.out.line(format!("{} with serial number {} at {}", c.product, c.serial, c.address))?;
+        if let Some(who) = &library.reserved {
+            context.out.line(format!(
+                "  {who}: it does not say which drives it has; look again when it is given back"
+            ))?;
+            continue;
+        }
         let mut table = Table::new(&["ELEMENT>", "DRIVE", "SERIAL", "DEVICE"]);
         for (element, d) in &library.drives {
             table.row(vec![element.to_string(), d.product.clone(), d.serial.clone(), d.address.to_string()]);
@@ -174,6 +188,7 @@ fn as_json(found: &Discovery, failed: &[(String, String)], written: &[String]) -
             "changer": device(&l.changer),
             "drives": drives.collect::<Vec<_>>(),
             "unmatched": missing.collect::<Vec<_>>(),
+            "reserved": l.reserved,
         })
     });
     let left = found.left.iter().map(|(d, why)| json!({"device": d.address.to_string(), "reason": why}));
