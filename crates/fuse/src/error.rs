@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use types::ErrorClass;
 
 /// Why mounting or unmounting failed. The text says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -98,4 +99,19 @@ pub enum MountError {
         /// The system's reason.
         source: io::Error,
     },
+}
+
+impl MountError {
+    /// What whoever asked can do about it.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Missing { .. } => ErrorClass::NotFound,
+            Self::NotADirectory { .. } | Self::NotEmpty { .. } | Self::AlreadyMounted { .. } => {
+                ErrorClass::Invalid
+            }
+            Self::NoFuse { .. } | Self::Device { .. } | Self::NotPrivileged { .. } => ErrorClass::Denied,
+            Self::Stale { .. } | Self::Busy { .. } | Self::Unmount { .. } => ErrorClass::Busy,
+            Self::Failed { .. } => ErrorClass::Bug,
+        }
+    }
 }

@@ -95,7 +95,7 @@ impl Mounter for Gateway {
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;
         }
-        let mount = fuse::mount(node, path, options).map_err(|e| failure(ErrorClass::Denied, e))?;
+        let mount = fuse::mount(node, path, options).map_err(|e| failure(e.class(), e))?;
         tracing::info!(
             "mounted at {}, passthrough {}",
             path.display(),
@@ -113,7 +113,7 @@ impl Mounter for Gateway {
         let at = mounts.iter().position(|m| m.mountpoint() == real).ok_or_else(|| {
             failure(ErrorClass::NotFound, format!("{}: is not mounted by this node", path.display()))
         })?;
-        mounts[at].unmount().map_err(|e| failure(ErrorClass::Busy, e))?;
+        mounts[at].unmount().map_err(|e| failure(e.class(), e))?;
         mounts.remove(at);
         Ok(())
     }
