@@ -36,6 +36,8 @@ answers! {
     Volume(x) => VolumeView = *x;
     VolumeFiles(x) => Vec<VolumeFileView> = x;
     Drives(x) => Vec<DriveView> = x;
+    DriveDetails(x) => DriveDetails = *x;
+    PoolKeys(x) => Vec<PoolKeyView> = x;
     Library(x) => Vec<LibraryView> = x;
     Classes(x) => Vec<Class> = x;
     Pools(x) => Vec<PoolView> = x;

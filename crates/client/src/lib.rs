@@ -15,6 +15,7 @@ pub use answer::{FilesPage, FromReply, VolumeFilesPage};
 pub use connection::Connection;
 pub use errno::errno;
 pub use error::ClientError;
-pub use path::{escape, join};
+pub use path::join;
 pub use remote::{Newcomer, Remote, join_cluster, renew_certificate, renew_if_due};
 pub use types::api::*;
+pub use types::escape;

@@ -244,7 +244,7 @@ impl Stepped {
     /// Orders a drive into use or out of it; the answer comes when it is there.
     pub fn set_drive(&self, drive: DriveNo, up: bool) -> Receiver<Result<(), String>> {
         let (answer, answers) = crossbeam_channel::bounded(1);
-        self.node.archive.send(Event::Drive(DriveAsk { drive, up, preempt: false, answer }));
+        self.node.archive.send(Event::Drive(DriveAsk { drive, up, preempt: false, by: None, answer }));
         answers
     }
 

@@ -32,7 +32,7 @@ fn drives_that_work_again_come_back_by_themselves() {
     let ino = bed.write("f", &data);
     let request = bed.begin(Call::Migrate(bed.one("/f"))).request;
     bed.until("both are named", |b| {
-        warned(b, "no drive is in use: nothing is read from tape and 1 files wait")
+        warned(b, "no drive is in use: nothing is read from tape and 1 file waits")
     });
     assert!(warned(&bed, "drive 0 is out of use") && warned(&bed, "drive 1 is out of use"));
     bed.node.virtual_library().clear_faults();

@@ -236,3 +236,43 @@ fn a_key_is_named_in_vain_where_there_is_no_source_of_keys() {
     let refused = bed.try_call(call).unwrap_err();
     assert!(refused.message.contains("encryption.keys"), "{refused}");
 }
+
+#[test]
+fn a_pool_tells_which_key_it_writes_with_and_how_many_of_its_volumes_are_away() {
+    let bed = bed(&["primary"]);
+    let key = |bed: &Bed, pool: &str| match bed.call(Call::PoolKeys) {
+        wire::Reply::PoolKeys(keys) => keys.into_iter().find(|key| key.name.as_str() == pool).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let primary = key(&bed, "primary");
+    assert_eq!((primary.key.as_deref(), primary.by_configuration, primary.problem), (Some("k1"), true, None));
+    assert_eq!((key(&bed, "second").key, key(&bed, "second").by_configuration), (None, false));
+    let change = wire::PoolChange { key: Some("k1".into()), ..Default::default() };
+    bed.call(Call::SetPool { name: "second".into(), create: false, change });
+    assert_eq!(
+        (key(&bed, "second").key.as_deref(), key(&bed, "second").by_configuration),
+        (Some("k1"), false)
+    );
+    write_keys(bed.dir.path(), &[("k2", 0x22, "other")]);
+    let [primary, second] = ["primary", "second"].map(|pool| key(&bed, pool));
+    assert!(
+        primary.problem.is_some_and(|why| why.contains("no key for pool primary"))
+            && primary.by_configuration
+    );
+    assert!(second.problem.is_some_and(|why| why.contains("no key of this name")));
+    assert_eq!(second.key.as_deref(), Some("k1"), "what was wanted");
+    // Volumes that nobody can write to are not among those that take data.
+    write_keys(bed.dir.path(), &[("k1", 0x11, "*")]);
+    bed.write("f", b"data");
+    assert_eq!(migrate(&bed, "/f"), RequestState::Done);
+    let filling =
+        |bed: &Bed| bed.status().pools.into_iter().find(|p| p.name.as_str() == "primary").unwrap().filling;
+    assert_eq!((filling(&bed), key(&bed, "primary").absent), (1, 0));
+    let barcode =
+        bed.volumes_of("/f").into_iter().find(|v| bed.volume(v).pool == Some("primary".into())).unwrap();
+    bed.until_dismounted();
+    bed.call(Call::ExportCartridges(vec![barcode.clone()]));
+    bed.node.virtual_library().remove(barcode.as_str()).unwrap();
+    bed.until("it is away", |b| key(b, "primary").absent == 1);
+    assert_eq!(filling(&bed), 0);
+}

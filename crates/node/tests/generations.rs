@@ -80,7 +80,7 @@ fn what_no_drive_reads_says_so_at_once_with_the_remedy_and_nothing_is_suspect() 
     };
     let lost = quote(&bed);
     assert_eq!(lost.lost, 1);
-    assert!(lost.lost_files.iter().any(|(_, why)| said(why)), "{lost:?}");
+    assert!(lost.lost_files.iter().any(|lost| said(&lost.why)), "{lost:?}");
     let request = bed.act(Call::Stage(bed.one("/f")));
     assert_eq!(request.state, RequestState::Failed);
     let why = match bed.items(request.id).remove(0) {

@@ -202,7 +202,7 @@ fn a_quote_says_what_a_recall_would_take_and_what_cannot_come_and_changes_nothin
     bed.call(Call::SetVolume { volumes, state, reason: "vault".into() });
     let view = quote(&bed, bed.all());
     assert_eq!((view.lost, view.volumes), (3, 0));
-    let (path, why) = &view.lost_files[0];
+    let LostFile { path, why } = &view.lost_files[0];
     assert!(path == "/f0" && why.contains(volume.as_str()), "{path}: {why}");
 }
 
@@ -263,7 +263,7 @@ fn a_quote_knows_what_goes_by_from_file_to_file_and_limits_of_drives_and_drives_
     bed.until("both drives are out of use", |b| b.drives().iter().all(|d| d.status == DriveStatus::Down));
     let none = quote(&bed, bed.all());
     assert_eq!((none.lost, none.volumes, none.estimate), (FILES, 0, None), "{none:?}");
-    assert!(none.lost_files[0].1.contains("thermo drive up"), "{none:?}");
+    assert!(none.lost_files[0].why.contains("thermo drive up"), "{none:?}");
 }
 
 #[test]

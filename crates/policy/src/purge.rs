@@ -3,7 +3,7 @@
 use crate::PolicyView;
 use std::collections::BTreeMap;
 use std::fmt;
-use types::{Class, ClassName, CopyNo, Ino, ObjectId, Time, Version};
+use types::{Class, ClassName, CopyNo, Ino, ObjectId, Time, Version, plural};
 
 /// A file that occupies disk space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,10 +87,13 @@ pub struct Purge {
 impl Purge {
     /// One line for log and status: what is released and what is in the way.
     pub fn explain(&self) -> String {
-        let mut text =
-            format!("release {} bytes of {} files, least recently used first", self.bytes, self.items.len());
+        let mut text = format!(
+            "release {} bytes of {}, least recently used first",
+            self.bytes,
+            plural(self.items.len(), "file")
+        );
         for (held, (files, bytes)) in &self.held {
-            text.push_str(&format!("; {files} files ({bytes} bytes) are {held}"));
+            text.push_str(&format!("; {held}: {} ({bytes} bytes)", plural(*files, "file")));
         }
         if self.short > 0 {
             text.push_str(&format!("; {} bytes above the low watermark remain", self.short));

@@ -123,7 +123,7 @@ fn reasons_that_hold_a_file() {
     );
     assert_eq!(decision.purge.short, 200);
     let text = decision.purge.explain();
-    assert!(text.contains("1 files (100 bytes) are pinned") && text.contains("200 bytes above"), "{text}");
+    assert!(text.contains("pinned: 1 file (100 bytes)") && text.contains("200 bytes above"), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::Want;
 use std::fmt;
-use types::{Access, Barcode, DriveNo, Generation, PoolName};
+use types::{Access, Barcode, DriveNo, Generation, PoolName, plural};
 
 /// Why an action is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,14 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FilesWanted { files, bytes, waited_s } => {
-                write!(f, "{files} files ({bytes} bytes) are wanted from it, the first for {waited_s} s")
+                write!(
+                    f,
+                    "wanted from it: {} ({bytes} bytes), the first for {waited_s} s",
+                    plural(*files, "file")
+                )
             }
             Self::BacklogWaits { pool, files, bytes } => {
-                write!(f, "{files} copies ({bytes} bytes) wait for pool {pool}")
+                write!(f, "waiting for pool {pool}: {} ({bytes} bytes)", plural(*files, "copy"))
             }
             Self::DiskPressure { pool } => {
                 write!(f, "the disk pool is nearly full and copies wait for pool {pool}")
@@ -171,7 +175,11 @@ impl fmt::Display for BlockedWhy {
                 write!(f, "no volume for pool {pool}: all are full; import blank cartridges and label them")
             }
             Self::Limit { name, drives } => {
-                write!(f, "limit `{name}` allows {drives} drives at once, and they are in use for it")
+                write!(
+                    f,
+                    "limit `{name}` allows {} at once, and as many are in use for it",
+                    plural(*drives, "drive")
+                )
             }
             Self::NoDriveFor { volume, medium, access } => {
                 let does = if *access == Access::Read { "reads" } else { "writes" };
@@ -197,7 +205,7 @@ impl fmt::Display for BlockedWhy {
                 )
             }
             Self::Reserved(drives) => {
-                write!(f, "{drives} drives are kept for reading (`tape.drives_for_recall`)")
+                write!(f, "kept for reading (`tape.drives_for_recall`): {}", plural(*drives, "drive"))
             }
             Self::PoolFull(pool) => {
                 write!(

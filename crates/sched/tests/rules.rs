@@ -377,7 +377,7 @@ fn reasons_read_well() {
     let wanted = item(1, 5, world.now - 60);
     world.want(2, wanted);
     let text = world.plan().actions[0].why.to_string();
-    assert_eq!(text, "1 files (1048576 bytes) are wanted from it, the first for 60 s");
+    assert_eq!(text, "wanted from it: 1 file (1048576 bytes), the first for 60 s");
 }
 
 #[test]

@@ -115,27 +115,40 @@ impl Table {
     }
 }
 
-/// Byte strings of the views become text, and digests hexadecimal.
+/// Fields of views that are paths or names: bytes, mostly UTF-8.
+const NAMES: [&str; 5] = ["path", "name", "directory", "target", "link_target"];
+
+/// Byte strings of the views become text, and digests hexadecimal. A name that is not UTF-8 has its bytes, hexadecimal, in a field
+/// beside it.
 fn readable(value: Value) -> Value {
     match value {
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .map(|(key, value)| {
-                    let value = match (key.as_str(), bytes(&value)) {
-                        ("digest", Some(digest)) if digest.len() == 32 => {
-                            Value::String(digest.iter().map(|b| format!("{b:02x}")).collect())
+        Value::Object(fields) => {
+            let mut shown = serde_json::Map::new();
+            for (key, value) in fields {
+                match (key.as_str(), bytes(&value)) {
+                    ("digest", Some(digest)) if digest.len() == 32 => {
+                        shown.insert(key, hex(&digest).into());
+                    }
+                    (name, Some(text)) if NAMES.contains(&name) => {
+                        if std::str::from_utf8(&text).is_err() {
+                            shown.insert(format!("{name}_bytes"), hex(&text).into());
                         }
-                        ("path" | "name" | "target", Some(text)) => Value::String(client::escape(&text)),
-                        _ => readable(value),
-                    };
-                    (key, value)
-                })
-                .collect(),
-        ),
+                        shown.insert(key, String::from_utf8_lossy(&text).into());
+                    }
+                    _ => {
+                        shown.insert(key, readable(value));
+                    }
+                }
+            }
+            Value::Object(shown)
+        }
         Value::Array(items) => Value::Array(items.into_iter().map(readable).collect()),
         other => other,
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn bytes(value: &Value) -> Option<Vec<u8>> {
@@ -159,7 +172,9 @@ mod tests {
         let value = serde_json::json!({"digest": vec![171u8; 32], "path": [47, 97, 255], "target": [98], "rest": [1, 2]});
         let shown = readable(value);
         assert_eq!(shown["digest"], "ab".repeat(32));
-        assert_eq!(shown["path"], "/a\\xff");
+        assert_eq!(shown["path"], "/a\u{fffd}");
+        assert_eq!(shown["path_bytes"], "2f61ff");
+        assert_eq!(shown.get("target_bytes"), None);
         assert_eq!(shown["target"], "b");
         assert_eq!(shown["rest"], serde_json::json!([1, 2]));
     }

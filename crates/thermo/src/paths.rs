@@ -5,6 +5,7 @@
 
 use crate::exit::usage;
 use anyhow::Result;
+use client::escape;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -18,7 +19,10 @@ pub fn namespace_path(typed: &OsStr, mounts: &[String]) -> Result<Vec<u8>> {
         return match rest {
             b"" => Ok(b"/".to_vec()),
             [b'/', ..] => Ok(tidy(Path::new(OsStr::from_bytes(rest)))),
-            _ => Err(usage(format!("{}: write tc:/ and then the path in the namespace", typed.display()))),
+            _ => Err(usage(format!(
+                "{}: write tc:/ and then the path in the namespace",
+                escape(typed.as_bytes())
+            ))),
         };
     }
     let path = absolute(Path::new(typed))?;
@@ -27,7 +31,7 @@ pub fn namespace_path(typed: &OsStr, mounts: &[String]) -> Result<Vec<u8>> {
         Some(rest) => Ok(tidy(&Path::new("/").join(rest))),
         None => Err(usage(format!(
             "{}: is not below a mount of the node ({}); for a path of the namespace write tc:/...",
-            typed.display(),
+            escape(typed.as_bytes()),
             if mounts.is_empty() { "there is none".to_owned() } else { mounts.join(", ") }
         ))),
     }

@@ -80,6 +80,12 @@ pub fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
+/// What the node says of something, as one line. It escapes names itself; what was recorded by earlier releases may have control
+/// characters in it.
+pub fn words(text: &str) -> String {
+    if text.contains(char::is_control) { client::escape(text.as_bytes()) } else { text.to_owned() }
+}
+
 /// State of a drive in a word.
 pub fn drive_status(status: &DriveStatus) -> String {
     match status {

@@ -100,7 +100,7 @@ fn file(name: &[u8], percent: Option<u8>) -> (Vec<u8>, FileView) {
         pinned: false,
     };
     let view = FileView {
-        path: String::from_utf8_lossy(name).into_owned(),
+        path: name.into(),
         attr,
         link_target: None,
         residency: Some(if percent.is_some() { Residency::Staging } else { Residency::Offline }),
@@ -222,7 +222,7 @@ fn ls_shows_residency_and_copies_sorted_and_escaped() {
         "WHERE  COPIES      SIZE  MODIFIED              NAME\n\
          45%    2/2     1.50 KiB  2023-11-14 22:13:20Z  aa\n\
          tape   2/2     1.50 KiB  2023-11-14 22:13:20Z  mm\n\
-         tape   2/2     1.50 KiB  2023-11-14 22:13:20Z  zz \\xff\\n\n"
+         tape   2/2     1.50 KiB  2023-11-14 22:13:20Z  'zz '$'\\377\\n'\n"
     );
     assert_eq!(out.status.code(), Some(0));
 }
@@ -231,7 +231,8 @@ fn ls_shows_residency_and_copies_sorted_and_escaped() {
 fn json_is_one_document_with_readable_digests() {
     let out = Fake::start().run(&["--json", "ls"]);
     let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(value[2]["name"], "zz \\xff\\n");
+    assert_eq!(value[2]["name"], "zz \u{fffd}\n");
+    assert_eq!((&value[2]["name_bytes"], value[1].get("name_bytes")), (&"7a7a20ff0a".into(), None));
     assert_eq!(value[0]["file"]["digest"], "ab".repeat(32));
     assert_eq!(value[0]["percent"], 45);
 }

@@ -121,6 +121,82 @@ pub struct DriveView {
     pub hold: Hold,
 }
 
+/// All about one drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveDetails {
+    /// As in the list.
+    pub drive: DriveView,
+    /// In this state since then.
+    pub since: Time,
+    /// Operator (uid) who wants it out of use; None: nobody does, or the simulator.
+    pub taken_out_by: Option<u32>,
+    /// It goes out of use when its present job has ended.
+    pub leaving: bool,
+    /// Its generation (`LTO-9`), if it says which media it takes.
+    pub generation: Option<String>,
+    /// Where the node has it: `sg:/dev/sg3`, `iscsi://...`, or `this process`.
+    pub device: String,
+    /// Host of that node.
+    pub host: String,
+    /// When the volume in it was mounted.
+    pub mounted: Option<Time>,
+    /// When its present job began ...
+    pub begun: Option<Time>,
+    /// ... and when it is expected to end.
+    pub until: Option<Time>,
+    /// Open requests that its present job serves.
+    pub requests: Vec<RequestId>,
+    /// How long things really take with it.
+    pub learnt: Vec<LearntView>,
+    /// Other hosts are to be kept off it (`tape.reserve`); whether they are is in `drive.hold`.
+    pub reserve: bool,
+    /// Name of the key that the volume in it is encrypted with; empty: it is not; None: no volume is in it.
+    pub key: Option<String>,
+    /// Compression by the drive as the configuration has it; None: as the drive is set.
+    pub compression: Option<bool>,
+    /// Records carry a sum on their way to and from it, where it has that.
+    pub block_protection: bool,
+    /// It overwrites only what it is told to, where it has that.
+    pub append_only: bool,
+    /// It asks to be cleaned.
+    pub asks_for_cleaning: bool,
+}
+
+/// How long something takes with a drive, as it was observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearntView {
+    /// What was timed.
+    pub what: LearntKind,
+    /// How often.
+    pub observations: u64,
+    /// Per cent of the time that the model expects; 100 is as expected.
+    pub percent: Option<u64>,
+    /// How long it takes (milliseconds), where that is one time.
+    pub ms: Option<u64>,
+    /// Bytes per second, of what moves bytes.
+    pub bytes_per_s: Option<u64>,
+}
+
+/// What is timed of drives and robots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LearntKind {
+    /// The robot's way between slot and drive.
+    Move,
+    /// From there to ready.
+    Load,
+    /// From ready to where the robot can take the cartridge.
+    Unload,
+    /// Going to a file.
+    Locate,
+    /// Reading bytes.
+    Read,
+    /// Writing files.
+    Write,
+    /// What goes by with each file that is read, besides the way to it and its bytes.
+    File,
+}
+
 /// Whether other hosts are kept off a drive or a robot (persistent reservation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -221,7 +297,7 @@ pub struct PoolView {
     pub name: PoolName,
     /// Volumes by state.
     pub volumes: u64,
-    /// Volumes that still take data.
+    /// Volumes that still take data and are in a library.
     pub filling: u64,
     /// Capacity of its volumes (bytes).
     pub capacity: u64,
@@ -247,6 +323,21 @@ pub struct PoolView {
     pub key: String,
     /// Name of the library whose volumes alone are written.
     pub library: Option<String>,
+}
+
+/// With which key a pool writes, and which of its volumes are away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolKeyView {
+    /// Pool.
+    pub name: PoolName,
+    /// Name of the key that its new volumes get; None: they are not encrypted.
+    pub key: Option<String>,
+    /// The key is that of `[encryption] pools`; otherwise it was set by command.
+    pub by_configuration: bool,
+    /// Why the key cannot be had: no new volume is written then.
+    pub problem: Option<String>,
+    /// Volumes that are in no library: they take no data however much room they have.
+    pub absent: u64,
 }
 
 /// A request as shown to a user: what is stored plus what only the scheduler knows.
@@ -292,7 +383,7 @@ pub struct EndedView {
     /// Version.
     pub version: Version,
     /// What it was called last.
-    pub path: String,
+    pub path: PathText,
     /// Length (bytes).
     pub size: u64,
     /// Modification time of the content.
@@ -315,7 +406,7 @@ pub struct RequestItemView {
     /// Inode.
     pub ino: Ino,
     /// Path now.
-    pub path: String,
+    pub path: PathText,
     /// State.
     pub state: ItemState,
 }
@@ -324,11 +415,11 @@ pub struct RequestItemView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileView {
     /// Path as asked.
-    pub path: String,
+    pub path: PathText,
     /// POSIX attributes.
     pub attr: Attr,
     /// Target of a symlink.
-    pub link_target: Option<String>,
+    pub link_target: Option<PathText>,
     /// Residency (regular files).
     pub residency: Option<Residency>,
     /// Archive state (regular files).

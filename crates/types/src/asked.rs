@@ -1,6 +1,6 @@
 //! Answers to questions before and about requests: what a recall would take, how far work is, what would be purged.
 
-use crate::{Estimate, RequestKind, Time};
+use crate::{Estimate, PathText, RequestKind, Time};
 use serde::{Deserialize, Serialize};
 
 /// What bringing files back would take, as things stand.
@@ -26,8 +26,17 @@ pub struct QuoteView {
     pub estimate: Option<Estimate>,
     /// Files that cannot come back now.
     pub lost: u64,
-    /// Some of them: path and reason.
-    pub lost_files: Vec<(String, String)>,
+    /// Some of them.
+    pub lost_files: Vec<LostFile>,
+}
+
+/// A file that cannot come back now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostFile {
+    /// Path.
+    pub path: PathText,
+    /// What is in the way.
+    pub why: String,
 }
 
 /// Files of a quote that come only once a drive is back: a request for them waits. They have no part in the rest of it.
@@ -35,8 +44,8 @@ pub struct QuoteView {
 pub struct QuoteWaits {
     /// How many.
     pub files: u64,
-    /// Some of them: path and what for.
-    pub named: Vec<(String, String)>,
+    /// Some of them, and what for.
+    pub named: Vec<LostFile>,
 }
 
 impl QuoteView {
@@ -85,7 +94,7 @@ pub struct RequestSum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PurgeCandidateView {
     /// Path.
-    pub path: String,
+    pub path: PathText,
     /// Bytes that would become free.
     pub bytes: u64,
     /// When it was last used (to the minute).

@@ -13,6 +13,7 @@ mod file;
 mod ids;
 mod lto;
 mod targets;
+mod text;
 mod time;
 
 pub use admin::*;
@@ -25,4 +26,5 @@ pub use file::*;
 pub use ids::*;
 pub use lto::*;
 pub use targets::*;
+pub use text::*;
 pub use time::*;

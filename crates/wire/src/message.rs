@@ -2,7 +2,7 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FilesOrder, ImportOrder, JoinOrder, PoolChange, QuotaChange,
-    RenewOrder, TargetGrant, TargetOrder, VolumeChoice,
+    RenewOrder, Selection, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -26,15 +26,6 @@ pub struct Failure {
     pub fs: Option<FsError>,
     /// What happened, to which file, volume or drive, and what to do next.
     pub message: String,
-}
-
-/// Which files an act concerns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Selection {
-    /// Absolute paths in the namespace (`/` is its root), as bytes.
-    pub paths: Vec<Vec<u8>>,
-    /// Directories with all below them; otherwise a directory is refused.
-    pub recursive: bool,
 }
 
 /// Everything a node can be asked.
@@ -337,6 +328,10 @@ pub enum Call {
     ExportedAs(Vec<Barcode>),
     /// `Import` of volumes of which it is known what they were before they were exported -> `Request`.
     ImportAs(ImportOrder, Vec<(Barcode, Before)>),
+    /// All about one drive -> `DriveDetails`.
+    DriveDetails(DriveNo),
+    /// With which keys pools write, and how many of their volumes are away -> `PoolKeys`.
+    PoolKeys,
 }
 
 /// Answers.
@@ -444,4 +439,8 @@ pub enum Reply {
     VolumeFilesPart(Vec<VolumeFileView>, Option<Vec<u8>>),
     /// What each volume was before it was exported; None: filling, or not known.
     ExportedAs(Vec<Option<Before>>),
+    /// A drive.
+    DriveDetails(Box<DriveDetails>),
+    /// Pools.
+    PoolKeys(Vec<PoolKeyView>),
 }

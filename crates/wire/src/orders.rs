@@ -3,6 +3,15 @@
 use serde::{Deserialize, Serialize};
 use types::*;
 
+/// Which files an act concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selection {
+    /// Absolute paths in the namespace (`/` is its root), as bytes.
+    pub paths: Vec<Vec<u8>>,
+    /// Directories with all below them; otherwise a directory is refused.
+    pub recursive: bool,
+}
+
 /// Changes of a class of service; None leaves a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassChange {

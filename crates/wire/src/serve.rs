@@ -4,10 +4,12 @@ use crate::{Call, Channel, Failure, Reply, WireError};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use types::{ErrorClass, Grade};
+use types::{ErrorClass, FileView, Grade, PathText};
 
 /// Wire version from which on clients know all grades of findings.
 const GRADES_SINCE: u32 = 5;
+/// From this version on, names and paths of views may be other than UTF-8.
+const NAMES_AS_BYTES: u32 = 5;
 
 /// A reply and the descriptor that goes with it.
 #[derive(Debug)]
@@ -69,6 +71,9 @@ pub fn serve_channel(
 
 /// An answer as a version that does not know all of it understands it.
 fn older(mut reply: Reply, version: u32) -> Reply {
+    if version < NAMES_AS_BYTES {
+        in_utf8(&mut reply);
+    }
     if let Reply::Check(report) = &mut reply
         && version < GRADES_SINCE
     {
@@ -82,5 +87,23 @@ fn consistent(reply: Reply, with_descriptor: bool) -> Reply {
     match reply {
         Reply::Opened { handle, attr, .. } => Reply::Opened { handle, attr, direct: with_descriptor },
         other => other,
+    }
+}
+
+/// For clients that refuse what is not UTF-8: it is replaced, as it was when they were made.
+fn in_utf8(reply: &mut Reply) {
+    let path = |path: &mut PathText| *path = path.lossy().into_owned().into();
+    let file = |view: &mut FileView| {
+        path(&mut view.path);
+        view.link_target.as_mut().map(path);
+    };
+    match reply {
+        Reply::Files { entries, .. } => entries.iter_mut().for_each(|(_, view)| file(view)),
+        Reply::File(view) => file(view),
+        Reply::RequestItems(items) => items.iter_mut().for_each(|item| path(&mut item.path)),
+        Reply::PurgeList(found) => found.iter_mut().for_each(|one| path(&mut one.path)),
+        Reply::Ended { found, .. } => found.iter_mut().for_each(|one| path(&mut one.path)),
+        Reply::Quote(quote) => quote.lost_files.iter_mut().for_each(|lost| path(&mut lost.path)),
+        _ => {}
     }
 }

@@ -3,7 +3,8 @@
 use crate::{Call, FileCall};
 
 /// Wire versions, newest first:
-/// 5: clusters: `ClusterInit` and what follows it; `Act`; findings of `Check` may be incomplete files.
+/// 5: clusters: `ClusterInit` and what follows it; `Act`; findings of `Check` may be incomplete files; names that are not UTF-8 come
+/// as they are.
 /// 4: a request says when it begins and ends, with p50 and p90, and why it waits; it has a priority and a deadline.
 /// 3: a volume says who set its state and when it was verified; `SetVolume`, `SetPool`.
 /// 2: `Mount` says what `O_NONBLOCK` means.
@@ -31,7 +32,9 @@ impl Call {
             | Self::Act(_)
             | Self::VolumeFilesFrom(_)
             | Self::ExportedAs(_)
-            | Self::ImportAs(..) => 5,
+            | Self::ImportAs(..)
+            | Self::DriveDetails(_)
+            | Self::PoolKeys => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

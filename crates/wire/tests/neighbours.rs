@@ -118,3 +118,29 @@ fn what_is_older_or_newer_than_the_neighbour_is_told_so() {
     next.write_all(&hello).unwrap();
     assert_eq!(Channel::open(new, "thermo").unwrap().version(), wire::VERSION);
 }
+
+/// It decodes paths as text, and would end the connection.
+#[test]
+fn a_client_of_the_release_before_gets_names_in_utf8() {
+    let item = |path: &[u8]| types::RequestItemView {
+        ino: types::Ino(7),
+        path: path.into(),
+        state: types::ItemState::Done,
+    };
+    let ask = |hello: &str| {
+        let (mut client, node) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            serve_connection(node, "thermo, newer", &mut |_| {
+                Ok(Reply::RequestItems(vec![item(b"/a\xff")]).into())
+            })
+        });
+        client.write_all(&bytes(hello)).unwrap();
+        frame::read_frame(&mut client).unwrap();
+        client.write_all(&bytes(STATUS)).unwrap();
+        frame::read_frame(&mut client).unwrap().payload
+    };
+    let mut newer = HELLO.to_owned();
+    newer.replace_range(42..44, "05");
+    assert_eq!(ask(HELLO), frame::encode(&Reply::RequestItems(vec![item("/a\u{fffd}".as_bytes())])).unwrap());
+    assert_eq!(ask(&newer), frame::encode(&Reply::RequestItems(vec![item(b"/a\xff")])).unwrap());
+}

@@ -19,6 +19,18 @@ fn exit_codes_are_as_documented() {
     assert_eq!(bed.fails(["volume", "show", "NOSUCHL9"]).0, 5);
     assert_eq!(bed.fails(["request", "show", "999"]).0, 5);
     assert_eq!(bed.fails(["stat", bed.dir.path().to_str().unwrap()]).0, 2, "not below a mount");
+    assert_eq!(bed.fails(["volume", "export", "--pool", "nopool", "--to", "x.json"]).0, 5);
+    let full = bed.dir.path().to_str().unwrap();
+    for (point, code) in [(full, 2), ("/dev/null", 2), ("/no/such/directory", 5)] {
+        let (found, error) = bed.fails(["mount", point]);
+        assert!(found == code && error.contains(point), "{point}: {found}, {error}");
+    }
+    let barcode = bed.json(["volume", "ls"])[0]["volume"]["barcode"].as_str().unwrap().to_owned();
+    bed.ok(["volume", "label", "--wait", &barcode]);
+    let (code, error) = bed.fails(["volume", "label", &barcode]);
+    assert!(code == 2 && error.contains("--force"), "{code}: {error}");
+    let (code, error) = bed.fails(["volume", "state", &barcode, "scratch"]);
+    assert!(code == 2 && error.contains("read-only") && !error.contains("unverified"), "{code}: {error}");
     bed.ok(["down"]);
     assert_eq!(bed.fails(["status"]).0, 3);
     bed.ok(["down"]);
@@ -62,6 +74,59 @@ fn everything_that_prints_data_prints_json() {
         let value = bed.json(command);
         assert!(!value.is_null(), "{command:?}");
     }
+}
+
+/// Bytes of a field in hexadecimal, as text.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn names_that_are_not_utf8_are_shown_whole() {
+    use std::os::unix::ffi::OsStrExt;
+    let bed = Bed::new("[[classes]]\nname = \"default\"\ncopies = [\"primary\"]\nmigrate_after_s = 3600\n");
+    bed.up();
+    let (name, shown) = (b"odd \xff\n", r"'odd '$'\377\n'");
+    let local = bed.dir.path().join(std::ffi::OsStr::from_bytes(name));
+    fs::write(&local, "content").unwrap();
+    let typed = [b"tc:/".as_slice(), name].concat();
+    let typed = std::ffi::OsStr::from_bytes(&typed);
+    bed.ok(["put".as_ref(), local.as_os_str(), typed]);
+    bed.ok(["migrate".as_ref(), "--wait".as_ref(), typed]);
+    let path = [b"/".as_slice(), name].concat();
+    let whole = |value: &serde_json::Value, field: &str, bytes: &[u8]| {
+        assert_eq!(value[format!("{field}_bytes")], hex(bytes), "{field} of {value}");
+        assert_eq!(value[field], String::from_utf8_lossy(bytes).as_ref(), "{value}");
+    };
+    let list = bed.json(["ls", "tc:/"]);
+    whole(&list[0], "name", name);
+    whole(&list[0], "path", &path);
+    assert_eq!((&list[0]["directory"], list[0].get("directory_bytes")), (&"/".into(), None));
+    assert!(bed.ok(["ls", "tc:/"]).contains(shown));
+    let stat = bed.json(["stat".as_ref(), typed]);
+    whole(&stat[0], "path", &path);
+    let volume = stat[0]["versions"][0]["copies"][0]["segments"][0]["volume"].as_str().unwrap().to_owned();
+    whole(&bed.json(["volume", "files", &volume])["file"], "path", &path);
+    let requests = bed.json(["request", "ls", "--all"]);
+    assert_eq!(requests[0]["request"]["subject"], r"'/odd '$'\377\n'");
+    let id = requests[0]["request"]["id"].to_string();
+    whole(&bed.json(["request", "show", &id])["items"][0], "path", &path);
+    assert!(bed.ok(["request", "show", &id]).contains(r"what      '/odd '$'\377\n'"));
+    bed.ok(["purge".as_ref(), typed]);
+    bed.ok(["volume", "state", &volume, "exported"]);
+    let quote = bed.run(["stage".as_ref(), "--dry-run".as_ref(), "--json".as_ref(), typed]);
+    let quote: serde_json::Value = serde_json::from_slice(&quote.stdout).unwrap();
+    whole(&quote["lost_files"][0], "path", &path);
+    let missing = bed.run(["stage".as_ref(), "--json".as_ref(), "tc:/".as_ref(), typed]);
+    assert!(!missing.status.success(), "a directory is refused without --recursive: {missing:?}");
+    fs::remove_file(&local).unwrap();
+    bed.ok(["volume", "state", &volume, "filling"]);
+    fs::write(&local, "other content").unwrap();
+    bed.ok(["put".as_ref(), local.as_os_str(), typed]);
+    whole(&bed.json(["undelete", "--list", "tc:/"])[0], "path", &path);
+    let versions = bed.json(["versions".as_ref(), typed]);
+    whole(&versions["ended"][0], "path", &path);
+    whole(&versions["current"], "path", &path);
 }
 
 #[test]

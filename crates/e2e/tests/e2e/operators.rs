@@ -103,7 +103,7 @@ fn of_a_list_what_can_be_done_is_done_and_the_rest_is_named() {
     bed.ok(["put".as_ref(), bed.path("tree").as_os_str(), "tc:/".as_ref()]);
     let list = b"tc:/tree/f0\ntc:/nowhere/\xff\ntc:/tree\n/not/below/a/mount\ntc:/tree/f1\n";
     let missing = [
-        "tc:/nowhere/\\xff: no such file",
+        "'tc:/nowhere/'$'\\377': no such file",
         "tc:/tree: is a directory; add -r",
         "/not/below/a/mount: is not below",
     ];
@@ -125,9 +125,9 @@ fn of_a_list_what_can_be_done_is_done_and_the_rest_is_named() {
     let (_, out, _) = listed(&bed, &json, list);
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
     let left = out["left_out"].as_array().unwrap();
-    assert!(left.len() == 3 && left.iter().any(|one| one["path"] == "tc:/nowhere/\\xff"), "{out}");
+    assert!(left.len() == 3 && left.iter().any(|one| one["path_bytes"] == "74633a2f6e6f77686572652fff"), "{out}");
     assert_eq!(out["request"]["state"], "done");
     let (code, out, err) = listed(&bed, &["stage", "-"], b"tc:/nowhere\0tc:/a\nb\0");
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
-    assert!(err.contains("tc:/a\\nb: no such file"), "{err}");
+    assert!(err.contains("'tc:/a'$'\\n''b': no such file"), "{err}");
 }

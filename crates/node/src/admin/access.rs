@@ -262,7 +262,7 @@ fn reopen(fd: &OwnedFd, write: bool) -> Result<Arc<OwnedFd>, Failure> {
 }
 
 fn describe(call: &FileCall) -> String {
-    let name = |n: &[u8]| String::from_utf8_lossy(n).into_owned();
+    let name = |n: &[u8]| types::escape(n);
     match call {
         FileCall::Resolve { path } | FileCall::Follow { path } => name(path),
         FileCall::Lookup { name: n, .. }

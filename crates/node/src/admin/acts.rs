@@ -35,10 +35,10 @@ struct Item {
 
 impl Gathered {
     fn subject(&self) -> String {
-        let first = String::from_utf8_lossy(&self.first);
+        let first = escape(&self.first);
         match self.paths {
             0 => "nothing".into(),
-            1 => first.into_owned(),
+            1 => first,
             n => format!("{first} and {} more", n - 1),
         }
     }
@@ -208,8 +208,11 @@ impl Node {
         let priority = self.priority(cx, priority, gathered.allowed.unwrap_or(HIGHEST))?;
         let items = gathered.items();
         let resident = gathered.spare;
-        let note =
-            if resident > 0 { format!("{resident} files were on disk already") } else { String::new() };
+        let note = if resident > 0 {
+            format!("on disk already: {}", plural(resident, "file"))
+        } else {
+            String::new()
+        };
         let request = Request { priority, deadline, ..gathered.named(RequestKind::Stage, note) };
         let request = self.enter(cx, request, &of_request(&items))?;
         let wish = Wish { uid: Some(cx.uid), reader: false, priority: Some(priority), deadline };
@@ -256,7 +259,11 @@ impl Node {
     fn migrate(&self, cx: &Cx, gathered: &mut Gathered) -> Result<Request, Failure> {
         let items = of_request(&gathered.items());
         let complete = gathered.spare;
-        let note = if complete > 0 { format!("{complete} files lacked no copy") } else { String::new() };
+        let note = if complete > 0 {
+            format!("lacking no copy: {}", plural(complete, "file"))
+        } else {
+            String::new()
+        };
         let request = self.enter(cx, gathered.named(RequestKind::Migrate, note), &items)?;
         self.writes.let_in(items.iter().map(|(ino, _)| *ino), crate::now());
         self.governor.wake();
@@ -298,6 +305,6 @@ impl Node {
 fn whole(left: &Left, files: &Selection) -> Result<(), Failure> {
     let Some(first) = left.named.first() else { return Ok(()) };
     let named = files.paths.get(first.of as usize);
-    let path = first.below.as_ref().or(named).map(|path| String::from_utf8_lossy(path).into_owned());
+    let path = first.below.as_ref().or(named).map(|path| escape(path));
     Err(failure(first.class, format!("{}: {}", path.unwrap_or_default(), first.why)))
 }

@@ -9,7 +9,7 @@ use wire::{ClassChange, Failure};
 
 impl Node {
     pub(super) fn assign_class(&self, cx: &Cx, path: &[u8], class: &ClassName) -> Result<(), Failure> {
-        let shown = String::from_utf8_lossy(path).into_owned();
+        let shown = escape(path);
         let inode = self.catalog.resolve(cx, path, true).map_err(|e| refused(&shown, &e))?;
         if !self.is_admin(cx) && inode.attr.uid != cx.uid {
             return Err(crate::error::fs_failure(&shown, FsError::NotPermitted));
@@ -96,12 +96,12 @@ impl Node {
             };
             refuse_label(volume, force)?;
             if let Some(why) = mismatch(&pools, pool.as_ref(), volume.worm) {
-                return Err(failure(ErrorClass::Denied, format!("volume {barcode} is not labelled: {why}")));
+                return Err(failure(ErrorClass::Invalid, format!("volume {barcode} is not labelled: {why}")));
             }
         }
         let subject = match volumes.as_slice() {
             [one] => format!("volume {one}"),
-            many => format!("{} volumes", many.len()),
+            many => plural(many.len(), "volume"),
         };
         let mut request = Request::new(RequestKind::Label, cx.uid, subject, crate::now());
         request.files_total = volumes.len() as u64;
@@ -124,8 +124,8 @@ fn refuse_label(volume: &Volume, force: bool) -> Result<(), Failure> {
     let barcode = &volume.barcode;
     if volume.live_files > 0 {
         let message = format!(
-            "volume {barcode} holds {} files that are still needed; it is not labelled, not even with --force",
-            volume.live_files
+            "volume {barcode} holds what is still needed ({}); it is not labelled, not even with --force",
+            plural(volume.live_files, "file")
         );
         return Err(failure(ErrorClass::Busy, message));
     }
@@ -134,7 +134,7 @@ fn refuse_label(volume: &Volume, force: bool) -> Result<(), Failure> {
         let message = format!(
             "volume {barcode} is of WORM medium and has its label for life; it is not labelled again, not even with --force"
         );
-        return Err(failure(ErrorClass::Denied, message));
+        return Err(failure(ErrorClass::Invalid, message));
     }
     if !ours && !force {
         let message = format!(
@@ -142,7 +142,7 @@ fn refuse_label(volume: &Volume, force: bool) -> Result<(), Failure> {
             volume.state,
             if volume.reason.is_empty() { "no reason given" } else { &volume.reason }
         );
-        return Err(failure(ErrorClass::Denied, message));
+        return Err(failure(ErrorClass::Invalid, message));
     }
     Ok(())
 }

@@ -111,9 +111,9 @@ impl Node {
             looked_at.map_err(|e| refused(&format!("volume {barcode}"), &e))?;
         }
         let below = into.as_ref().map_or_else(String::new, |path| {
-            format!(" below {}", if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) })
+            format!(" below {}", if path.is_empty() { "/".into() } else { escape(path) })
         });
-        let subject = format!("import of {} volumes{below}", volumes.len());
+        let subject = format!("import of {}{below}", plural(volumes.len(), "volume"));
         let by = (cx.uid, cx.gid);
         let map = |pairs: Vec<(u32, u32)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
         let was = was.into_iter().collect();

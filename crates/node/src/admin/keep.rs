@@ -99,7 +99,7 @@ impl Node {
         let volumes = self.catalog.request_volumes(id).map_err(|e| refused("request", &e))?;
         let view = |(n, (barcode, state, _)): (u64, (Barcode, ItemState, u64))| RequestItemView {
             ino: Ino(n),
-            path: format!("volume {barcode}"),
+            path: format!("volume {barcode}").into(),
             state,
         };
         let rest = (1..).zip(volumes).skip(usize::try_from(after.0).unwrap_or(usize::MAX));

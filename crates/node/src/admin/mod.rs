@@ -5,6 +5,7 @@ mod acts;
 mod classes;
 mod exchange;
 mod keep;
+mod pools;
 mod quotas;
 mod quote;
 mod rebuild;
@@ -78,9 +79,11 @@ impl Node {
             Call::VolumeFilesFrom(order) => self.volume_files_from(&order)?,
             Call::ExportedAs(volumes) => Reply::ExportedAs(self.exported_as(&volumes)?),
             Call::Drives => Reply::Drives(self.archive.view().drives),
+            Call::DriveDetails(drive) => Reply::DriveDetails(Box::new(self.drive_details(drive)?)),
             Call::Library => Reply::Library(self.archive.view().libraries),
             Call::Classes => Reply::Classes(self.catalog.classes().map_err(|e| refused("classes", &e))?),
             Call::Pools => Reply::Pools(self.pool_views()?),
+            Call::PoolKeys => Reply::PoolKeys(self.pool_keys()?),
             Call::Ended { path, below, after } => self.ended(cx, &path, below, after)?,
             Call::Undelete { ino, version, to } => {
                 Reply::File(Box::new(self.undelete(cx, ino, version, &to)?))
@@ -154,8 +157,8 @@ impl Node {
             }
             Call::SetPool { name, create, change } => self.set_pool(&name, create, change)?,
             Call::SetQuota { uid, change } => self.set_quota(uid, change)?,
-            Call::SetDrive { drive, up } => self.set_drive(drive, up, false)?,
-            Call::TakeDrive { drive } => self.set_drive(drive, true, true)?,
+            Call::SetDrive { drive, up } => self.set_drive(cx, drive, up, false)?,
+            Call::TakeDrive { drive } => self.set_drive(cx, drive, true, true)?,
             Call::Down { graceful } => self.request_stop(graceful),
             Call::Mount { path, nonblock } => self.mount_at(path.as_ref(), nonblock)?,
             Call::Umount { path } => self.unmount_at(path.as_ref())?,
@@ -199,8 +202,12 @@ impl Node {
         let items =
             self.catalog.items(id, after, limit.min(10_000) as usize).map_err(|e| refused("request", &e))?;
         let view = |(ino, state, _bytes): (Ino, ItemState, u64)| {
-            let path = self.catalog.path_of(ino.told_of()).map(|p| String::from_utf8_lossy(&p).into_owned());
-            RequestItemView { ino, path: path.unwrap_or_else(|_| format!("(deleted inode {ino})")), state }
+            let path = self.catalog.path_of(ino.told_of()).map(PathText::from);
+            RequestItemView {
+                ino,
+                path: path.unwrap_or_else(|_| format!("(deleted inode {ino})").into()),
+                state,
+            }
         };
         Ok(Reply::RequestItems(items.into_iter().map(view).collect()))
     }
@@ -224,12 +231,14 @@ impl Node {
     }
 
     fn list(&self, cx: &Cx, path: &[u8], after: u64, limit: u32) -> Result<Reply, Failure> {
-        let shown = String::from_utf8_lossy(path).into_owned();
-        let fail = |e| refused(&shown, &e);
+        let fail = |e| refused(&escape(path), &e);
         let inode = self.catalog.resolve(cx, path, after == 0).map_err(fail)?;
         if inode.attr.kind != FileKind::Directory {
             let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
-            return Ok(Reply::Files { entries: vec![(name, self.file_view(shown, inode))], next: None });
+            return Ok(Reply::Files {
+                entries: vec![(name, self.file_view(path.into(), inode))],
+                next: None,
+            });
         }
         self.catalog.access(cx, &inode.attr, 4).map_err(fail)?;
         let limit = limit.clamp(1, 1_000) as usize;
@@ -237,7 +246,7 @@ impl Node {
         let page = crate::files::past_damage(page);
         let next = page.last().filter(|_| page.len() == limit).map(|(e, _)| e.cookie);
         let entries = page.into_iter().map(|(e, inode)| {
-            let path = format!("{}/{}", shown.trim_end_matches('/'), String::from_utf8_lossy(&e.name));
+            let path = PathText::from([path.strip_suffix(b"/").unwrap_or(path), &e.name].join(&b'/'));
             let view = match inode {
                 Ok(inode) => self.file_view(path, inode),
                 Err(error) => unknown_view(path, crate::files::unknown(&e, &error)),
@@ -248,17 +257,16 @@ impl Node {
     }
 
     fn stat(&self, cx: &Cx, path: &[u8]) -> Result<FileView, Failure> {
-        let shown = String::from_utf8_lossy(path).into_owned();
-        let fail = |e| refused(&shown, &e);
+        let fail = |e| refused(&escape(path), &e);
         let inode = self.catalog.resolve(cx, path, false).map_err(fail)?;
         let ino = inode.attr.ino;
         let kind = inode.attr.kind;
-        let mut view = self.file_view(shown.clone(), inode);
+        let mut view = self.file_view(path.into(), inode);
         match kind {
             FileKind::File => view.versions = self.catalog.versions(ino).map_err(fail)?,
             FileKind::Symlink => {
-                let target = self.readlink(cx, ino).map_err(|e| fs_failure(&shown, e))?;
-                view.link_target = Some(String::from_utf8_lossy(&target).into_owned());
+                let target = self.readlink(cx, ino).map_err(|e| fs_failure(&escape(path), e))?;
+                view.link_target = Some(target.into());
             }
             _ => {}
         }

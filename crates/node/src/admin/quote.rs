@@ -60,10 +60,10 @@ impl Node {
             view.wanted.1 = files.iter().map(|(_, _, bytes, _)| bytes).sum();
         }
         let Quoted { quote, lost, waiting } = quote(self, files);
-        let named = |files: &[(Ino, String)]| -> Vec<(String, String)> {
+        let named = |files: &[(Ino, String)]| -> Vec<LostFile> {
             let some = files.iter().take(NAMED).map(|(ino, why)| {
                 let path = self.catalog.path_of(*ino).unwrap_or_default();
-                (String::from_utf8_lossy(&path).into_owned(), why.clone())
+                LostFile { path: path.into(), why: why.clone() }
             });
             some.collect()
         };

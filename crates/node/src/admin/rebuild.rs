@@ -40,7 +40,7 @@ impl Node {
         if empty {
             self.catalog.skip_numbers(crate::now()).map_err(fail)?;
         }
-        let subject = format!("{} volumes in the library", volumes.len());
+        let subject = format!("{} in the library", plural(volumes.len(), "volume"));
         self.take_in(cx, subject, volumes, None, empty)
     }
 
@@ -209,7 +209,7 @@ impl Node {
         if report.lost + report.fewer <= MOST_NAMED {
             let path = self.catalog.path_of(inode.attr.ino).unwrap_or_default();
             let what = if lost { "has no complete copy" } else { "has fewer copies than its class wants" };
-            let line = format!("{} (inode {}): {what}", String::from_utf8_lossy(&path), inode.attr.ino);
+            let line = format!("{} (inode {}): {what}", types::escape(&path), inode.attr.ino);
             report.incomplete.push(line);
         }
     }
@@ -286,9 +286,14 @@ impl Report {
 
     fn summary(&self) -> String {
         format!(
-            "{} volumes looked at ({} failed), {} segments entered, {} files in the namespace: {} without a complete \
-             copy, {} with fewer copies than their class wants",
-            self.volumes, self.failed, self.segments, self.files, self.lost, self.fewer
+            "{} looked at ({} failed), {} entered, {} in the namespace: {} without a complete copy, {} with fewer copies than \
+             their class wants",
+            plural(self.volumes, "volume"),
+            self.failed,
+            plural(self.segments, "segment"),
+            plural(self.files, "file"),
+            self.lost,
+            self.fewer
         )
     }
 }

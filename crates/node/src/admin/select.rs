@@ -49,7 +49,7 @@ impl Left {
 
     /// Something below the path that is looked at.
     pub fn below(&mut self, path: Vec<u8>, error: &CatalogError) {
-        tracing::error!("{} is left out: {error}", String::from_utf8_lossy(&path));
+        tracing::error!("{} is left out: {error}", types::escape(&path));
         if self.below == BELOW {
             self.unnamed += 1;
             return;

@@ -91,7 +91,7 @@ impl Node {
                 }
                 let path = self.catalog.path_of(file.ino).unwrap_or_default();
                 found.push(PurgeCandidateView {
-                    path: String::from_utf8_lossy(&path).into_owned(),
+                    path: path.into(),
                     bytes: file.allocated,
                     last_use: file.last_access,
                     held: held.map(|held| held.to_string()),

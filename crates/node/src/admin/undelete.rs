@@ -33,7 +33,7 @@ impl Node {
         version: Version,
         to: &[u8],
     ) -> Result<FileView, Failure> {
-        let shown = String::from_utf8_lossy(to).into_owned();
+        let shown = escape(to);
         let fail = |e| refused(&shown, &e);
         let at = to.iter().rposition(|b| *b == b'/').unwrap_or(0);
         let (dir, name) = (to.get(..at).unwrap_or_default(), to.get(at + 1..).unwrap_or_default());
@@ -42,7 +42,7 @@ impl Node {
         }
         let dir = if dir.is_empty() { b"/" } else { dir };
         let parent = self.catalog.resolve(cx, dir, true).map_err(|e| {
-            let dir = String::from_utf8_lossy(dir);
+            let dir = escape(dir);
             refused(&format!("{dir}: make the directory, or name another with --to"), &e)
         })?;
         let was = self.catalog.ended_owner(ino, version).map_err(fail)?;
@@ -64,7 +64,7 @@ impl Node {
         let watchers = self.watchers.read();
         watchers.iter().for_each(|w| w.entry_changed(parent.attr.ino, name));
         self.keeper.wake();
-        Ok(self.file_view(shown, made))
+        Ok(self.file_view(to.into(), made))
     }
 }
 
@@ -76,7 +76,7 @@ fn view(one: EndedVersion) -> EndedView {
     EndedView {
         ino: one.ino,
         version: one.version,
-        path: String::from_utf8_lossy(&one.path).into_owned(),
+        path: one.path.into(),
         size: one.size,
         mtime: one.mtime,
         ended: one.ended,

@@ -15,7 +15,7 @@ const FILES_ESTIMATED: usize = 5_000;
 pub(super) type RecallsByRequest = HashMap<RequestId, Vec<Ino>>;
 
 /// What a listing shows of an entry whose inode is damaged.
-pub(super) fn unknown_view(path: String, attr: Attr) -> FileView {
+pub(super) fn unknown_view(path: PathText, attr: Attr) -> FileView {
     FileView {
         path,
         attr,
@@ -32,7 +32,7 @@ pub(super) fn unknown_view(path: String, attr: Attr) -> FileView {
 }
 
 impl Node {
-    pub(super) fn file_view(&self, path: String, inode: Inode) -> FileView {
+    pub(super) fn file_view(&self, path: PathText, inode: Inode) -> FileView {
         let ino = inode.attr.ino;
         let is_file = inode.attr.kind == FileKind::File;
         let staging = self.staging.get(ino);
@@ -244,10 +244,13 @@ impl Node {
     fn pool_views_of(&self, volumes: &[Volume]) -> Result<Vec<PoolView>, Failure> {
         let fail = |e| refused("pools", &e);
         let pools = self.catalog.pools().map_err(fail)?;
+        let present = self.present();
         let view = |pool: Pool| {
             let mine: Vec<&Volume> = volumes.iter().filter(|v| v.pool.as_ref() == Some(&pool.name)).collect();
             let backlog = self.catalog.pool_backlog(&pool.name).map_err(fail)?;
-            let usable = |v: &&&Volume| matches!(v.state, VolumeState::Filling | VolumeState::Scratch);
+            let usable = |v: &&&Volume| {
+                matches!(v.state, VolumeState::Filling | VolumeState::Scratch) && present.contains(&v.barcode)
+            };
             Ok(PoolView {
                 volumes: mine.len() as u64,
                 filling: mine.iter().filter(usable).count() as u64,
@@ -275,8 +278,9 @@ impl Node {
         let out = |d: &DriveView| matches!(d.status, DriveStatus::Suspect(_) | DriveStatus::Down);
         if drives.iter().all(out) {
             warnings.push(format!(
-                "no drive is in use: nothing is read from tape and {backlog} files wait to be written to it; see `thermo \
-                 drive ls`, repair a drive, then `thermo drive up`"
+                "no drive is in use: nothing is read from tape and {} to be written to it; see `thermo drive ls`, repair a \
+                 drive, then `thermo drive up`",
+                if backlog == 1 { "1 file waits".into() } else { format!("{backlog} files wait") }
             ));
         }
         for drive in drives {

@@ -64,7 +64,7 @@ pub fn dispatch(node: &Node, workers: &Workers) {
             }
             if let Some(drive) = state.drives.get_mut(&no) {
                 drive.state = DriveState::Busy(Busy::new(cartridge, Work::Maintain));
-                drive.status = DriveStatus::Maintaining;
+                drive.status.set(DriveStatus::Maintaining);
                 drive.activity = "is being cleaned".into();
             }
         }
@@ -102,7 +102,8 @@ pub fn ended(node: &Node, cleaned: Cleaned) {
     state.cleaners.keep(&node.config.state_dir);
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.activity.clear();
-    (drive.state, drive.status) = (DriveState::Empty, DriveStatus::Free);
+    drive.state = DriveState::Empty;
+    drive.status.set(DriveStatus::Free);
     match result {
         Ok(done) => {
             drive.soiled = !done;

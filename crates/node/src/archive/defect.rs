@@ -126,7 +126,7 @@ mod tests {
     fn a_defect_takes_the_drive_out_of_use_and_the_node_still_stops() {
         let (node, _dir) = with_a_defect_at(Job::Unmount { to: 0 });
         let begun = Instant::now();
-        let suspect = || match &node.archive.state.lock().drives[&NO].status {
+        let suspect = || match &*node.archive.state.lock().drives[&NO].status {
             DriveStatus::Suspect(why) => Some(why.clone()),
             _ => None,
         };

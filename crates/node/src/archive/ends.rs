@@ -40,7 +40,7 @@ pub fn put_away_leftovers(node: &Node, workers: &Workers, library: LibraryNo) {
             _ => {
                 let why = format!("volume {volume} was left in drive {no} and no slot is empty for it");
                 if let Some(drive) = state.drives.get_mut(&no) {
-                    drive.status = DriveStatus::Suspect(why.clone());
+                    drive.status.set(DriveStatus::Suspect(why.clone()));
                 }
                 state.warn(why);
             }
@@ -96,7 +96,7 @@ pub fn wind_down(node: &Arc<Node>, workers: &Workers, graceful: bool) -> bool {
             };
             if let Some(d) = state.drives.get_mut(&no) {
                 d.state = DriveState::Busy(sched::Busy::new(l.volume.clone(), action.1));
-                d.status = action.2;
+                d.status.set(action.2);
                 d.activity = "the node stops".into();
             }
             orders.push((no, (l.volume, action.0)));

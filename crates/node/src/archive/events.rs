@@ -3,7 +3,7 @@
 use super::give::give;
 use super::library::Workers;
 use super::look::with_view;
-use super::state::{CheckAsk, Errand, State};
+use super::state::{CheckAsk, Errand, Serves, State};
 use super::worker::{Done, Ended, Job, Order, Wanted};
 use super::{Event, blocked, clean, ends, family, library, look, outlook, recalls, revive, times};
 use crate::Node;
@@ -153,6 +153,7 @@ fn dispatch(node: &Arc<Node>, workers: &Workers) {
 pub fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     let mut state = node.archive.state.lock();
     let Some((volume, job, status)) = prepare(node, &mut state, action) else { return };
+    let serves = serves(&job);
     let mut busy = action.busy(None);
     let known = node.archive.times.known();
     let takes = outlook::job_s(&known, &look::mechanics(node), action.drive, busy.work);
@@ -161,7 +162,8 @@ pub fn start(node: &Arc<Node>, workers: &Workers, action: &sched::Action) {
     if let Some(drive) = state.drives.get_mut(&action.drive) {
         drive.state = DriveState::Busy(busy);
         drive.begun = crate::now();
-        drive.status = status;
+        drive.status.set(status);
+        drive.serves = serves;
         drive.activity = action.why.to_string();
     }
     drop(state);
@@ -222,6 +224,21 @@ fn prepare(node: &Node, state: &mut State, action: &sched::Action) -> Option<(Ba
             _ => return None,
         },
     })
+}
+
+/// For whom a job is done.
+fn serves(job: &Job) -> Serves {
+    match job {
+        Job::Recall(wanted) => {
+            let mut files: Vec<Ino> = wanted.iter().map(|one| one.queued.ino).collect();
+            files.dedup();
+            Serves { files, request: None }
+        }
+        Job::Label { errand: Some(Errand::Label { request, .. }), .. } => {
+            Serves { request: Some(*request), ..Serves::default() }
+        }
+        _ => Serves::default(),
+    }
 }
 
 fn take_errand(state: &mut State, id: u64) -> Option<Errand> {
@@ -372,14 +389,17 @@ fn settle_drive(
             drive.alerts = alerts.clone();
             drive.home = moved.map(|(from, _)| from);
             drive.mounted = now;
-            (drive.state, drive.status) = (loaded(now, 0), DriveStatus::Idle);
+            drive.state = loaded(now, 0);
+            drive.status.set(DriveStatus::Idle);
         }
         Done::Unmounted => {
             drive.home = None;
-            (drive.state, drive.status) = (DriveState::Empty, DriveStatus::Free);
+            drive.state = DriveState::Empty;
+            drive.status.set(DriveStatus::Free);
         }
         Done::Worked { position } => {
-            (drive.state, drive.status) = (loaded(drive.mounted, *position), DriveStatus::Idle);
+            drive.state = loaded(drive.mounted, *position);
+            drive.status.set(DriveStatus::Idle);
             drive.resets = 0;
             drive.comeback.worked();
         }
@@ -411,7 +431,7 @@ fn blame(
     {
         drive.home = Some(from);
     }
-    drive.status = if in_drive { DriveStatus::Idle } else { DriveStatus::Free };
+    drive.status.set(if in_drive { DriveStatus::Idle } else { DriveStatus::Free });
     // A reset that somebody else made is no fault of the drive: the work is done again from the last flush.
     drive.resets += u32::from(e.fault == Fault::PositionLost);
     let failed = match e.then() {

@@ -57,7 +57,8 @@ mod tests {
             Loaded { volume: volume.clone(), mounted: now, idle_since: now, dirty: true, position: 0 };
         let mut state = rig.worker.node.archive.state.lock();
         let drive = state.drives.get_mut(&DRIVE).unwrap();
-        (drive.state, drive.status) = (DriveState::Loaded(loaded), DriveStatus::Idle);
+        drive.state = DriveState::Loaded(loaded);
+        drive.status.set(DriveStatus::Idle);
     }
 
     /// The drive is out of use, and nothing is thought to go on in it.

@@ -88,6 +88,14 @@ impl Hardware {
         }
     }
 
+    /// Address of one of its drives, counted from 0; None: it has none of its own.
+    pub fn device(&self, n: usize) -> Option<String> {
+        match self {
+            Self::Virtual { .. } | Self::Simulated(_) => None,
+            Self::Attached(library) => library.drives.get(n).map(|drive| drive.device.0.to_string()),
+        }
+    }
+
     /// Data path of each of its drives, by name.
     fn data_paths(&self) -> Vec<String> {
         match self {

@@ -69,7 +69,10 @@ fn try_label(
     if let Some(volume) = &known
         && volume.live_files > 0
     {
-        return Ok(Err(format!("volume {barcode} holds {} files that are still needed", volume.live_files)));
+        return Ok(Err(format!(
+            "volume {barcode} holds what is still needed ({})",
+            types::plural(volume.live_files, "file")
+        )));
     }
     if let Some(volume) = &known
         && force.is_none()

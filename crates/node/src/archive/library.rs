@@ -6,7 +6,7 @@ use super::media::Refusals;
 use super::progress::Progress;
 use super::revive::Comeback;
 use super::shelf::Shelf;
-use super::state::DriveSlot;
+use super::state::{DriveSlot, Serves, Standing};
 use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
 use crate::config::Config;
@@ -251,7 +251,7 @@ pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
         let away = Err(super::trouble::no_drive(&Barcode::default(), "its library does not answer"));
         let mut slot = slot((library, no), &none, &away, Arc::default());
         slot.serial = serial;
-        slot.status = DriveStatus::Suspect(format!("its library {name} cannot be used"));
+        slot.status.set(DriveStatus::Suspect(format!("its library {name} cannot be used")));
         state.drives.insert(no, slot);
     }
     let out = Some(why.to_owned());
@@ -321,8 +321,9 @@ fn slot(
         serial,
         comeback,
         state,
-        status,
+        status: Standing::new(status),
         activity: String::new(),
+        serves: Serves::default(),
         progress,
         home: element.source,
         mounted: Time::default(),

@@ -13,6 +13,7 @@ mod clean;
 mod cleaners;
 mod commit;
 mod defect;
+mod details;
 mod digests;
 mod door;
 mod ends;

@@ -180,7 +180,7 @@ const TELLING_S: f64 = 1.0;
 pub fn writing(node: &Node, files: u64, bytes: u64) -> Estimate {
     let (times, model) = (node.archive.times.known(), mechanics(node));
     let state = node.archive.state.lock();
-    let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
+    let busy: Vec<_> = state.drives.values().filter(|d| *d.status == DriveStatus::Migrating).collect();
     let drive = busy.first().copied().or_else(|| state.drives.values().next()).map_or(DriveNo(0), |d| d.no);
     let share = busy.len().max(1) as f64;
     let mut write = times.writing(drive, model.transfer(bytes) / share, files as f64 / share);

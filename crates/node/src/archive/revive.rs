@@ -38,6 +38,8 @@ pub struct DriveAsk {
     pub up: bool,
     /// Take it from another host that has reserved it.
     pub preempt: bool,
+    /// Who wants it (uid).
+    pub by: Option<u32>,
     /// Gets the outcome, in words if it did not work.
     pub answer: Sender<Result<(), String>>,
 }
@@ -53,6 +55,8 @@ pub struct Comeback {
     pub trying: bool,
     /// An operator wants it out of use.
     pub down: bool,
+    /// Which one (uid).
+    pub by: Option<u32>,
     /// The operators want it taken from another host.
     preempt: bool,
     /// Operators who wait for it.
@@ -121,7 +125,7 @@ pub fn ask(node: &Node, ask: DriveAsk) {
             drive.comeback.asked.push(ask.answer);
         }
         false => {
-            drive.comeback.down = true;
+            (drive.comeback.down, drive.comeback.by) = (true, ask.by);
             let _ = ask.answer.send(Ok(()));
         }
     }
@@ -144,7 +148,7 @@ pub fn dispatch(node: &Node, workers: &Workers) {
     let leaving: Vec<DriveNo> = state
         .drives
         .values()
-        .filter(|d| d.comeback.down && d.status != DriveStatus::Down)
+        .filter(|d| d.comeback.down && *d.status != DriveStatus::Down)
         .map(|d| d.no)
         .collect();
     for no in leaving {
@@ -218,7 +222,7 @@ pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
         }
         if let Some(drive) = state.drives.get_mut(&no) {
             drive.state = DriveState::Busy(sched::Busy::new(volume, work));
-            drive.status = DriveStatus::Mounting;
+            drive.status.set(DriveStatus::Mounting);
             drive.activity = why.into();
         }
     }
@@ -226,7 +230,7 @@ pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
 
 fn set_down(state: &mut State, no: DriveNo) {
     if let Some(drive) = state.drives.get_mut(&no) {
-        drive.status = DriveStatus::Down;
+        drive.status.set(DriveStatus::Down);
         tracing::info!("drive {no} is out of use, as an operator asked");
     }
 }
@@ -250,7 +254,8 @@ pub fn tried(node: &Node, revived: Revived) {
             drive.refusals = Refusals::default();
             drive.comeback.since = None;
             drive.comeback.down &= drive.comeback.asked.is_empty();
-            (drive.state, drive.status, drive.home) = (DriveState::Empty, DriveStatus::Free, None);
+            (drive.state, drive.home) = (DriveState::Empty, None);
+            drive.status.set(DriveStatus::Free);
             drive.comeback.answer(&Ok(()));
             tracing::warn!("drive {no} is in use again");
             state.look_again();
@@ -259,7 +264,7 @@ pub fn tried(node: &Node, revived: Revived) {
             let text = e.to_string();
             drive.comeback.failed();
             drive.errors += 1;
-            drive.status = DriveStatus::Suspect(text.clone());
+            drive.status.set(DriveStatus::Suspect(text.clone()));
             drive.comeback.answer(&Err(format!("drive {no} still fails: {text}")));
             state.warn(text);
         }
@@ -269,7 +274,7 @@ pub fn tried(node: &Node, revived: Revived) {
 impl DriveSlot {
     /// The drive failed: out of use until it is tried again.
     pub fn suspect(&mut self, why: String) {
-        self.status = DriveStatus::Suspect(why);
+        self.status.set(DriveStatus::Suspect(why));
         self.comeback.failed();
     }
 }
@@ -279,13 +284,19 @@ impl Node {
     ///
     /// # Errors
     /// There is no such drive, or it still fails.
-    pub(crate) fn set_drive(&self, drive: DriveNo, up: bool, preempt: bool) -> Result<(), wire::Failure> {
+    pub(crate) fn set_drive(
+        &self,
+        cx: &Cx,
+        drive: DriveNo,
+        up: bool,
+        preempt: bool,
+    ) -> Result<(), wire::Failure> {
         if !self.archive.state.lock().drives.contains_key(&drive) {
             let message = format!("there is no drive {drive}; see `thermo drive ls`");
             return Err(crate::error::failure(ErrorClass::NotFound, message));
         }
         let (answer, answers) = crossbeam_channel::bounded(1);
-        self.archive.send(Event::Drive(DriveAsk { drive, up, preempt, answer }));
+        self.archive.send(Event::Drive(DriveAsk { drive, up, preempt, by: Some(cx.uid), answer }));
         let outcome = answers.recv().unwrap_or_else(|_| Err("the node stops".into()));
         outcome.map_err(|why| crate::error::failure(ErrorClass::Drive, why))
     }

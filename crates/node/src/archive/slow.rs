@@ -25,13 +25,13 @@ impl SlowLoad {
     pub fn shown(&self, volume: Option<&Barcode>) -> Option<(DriveStatus, String)> {
         let (load, told) = (*self.0.lock())?;
         let waited = load.waited + told.elapsed();
-        let since = format!("since {} min", waited.as_secs() / 60);
+        let so_far = format!("for {} min so far", waited.as_secs() / 60);
         let number = volume.and_then(Generation::of).map(|g| g.number());
         if number.is_some_and(|n| n < FIRST) {
-            return Some((DriveStatus::Mounting, format!("loads {since}, longer than it should")));
+            return Some((DriveStatus::Mounting, format!("has loaded {so_far}, longer than it should")));
         }
         let left = left(waited, load.progress);
-        Some((DriveStatus::Calibrating, format!("calibrates a new cartridge {since}, {left}")))
+        Some((DriveStatus::Calibrating, format!("calibrates a new cartridge, {so_far}, {left}")))
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
         slow.tell(Some(tape::SlowLoad { waited: Duration::from_secs(150), progress: None }));
         let (status, text) = slow.shown(Some(&volume)).unwrap();
         assert_eq!(status, DriveStatus::Calibrating);
-        assert!(text.starts_with("calibrates a new cartridge since 2 min, usually 3"), "{text}");
+        assert!(text.starts_with("calibrates a new cartridge, for 2 min so far, usually 3"), "{text}");
         let older = Barcode::from("TC0001L8");
         assert_eq!(slow.shown(Some(&older)).unwrap().0, DriveStatus::Mounting);
         slow.tell(None);

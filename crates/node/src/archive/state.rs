@@ -32,10 +32,12 @@ pub struct DriveSlot {
     pub serial: String,
     /// What the scheduler sees.
     pub state: DriveState,
-    /// What people see.
-    pub status: DriveStatus,
+    /// What people see, and since when.
+    pub status: Standing,
     /// Why it does what it does.
     pub activity: String,
+    /// What its present job was given.
+    pub serves: Serves,
     /// Bytes moved, written by the worker.
     pub progress: Arc<Progress>,
     /// Slot that the loaded cartridge came from.
@@ -65,7 +67,50 @@ pub struct DriveSlot {
 impl DriveSlot {
     /// Whether it may get work.
     pub fn usable(&self) -> bool {
-        !matches!(self.status, DriveStatus::Suspect(_) | DriveStatus::Down)
+        !matches!(*self.status, DriveStatus::Suspect(_) | DriveStatus::Down)
+    }
+}
+
+/// For whom a drive works, beyond what its volume tells.
+#[derive(Default)]
+pub struct Serves {
+    /// Files that it reads.
+    pub files: Vec<Ino>,
+    /// Request of an operator that it carries out.
+    pub request: Option<RequestId>,
+}
+
+/// State of a drive as people see it.
+pub struct Standing {
+    status: DriveStatus,
+    since: Time,
+}
+
+impl Standing {
+    /// From now on.
+    pub fn new(status: DriveStatus) -> Self {
+        Self { status, since: crate::now() }
+    }
+
+    /// It is this from now on. Another reason for the same state is no other state.
+    pub fn set(&mut self, status: DriveStatus) {
+        if std::mem::discriminant(&self.status) != std::mem::discriminant(&status) {
+            self.since = crate::now();
+        }
+        self.status = status;
+    }
+
+    /// When it became so.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+}
+
+impl std::ops::Deref for Standing {
+    type Target = DriveStatus;
+
+    fn deref(&self) -> &DriveStatus {
+        &self.status
     }
 }
 

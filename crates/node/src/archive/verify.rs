@@ -176,8 +176,7 @@ impl Pass<'_> {
 
     fn damage(&mut self, file: &TapeFile, why: &str) -> Result<(), TapeError> {
         let node = &self.worker.node;
-        let path = String::from_utf8_lossy(&node.catalog.path_of(file.ino).unwrap_or(file.path.clone()))
-            .into_owned();
+        let path = types::escape(&node.catalog.path_of(file.ino).unwrap_or(file.path.clone()));
         let what = format!("{path} (inode {}): copy {} is damaged: {why}", file.ino, file.copy);
         crate::check::distrust(self.worker, self.barcode, &what);
         let (ino, version, copy) = (file.ino, file.version, file.copy);

@@ -78,11 +78,11 @@ impl Archive {
     pub fn writing_now(&self, node: &Node, left: Option<(u64, u64)>, ahead: u64) -> Moving {
         let estimate = left.map(|(files, bytes)| outlook::writing(node, files, bytes));
         let state = self.state.lock();
-        let busy: Vec<_> = state.drives.values().filter(|d| d.status == DriveStatus::Migrating).collect();
+        let busy: Vec<_> = state.drives.values().filter(|d| *d.status == DriveStatus::Migrating).collect();
         if !busy.is_empty() {
             // With those that bring the next volume meanwhile.
             let next =
-                state.drives.values().filter(|d| d.status == DriveStatus::Mounting && d.works_to_write());
+                state.drives.values().filter(|d| *d.status == DriveStatus::Mounting && d.works_to_write());
             let busy = busy.into_iter().chain(next);
             let doing: Vec<String> = busy.map(|d| format!("drive {}: {}", d.no, d.activity)).collect();
             return Moving { estimate, doing: doing.join("; "), ..Moving::default() };
@@ -144,7 +144,7 @@ impl State {
         let mut lines = Vec::new();
         let mut waits_for_a_drive = false;
         for (volume, (files, bytes)) in volumes.into_iter().take(MOST_TOLD) {
-            let what = format!("volume {volume} ({files} files, {bytes} bytes)");
+            let what = format!("volume {volume} ({}, {bytes} bytes)", plural(files, "file"));
             let in_drive = self.drives.values().find(|d| d.volume() == Some(volume));
             let why = match (self.place_in_line(volume), in_drive) {
                 (Some((place, why)), _) => {
@@ -157,7 +157,7 @@ impl State {
             lines.push(format!("{what}: {why}"));
         }
         if more > 0 {
-            lines.push(format!("and {more} more volumes"));
+            lines.push(format!("and {}", plural(more, "more volume")));
         }
         if waits_for_a_drive {
             lines.extend(self.drives_now());
@@ -177,7 +177,7 @@ impl State {
     /// What each drive does, and for how long; a few of them.
     fn drives_now(&self) -> Vec<String> {
         let busy = |d: &&DriveSlot| matches!(d.state, DriveState::Busy(_)) || !d.usable();
-        let line = |d: &DriveSlot| match &d.status {
+        let line = |d: &DriveSlot| match &*d.status {
             DriveStatus::Suspect(why) => format!("drive {} is out of use: {why}", d.no),
             DriveStatus::Down => format!("drive {} was taken out of use", d.no),
             _ => {
@@ -224,15 +224,15 @@ impl DriveSlot {
 }
 
 impl State {
-    fn drive_view(&self, d: &DriveSlot) -> DriveView {
+    pub fn drive_view(&self, d: &DriveSlot) -> DriveView {
         let library = self.shelves.get(&d.library).map_or_else(String::new, |shelf| shelf.name.clone());
         DriveView { library, ..drive_view(d) }
     }
 }
 
 fn drive_view(d: &DriveSlot) -> DriveView {
-    let slow = d.progress.slow_load.shown(d.volume()).filter(|_| d.status == DriveStatus::Mounting);
-    let (status, activity) = slow.unwrap_or_else(|| (d.status.clone(), d.activity.clone()));
+    let slow = d.progress.slow_load.shown(d.volume()).filter(|_| *d.status == DriveStatus::Mounting);
+    let (status, activity) = slow.unwrap_or_else(|| (DriveStatus::clone(&d.status), d.activity.clone()));
     DriveView {
         drive: d.no,
         library: String::new(),

@@ -147,7 +147,7 @@ impl Node {
         let ino = inode.attr.ino;
         let subject = || {
             let path = self.catalog.path_of(ino).unwrap_or_default();
-            format!("{} (inode {ino})", String::from_utf8_lossy(&path))
+            format!("{} (inode {ino})", types::escape(&path))
         };
         let Some(object) = file.object else {
             let lost = file.copies.is_empty();

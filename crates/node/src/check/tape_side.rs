@@ -269,7 +269,7 @@ fn read_back(
     checked.bytes += file.segment_length;
     let found = if whole { hash.finish(file.file_size) } else { None };
     if whole && file.digest.is_some() && found != file.digest {
-        let path = String::from_utf8_lossy(&file.path).into_owned();
+        let path = types::escape(&file.path);
         let problem = format!("inode {} copy {}: the bytes on tape have another digest", file.ino, file.copy);
         distrust(worker, barcode, &problem);
         find(checked, serious(path, problem, "stage the file from its other copy and migrate it again"));

@@ -130,7 +130,7 @@ impl Node {
     /// the object is no longer that of the file: then it has gone as it should.
     pub(crate) fn object_lost(&self, ino: Ino, object: ObjectId, e: &disk::DiskError) -> FsResult<()> {
         let path = self.catalog.path_of(ino).unwrap_or_default();
-        let path = String::from_utf8_lossy(&path);
+        let path = types::escape(&path);
         let (text, result) = match self.catalog.lose_object(ino, object, crate::now()) {
             Ok(version) => (
                 format!(
@@ -167,7 +167,7 @@ impl Node {
                 return self.object_lost(ino, object, e);
             }
             let path = self.catalog.path_of(ino).unwrap_or_default();
-            let path = String::from_utf8_lossy(&path);
+            let path = types::escape(&path);
             self.archive.warn(format!(
                 "{path} (inode {ino}): {e}, but the file is open: copy it elsewhere before it is closed, its content goes \
                  with the last descriptor"

@@ -260,7 +260,7 @@ pub(crate) fn past_damage<T>(listed: catalog::Listed<T>) -> Vec<T> {
 
 /// What a listing shows of an entry whose inode is damaged: no links.
 pub(crate) fn unknown(entry: &DirEntry, e: &catalog::CatalogError) -> Attr {
-    tracing::error!("{:?}: {e}", String::from_utf8_lossy(&entry.name));
+    tracing::error!("{}: {e}", types::escape(&entry.name));
     let never = Time::default();
     Attr {
         ino: entry.ino,

@@ -42,7 +42,7 @@ impl Node {
                 let staging = task.staging.clone();
                 let owner = owner.unwrap_or(attr.uid);
                 let path = self.catalog.path_of(ino).unwrap_or_default();
-                let subject = format!("{why} {}", String::from_utf8_lossy(&path));
+                let subject = format!("{why} {}", types::escape(&path));
                 let request = Request::new(RequestKind::Stage, owner, subject, crate::now());
                 let request = Request { priority: task.priority, ..request };
                 let made = self.catalog.create_request(&request, &[(ino, attr.size)]);

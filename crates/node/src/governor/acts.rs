@@ -148,7 +148,7 @@ impl Node {
     /// Tells operators and migrate requests about a file that cannot be copied until somebody has mended something.
     pub(crate) fn cannot_migrate(&self, ino: Ino, why: String) {
         let path = self.catalog.path_of(ino.told_of()).unwrap_or_default();
-        let text = format!("inode {ino} ({}) is not copied to tape: {why}", String::from_utf8_lossy(&path));
+        let text = format!("inode {ino} ({}) is not copied to tape: {why}", types::escape(&path));
         self.note_refused(ino, text);
         self.keeper.refuse(ino, &why);
         self.finish_item(ino, RequestKind::Migrate, &ItemState::Failed(why), 0);

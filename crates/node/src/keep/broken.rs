@@ -46,7 +46,7 @@ impl Broken {
             for (file, outcome) in page.iter().zip(outcomes) {
                 dropped += u64::from(outcome == Lost::Dropped);
                 if outcome == Lost::Last {
-                    kept.push(String::from_utf8_lossy(&file.path).into_owned());
+                    kept.push(types::escape(&file.path));
                 }
             }
         }

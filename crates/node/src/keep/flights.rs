@@ -382,7 +382,7 @@ impl Flights {
                 Step::Arrived => {}
                 Step::Failed(why) => {
                     let path = node.catalog.path_of(*ino).unwrap_or_default();
-                    let path = String::from_utf8_lossy(&path).into_owned();
+                    let path = types::escape(&path);
                     let text = format!("{path} (inode {ino}) does not come back for a new copy: {why}");
                     node.archive.warn(text);
                     self.failed.insert(*ino, (Moment::now() + AGAIN_AFTER, why));

@@ -205,7 +205,7 @@ impl Node {
     }
 
     /// Volumes that open requests of a kind still wait for, with the request.
-    fn volumes_asked_for(&self, kind: RequestKind) -> catalog::Result<Vec<(Barcode, RequestId)>> {
+    pub(crate) fn volumes_asked_for(&self, kind: RequestKind) -> catalog::Result<Vec<(Barcode, RequestId)>> {
         let mut asked = Vec::new();
         for request in self.catalog.open_requests_of(kind)? {
             let volumes = self.catalog.request_volumes(request.id)?;

@@ -215,7 +215,7 @@ impl Move {
             }
             if let Some(why) = flights.failure(next.ino) {
                 self.stuck += 1;
-                self.why = format!("{}: {why}", String::from_utf8_lossy(&next.path));
+                self.why = format!("{}: {why}", types::escape(&next.path));
                 continue;
             }
             if !lies_on(node, next.ino, next.version, next.copy, &volume.barcode)? {

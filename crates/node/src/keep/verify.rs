@@ -82,11 +82,11 @@ impl Node {
         let late = self.overdue(volumes);
         let (Volume { barcode, .. }, since) = late.first()?;
         Some(format!(
-            "{} volumes should have been verified (tape.verify_every_days = {}), {barcode} was not for {} days: order it (`thermo \
+            "{} should have been verified (tape.verify_every_days = {}), {barcode} was not for {}: order it (`thermo \
              volume verify {barcode}`); if drives have no time for it, give more days or more drives",
-            late.len(),
+            plural(late.len(), "volume"),
             self.config.tape.verify_every_days,
-            since.as_secs() / DAY.as_secs(),
+            plural(since.as_secs() / DAY.as_secs(), "day"),
         ))
     }
 }

@@ -136,7 +136,7 @@ fn first_failed(node: &mut Connection, id: RequestId) -> Result<Option<String>> 
         let Some(last) = page.last() else { return Ok(None) };
         after = last.ino;
         let failed = |item: RequestItemView| match item.state {
-            ItemState::Failed(why) => Some(format!("{}: {why}", client::escape(item.path.as_bytes()))),
+            ItemState::Failed(why) => Some(format!("{}: {why}", item.path)),
             _ => None,
         };
         if let Some(found) = page.into_iter().find_map(failed) {

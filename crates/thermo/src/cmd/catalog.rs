@@ -7,7 +7,7 @@ use crate::render::time;
 use crate::units::size;
 use anyhow::Result;
 use std::path::PathBuf;
-use types::{BackupView, RequestView, Time};
+use types::{BackupView, RequestView, Time, plural};
 use wire::Call;
 
 /// The catalogue itself
@@ -90,24 +90,26 @@ fn backup(context: &mut Context, dir: Option<PathBuf>) -> Result<Exit> {
 fn restore(context: &mut Context, source: &node::Source, config: &node::Config, past: bool) -> Result<Exit> {
     let done = node::restore_catalog(config, source)?;
     context.out.line(format!(
-        "restored from {}: {} files and directories",
+        "restored from {}: {} (files, directories and other nodes)",
         source.backup.display(),
-        done.inodes
+        plural(done.inodes, "inode")
     ))?;
     if let Some(as_of) = done.as_of {
         let shown = time(as_of, true);
-        context.out.line(format!("brought forward to {shown} by {} batches of changes", done.batches))?;
+        context
+            .out
+            .line(format!("brought forward to {shown} by {} of changes", plural(done.batches, "batch")))?;
     }
     if done.changed > 0 {
         context.out.line(format!(
-            "{} files changed on disk after the backup and are as they are there",
-            done.changed
+            "changed on disk after the backup, and as they are there: {}",
+            plural(done.changed, "file")
         ))?;
     }
     if done.missing > 0 {
         context.out.line(format!(
-            "{} files are not on disk any more: they are read from tape, if they are there",
-            done.missing
+            "not on disk any more, and read from tape if they are there: {}",
+            plural(done.missing, "file")
         ))?;
     }
     if let Some(kept) = done.replaced {

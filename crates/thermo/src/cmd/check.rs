@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::out::Tint;
 use crate::units::size;
 use anyhow::Result;
-use types::{CheckReport, Grade};
+use types::{CheckReport, Grade, plural};
 use wire::Call;
 
 /// Compare the catalogue with the disk, and with the cartridges
@@ -46,11 +46,11 @@ fn print(context: &mut Context, report: &CheckReport) -> Result<()> {
         out.line(format!("{grade} {}: {}. {}", finding.subject, finding.problem, finding.remedy))?;
     }
     out.line(format!(
-        "{} inodes, {} disk objects, {} volumes, {} files on tape compared; {} read and verified",
-        report.inodes,
-        report.objects,
-        report.volumes,
-        report.tape_files,
+        "{}, {}, {}, {} on tape compared; {} read and verified",
+        plural(report.inodes, "inode"),
+        plural(report.objects, "disk object"),
+        plural(report.volumes, "volume"),
+        plural(report.tape_files, "file"),
         size(report.bytes_verified)
     ))?;
     let (text, tint) = verdict(report);
@@ -63,14 +63,14 @@ fn verdict(report: &CheckReport) -> (String, Tint) {
     let of = |grade| report.findings.iter().filter(|f| f.grade == grade).count();
     let (serious, incomplete, leftovers) = (of(Grade::Serious), of(Grade::Incomplete), of(Grade::Leftover));
     if serious > 0 {
-        return (format!("{serious} findings put data at risk; act on them now"), Tint::Red);
+        return (format!("data is at risk: {}; act now", plural(serious, "serious finding")), Tint::Red);
     }
     if incomplete + leftovers == 0 {
         return ("all is well".into(), Tint::Green);
     }
-    let files = format!("; {incomplete} files are incomplete until the rest of their volumes is imported");
+    let files = format!("; {} incomplete until the rest of the volumes is imported", plural(incomplete, "file"));
     let files = if incomplete > 0 { files } else { String::new() };
-    let left = if leftovers > 0 { format!("; {leftovers} leftovers") } else { String::new() };
+    let left = if leftovers > 0 { format!("; {}", plural(leftovers, "leftover")) } else { String::new() };
     (format!("no data at risk{files}{left}"), Tint::Green)
 }
 
@@ -93,9 +93,9 @@ mod tests {
         };
         use Grade::{Incomplete, Leftover, Serious};
         assert_eq!(of(&[]), "all is well");
-        assert_eq!(of(&[Leftover]), "no data at risk; 1 leftovers");
-        let both = "no data at risk; 1 files are incomplete until the rest of their volumes is imported; 1 leftovers";
+        assert_eq!(of(&[Leftover]), "no data at risk; 1 leftover");
+        let both = "no data at risk; 1 file incomplete until the rest of the volumes is imported; 1 leftover";
         assert_eq!(of(&[Incomplete, Leftover]), both);
-        assert_eq!(of(&[Incomplete, Serious]), "1 findings put data at risk; act on them now");
+        assert_eq!(of(&[Incomplete, Serious]), "data is at risk: 1 serious finding; act now");
     }
 }

@@ -9,7 +9,7 @@ use client::copy::{self, Options, Summary};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use types::RequestView;
+use types::{RequestView, plural};
 use wire::{Call, Selection};
 
 #[derive(Debug, clap::Args)]
@@ -123,8 +123,9 @@ fn stage(node: &mut client::Connection, paths: &[Vec<u8>]) {
             && view.request.files_total > view.request.files_done
         {
             eprintln!(
-                "thermo: request {} brings {} files from tape",
-                view.request.id, view.request.files_total
+                "thermo: request {} brings {} from tape",
+                view.request.id,
+                plural(view.request.files_total, "file")
             );
         }
     }
@@ -145,12 +146,12 @@ fn report(context: &mut Context, summary: Summary, took: Duration) -> Result<Exi
         }))?;
     } else {
         context.out.line(format!(
-            "{} files, {} in {} ({}), {} directories, {} others, {} skipped as complete, {} failed",
-            summary.files,
+            "{}, {} in {} ({}), {}, {} others, {} skipped as complete, {} failed",
+            plural(summary.files, "file"),
             size(summary.bytes),
             span(took.as_secs()),
             rate(per_second(summary.bytes, took)),
-            summary.directories,
+            plural(summary.directories, "directory"),
             summary.others,
             summary.skipped,
             summary.failed

@@ -10,7 +10,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use types::{Barcode, Before, PoolName, RequestView, TapeFile, Time, Volume, VolumeFileView, VolumeView};
+use types::{
+    Barcode, Before, PoolName, RequestView, TapeFile, Time, Volume, VolumeFileView, VolumeView, plural,
+};
 use wire::{Call, FilesOrder, ImportOrder};
 
 /// Files asked for at a time.
@@ -99,12 +101,15 @@ struct Line<'l> {
 pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) -> Result<Exit> {
     let mut volumes: Vec<Barcode> = args.volumes.into_iter().map(Barcode::from).collect();
     if let Some(pool) = &args.pool {
+        super::volume::known_pool(node, pool)?;
         let all: Vec<VolumeView> = node.ask(&Call::Volumes)?;
         let of_pool =
             |v: &VolumeView| v.volume.files > 0 && v.volume.pool.as_ref().is_some_and(|p| p.as_str() == pool);
         volumes = all.into_iter().filter(of_pool).map(|v| v.volume.barcode).collect();
         if volumes.is_empty() {
-            return Err(not_found(format!("pool {pool} has no volume with files")));
+            return Err(not_found(format!(
+                "no volume of pool {pool} holds files; see `thermo volume ls --pool {pool}`"
+            )));
         }
     }
     can_be_written(&args.to)?;
@@ -132,8 +137,9 @@ pub fn export(context: &mut Context, node: &mut Connection, args: ExportArgs) ->
         return Ok(Exit::OK);
     }
     context.out.line(format!(
-        "{} volumes exported, {files} files listed in {}",
-        volumes.len(),
+        "{} exported, {} listed in {}",
+        plural(volumes.len(), "volume"),
+        plural(files, "file"),
         args.to.display()
     ))?;
     places.iter().try_for_each(|place| context.out.line(format!("  {place}")))?;

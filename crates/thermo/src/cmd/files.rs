@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use types::{QuoteView, QuoteWaits, RequestView, StatusView};
+use types::{QuoteView, QuoteWaits, RequestView, StatusView, plural};
 use wire::{Act, ActOrder, Acted, Call, MAX_PATHS, Outcome, Selection};
 
 /// Bytes of the paths of one call, about.
@@ -54,26 +54,25 @@ pub struct Left {
     paths: u64,
     /// Further files below directories.
     unnamed: u64,
-    named: Vec<(String, String)>,
+    named: Vec<(Vec<u8>, String)>,
     /// Of all reasons, if it is one.
     exit: Option<Exit>,
 }
 
 impl Left {
     fn out(&mut self, path: &[u8], why: &str, exit: Exit) {
-        let path = escape(path);
-        eprintln!("thermo: {path}: {why}");
+        eprintln!("thermo: {}: {why}", escape(path));
         let first = self.named.is_empty();
         self.exit = if first { Some(exit) } else { self.exit.filter(|before| *before == exit) };
-        self.named.push((path, why.to_owned()));
+        self.named.push((path.to_owned(), why.to_owned()));
     }
 
     /// Says how many there are.
     fn sum_up(&self) {
         if self.unnamed > 0 {
             eprintln!(
-                "thermo: {} files more below directories are left out; see the log of the node",
-                self.unnamed
+                "thermo: left out below directories: {} more; see the log of the node",
+                plural(self.unnamed, "file")
             );
         }
         if self.paths > 0 && self.of > 1 {
@@ -175,8 +174,7 @@ impl Acting {
 
     fn left_out(&mut self, path: &OsStr, why: &anyhow::Error) {
         let (path, text) = (path.as_bytes(), told(why));
-        let text =
-            text.strip_prefix(&format!("{}: ", String::from_utf8_lossy(path))).unwrap_or(&text).to_owned();
+        let text = text.strip_prefix(&format!("{}: ", escape(path))).unwrap_or(&text).to_owned();
         self.done.left.paths += 1;
         self.done.left.out(path, &text, of_error(why).unwrap_or(Exit::SOME_FAILED));
     }
@@ -291,7 +289,7 @@ mod tests {
         left.paths = 2;
         left.out(b"/b", "no such file", Exit(5));
         assert_eq!(left.exit(Exit::OK), Exit(5));
-        assert_eq!(left.json()[0], json!({ "path": "/a\\xff", "why": "no such file" }));
+        assert_eq!(left.json()[0], json!({ "path": b"/a\xff", "why": "no such file" }));
         left.out(b"/c", "denied", Exit(4));
         assert_eq!(left.exit(Exit::OK), Exit::SOME_FAILED);
     }

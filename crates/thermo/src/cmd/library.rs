@@ -75,8 +75,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Inventory { library, audit } => {
             (Call::Inventory { library: library.clone(), audit }, library)
         }
-        Command::Export { volumes } => (Call::ExportCartridges(barcodes(volumes)), None),
-        Command::Import { volumes } => (Call::ImportCartridges(barcodes(volumes)), None),
+        Command::Export { volumes } => {
+            return move_cartridges(context, &Call::ExportCartridges(barcodes(volumes)));
+        }
+        Command::Import { volumes } => {
+            return move_cartridges(context, &Call::ImportCartridges(barcodes(volumes)));
+        }
         Command::Ls => {
             let libraries: Vec<LibraryView> = context.connect()?.ask(&Call::Library)?;
             return context.print(&libraries, |libraries| list(libraries));
@@ -98,6 +102,52 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         show(context, library)?;
     }
     Ok(Exit::OK)
+}
+
+/// Has cartridges moved, and tells which ones were and where they are now.
+fn move_cartridges(context: &mut Context, call: &Call) -> Result<Exit> {
+    let mut node = context.connect()?;
+    let before: Vec<LibraryView> = node.ask(&Call::Library)?;
+    let after: Vec<LibraryView> = node.ask(call)?;
+    if context.global.json {
+        context.out.json(&after)?;
+        return Ok(Exit::OK);
+    }
+    let lines = moved(&before, &after);
+    lines.into_iter().try_for_each(|line| context.out.line(line))?;
+    Ok(Exit::OK)
+}
+
+/// A line for each cartridge that is elsewhere now.
+fn moved(before: &[LibraryView], after: &[LibraryView]) -> Vec<String> {
+    let was_at = |library: &LibraryView, barcode: &Barcode| {
+        let was = before.iter().find(|one| one.name == library.name)?;
+        was.elements.iter().find(|e| e.barcode.as_ref() == Some(barcode)).map(|e| e.address)
+    };
+    let mut lines = Vec::new();
+    for library in after {
+        for element in &library.elements {
+            let Some(barcode) = &element.barcode else { continue };
+            let from = was_at(library, barcode);
+            if from == Some(element.address) {
+                continue;
+            }
+            let place = match element.kind {
+                ElementKind::Transport => "the robot's hand",
+                ElementKind::Slot => "slot",
+                ElementKind::ImportExport => "import/export slot",
+                ElementKind::Drive => "drive element",
+            };
+            let take = if element.outgoing { ": take it out" } else { "" };
+            let from = from.map_or_else(String::new, |from| format!(" from {from}"));
+            let (name, at) = (&library.name, element.address);
+            lines.push(format!("{barcode} was moved{from} to {place} {at} of library {name}{take}"));
+        }
+    }
+    if lines.is_empty() {
+        lines.push("nothing was moved: no cartridge was elsewhere; see `thermo library show`".into());
+    }
+    lines
 }
 
 /// Libraries as a table.
@@ -152,4 +202,44 @@ fn show(context: &mut Context, library: &LibraryView) -> Result<()> {
     }
     context.out.table(&table)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ElementView;
+
+    fn library(elements: &[(ElementKind, u16, Option<&str>, bool)]) -> Vec<LibraryView> {
+        let view =
+            |(kind, address, barcode, outgoing): &(ElementKind, u16, Option<&str>, bool)| ElementView {
+                kind: *kind,
+                address: *address,
+                full: barcode.is_some(),
+                barcode: barcode.map(Into::into),
+                source: None,
+                exception: None,
+                outgoing: *outgoing,
+            };
+        let elements = elements.iter().map(view).collect();
+        vec![LibraryView { name: "hall-a".into(), product: String::new(), elements, out: None }]
+    }
+
+    #[test]
+    fn what_was_moved_is_told() {
+        use ElementKind::{ImportExport, Slot};
+        let (a, b) = (Some("TC0001L9"), Some("TC0002L9"));
+        let in_slots =
+            library(&[(Slot, 1001, a, false), (Slot, 1002, b, false), (ImportExport, 10, None, false)]);
+        let outside =
+            library(&[(Slot, 1001, None, false), (Slot, 1002, b, false), (ImportExport, 10, a, true)]);
+        let told = moved(&in_slots, &outside);
+        assert_eq!(
+            told,
+            ["TC0001L9 was moved from 1001 to import/export slot 10 of library hall-a: take it out"]
+        );
+        let told = moved(&outside, &in_slots);
+        assert_eq!(told, ["TC0001L9 was moved from 10 to slot 1001 of library hall-a"]);
+        let told = moved(&in_slots, &in_slots);
+        assert!(told.len() == 1 && told[0].starts_with("nothing was moved"), "{told:?}");
+    }
 }

@@ -8,7 +8,7 @@ use crate::units::size;
 use anyhow::Result;
 use client::{ClientError, Connection};
 use std::ffi::OsString;
-use types::{FileKind, FileView};
+use types::{FileKind, FileView, plural};
 use wire::Call;
 
 /// Entries asked for at a time.
@@ -114,7 +114,7 @@ fn shown_name(name: &[u8], view: &FileView) -> String {
         shown.push('/');
     }
     match &view.link_target {
-        Some(target) => format!("{shown} -> {}", client::escape(target.as_bytes())),
+        Some(target) => format!("{shown} -> {target}"),
         None => shown,
     }
 }
@@ -136,7 +136,7 @@ fn table(entries: &Entries, long: bool, utc: bool) -> Table {
             row.extend([mode(attr), attr.nlink.to_string(), attr.uid.to_string(), attr.gid.to_string()]);
             row.push(class.map_or_else(|| "-".into(), ToString::to_string));
         }
-        let length = if is_dir(view) { format!("{} entries", attr.size) } else { size(attr.size) };
+        let length = if is_dir(view) { plural(attr.size, "entry") } else { size(attr.size) };
         row.extend([length, time(attr.mtime, utc), shown_name(name, view)]);
         table.row(row);
     }
@@ -145,7 +145,7 @@ fn table(entries: &Entries, long: bool, utc: bool) -> Table {
 
 fn json(dir: &[u8], name: &[u8], view: &FileView) -> serde_json::Value {
     let mut value = serde_json::to_value(view).unwrap_or_default();
-    value["name"] = client::escape(name).into();
-    value["directory"] = client::escape(dir).into();
+    value["name"] = name.into();
+    value["directory"] = dir.into();
     value
 }

@@ -4,6 +4,7 @@ use super::files::Files;
 use crate::context::Context;
 use crate::exit::Exit;
 use anyhow::Result;
+use types::plural;
 use wire::Act;
 
 /// Keep files on disk: they are never purged
@@ -39,7 +40,11 @@ fn change(context: &mut Context, files: Files, pin: bool) -> Result<Exit> {
         let left = done.left.json();
         context.out.json(&serde_json::json!({ "changed": done.changed, "pinned": pin, "left_out": left }))?;
     } else {
-        context.out.line(format!("{} files {}", done.changed, if pin { "pinned" } else { "unpinned" }))?;
+        context.out.line(format!(
+            "{} {}",
+            plural(done.changed, "file"),
+            if pin { "pinned" } else { "unpinned" }
+        ))?;
     }
     Ok(done.left.exit(Exit::OK))
 }

@@ -6,7 +6,8 @@ use crate::out::Table;
 use crate::render::{or_dash, percent};
 use crate::units::size;
 use anyhow::Result;
-use types::{Collocate, FormatRule, PoolName, PoolView};
+use serde_json::Value;
+use types::{Collocate, FormatRule, PoolKeyView, PoolName, PoolView};
 use wire::{Call, PoolChange};
 
 /// Pools of volumes
@@ -19,7 +20,10 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List pools with their fill and backlog
-    #[command(after_help = "Example:\n  thermo pool ls")]
+    #[command(
+        after_help = "FILLING: volumes that take data now; AWAY: volumes that are in no library. KEY: what new volumes are encrypted \
+                      with, by command or as `[encryption] pools` says (configured).\n\nExample:\n  thermo pool ls"
+    )]
     Ls,
     /// Make a pool, or change how much it may hold and which format its volumes get
     #[command(
@@ -86,8 +90,10 @@ fn collocate(by: Collocate) -> String {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Ls => {
-            let pools: Vec<PoolView> = context.connect()?.ask(&Call::Pools)?;
-            context.print(&pools, |pools| table(pools))
+            let mut node = context.connect()?;
+            let pools: Vec<PoolView> = node.ask(&Call::Pools)?;
+            let keys: Vec<PoolKeyView> = node.ask(&Call::PoolKeys)?;
+            list(context, &pools, &keys)
         }
         Command::Set { pool, create, max_volumes, max_bytes, format, collocate, worm, key, library } => {
             let library = library.map(|name| if name == "any" { String::new() } else { name });
@@ -113,13 +119,60 @@ fn format_rule(text: &str) -> Result<FormatRule, String> {
     }
 }
 
-/// Pools as a table.
-pub fn table(pools: &[PoolView]) -> Table {
+/// What is known of the key of a pool.
+fn key_of<'k>(keys: &'k [PoolKeyView], pool: &PoolView) -> Option<&'k PoolKeyView> {
+    keys.iter().find(|key| key.name == pool.name)
+}
+
+fn list(context: &mut Context, pools: &[PoolView], keys: &[PoolKeyView]) -> Result<Exit> {
+    if context.global.json {
+        context.out.json(&json(pools, keys)?)?;
+        return Ok(Exit::OK);
+    }
+    context.out.table(&table(pools, keys))?;
+    for key in keys {
+        if let Some(why) = &key.problem {
+            context.out.line(format!(
+                "pool {}: its volumes are to be encrypted, and there is no key: {why}",
+                key.name
+            ))?;
+        }
+    }
+    Ok(Exit::OK)
+}
+
+/// Pools, each with what is known of its key.
+fn json(pools: &[PoolView], keys: &[PoolKeyView]) -> Result<Value> {
+    let mut all = serde_json::to_value(pools)?;
+    for (shown, pool) in all.as_array_mut().into_iter().flatten().zip(pools) {
+        let Some(key) = key_of(keys, pool) else { continue };
+        shown["writes_with_key"] = serde_json::to_value(&key.key)?;
+        shown["key_by_configuration"] = key.by_configuration.into();
+        shown["key_problem"] = serde_json::to_value(&key.problem)?;
+        shown["absent"] = key.absent.into();
+    }
+    Ok(all)
+}
+
+/// The key that a pool writes with; one that cannot be had is marked.
+fn key_shown(pool: &PoolView, key: Option<&PoolKeyView>) -> String {
+    match key {
+        None => or_dash(Some(&pool.key).filter(|key| !key.is_empty())),
+        Some(PoolKeyView { problem: Some(_), key, .. }) => format!("{} (missing)", or_dash(key.as_ref())),
+        Some(PoolKeyView { key: Some(name), by_configuration: true, .. }) => format!("{name} (configured)"),
+        Some(PoolKeyView { key: Some(name), .. }) => name.clone(),
+        Some(PoolKeyView { key: None, .. }) => "-".into(),
+    }
+}
+
+/// Pools as a table, with what is known of their keys.
+pub fn table(pools: &[PoolView], keys: &[PoolKeyView]) -> Table {
     let heading = [
         "POOL",
         "VOLUMES>",
         "LIMIT>",
         "FILLING>",
+        "AWAY>",
         "CAPACITY>",
         "WRITTEN>",
         "FULL>",
@@ -139,6 +192,7 @@ pub fn table(pools: &[PoolView]) -> Table {
             pool.volumes.to_string(),
             if pool.max_volumes == 0 { "-".into() } else { pool.max_volumes.to_string() },
             pool.filling.to_string(),
+            key_of(keys, pool).map_or_else(|| "-".into(), |key| key.absent.to_string()),
             size(pool.capacity),
             size(pool.written),
             percent(pool.written, pool.capacity),
@@ -148,9 +202,65 @@ pub fn table(pools: &[PoolView]) -> Table {
             size(pool.backlog_bytes),
             collocate(pool.collocate),
             if pool.worm { "worm".into() } else { "-".into() },
-            if pool.key.is_empty() { "-".into() } else { pool.key.clone() },
+            key_shown(pool, key_of(keys, pool)),
             or_dash(pool.library.as_deref()),
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(name: &str) -> PoolView {
+        PoolView {
+            name: name.into(),
+            volumes: 3,
+            filling: 1,
+            capacity: 0,
+            written: 0,
+            live: 0,
+            backlog_files: 0,
+            backlog_bytes: 0,
+            max_volumes: 0,
+            max_bytes: 0,
+            format: FormatRule::Auto,
+            collocate: Collocate::Off,
+            worm: false,
+            key: String::new(),
+            library: None,
+        }
+    }
+
+    #[test]
+    fn the_key_is_shown_whoever_named_it_and_absent_volumes_are_counted() {
+        let pools = ["a", "b", "c", "d"].map(pool);
+        let key = |name: &str, key: Option<&str>, by_configuration, problem: Option<&str>| PoolKeyView {
+            name: name.into(),
+            key: key.map(Into::into),
+            by_configuration,
+            problem: problem.map(Into::into),
+            absent: 2,
+        };
+        let keys = [
+            key("a", Some("k1"), true, None),
+            key("b", Some("k2"), false, None),
+            key("c", None, true, Some("keys: No such file")),
+            key("d", None, false, None),
+        ];
+        let lines = table(&pools, &keys).lines();
+        let words = |n: usize| lines[n].split_whitespace().collect::<Vec<_>>();
+        assert_eq!(words(0)[3..5], ["FILLING", "AWAY"]);
+        assert_eq!(words(1)[3..5], ["1", "2"]);
+        assert!(
+            lines[1].contains("k1 (configured)")
+                && lines[2].contains(" k2 ")
+                && lines[3].contains("- (missing)"),
+            "{lines:?}"
+        );
+        let json = json(&pools, &keys).unwrap();
+        assert_eq!((&json[0]["writes_with_key"], &json[0]["absent"]), (&"k1".into(), &2.into()));
+        assert_eq!(json[2]["key_problem"], "keys: No such file");
+    }
 }

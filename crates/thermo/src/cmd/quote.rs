@@ -8,7 +8,7 @@ use crate::render::{time, word};
 use crate::units::{size, span};
 use anyhow::Result;
 use client::Connection;
-use types::{PurgeCandidateView, QuoteView, QuoteWaits, RequestSum, SumBy};
+use types::{LostFile, PurgeCandidateView, QuoteView, QuoteWaits, RequestSum, SumBy, plural};
 use wire::{Act, Call};
 
 /// What bringing these files back would take.
@@ -30,12 +30,12 @@ pub fn quote(context: &mut Context, files: Files) -> Result<Exit> {
 }
 
 fn lines(view: &QuoteView, waits: &QuoteWaits) -> Vec<String> {
-    let files = |(files, bytes): (u64, u64)| format!("{files} files, {}", size(bytes));
+    let files = |(files, bytes): (u64, u64)| format!("{}, {}", plural(files, "file"), size(bytes));
     let mut lines = vec![
         format!("asked for      {}", files((view.files, view.bytes))),
         format!("on disk        {}", files(view.resident)),
         format!("on their way   {}", files(view.coming)),
-        format!("to be read     {} from {} volumes", files(view.wanted), view.volumes),
+        format!("to be read     {} from {}", files(view.wanted), plural(view.volumes, "volume")),
         format!("mounts         {}", view.mounts),
     ];
     // What cannot come, or not now, has no part in the estimate.
@@ -61,12 +61,12 @@ fn lines(view: &QuoteView, waits: &QuoteWaits) -> Vec<String> {
 }
 
 /// So many files, some of which are named with what is the matter.
-fn name(lines: &mut Vec<String>, what: &str, which: &str, files: u64, named: &[(String, String)]) {
+fn name(lines: &mut Vec<String>, what: &str, which: &str, files: u64, named: &[LostFile]) {
     if files == 0 {
         return;
     }
-    lines.push(format!("{what}{files} files{which}:"));
-    lines.extend(named.iter().map(|(path, why)| format!("  {}: {why}", client::escape(path.as_bytes()))));
+    lines.push(format!("{what}{}{which}:", plural(files, "file")));
+    lines.extend(named.iter().map(|lost| format!("  {}: {}", lost.path, lost.why)));
     if files > named.len() as u64 {
         lines.push(format!("  and {} more", files - named.len() as u64));
     }
@@ -83,7 +83,7 @@ pub fn purge_list(context: &mut Context, all: bool, limit: u32) -> Result<Exit> 
                 size(file.bytes),
                 time(file.last_use, utc),
                 file.held.clone().unwrap_or_else(|| "-".into()),
-                client::escape(file.path.as_bytes()),
+                file.path.to_string(),
             ]);
         }
         table
@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn a_quote_says_what_comes_when_and_what_cannot() {
         let estimate = Some(Estimate { finish_p50_s: 60, finish_p90_s: 90, ..Estimate::default() });
-        let lost_files = vec![("/a".to_owned(), "copy 1: volume TC0001L9 is not in the library".to_owned())];
+        let why = "copy 1: volume TC0001L9 is not in the library".to_owned();
+        let lost_files = vec![LostFile { path: "/a".into(), why }];
         let view = QuoteView { files: 3, lost: 2, estimate, lost_files, ..QuoteView::default() };
         let none_waits = QuoteWaits::default();
         let text = lines(&view, &none_waits).join("\n");
@@ -132,7 +133,7 @@ mod tests {
         assert!(none.contains("every drive is out of use"), "{none}");
         let waits = QuoteWaits {
             files: 2,
-            named: vec![("/b".into(), "copy 1: volume TC0001L9 waits for drive 0".into())],
+            named: vec![LostFile { path: "/b".into(), why: "copy 1: volume TC0001L9 waits for drive 0".into() }],
         };
         let some = lines(&view, &waits).join("\n");
         assert!(some.contains("within 1m30s (but for those that wait for a drive)"), "{some}");

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::Table;
 use crate::progress::follow;
-use crate::render::{request_line, request_state, time, time_or_dash, word};
+use crate::render::{request_line, request_state, time, time_or_dash, word, words};
 use crate::units::{size, span};
 use anyhow::Result;
 use client::Connection;
@@ -127,7 +127,7 @@ fn table(views: &[RequestView], utc: bool) -> Table {
             view.eta_s.map_or_else(|| "-".into(), span),
             view.estimate.map_or_else(|| "-".into(), |e| span(e.finish_p90_s)),
             time(r.created, utc),
-            client::escape(r.subject.as_bytes()),
+            words(&r.subject),
         ]);
     }
     table
@@ -149,7 +149,7 @@ fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: boo
     let out = &mut context.out;
     out.line(request_line(&view))?;
     out.line(format!("  state     {state} {}", view.doing))?;
-    out.line(format!("  what      {}", client::escape(r.subject.as_bytes())))?;
+    out.line(format!("  what      {}", words(&r.subject)))?;
     out.line(format!("  owner     uid {}", r.owner))?;
     if r.kind == types::RequestKind::Stage {
         let by = r.deadline.map_or_else(String::new, |by| format!(", wanted by {}", time(by, utc)));
@@ -174,7 +174,7 @@ fn show(context: &mut Context, node: &mut Connection, id: RequestId, failed: boo
         out.line(format!("  message   {}", r.message))?;
     }
     each_item(node, id, failed, &mut |item| {
-        let path = client::escape(item.path.as_bytes());
+        let path = &item.path;
         match &item.state {
             ItemState::Failed(why) => out.line(format!("  {:<9} {path}: {why}", "failed")),
             other => out.line(format!("  {:<9} {path}", word(other))),

@@ -7,7 +7,7 @@ use crate::render::{copies, mode, residency, time, word};
 use crate::units::{size, span};
 use anyhow::Result;
 use std::ffi::OsString;
-use types::{Extent, FileKind, FileView, VersionRecord};
+use types::{Extent, FileKind, FileView, VersionRecord, plural};
 use wire::Call;
 
 /// Show everything about files: layout, copies with volumes and positions, digest, request
@@ -38,11 +38,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 
 fn print(out: &mut Out, view: &FileView, utc: bool) -> Result<()> {
     let a = &view.attr;
-    out.line(client::escape(view.path.as_bytes()))?;
+    out.line(&view.path)?;
     if let Some(target) = &view.link_target {
-        field(out, "link to", client::escape(target.as_bytes()))?;
+        field(out, "link to", target)?;
     }
-    field(out, "inode", format!("{} ({}, {} links)", a.ino, word(&a.kind), a.nlink))?;
+    field(out, "inode", format!("{} ({}, {})", a.ino, word(&a.kind), plural(a.nlink, "link")))?;
     field(out, "size", format!("{} bytes ({}), {} on disk", a.size, size(a.size), size(a.disk_bytes)))?;
     field(out, "mode", format!("{} uid {} gid {}", mode(a), a.uid, a.gid))?;
     let times = [a.mtime, a.ctime, a.atime, a.btime].map(|t| time(t, utc));

@@ -7,7 +7,7 @@ use crate::out::{Out, Tint};
 use crate::render::percent;
 use crate::units::{size, span};
 use anyhow::Result;
-use types::StatusView;
+use types::{StatusView, plural};
 use wire::Call;
 
 /// Show the state of the node
@@ -40,15 +40,15 @@ fn print(out: &mut Out, s: &StatusView) -> Result<()> {
         size(disk.fs_free)
     ))?;
     out.line(format!(
-        "waiting    {} files, {} to be written to tape; {} requests open",
-        s.migrate_backlog_files,
+        "waiting    {}, {} to be written to tape; {} open",
+        plural(s.migrate_backlog_files, "file"),
         size(s.migrate_backlog_bytes),
-        s.requests_open
+        plural(s.requests_open, "request")
     ))?;
     out.line("")?;
     out.table(&drive::table(&s.drives))?;
     out.line("")?;
-    out.table(&pool::table(&s.pools))?;
+    out.table(&pool::table(&s.pools, &[]))?;
     for warning in &s.warnings {
         let line = out.tint(Tint::Yellow, format!("warning: {warning}"));
         out.line(line)?;

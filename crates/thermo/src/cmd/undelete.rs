@@ -70,9 +70,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     if context.global.json {
         context.out.json(&made)?;
     } else {
-        let path = client::escape(made.path.as_bytes());
         context.out.line(format!(
-            "{path} is version {} again, {} on tape",
+            "{} is version {} again, {} on tape",
+            made.path,
             chosen.version,
             size(chosen.size)
         ))?;
@@ -108,7 +108,7 @@ pub fn versions(context: &mut Context, args: VersionsArgs) -> Result<Exit> {
             "-".into(),
             "current".into(),
             volumes.join(","),
-            client::escape(file.path.as_bytes()),
+            file.path.to_string(),
         ]);
     }
     context.out.table(&table)?;
@@ -161,7 +161,7 @@ fn ended_table(found: &[EndedView], utc: bool) -> Table {
             time_or_dash(v.ended, utc),
             why.into(),
             v.volumes.iter().map(|v| v.as_str()).collect::<Vec<_>>().join(","),
-            client::escape(v.path.as_bytes()),
+            v.path.to_string(),
         ]);
     }
     table

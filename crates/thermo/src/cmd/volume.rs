@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::{Connection, VolumeFilesPage};
 use types::{
     Barcode, Class, ClassName, HoldingView, PoolName, PoolView, RequestView, VolumeFileView, VolumeFormat,
-    VolumeState, VolumeView,
+    VolumeState, VolumeView, plural,
 };
 use wire::{Call, FilesOrder};
 
@@ -61,7 +61,7 @@ struct LsArgs {
     #[arg(long)]
     pool: Option<String>,
     /// Only volumes in this state
-    #[arg(long, value_parser = state_parser())]
+    #[arg(long, value_parser = parser_of(&STATES))]
     state: Option<VolumeState>,
     /// Barcodes only, one per line
     #[arg(long, conflicts_with = "long")]
@@ -91,14 +91,25 @@ struct StateArgs {
     #[arg(required = true)]
     volumes: Vec<String>,
     /// State from now on
-    #[arg(value_parser = state_parser())]
+    #[arg(value_parser = parser_of(&SET))]
     state: VolumeState,
     /// Why, for the volume's record
     #[arg(long, default_value = "")]
     reason: String,
 }
 
-/// All states; those that only the node can find out are refused by it, with the reason.
+/// States that an operator can set; the others the node finds out, or a command of its own makes them.
+const SET: [(&str, VolumeState); 7] = [
+    ("filling", VolumeState::Filling),
+    ("full", VolumeState::Full),
+    ("read-only", VolumeState::ReadOnly),
+    ("suspect", VolumeState::Suspect),
+    ("broken", VolumeState::Broken),
+    ("exported", VolumeState::Exported),
+    ("retired", VolumeState::Retired),
+];
+
+/// All states.
 const STATES: [(&str, VolumeState); 13] = [
     ("unknown", VolumeState::Unknown),
     ("blank", VolumeState::Blank),
@@ -115,9 +126,9 @@ const STATES: [(&str, VolumeState); 13] = [
     ("repacking", VolumeState::Repacking),
 ];
 
-fn state_parser() -> impl TypedValueParser<Value = VolumeState> {
-    PossibleValuesParser::new(STATES.map(|(name, _)| name)).try_map(|name| {
-        let found = STATES.into_iter().find(|(known, _)| *known == name);
+fn parser_of(states: &'static [(&str, VolumeState)]) -> impl TypedValueParser<Value = VolumeState> {
+    PossibleValuesParser::new(states.iter().map(|(name, _)| *name)).try_map(|name| {
+        let found = states.iter().copied().find(|(known, _)| *known == name);
         found.map(|(_, state)| state).ok_or("no such state")
     })
 }
@@ -195,13 +206,19 @@ fn list(context: &mut Context, node: &mut Connection, args: &LsArgs) -> Result<E
     context.print(&views, |views| table(views, args.long, utc))
 }
 
+/// Fails unless there is a pool of this name.
+pub fn known_pool(node: &mut Connection, pool: &str) -> Result<()> {
+    let pools: Vec<PoolView> = node.ask(&Call::Pools)?;
+    if pools.iter().any(|p| p.name.as_str() == pool) {
+        return Ok(());
+    }
+    Err(not_found(format!("there is no pool `{pool}`; see `thermo pool ls`")))
+}
+
 /// An empty list would be taken for an answer where a name is mistyped.
 fn exists(node: &mut Connection, args: &LsArgs) -> Result<()> {
     if let Some(pool) = &args.pool {
-        let pools: Vec<PoolView> = node.ask(&Call::Pools)?;
-        if !pools.iter().any(|p| p.name.as_str() == pool) {
-            return Err(not_found(format!("there is no pool `{pool}`; see `thermo pool ls`")));
-        }
+        known_pool(node, pool)?;
     }
     if let Some(class) = &args.class {
         let classes: Vec<Class> = node.ask(&Call::Classes)?;
@@ -291,8 +308,16 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
         ("medium", if v.worm { "WORM: written once".into() } else { "can be rewritten".into() }),
         ("key", if v.key.is_empty() { "not encrypted".into() } else { v.key.clone() }),
         ("capacity", format!("{}, records of {}", size(v.capacity), size(v.block_size.into()))),
-        ("written", format!("{} in {} files ({})", size(v.written), v.files, percent(v.written, v.capacity))),
-        ("live", format!("{} in {} files", size(v.live), v.live_files)),
+        (
+            "written",
+            format!(
+                "{} in {} ({})",
+                size(v.written),
+                plural(v.files, "file"),
+                percent(v.written, v.capacity)
+            ),
+        ),
+        ("live", format!("{} in {}", size(v.live), plural(v.live_files, "file"))),
         ("dead", format!("{} ({})", size(dead), percent(dead, v.written))),
         ("append at", format!("block {}, indexed up to block {}", v.append_block, v.indexed_to)),
         ("index", format!("generation {} at block {}", v.generation, v.index_block)),
@@ -300,7 +325,7 @@ fn show(context: &mut Context, node: &mut Connection, barcode: Barcode) -> Resul
         ("last written", time_or_dash(v.last_written, utc)),
         ("last read", time_or_dash(v.last_read, utc)),
         ("verified", time_or_dash(v.last_verified, utc)),
-        ("mounts", format!("{}, {} errors", v.mounts, v.errors)),
+        ("mounts", format!("{}, {}", v.mounts, plural(v.errors, "error"))),
     ];
     context.out.line(&v.barcode)?;
     lines.iter().try_for_each(|(name, value)| context.out.line(format!("  {name:<12} {value}")))?;

@@ -105,15 +105,12 @@ impl<'p> Enter<'p> {
             Err(e) if e.fs() == FsError::Exists => {
                 let there = catalog.lookup(dir, &path[at + 1..])?.attr.ino;
                 if catalog.readlink(there).ok().as_ref() != Some(&target) {
-                    self.adopted.note(format!(
-                        "not taken: link {}: the name is taken",
-                        String::from_utf8_lossy(path)
-                    ));
+                    self.adopted.note(format!("not taken: link {}: the name is taken", types::escape(path)));
                 }
                 Ok(())
             }
             Err(e) if e.fs() == FsError::Invalid => {
-                self.adopted.note(format!("not taken: link {}", String::from_utf8_lossy(path)));
+                self.adopted.note(format!("not taken: link {}", types::escape(path)));
                 Ok(())
             }
             Err(e) => Err(e),

@@ -270,7 +270,7 @@ impl<'p> Pass<'p> {
         };
         if !free {
             self.conflicts += 1;
-            self.enter.adopted.note(format!("{} is there already", String::from_utf8_lossy(&path)));
+            self.enter.adopted.note(format!("{} is there already", types::escape(&path)));
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -74,7 +74,7 @@ fn free(worker: &Worker, into: &[u8], uuid: &str) -> catalog::Result<Result<(), 
     let catalog = &worker.node.catalog;
     let at = if into.is_empty() { b"/" } else { into };
     let Some(here) = there(catalog, &cx(), at)? else { return Ok(Ok(())) };
-    let shown = String::from_utf8_lossy(at).into_owned();
+    let shown = types::escape(at);
     if here.attr.kind != FileKind::Directory {
         return Ok(Err(format!("{shown} is no directory; nothing was entered")));
     }
@@ -139,7 +139,7 @@ impl Archives<'_> {
     }
 
     fn leave_member(&mut self, member: &Member, why: &str) -> catalog::Result<()> {
-        self.leave(format!("{}: {why}", String::from_utf8_lossy(&member.name)))
+        self.leave(format!("{}: {why}", types::escape(&member.name)))
     }
 
     fn member(&mut self, archive: u32, member: &Member, data: Extent) -> catalog::Result<()> {
@@ -252,8 +252,7 @@ impl Archives<'_> {
             _ => return self.leave_member(member, "it is another name of a file that cannot be taken"),
         };
         let Some(to) = self.of_this_volume(&to)? else {
-            let what =
-                format!("it is another name of {}, which was not taken", String::from_utf8_lossy(target));
+            let what = format!("it is another name of {}, which was not taken", types::escape(target));
             return self.leave_member(member, &what);
         };
         match there(catalog, &cx(), path)? {

@@ -57,7 +57,7 @@ fn entry(found: TapeFile) -> Entry {
             Entry::Dir { path: found.path, facts: Some(DirFacts { mode, uid, gid, class, node: None }) }
         }
         _ => {
-            let path = String::from_utf8_lossy(&found.path).into_owned();
+            let path = types::escape(&found.path);
             Entry::Left(format!("{path}: a device, pipe or socket, which is made by hand"))
         }
     }
@@ -150,7 +150,7 @@ impl Walk {
             Content::Symlink(target) => return Entry::Symlink { path, target: target.clone().into_bytes() },
             Content::Extents(extents) => extents,
         };
-        let shown = String::from_utf8_lossy(&path).into_owned();
+        let shown = types::escape(&path);
         let inside = |e: &IndexExtent| {
             e.extent.file_offset.checked_add(e.extent.byte_count).is_some_and(|end| end <= file.length)
         };
