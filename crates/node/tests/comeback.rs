@@ -108,9 +108,9 @@ fn a_request_waits_for_a_drive_and_an_open_does_not() {
     bed.until("both are out", |b| b.drives().iter().all(|d| d.status == DriveStatus::Down));
     let (view, waiting) = quoted(&bed, "/f");
     assert_eq!((view.lost, view.estimate, waiting.files), (0, None, 1), "{view:?}");
-    let (path, why) = &waiting.named[0];
+    let LostFile { path, why } = &waiting.named[0];
     assert!(
-        path == "/f" && why.contains("waits for drive 0 or 1, out of use; `thermo drive ls`"),
+        *path == "/f" && why.contains("waits for drive 0 or 1, out of use; `thermo drive ls`"),
         "{waiting:?}"
     );
     let request = bed.begin(Call::Stage(bed.one("/f"))).request.id;

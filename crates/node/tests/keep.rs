@@ -108,8 +108,8 @@ fn a_half_dead_volume_is_emptied_and_scratch_again() {
         panic!("no items")
     };
     assert_eq!(
-        items.iter().map(|i| (i.path.as_str(), i.state.clone())).collect::<Vec<_>>(),
-        [(format!("volume {volume}").as_str(), ItemState::Done)]
+        items.iter().map(|i| (i.path.to_string(), i.state.clone())).collect::<Vec<_>>(),
+        [(format!("volume {volume}"), ItemState::Done)]
     );
     clean(&bed);
 }
@@ -393,8 +393,8 @@ fn deleted_and_overwritten_files_come_back(format: FormatRule) {
     bed.migrate_and_purge();
     let all = ended(&bed, "/");
     assert_eq!(
-        all.iter().map(|v| (v.path.as_str(), v.overwritten)).collect::<Vec<_>>(),
-        [("/changed", true), ("/gone", false)]
+        all.iter().map(|v| (v.path.to_string(), v.overwritten)).collect::<Vec<_>>(),
+        [("/changed".to_owned(), true), ("/gone".to_owned(), false)]
     );
     let taken = Call::Undelete { ino: all[0].ino, version: all[0].version, to: b"/changed".to_vec() };
     assert!(bed.try_call(taken).unwrap_err().message.contains("name another place with --to"));

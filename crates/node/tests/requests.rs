@@ -154,7 +154,7 @@ fn a_limit_of_drives_holds_and_is_named_to_who_waits() {
         let reading = |d: &DriveView| matches!(d.status, DriveStatus::Recalling | DriveStatus::Mounting);
         assert!(b.drives().iter().filter(|d| reading(d)).count() <= 1, "{:?}", b.drives());
         let views = requests.map(|id| b.request(id));
-        let named = |line: &String| line.contains("limit `one at a time` allows 1 drives");
+        let named = |line: &String| line.contains("limit `one at a time` allows 1 drive at once");
         told |= views.iter().any(|view| view.why.iter().any(named));
         views.iter().all(|view| view.request.state == RequestState::Done)
     });
@@ -308,13 +308,13 @@ fn what_would_leave_the_disk_next_is_listed_in_its_order_with_what_stays() {
         other => panic!("{other:?}"),
     };
     let files: Vec<PurgeCandidateView> = list(false);
-    assert_eq!(files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>(), ["/old"]);
+    assert_eq!(files.iter().map(|f| f.path.as_bytes()).collect::<Vec<_>>(), [b"/old"]);
     assert!(files[0].bytes >= MB as u64);
     let old = bed.stat("/old").attr.ino;
     let opened = bed.open(old, types::api::OpenFlags { read: true, ..Default::default() });
     assert_eq!(list(false), []);
     let held: Vec<_> = list(true).into_iter().map(|f| (f.path, f.held)).collect();
-    assert_eq!(held, [("/old".to_owned(), Some("open".to_owned()))]);
+    assert_eq!(held, [("/old".into(), Some("open".to_owned()))]);
     bed.node.release(opened.handle);
     assert!(as_user(&bed, Call::PurgeList { all: false, limit: 1 }).is_err(), "names of all users");
 }

@@ -125,7 +125,10 @@ fn of_a_list_what_can_be_done_is_done_and_the_rest_is_named() {
     let (_, out, _) = listed(&bed, &json, list);
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
     let left = out["left_out"].as_array().unwrap();
-    assert!(left.len() == 3 && left.iter().any(|one| one["path_bytes"] == "74633a2f6e6f77686572652fff"), "{out}");
+    assert!(
+        left.len() == 3 && left.iter().any(|one| one["path_bytes"] == "74633a2f6e6f77686572652fff"),
+        "{out}"
+    );
     assert_eq!(out["request"]["state"], "done");
     let (code, out, err) = listed(&bed, &["stage", "-"], b"tc:/nowhere\0tc:/a\nb\0");
     assert_eq!((code, out.as_str()), (5, ""), "{err}");

@@ -208,7 +208,8 @@ fn a_backup_is_restored_and_brought_up_to_date_from_tapes_and_disk() {
 
     let said = bed.ok(["catalog".as_ref(), "restore".as_ref(), backup.as_os_str()]);
     assert!(
-        said.contains("1 files are not on disk") && said.contains("the catalogue that was there"),
+        said.contains("not on disk any more, and read from tape if they are there: 1 file\n")
+            && said.contains("the catalogue that was there"),
         "{said}"
     );
     bed.up();

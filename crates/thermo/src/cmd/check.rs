@@ -68,7 +68,8 @@ fn verdict(report: &CheckReport) -> (String, Tint) {
     if incomplete + leftovers == 0 {
         return ("all is well".into(), Tint::Green);
     }
-    let files = format!("; {} incomplete until the rest of the volumes is imported", plural(incomplete, "file"));
+    let files =
+        format!("; {} incomplete until the rest of the volumes is imported", plural(incomplete, "file"));
     let files = if incomplete > 0 { files } else { String::new() };
     let left = if leftovers > 0 { format!("; {}", plural(leftovers, "leftover")) } else { String::new() };
     (format!("no data at risk{files}{left}"), Tint::Green)

@@ -133,7 +133,10 @@ mod tests {
         assert!(none.contains("every drive is out of use"), "{none}");
         let waits = QuoteWaits {
             files: 2,
-            named: vec![LostFile { path: "/b".into(), why: "copy 1: volume TC0001L9 waits for drive 0".into() }],
+            named: vec![LostFile {
+                path: "/b".into(),
+                why: "copy 1: volume TC0001L9 waits for drive 0".into(),
+            }],
         };
         let some = lines(&view, &waits).join("\n");
         assert!(some.contains("within 1m30s (but for those that wait for a drive)"), "{some}");
