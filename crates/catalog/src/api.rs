@@ -18,6 +18,8 @@ pub struct New {
     pub target: Option<Vec<u8>>,
     /// Disk object of a regular file: an empty, pre-created one.
     pub object: Option<ObjectId>,
+    /// That object lies on disk targets of the cluster.
+    pub far: bool,
     /// Enter the new file among those being written, as `mark_writing` does.
     pub writing: bool,
 }
@@ -25,7 +27,7 @@ pub struct New {
 impl New {
     /// A node of `kind` with nothing special.
     pub fn node(kind: FileKind, mode: u32) -> Self {
-        Self { kind, mode, rdev: 0, target: None, object: None, writing: false }
+        Self { kind, mode, rdev: 0, target: None, object: None, far: false, writing: false }
     }
 
     /// A regular file that is opened for writing at once.

@@ -21,8 +21,12 @@ pub const ORPHAN: u8 = 0x14;
 pub const WRITING: u8 = 0x15;
 /// Owner of an object: `OBJECT object`.
 pub const OBJECT: u8 = 0x16;
-/// Objects that belong to no inode (stock, recalls in flight, purged, deleted): `UNOWNED object`.
+/// Objects that belong to no inode (stock, recalls in flight, purged, deleted): `UNOWNED object`, with [`ON_TARGETS`] those on targets.
 pub const UNOWNED: u8 = 0x18;
+/// Value of an unowned object that lies on disk targets of the cluster.
+pub const ON_TARGETS: u8 = 1;
+/// Where objects lie that are on disk targets of the cluster: `FAR object`.
+pub const FAR: u8 = 0x19;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -62,6 +66,8 @@ pub mod part {
     pub const CHANGED: u8 = 3;
     pub const TARGET: u8 = 4;
     pub const XATTR: u8 = 5;
+    /// What new files of a directory get.
+    pub const LAYOUT: u8 = 6;
 }
 
 /// Fields of `META`.
@@ -232,6 +238,10 @@ pub fn object(object: ObjectId) -> [u8; 9] {
 
 pub fn unowned(object: ObjectId) -> [u8; 9] {
     number(UNOWNED, object.0)
+}
+
+pub fn far(object: ObjectId) -> [u8; 9] {
+    number(FAR, object.0)
 }
 
 pub fn versions(ino: Ino) -> [u8; 9] {

@@ -23,5 +23,6 @@ pub use catalog::{Catalog, FilesPage, TapePlace, VolumeFiles, place_of};
 pub use error::{CatalogError, Result};
 pub use ops::cluster::Renewed;
 pub use ops::keep::Lost;
+pub use ops::layouts::Far;
 pub use ops::targets::Reported;
 pub use ops::volume::Volumes;

@@ -39,6 +39,8 @@ pub struct InodeRec {
 pub struct FileRec {
     pub version: Version,
     pub object: Option<ObjectId>,
+    /// The object lies on disk targets of the cluster.
+    pub far: bool,
     /// What the object looked like when last observed.
     pub stamp: Option<ObjectStamp>,
     /// The last writer closed it and nothing changed since.
@@ -180,6 +182,7 @@ const KNOWN: u8 = 2;
 const PINNED: u8 = 4;
 const MEND: u8 = 8;
 const GONE: u8 = 16;
+const ON_TARGETS: u8 = 32;
 
 fn nanos(t: Time) -> i128 {
     i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
@@ -249,7 +252,8 @@ impl FileWire {
                 | flag(f.known, KNOWN)
                 | flag(f.pinned, PINNED)
                 | flag(f.mend, MEND)
-                | flag(f.gone, GONE),
+                | flag(f.gone, GONE)
+                | flag(f.far, ON_TARGETS),
             object: f.object.map(|o| o.0),
             stamp: f.stamp.map(|s| StampWire {
                 size: s.size,
@@ -277,6 +281,7 @@ impl FileWire {
             pinned: self.flags & PINNED != 0,
             mend: self.flags & MEND != 0,
             gone: self.flags & GONE != 0,
+            far: self.flags & ON_TARGETS != 0,
             copies: self.copies,
             digest: self.digest,
             due: self.due.map(|d| d.wrapping_add(btime.secs)),
@@ -399,6 +404,18 @@ pub struct ItemRec {
     pub bytes: u64,
 }
 
+/// Where an object lies that is on disk targets of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarRec {
+    pub layout: layout::Layout,
+    /// Component and column of what is out of date.
+    pub stale: Vec<(u16, u16)>,
+}
+
+/// What new files of a directory get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleRec(pub LayoutRule);
+
 /// What kind of catalogue this is; written once, checked at open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormatRec {
@@ -410,6 +427,8 @@ format::records! {
     ItemRec = 1,
     FormatRec = 1,
     FilesPlace = 1,
+    FarRec = 1,
+    RuleRec = 1,
 }
 
 impl Record for TapeEntry {

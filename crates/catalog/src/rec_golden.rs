@@ -23,6 +23,7 @@ fn inode() -> InodeRec {
     let file = FileRec {
         version: Version(2),
         object: Some(ObjectId(7)),
+        far: false,
         stamp: Some(stamp),
         sealed: true,
         known: false,
@@ -181,6 +182,21 @@ fn golden_bytes_of_a_target() {
         seen: time(4),
     };
     golden(&target, "01030175020103613a31016401ac02070804");
+}
+
+#[test]
+fn golden_bytes_of_layouts() {
+    let component = layout::Component {
+        range: 0..u64::MAX,
+        unit_bytes: 1 << 20,
+        redundancy: layout::Redundancy::Mirror { copies: 2 },
+        base: ObjectId(300),
+        targets: vec![TargetId(1), TargetId(300)],
+    };
+    let layout = layout::Layout { generation: 2, components: vec![component] };
+    let far = FarRec { layout, stale: vec![(0, 1)] };
+    golden(&far, "01020100ffffffffffffffffff0180804001 02ac020201ac02010001".replace(' ', "").as_str());
+    golden(&RuleRec(LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1 }), "018080400401");
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -158,6 +158,7 @@ impl<'a> View<'a> {
             class: self.class(rec.class)?.name.clone(),
             copies: (1..=crate::rec::MAX_COPIES).filter(|n| f.has_copy(*n)).map(CopyNo).collect(),
             pinned: f.pinned,
+            far: f.far && f.object.is_some(),
         }))
     }
 }
@@ -260,6 +261,8 @@ pub struct Derived {
     pub disk: i64,
     pub tape: i64,
     pub object: Option<ObjectId>,
+    /// The object lies on disk targets of the cluster: it takes nothing of the node's disk tier.
+    pub far: bool,
     pub candidate: Option<i64>,
     /// Class, and pools of the missing copies, of a candidate.
     pub backlog: Option<(Arc<Class>, u32)>,
@@ -275,15 +278,22 @@ impl Derived {
         let mut d = Self { counted, ino: Some(rec.ino), ..Self::default() };
         let Some(f) = &rec.file else { return Ok(d) };
         d.object = f.object;
+        d.far = f.far && f.object.is_some();
         d.bytes = rec.data_size() as i64;
         d.tape = (rec.data_size() as i64).saturating_mul(i64::from(f.copies.count_ones()));
-        d.disk = f.object.and(f.stamp).map_or(0, |s| s.allocated as i64);
+        d.disk = f.object.filter(|_| !f.far).and(f.stamp).map_or(0, |s| s.allocated as i64);
         d.candidate = f.due;
         if !f.sealed {
             return Ok(d);
         }
         let class = view.class(rec.class)?;
-        if f.object.is_some() && rec.nlink > 0 && !f.pinned && !class.keep_on_disk && f.complete(&class) {
+        if f.object.is_some()
+            && !f.far
+            && rec.nlink > 0
+            && !f.pinned
+            && !class.keep_on_disk
+            && f.complete(&class)
+        {
             d.purge = Some((f.used, d.disk));
         }
         d.mend = rec.has_data() && f.mend && f.object.is_none() && rec.nlink > 0 && f.copies != 0;
@@ -312,7 +322,7 @@ impl Derived {
         if self.object != to.object {
             if let Some(o) = self.object {
                 w.delete(&keys::object(o))?;
-                w.put(&keys::unowned(o), &[])?;
+                w.put(&keys::unowned(o), if self.far { &[keys::ON_TARGETS] } else { &[] })?;
             }
             if let Some(o) = to.object {
                 w.put(&keys::object(o), &ino.0.to_be_bytes())?;

@@ -128,6 +128,9 @@ pub struct FileState {
     pub copies: Vec<CopyNo>,
     /// Pinned files are never purged.
     pub pinned: bool,
+    /// The object lies on disk targets of the cluster, not in the node's disk tier. Not part of any stored or sent form.
+    #[serde(skip)]
+    pub far: bool,
 }
 
 /// An inode: attributes plus, for a regular file, its archive state.

@@ -62,6 +62,11 @@ impl Catalog {
         self.relaxed(|tx| Ok(tx.w.delete(&crate::keys::writing(ino))?))
     }
 
+    /// Whether a file is marked as being written.
+    pub fn is_writing(&self, ino: Ino) -> Result<bool> {
+        self.read(|v| Ok(v.r.get(&keys::writing(ino))?.is_some()))
+    }
+
     /// Files that were being written; cleared by `observe(closed)`.
     pub fn writing(&self) -> Result<Vec<Ino>> {
         self.read(|v| remove::marked(v, keys::WRITING))

@@ -6,6 +6,7 @@ mod changes;
 mod cluster;
 mod data;
 mod keep;
+mod layouts;
 mod names;
 mod opened;
 mod requests;

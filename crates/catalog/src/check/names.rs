@@ -4,7 +4,7 @@ use super::Check;
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys::{self, part, sum};
-use crate::ops::{lookup, names, version, volume, xattr};
+use crate::ops::{layouts, lookup, names, version, volume, xattr};
 use crate::rec::InodeRec;
 use crate::store::Derived;
 use crate::{CatalogError, Result};
@@ -16,6 +16,11 @@ pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
         if key.get(9) != Some(&part::RECORD) {
             let owned = c.has(&keys::inode(ino, part::RECORD))?;
             c.expect(owned, || format!("part {:?} of inode {ino} is there without its record", key.get(9)));
+            if key.get(9) == Some(&part::LAYOUT) {
+                c.read(|v| layouts::rule(v, ino))?;
+                let is_dir = c.read(|v| v.try_load(ino))?.is_none_or(|rec| rec.is_dir());
+                c.expect(is_dir, || format!("inode {ino} has a layout for new files, and is no directory"));
+            }
             return Ok(());
         }
         let rec = InodeRec::decode(ino, &value)?;
@@ -81,6 +86,13 @@ fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
         c.expect(there, || format!("inode {} is not in index {:#04x}", rec.ino, key[0]));
     }
     if let Some(object) = d.object {
+        let placed = c.read(|v| layouts::far(v, object))?.is_some();
+        c.expect(placed == d.far, || {
+            format!(
+                "object {object} of inode {} is on targets: {}, its layout is there: {placed}",
+                rec.ino, d.far
+            )
+        });
         let owner = c.read(|v| lookup::object_owner(v, object))?;
         c.expect(owner == Some(rec.ino), || {
             format!("object {object} of inode {} has owner {owner:?}", rec.ino)
@@ -213,8 +225,12 @@ pub(super) fn entries(c: &mut Check<'_>) -> Result<()> {
 
 /// Marks belong to inodes, and no object is owned and unowned at once.
 pub(super) fn marks(c: &mut Check<'_>) -> Result<()> {
-    c.table(&[keys::UNOWNED], |c, (key, _)| {
+    c.table(&[keys::UNOWNED], |c, (key, value)| {
         let object = ObjectId(keys::number_at(&key, 1).unwrap_or(0));
+        let placed = c.read(|v| layouts::far(v, object))?.is_some();
+        c.expect(placed != value.is_empty(), || {
+            format!("unowned object {object} has the mark {value:02x?}, its layout is there: {placed}")
+        });
         let owner = c.read(|v| lookup::object_owner(v, object))?;
         c.expect(owner.is_none(), || {
             format!("object {object} counts as unowned, but inode {owner:?} has it")

@@ -1,6 +1,6 @@
 //! Makes a file, directory, symlink or special node.
 
-use super::{names, nodes};
+use super::{layouts, names, nodes};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, SETGID, W, X};
@@ -41,6 +41,9 @@ pub fn create(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8], new: &New, ino: I
     tx.replace(None, Some(&rec))?;
     if let Some(target) = &new.target {
         tx.w.put(&keys::inode(ino, part::TARGET), target)?;
+    }
+    if rec.is_dir() {
+        layouts::inherit(tx, dir, ino)?;
     }
     if new.writing && new.kind == FileKind::File {
         tx.w.put(&keys::writing(ino), &[])?;
@@ -91,7 +94,8 @@ fn record(cx: &Cx, parent: &InodeRec, new: &New, ino: Ino) -> InodeRec {
         xattrs: 0,
         file: Some(match new.kind {
             FileKind::File => {
-                FileRec { version: Version(1), object: new.object, used: cx.now.secs, ..FileRec::default() }
+                let file = FileRec { version: Version(1), object: new.object, ..FileRec::default() };
+                FileRec { far: new.far, used: cx.now.secs, ..file }
             }
             _ => nodes::fresh(cx.now),
         }),

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod create;
 pub mod import;
 pub mod keep;
+pub mod layouts;
 pub mod link;
 pub mod list;
 pub mod lookup;

@@ -19,6 +19,7 @@ pub fn new_content(
     let mut rec = old.clone();
     let mut file = observe::next_version(tx, rec.file.take().unwrap_or_default())?;
     let freed = file.object.replace(object).filter(|o| *o != object);
+    file.far = false;
     file.stamp = Some(*stamp);
     file.used = file.used.max(cx.now.secs);
     rec.file = Some(file);

@@ -50,6 +50,7 @@ pub fn next_version(tx: &Tx<'_>, file: FileRec) -> Result<FileRec> {
     Ok(FileRec {
         version: version::after(tx, file.version)?,
         object: file.object,
+        far: file.far,
         stamp: file.stamp,
         pinned: file.pinned,
         used: file.used,

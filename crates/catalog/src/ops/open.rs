@@ -4,7 +4,7 @@ use super::nodes;
 use crate::Result;
 use crate::keys::{self, meta};
 use crate::rec::{self, FormatRec, InodeRec};
-use crate::store::{self, Tx};
+use crate::store::{self, Tx, View};
 use format::record;
 use types::*;
 
@@ -70,6 +70,17 @@ fn reserve(tx: &mut Tx<'_>, what: u8, first: i64, n: u64) -> Result<u64> {
 /// Reserves inode numbers and cookies.
 pub fn reserve_ids(tx: &mut Tx<'_>, n: u64) -> Result<u64> {
     reserve(tx, meta::NEXT_ID, FIRST_ID, n)
+}
+
+/// The number of the next object.
+pub fn next_object(view: View<'_>) -> Result<ObjectId> {
+    let next = store::counter(view.r.get(&keys::meta_key(meta::NEXT_OBJECT))?)?;
+    Ok(ObjectId(u64::try_from(next).unwrap_or(0).max(1)))
+}
+
+/// Reserves numbers of objects that are not of the node's disk tier.
+pub fn reserve_numbers(tx: &mut Tx<'_>, n: u64) -> Result<u64> {
+    reserve(tx, meta::NEXT_OBJECT, 1, n)
 }
 
 /// Reserves object ids; they are unowned until an inode gets them.

@@ -116,7 +116,7 @@ pub fn take_out(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
     match rec.kind {
         FileKind::Symlink => tx.w.delete(&keys::inode(rec.ino, part::TARGET))?,
         FileKind::Directory => {
-            for what in [part::ENTRIES, part::SUBDIRS, part::CHANGED] {
+            for what in [part::ENTRIES, part::SUBDIRS, part::CHANGED, part::LAYOUT] {
                 tx.w.delete(&keys::inode(rec.ino, what))?;
             }
         }

@@ -35,7 +35,7 @@ pub fn set_resident(
         );
         return Err(CatalogError::refused(format!("inode {ino}"), why));
     }
-    f.object = Some(object);
+    (f.object, f.far) = (Some(object), false);
     f.stamp = Some(*stamp);
     f.used = f.used.max(now.secs);
     let class = tx.class(rec.class)?;
@@ -75,7 +75,7 @@ pub fn release_object(
     } else if let Some(volume) = on_broken_volume(tx.view(), ino, version)? {
         format!("a copy of it lies on volume {volume}, which is broken, and is made anew first")
     } else {
-        (f.object, f.stamp) = (None, None);
+        (f.object, f.stamp, f.far) = (None, None, false);
         return tx.replace(Some(&old), Some(&rec));
     };
     Err(CatalogError::refused(format!("inode {ino}"), why))
@@ -107,7 +107,7 @@ pub fn lose_object(tx: &mut Tx<'_>, ino: Ino, object: ObjectId, now: Time) -> Re
         "there is no copy on tape"
     } else {
         let version = f.version;
-        (f.object, f.stamp) = (None, None);
+        (f.object, f.stamp, f.far) = (None, None, false);
         rec.settle(&class, now);
         tx.replace(Some(&old), Some(&rec))?;
         return Ok(version);

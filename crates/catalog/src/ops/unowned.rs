@@ -1,4 +1,4 @@
-//! Objects that belong to no inode: what a crash may leave on disk, without any scan to find it.
+//! Objects of the node's disk tier that belong to no inode: what a crash may leave on disk, without any scan to find it.
 
 use crate::store::{Tx, View};
 use crate::{Result, keys};
@@ -12,8 +12,8 @@ pub fn list(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<ObjectI
         return Ok(found);
     }
     let from = keys::after(&keys::unowned(after));
-    view.r.scan(&from, &keys::end(&[keys::UNOWNED]), &mut |k, _| {
-        found.extend(keys::number_at(k, 1).map(ObjectId));
+    view.r.scan(&from, &keys::end(&[keys::UNOWNED]), &mut |k, v| {
+        found.extend(keys::number_at(k, 1).map(ObjectId).filter(|_| v.is_empty()));
         if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     Ok(found)

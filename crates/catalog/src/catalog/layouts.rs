@@ -1,0 +1,53 @@
+//! Files on disk targets of the cluster.
+
+use super::Catalog;
+use crate::Result;
+use crate::ops::layouts::{self, Far};
+use crate::ops::open;
+use types::*;
+
+impl Catalog {
+    /// What new files and directories of this directory get; none: objects of the node's disk tier. Durable.
+    pub fn set_layout_rule(&self, dir: Ino, rule: Option<LayoutRule>) -> Result<()> {
+        self.durable(|tx| layouts::set_rule(tx, dir, rule))
+    }
+
+    /// What new files of a directory get.
+    pub fn layout_rule(&self, dir: Ino) -> Result<Option<LayoutRule>> {
+        self.read(|v| layouts::rule(v, dir))
+    }
+
+    /// Reserves objects for a new file, which nobody had before, and chooses their targets. They are unowned until `create` gives the first
+    /// of them to a file. Relaxed: nothing may be made on a target before [`Catalog::sync`], or nobody would know of it after a crash.
+    pub fn reserve_far(&self, rule: &LayoutRule, targets: &[layout::Candidate]) -> Result<Far> {
+        self.relaxed(|tx| {
+            let first = open::reserve_numbers(tx, rule.columns())?;
+            layouts::reserve(tx, first, rule, targets)
+        })
+    }
+
+    /// All objects so far have lower numbers than this one.
+    pub fn next_object(&self) -> Result<ObjectId> {
+        self.read(open::next_object)
+    }
+
+    /// Where an object lies, if that is on targets.
+    pub fn far(&self, object: ObjectId) -> Result<Option<Far>> {
+        self.read(|v| layouts::far(v, object))
+    }
+
+    /// Up to `limit` objects on targets after `after` that belong to no file; as [`Catalog::unowned_objects`].
+    pub fn unowned_far(&self, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+        self.read(|v| layouts::unowned(v, after, limit))
+    }
+
+    /// All targets have removed what they had of these unowned objects. Relaxed: after a crash they are listed again.
+    pub fn forget_far(&self, objects: &[ObjectId]) -> Result<()> {
+        self.relaxed(|tx| layouts::forget(tx, objects))
+    }
+
+    /// A column (of a component) does not have everything that was written, or has it again. Durable.
+    pub fn set_stale(&self, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
+        self.durable(|tx| layouts::set_stale(tx, object, column, stale))
+    }
+}

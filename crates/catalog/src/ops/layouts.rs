@@ -1,0 +1,142 @@
+//! Where the bytes of files lie that are spread over disk targets of the cluster.
+//!
+//! A file names one object, as any other; of one on targets it is the first of the layout kept beside it, and the others follow it in
+//! number. So everything that holds for objects holds for these: whoever loses the file gives up the object in the same transaction, and it
+//! stays on record until all targets have removed theirs.
+
+use crate::keys::{self, ON_TARGETS, part};
+use crate::rec::{self, FarRec, RuleRec};
+use crate::store::{Tx, View};
+use crate::{CatalogError, Result};
+use format::record;
+use layout::{Candidate, Component, Layout, Redundancy, Spread};
+use std::ops::ControlFlow;
+use types::*;
+
+/// Where an object lies that is on disk targets, and what of it may not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Far {
+    /// Where its bytes lie.
+    pub layout: Layout,
+    /// Component and column of what is out of date until it is rebuilt.
+    pub stale: Vec<(u16, u16)>,
+}
+
+/// What new files of a directory get.
+pub fn rule(view: View<'_>, dir: Ino) -> Result<Option<LayoutRule>> {
+    let value = view.r.get(&keys::inode(dir, part::LAYOUT))?;
+    value.map(|v| Ok(rec::decode::<RuleRec>("layout of directory", dir, &v)?.0)).transpose()
+}
+
+/// Sets or takes away what new files of a directory get.
+pub fn set_rule(tx: &mut Tx<'_>, dir: Ino, rule: Option<LayoutRule>) -> Result<()> {
+    tx.load(dir)?;
+    tx.view().load_dir(dir)?;
+    let key = keys::inode(dir, part::LAYOUT);
+    match rule {
+        Some(rule) => tx.w.put(&key, &record::encode(&RuleRec(rule)))?,
+        None => tx.w.delete(&key)?,
+    }
+    Ok(())
+}
+
+/// A new directory gets what the one above it has.
+pub fn inherit(tx: &mut Tx<'_>, parent: Ino, dir: Ino) -> Result<()> {
+    let Some(value) = tx.w.get(&keys::inode(parent, part::LAYOUT))? else { return Ok(()) };
+    Ok(tx.w.put(&keys::inode(dir, part::LAYOUT), &value)?)
+}
+
+/// Where an object lies, if it is on targets.
+pub fn far(view: View<'_>, object: ObjectId) -> Result<Option<Far>> {
+    view.r.get(&keys::far(object))?.map(|v| decode(object, &v)).transpose()
+}
+
+fn decode(object: ObjectId, value: &[u8]) -> Result<Far> {
+    let FarRec { layout, stale } = rec::decode("layout of object", object, value)?;
+    layout.check().map_err(|e| CatalogError::corrupt("layout of object", object, e))?;
+    Ok(Far { layout, stale })
+}
+
+fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
+    let record = FarRec { layout: far.layout.clone(), stale: far.stale.clone() };
+    Ok(tx.w.put(&keys::far(object), &record::encode(&record))?)
+}
+
+/// Reserves objects for a new file from `first` on, and chooses their targets.
+pub fn reserve(tx: &mut Tx<'_>, first: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Far> {
+    let redundancy = match rule.copies {
+        0 | 1 => Redundancy::None,
+        copies => Redundancy::Mirror { copies },
+    };
+    let component = Component {
+        range: 0..u64::MAX,
+        unit_bytes: rule.unit_bytes,
+        redundancy,
+        base: ObjectId(first),
+        targets: choose(first, rule, targets)?,
+    };
+    let far = Far { layout: Layout { generation: 1, components: vec![component] }, stale: Vec::new() };
+    far.layout.check().map_err(|e| CatalogError::refused("layout", e))?;
+    store(tx, ObjectId(first), &far)?;
+    tx.w.put(&keys::unowned(ObjectId(first)), &[ON_TARGETS])?;
+    Ok(far)
+}
+
+/// Targets of the columns. Those that hold the same bytes have nothing in common that fails.
+fn choose(seed: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Vec<TargetId>> {
+    let refused = |e: layout::PlaceError| CatalogError::refused("a new file", e);
+    if rule.copies <= 1 {
+        return layout::place(seed, targets, rule.stripes.into(), Spread::Targets).map_err(refused);
+    }
+    let mut chosen: Vec<TargetId> = Vec::new();
+    for stripe in 0..u64::from(rule.stripes) {
+        let left: Vec<Candidate> = targets.iter().copied().filter(|c| !chosen.contains(&c.target)).collect();
+        let group = layout::place(seed.wrapping_add(stripe), &left, rule.copies.into(), Spread::Domains);
+        chosen.extend(group.map_err(refused)?);
+    }
+    Ok(chosen)
+}
+
+/// Up to `limit` unowned objects on targets after `after`.
+pub fn unowned(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+    let mut found = Vec::new();
+    let from = keys::after(&keys::unowned(after));
+    view.r.scan(&from, &keys::end(&[keys::UNOWNED]), &mut |k, v| {
+        found.extend(keys::number_at(k, 1).map(ObjectId).filter(|_| v == [ON_TARGETS]));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    let where_it_is = |object| {
+        let missing = || CatalogError::corrupt("layout of object", object, "it is missing");
+        Ok((object, far(view, object)?.ok_or_else(missing)?))
+    };
+    found.into_iter().map(where_it_is).collect()
+}
+
+/// All targets have removed these objects. What has an owner stays.
+pub fn forget(tx: &mut Tx<'_>, objects: &[ObjectId]) -> Result<()> {
+    for object in objects {
+        if tx.w.get_for_update(&keys::unowned(*object))?.as_deref() == Some(&[ON_TARGETS]) {
+            tx.w.delete(&keys::unowned(*object))?;
+            tx.w.delete(&keys::far(*object))?;
+        }
+    }
+    Ok(())
+}
+
+/// A column is out of date from now on, or (`stale` false) is up to date again. Raises the generation where that changes anything.
+pub fn set_stale(tx: &mut Tx<'_>, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
+    let value = tx.w.get_for_update(&keys::far(object))?;
+    let value = value.ok_or_else(|| CatalogError::missing("layout of object", object))?;
+    let mut far = decode(object, &value)?;
+    if far.stale.contains(&column) == stale {
+        return Ok(far);
+    }
+    far.stale.retain(|one| *one != column);
+    if stale {
+        far.stale.push(column);
+        far.stale.sort_unstable();
+    }
+    far.layout.generation = far.layout.generation.saturating_add(1);
+    store(tx, object, &far)?;
+    Ok(far)
+}

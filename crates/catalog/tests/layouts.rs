@@ -1,0 +1,146 @@
+//! Files whose bytes lie on disk targets of the cluster.
+
+mod common;
+
+use catalog::{Far, New};
+use common::*;
+use layout::{Candidate, Redundancy};
+use types::*;
+
+const RULE: LayoutRule = LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1 };
+
+fn targets(domains: &[u32]) -> Vec<Candidate> {
+    let one = |(n, domain): (u32, &u32)| Candidate { target: TargetId(n), domain: *domain, weight: 1 << 40 };
+    (1..).zip(domains).map(one).collect()
+}
+
+fn base(far: &Far) -> ObjectId {
+    far.layout.components[0].base
+}
+
+/// A file on two targets that was written and closed.
+fn written(f: &Fixture, name: &str, size: u64) -> (Ino, ObjectId) {
+    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2, 3])).unwrap());
+    let new = New { far: true, ..New::file(0o644, object) };
+    let ino = f.catalog.create(&root(10), Ino::ROOT, name.as_bytes(), &new).unwrap().attr.ino;
+    let stamp = stamp(size, 11);
+    f.catalog.observe(&root(11), ino, object, &stamp, true, kv::Durability::Relaxed).unwrap();
+    (ino, object)
+}
+
+#[test]
+fn new_directories_have_the_layout_of_the_one_above_and_old_ones_keep_theirs() {
+    let f = lmdb();
+    let make = |dir: Ino, name: &str| {
+        let new = New::node(FileKind::Directory, 0o755);
+        f.catalog.create(&root(2), dir, name.as_bytes(), &new).unwrap().attr.ino
+    };
+    let above = make(Ino::ROOT, "above");
+    let old = make(above, "old");
+    f.catalog.set_layout_rule(above, Some(RULE)).unwrap();
+    let new = make(above, "new");
+    let rules = [above, old, new].map(|dir| f.catalog.layout_rule(dir).unwrap());
+    assert_eq!(rules, [Some(RULE), None, Some(RULE)]);
+    f.catalog.set_layout_rule(above, None).unwrap();
+    assert_eq!(f.catalog.layout_rule(above).unwrap(), None);
+    f.check();
+    f.catalog.rmdir(&root(3), above, b"new").unwrap();
+    assert_eq!(f.catalog.layout_rule(new).unwrap(), None);
+    f.check();
+    let (file, _) = written(&f, "file", 1);
+    assert!(f.catalog.set_layout_rule(file, Some(RULE)).is_err(), "no directory");
+}
+
+#[test]
+fn a_file_on_targets_keeps_its_objects_until_every_copy_counts_and_takes_nothing_of_the_disk_tier() {
+    let f = lmdb();
+    let (ino, object) = written(&f, "far", 5 << 20);
+    let inode = f.catalog.inode(ino).unwrap();
+    let file = inode.file.unwrap();
+    assert!(file.far && file.object == Some(object));
+    assert_eq!(inode.attr.disk_bytes, 5 << 20, "programs see that it has blocks");
+    assert_eq!(f.catalog.totals().unwrap().disk_bytes, 0);
+    assert_eq!(f.catalog.unowned_far(ObjectId(0), 10).unwrap(), []);
+    f.check();
+    let release = || f.catalog.release_object(ino, file.version, object, &stamp(5 << 20, 11));
+    assert!(release().unwrap_err().to_string().contains("2 of 2 copies"));
+    record(&f.catalog, "VA0001L9", 20, vec![segment(ino, file.version, 1, 5 << 20, (0, 5 << 20), 0)]);
+    assert!(release().unwrap_err().to_string().contains("1 of 2 copies"));
+    record(&f.catalog, "VB0001L9", 21, vec![segment(ino, file.version, 2, 5 << 20, (0, 5 << 20), 0)]);
+    // The policy for the disk tier has nothing to gain from it.
+    assert_eq!(f.catalog.purge_candidates(None, 10).unwrap().found, []);
+    assert_eq!(f.catalog.unowned_far(ObjectId(0), 10).unwrap(), []);
+    assert_eq!(f.catalog.far(object).unwrap().unwrap().layout.components[0].targets.len(), 2);
+    f.check();
+    release().unwrap();
+    // On record until the targets have removed it.
+    let given_up: Vec<ObjectId> =
+        f.catalog.unowned_far(ObjectId(0), 10).unwrap().iter().map(|(object, _)| *object).collect();
+    assert_eq!(given_up, [object]);
+    assert_eq!(f.catalog.unowned_objects(ObjectId(0), 10).unwrap(), [], "not one of the disk tier");
+    f.check();
+    f.catalog.forget_far(&[object]).unwrap();
+    assert_eq!(
+        (f.catalog.far(object).unwrap(), f.catalog.unowned_far(ObjectId(0), 10).unwrap()),
+        (None, vec![])
+    );
+    // Back in the disk tier it is a file like any other.
+    let back = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    assert!(f.catalog.set_resident(ino, file.version, back, &stamp(5 << 20, 30), t(30)).unwrap());
+    assert!(!f.catalog.inode(ino).unwrap().file.unwrap().far);
+    assert_eq!(f.catalog.purge_candidates(None, 10).unwrap().found.len(), 1);
+    f.check();
+}
+
+#[test]
+fn what_is_removed_or_emptied_is_on_record_for_the_targets_and_what_has_an_owner_is_not_forgotten() {
+    let f = lmdb();
+    let (_, removed) = written(&f, "removed", 1);
+    let (emptied, old) = written(&f, "emptied", 1);
+    f.catalog.forget_far(&[removed, old]).unwrap();
+    assert!(f.catalog.far(removed).unwrap().is_some() && f.catalog.far(old).unwrap().is_some());
+    f.catalog.unlink(&root(20), Ino::ROOT, b"removed", &|_| false).unwrap();
+    let empty = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    f.catalog.new_content(&root(21), emptied, empty, &stamp(0, 21)).unwrap();
+    assert!(!f.catalog.inode(emptied).unwrap().file.unwrap().far);
+    f.check();
+    let unowned: Vec<ObjectId> =
+        f.catalog.unowned_far(ObjectId(0), 10).unwrap().into_iter().map(|(object, _)| object).collect();
+    assert_eq!(unowned, [removed, old]);
+    // What never became a file is on record from its reservation on.
+    let far = f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap();
+    let last = f.catalog.unowned_far(old, 10).unwrap();
+    assert_eq!(last, [(base(&far), far)]);
+    f.check();
+}
+
+#[test]
+fn copies_of_the_same_bytes_never_share_what_fails_together() {
+    let f = memory();
+    let rule = LayoutRule { stripes: 2, copies: 2, ..RULE };
+    let all = targets(&[1, 1, 2, 2, 3]);
+    let domain = |target: &TargetId| all[target.0 as usize - 1].domain;
+    for _ in 0..200 {
+        let far = f.catalog.reserve_far(&rule, &all).unwrap();
+        let component = &far.layout.components[0];
+        assert_eq!(component.redundancy, Redundancy::Mirror { copies: 2 });
+        let apart = |pair: &[TargetId]| domain(&pair[0]) != domain(&pair[1]);
+        assert!(component.targets.chunks(2).all(apart), "{component:?}");
+    }
+    let error = f.catalog.reserve_far(&rule, &targets(&[1, 1, 1, 1])).unwrap_err().to_string();
+    assert!(error.contains("failure domains"), "{error}");
+    let error = f.catalog.reserve_far(&RULE, &targets(&[1])).unwrap_err().to_string();
+    assert!(error.contains("2 columns need as many targets"), "{error}");
+}
+
+#[test]
+fn what_is_out_of_date_is_on_record_with_a_generation_of_its_own() {
+    let f = lmdb();
+    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap());
+    let far = f.catalog.set_stale(object, (0, 1), true).unwrap();
+    assert_eq!((far.layout.generation, far.stale.as_slice()), (2, &[(0, 1)][..]));
+    assert_eq!(f.catalog.set_stale(object, (0, 1), true).unwrap(), far, "nothing changes twice");
+    let far = f.catalog.set_stale(object, (0, 1), false).unwrap();
+    assert_eq!((far.layout.generation, far.stale.len()), (3, 0));
+    assert_eq!(f.catalog.far(object).unwrap(), Some(far));
+}

@@ -1,0 +1,53 @@
+//! How files are dealt out to disk targets of a cluster, as users and the wire see it.
+
+use crate::{ObjectId, TargetId};
+use serde::{Deserialize, Serialize};
+
+/// What new files of a directory get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LayoutRule {
+    /// Bytes that lie in one piece on one target before the next target's turn comes.
+    pub unit_bytes: u32,
+    /// Targets among which the bytes of a file are dealt out.
+    pub stripes: u16,
+    /// Targets that hold the same byte; 1: no redundancy.
+    pub copies: u8,
+}
+
+impl LayoutRule {
+    /// Targets that a file needs.
+    pub fn columns(&self) -> u64 {
+        u64::from(self.stripes) * u64::from(self.copies)
+    }
+}
+
+/// One object of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnView {
+    /// The object.
+    pub object: ObjectId,
+    /// Where it lies.
+    pub target: TargetId,
+    /// It has everything that was written; otherwise it is not read before it is rebuilt.
+    pub current: bool,
+}
+
+/// Where the bytes of one file lie.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedView {
+    /// Raised by every change of where bytes lie.
+    pub generation: u32,
+    /// What the directory said when the file was made.
+    pub rule: LayoutRule,
+    /// Its objects; with copies the first ones are those of the first stripe.
+    pub columns: Vec<ColumnView>,
+}
+
+/// The layout of a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutView {
+    /// Of a directory: what new files in it get; none: an object of the node's own disk tier.
+    pub rule: Option<LayoutRule>,
+    /// Of a file: where its bytes lie; none: in an object of the node's own disk tier, or on tape only.
+    pub file: Option<PlacedView>,
+}
