@@ -151,7 +151,7 @@ impl Target {
         self.disk.precreate(missing).map_err(disk_refused)
     }
 
-    /// Removes an object; one that is not there is gone already. Not durable at once: after a power failure it may be back.
+    /// Removes an object, durably; one that is not there is gone already.
     ///
     /// # Errors
     /// `Disk`.
@@ -162,7 +162,9 @@ impl Target {
             Err(e) => return Err(disk_refused(e)),
         }
         self.sidecars.remove(id).map_err(refused)?;
-        self.intents.end(id).map_err(refused)
+        self.intents.end(id).map_err(refused)?;
+        // Who asked forgets the object: nobody would ever remove it again.
+        self.disk.sync_entries(&[id]).map_err(disk_refused)
     }
 
     /// An object, open.

@@ -221,6 +221,40 @@ fn a_mover_that_stays_away_is_told_about_and_nobody_waits_for_ever() {
     }
 }
 
+#[test]
+fn once_some_have_waited_in_vain_nobody_else_waits_long_until_the_mover_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let path = socket.clone();
+    let dial = move || Ok(Link::unix(UnixStream::connect(&path)?));
+    let terms = Terms {
+        mover: "mover".to_owned(),
+        client: 1,
+        channel: 1,
+        cluster: CLUSTER,
+        patience: Duration::from_secs(8),
+        window_bytes: 1 << 20,
+    };
+    let channel = Channel::open(Box::new(dial), terms).unwrap();
+    let granted = capability(1);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    let timed = |most: Duration| {
+        let begun = Instant::now();
+        let answer = channel.call(&slot, ask(Op::Stat, 1, 0, 0), vec![]);
+        (answer.is_err(), begun.elapsed() < most)
+    };
+    assert_eq!(timed(Duration::from_secs(7)), (true, false), "the first one waits");
+    assert_eq!(timed(Duration::from_secs(7)), (true, true), "the next one knows");
+    let mut mover = start(dir.path());
+    let until = Instant::now() + PATIENCE;
+    while channel.call(&slot, ask(Op::Create, 1, 0, 1), vec![]).is_err() {
+        assert!(Instant::now() < until, "the mover is not found again");
+    }
+    mover.kill().unwrap();
+    mover.wait().unwrap();
+    assert_eq!(timed(Duration::from_secs(7)), (true, false), "it was there again");
+}
+
 /// The mover of `the_mover_is_killed_at_random_moments`, run by it as a process of its own.
 #[test]
 #[ignore = "a child of another test"]

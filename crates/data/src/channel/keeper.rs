@@ -14,6 +14,8 @@ use std::time::Duration;
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// First and longest pause between two attempts to connect.
 const PAUSES: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_secs(1);
+/// How long requests wait for a mover for which others have waited in vain, before they fail too.
+const AWAY_PATIENCE: Duration = Duration::from_secs(2);
 /// Capabilities that are presented before their answers are read.
 const PRESENTED_AT_ONCE: usize = 64;
 
@@ -93,6 +95,7 @@ impl super::State {
             }
         }
         self.sent = 0;
+        self.away = false;
         self.live = Some(live);
         if self.queue.is_empty() {
             self.since = None;
@@ -281,6 +284,7 @@ fn give_up_late(shared: &Shared, broken: &Error) {
     }
     let mut state = shared.state.lock();
     let dropped = state.abandon();
+    state.away = true;
     drop(state);
     let error = DataError::Unreachable { mover: shared.terms.mover.clone(), reason: broken.to_string() };
     dropped.iter().for_each(|item| item.outcome.set(Err(error.clone())));
@@ -288,5 +292,7 @@ fn give_up_late(shared: &Shared, broken: &Error) {
 }
 
 fn overdue(shared: &Shared) -> bool {
-    shared.state.lock().since.is_some_and(|since| since.elapsed() >= shared.terms.patience)
+    let state = shared.state.lock();
+    let patience = if state.away { shared.terms.patience.min(AWAY_PATIENCE) } else { shared.terms.patience };
+    state.since.is_some_and(|since| since.elapsed() >= patience)
 }

@@ -33,7 +33,8 @@ pub struct Terms {
     pub channel: u64,
     /// UUID of the cluster.
     pub cluster: [u8; 16],
-    /// How long requests wait for a mover that does not answer before they fail.
+    /// How long requests wait for a mover that does not answer before they fail. Once some have failed, others wait for two seconds at most
+    /// until there is a connection again.
     pub patience: Duration,
     /// Most bytes that are on their way at once; one request may exceed it.
     pub window_bytes: usize,
@@ -65,6 +66,8 @@ struct State {
     bytes: usize,
     /// Since when nothing was answered although something waits.
     since: Option<Instant>,
+    /// Somebody has waited in vain, and there has been no connection since.
+    away: bool,
     /// The connection, if there is one.
     live: Option<Live>,
     sequence: u64,
