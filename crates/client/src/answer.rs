@@ -58,6 +58,7 @@ answers! {
     Entries(x) => Vec<(DirEntry, Attr)> = x;
     Bytes(x) => Vec<u8> = x;
     ExportedAs(x) => Vec<Option<Before>> = x;
+    Layout(x) => LayoutView = *x;
     Xattrs(x) => Vec<(Vec<u8>, Vec<u8>)> = x;
 }
 

@@ -168,6 +168,8 @@ fn repeatable(call: &Call) -> bool {
         | Call::VolumeFiles { .. }
         | Call::VolumeFilesFrom(_)
         | Call::ExportedAs(_)
+        | Call::Layout(_)
+        | Call::SetLayout(..)
         | Call::Drives
         | Call::Library
         | Call::Classes

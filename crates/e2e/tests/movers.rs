@@ -1,8 +1,12 @@
 //! Nodes that serve disk targets to a cluster: real processes on addresses of their own.
 
-use e2e::Bed;
+use e2e::{Bed, can_mount, noise};
 use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,7 +17,8 @@ fn node() -> Bed {
     let host = format!("127.{}.{low}.{}", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
     let bed = Bed::new("");
     let config = format!(
-        "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n\
+        "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
          [cluster]\nlisten = \"{host}:7430\"\ndata_listen = \"{host}:7431\"\n\
          [[targets]]\npath = \"{}\"\n",
         bed.path("target").display()
@@ -90,4 +95,205 @@ fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
     third.up();
     third.wait("the warning", || third.log().contains("there is none"));
     assert_eq!(numbers(&first), before);
+}
+
+/// A cluster whose first node is mounted, and a directory there whose files lie in three stripes.
+fn striped() -> ([Bed; 3], PathBuf) {
+    let beds = cluster();
+    beds[0].ok([OsStr::new("mount"), beds[0].mount().as_os_str()]);
+    let dir = beds[0].mount().join("striped");
+    fs::create_dir(&dir).unwrap();
+    beds[0].ok(words("layout set", &dir, "--stripes 3 --stripe-size 64KiB"));
+    (beds, dir)
+}
+
+/// The words of a command around a path.
+fn words(command: &str, path: &Path, options: &str) -> Vec<std::ffi::OsString> {
+    let split =
+        |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(Into::into).collect::<Vec<_>>();
+    [split(command), vec![path.as_os_str().to_owned()], split(options)].concat()
+}
+
+/// How many objects the target of a node has.
+fn objects(bed: &Bed) -> usize {
+    let below = |dir: PathBuf| fs::read_dir(dir).map_or(0, |files| files.count());
+    let dirs = fs::read_dir(bed.path("target").join("objects")).expect("the target's objects");
+    dirs.map(|dir| below(dir.unwrap().path())).sum()
+}
+
+/// Targets on which a file lies.
+fn lies_on(bed: &Bed, path: &Path) -> Vec<u64> {
+    let view = bed.json(words("layout get", path, ""));
+    let columns = view["file"]["columns"].as_array().cloned().unwrap_or_default();
+    let mut targets: Vec<u64> = columns.iter().map(|column| column["target"].as_u64().unwrap()).collect();
+    targets.sort_unstable();
+    targets
+}
+
+#[test]
+fn files_in_stripes_are_what_was_written_through_the_mount_and_by_put() {
+    if !can_mount("files in stripes") {
+        return;
+    }
+    let (beds, dir) = striped();
+    let first = &beds[0];
+    let rule = &first.json(words("layout get", &dir, ""))["rule"];
+    assert_eq!((rule["stripes"].as_u64(), rule["unit_bytes"].as_u64()), (Some(3), Some(65_536)));
+    fs::create_dir(dir.join("below")).unwrap();
+    let path = dir.join("below/file");
+    let mut model = noise(1, 5_000_000);
+    fs::write(&path, &model).unwrap();
+    assert_eq!(lies_on(first, &path), [1, 2, 3]);
+    for bed in &beds {
+        assert_eq!(objects(bed), 1, "one column on each target");
+    }
+    assert!(fs::read(&path).unwrap() == model, "what was written");
+    // In place, at odd places, behind the end, shorter, longer, at the end.
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    for n in 0..40_u64 {
+        let at = (n * 7_919_993) % 6_000_000;
+        let bytes = noise(n, 1 + (n as usize * 13_007) % 200_000);
+        file.write_all_at(&bytes, at).unwrap();
+        let end = at as usize + bytes.len();
+        model.resize(model.len().max(end), 0);
+        model[at as usize..end].copy_from_slice(&bytes);
+    }
+    for length in [3_333_333, 4_444_444_usize] {
+        file.set_len(length as u64).unwrap();
+        model.resize(length, 0);
+    }
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(b"the end").unwrap();
+    model.extend_from_slice(b"the end");
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(fs::metadata(&path).unwrap().len(), model.len() as u64);
+    assert!(fs::read(&path).unwrap() == model, "what was changed");
+    let mut part = vec![0; 100_000];
+    File::open(&path).unwrap().read_exact_at(&mut part, 1_234_567).unwrap();
+    assert!(part == model[1_234_567..1_334_567]);
+    // By command, without the mount.
+    let (source, back) = (first.path("source"), first.path("back"));
+    fs::write(&source, noise(2, 3_000_000)).unwrap();
+    let put = dir.join("put");
+    first.ok([OsStr::new("put"), source.as_os_str(), put.as_os_str()]);
+    assert_eq!(lies_on(first, &put), [1, 2, 3]);
+    first.ok([OsStr::new("get"), put.as_os_str(), back.as_os_str()]);
+    assert!(fs::read(&back).unwrap() == noise(2, 3_000_000), "what was put");
+    // A crash takes nothing that was synced, and what was being written is closed again.
+    let open = File::create(dir.join("open")).unwrap();
+    (&open).write_all(&noise(3, 1_000_000)).unwrap();
+    open.sync_all().unwrap();
+    first.kill();
+    drop(open);
+    first.up_mounted();
+    assert!(fs::read(&path).unwrap() == model, "after a crash");
+    assert!(fs::read(dir.join("open")).unwrap() == noise(3, 1_000_000), "what was open in the crash");
+    first.check();
+    let why = first.fails(words("layout set", &dir, "--copies 2")).1;
+    assert!(why.contains("not offered yet"), "{why}");
+    let why = first.fails(words("layout set", &dir, "--stripes 4")).1;
+    assert!(why.contains("the cluster has 3"), "{why}");
+    first.ok(words("layout set", &dir, "--local"));
+    fs::write(dir.join("local"), b"here").unwrap();
+    assert_eq!(lies_on(first, &dir.join("local")), [0_u64; 0]);
+}
+
+#[test]
+fn a_mover_that_dies_while_a_file_is_written_makes_the_writer_wait_and_takes_nothing() {
+    if !can_mount("a mover that dies") {
+        return;
+    }
+    let ([first, second, third], dir) = striped();
+    let path = dir.join("file");
+    let bytes = noise(7, 24 << 20);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut file = File::create(&path).unwrap();
+            for (n, part) in bytes.chunks(1 << 20).enumerate() {
+                file.write_all(part).unwrap();
+                if n % 4 == 3 {
+                    file.sync_all().unwrap();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            file.sync_all().unwrap();
+        });
+        for bed in [&second, &third] {
+            std::thread::sleep(std::time::Duration::from_millis(400));
+            bed.kill();
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            bed.up();
+        }
+        writer.join().unwrap();
+    });
+    assert!(fs::read(&path).unwrap() == bytes, "a mover died, and something is missing");
+    assert_eq!(lies_on(&first, &path), [1, 2, 3]);
+    first.check();
+    // Objects that vanish are found.
+    let object = find(&second.path("target").join("objects")).expect("the column of the file");
+    fs::remove_file(object).unwrap();
+    second.kill();
+    second.up();
+    first.wait("the target", || up(&first) == [1, 2, 3]);
+    let checked = first.run(["--json", "check"]);
+    assert!(!checked.status.success(), "check finds nothing");
+    let report: Value = serde_json::from_slice(&checked.stdout).expect("a report");
+    let of_the_file =
+        |finding: &Value| finding["subject"].as_str().is_some_and(|s| s.contains("/striped/file"));
+    assert!(report["findings"].as_array().unwrap().iter().any(of_the_file), "{report:#?}");
+}
+
+/// Any object of a target.
+fn find(objects: &Path) -> Option<PathBuf> {
+    let dirs = fs::read_dir(objects).unwrap().map(|dir| dir.unwrap().path());
+    dirs.filter_map(|dir| fs::read_dir(dir).ok()?.next()).map(|file| file.unwrap().path()).next()
+}
+
+#[test]
+fn what_is_removed_while_a_target_is_away_goes_there_when_it_is_back() {
+    if !can_mount("removing while a target is away") {
+        return;
+    }
+    let ([first, second, third], dir) = striped();
+    for name in ["one", "two", "kept"] {
+        fs::write(dir.join(name), noise(1, 400_000)).unwrap();
+    }
+    let all = [&first, &second, &third];
+    assert_eq!(all.map(objects), [3; 3]);
+    third.kill();
+    fs::remove_file(dir.join("one")).unwrap();
+    fs::remove_file(dir.join("two")).unwrap();
+    first.wait("the targets that are there", || (objects(&first), objects(&second)) == (1, 1));
+    // It is remembered over a crash too.
+    first.kill();
+    first.up_mounted();
+    assert_eq!(objects(&third), 3);
+    third.up();
+    first.wait("the target that is back", || objects(&third) == 1);
+    assert!(fs::read(dir.join("kept")).unwrap() == noise(1, 400_000));
+    first.check();
+}
+
+#[test]
+fn files_on_targets_go_to_tape_leave_the_targets_only_then_and_come_back() {
+    if !can_mount("files on targets and tape") {
+        return;
+    }
+    let (beds, dir) = striped();
+    let (first, path, bytes) = (&beds[0], dir.join("file"), noise(5, 3_000_000));
+    fs::write(&path, &bytes).unwrap();
+    first.wait("its close", || first.json(words("stat", &path, ""))[0]["file"]["stamp"].is_object());
+    // Nothing is released before every copy counts.
+    let refused = first.run(words("purge", &path, "--wait"));
+    assert!(!refused.status.success(), "purged without copies");
+    assert_eq!(beds.each_ref().map(objects), [1; 3]);
+    first.ok(words("migrate --wait", &path, ""));
+    assert_eq!(beds.each_ref().map(objects), [1; 3], "copies on tape release nothing by themselves");
+    first.ok(words("purge", &path, "--wait"));
+    first.wait("the targets", || beds.each_ref().map(objects) == [0; 3]);
+    assert!(fs::read(&path).unwrap() == bytes, "what came back from tape");
+    assert_eq!(lies_on(first, &path), [0_u64; 0], "it came back to the node's own disk tier");
+    first.check();
+    let copies = first.json(words("stat", &path, ""))[0]["file"]["copies"].as_array().unwrap().len();
+    assert_eq!(copies, 2);
 }

@@ -67,6 +67,8 @@ pub struct Node {
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     /// What the node is in a cluster.
     pub(crate) membership: crate::cluster::Membership,
+    /// What it has open of the cluster's targets.
+    pub(crate) movers: crate::movers::Movers,
     pub(crate) _lock: std::fs::File,
 }
 
@@ -160,6 +162,7 @@ impl Node {
         self.governor.stop();
         self.keeper.stop();
         self.objects.stop();
+        self.movers.close();
         self.archive.halt();
         self.end_waits();
         self.archive.stop(graceful);

@@ -283,6 +283,9 @@ fn fit_file(
 ) -> Result<(), Failure> {
     let fail = |e| refused("restore", &e);
     let Some((file, object)) = inode.file.as_ref().and_then(|f| Some((f, f.object?))) else { return Ok(()) };
+    if file.far {
+        return distrust_far(catalog, inode, file, object, restored);
+    }
     let fd = match disk.open_object(object, true) {
         Ok(fd) => fd,
         Err(disk::DiskError::Missing { .. }) => {
@@ -307,6 +310,27 @@ fn fit_file(
     let cx = Cx::admin(crate::now());
     catalog.observe(&cx, inode.attr.ino, object, &stamp, true, Durability::Relaxed).map_err(fail)?;
     catalog.raise_version(inode.attr.ino).map_err(fail)?;
+    restored.changed += 1;
+    Ok(())
+}
+
+/// What targets have may be newer than the backup, and they cannot be asked yet: the content counts as changed, and as being written, so
+/// that it is asked for before the file is used.
+fn distrust_far(
+    catalog: &Catalog,
+    inode: &Inode,
+    file: &FileState,
+    object: ObjectId,
+    restored: &mut Restored,
+) -> Result<(), Failure> {
+    let fail = |e| refused("restore", &e);
+    let ino = inode.attr.ino;
+    let now = crate::now();
+    let size = inode.attr.size;
+    let stamp = ObjectStamp { size, mtime: now, ctime: now, ..file.stamp.unwrap_or_default() };
+    catalog.observe(&Cx::admin(now), ino, object, &stamp, true, Durability::Relaxed).map_err(fail)?;
+    catalog.raise_version(ino).map_err(fail)?;
+    catalog.mark_writing(ino).map_err(fail)?;
     restored.changed += 1;
     Ok(())
 }

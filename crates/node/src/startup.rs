@@ -54,6 +54,9 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let stocked = node.clone();
     spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
     resume(&node)?;
+    node.movers.belong_to(&node);
+    let tending = node.clone();
+    spawn(Some(&node), "tend-far", move || tending.tend_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
     Ok(node)
@@ -131,6 +134,7 @@ pub(crate) fn assemble(
         hardware,
         keys,
         membership: Default::default(),
+        movers: crate::movers::Movers::new(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })
@@ -335,6 +339,9 @@ pub(crate) fn recover(node: &Node) -> Result<(), Failure> {
             node.catalog.clear_writing(ino).map_err(fail)?;
             continue;
         };
+        if inode.file.is_some_and(|f| f.far) {
+            continue; // its targets may not answer yet: see `Node::tend_far`
+        }
         match node.disk.open_object(object, true) {
             Ok(fd) => {
                 // Bytes may have changed without the times having reached the disk: a fresh change time makes the
@@ -352,6 +359,7 @@ pub(crate) fn recover(node: &Node) -> Result<(), Failure> {
     }
     let ended_before = Time::from_nanos(cx.now.as_nanos() - KEEP_REQUESTS.as_nanos() as i64);
     while node.catalog.prune_requests(ended_before, 1_000).map_err(fail)? > 0 {}
+    node.movers.begin_after(node.catalog.next_object().map_err(fail)?);
     let swept = node.objects.sweep(&node.catalog, &node.disk).map_err(|e| fs_failure("recovery", e))?;
     if swept > 0 {
         tracing::info!("recovery removed {swept} disk objects that belonged to nobody");

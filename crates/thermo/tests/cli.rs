@@ -98,6 +98,7 @@ fn file(name: &[u8], percent: Option<u8>) -> (Vec<u8>, FileView) {
         class: "default".into(),
         copies: vec![CopyNo(1), CopyNo(2)],
         pinned: false,
+        far: false,
     };
     let view = FileView {
         path: name.into(),

@@ -332,6 +332,10 @@ pub enum Call {
     DriveDetails(DriveNo),
     /// With which keys pools write, and how many of their volumes are away -> `PoolKeys`.
     PoolKeys,
+    /// Where the bytes of a file lie, or what new files of a directory get -> `Layout`.
+    Layout(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// What new files of a directory get; None: an object of the node's disk tier -> `Done`.
+    SetLayout(#[serde(with = "serde_bytes")] Vec<u8>, Option<LayoutRule>),
 }
 
 /// Answers.
@@ -443,4 +447,6 @@ pub enum Reply {
     DriveDetails(Box<DriveDetails>),
     /// Pools.
     PoolKeys(Vec<PoolKeyView>),
+    /// A layout.
+    Layout(Box<LayoutView>),
 }

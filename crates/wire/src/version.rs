@@ -34,7 +34,9 @@ impl Call {
             | Self::ExportedAs(_)
             | Self::ImportAs(..)
             | Self::DriveDetails(_)
-            | Self::PoolKeys => 5,
+            | Self::PoolKeys
+            | Self::Layout(_)
+            | Self::SetLayout(..) => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

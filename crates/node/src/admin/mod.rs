@@ -78,6 +78,8 @@ impl Node {
             Call::VolumeFiles { volume, skip, limit } => self.volume_files(&volume, skip, limit)?,
             Call::VolumeFilesFrom(order) => self.volume_files_from(&order)?,
             Call::ExportedAs(volumes) => Reply::ExportedAs(self.exported_as(&volumes)?),
+            Call::Layout(path) => Reply::Layout(Box::new(self.layout_of(cx, &path)?)),
+            Call::SetLayout(path, rule) => self.set_layout(cx, &path, rule).map(|()| Reply::Done)?,
             Call::Drives => Reply::Drives(self.archive.view().drives),
             Call::DriveDetails(drive) => Reply::DriveDetails(Box::new(self.drive_details(drive)?)),
             Call::Library => Reply::Library(self.archive.view().libraries),

@@ -396,7 +396,10 @@ impl<'r> Reader<'r> {
         }
         let batch = std::mem::take(&mut self.batch);
         let node = &self.worker.node;
-        let gone = |object| matches!(node.disk.exists(object), Ok(false));
+        // What lies on targets is not looked for: it counts as there.
+        let gone = |object| {
+            matches!(node.catalog.far(object), Ok(None)) && matches!(node.disk.exists(object), Ok(false))
+        };
         let outcomes = match node.catalog.adopt_beside(self.barcode, written, &batch, &gone) {
             Ok(outcomes) => outcomes,
             Err(e) => {

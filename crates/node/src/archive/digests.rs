@@ -229,7 +229,7 @@ mod tests {
 
     fn origin(object: u64) -> Origin {
         let stamp = ObjectStamp { size: SIZE as u64, ..ObjectStamp::default() };
-        Origin { object: ObjectId(object), stamp }
+        Origin { object: ObjectId(object), stamp, far: false }
     }
 
     fn content() -> Vec<u8> {

@@ -298,7 +298,7 @@ impl<'t> Feeder<'t> {
         let mut hash = source.hash(self.worker, &item);
         let file = NewFile { ticket, item, origin, from, to, moves };
         self.parts.push((self.at(), Part::Begin(Box::new(file))));
-        for range in self.worker.node.disk.data_ranges(&source.fd, source.size()) {
+        for range in source.ranges(self.worker) {
             self.range(&source, &mut hash, range.map_err(Skip::from)?)?;
         }
         source.unchanged(self.worker, item.ino)?;

@@ -173,7 +173,11 @@ impl Node {
         let part = copies.iter().find(|c| c.copy == item.copy && !super::recalls::covers(c, item.size));
         let written = part.and_then(|c| c.segments.last());
         let from = written.map_or(0, |s| s.file_offset + s.length);
-        let object = self.catalog.inode(item.ino).ok()?.file?.object?;
+        let file = self.catalog.inode(item.ino).ok()?.file?;
+        let object = file.object?;
+        if file.far {
+            return Some(item.size.saturating_sub(from)); // holes are not known there
+        }
         let fd = self.disk.open_object(object, false).ok()?;
         let mut left = 0;
         for range in self.disk.data_ranges(&fd, item.size) {

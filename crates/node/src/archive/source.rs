@@ -2,8 +2,9 @@
 
 use super::bytes::FileHash;
 use super::worker::Worker;
+use crate::files::Content;
 use policy::MigrateItem;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use types::*;
 
@@ -62,7 +63,7 @@ pub fn dataless(worker: &Worker, item: &MigrateItem) -> Result<Option<bool>, Ski
 /// An open object.
 pub struct Source {
     /// To read from.
-    pub fd: OwnedFd,
+    content: Content,
     /// What was open when reading began.
     pub origin: Origin,
     /// Where this copy continues whose first segments lie on other volumes already ...
@@ -82,6 +83,8 @@ pub struct Origin {
     pub object: ObjectId,
     /// Its stamp.
     pub stamp: ObjectStamp,
+    /// It lies on targets of the cluster.
+    pub far: bool,
 }
 
 impl Source {
@@ -99,6 +102,9 @@ impl Source {
         if node.is_being_written(item.ino) {
             return later("it is open for writing");
         }
+        if file.far {
+            return Self::open_far(worker, &inode, item, part);
+        }
         let fd = node.disk.open_object(object, false).map_err(|e| match &e {
             disk::DiskError::Missing { .. } => match node.object_vanished(item.ino, object, &e) {
                 Err(FsError::Io) => Skip::Never(e.to_string()),
@@ -112,7 +118,9 @@ impl Source {
             return later("its content changed without the catalogue knowing");
         }
         let (to, known) = (stamp.size, file.digest);
-        let source = Self { fd, origin: Origin { object, stamp }, from: 0, to, moves, known };
+        let content = Content::Local(Arc::new(fd));
+        let source =
+            Self { content, origin: Origin { object, stamp, far: false }, from: 0, to, moves, known };
         source.settled(worker)?;
         Ok(match part {
             Some((from, to)) => Self { from, to, ..source },
@@ -120,20 +128,45 @@ impl Source {
         })
     }
 
+    /// The same of a file on targets: nobody writes there but this node, so that what the catalogue says of a file that nobody has open for
+    /// writing is true.
+    fn open_far(
+        worker: &Worker,
+        inode: &Inode,
+        item: &MigrateItem,
+        part: Option<(u64, u64)>,
+    ) -> Result<Self, Skip> {
+        let node = &worker.node;
+        let known = inode.file.as_ref().and_then(|f| Some((f.object?, f.stamp?, f.digest, &f.copies)));
+        let Some((object, stamp, known, copies)) = known else { return later("it is not closed yet") };
+        if node.catalog.is_writing(item.ino)? {
+            return later("it is closed when its targets answer");
+        }
+        let failed = |e: FsError| Skip::Later(format!("its targets: {e}"));
+        let content = Content::Far(node.far_file(item.ino, object, stamp).map_err(failed)?);
+        let origin = Origin { object, stamp, far: true };
+        let (from, to) = match part {
+            Some(part) => part,
+            None => (continues_at(worker, item, stamp.size)?, stamp.size),
+        };
+        Ok(Self { content, origin, from, to, moves: copies.contains(&item.copy), known })
+    }
+
     fn settled(&self, worker: &Worker) -> Result<(), Skip> {
+        let Content::Local(fd) = &self.content else { return Ok(()) };
         let (disk, stamp, now) = (&worker.node.disk, self.origin.stamp, crate::now());
         // A change time ahead of the clock was set before somebody turned the clock back.
         if stamp.ctime <= now && now.since(stamp.ctime) < SETTLED_AFTER {
             crate::clock::sleep(SETTLED_AFTER);
-            if disk.stamp(&self.fd)? != stamp {
+            if disk.stamp(fd)? != stamp {
                 return later("it changed a moment ago");
             }
         }
         // Somebody has it open for reading (the descriptor can write), or has it mapped for writing. Storing into a page
         // that is dirty already changes no time; after this sync every store does.
-        if disk.has_writer(&self.fd)? {
-            disk.sync(&self.fd)?;
-            if disk.stamp(&self.fd)? != stamp {
+        if disk.has_writer(fd)? {
+            disk.sync(fd)?;
+            if disk.stamp(fd)? != stamp {
                 return later("it changes right now");
             }
         }
@@ -152,7 +185,10 @@ impl Source {
 
     /// Fails if anything may have changed since it was opened: what was read then is not a copy of anything.
     pub fn unchanged(&self, worker: &Worker, ino: Ino) -> Result<(), Skip> {
-        let same = worker.node.disk.stamp(&self.fd)? == self.origin.stamp;
+        let same = match &self.content {
+            Content::Local(fd) => worker.node.disk.stamp(fd)? == self.origin.stamp,
+            Content::Far(_) => self.origin.is_recorded(worker, ino),
+        };
         if same && !worker.node.is_being_written(ino) {
             return Ok(());
         }
@@ -169,7 +205,13 @@ impl Source {
     ) -> Result<usize, Skip> {
         halted(worker)?;
         let want = buf.len().min(PIECE);
-        let got = worker.node.disk.read_at(&self.fd, &mut buf[..want], offset)?;
+        let got = match &self.content {
+            Content::Local(fd) => worker.node.disk.read_at(fd, &mut buf[..want], offset)?,
+            Content::Far(file) => {
+                let failed = |e: FsError| Skip::Later(format!("reading it from its targets: {e}"));
+                file.read_into(offset, &mut buf[..want]).map_err(failed)?
+            }
+        };
         if got == 0 {
             return later("it became shorter while it was read");
         }
@@ -208,6 +250,17 @@ impl Source {
         Ok(found)
     }
 
+    /// Its ranges of data, in order. Of a file on targets holes are not known.
+    pub fn ranges<'a>(
+        &'a self,
+        worker: &Worker,
+    ) -> Box<dyn Iterator<Item = disk::Result<std::ops::Range<u64>>> + 'a> {
+        match &self.content {
+            Content::Local(fd) => Box::new(worker.node.disk.data_ranges(fd, self.size())),
+            Content::Far(_) => Box::new((self.size() > 0).then(|| Ok(0..self.size())).into_iter()),
+        }
+    }
+
     /// Refuses bytes that are not those of the version.
     fn expect(&self, ino: Ino, found: Option<Digest>) -> Result<(), Skip> {
         if self.known.is_none() || self.known == found {
@@ -225,7 +278,7 @@ impl Source {
     pub fn verify(&self, worker: &Worker, ino: Ino) -> Result<(), Skip> {
         let mut hash = FileHash::new();
         let mut buf = vec![0; PIECE];
-        for range in worker.node.disk.data_ranges(&self.fd, self.size()) {
+        for range in self.ranges(worker) {
             let range = range?;
             let mut at = range.start;
             while at < range.end {
@@ -242,10 +295,22 @@ impl Origin {
     pub const NONE: Self = Self {
         object: ObjectId(0),
         stamp: ObjectStamp { size: 0, allocated: 0, mtime: Time::new(0, 0), ctime: Time::new(0, 0) },
+        far: false,
     };
+
+    /// Whether this is what the catalogue has as the file's content, closed.
+    fn is_recorded(&self, worker: &Worker, ino: Ino) -> bool {
+        let catalog = &worker.node.catalog;
+        let same = |file: FileState| file.object == Some(self.object) && file.stamp == Some(self.stamp);
+        catalog.inode(ino).is_ok_and(|inode| inode.file.is_some_and(same))
+            && catalog.is_writing(ino).is_ok_and(|marked| !marked)
+    }
 
     /// Whether the object is still what was read.
     pub fn unchanged(&self, worker: &Worker, ino: Ino) -> bool {
+        if self.far {
+            return self.is_recorded(worker, ino) && !worker.node.is_being_written(ino);
+        }
         let disk = &worker.node.disk;
         let now = disk.open_object(self.object, false).and_then(|fd| disk.stamp(&fd));
         now.is_ok_and(|stamp| stamp == self.stamp) && !worker.node.is_being_written(ino)

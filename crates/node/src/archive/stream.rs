@@ -218,7 +218,7 @@ mod tests {
         Part::Begin(Box::new(NewFile {
             ticket,
             item,
-            origin: Origin { object: ObjectId(1), stamp },
+            origin: Origin { object: ObjectId(1), stamp, far: false },
             from,
             to: size,
             moves: false,

@@ -1,5 +1,6 @@
 //! Catalogue against itself, against the disk tier and against the cartridges.
 
+mod far;
 mod parts;
 mod tape_side;
 
@@ -126,15 +127,24 @@ impl Node {
     /// Files whose object is missing or not what was recorded, and files without any copy.
     fn check_files(&self, report: &mut CheckReport, deep: bool) -> Result<(), Failure> {
         let mut after = Ino(0);
+        let mut far = far::FarCheck::new(self, deep)?;
         loop {
             let page = self.catalog.for_each_inode(after, PAGE).map_err(|e| refused("check", &e))?;
             // The catalogue's check against itself has told of the damaged ones.
             report.inodes += page.damaged.len() as u64;
             let read = page.found.iter().map(|i| i.attr.ino).chain(page.damaged.iter().map(|d| d.0));
-            let Some(last) = read.max() else { return Ok(()) };
+            let Some(last) = read.max() else {
+                tell(report, far.skipped());
+                return Ok(());
+            };
             after = last;
             for inode in page.found {
                 report.inodes += 1;
+                if inode.file.as_ref().is_some_and(|f| f.far) {
+                    let finding = far.file(&inode, &mut report.bytes_verified);
+                    tell(report, finding);
+                    continue;
+                }
                 if let Some(finding) = self.check_file(&inode, deep, &mut report.bytes_verified) {
                     tell(report, [finding]);
                 }

@@ -1,6 +1,7 @@
-//! Opening, reading, writing, truncating and closing files.
+//! Opening, reading, writing and closing files.
 
-use super::open::{Backing, OpenFile, OpenInode, OpenState};
+use super::far::Learned;
+use super::open::{Backing, Content, OpenFile, OpenInode, OpenState};
 use super::staging::{Outcome, Ready, Wish, read_at};
 use crate::Node;
 use crate::error::{disk_error, fs_error};
@@ -14,7 +15,7 @@ use types::api::*;
 use types::*;
 
 /// How long a blocked write or truncate sleeps between looks at its recall.
-const RECALL_LOOK: Duration = Duration::from_secs(3600);
+pub(super) const RECALL_LOOK: Duration = Duration::from_secs(3600);
 
 /// Writes at `offset`, or at the end wherever that is by then.
 fn put(fd: &OwnedFd, data: &[u8], offset: u64, append: bool) -> rustix::io::Result<usize> {
@@ -35,11 +36,15 @@ impl Node {
         mode: u32,
         flags: OpenFlags,
     ) -> FsResult<Opened> {
+        let rule = self.catalog.layout_rule(parent).map_err(|e| fs_error("create", &e))?;
+        if let Some(rule) = rule {
+            return self.create_far(cx, (parent, name), mode, flags, &rule);
+        }
         let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
         match self.catalog.create(cx, parent, name, &New::file(mode, object)) {
             Ok(inode) => {
                 self.objects.settle(object);
-                let backing = Backing { object, fd: Arc::new(fd) };
+                let backing = Backing::local(object, Arc::new(fd));
                 Ok(self.open.with(inode.attr.ino, |entry, state| {
                     if state.handles == 0 {
                         state.direct = self.space.allows_direct_writes();
@@ -59,7 +64,13 @@ impl Node {
         }
     }
 
-    fn opened(&self, entry: &Arc<OpenInode>, state: &mut OpenState, attr: Attr, flags: OpenFlags) -> Opened {
+    pub(super) fn opened(
+        &self,
+        entry: &Arc<OpenInode>,
+        state: &mut OpenState,
+        attr: Attr,
+        flags: OpenFlags,
+    ) -> Opened {
         state.handles += 1;
         if flags.write {
             if state.writers == 0 {
@@ -68,7 +79,7 @@ impl Node {
             state.writers += 1;
         }
         let handle = self.open.add_handle(entry.clone(), flags);
-        let backing = state.backing.as_ref().filter(|_| state.direct).map(|b| b.fd.clone());
+        let backing = state.backing.as_ref().filter(|_| state.direct).and_then(|b| b.fd().cloned());
         Opened { handle, attr, backing }
     }
 
@@ -76,38 +87,15 @@ impl Node {
         if flags.truncate && flags.write {
             self.truncate(cx, ino, 0)?;
         }
-        let opened = self.open.with(ino, |entry, state| {
-            let mut inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
-            let Some(file) = inode.file.clone() else {
-                return Err(match inode.attr.kind {
-                    FileKind::Directory => FsError::IsADirectory,
-                    _ => FsError::Invalid,
-                });
-            };
-            if inode.attr.nlink == 0 && state.handles == 0 {
-                return Err(FsError::Stale);
+        let opened = loop {
+            let learned = self.learn_unsettled(ino)?;
+            let tried = self.open.with(ino, |entry, state| {
+                self.open_locked(cx, ino, flags, learned.as_ref(), (entry, state))
+            })?;
+            if let Some(opened) = tried {
+                break opened;
             }
-            if state.handles == 0 {
-                state.direct = false;
-                state.backing = self.open_object(ino, file.object)?;
-                if let Some(backing) = &state.backing {
-                    state.direct = !flags.write || self.space.allows_direct_writes();
-                    let stamp = self.stamp(&backing.fd)?;
-                    if Self::changed(file.stamp.as_ref(), &stamp) {
-                        inode = self.observe(cx, ino, backing.object, stamp, true, Durability::Relaxed)?;
-                    }
-                }
-            }
-            if flags.write && state.writers == 0 {
-                self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
-                if inode.file.as_ref().is_some_and(|f| !f.copies.is_empty()) {
-                    // The mark must be there before the first write can be: it tells after a power failure that the
-                    // object may not be what is on tape, whatever its times say.
-                    self.catalog.sync().map_err(|e| fs_error("open for writing", &e))?;
-                }
-            }
-            Ok(self.opened(entry, state, inode.attr, flags))
-        })?;
+        };
         if flags.read
             && !flags.truncate
             && let Err(e) = self.catalog.touch_access(ino, cx.now)
@@ -117,10 +105,68 @@ impl Node {
         Ok(opened)
     }
 
-    fn open_object(&self, ino: Ino, object: Option<ObjectId>) -> FsResult<Option<Backing>> {
-        let Some(object) = object else { return Ok(None) };
+    /// Opens under the lock of the file; None if its targets have to be asked (again) before.
+    fn open_locked(
+        &self,
+        cx: &Cx,
+        ino: Ino,
+        flags: OpenFlags,
+        learned: Option<&Learned>,
+        (entry, state): (&Arc<OpenInode>, &mut OpenState),
+    ) -> FsResult<Option<Opened>> {
+        let mut inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
+        let Some(file) = inode.file.clone() else {
+            return Err(match inode.attr.kind {
+                FileKind::Directory => FsError::IsADirectory,
+                _ => FsError::Invalid,
+            });
+        };
+        if inode.attr.nlink == 0 && state.handles == 0 {
+            return Err(FsError::Stale);
+        }
+        if state.handles == 0 {
+            let learned = match file.far {
+                true => match self.stamp_to_open(&inode, learned)? {
+                    None => return Ok(None),
+                    known => known,
+                },
+                false => None,
+            };
+            state.direct = false;
+            state.backing = self.open_content(&inode, learned)?;
+            if let Some(backing) = &state.backing {
+                let local = backing.fd().is_some();
+                state.direct = local && (!flags.write || self.space.allows_direct_writes());
+                let stamp = self.stamp_of(backing)?;
+                if Self::changed(file.stamp.as_ref(), &stamp) {
+                    inode = self.observe(cx, ino, backing.object, stamp, true, Durability::Relaxed)?;
+                }
+            }
+        }
+        if flags.write && state.writers == 0 {
+            self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
+            if inode.file.as_ref().is_some_and(|f| f.far || !f.copies.is_empty()) {
+                // The mark must be there before the first write can be: it tells after a power failure that the
+                // object may not be what is on tape, whatever its times say.
+                self.catalog.sync().map_err(|e| fs_error("open for writing", &e))?;
+            }
+        }
+        Ok(Some(self.opened(entry, state, inode.attr, flags)))
+    }
+
+    /// The content of a file that is on disk, here or on targets; `learned` if those were asked.
+    pub(super) fn open_content(
+        &self,
+        inode: &Inode,
+        learned: Option<ObjectStamp>,
+    ) -> FsResult<Option<Backing>> {
+        let (ino, file) = (inode.attr.ino, inode.file.as_ref());
+        let Some((object, far)) = file.and_then(|f| Some((f.object?, f.far))) else { return Ok(None) };
+        if far {
+            return self.far_backing(inode, object, learned).map(Some);
+        }
         match self.disk.open_object(object, true) {
-            Ok(fd) => Ok(Some(Backing { object, fd: Arc::new(fd) })),
+            Ok(fd) => Ok(Some(Backing::local(object, Arc::new(fd)))),
             Err(e @ disk::DiskError::Missing { .. }) => self.object_lost(ino, object, &e).map(|()| None),
             Err(e) => Err(disk_error(&format!("open the disk object of inode {ino}"), &e)),
         }
@@ -180,6 +226,14 @@ impl Node {
         self.disk.stamp(fd).map_err(|e| disk_error("look at a disk object", &e))
     }
 
+    /// How the content of an open file is now.
+    pub(crate) fn stamp_of(&self, backing: &Backing) -> FsResult<ObjectStamp> {
+        match &backing.content {
+            Content::Local(fd) => self.stamp(fd),
+            Content::Far(file) => Ok(file.stamp()),
+        }
+    }
+
     pub(crate) fn observe(
         &self,
         cx: &Cx,
@@ -199,7 +253,7 @@ impl Node {
         let Some(entry) = self.open.get(ino) else { return Ok(()) };
         let state = entry.state.lock();
         let Some(backing) = state.backing.as_ref().filter(|_| state.writers > 0) else { return Ok(()) };
-        let stamp = self.stamp(&backing.fd)?;
+        let stamp = self.stamp_of(backing)?;
         self.observe(cx, ino, backing.object, stamp, false, Durability::Relaxed).map(drop)
     }
 
@@ -219,75 +273,6 @@ impl Node {
         }
     }
 
-    pub(crate) fn truncate(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<()> {
-        if size > i64::MAX as u64 {
-            return Err(FsError::FileTooLarge);
-        }
-        loop {
-            if self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state))? {
-                return Ok(());
-            }
-            let staging = self.recall(ino, Some(cx.uid), "truncate")?;
-            if let Some(Outcome::Failed(_)) = staging.and_then(|s| s.wait(RECALL_LOOK)) {
-                return Err(FsError::Io);
-            }
-        }
-    }
-
-    /// Truncates; false if the file must be recalled first.
-    fn truncate_locked(&self, cx: &Cx, ino: Ino, size: u64, state: &mut OpenState) -> FsResult<bool> {
-        let inode = self.catalog.inode(ino).map_err(|e| fs_error("truncate", &e))?;
-        let Some(file) = &inode.file else {
-            return Err(if inode.attr.kind == FileKind::Directory {
-                FsError::IsADirectory
-            } else {
-                FsError::Invalid
-            });
-        };
-        let backing = match &state.backing {
-            Some(b) => Some(b.clone()),
-            None => self.open_object(ino, file.object)?,
-        };
-        match backing {
-            Some(backing) => {
-                rustix::fs::ftruncate(&backing.fd, size).map_err(|e| match e {
-                    rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => FsError::NoSpace,
-                    rustix::io::Errno::FBIG => FsError::FileTooLarge,
-                    _ => FsError::Io,
-                })?;
-                let stamp = self.stamp(&backing.fd)?;
-                self.observe(cx, ino, backing.object, stamp, state.writers == 0, Durability::Relaxed)?;
-            }
-            None if size == 0 => self.replace_with_empty(cx, ino, state)?,
-            None if size == inode.attr.size => {}
-            None => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Truncating an offline file to nothing needs no tape: it gets a new, empty object.
-    fn replace_with_empty(&self, cx: &Cx, ino: Ino, state: &mut OpenState) -> FsResult<()> {
-        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
-        let stamp = self.stamp(&fd)?;
-        match self.catalog.new_content(cx, ino, object, &stamp) {
-            Ok(_) => self.objects.settle(object),
-            Err(e) => {
-                self.objects.give_back(object, fd);
-                return Err(fs_error("truncate", &e));
-            }
-        }
-        if state.writers == 0 {
-            // Nobody will close it: it is what it is, and goes to tape like that.
-            self.observe(cx, ino, object, stamp, true, Durability::Relaxed)?;
-        }
-        if state.handles > 0 {
-            state.backing = Some(Backing { object, fd: Arc::new(fd) });
-        }
-        self.drop_recall(ino);
-        self.attributes_changed(ino);
-        Ok(())
-    }
-
     pub(crate) fn read_file(
         &self,
         handle: Handle,
@@ -302,9 +287,17 @@ impl Node {
         let ino = file.inode.ino;
         loop {
             let backing = file.inode.state.lock().backing.clone();
-            if let Some(backing) = backing {
-                done(read_at(&backing.fd, offset, len));
-                return None;
+            match backing.map(|b| b.content) {
+                Some(Content::Local(fd)) => {
+                    done(read_at(&fd, offset, len));
+                    return None;
+                }
+                Some(Content::Far(file)) => {
+                    // A target may be slow to answer, or gone: no thread of a gateway waits for it.
+                    self.movers.run(Box::new(move || done(file.read(offset, len))));
+                    return None;
+                }
+                None => {}
             }
             let staging = match self.recall_open(&file, "open") {
                 Ok(Some(staging)) => staging,
@@ -380,9 +373,8 @@ impl Node {
         if state.backing.is_some() {
             return Ok(None);
         }
-        let object = inode.file.as_ref().and_then(|f| f.object);
-        if object.is_some() {
-            state.backing = self.open_object(ino, object)?;
+        if inode.file.as_ref().is_some_and(|f| f.object.is_some()) {
+            state.backing = self.open_content(&inode, None)?;
             return Ok(None);
         }
         drop(state);
@@ -417,12 +409,16 @@ impl Node {
             return Err(FsError::WouldBlock);
         }
         let backing = self.whole(&file, "write")?;
+        let append = file.flags.append && !exact;
+        let fd = match &backing.content {
+            Content::Far(far) => return far.write(offset, data, append),
+            Content::Local(fd) => fd,
+        };
         self.space.reserve(self, data.len() as u64)?;
         file.inode.growth.fetch_add(data.len() as u64, Ordering::Relaxed);
-        let append = file.flags.append && !exact;
         let mut written = 0;
         while written < data.len() {
-            match put(&backing.fd, &data[written..], offset + written as u64, append) {
+            match put(fd, &data[written..], offset + written as u64, append) {
                 Ok(n) => written += n,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) if written > 0 => break,
@@ -445,8 +441,11 @@ impl Node {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
         if let Some(backing) = backing {
-            self.disk.sync_all(&backing.fd).map_err(|e| disk_error("fsync", &e))?;
-            let stamp = self.stamp(&backing.fd)?;
+            match &backing.content {
+                Content::Local(fd) => self.disk.sync_all(fd).map_err(|e| disk_error("fsync", &e))?,
+                Content::Far(far) => far.sync()?,
+            }
+            let stamp = self.stamp_of(&backing)?;
             self.observe(
                 &Cx::admin(crate::now()),
                 file.inode.ino,
@@ -461,6 +460,21 @@ impl Node {
 
     pub(crate) fn close_file(&self, handle: Handle) {
         let Some(file) = self.open.remove_handle(handle) else { return };
+        match self.movers.node().filter(|_| Self::waits_for_targets(&file)) {
+            // No thread of a gateway waits for a target that may not answer.
+            Some(node) => self.movers.run(Box::new(move || {
+                node.settle_written(&file);
+                node.close_removed(&file);
+            })),
+            None => {
+                self.settle_written(&file);
+                self.close_removed(&file);
+            }
+        }
+    }
+
+    /// Closes a handle that is no longer in the table.
+    fn close_removed(&self, file: &OpenFile) {
         let ino = file.inode.ino;
         let nlink = self.open.with(ino, |entry, state| {
             state.handles -= 1;
@@ -486,7 +500,11 @@ impl Node {
     /// The last writer closed: the content is what it is until somebody opens the file for writing again.
     fn seal(&self, ino: Ino, state: &OpenState) -> Option<u32> {
         let sealed = match &state.backing {
-            Some(b) => self.stamp(&b.fd).and_then(|stamp| {
+            Some(b) if b.far().is_some_and(|far| !far.is_settled()) => {
+                self.movers.wake();
+                return None;
+            }
+            Some(b) => self.stamp_of(b).and_then(|stamp| {
                 self.observe(&Cx::admin(crate::now()), ino, b.object, stamp, true, Durability::Relaxed)
             }),
             None => self
@@ -507,11 +525,13 @@ impl Node {
     pub(crate) fn allocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
         let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
         let backing = self.whole(&file, "fallocate")?;
+        // On targets nothing is allocated ahead.
+        let fd = backing.fd().ok_or(FsError::NotSupported)?;
         if mode & libc::FALLOC_FL_PUNCH_HOLE == 0 {
             self.space.reserve(self, len)?;
         }
         let flags = rustix::fs::FallocateFlags::from_bits(mode as u32).ok_or(FsError::NotSupported)?;
-        rustix::fs::fallocate(&backing.fd, flags, offset, len).map_err(|e| match e {
+        rustix::fs::fallocate(fd, flags, offset, len).map_err(|e| match e {
             rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => FsError::NoSpace,
             rustix::io::Errno::OPNOTSUPP => FsError::NotSupported,
             rustix::io::Errno::FBIG => FsError::FileTooLarge,
@@ -523,9 +543,12 @@ impl Node {
     pub(crate) fn seek_file(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
-        let Some(backing) = backing else {
-            // Offline: all data as far as anybody can tell without tape; the one hole is the end.
-            let size = self.catalog.inode(file.inode.ino).map_err(|e| fs_error("lseek", &e))?.attr.size;
+        let Some(fd) = backing.as_ref().and_then(Backing::fd) else {
+            // Offline or on targets: all data as far as anybody can tell; the one hole is the end.
+            let size = match backing.as_ref().and_then(Backing::far) {
+                Some(far) => far.stamp().size,
+                None => self.catalog.inode(file.inode.ino).map_err(|e| fs_error("lseek", &e))?.attr.size,
+            };
             return match (offset < size, seek) {
                 (false, _) => Err(FsError::NoData),
                 (true, Seek::Data) => Ok(offset),
@@ -536,7 +559,7 @@ impl Node {
             Seek::Data => rustix::fs::SeekFrom::Data(offset),
             Seek::Hole => rustix::fs::SeekFrom::Hole(offset),
         };
-        rustix::fs::seek(&backing.fd, from).map_err(|e| match e {
+        rustix::fs::seek(fd, from).map_err(|e| match e {
             rustix::io::Errno::NXIO => FsError::NoData,
             rustix::io::Errno::INVAL => FsError::Invalid,
             _ => FsError::Io,

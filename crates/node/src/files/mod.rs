@@ -1,5 +1,6 @@
 //! Files: names and bytes of the namespace, residency, space.
 
+mod far;
 mod io;
 mod names;
 mod objects;
@@ -10,10 +11,12 @@ mod recall;
 mod space;
 mod staging;
 mod steady;
+mod truncate;
 mod vattr;
 
 pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;
+pub(crate) use open::Content;
 pub use open::OpenTable;
 pub use quota::Quotas;
 pub(crate) use recall::{Joined, Wish};

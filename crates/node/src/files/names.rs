@@ -29,7 +29,7 @@ impl Node {
         let Some(entry) = self.open.get(attr.ino) else { return attr };
         let state = entry.state.lock();
         if let (true, Some(backing)) = (state.writers > 0, &state.backing)
-            && let Ok(stamp) = self.disk.stamp(&backing.fd)
+            && let Ok(stamp) = self.stamp_of(backing)
         {
             attr.disk_bytes = stamp.allocated;
             let untouched = match &inode.observed {

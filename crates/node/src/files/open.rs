@@ -3,6 +3,7 @@
 //! Everything that depends on "is it open?" (open, purge, truncate, recall start, reaping an unlinked inode) runs under
 //! the lock of its inode's entry. Lock order: entry, then catalogue; the catalogue never calls back.
 
+use super::far::FarFile;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -18,8 +19,40 @@ const SHARDS: usize = 64;
 pub struct Backing {
     /// Object.
     pub object: ObjectId,
-    /// Its descriptor, open for reading and writing.
-    pub fd: Arc<OwnedFd>,
+    /// Where its bytes are.
+    pub content: Content,
+}
+
+/// The bytes of an open object.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// In the node's disk tier: its descriptor, open for reading and writing.
+    Local(Arc<OwnedFd>),
+    /// On disk targets of the cluster.
+    Far(Arc<FarFile>),
+}
+
+impl Backing {
+    /// An object of the disk tier.
+    pub fn local(object: ObjectId, fd: Arc<OwnedFd>) -> Self {
+        Self { object, content: Content::Local(fd) }
+    }
+
+    /// The descriptor of an object of the disk tier.
+    pub fn fd(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.content {
+            Content::Local(fd) => Some(fd),
+            Content::Far(_) => None,
+        }
+    }
+
+    /// A file on targets.
+    pub fn far(&self) -> Option<&Arc<FarFile>> {
+        match &self.content {
+            Content::Far(file) => Some(file),
+            Content::Local(_) => None,
+        }
+    }
 }
 
 /// State of an open inode, changed only under its lock.

@@ -202,7 +202,7 @@ impl Node {
                 .set_resident(ino, staging.version, object, &stamp, crate::now())
                 .map_err(|e| e.to_string())?;
             if current && state.handles > 0 {
-                state.backing = Some(super::open::Backing { object, fd: fd.clone() });
+                state.backing = Some(super::open::Backing::local(object, fd.clone()));
             }
             Ok::<_, String>(Some(if current { Outcome::Whole } else { Outcome::Dropped }))
         });

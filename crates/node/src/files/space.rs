@@ -134,7 +134,9 @@ impl Node {
             if state.writers == 0 {
                 continue;
             }
-            let stamp = state.backing.as_ref().and_then(|b| self.disk.stamp(&b.fd).ok());
+            // What lies on targets takes nothing of the tier.
+            let fd = state.backing.as_ref().and_then(|b| b.fd());
+            let stamp = fd.and_then(|fd| self.disk.stamp(fd).ok());
             growing += stamp.map_or(0, |s| s.allocated.saturating_sub(state.recorded_allocated));
         }
         let wanted = self.space.wanted.load(Ordering::Relaxed);
@@ -188,6 +190,9 @@ impl Node {
             if state.handles > 0 {
                 return Err("somebody has it open".to_owned());
             }
+            if self.catalog.far(object).map_err(|e| e.to_string())?.is_some() {
+                return self.release_far(ino, version, object);
+            }
             let fd = match self.disk.open_object(object, false) {
                 Ok(fd) => fd,
                 Err(disk::DiskError::Missing { .. }) => return self.release_missing(ino, version, object),
@@ -209,6 +214,20 @@ impl Node {
             self.catalog.release_object(ino, version, object, &stamp).map_err(|e| e.to_string())
         })?;
         self.attributes_changed(ino);
+        Ok(())
+    }
+
+    /// Gives up what a file has on targets, if every copy that its class requires counts; they remove it afterwards. Nobody has it open, and
+    /// nobody but this node writes there, so that it is as it was when it was closed.
+    fn release_far(&self, ino: Ino, version: Version, object: ObjectId) -> Result<(), String> {
+        if self.catalog.is_writing(ino).map_err(|e| e.to_string())? {
+            return Err("it was being written, and is closed when its targets answer".to_owned());
+        }
+        let inode = self.catalog.inode(ino).map_err(|e| e.to_string())?;
+        let recorded = inode.file.filter(|f| f.object == Some(object)).and_then(|f| f.stamp);
+        let stamp = recorded.ok_or("it was not closed yet, or has other content by now")?;
+        self.catalog.release_object(ino, version, object, &stamp).map_err(|e| e.to_string())?;
+        self.movers.wake();
         Ok(())
     }
 

@@ -117,6 +117,9 @@ impl Node {
             && !self.room_comes();
         self.set_disk_mode(decision.mode, stuck);
         self.objects.sweep(&self.catalog, &self.disk)?;
+        if self.movers.is_used() {
+            self.movers.wake();
+        }
         if purged > 0 {
             self.governor.wake();
         }

@@ -2,10 +2,15 @@
 
 mod keys;
 mod known;
+mod layouts;
+mod pool;
 mod records;
 mod serve;
+mod tend;
+mod ways;
 
 pub use serve::{TargetServer, serve_targets};
+pub(crate) use ways::Movers;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -17,6 +22,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 const DOWN_AFTER: Duration = Duration::from_secs(20);
 /// Longest text that a node says of a target (bytes).
 const NAMES: usize = 255;
+/// Files looked at together.
+const PAGE: usize = 256;
 
 fn node_of(own: &crate::cluster::Own) -> MemberId {
     crate::cluster::member_id(own.credentials.identity.role)

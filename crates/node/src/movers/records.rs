@@ -36,6 +36,7 @@ impl Node {
             };
             let target = self.catalog.report_target(&reported, now, lately);
             let id = target.map_err(|e| refused("the target", &e))?.id;
+            self.movers.note_address(id, &order.data);
             let keys = master.secrets(id, now).into_iter();
             let keys = keys.map(|(epoch, secret)| (epoch, JoinSecret(secret))).collect();
             grants.push(TargetGrant { uuid: said.uuid.clone(), id, keys });

@@ -17,6 +17,7 @@ pub mod engine;
 pub mod exchange;
 pub mod files;
 pub mod keep;
+pub mod layout;
 pub mod library;
 pub mod ls;
 pub mod mount;

@@ -124,7 +124,7 @@ impl Chooser<'_> {
             source.verify(self.worker, item.ino)?;
         }
         let mut extents = Vec::new();
-        for range in node.disk.data_ranges(&source.fd, source.size()) {
+        for range in source.ranges(self.worker) {
             let range = range?;
             let (from, end) = (range.start.max(source.from), range.end.min(source.to));
             if from < end {

@@ -295,7 +295,7 @@ fn open(worker: &Worker, chosen: &Chosen) -> Result<Source, Skip> {
 /// Hashes what lies before a segment: on other volumes.
 fn hash_front(worker: &Worker, source: &Source, to: u64, hash: &mut FileHash) -> Result<(), Skip> {
     let mut buf = vec![0; super::super::source::PIECE];
-    for range in worker.node.disk.data_ranges(&source.fd, source.size()) {
+    for range in source.ranges(worker) {
         let range = range?;
         let mut at = range.start;
         while at < range.end.min(to) {

@@ -1,0 +1,113 @@
+//! Files whose bytes lie on disk targets of the cluster: their objects are there, and are as long as the catalogue says.
+
+use super::serious;
+use crate::Node;
+use crate::archive::FileHash;
+use crate::error::{fs_failure, refused};
+use std::collections::{BTreeMap, BTreeSet};
+use types::*;
+use wire::Failure;
+
+/// Read at once (bytes).
+const PIECE: u64 = 4 << 20;
+
+/// A check under way.
+pub(super) struct FarCheck<'a> {
+    node: &'a Node,
+    deep: bool,
+    /// Targets that do not answer: asking each would take a minute.
+    down: BTreeSet<TargetId>,
+    /// Files that could not be looked at.
+    skipped: BTreeMap<TargetId, u64>,
+}
+
+impl<'a> FarCheck<'a> {
+    pub(super) fn new(node: &'a Node, deep: bool) -> Result<Self, Failure> {
+        let down = match node.movers.is_used() {
+            true => node.down_targets().map_err(|e| fs_failure("check", e))?,
+            false => BTreeSet::new(),
+        };
+        Ok(Self { node, deep, down, skipped: BTreeMap::new() })
+    }
+
+    /// What is wrong with a file.
+    pub(super) fn file(&mut self, inode: &Inode, verified: &mut u64) -> Option<Finding> {
+        let (node, ino) = (self.node, inode.attr.ino);
+        let (file, object) = inode.file.as_ref().and_then(|f| Some((f, f.object?)))?;
+        let path = node.catalog.path_of(ino).unwrap_or_default();
+        let subject = format!("{} (inode {ino})", String::from_utf8_lossy(&path));
+        let far = match node.catalog.far(object) {
+            Ok(far) => far?,
+            Err(e) => {
+                return Some(serious(subject, refused("its layout", &e).message, "run `thermo check` again"));
+            }
+        };
+        let mut targets = far.layout.components.iter().flat_map(|component| &component.targets);
+        if let Some(target) = targets.find(|target| self.down.contains(target)) {
+            *self.skipped.entry(*target).or_default() += 1;
+            return None;
+        }
+        let busy = || {
+            node.is_being_written(ino)
+                || node.catalog.is_writing(ino).unwrap_or(true)
+                || !node.has_object(ino, object)
+        };
+        if busy() {
+            return None;
+        }
+        let found = self.look(ino, far, file, inode.observed.unwrap_or_default(), verified);
+        // Written, released or removed since it was listed.
+        let problem = found.err().filter(|_| !busy())?;
+        let remedy = match file.copies.is_empty() {
+            true => "see `thermo target ls`: bring the target back, or restore the file from elsewhere",
+            false => {
+                "see `thermo target ls`: bring the target back, or purge the file and stage it again from tape"
+            }
+        };
+        Some(serious(subject, problem, remedy))
+    }
+
+    fn look(
+        &self,
+        ino: Ino,
+        far: catalog::Far,
+        file: &FileState,
+        stamp: ObjectStamp,
+        verified: &mut u64,
+    ) -> Result<(), String> {
+        let open = self.node.far_file_at(ino, far, stamp).map_err(|e| e.to_string())?;
+        let length = open.length().map_err(|e| e.to_string())?;
+        if length != stamp.size {
+            return Err(format!("its targets have {length} bytes of it, the catalogue says {}", stamp.size));
+        }
+        let Some(expected) = file.digest.filter(|_| self.deep) else { return Ok(()) };
+        let mut hash = FileHash::new();
+        let mut at = 0;
+        while at < length {
+            let bytes = open.read(at, PIECE.min(length - at) as u32).map_err(|e| e.to_string())?;
+            if bytes.is_empty() {
+                return Err("it became shorter while it was read".to_owned());
+            }
+            hash.add(at, &bytes);
+            at += bytes.len() as u64;
+        }
+        *verified += length;
+        match hash.finish(length) == Some(expected) {
+            true => Ok(()),
+            false => Err("has not the digest recorded at migration".to_owned()),
+        }
+    }
+
+    /// One finding for each target that does not answer.
+    pub(super) fn skipped(&mut self) -> Vec<Finding> {
+        let skipped = std::mem::take(&mut self.skipped);
+        let one = |(target, files): (TargetId, u64)| {
+            serious(
+                format!("target {target}"),
+                format!("does not answer: {files} files on it were not looked at"),
+                "see `thermo target ls`, and check again when its node is back",
+            )
+        };
+        skipped.into_iter().map(one).collect()
+    }
+}

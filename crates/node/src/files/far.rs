@@ -1,0 +1,359 @@
+//! An open file whose bytes lie on disk targets of the cluster. The node is the only one that writes there, so it knows the file's length and
+//! times; what it knew is asked of the targets again after a crash ([`Node::learn_far`]).
+
+use super::open::{Backing, Content, OpenFile};
+use crate::Node;
+use crate::error::fs_error;
+use catalog::{Far, New};
+use data::Channel;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use stripe::{StripeError, Striped};
+use types::api::{FileApi, FsResult, OpenFlags, Opened};
+use types::*;
+
+/// What targets say of a file.
+#[derive(Debug)]
+pub(super) struct Learned {
+    object: ObjectId,
+    /// How the catalogue knew it before they were asked.
+    before: Option<ObjectStamp>,
+    stamp: ObjectStamp,
+}
+
+/// Allocation is told in blocks of this size (bytes).
+const BLOCK: u64 = 512;
+
+/// The file.
+#[derive(Debug)]
+pub struct FarFile {
+    ino: Ino,
+    striped: Striped,
+    /// As the catalogue is to see it.
+    stamp: Mutex<ObjectStamp>,
+    /// Passed shared by writers; held alone by who needs the length not to change.
+    length: RwLock<()>,
+    /// Changes so far, and how many of them are durable.
+    changes: AtomicU64,
+    synced: AtomicU64,
+    /// The ways to its columns, and the machine that was there when something was written that is not known to be durable.
+    machines: Vec<(Arc<Channel>, Mutex<Option<u64>>)>,
+    /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
+    unsure: AtomicBool,
+}
+
+impl FarFile {
+    fn new(ino: Ino, striped: Striped, channels: Vec<Arc<Channel>>, stamp: ObjectStamp) -> Self {
+        Self {
+            ino,
+            striped,
+            stamp: Mutex::new(stamp),
+            length: RwLock::default(),
+            changes: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            machines: channels.into_iter().map(|channel| (channel, Mutex::new(None))).collect(),
+            unsure: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes which machines have what is written now; false if one of them was started anew since something was written there that was not
+    /// durable: it may be gone.
+    fn note_machines(&self) -> bool {
+        self.machines.iter().fold(true, |same, (channel, known)| {
+            let mut known = known.lock();
+            let now = channel.boot();
+            if known.is_none() {
+                *known = now;
+            }
+            same && (now.is_none() || *known == now)
+        })
+    }
+
+    /// How it is now.
+    pub fn stamp(&self) -> ObjectStamp {
+        *self.stamp.lock()
+    }
+
+    /// What the targets say of its length (bytes).
+    pub fn length(&self) -> stripe::Result<u64> {
+        self.striped.length()
+    }
+
+    /// All that was changed is durable, and nothing else is there.
+    pub fn is_settled(&self) -> bool {
+        !self.unsure.load(Ordering::Acquire)
+            && self.synced.load(Ordering::Acquire) >= self.changes.load(Ordering::Acquire)
+    }
+
+    /// At most `len` bytes at `offset`; fewer at the end only.
+    pub fn read(&self, offset: u64, len: u32) -> FsResult<Vec<u8>> {
+        let there = self.stamp().size.saturating_sub(offset).min(len.into());
+        let mut bytes = vec![0; there as usize];
+        let got = self.striped.read_at(offset, &mut bytes).map_err(|e| self.failed("reading", &e))?;
+        // Behind what the targets have, the file is a hole.
+        bytes[got..].fill(0);
+        Ok(bytes)
+    }
+
+    /// The same into memory of the caller; the number of bytes.
+    pub fn read_into(&self, offset: u64, buf: &mut [u8]) -> FsResult<usize> {
+        let bytes = self.read(offset, u32::try_from(buf.len()).unwrap_or(u32::MAX))?;
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    /// Writes all of `data`, at the end of the file with `append`.
+    pub fn write(&self, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
+        if append {
+            let _alone = self.length.write();
+            let end = self.stamp().size;
+            return self.put(end, data);
+        }
+        let _shared = self.length.read();
+        self.put(offset, data)
+    }
+
+    fn put(&self, offset: u64, data: &[u8]) -> FsResult<usize> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or(FsError::FileTooLarge)?;
+        self.changing("writing", || self.striped.write_at(offset, data))?;
+        self.changed(|size| size.max(end));
+        Ok(data.len())
+    }
+
+    /// Sets the length.
+    pub fn truncate(&self, size: u64) -> FsResult<()> {
+        let _alone = self.length.write();
+        self.changing("truncating", || self.striped.set_length(size))?;
+        self.changed(|_| size);
+        Ok(())
+    }
+
+    /// Makes everything durable that was written before.
+    pub fn sync(&self) -> FsResult<()> {
+        let changes = self.changes.load(Ordering::Acquire);
+        if self.synced.load(Ordering::Acquire) >= changes {
+            return Ok(());
+        }
+        self.striped.sync().map_err(|e| self.failed("syncing", &e))?;
+        if !self.note_machines() {
+            self.unsure.store(true, Ordering::Release);
+            tracing::error!(
+                "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
+                 write it again",
+                self.ino
+            );
+            self.machines.iter().for_each(|(_, known)| *known.lock() = None);
+            return Err(FsError::Io);
+        }
+        self.synced.fetch_max(changes, Ordering::AcqRel);
+        if self.changes.load(Ordering::Acquire) == changes {
+            self.machines.iter().for_each(|(_, known)| *known.lock() = None);
+        }
+        Ok(())
+    }
+
+    fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
+        self.note_machines();
+        let changed = change();
+        self.note_machines();
+        if changed.is_err() {
+            self.unsure.store(true, Ordering::Release);
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        changed.map_err(|e| self.failed(doing, &e))
+    }
+
+    /// Each change is seen, however fast they follow each other.
+    fn changed(&self, size: impl FnOnce(u64) -> u64) {
+        let mut stamp = self.stamp.lock();
+        let next = Time::from_nanos(stamp.ctime.as_nanos().saturating_add(1));
+        *stamp = stamp_at(size(stamp.size), crate::now().max(next));
+    }
+
+    fn failed(&self, doing: &str, e: &StripeError) -> FsError {
+        tracing::error!("{doing} inode {}: {e}", self.ino);
+        match e.class() {
+            ErrorClass::NoSpace => FsError::NoSpace,
+            _ => FsError::Io,
+        }
+    }
+}
+
+fn stamp_at(size: u64, at: Time) -> ObjectStamp {
+    ObjectStamp { size, allocated: size.div_ceil(BLOCK) * BLOCK, mtime: at, ctime: at }
+}
+
+impl Node {
+    /// Opens a file on targets, of which the catalogue knows how it is; asks no target.
+    pub(crate) fn far_file(&self, ino: Ino, object: ObjectId, stamp: ObjectStamp) -> FsResult<Arc<FarFile>> {
+        let far = self.catalog.far(object).map_err(|e| fs_error("open", &e))?.ok_or(FsError::Stale)?;
+        self.far_file_at(ino, far, stamp)
+    }
+
+    pub(crate) fn far_file_at(&self, ino: Ino, far: Far, stamp: ObjectStamp) -> FsResult<Arc<FarFile>> {
+        let failed = |e: wire::Failure| {
+            tracing::error!("opening inode {ino}: {e}");
+            FsError::Io
+        };
+        let columns = self.columns(&far).map_err(failed)?;
+        let channels = columns.iter().flatten().flatten().map(|column| column.channel.clone()).collect();
+        let opened = Striped::open_with(far.layout, columns, None);
+        let striped = opened.map_err(|e| {
+            tracing::error!("opening inode {ino}: {e}");
+            FsError::Io
+        })?;
+        Ok(Arc::new(FarFile::new(ino, striped, channels, stamp)))
+    }
+
+    /// Whether a file on targets has to be asked for there before it is opened: the node, or a target, went down while it was written.
+    fn is_unsettled(&self, ino: Ino) -> FsResult<Option<Inode>> {
+        let inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
+        let far = inode.file.as_ref().is_some_and(|f| f.far);
+        if !far || self.open.get(ino).is_some_and(|entry| entry.state.lock().handles > 0) {
+            return Ok(None);
+        }
+        let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
+        Ok(marked.then_some(inode))
+    }
+
+    /// Asks the targets how a file is that was being written when the node, or a target, went down; None if it was not. What they have is
+    /// durable then. The content counts as changed, whatever was known.
+    ///
+    /// No lock is held: a target that does not answer takes a minute.
+    pub(super) fn learn_unsettled(&self, ino: Ino) -> FsResult<Option<Learned>> {
+        let Some(inode) = self.is_unsettled(ino)? else { return Ok(None) };
+        let Some(object) = inode.file.as_ref().and_then(|f| f.object) else { return Ok(None) };
+        if let Some(target) = self.down_target_of(object)? {
+            tracing::warn!(
+                "inode {ino} was being written and cannot be opened before target {target} is back; see `thermo target ls`"
+            );
+            return Err(FsError::Io);
+        }
+        let file = self.far_file(ino, object, ObjectStamp::default())?;
+        file.striped.sync().map_err(|e| file.failed("syncing", &e))?;
+        let size = file.striped.length().map_err(|e| file.failed("asking for the length of", &e))?;
+        Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))
+    }
+
+    /// The stamp with which a file on targets is opened that nobody has open; None if they have to be asked (again).
+    pub(super) fn stamp_to_open(
+        &self,
+        inode: &Inode,
+        learned: Option<&Learned>,
+    ) -> FsResult<Option<ObjectStamp>> {
+        if !self.catalog.is_writing(inode.attr.ino).map_err(|e| fs_error("open", &e))? {
+            return Ok(Some(inode.observed.unwrap_or_default()));
+        }
+        let object = inode.file.as_ref().and_then(|f| f.object);
+        // Whoever wrote since has left another stamp.
+        let fits = |known: &&Learned| known.before == inode.observed && Some(known.object) == object;
+        Ok(learned.filter(fits).map(|known| known.stamp))
+    }
+
+    /// Closes what was left open by a crash or by a target that did not answer, if nobody has it open; false if there is nothing to close.
+    pub(crate) fn settle_far(&self, ino: Ino) -> FsResult<bool> {
+        let Some(learned) = self.learn_unsettled(ino)? else { return Ok(false) };
+        self.open.with(ino, |_, state| {
+            let inode = self.catalog.inode(ino).map_err(|e| fs_error("close", &e))?;
+            let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("close", &e))?;
+            if state.handles > 0 || !marked || inode.observed != learned.before {
+                return Ok(false);
+            }
+            let cx = Cx::admin(crate::now());
+            self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
+            Ok(true)
+        })
+    }
+
+    /// Whether closing this handle has to make something durable on targets.
+    pub(super) fn waits_for_targets(file: &OpenFile) -> bool {
+        let state = file.inode.state.lock();
+        file.flags.write && state.backing.as_ref().and_then(Backing::far).is_some_and(|far| !far.is_settled())
+    }
+
+    /// Makes durable what was written through a handle that is being closed, before the lock of the file is taken: a target that does not answer
+    /// takes a minute. If that fails the file stays marked as being written, and [`Node::tend_far`] closes it later.
+    pub(super) fn settle_written(&self, file: &OpenFile) {
+        let backing = file.inode.state.lock().backing.clone();
+        if let Some(far) = backing.as_ref().and_then(Backing::far).filter(|_| file.flags.write)
+            && far.sync().is_err()
+        {
+            tracing::warn!("inode {} is closed when its targets answer", far.ino);
+        }
+    }
+
+    /// Creates a file on targets, as the rule of its directory says.
+    pub(super) fn create_far(
+        &self,
+        cx: &Cx,
+        (parent, name): (Ino, &[u8]),
+        mode: u32,
+        flags: OpenFlags,
+        rule: &LayoutRule,
+    ) -> FsResult<Opened> {
+        let existing = |found: Ino| match flags.exclusive {
+            true => Err(FsError::Exists),
+            false => self.open_file(cx, found, flags),
+        };
+        match self.catalog.lookup(parent, name) {
+            Ok(found) => return existing(found.attr.ino),
+            Err(e) if e.fs() == FsError::NotFound => {}
+            Err(e) => return Err(fs_error("create", &e)),
+        }
+        let (object, far) = self.make_far(rule)?;
+        let new = New { far: true, ..New::file(mode, object) };
+        let made = self.catalog.create(cx, parent, name, &new);
+        // It belongs to the file now, or is to be removed.
+        self.movers.settle(object);
+        match made {
+            Ok(inode) => {
+                let ino = inode.attr.ino;
+                let file = self.far_file_at(ino, far, ObjectStamp::default())?;
+                Ok(self.open.with(ino, |entry, state| {
+                    if state.handles == 0 {
+                        (state.direct, state.backing) =
+                            (false, Some(Backing { object, content: Content::Far(file) }));
+                    }
+                    self.opened(entry, state, inode.attr, OpenFlags { write: true, ..flags })
+                }))
+            }
+            Err(e) => {
+                self.movers.wake();
+                match e.fs() {
+                    FsError::Exists => existing(self.lookup(cx, parent, name)?.ino),
+                    _ => Err(fs_error("create", &e)),
+                }
+            }
+        }
+    }
+
+    /// Sets the length of a file on targets; false if it has left them meanwhile. Like a writer it has the file open, so that nothing is
+    /// copied or released meanwhile, and no lock is held while targets are asked.
+    pub(super) fn truncate_far(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<bool> {
+        let opened = self.open_file(cx, ino, OpenFlags { write: true, ..OpenFlags::default() })?;
+        let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
+        let done = match backing.as_ref().and_then(|b| Some((b.object, b.far()?))) {
+            None => Ok(false),
+            Some((object, far)) => far.truncate(size).and_then(|()| {
+                let stamp = far.stamp();
+                self.observe(cx, ino, object, stamp, false, kv::Durability::Relaxed).map(|_| true)
+            }),
+        };
+        self.close_file(opened.handle);
+        done
+    }
+
+    /// The backing of a file on targets; `learned` if the targets were asked.
+    pub(crate) fn far_backing(
+        &self,
+        inode: &Inode,
+        object: ObjectId,
+        learned: Option<ObjectStamp>,
+    ) -> FsResult<Backing> {
+        let stamp = learned.or(inode.observed).unwrap_or_default();
+        let file = self.far_file(inode.attr.ino, object, stamp)?;
+        Ok(Backing { object, content: Content::Far(file) })
+    }
+}

@@ -1,0 +1,168 @@
+//! What has to be done on targets sooner or later, whether or not they answer now: objects of files that are gone are removed, and files are
+//! closed that were being written when the node or a target went down. Both are on record in the catalogue until they are done.
+
+use super::PAGE;
+use crate::Node;
+use crate::error::{failure, fs_error};
+use catalog::Far;
+use data::frame::Op;
+use data::{Ask, Ticket};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use types::*;
+use wire::Failure;
+
+/// Between two attempts at what could not be done.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Longest pause: capabilities are renewed meanwhile.
+const PAUSE: Duration = Duration::from_secs(300);
+
+impl Node {
+    /// Does it until the node stops.
+    pub(crate) fn tend_far(&self) {
+        let mut told = String::new();
+        loop {
+            let mut away = BTreeSet::new();
+            let outcome = self.down_targets().and_then(|down| {
+                away = down;
+                Ok(self.settle_all(&away)? + self.sweep_far(&mut away)?)
+            });
+            self.renew_ways();
+            let problem = match &outcome {
+                Ok(0) => String::new(),
+                Ok(left) => format!(
+                    "{left} files on targets wait for targets that do not answer ({away:?}) to be closed or removed there; see `thermo \
+                     target ls`"
+                ),
+                Err(e) => format!("files on targets: {e}; tried again"),
+            };
+            if !problem.is_empty() && problem != told {
+                tracing::warn!("{problem}");
+            }
+            told = problem;
+            let mut woken = self.movers.wake.0.lock();
+            if !*woken {
+                let pause = if outcome.is_ok_and(|left| left == 0) { PAUSE } else { AGAIN };
+                self.movers.wake.1.wait_for(&mut woken, pause);
+            }
+            *woken = false;
+            drop(woken);
+            if self.stops_within(Duration::ZERO) {
+                return;
+            }
+        }
+    }
+
+    /// Targets whose nodes have not been heard of lately: it would take a minute to ask them.
+    pub(crate) fn down_targets(&self) -> Result<BTreeSet<TargetId>, FsError> {
+        let views = self.target_views().map_err(|_| FsError::Io)?;
+        let down = views.into_iter().filter(|view| view.state == TargetState::Down);
+        Ok(down.map(|view| view.target.id).collect())
+    }
+
+    /// A target of an object that is known not to answer.
+    pub(crate) fn down_target_of(&self, object: ObjectId) -> Result<Option<TargetId>, FsError> {
+        let down = self.down_targets()?;
+        let far = self.catalog.far(object).map_err(|e| fs_error("open", &e))?;
+        let all = far.into_iter().flat_map(|far| far.layout.components).flat_map(|one| one.targets);
+        Ok(all.into_iter().find(|target| down.contains(target)))
+    }
+
+    /// Closes what was being written; how many files are left.
+    fn settle_all(&self, away: &BTreeSet<TargetId>) -> Result<usize, FsError> {
+        let mut left = 0;
+        for ino in self.catalog.writing().map_err(|e| fs_error("close files on targets", &e))? {
+            let Ok(inode) = self.catalog.inode(ino) else { continue };
+            let Some(object) = inode.file.filter(|f| f.far).and_then(|f| f.object) else { continue };
+            let far = self.catalog.far(object).map_err(|e| fs_error("close files on targets", &e))?;
+            let Some(far) = far.filter(|_| !self.is_open(ino)) else { continue };
+            let mut targets = far.layout.components.iter().flat_map(|c| &c.targets);
+            if targets.any(|target| away.contains(target)) {
+                left += 1;
+                continue;
+            }
+            match self.settle_far(ino) {
+                Ok(true) => {
+                    self.attributes_changed(ino);
+                    self.governor.wake();
+                }
+                Ok(false) => {}
+                Err(_) => left += 1, // the log has it
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes what belongs to no file; how many files are left because a target does not answer.
+    pub(crate) fn sweep_far(&self, away: &mut BTreeSet<TargetId>) -> Result<usize, FsError> {
+        let fail = |e| fs_error("remove objects on targets", &e);
+        let (mut after, mut left) = (ObjectId(0), 0);
+        loop {
+            // Before the catalogue is asked: what is unowned after this was given up, or is reserved.
+            let reserved = self.movers.reserved();
+            let page = self.catalog.unowned_far(after, PAGE).map_err(fail)?;
+            let Some((last, _)) = page.last() else { return Ok(left) };
+            after = *last;
+            let free = |id: &ObjectId| *id <= reserved.known_to && !reserved.objects.contains(id);
+            let doomed: Vec<(ObjectId, Far)> = page.into_iter().filter(|(id, _)| free(id)).collect();
+            if doomed.is_empty() {
+                continue;
+            }
+            // A crash must not bring back a file whose objects are gone.
+            self.catalog.sync().map_err(fail)?;
+            let gone = self.remove_far(&doomed, away);
+            left += doomed.len() - gone.len();
+            self.catalog.forget_far(&gone).map_err(fail)?;
+        }
+    }
+
+    /// Removes objects on all their targets; those of which nothing is left.
+    fn remove_far(&self, doomed: &[(ObjectId, Far)], away: &mut BTreeSet<TargetId>) -> Vec<ObjectId> {
+        let mut asked: Vec<(usize, TargetId, Result<Ticket, Failure>)> = Vec::new();
+        for (n, (_, far)) in doomed.iter().enumerate() {
+            for component in &far.layout.components {
+                for (object, column) in component.places() {
+                    let Some(target) = component.target(column) else { continue };
+                    let answer = if away.contains(&target) {
+                        Err(failure(ErrorClass::Retry, "its node is down"))
+                    } else {
+                        self.ask_far(target, Op::Remove, object, 0)
+                    };
+                    asked.push((n, target, answer));
+                }
+            }
+        }
+        let mut left = BTreeSet::new();
+        for (n, target, ticket) in asked {
+            let answer = ticket.and_then(|ticket| {
+                ticket.wait().map_err(|e| failure(e.class(), format!("target {target}: {e}")))
+            });
+            match answer {
+                Ok(_) => {}
+                Err(e) if e.class == ErrorClass::NotFound => {}
+                Err(e) => {
+                    if away.insert(target) {
+                        tracing::warn!("objects are not removed now: {e}; tried again until that is done");
+                    }
+                    left.insert(n);
+                }
+            }
+        }
+        let done = doomed.iter().enumerate().filter(|(n, _)| !left.contains(n));
+        done.map(|(_, (object, _))| *object).collect()
+    }
+
+    /// Asks the mover of a target for something that concerns one object.
+    pub(super) fn ask_far(
+        &self,
+        target: TargetId,
+        op: Op,
+        object: ObjectId,
+        length: u64,
+    ) -> Result<Ticket, Failure> {
+        let column = self.way(target)?;
+        let ask = Ask { op, flags: 0, object: object.0, offset: 0, length };
+        let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
+        column.channel.submit(&column.slot, ask, Vec::new()).map_err(told)
+    }
+}

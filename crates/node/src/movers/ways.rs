@@ -1,0 +1,263 @@
+//! The node's own connections to the movers of the cluster, over which it moves the bytes of files that lie on targets.
+//!
+//! One channel for each target serves all files. The node is trusted: its capability is for all objects of the target, and is renewed long
+//! before it ends.
+
+use super::keys::{self, MasterKey};
+use super::pool::{Job, Pool};
+use crate::Node;
+use crate::error::{failure, refused};
+use catalog::Far;
+use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::{BTreeMap, HashSet};
+use std::io::{Error, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use stripe::{Column, Columns};
+use types::{ErrorClass, Ino, ObjectId, TargetId, Time};
+use wire::Failure;
+
+/// How long a request waits for a mover that does not answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Bytes on their way to one target at once.
+const WINDOW: usize = 16 << 20;
+/// A capability lives so long ...
+const LIFE: Duration = Duration::from_secs(12 * 3600);
+/// ... and is renewed when it is so old.
+const RENEW_AFTER: Duration = Duration::from_secs(3 * 3600);
+
+type Addresses = Arc<RwLock<BTreeMap<TargetId, Vec<String>>>>;
+
+/// What the node has open of the cluster's targets.
+pub(crate) struct Movers {
+    /// This run of the node: channels of an earlier one are never used again.
+    client: u64,
+    channels: AtomicU64,
+    addresses: Addresses,
+    ways: Mutex<BTreeMap<TargetId, Way>>,
+    reserved: Mutex<Reserved>,
+    jobs: Pool,
+    /// Whose these are, for work that outlives a call.
+    node: OnceLock<Weak<Node>>,
+    /// Something may be removed, or settled.
+    pub(super) wake: (Mutex<bool>, Condvar),
+}
+
+struct Way {
+    column: Column,
+    issued: Time,
+}
+
+/// Unowned objects that are about to be given to a file.
+#[derive(Clone)]
+pub(super) struct Reserved {
+    pub(super) objects: HashSet<ObjectId>,
+    /// Those above may be reserved and not be in `objects` yet.
+    pub(super) known_to: ObjectId,
+}
+
+impl Movers {
+    pub(crate) fn new() -> Self {
+        Self {
+            client: uuid::Uuid::new_v4().as_u64_pair().0,
+            channels: AtomicU64::new(1),
+            addresses: Addresses::default(),
+            ways: Mutex::default(),
+            // What is unowned when the node starts is left over.
+            reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
+            jobs: Pool::default(),
+            node: OnceLock::new(),
+            wake: Default::default(),
+        }
+    }
+
+    /// Where a target is reached now.
+    pub(super) fn note_address(&self, target: TargetId, data: &[String]) {
+        if self.addresses.read().get(&target).is_none_or(|known| known != data) {
+            self.addresses.write().insert(target, data.to_vec());
+        }
+    }
+
+    /// Whether there are targets at all.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.addresses.read().is_empty()
+    }
+
+    /// Gives work to the threads that may wait for movers.
+    pub(crate) fn run(&self, job: Job) {
+        self.jobs.run(job);
+    }
+
+    /// Whose these are.
+    pub(crate) fn belong_to(&self, node: &Arc<Node>) {
+        // A node is started once.
+        let _ = self.node.set(Arc::downgrade(node));
+    }
+
+    /// The node, for work that outlives a call; none while it is taken apart, or in tests that start no services.
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        self.node.get()?.upgrade()
+    }
+
+    /// The node stops: nobody waits for a mover any more, but for files that are still open.
+    pub(crate) fn close(&self) {
+        let ways = std::mem::take(&mut *self.ways.lock());
+        drop(ways);
+        self.wake();
+    }
+
+    /// Wakes whoever removes and settles.
+    pub(crate) fn wake(&self) {
+        *self.wake.0.lock() = true;
+        self.wake.1.notify_all();
+    }
+
+    /// Reserves objects in a way that no sweep takes them; `settle` ends that.
+    pub(super) fn reserve(
+        &self,
+        take: impl FnOnce() -> catalog::Result<Far>,
+    ) -> catalog::Result<(ObjectId, Far)> {
+        let mut reserved = self.reserved.lock();
+        let far = take()?;
+        let object = far.layout.components[0].base;
+        reserved.objects.insert(object);
+        reserved.known_to = reserved.known_to.max(object);
+        Ok((object, far))
+    }
+
+    /// The object belongs to a file now, or is to be removed.
+    pub(crate) fn settle(&self, object: ObjectId) {
+        self.reserved.lock().objects.remove(&object);
+    }
+
+    /// What a sweep that begins now leaves alone.
+    pub(super) fn reserved(&self) -> Reserved {
+        self.reserved.lock().clone()
+    }
+
+    /// Objects up to this one were reserved by an earlier run.
+    pub(crate) fn begin_after(&self, object: ObjectId) {
+        self.reserved.lock().known_to = object;
+    }
+}
+
+impl Node {
+    /// The ways to all columns of a layout; those out of date are left out.
+    pub(crate) fn columns(&self, far: &Far) -> Result<Columns, Failure> {
+        let component = |(n, component): (usize, &layout::Component)| {
+            let column = |(c, target): (usize, &TargetId)| {
+                let stale = far.stale.contains(&(n as u16, c as u16));
+                if stale { Ok(None) } else { self.way(*target).map(Some) }
+            };
+            component.targets.iter().enumerate().map(column).collect::<Result<Vec<_>, Failure>>()
+        };
+        far.layout.components.iter().enumerate().map(component).collect()
+    }
+
+    /// The way to a target, with a capability for everything there.
+    pub(crate) fn way(&self, target: TargetId) -> Result<Column, Failure> {
+        let now = crate::now();
+        let mut ways = self.movers.ways.lock();
+        if let Some(way) = ways.get(&target)
+            && now.since(way.issued) < RENEW_AFTER
+            && now >= way.issued
+        {
+            return Ok(way.column.clone());
+        }
+        let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
+        let (capability, key) = self.own_capability(target, now)?;
+        let column = match ways.get(&target) {
+            Some(way) => {
+                way.column.channel.renew(&way.column.slot, &capability, key).map_err(told)?;
+                way.column.clone()
+            }
+            None => {
+                let channel = Arc::new(self.open_channel(target, capability.cluster)?);
+                let slot = channel.attach(&capability, key).map_err(told)?;
+                Column { channel, slot }
+            }
+        };
+        ways.insert(target, Way { column: column.clone(), issued: now });
+        Ok(column)
+    }
+
+    /// Renews what would end before long, also for files that stay open.
+    pub(super) fn renew_ways(&self) {
+        let targets: Vec<TargetId> = self.movers.ways.lock().keys().copied().collect();
+        for target in targets {
+            if let Err(e) = self.way(target) {
+                tracing::warn!("the right to use target {target} is not renewed: {e}; tried again");
+            }
+        }
+    }
+
+    fn own_capability(
+        &self,
+        target: TargetId,
+        now: Time,
+    ) -> Result<(Capability, data::CapabilityKey), Failure> {
+        let own = self.membership()?.ok_or_else(|| {
+            failure(
+                ErrorClass::Invalid,
+                "this node belongs to no cluster, so it has no targets; see `thermo cluster`",
+            )
+        })?;
+        let epoch = keys::epoch(now);
+        let capability = Capability {
+            epoch,
+            cluster: *own.credentials.identity.cluster.as_bytes(),
+            target,
+            file: Ino(0),
+            objects: 0..u64::MAX,
+            generation: u64::MAX,
+            rights: Rights::READ.and(Rights::WRITE).and(Rights::MANAGE),
+            range: 0..u64::MAX,
+            user: 0,
+            client: self.movers.client,
+            issued: now,
+            expires: now.plus(LIFE),
+        };
+        let secret = MasterKey::open(&self.config.state_dir)?.secret(target, epoch);
+        let key = TargetSecret::new(&secret).key(&capability.encode());
+        Ok((capability, key))
+    }
+
+    fn open_channel(&self, target: TargetId, cluster: [u8; 16]) -> Result<Channel, Failure> {
+        let all = self.catalog.targets().map_err(|e| refused("the targets", &e))?;
+        let found = all.into_iter().find(|known| known.id == target).ok_or_else(|| {
+            failure(ErrorClass::NotFound, format!("there is no target {target}; see `thermo target ls`"))
+        })?;
+        self.movers.note_address(target, &found.data);
+        let addresses = self.movers.addresses.clone();
+        let dial = move || dial(addresses.read().get(&target).map_or(&[][..], Vec::as_slice));
+        let terms = Terms {
+            mover: format!("of target {target} ({})", found.data.join(" ")),
+            client: self.movers.client,
+            channel: self.movers.channels.fetch_add(1, Ordering::Relaxed),
+            cluster,
+            patience: PATIENCE,
+            window_bytes: WINDOW,
+        };
+        Channel::open(Box::new(dial), terms)
+            .map_err(|e| failure(ErrorClass::Retry, format!("target {target}: {e}; try again later")))
+    }
+}
+
+/// Connects to the first address that answers.
+fn dial(addresses: &[String]) -> std::io::Result<Link> {
+    let mut last = Error::new(ErrorKind::NotFound, "its address is not known");
+    for address in addresses {
+        for resolved in address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&resolved, CONNECT) {
+                Ok(stream) => return Link::tcp(stream),
+                Err(e) => last = Error::new(e.kind(), format!("{address}: {e}")),
+            }
+        }
+    }
+    Err(last)
+}

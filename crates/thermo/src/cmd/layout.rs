@@ -1,0 +1,132 @@
+//! `thermo layout`.
+
+use crate::context::Context;
+use crate::exit::{Exit, usage};
+use crate::out::Table;
+use crate::units::{parse_size, size};
+use anyhow::Result;
+use std::ffi::OsString;
+use types::{LayoutRule, LayoutView};
+use wire::Call;
+
+/// How files are dealt out to disk targets of the cluster
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show where the bytes of a file lie, or what new files of a directory get
+    #[command(after_help = "Example:\n  thermo layout get /mnt/tc/runs/field.nc")]
+    Get {
+        /// File or directory
+        #[arg(value_name = "PATH")]
+        path: OsString,
+    },
+    Set(SetArgs),
+}
+
+/// Say what new files and directories of a directory get; files that are there keep what they have
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A stripe is what one target holds of a file. Files that came back from tape lie in the node's own disk tier, \
+                        whatever the layout says.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
+                        thermo layout set /mnt/tc/runs --local"
+)]
+struct SetArgs {
+    /// Directory
+    #[arg(value_name = "DIR")]
+    dir: OsString,
+    /// Targets among which the bytes of a file are dealt out
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    stripes: u16,
+    /// Bytes that lie in one piece on one target before the next one's turn comes (a multiple of 4 KiB)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1MiB")]
+    stripe_size: u64,
+    /// Targets that hold the same byte
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    copies: u8,
+    /// One object in the node's own disk tier, as without a layout
+    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies"])]
+    local: bool,
+}
+
+/// Runs `thermo layout`.
+pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
+    match args.command {
+        Command::Get { path } => {
+            let mut node = context.connect()?;
+            let path = context.path(&mut node, &path)?;
+            let view: LayoutView = node.ask(&Call::Layout(path))?;
+            context.print(&view, table)
+        }
+        Command::Set(args) => set(context, args),
+    }
+}
+
+fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
+    let rule = match args.local {
+        true => None,
+        false => {
+            let unit_bytes = u32::try_from(args.stripe_size).map_err(|_| {
+                usage(format!("a stripe size of {} is too large: at most 1 GiB", args.stripe_size))
+            })?;
+            Some(LayoutRule { unit_bytes, stripes: args.stripes, copies: args.copies })
+        }
+    };
+    let mut node = context.connect()?;
+    let path = context.path(&mut node, &args.dir)?;
+    node.ask::<()>(&Call::SetLayout(path, rule))?;
+    let line = format!("new files in {} get {}", args.dir.display(), said(rule.as_ref()));
+    context.out.line(line)?;
+    Ok(Exit::OK)
+}
+
+fn said(rule: Option<&LayoutRule>) -> String {
+    match rule {
+        None => "an object in the node's own disk tier".to_owned(),
+        Some(LayoutRule { unit_bytes, stripes, copies }) => {
+            let copies = if *copies > 1 { format!(", {copies} copies") } else { String::new() };
+            format!("{stripes} stripes of {}{copies} on disk targets", size((*unit_bytes).into()))
+        }
+    }
+}
+
+fn table(view: &LayoutView) -> Table {
+    let Some(file) = &view.file else {
+        let mut table = Table::new(&["LAYOUT"]);
+        let new = view.rule.as_ref().map(|rule| format!("new files get {}", said(Some(rule))));
+        table.row(vec![new.unwrap_or_else(|| said(None))]);
+        return table;
+    };
+    let mut table = Table::new(&["STRIPE>", "COPY>", "TARGET>", "OBJECT", "STATE"]);
+    let copies = usize::from(file.rule.copies.max(1));
+    for (n, column) in file.columns.iter().enumerate() {
+        table.row(vec![
+            (n / copies + 1).to_string(),
+            (n % copies + 1).to_string(),
+            column.target.to_string(),
+            format!("{:016x}", column.object.0),
+            if column.current { "current".into() } else { "out of date".into() },
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_said_in_words() {
+        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1 };
+        assert_eq!(said(Some(&rule)), "4 stripes of 1.00 MiB on disk targets");
+        assert_eq!(
+            said(Some(&LayoutRule { copies: 2, ..rule })),
+            "4 stripes of 1.00 MiB, 2 copies on disk targets"
+        );
+        assert_eq!(said(None), "an object in the node's own disk tier");
+    }
+}
