@@ -53,6 +53,7 @@ answers! {
     Cluster(x) => ClusterView = *x;
     Unreached(x) => Vec<MemberId> = x;
     Targets(x) => Vec<TargetView> = x;
+    Standby(x) => wire::StandbyView = *x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;

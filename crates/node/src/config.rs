@@ -36,6 +36,8 @@ pub struct Config {
     pub encryption: EncryptionConfig,
     /// Where a node of a cluster is reached.
     pub cluster: ClusterConfig,
+    /// Who follows whom.
+    pub standby: crate::standby::StandbyConfig,
     /// Disk targets that this node serves to the cluster.
     pub targets: Vec<TargetConfig>,
     /// Backups of the catalogue.
@@ -368,6 +370,7 @@ impl Default for Config {
             undelete: crate::keep::UndeleteConfig::default(),
             encryption: EncryptionConfig::default(),
             cluster: ClusterConfig::default(),
+            standby: crate::standby::StandbyConfig::default(),
             targets: Vec::new(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
@@ -524,6 +527,7 @@ impl Config {
         crate::keys::NodeKeys::of(&self.encryption)?;
         limits::validate(&self.limits)?;
         self.cluster.validate()?;
+        self.standby.validate(self.in_database(), self.cluster.listen.is_some())?;
         targets::validate(&self.targets, &self.cluster, &self.disk_path())?;
         self.validate_classes()
     }

@@ -10,6 +10,7 @@ use crate::Config;
 use crate::error::failure;
 use crate::startup::{has_catalogue, io, open_engine, patiently};
 use kv::log::LogOptions;
+use kv::standby::Feed;
 use kv::{Aside, Engine, KvError, LmdbEngine, PostgresEngine, PostgresOptions};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -73,26 +74,35 @@ impl Opened {
     }
 }
 
-/// Opens the engine that the configuration names; a `fresh` state directory may get a new one.
+/// Opens the engine that the configuration names, and again as what it is if it is embedded; a `fresh` state directory may get a new one.
 pub(crate) fn open(
     config: &Config,
     fresh: bool,
     log: Option<LogOptions>,
-) -> Result<Arc<dyn Engine>, Failure> {
-    Ok(match open_counting(config, fresh, log)? {
-        Opened::Embedded(engine) => Arc::new(engine),
-        Opened::Database(engine) => Arc::new(engine),
+    feed: Option<Arc<Feed>>,
+) -> Result<(Arc<dyn Engine>, Option<Arc<LmdbEngine>>), Failure> {
+    Ok(match open_counting(config, fresh, log, feed)? {
+        Opened::Embedded(engine) => {
+            let engine = Arc::new(engine);
+            (engine.clone(), Some(engine))
+        }
+        Opened::Database(engine) => (Arc::new(engine), None),
     })
 }
 
 /// The same. A move that was under way is over then, before anything is changed: the other engine does not open any more.
-fn open_counting(config: &Config, fresh: bool, log: Option<LogOptions>) -> Result<Opened, Failure> {
+fn open_counting(
+    config: &Config,
+    fresh: bool,
+    log: Option<LogOptions>,
+    feed: Option<Arc<Feed>>,
+) -> Result<Opened, Failure> {
     let state = &config.state_dir;
     let fail = |e: std::io::Error| io(state, &e);
     let kind = kind(config);
     let note = pending::read(state).map_err(fail)?;
     let moved = note.as_ref().and_then(|note| note.id_for(kind));
-    let engine = open_named(config, fresh, log, moved)?;
+    let engine = open_named(config, fresh, (log, feed), moved)?;
     if let Some(id) = moved {
         pending::choose(state, id, kind).map_err(fail)?;
         engine.set_aside(None)?;
@@ -111,7 +121,7 @@ fn kind(config: &Config) -> &'static str {
 fn open_named(
     config: &Config,
     fresh: bool,
-    log: Option<LogOptions>,
+    (log, feed): (Option<LogOptions>, Option<Arc<Feed>>),
     moved: Option<&str>,
 ) -> Result<Opened, Failure> {
     let state = &config.state_dir;
@@ -121,7 +131,7 @@ fn open_named(
                 is_not_elsewhere(state)?;
                 has_catalogue(state)?;
             }
-            let engine = patiently(|| open_engine(&state.join(EMBEDDED), log.clone(), moved))?;
+            let engine = patiently(|| open_engine(&state.join(EMBEDDED), log.clone(), moved, feed.clone()))?;
             Ok(Opened::Embedded(engine))
         }
         Some(address) => open_database(state, address, fresh, moved).map(Opened::Database),

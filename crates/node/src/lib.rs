@@ -25,6 +25,7 @@ mod movers;
 mod node;
 mod restore;
 mod server;
+mod standby;
 mod startup;
 mod stepped;
 mod tier;
@@ -40,6 +41,7 @@ pub use movers::{TargetServer, serve_targets};
 pub use node::{Mounter, Node};
 pub use restore::{Restored, restore_catalog};
 pub use server::{Server, serve};
+pub use standby::{Followed, StandbyConfig, StandbyMode, WhenAway, follow, is_standby};
 pub use stepped::{Order, OrderKind, Stepped};
 
 /// The time of day, read only in this room and above.

@@ -69,6 +69,8 @@ pub struct Node {
     pub(crate) membership: crate::cluster::Membership,
     /// What it has open of the cluster's targets.
     pub(crate) movers: crate::movers::Movers,
+    /// Brings batches to the standby, if there is one.
+    pub(crate) feeding: std::sync::OnceLock<crate::standby::Feeding>,
     pub(crate) _lock: std::fs::File,
 }
 

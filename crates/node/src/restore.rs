@@ -218,6 +218,15 @@ pub(crate) fn put_in_place(
     Ok(Some(kept))
 }
 
+/// Gives a catalogue that does not count any more another name, and says which.
+pub(crate) fn put_aside(state: &Path, place: &Path, secs: i64) -> std::io::Result<PathBuf> {
+    let kept = (0..).map(|n| state.join(format!("catalog.replaced-{}", secs + n)));
+    let kept = kept.into_iter().find(|name| !name.exists()).unwrap_or_default();
+    fs::rename(place, &kept)?;
+    File::open(state)?.sync_all()?;
+    Ok(kept)
+}
+
 /// Copies the files of an engine directory, on stable storage.
 fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
     let copy = || -> std::io::Result<()> {
@@ -240,7 +249,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<(), Failure> {
 /// Checks the copy of a backup, and brings it together with the disk tier as it is now.
 fn fit(disk: &DiskTarget, copy: &Path, source: &Source) -> Result<Restored, Failure> {
     let fail = |e| refused("restore", &e);
-    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None, None)?);
+    let engine: Arc<dyn Engine> = Arc::new(open_engine(copy, None, None, None)?);
     let forward = source.bring_forward(engine.as_ref())?;
     let catalog = Catalog::open(engine, crate::now()).map_err(fail)?;
     let findings = catalog::check::verify(&catalog);

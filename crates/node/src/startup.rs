@@ -11,6 +11,7 @@ use catalog::Catalog;
 use crossbeam_channel::Receiver;
 use disk::DiskTarget;
 use kv::log::LogOptions;
+use kv::standby::Feed;
 use kv::{Durability, LmdbEngine, LmdbOptions};
 use std::fs::{self, File};
 use std::io::Write;
@@ -36,9 +37,16 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     raise_descriptor_limit();
     let state = config.state_dir.clone();
     let (lock, fresh) = patiently(|| prepare(&state))?;
-    let engine = crate::engine::open(&config, fresh, change_log(&config))?;
+    let prepared = crate::standby::before_start(&config)?;
+    let feed = prepared.as_ref().map(|prepared| prepared.feed.clone());
+    let (engine, embedded) = crate::engine::open(&config, fresh, change_log(&config), feed)?;
+    let feeding =
+        prepared.zip(embedded).map(|(prepared, engine)| prepared.start(engine, &config)).transpose()?;
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine, hardware)?;
+    if let Some(feeding) = feeding {
+        node.feeding.get_or_init(|| feeding);
+    }
     recover(&node)?;
     node.finish_cluster()?;
     for n in 0..FINISHERS {
@@ -135,6 +143,7 @@ pub(crate) fn assemble(
         keys,
         membership: Default::default(),
         movers: crate::movers::Movers::new(),
+        feeding: Default::default(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })
@@ -170,8 +179,9 @@ pub(crate) fn open_engine(
     dir: &Path,
     log: Option<LogOptions>,
     moved: Option<&str>,
+    feed: Option<Arc<Feed>>,
 ) -> Result<LmdbEngine, Failure> {
-    let options = LmdbOptions { log, aside: moved.map(Into::into), ..LmdbOptions::default() };
+    let options = LmdbOptions { log, feed, aside: moved.map(Into::into), ..LmdbOptions::default() };
     LmdbEngine::open(dir, options).map_err(|e| failure(crate::engine::class(&e), e.to_string()))
 }
 

@@ -3,11 +3,12 @@
 use crate::exit::Exit;
 use anyhow::{Context, Result};
 use fuse::{Mount, MountOptions};
-use node::{Config, Mounter, Node};
+use node::{Config, Followed, Mounter, Node};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use types::{ErrorClass, NonBlock};
 use wire::Failure;
@@ -16,6 +17,14 @@ use wire::Failure;
 pub fn run(config: Config) -> Result<Exit> {
     log();
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching signals")?;
+    let mut config = config;
+    if node::is_standby(&config)? {
+        match follow(&config)? {
+            Followed::Stopped => return Ok(Exit::OK),
+            // The other node is gone, and holds its reservations still.
+            Followed::TookOver => config.preempt = true,
+        }
+    }
     let mount = config.mount.clone();
     let node = Node::start(config)?;
     let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
@@ -49,6 +58,15 @@ pub fn run(config: Config) -> Result<Exit> {
     tracing::info!("stopped");
     mounted?;
     Ok(Exit::OK)
+}
+
+/// As a standby, until it is stopped or takes over.
+fn follow(config: &Config) -> Result<Followed> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, stopped.clone()).context("catching signals")?;
+    }
+    Ok(node::follow(config, &stopped)?)
 }
 
 fn log() {

@@ -13,6 +13,7 @@ mod message;
 mod orders;
 mod peer;
 mod serve;
+mod standby;
 mod version;
 
 pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
@@ -23,4 +24,5 @@ pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};
+pub use standby::{MAX_PART, StandbyAnswer, StandbyStep, StandbyView};
 pub use version::{SPOKEN, VERSION};

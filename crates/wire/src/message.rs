@@ -2,7 +2,7 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FilesOrder, ImportOrder, JoinOrder, PoolChange, QuotaChange,
-    RenewOrder, Selection, TargetGrant, TargetOrder, VolumeChoice,
+    RenewOrder, Selection, StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -336,6 +336,15 @@ pub enum Call {
     Layout(#[serde(with = "serde_bytes")] Vec<u8>),
     /// What new files of a directory get; None: an object of the node's disk tier -> `Done`.
     SetLayout(#[serde(with = "serde_bytes")] Vec<u8>, Option<LayoutRule>),
+    /// A part of what a standby is to take -> `StandbyState`.
+    StandbyStep(StandbyStep),
+    /// How the standby is, asked at either end -> `Standby`.
+    Standby,
+    /// The standby takes the place of the node that it follows -> `Done`.
+    StandbyTakeOver {
+        /// Although the other one may be alive, or changes may be missing.
+        force: bool,
+    },
 }
 
 /// Answers.
@@ -449,4 +458,8 @@ pub enum Reply {
     PoolKeys(Vec<PoolKeyView>),
     /// A layout.
     Layout(Box<LayoutView>),
+    /// What a standby has.
+    StandbyState(Box<StandbyAnswer>),
+    /// How the standby is.
+    Standby(Box<StandbyView>),
 }

@@ -36,7 +36,10 @@ impl Call {
             | Self::DriveDetails(_)
             | Self::PoolKeys
             | Self::Layout(_)
-            | Self::SetLayout(..) => 5,
+            | Self::SetLayout(..)
+            | Self::StandbyStep(_)
+            | Self::Standby
+            | Self::StandbyTakeOver { .. } => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

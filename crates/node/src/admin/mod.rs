@@ -53,6 +53,7 @@ impl Node {
             Call::Site => Reply::Site(self.site()?),
             Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
             Call::Targets => Reply::Targets(self.target_views()?),
+            Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,
@@ -132,6 +133,12 @@ impl Node {
             }
             Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
+            Call::StandbyTakeOver { .. } => {
+                return Err(failure(ErrorClass::Invalid, "this node is no standby: it serves already"));
+            }
+            Call::StandbyStep(_) => {
+                return Err(failure(ErrorClass::Invalid, "a standby is fed over TLS, by its node"));
+            }
             Call::ReportTargets(_) => {
                 return Err(failure(ErrorClass::Invalid, "targets are reported over TLS, by their node"));
             }
@@ -289,9 +296,12 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::ClusterInit { .. } => "making a cluster",
         Call::ClusterToken { .. } => "giving out tokens of the cluster",
         Call::ClusterRemove { .. } => "removing members of the cluster",
+        Call::StandbyTakeOver { .. } => "taking over",
         Call::ClusterRevoke => "withdrawing tokens of the cluster",
         Call::ClusterRemoved { .. } => "bringing lists of removed members",
-        Call::ClusterJoin(_) | Call::ClusterRenew(_) | Call::ReportTargets(_) => return None,
+        Call::ClusterJoin(_) | Call::ClusterRenew(_) | Call::ReportTargets(_) | Call::StandbyStep(_) => {
+            return None;
+        }
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

@@ -262,6 +262,14 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
             Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())
         }
+        (Call::StandbyStep(_), Caller::Itself(MemberId::Node(_))) => {
+            let answer = wire::StandbyAnswer {
+                epoch: crate::standby::epoch(&node.config)?,
+                serves: true,
+                ..Default::default()
+            };
+            Ok(Reply::StandbyState(Box::new(answer)).into())
+        }
         (call, Caller::User(user)) => {
             let cx = Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) };
             node.call(&cx, &mut session, call)

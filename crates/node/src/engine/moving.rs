@@ -85,7 +85,7 @@ pub fn move_engine(
         );
         return Err(failure(ErrorClass::NotFound, message));
     }
-    let source = open_counting(config, false, None)?;
+    let source = open_counting(config, false, None, None)?;
     let from = source.shown(state);
     let id = uuid::Uuid::new_v4().to_string();
     let copy = plan.target(&mark_copy(&id, &from))?;
@@ -103,7 +103,7 @@ pub fn move_engine(
     pending::write(state, &id).map_err(fail)?;
     replace(&plan.file, &plan.text).map_err(|e| plan.unwritten(&e))?;
     told(MoveStep::Switched);
-    open_counting(&plan.config, false, None).map(drop).map_err(|e| {
+    open_counting(&plan.config, false, None, None).map(drop).map_err(|e| {
         let message = format!(
             "{}; the catalogue is in {shown} now, and the next start of the node goes on from there",
             e.message
@@ -200,7 +200,7 @@ impl Plan {
                 if dir.exists() {
                     fs::remove_dir_all(&dir).map_err(fail)?;
                 }
-                Ok(Opened::Embedded(open_engine(&dir, None, None)?))
+                Ok(Opened::Embedded(open_engine(&dir, None, None, None)?))
             }
             Some(address) => {
                 let mut options = PostgresOptions::new(&owner(state).map_err(fail)?);

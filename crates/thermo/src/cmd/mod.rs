@@ -27,6 +27,7 @@ pub mod pool;
 pub mod quota;
 pub mod quote;
 pub mod request;
+pub mod standby;
 pub mod stat;
 pub mod status;
 pub mod target;

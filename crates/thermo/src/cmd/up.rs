@@ -73,6 +73,10 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     }
     match start(&config, &args)? {
         Started::Ready(view) => report(context, &view),
+        Started::Standby => {
+            context.out.line("the node is up, as a standby (`thermo standby status`)")?;
+            Ok(Exit::OK)
+        }
         Started::Ended(exit) => Ok(exit),
     }
 }
@@ -133,6 +137,7 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
     let mut child = command.spawn().context("starting the background process")?;
     match wait_ready(&mut child, config, Duration::from_secs(args.timeout))? {
         Started::Ready(view) => Ok(Started::Ready(view)),
+        Started::Standby => Ok(Started::Standby),
         Started::Ended(exit) => {
             eprintln!("thermo: the node could not start; its log {} ends:", log_path.display());
             eprintln!("{}", tail(&log_path, log_start));
@@ -145,6 +150,8 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
 enum Started {
     /// It answers.
     Ready(Box<StatusView>),
+    /// It answers, and is a standby.
+    Standby,
     /// It ended; its exit code says why.
     Ended(Exit),
 }
@@ -161,6 +168,7 @@ fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<
         {
             Ok(view) if ready(&view, config) => return Ok(Started::Ready(Box::new(view))),
             Ok(_) | Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
+            Err(_) if is_standby(config) => return Ok(Started::Standby),
             Err(other) => return Err(other.into()),
         }
         if Instant::now() > end {
@@ -171,6 +179,12 @@ fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+fn is_standby(config: &Config) -> bool {
+    Connection::open(&config.socket_path())
+        .and_then(|mut node| node.ask::<wire::StandbyView>(&Call::Standby))
+        .is_ok_and(|view| view.standby)
 }
 
 /// A node that cannot mount says so in its log and ends, so a missing mount is only not there yet.
