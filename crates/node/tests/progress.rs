@@ -169,7 +169,7 @@ fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_befor
     assert!(shown.iter().all(|(at, _)| *at == started), "{shown:?}");
     assert!(shown.windows(2).all(|w| w[0].1 <= w[1].1), "{shown:?}");
     let steps: std::collections::BTreeSet<u8> = shown.iter().map(|(_, percent)| *percent).collect();
-    assert!(steps.len() > 4, "{steps:?}");
+    assert!(steps.len() > 2, "{steps:?}");
     assert!(bed.stat("/f0").file.unwrap().copies.is_empty(), "none of it is safe");
     // What was not flushed is written again, and the request has begun all the same.
     let bed = bed.restart();

@@ -113,8 +113,6 @@ pub struct RecallTask {
     pub priority: u8,
     /// Wanted by then.
     pub deadline: Option<Time>,
-    /// Somebody asked for it by request: while every drive that could read it is out of use, it waits for one.
-    pub patient: bool,
 }
 
 impl RecallTask {
@@ -128,7 +126,6 @@ impl RecallTask {
             account: sched::AccountId::default(),
             priority: Request::USUAL_PRIORITY,
             deadline: None,
-            patient: false,
         }
     }
 }

@@ -153,7 +153,6 @@ pub fn raise(
     if std::mem::take(&mut task.background) {
         task.account = account;
     }
-    task.patient = true;
     task.priority = task.priority.max(priority);
     task.deadline = task.deadline.into_iter().chain(deadline).min();
     state.hurry(staging);
@@ -197,7 +196,7 @@ fn failed_copy(node: &Node, wanted: &Wanted, error: &TapeError, down: bool) -> O
     // A drive that fails is taken out of use, or does not get the volume again, so this ends when the last one is; the copy
     // itself may be good.
     let drives = pair || matches!(error.blame, Blame::Drive | Blame::Path);
-    let waits = task.patient && (down || drives);
+    let waits = task.staging.is_patient() && (down || drives);
     if !waits && (!drives || !node.archive.has_drives()) {
         failed.push((wanted.queued.copy, error.to_string()));
     }
@@ -309,9 +308,9 @@ fn place(node: &Node, files: Vec<Unplaced>) {
             }
             let choice = sched::choose_copy(view, &p.places, &state.avoid)
                 .or_else(|| sched::choose_copy(view, &p.places, &BTreeSet::new()));
-            let choice =
-                choice.or_else(|| if p.file.task.patient { waits::any(view, &p.places) } else { None });
-            let choice = choice.filter(|c| p.file.task.patient || !waits::is_down(view, &p.places[c.index]));
+            let patient = p.file.task.staging.is_patient();
+            let choice = choice.or_else(|| if patient { waits::any(view, &p.places) } else { None });
+            let choice = choice.filter(|c| patient || !waits::is_down(view, &p.places[c.index]));
             choice.ok_or_else(|| reasons(view, &p.file.failed, &p.places))
         };
         placing.iter().map(choose).collect()

@@ -78,6 +78,10 @@ impl Node {
         }
         let (staging, fresh) = self.staging.join(ino, file.version, inode.attr.size);
         let first_reader = wish.reader && staging.add_reader();
+        let by_request = wish.uid.is_some() && !wish.reader;
+        if by_request {
+            staging.add_patient();
+        }
         let limits = &self.config.limits;
         let who = Asker { uid: wish.uid.unwrap_or(inode.attr.uid), gid: inode.attr.gid, class: &file.class };
         let priority = wish.priority.unwrap_or_else(|| priority_of(limits, &who));
@@ -85,14 +89,13 @@ impl Node {
         Ok(match fresh {
             true => {
                 let account = self.archive.account(limits, &who);
-                let patient = wish.uid.is_some() && !wish.reader;
-                let task = RecallTask { account, priority, deadline, patient, ..RecallTask::new(staging) };
+                let task = RecallTask { account, priority, deadline, ..RecallTask::new(staging) };
                 Joined::Begun(task, inode.attr)
             }
             false => {
                 if first_reader {
                     self.archive.send(Event::Hurry(staging.clone()));
-                } else if wish.uid.is_some() && !wish.reader {
+                } else if by_request {
                     let account = self.archive.account(limits, &who);
                     self.archive.send(Event::Raise { staging: staging.clone(), account, priority, deadline });
                 }
@@ -123,7 +126,10 @@ impl Node {
         }
         let whole = outcome == Outcome::Whole;
         let _ending = self.steady.ends();
-        self.finish_reads(self.staging.end(staging, outcome));
+        let mut readers = self.staging.end(staging, outcome);
+        if whole {
+            self.finish_reads(std::mem::take(&mut readers));
+        }
         // An object begun from here on is given up by whoever begins it: he looks at the outcome afterwards.
         if let Some((object, _)) = staging.object().filter(|_| !whole) {
             self.objects.settle(object);
@@ -132,6 +138,8 @@ impl Node {
         self.each_request(ino, RequestKind::Stage, "end", &mut |r| {
             self.catalog.finish_item(r.id, ino, item.clone(), bytes, (began.max(r.created), now)).map(drop)
         });
+        // Who reads that it failed may ask for it at once: that request is not meant above.
+        self.finish_reads(readers);
         self.keeper.touch(ino);
     }
 

@@ -60,6 +60,8 @@ pub struct Staging {
     data: AtomicU64,
     /// Somebody has the file open and waits for its bytes.
     reader: AtomicBool,
+    /// A request waits for it.
+    patient: AtomicBool,
     /// It is on its way to a new copy, which can be begun as soon as it is here.
     passes: AtomicBool,
     /// Syncs of the disk tier that had failed when its object was begun.
@@ -129,6 +131,7 @@ impl Staging {
             size,
             data: AtomicU64::new(size),
             reader: AtomicBool::default(),
+            patient: AtomicBool::default(),
             passes: AtomicBool::default(),
             failed_syncs: AtomicU64::default(),
             attempt: RwLock::default(),
@@ -161,6 +164,16 @@ impl Staging {
     /// When its first byte came off a tape, if one has.
     pub fn begun(&self) -> Option<Time> {
         self.state.lock().begun
+    }
+
+    /// A request waits that is content to wait for a drive that is out of use.
+    pub fn add_patient(&self) {
+        self.patient.store(true, Ordering::Release);
+    }
+
+    /// Whether one does: while every drive that could read the file is out of use, the recall waits for one.
+    pub fn is_patient(&self) -> bool {
+        self.patient.load(Ordering::Acquire)
     }
 
     /// Whether somebody who has the file open waits.
