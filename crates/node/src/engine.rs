@@ -74,13 +74,16 @@ impl Opened {
     }
 }
 
+/// An engine, and the same again if it is embedded.
+pub(crate) type OpenEngine = (Arc<dyn Engine>, Option<Arc<LmdbEngine>>);
+
 /// Opens the engine that the configuration names, and again as what it is if it is embedded; a `fresh` state directory may get a new one.
 pub(crate) fn open(
     config: &Config,
     fresh: bool,
     log: Option<LogOptions>,
     feed: Option<Arc<Feed>>,
-) -> Result<(Arc<dyn Engine>, Option<Arc<LmdbEngine>>), Failure> {
+) -> Result<OpenEngine, Failure> {
     Ok(match open_counting(config, fresh, log, feed)? {
         Opened::Embedded(engine) => {
             let engine = Arc::new(engine);

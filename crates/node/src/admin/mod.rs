@@ -133,23 +133,6 @@ impl Node {
             }
             Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
-            Call::StandbyTakeOver { .. } => {
-                return Err(failure(ErrorClass::Invalid, "this node is no standby: it serves already"));
-            }
-            Call::StandbyStep(_) => {
-                return Err(failure(ErrorClass::Invalid, "a standby is fed over TLS, by its node"));
-            }
-            Call::ReportTargets(_) => {
-                return Err(failure(ErrorClass::Invalid, "targets are reported over TLS, by their node"));
-            }
-            Call::ClusterRenew(_) => {
-                let message = "a certificate is renewed over TLS, with the one before";
-                return Err(failure(ErrorClass::Invalid, message));
-            }
-            Call::ClusterJoin(_) => {
-                let message = "joining goes over TLS, with a token: `thermo cluster join`";
-                return Err(failure(ErrorClass::Invalid, message));
-            }
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
                 let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
@@ -171,7 +154,7 @@ impl Node {
             Call::Down { graceful } => self.request_stop(graceful),
             Call::Mount { path, nonblock } => self.mount_at(path.as_ref(), nonblock)?,
             Call::Umount { path } => self.unmount_at(path.as_ref())?,
-            other => return Err(failure(ErrorClass::Bug, format!("no answer is defined for {other:?}"))),
+            other => return Err(not_here(&other)),
         }
         Ok(Reply::Done)
     }
@@ -317,4 +300,17 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::AssignClass { .. } => return None,
         _ => "this",
     })
+}
+
+/// Why a call that goes to another place is not answered at this one.
+fn not_here(call: &Call) -> Failure {
+    let message = match call {
+        Call::StandbyTakeOver { .. } => "this node is no standby: it serves already",
+        Call::StandbyStep(_) => "a standby is fed over TLS, by its node",
+        Call::ReportTargets(_) => "targets are reported over TLS, by their node",
+        Call::ClusterRenew(_) => "a certificate is renewed over TLS, with the one before",
+        Call::ClusterJoin(_) => "joining goes over TLS, with a token: `thermo cluster join`",
+        other => return failure(ErrorClass::Bug, format!("no answer is defined for {other:?}")),
+    };
+    failure(ErrorClass::Invalid, message)
 }
