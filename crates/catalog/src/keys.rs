@@ -33,6 +33,8 @@ pub const VERSION: u8 = 0x17;
 pub const CANDIDATE: u8 = 0x20;
 /// Purge order: `PURGE access ino`.
 pub const PURGE: u8 = 0x21;
+/// The same for files on disk targets of the cluster: `PURGE_FAR access ino`.
+pub const PURGE_FAR: u8 = 0x25;
 /// Offline files that are to come back so that a lost copy can be made anew: `MEND ino`.
 pub const MEND: u8 = 0x23;
 /// Words on files, and what is left of removed nodes until tapes tell of them no more: `GONE ino`.
@@ -66,7 +68,7 @@ pub mod part {
     pub const CHANGED: u8 = 3;
     pub const TARGET: u8 = 4;
     pub const XATTR: u8 = 5;
-    /// What new files of a directory get.
+    /// What new files of a directory get, or what an offline file gets on targets when it comes back.
     pub const LAYOUT: u8 = 6;
 }
 
@@ -267,6 +269,10 @@ pub fn candidate(due: i64, ino: Ino) -> [u8; 17] {
 
 pub fn purge(access: i64, ino: Ino) -> [u8; 17] {
     numbers(PURGE, ordered(access), ino.0)
+}
+
+pub fn purge_far(access: i64, ino: Ino) -> [u8; 17] {
+    numbers(PURGE_FAR, ordered(access), ino.0)
 }
 
 pub fn gone(ino: Ino) -> [u8; 9] {

@@ -196,7 +196,7 @@ fn golden_bytes_of_layouts() {
     let layout = layout::Layout { generation: 2, components: vec![component] };
     let far = FarRec { layout, stale: vec![(0, 1)] };
     golden(&far, "01020100ffffffffffffffffff0180804001 02ac020201ac02010001".replace(' ', "").as_str());
-    golden(&RuleRec(LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1 }), "018080400401");
+    golden(&RuleRec(LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2 }), "01808040040102");
 }
 
 fn unhex(text: &str) -> Vec<u8> {

@@ -266,7 +266,7 @@ pub struct Derived {
     pub candidate: Option<i64>,
     /// Class, and pools of the missing copies, of a candidate.
     pub backlog: Option<(Arc<Class>, u32)>,
-    /// Second of last use and bytes.
+    /// Second of last use and bytes of the node's disk tier.
     pub purge: Option<(i64, i64)>,
     /// It is to come back for a new copy.
     pub mend: bool,
@@ -287,13 +287,7 @@ impl Derived {
             return Ok(d);
         }
         let class = view.class(rec.class)?;
-        if f.object.is_some()
-            && !f.far
-            && rec.nlink > 0
-            && !f.pinned
-            && !class.keep_on_disk
-            && f.complete(&class)
-        {
+        if f.object.is_some() && rec.nlink > 0 && !f.pinned && !class.keep_on_disk && f.complete(&class) {
             d.purge = Some((f.used, d.disk));
         }
         d.mend = rec.has_data() && f.mend && f.object.is_none() && rec.nlink > 0 && f.copies != 0;
@@ -316,6 +310,12 @@ impl Derived {
         sums
     }
 
+    /// Its place in the purge order of the disk tier, or in that of targets.
+    pub fn purge_key(&self, ino: Ino) -> Option<[u8; 17]> {
+        let key = if self.far { keys::purge_far } else { keys::purge };
+        self.purge.map(|(used, _)| key(used, ino))
+    }
+
     fn turn_into(&self, to: &Self, w: &mut dyn Writer) -> Result<()> {
         self.turn_sums(to, w)?;
         let Some(ino) = to.ino.or(self.ino) else { return Ok(()) };
@@ -336,9 +336,9 @@ impl Derived {
                 to.candidate.map(|s| keys::candidate(s, ino)),
             )?;
         }
-        let (from, into) = (self.purge.map(|p| p.0), to.purge.map(|p| p.0));
+        let (from, into) = (self.purge_key(ino), to.purge_key(ino));
         if from != into {
-            move_key(w, from.map(|s| keys::purge(s, ino)), into.map(|s| keys::purge(s, ino)))?;
+            move_key(w, from, into)?;
         }
         match (self.mend, to.mend) {
             (false, true) => w.put(&keys::mend(ino), &[])?,

@@ -7,7 +7,7 @@ use common::*;
 use layout::{Candidate, Redundancy};
 use types::*;
 
-const RULE: LayoutRule = LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1 };
+const RULE: LayoutRule = LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1, parity: 0 };
 
 fn targets(domains: &[u32]) -> Vec<Candidate> {
     let one = |(n, domain): (u32, &u32)| Candidate { target: TargetId(n), domain: *domain, weight: 1 << 40 };
@@ -67,8 +67,10 @@ fn a_file_on_targets_keeps_its_objects_until_every_copy_counts_and_takes_nothing
     record(&f.catalog, "VA0001L9", 20, vec![segment(ino, file.version, 1, 5 << 20, (0, 5 << 20), 0)]);
     assert!(release().unwrap_err().to_string().contains("1 of 2 copies"));
     record(&f.catalog, "VB0001L9", 21, vec![segment(ino, file.version, 2, 5 << 20, (0, 5 << 20), 0)]);
-    // The policy for the disk tier has nothing to gain from it.
+    // The policy for the disk tier has nothing to gain from it, that for targets has.
     assert_eq!(f.catalog.purge_candidates(None, 10).unwrap().found, []);
+    let for_targets = f.catalog.far_purge_candidates(None, 10).unwrap().found;
+    assert_eq!(for_targets.iter().map(|one| one.ino).collect::<Vec<_>>(), [ino]);
     assert_eq!(f.catalog.unowned_far(ObjectId(0), 10).unwrap(), []);
     assert_eq!(f.catalog.far(object).unwrap().unwrap().layout.components[0].targets.len(), 2);
     f.check();
@@ -84,11 +86,23 @@ fn a_file_on_targets_keeps_its_objects_until_every_copy_counts_and_takes_nothing
         (f.catalog.far(object).unwrap(), f.catalog.unowned_far(ObjectId(0), 10).unwrap()),
         (None, vec![])
     );
+    // It is remembered what it had there, and it gets the like again.
+    assert_eq!(f.catalog.layout_rule(ino).unwrap(), Some(RULE));
+    let again = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap());
+    assert!(f.catalog.set_resident(ino, file.version, again, &stamp(5 << 20, 29), t(29)).unwrap());
+    assert!(f.catalog.inode(ino).unwrap().file.unwrap().far);
+    assert_eq!(f.catalog.layout_rule(ino).unwrap(), None);
+    f.check();
+    f.catalog.release_object(ino, file.version, again, &stamp(5 << 20, 29)).unwrap();
     // Back in the disk tier it is a file like any other.
     let back = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
     assert!(f.catalog.set_resident(ino, file.version, back, &stamp(5 << 20, 30), t(30)).unwrap());
     assert!(!f.catalog.inode(ino).unwrap().file.unwrap().far);
     assert_eq!(f.catalog.purge_candidates(None, 10).unwrap().found.len(), 1);
+    assert_eq!(f.catalog.far_purge_candidates(None, 10).unwrap().found.len(), 0);
+    f.check();
+    f.catalog.unlink(&root(40), Ino::ROOT, b"far", &|_| false).unwrap();
+    assert_eq!(f.catalog.layout_rule(ino).unwrap(), None);
     f.check();
 }
 

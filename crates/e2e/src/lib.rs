@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod bed;
+pub mod cluster;
 pub mod torture;
 mod trees;
 

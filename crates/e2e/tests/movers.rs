@@ -1,67 +1,12 @@
 //! Nodes that serve disk targets to a cluster: real processes on addresses of their own.
 
+use e2e::cluster::{cluster, find, lies_on, objects, striped, targets, up, words};
 use e2e::{Bed, can_mount, noise};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// A node with one target that is to join; where it takes calls. Of 127.0.0.0/8 everything is this machine, so each node has an address.
-fn node() -> Bed {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    let host = format!("127.{}.{low}.{}", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
-    let bed = Bed::new("");
-    let config = format!(
-        "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n\
-         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
-         [cluster]\nlisten = \"{host}:7430\"\ndata_listen = \"{host}:7431\"\n\
-         [[targets]]\npath = \"{}\"\n",
-        bed.path("target").display()
-    );
-    std::fs::write(bed.state().join("config.toml"), config).unwrap();
-    bed.up();
-    bed
-}
-
-fn join(first: &Bed, bed: &Bed, name: &str) {
-    let token = first.ok(["cluster", "token"]);
-    let mut command = bed.command(["cluster", "join", "--name", name]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("timeout(1) starts");
-    child.stdin.take().expect("a pipe").write_all(token.as_bytes()).unwrap();
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// A first node and two more, each with a target.
-fn cluster() -> [Bed; 3] {
-    let beds = [node(), node(), node()];
-    beds[0].ok(["cluster", "init", "--name", "first"]);
-    join(&beds[0], &beds[1], "second");
-    join(&beds[0], &beds[2], "third");
-    beds[0].wait("three targets", || up(&beds[0]) == [1, 2, 3]);
-    beds
-}
-
-fn targets(bed: &Bed) -> Vec<Value> {
-    bed.json(["target", "ls"]).as_array().expect("a list").clone()
-}
-
-/// Nodes whose targets are up.
-fn up(bed: &Bed) -> Vec<u64> {
-    let mut nodes: Vec<u64> = targets(bed)
-        .iter()
-        .filter(|view| view["state"] == "Up")
-        .map(|view| view["target"]["node"].as_u64().expect("a number"))
-        .collect();
-    nodes.sort_unstable();
-    nodes
-}
 
 #[test]
 fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
@@ -95,39 +40,6 @@ fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
     third.up();
     third.wait("the warning", || third.log().contains("there is none"));
     assert_eq!(numbers(&first), before);
-}
-
-/// A cluster whose first node is mounted, and a directory there whose files lie in three stripes.
-fn striped() -> ([Bed; 3], PathBuf) {
-    let beds = cluster();
-    beds[0].ok([OsStr::new("mount"), beds[0].mount().as_os_str()]);
-    let dir = beds[0].mount().join("striped");
-    fs::create_dir(&dir).unwrap();
-    beds[0].ok(words("layout set", &dir, "--stripes 3 --stripe-size 64KiB"));
-    (beds, dir)
-}
-
-/// The words of a command around a path.
-fn words(command: &str, path: &Path, options: &str) -> Vec<std::ffi::OsString> {
-    let split =
-        |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(Into::into).collect::<Vec<_>>();
-    [split(command), vec![path.as_os_str().to_owned()], split(options)].concat()
-}
-
-/// How many objects the target of a node has.
-fn objects(bed: &Bed) -> usize {
-    let below = |dir: PathBuf| fs::read_dir(dir).map_or(0, |files| files.count());
-    let dirs = fs::read_dir(bed.path("target").join("objects")).expect("the target's objects");
-    dirs.map(|dir| below(dir.unwrap().path())).sum()
-}
-
-/// Targets on which a file lies.
-fn lies_on(bed: &Bed, path: &Path) -> Vec<u64> {
-    let view = bed.json(words("layout get", path, ""));
-    let columns = view["file"]["columns"].as_array().cloned().unwrap_or_default();
-    let mut targets: Vec<u64> = columns.iter().map(|column| column["target"].as_u64().unwrap()).collect();
-    targets.sort_unstable();
-    targets
 }
 
 #[test]
@@ -243,12 +155,6 @@ fn a_mover_that_dies_while_a_file_is_written_makes_the_writer_wait_and_takes_not
     assert!(report["findings"].as_array().unwrap().iter().any(of_the_file), "{report:#?}");
 }
 
-/// Any object of a target.
-fn find(objects: &Path) -> Option<PathBuf> {
-    let dirs = fs::read_dir(objects).unwrap().map(|dir| dir.unwrap().path());
-    dirs.filter_map(|dir| fs::read_dir(dir).ok()?.next()).map(|file| file.unwrap().path()).next()
-}
-
 #[test]
 fn what_is_removed_while_a_target_is_away_goes_there_when_it_is_back() {
     if !can_mount("removing while a target is away") {
@@ -272,28 +178,4 @@ fn what_is_removed_while_a_target_is_away_goes_there_when_it_is_back() {
     first.wait("the target that is back", || objects(&third) == 1);
     assert!(fs::read(dir.join("kept")).unwrap() == noise(1, 400_000));
     first.check();
-}
-
-#[test]
-fn files_on_targets_go_to_tape_leave_the_targets_only_then_and_come_back() {
-    if !can_mount("files on targets and tape") {
-        return;
-    }
-    let (beds, dir) = striped();
-    let (first, path, bytes) = (&beds[0], dir.join("file"), noise(5, 3_000_000));
-    fs::write(&path, &bytes).unwrap();
-    first.wait("its close", || first.json(words("stat", &path, ""))[0]["file"]["stamp"].is_object());
-    // Nothing is released before every copy counts.
-    let refused = first.run(words("purge", &path, "--wait"));
-    assert!(!refused.status.success(), "purged without copies");
-    assert_eq!(beds.each_ref().map(objects), [1; 3]);
-    first.ok(words("migrate --wait", &path, ""));
-    assert_eq!(beds.each_ref().map(objects), [1; 3], "copies on tape release nothing by themselves");
-    first.ok(words("purge", &path, "--wait"));
-    first.wait("the targets", || beds.each_ref().map(objects) == [0; 3]);
-    assert!(fs::read(&path).unwrap() == bytes, "what came back from tape");
-    assert_eq!(lies_on(first, &path), [0_u64; 0], "it came back to the node's own disk tier");
-    first.check();
-    let copies = first.json(words("stat", &path, ""))[0]["file"]["copies"].as_array().unwrap().len();
-    assert_eq!(copies, 2);
 }

@@ -10,14 +10,22 @@ pub struct LayoutRule {
     pub unit_bytes: u32,
     /// Targets among which the bytes of a file are dealt out.
     pub stripes: u16,
-    /// Targets that hold the same byte; 1: no redundancy.
+    /// Targets that hold the same byte; 1: no redundancy, or that of `parity`.
     pub copies: u8,
+    /// Units of parity beside each `stripes` units of data, from which as many lost ones are computed; 0: none.
+    pub parity: u8,
 }
 
 impl LayoutRule {
     /// Targets that a file needs.
     pub fn columns(&self) -> u64 {
-        u64::from(self.stripes) * u64::from(self.copies)
+        u64::from(self.stripes) * u64::from(self.copies) + u64::from(self.parity)
+    }
+
+    /// Objects that a file has: the columns, and of a coded one journals.
+    pub fn objects(&self) -> u64 {
+        let journals = if self.parity > 0 { u64::from(self.parity) + 1 } else { 0 };
+        self.columns() + journals
     }
 }
 

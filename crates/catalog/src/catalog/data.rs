@@ -157,9 +157,18 @@ impl Catalog {
         self.read(|v| candidates::of(v, &v.trace(ino)?.ok_or(FsError::NotFound)?))
     }
 
-    /// Files whose disk space may be released, least recently used first, at most `limit`.
+    /// Files whose space in the disk tier may be released, least recently used first, at most `limit`.
     pub fn purge_candidates(&self, after: Option<PurgeKey>, limit: usize) -> Result<Listed<PurgeCandidate>> {
-        self.read(|v| purge::purge_candidates(v, after, limit))
+        self.read(|v| purge::purge_candidates(v, false, after, limit))
+    }
+
+    /// The same of files on disk targets of the cluster.
+    pub fn far_purge_candidates(
+        &self,
+        after: Option<PurgeKey>,
+        limit: usize,
+    ) -> Result<Listed<PurgeCandidate>> {
+        self.read(|v| purge::purge_candidates(v, true, after, limit))
     }
 
     /// All known versions of an inode, also of a deleted one, newest first, with their copies.

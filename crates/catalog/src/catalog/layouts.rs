@@ -12,7 +12,7 @@ impl Catalog {
         self.durable(|tx| layouts::set_rule(tx, dir, rule))
     }
 
-    /// What new files of a directory get.
+    /// What new files of a directory get; what an offline file that was on targets gets when it comes back.
     pub fn layout_rule(&self, dir: Ino) -> Result<Option<LayoutRule>> {
         self.read(|v| layouts::rule(v, dir))
     }
@@ -21,7 +21,7 @@ impl Catalog {
     /// of them to a file. Relaxed: nothing may be made on a target before [`Catalog::sync`], or nobody would know of it after a crash.
     pub fn reserve_far(&self, rule: &LayoutRule, targets: &[layout::Candidate]) -> Result<Far> {
         self.relaxed(|tx| {
-            let first = open::reserve_numbers(tx, rule.columns())?;
+            let first = open::reserve_numbers(tx, rule.objects())?;
             layouts::reserve(tx, first, rule, targets)
         })
     }

@@ -121,6 +121,7 @@ impl Check<'_> {
             (keys::OBJECT, "objects"),
             (keys::CANDIDATE, "candidates"),
             (keys::PURGE, "purge order"),
+            (keys::PURGE_FAR, "purge order of targets"),
             (keys::MEND, "files to mend"),
         ];
         for (table, name) in indexes {

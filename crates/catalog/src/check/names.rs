@@ -18,8 +18,11 @@ pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
             c.expect(owned, || format!("part {:?} of inode {ino} is there without its record", key.get(9)));
             if key.get(9) == Some(&part::LAYOUT) {
                 c.read(|v| layouts::rule(v, ino))?;
-                let is_dir = c.read(|v| v.try_load(ino))?.is_none_or(|rec| rec.is_dir());
-                c.expect(is_dir, || format!("inode {ino} has a layout for new files, and is no directory"));
+                let rec = c.read(|v| v.try_load(ino))?;
+                let fits = rec.is_none_or(|rec| rec.is_dir() || rec.file.is_some_and(|f| !f.far));
+                c.expect(fits, || {
+                    format!("inode {ino} has a layout for new files, or for its return, and another one")
+                });
             }
             return Ok(());
         }
@@ -77,7 +80,7 @@ fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
     let wanted = [
         d.object.map(|o| keys::object(o).to_vec()),
         d.candidate.map(|s| keys::candidate(s, rec.ino).to_vec()),
-        d.purge.map(|(s, _)| keys::purge(s, rec.ino).to_vec()),
+        d.purge_key(rec.ino).map(|key| key.to_vec()),
         d.mend.then(|| keys::mend(rec.ino).to_vec()),
     ];
     for key in wanted.into_iter().flatten() {

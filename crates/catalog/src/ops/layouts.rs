@@ -22,7 +22,23 @@ pub struct Far {
     pub stale: Vec<(u16, u16)>,
 }
 
-/// What new files of a directory get.
+impl Far {
+    /// The rule by which it was made. Files have one component so far.
+    pub fn rule(&self) -> LayoutRule {
+        let Some(Component { unit_bytes, redundancy, targets, .. }) = self.layout.components.first() else {
+            return LayoutRule { unit_bytes: layout::MIN_UNIT_BYTES, stripes: 1, copies: 1, parity: 0 };
+        };
+        let (copies, parity) = match redundancy {
+            Redundancy::None => (1, 0),
+            Redundancy::Mirror { copies } => (*copies, 0),
+            Redundancy::Coded { parity, .. } => (1, *parity),
+        };
+        let stripes = (targets.len() - usize::from(parity)) / usize::from(copies.max(1));
+        LayoutRule { unit_bytes: *unit_bytes, stripes: stripes as u16, copies, parity }
+    }
+}
+
+/// What new files of a directory get, or what an offline file gets when it comes back.
 pub fn rule(view: View<'_>, dir: Ino) -> Result<Option<LayoutRule>> {
     let value = view.r.get(&keys::inode(dir, part::LAYOUT))?;
     value.map(|v| Ok(rec::decode::<RuleRec>("layout of directory", dir, &v)?.0)).transpose()
@@ -38,6 +54,21 @@ pub fn set_rule(tx: &mut Tx<'_>, dir: Ino, rule: Option<LayoutRule>) -> Result<(
         None => tx.w.delete(&key)?,
     }
     Ok(())
+}
+
+/// Whether an object that a file gets lies on targets; what was kept for its return has served then.
+pub fn belongs(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<bool> {
+    let placed = tx.w.get_for_update(&keys::far(object))?.is_some();
+    if placed {
+        tx.w.delete(&keys::inode(ino, part::LAYOUT))?;
+    }
+    Ok(placed)
+}
+
+/// A file leaves its targets: what it has there is kept for its return.
+pub fn keep(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<()> {
+    let Some(far) = far(tx.view(), object)? else { return Ok(()) };
+    Ok(tx.w.put(&keys::inode(ino, part::LAYOUT), &record::encode(&RuleRec(far.rule())))?)
 }
 
 /// A new directory gets what the one above it has.
@@ -64,9 +95,14 @@ fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
 
 /// Reserves objects for a new file from `first` on, and chooses their targets.
 pub fn reserve(tx: &mut Tx<'_>, first: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Far> {
-    let redundancy = match rule.copies {
-        0 | 1 => Redundancy::None,
-        copies => Redundancy::Mirror { copies },
+    let redundancy = match (rule.copies, rule.parity) {
+        (0 | 1, 0) => Redundancy::None,
+        (copies, 0) => Redundancy::Mirror { copies },
+        (_, parity) => {
+            let data = u8::try_from(rule.stripes);
+            let data = data.map_err(|_| CatalogError::refused("layout", "at most 255 units of data"))?;
+            Redundancy::Coded { data, parity }
+        }
     };
     let component = Component {
         range: 0..u64::MAX,
@@ -86,7 +122,8 @@ pub fn reserve(tx: &mut Tx<'_>, first: u64, rule: &LayoutRule, targets: &[Candid
 fn choose(seed: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Vec<TargetId>> {
     let refused = |e: layout::PlaceError| CatalogError::refused("a new file", e);
     if rule.copies <= 1 {
-        return layout::place(seed, targets, rule.stripes.into(), Spread::Targets).map_err(refused);
+        let spread = if rule.parity > 0 { Spread::Domains } else { Spread::Targets };
+        return layout::place(seed, targets, rule.columns() as usize, spread).map_err(refused);
     }
     let mut chosen: Vec<TargetId> = Vec::new();
     for stripe in 0..u64::from(rule.stripes) {

@@ -1,6 +1,6 @@
 //! Truncation to zero without a recall.
 
-use super::{observe, version};
+use super::{layouts, observe, version};
 use crate::Result;
 use crate::keys;
 use crate::store::Tx;
@@ -19,7 +19,7 @@ pub fn new_content(
     let mut rec = old.clone();
     let mut file = observe::next_version(tx, rec.file.take().unwrap_or_default())?;
     let freed = file.object.replace(object).filter(|o| *o != object);
-    file.far = false;
+    file.far = layouts::belongs(tx, ino, object)?;
     file.stamp = Some(*stamp);
     file.used = file.used.max(cx.now.secs);
     rec.file = Some(file);

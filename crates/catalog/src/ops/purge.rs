@@ -10,11 +10,16 @@ use types::*;
 /// See [`Catalog::purge_candidates`](crate::Catalog::purge_candidates).
 pub fn purge_candidates(
     view: View<'_>,
+    far: bool,
     after: Option<PurgeKey>,
     limit: usize,
 ) -> Result<Listed<PurgeCandidate>> {
-    let from = after.map_or_else(|| vec![keys::PURGE], |k| keys::after(&keys::purge(k.access_secs, k.ino)));
-    list(scan(view, &from, &[keys::PURGE + 1], limit)?, |used, ino| {
+    let (table, key) = match far {
+        true => (keys::PURGE_FAR, keys::purge_far as fn(i64, Ino) -> [u8; 17]),
+        false => (keys::PURGE, keys::purge as fn(i64, Ino) -> [u8; 17]),
+    };
+    let from = after.map_or_else(|| vec![table], |k| keys::after(&key(k.access_secs, k.ino)));
+    list(scan(view, &from, &[table + 1], limit)?, |used, ino| {
         let rec = view.try_load(ino)?.and_then(|r| of(&r));
         rec.ok_or_else(|| {
             CatalogError::corrupt("purge index", ino, format!("no such file on disk, used at {used}"))

@@ -120,6 +120,7 @@ pub fn take_out(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
                 tx.w.delete(&keys::inode(rec.ino, what))?;
             }
         }
+        FileKind::File => tx.w.delete(&keys::inode(rec.ino, part::LAYOUT))?,
         _ => {}
     }
     if rec.xattrs > 0 { erase_xattrs(tx, rec.ino) } else { Ok(()) }

@@ -1,6 +1,6 @@
 //! A file gets its content back on disk, or gives it up; and when it was used last.
 
-use super::{version, volume};
+use super::{layouts, version, volume};
 use crate::classes;
 use crate::keys;
 use crate::rec::InodeRec;
@@ -35,7 +35,8 @@ pub fn set_resident(
         );
         return Err(CatalogError::refused(format!("inode {ino}"), why));
     }
-    (f.object, f.far) = (Some(object), false);
+    f.object = Some(object);
+    f.far = layouts::belongs(tx, ino, object)?;
     f.stamp = Some(*stamp);
     f.used = f.used.max(now.secs);
     let class = tx.class(rec.class)?;
@@ -75,6 +76,9 @@ pub fn release_object(
     } else if let Some(volume) = on_broken_volume(tx.view(), ino, version)? {
         format!("a copy of it lies on volume {volume}, which is broken, and is made anew first")
     } else {
+        if f.far {
+            layouts::keep(tx, ino, object)?;
+        }
         (f.object, f.stamp, f.far) = (None, None, false);
         return tx.replace(Some(&old), Some(&rec));
     };

@@ -11,11 +11,10 @@ use super::times;
 use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::clock::Moment;
-use crate::files::{Outcome, Staging};
+use crate::files::{Backing, Content, Outcome, Staging};
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,8 +164,8 @@ impl Reading<'_> {
         if staging.outcome().is_some() {
             return Err(Trouble::Dropped);
         }
-        let fd = object_of(self.worker, self.pace, staging, segment)?;
-        let taking = Arc::new(Taking::new(wanted.clone(), fd));
+        let content = object_of(self.worker, self.pace, staging, segment)?;
+        let taking = Arc::new(Taking::new(wanted.clone(), content));
         self.put(Piece::Begin(taking.clone()))?;
         for extent in &segment.extents {
             let mut closed = false;
@@ -236,19 +235,22 @@ fn reserve(worker: &Worker, bytes: u64) -> Result<(), Trouble> {
     }
 }
 
-/// The object that a recall fills; taken from the stock at its first segment, with space reserved.
+/// The object that a recall fills, chosen at its first segment: on targets, or taken from the stock with space reserved.
 fn object_of(
     worker: &Worker,
     pace: &Pace,
     staging: &Arc<Staging>,
     segment: &Segment,
-) -> Result<Arc<OwnedFd>, Trouble> {
+) -> Result<Content, Trouble> {
     let node = &worker.node;
+    let disk = |e: FsError| Trouble::Disk(e.to_string());
     let begun = staging.begin(|| {
+        if let Some(far) = pace.apart(|| node.far_again(staging.ino, staging.size)).map_err(disk)? {
+            return Ok(far);
+        }
         pace.apart(|| reserve(worker, staging.data_bytes()))?;
         staging.set_failed_syncs(node.disk.failed_syncs());
-        let taken = node.objects.take(&node.catalog, &node.disk);
-        let (object, fd) = taken.map_err(|e| Trouble::Disk(e.to_string()))?;
+        let (object, fd) = node.objects.take(&node.catalog, &node.disk).map_err(disk)?;
         // Dense files get their blocks in one piece, and a full disk shows before the first byte is read.
         let data: u64 = segment.extents.iter().map(|e| e.byte_count).sum();
         let dense = data == staging.size && data > 0;
@@ -259,13 +261,13 @@ fn object_of(
             node.objects.settle(object);
             return Err(Trouble::Disk(e.to_string()));
         }
-        Ok((object, Arc::new(fd)))
+        Ok(Backing::local(object, Arc::new(fd)))
     })?;
     if staging.outcome().is_some()
-        && let Some((object, _)) = staging.object()
+        && let Some(object) = staging.object()
     {
         // It ended while it waited for space: nobody else gives the object up.
-        node.objects.settle(object);
+        node.settle_object(&object);
         return Err(Trouble::Dropped);
     }
     Ok(begun)

@@ -5,6 +5,7 @@ use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 use tape::TapeError;
@@ -26,6 +27,8 @@ const PASSING_BYTES: u64 = 16 << 20;
 const SYNC_PAUSE: u32 = 4;
 /// So few files are synced one by one, which leaves alone what others write meanwhile.
 const FEW: usize = 4;
+/// So many files on targets are synced at once.
+const FAR_SYNCS: usize = 16;
 
 /// What a drive's files come to.
 pub enum News {
@@ -96,21 +99,42 @@ impl<'t> Settler<'t> {
     }
 
     fn sync(&self, one: &Wanted) -> Result<(), String> {
-        let Some((_, fd)) = one.staging.object() else { return Ok(()) };
-        self.worker.node.disk.sync_all(fd).map_err(|e| e.to_string())
+        one.staging.object().map_or(Ok(()), |object| object.content.sync(&self.worker.node))
+    }
+
+    /// Makes what is on targets durable, several files at once: each has several targets to wait for.
+    fn sync_far(&self, far: &[&Wanted]) -> Vec<Result<(), String>> {
+        let each = far.len().div_ceil(FAR_SYNCS).max(1);
+        let sync = |part: &[&Wanted]| part.iter().map(|one| self.sync(one)).collect::<Vec<_>>();
+        std::thread::scope(|scope| {
+            let parts: Vec<_> = far.chunks(each).map(|part| scope.spawn(move || sync(part))).collect();
+            parts.into_iter().flat_map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        })
+    }
+
+    /// Makes files durable: those of the disk tier by one sync of its file system, if they are more than a few.
+    fn sync_all(&self, whole: &[(Wanted, Option<Digest>)]) -> Vec<Result<(), String>> {
+        let is_local = |one: &Wanted| one.staging.is_local();
+        let far: Vec<&Wanted> = whole.iter().map(|(one, _)| one).filter(|one| !is_local(one)).collect();
+        let disk = &self.worker.node.disk;
+        let all = (whole.len() - far.len() > FEW).then(|| disk.sync_fs().map_err(|e| e.to_string()));
+        let mut far = if far.is_empty() { Vec::new() } else { self.sync_far(&far) }.into_iter();
+        let one = |(one, _): &(Wanted, _)| match is_local(one) {
+            true => all.clone().unwrap_or_else(|| self.sync(one)),
+            false => far.next().unwrap_or(Ok(())),
+        };
+        whole.iter().map(one).collect()
     }
 
     /// Syncs, compares digests, and makes the files resident.
     fn make_resident(&self, whole: Vec<(Wanted, Option<Digest>)>) -> Duration {
         let (node, begun) = (&self.worker.node, Moment::now());
-        let all = (whole.len() > FEW).then(|| node.disk.sync_fs().map_err(|e| e.to_string()));
-        let synced: Vec<Result<(), String>> =
-            whole.iter().map(|(one, _)| all.clone().unwrap_or_else(|| self.sync(one))).collect();
+        let synced = self.sync_all(&whole);
         let took = begun.elapsed();
         // The stamps taken below tell of every change that follows them.
         crate::clock::sleep(SETTLED_AFTER);
         for ((one, digest), synced) in whole.into_iter().zip(synced) {
-            let lost = node.disk.failed_syncs() != one.staging.failed_syncs();
+            let lost = one.staging.is_local() && node.disk.failed_syncs() != one.staging.failed_syncs();
             let stored = if lost { synced.and(Err(LOST.to_owned())) } else { synced };
             if let Err(why) = stored {
                 node.archive.forget_recall(&one);
@@ -178,7 +202,7 @@ fn digest_matches(worker: &Worker, one: &Wanted, digest: Option<Digest>) -> Resu
     let Some(expected) = recorded_digest(worker, one) else { return Ok(()) };
     let found = match digest {
         Some(digest) => Some(digest),
-        None => one.staging.object().and_then(|(_, fd)| worker.node.digest_of_object(&fd, one.staging.size)),
+        None => one.staging.object().and_then(|o| o.content.digest(&worker.node, one.staging.size)),
     };
     if found == Some(expected) {
         return Ok(());

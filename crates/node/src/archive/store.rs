@@ -4,10 +4,8 @@ use super::buffers::Buffer;
 use super::bytes::FileHash;
 use super::settle::News;
 use super::worker::{Wanted, Worker};
-use crate::files::Outcome;
+use crate::files::{Content, Outcome};
 use crossbeam_channel::{Receiver, Sender};
-use disk::DiskError;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,14 +22,14 @@ pub enum Piece {
 /// A segment that is being read.
 pub struct Taking {
     wanted: Wanted,
-    fd: Arc<OwnedFd>,
+    content: Content,
     given_up: AtomicBool,
 }
 
 impl Taking {
     /// A segment and the object that it goes to.
-    pub fn new(wanted: Wanted, fd: Arc<OwnedFd>) -> Self {
-        Self { wanted, fd, given_up: AtomicBool::new(false) }
+    pub fn new(wanted: Wanted, content: Content) -> Self {
+        Self { wanted, content, given_up: AtomicBool::new(false) }
     }
 
     /// Nothing more of it is stored; whoever waits for it has been told.
@@ -44,7 +42,7 @@ impl Taking {
 enum Trouble {
     /// Nobody wants them any more.
     Dropped,
-    /// The disk failed; another copy would not help.
+    /// The disk, or a target, failed; another copy would not help.
     Disk(String),
 }
 
@@ -148,9 +146,9 @@ impl Storing {
     fn bytes(&mut self, worker: &Worker, offset: u64, bytes: &[u8]) -> Result<(), Trouble> {
         self.hole(worker, offset)?;
         let end = offset + bytes.len() as u64;
-        let (staging, fd) = (&self.taking.wanted.staging, &self.taking.fd);
+        let (staging, content) = (&self.taking.wanted.staging, &self.taking.content);
         self.store(worker, || {
-            worker.node.disk.write_at(fd, bytes, offset)?;
+            content.store(&worker.node, bytes, offset)?;
             worker.node.finish_reads(staging.arrive(offset, end));
             Ok(())
         })?;
@@ -175,7 +173,7 @@ impl Storing {
         let Wanted { staging, queued } = &self.taking.wanted;
         self.store(worker, || {
             if queued.attempt > 1 {
-                worker.node.disk.punch_hole(&self.taking.fd, start, end - start)?;
+                self.taking.content.clear(&worker.node, start, end - start)?;
             }
             worker.node.finish_reads(staging.arrive(start, end));
             Ok(())
@@ -184,12 +182,12 @@ impl Storing {
         Ok(())
     }
 
-    fn store(&self, worker: &Worker, store: impl FnOnce() -> Result<(), DiskError>) -> Result<(), Trouble> {
+    fn store(&self, worker: &Worker, store: impl FnOnce() -> Result<(), String>) -> Result<(), Trouble> {
         if worker.node.archive.halted() {
             return Err(Trouble::Dropped);
         }
         let Wanted { staging, queued } = &self.taking.wanted;
         let stored = staging.store(queued.attempt, store);
-        stored.ok_or(Trouble::Dropped)?.map_err(|e| Trouble::Disk(e.to_string()))
+        stored.ok_or(Trouble::Dropped)?.map_err(Trouble::Disk)
     }
 }

@@ -2,14 +2,11 @@
 
 use super::serious;
 use crate::Node;
-use crate::archive::FileHash;
 use crate::error::{fs_failure, refused};
+use crate::files::Content;
 use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 use wire::Failure;
-
-/// Read at once (bytes).
-const PIECE: u64 = 4 << 20;
 
 /// A check under way.
 pub(super) struct FarCheck<'a> {
@@ -81,20 +78,11 @@ impl<'a> FarCheck<'a> {
             return Err(format!("its targets have {length} bytes of it, the catalogue says {}", stamp.size));
         }
         let Some(expected) = file.digest.filter(|_| self.deep) else { return Ok(()) };
-        let mut hash = FileHash::new();
-        let mut at = 0;
-        while at < length {
-            let bytes = open.read(at, PIECE.min(length - at) as u32).map_err(|e| e.to_string())?;
-            if bytes.is_empty() {
-                return Err("it became shorter while it was read".to_owned());
-            }
-            hash.add(at, &bytes);
-            at += bytes.len() as u64;
-        }
         *verified += length;
-        match hash.finish(length) == Some(expected) {
-            true => Ok(()),
-            false => Err("has not the digest recorded at migration".to_owned()),
+        match Content::Far(open).digest(self.node, length) {
+            Some(found) if found == expected => Ok(()),
+            Some(_) => Err("has not the digest recorded at migration".to_owned()),
+            None => Err("cannot be read to its end; the log says more".to_owned()),
         }
     }
 

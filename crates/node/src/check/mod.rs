@@ -7,9 +7,10 @@ mod tape_side;
 use crate::Node;
 use crate::archive::{CheckAsk, Event};
 use crate::error::{failure, refused};
+use crate::files::Content;
 use disk::Found;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use types::*;
 use wire::Failure;
 
@@ -187,7 +188,8 @@ impl Node {
             return None;
         }
         *verified += stamp.size;
-        let found = self.digest_of_object(&fd, stamp.size);
+        let fd = Arc::new(fd);
+        let found = Content::Local(fd.clone()).digest(self, stamp.size);
         let unchanged = self.disk.stamp(&fd).ok() == Some(stamp);
         (unchanged && found != Some(expected)).then(|| {
             let remedy =
@@ -199,19 +201,6 @@ impl Node {
     fn has_object(&self, ino: Ino, object: ObjectId) -> bool {
         let inode = self.catalog.inode(ino);
         inode.is_ok_and(|inode| inode.file.is_some_and(|f| f.object == Some(object)))
-    }
-
-    /// SHA-256 of an object, holes included.
-    pub(crate) fn digest_of_object(&self, fd: &OwnedFd, size: u64) -> Option<Digest> {
-        let mut hash = crate::archive::FileHash::new();
-        let mut buf = vec![0; 1 << 20];
-        let mut at = 0;
-        while at < size {
-            let n = self.disk.read_at(fd, &mut buf, at).ok().filter(|n| *n > 0)?;
-            hash.add(at, &buf[..n]);
-            at += n as u64;
-        }
-        hash.finish(size)
     }
 
     /// Every volume that carries a label of ours, mounted one after another.

@@ -316,7 +316,7 @@ impl Node {
             match staging.read(wait, offset, len, file.flags.nonblock, counted) {
                 Wish::Waits => return Some(wait),
                 Wish::Now(ready) => {
-                    ready.finish();
+                    self.finish_read(ready);
                     return None;
                 }
                 Wish::Again(given_back) => done = given_back,
@@ -569,9 +569,20 @@ impl Node {
     /// Hands finished reads to the completion threads, so that a drive never waits for a reader.
     pub(crate) fn finish_reads(&self, ready: impl IntoIterator<Item = Ready>) {
         for one in ready {
-            if let Err(lost) = self.ready.send(one) {
+            if one.waits_for_targets() {
+                self.finish_read(one);
+            } else if let Err(lost) = self.ready.send(one) {
                 lost.into_inner().finish();
             }
+        }
+    }
+
+    /// Finishes a read at once; on threads that may wait, if targets have to be asked.
+    fn finish_read(&self, ready: Ready) {
+        if ready.waits_for_targets() {
+            self.movers.run(Box::new(move || ready.finish()));
+        } else {
+            ready.finish();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Files: names and bytes of the namespace, residency, space.
 
+mod back;
 mod far;
 mod io;
 mod names;
@@ -16,8 +17,8 @@ mod vattr;
 
 pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;
-pub(crate) use open::Content;
 pub use open::OpenTable;
+pub(crate) use open::{Backing, Content};
 pub use quota::Quotas;
 pub(crate) use recall::{Joined, Wish};
 pub use space::Space;

@@ -131,8 +131,8 @@ impl Node {
             self.finish_reads(std::mem::take(&mut readers));
         }
         // An object begun from here on is given up by whoever begins it: he looks at the outcome afterwards.
-        if let Some((object, _)) = staging.object().filter(|_| !whole) {
-            self.objects.settle(object);
+        if let Some(object) = staging.object().filter(|_| !whole) {
+            self.settle_object(&object);
         }
         let began = staging.begun().unwrap_or(now);
         self.each_request(ino, RequestKind::Stage, "end", &mut |r| {
@@ -196,7 +196,7 @@ impl Node {
     /// Recalled bytes are on stable storage: the file is resident from here on, unless the recall ended before: then its
     /// object has been given up and may be gone.
     pub(crate) fn recall_arrived(&self, staging: &Arc<Staging>) {
-        let Some((object, fd)) = staging.object() else {
+        let Some(backing) = staging.object() else {
             return self.end_recall(staging, Outcome::Failed("no disk object was given".into()));
         };
         let ino = staging.ino;
@@ -204,19 +204,19 @@ impl Node {
             if !staging.claim() {
                 return Ok(None);
             }
-            let stamp = self.stamp(&fd).map_err(|e| e.to_string())?;
+            let stamp = self.stamp_of(&backing).map_err(|e| e.to_string())?;
             let current = self
                 .catalog
-                .set_resident(ino, staging.version, object, &stamp, crate::now())
+                .set_resident(ino, staging.version, backing.object, &stamp, crate::now())
                 .map_err(|e| e.to_string())?;
             if current && state.handles > 0 {
-                state.backing = Some(super::open::Backing::local(object, fd.clone()));
+                state.backing = Some(backing.clone());
             }
             Ok::<_, String>(Some(if current { Outcome::Whole } else { Outcome::Dropped }))
         });
         let Some(outcome) = outcome.unwrap_or_else(|why| Some(Outcome::Failed(why))) else { return };
-        self.objects.settle(object);
-        drop(fd);
+        self.settle_object(&backing);
+        drop(backing);
         self.end_recall(staging, outcome);
         self.attributes_changed(ino);
     }

@@ -141,8 +141,7 @@ impl Node {
         }
         let wanted = self.space.wanted.load(Ordering::Relaxed);
         // A recall that has begun was promised all its bytes.
-        growing +=
-            self.staging.all().iter().filter(|s| s.object().is_some()).map(|s| s.data_bytes()).sum::<u64>();
+        growing += self.staging.all().iter().filter(|s| s.is_local()).map(|s| s.data_bytes()).sum::<u64>();
         let space = &self.space;
         let capacity =
             space.configured.unwrap_or(fs.total / 10 * 9).min(totals.disk_bytes + growing + fs.free);
@@ -167,7 +166,7 @@ impl Node {
     /// Whether files can leave the tier before long without anybody's help: copies are being written or can be, or recalls have
     /// begun, which have their room and end, and then can go again.
     pub(crate) fn room_comes(&self) -> bool {
-        self.writes.makes_progress() || self.staging.all().iter().any(|s| s.object().is_some())
+        self.writes.makes_progress() || self.staging.all().iter().any(|s| s.is_local())
     }
 
     /// Wakes everybody who waits for space: the node stops.

@@ -1,5 +1,6 @@
 //! Files on their way back from tape: what has arrived, and who waits for which bytes.
 
+use super::open::{Backing, Content};
 use super::ranges::Ranges;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use types::api::{ReadDone, WaitId};
-use types::{FsError, Ino, ObjectId, Time, Version};
+use types::{FsError, Ino, Time, Version};
 
 /// Files up to this length (bytes) are handed to readers only when the digest of all their bytes is known to be right.
 /// Whoever waits for the first bytes of such a file waits for the rest of it too: 20 ms at the 400 MB/s of an LTO-9 drive,
@@ -37,7 +38,7 @@ struct Waiter {
 
 #[derive(Default)]
 struct State {
-    object: Option<(ObjectId, Arc<OwnedFd>)>,
+    object: Option<Backing>,
     arrived: Ranges,
     /// The digest of all bytes is the recorded one.
     proved: bool,
@@ -86,7 +87,7 @@ pub enum Wish {
 
 /// A read whose bytes are there (or will never be): finished by the completion threads.
 pub struct Ready {
-    source: Result<Option<Arc<OwnedFd>>, FsError>,
+    source: Result<Option<Content>, FsError>,
     offset: u64,
     len: u32,
     done: ReadDone,
@@ -98,9 +99,15 @@ impl Ready {
         let result = match self.source {
             Err(e) => Err(e),
             Ok(None) => Ok(Vec::new()),
-            Ok(Some(fd)) => read_at(&fd, self.offset, self.len),
+            Ok(Some(Content::Local(fd))) => read_at(&fd, self.offset, self.len),
+            Ok(Some(Content::Far(file))) => file.read(self.offset, self.len),
         };
         (self.done)(result);
+    }
+
+    /// Whether targets have to be asked, which may not answer.
+    pub fn waits_for_targets(&self) -> bool {
+        matches!(self.source, Ok(Some(Content::Far(_))))
     }
 }
 
@@ -182,17 +189,14 @@ impl Staging {
     }
 
     /// The object that the bytes go to, chosen by `choose` when it is asked for first.
-    pub fn begin<E>(
-        &self,
-        choose: impl FnOnce() -> Result<(ObjectId, Arc<OwnedFd>), E>,
-    ) -> Result<Arc<OwnedFd>, E> {
+    pub fn begin<E>(&self, choose: impl FnOnce() -> Result<Backing, E>) -> Result<Content, E> {
         let _one_at_a_time = self.beginning.lock();
-        if let Some((_, fd)) = self.object() {
-            return Ok(fd);
+        if let Some(begun) = self.object() {
+            return Ok(begun.content);
         }
-        let (object, fd) = choose()?;
-        self.state.lock().object = Some((object, fd.clone()));
-        Ok(fd)
+        let chosen = choose()?;
+        self.state.lock().object = Some(chosen.clone());
+        Ok(chosen.content)
     }
 
     /// What arrived so far is not to be trusted: readers wait for it again.
@@ -241,8 +245,13 @@ impl Staging {
     }
 
     /// The object, once begun.
-    pub fn object(&self) -> Option<(ObjectId, Arc<OwnedFd>)> {
+    pub fn object(&self) -> Option<Backing> {
         self.state.lock().object.clone()
+    }
+
+    /// Whether it has room in the node's disk tier.
+    pub fn is_local(&self) -> bool {
+        self.state.lock().object.as_ref().is_some_and(|object| object.fd().is_some())
     }
 
     /// Bytes that come from tape; the rest are holes and take no space.
@@ -304,13 +313,17 @@ impl Staging {
 
     /// Takes out the reads whose bytes are there.
     fn answerable(&self, s: &mut State) -> Vec<Ready> {
-        let Some((_, fd)) = s.object.clone() else { return Vec::new() };
+        let Some(Backing { content, .. }) = s.object.clone() else { return Vec::new() };
         let waiters = std::mem::take(&mut s.waiters);
         let (ready, waiting): (Vec<_>, Vec<_>) =
             waiters.into_iter().partition(|w| !w.for_end && self.readable(s, w.offset, w.len));
         s.waiters = waiting;
-        let answer =
-            |w: Waiter| Ready { source: Ok(Some(fd.clone())), offset: w.offset, len: w.len, done: w.done };
+        let answer = |w: Waiter| Ready {
+            source: Ok(Some(content.clone())),
+            offset: w.offset,
+            len: w.len,
+            done: w.done,
+        };
         ready.into_iter().map(answer).collect()
     }
 
@@ -319,7 +332,7 @@ impl Staging {
     fn end(&self, outcome: Outcome) -> Vec<Ready> {
         let mut s = self.state.lock();
         let source = match &outcome {
-            Outcome::Whole => Ok(s.object.as_ref().map(|(_, fd)| fd.clone())),
+            Outcome::Whole => Ok(s.object.as_ref().map(|object| object.content.clone())),
             Outcome::Failed(_) => Err(FsError::Io),
             Outcome::Dropped => Ok(None),
         };
@@ -337,12 +350,12 @@ impl Staging {
     /// Reads when the bytes are there.
     pub fn read(&self, id: WaitId, offset: u64, len: u32, nonblock: bool, done: ReadDone) -> Wish {
         let mut s = self.state.lock();
-        let fd = s.object.as_ref().map(|(_, fd)| fd.clone());
+        let content = s.object.as_ref().map(|object| object.content.clone());
         let at_once = match &s.outcome {
             Some(Outcome::Failed(_)) => Some(Err(FsError::Io)),
             Some(Outcome::Whole | Outcome::Dropped) => return Wish::Again(done),
             None if len == 0 || offset >= self.size => Some(Ok(None)),
-            None if fd.is_some() && self.readable(&s, offset, len) => Some(Ok(fd)),
+            None if content.is_some() && self.readable(&s, offset, len) => Some(Ok(content)),
             None if nonblock => Some(Err(FsError::WouldBlock)),
             None => None,
         };
@@ -488,8 +501,8 @@ mod tests {
         };
         let begun = |size| {
             let staging = Staging::new(Ino(1), Version(1), size);
-            let object = || Ok::<_, ()>((ObjectId(1), Arc::new(tempfile::tempfile().unwrap().into())));
-            staging.begin(object).unwrap();
+            let fd = Arc::new(tempfile::tempfile().unwrap().into());
+            staging.begin(|| Ok::<_, ()>(Backing::local(types::ObjectId(1), fd))).unwrap();
             assert!(staging.arrive(0, 10).is_empty());
             staging
         };

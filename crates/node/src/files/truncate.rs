@@ -6,7 +6,6 @@ use super::staging::Outcome;
 use crate::Node;
 use crate::error::fs_error;
 use kv::Durability;
-use std::sync::Arc;
 use types::api::FsResult;
 use types::*;
 
@@ -17,12 +16,27 @@ impl Node {
         }
         loop {
             let inode = self.catalog.inode(ino).map_err(|e| fs_error("truncate", &e))?;
-            let far = inode.file.is_some_and(|f| f.far);
+            let far = inode.file.as_ref().is_some_and(|f| f.far);
             if far && self.truncate_far(cx, ino, size)? {
                 return Ok(());
             }
-            if !far && self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state))? {
-                return Ok(());
+            // Before the lock is taken: a target that does not answer takes a minute.
+            let offline = inode.file.as_ref().is_some_and(|f| f.object.is_none());
+            let mut empty = if offline && size == 0 { Some(self.empty_object(ino)?) } else { None };
+            let done = match far {
+                true => Ok(false),
+                false => {
+                    self.open.with(ino, |_, state| self.truncate_locked(cx, ino, size, state, &mut empty))
+                }
+            };
+            if let Some(unused) = empty {
+                self.settle_object(&unused);
+            }
+            match done? {
+                true => return Ok(()),
+                // It has left the disk meanwhile.
+                false if size == 0 => continue,
+                false => {}
             }
             let staging = self.recall(ino, Some(cx.uid), "truncate")?;
             if let Some(Outcome::Failed(_)) = staging.and_then(|s| s.wait(RECALL_LOOK)) {
@@ -31,8 +45,16 @@ impl Node {
         }
     }
 
-    /// Truncates; false if the file must be recalled first.
-    fn truncate_locked(&self, cx: &Cx, ino: Ino, size: u64, state: &mut OpenState) -> FsResult<bool> {
+    /// Truncates; false if the file must be recalled first, or left the disk a moment ago. An offline one gets `empty`, for which no tape is
+    /// needed.
+    fn truncate_locked(
+        &self,
+        cx: &Cx,
+        ino: Ino,
+        size: u64,
+        state: &mut OpenState,
+        empty: &mut Option<Backing>,
+    ) -> FsResult<bool> {
         let inode = self.catalog.inode(ino).map_err(|e| fs_error("truncate", &e))?;
         if inode.file.is_none() {
             return Err(if inode.attr.kind == FileKind::Directory {
@@ -55,30 +77,29 @@ impl Node {
                 let stamp = self.stamp(&fd)?;
                 self.observe(cx, ino, object, stamp, state.writers == 0, Durability::Relaxed)?;
             }
-            None if size == 0 => self.replace_with_empty(cx, ino, state)?,
+            None if size == 0 && empty.is_some() => {
+                if let Some(object) = empty.take() {
+                    self.replace_with_empty(cx, ino, state, object)?;
+                }
+            }
             None if size == inode.attr.size => {}
             None => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Truncating an offline file to nothing needs no tape: it gets a new, empty object.
-    fn replace_with_empty(&self, cx: &Cx, ino: Ino, state: &mut OpenState) -> FsResult<()> {
-        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
-        let stamp = self.stamp(&fd)?;
-        match self.catalog.new_content(cx, ino, object, &stamp) {
-            Ok(_) => self.objects.settle(object),
-            Err(e) => {
-                self.objects.give_back(object, fd);
-                return Err(fs_error("truncate", &e));
-            }
-        }
+    /// An offline file gets a new, empty object.
+    fn replace_with_empty(&self, cx: &Cx, ino: Ino, state: &mut OpenState, object: Backing) -> FsResult<()> {
+        let stamp = self.stamp_of(&object)?;
+        let made = self.catalog.new_content(cx, ino, object.object, &stamp);
+        self.settle_object(&object);
+        made.map_err(|e| fs_error("truncate", &e))?;
         if state.writers == 0 {
             // Nobody will close it: it is what it is, and goes to tape like that.
-            self.observe(cx, ino, object, stamp, true, Durability::Relaxed)?;
+            self.observe(cx, ino, object.object, stamp, true, Durability::Relaxed)?;
         }
         if state.handles > 0 {
-            state.backing = Some(Backing::local(object, Arc::new(fd)));
+            state.backing = Some(object);
         }
         self.drop_recall(ino);
         self.attributes_changed(ino);

@@ -118,6 +118,7 @@ impl Node {
         self.set_disk_mode(decision.mode, stuck);
         self.objects.sweep(&self.catalog, &self.disk)?;
         if self.movers.is_used() {
+            self.make_room_on_targets(now)?;
             self.movers.wake();
         }
         if purged > 0 {

@@ -4,7 +4,7 @@ use crate::Node;
 use crate::error::{failure, fs_error, fs_failure, refused};
 use catalog::Far;
 use data::frame::Op;
-use layout::{Candidate, Redundancy};
+use layout::Candidate;
 use std::collections::{BTreeMap, BTreeSet};
 use types::api::FsResult;
 use types::*;
@@ -151,18 +151,9 @@ impl Node {
 /// How users see it. Files have one component so far.
 fn placed(far: &Far) -> Option<PlacedView> {
     let component = far.layout.components.first()?;
-    let copies = match component.redundancy {
-        Redundancy::Mirror { copies } => copies,
-        Redundancy::None | Redundancy::Coded { .. } => 1,
-    };
-    let stripes = component.targets.len() / usize::from(copies.max(1));
     let columns = component.places().filter_map(|(object, column)| {
         let current = !far.stale.contains(&(0, column));
         Some(ColumnView { object, target: component.target(column)?, current })
     });
-    Some(PlacedView {
-        generation: far.layout.generation,
-        rule: LayoutRule { unit_bytes: component.unit_bytes, stripes: stripes as u16, copies },
-        columns: columns.collect(),
-    })
+    Some(PlacedView { generation: far.layout.generation, rule: far.rule(), columns: columns.collect() })
 }

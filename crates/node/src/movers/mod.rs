@@ -5,6 +5,7 @@ mod known;
 mod layouts;
 mod pool;
 mod records;
+mod room;
 mod serve;
 mod tend;
 mod ways;

@@ -5,6 +5,7 @@
 
 use super::keys::{self, MasterKey};
 use super::pool::{Job, Pool};
+use super::room::Rounds;
 use crate::Node;
 use crate::error::{failure, refused};
 use catalog::Far;
@@ -42,6 +43,8 @@ pub(crate) struct Movers {
     ways: Mutex<BTreeMap<TargetId, Way>>,
     reserved: Mutex<Reserved>,
     jobs: Pool,
+    /// Room that was made on targets.
+    pub(super) rounds: Rounds,
     /// Whose these are, for work that outlives a call.
     node: OnceLock<Weak<Node>>,
     /// Something may be removed, or settled.
@@ -71,6 +74,7 @@ impl Movers {
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
             jobs: Pool::default(),
+            rounds: Rounds::default(),
             node: OnceLock::new(),
             wake: Default::default(),
         }

@@ -31,8 +31,8 @@ enum Command {
 /// Say what new files and directories of a directory get; files that are there keep what they have
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A stripe is what one target holds of a file. Files that came back from tape lie in the node's own disk tier, \
-                        whatever the layout says.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
+    after_help = "A stripe is what one target holds of a file. A file that comes back from tape gets what it had \
+                        before.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
                         thermo layout set /mnt/tc/runs --local"
 )]
 struct SetArgs {
@@ -73,7 +73,7 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
             let unit_bytes = u32::try_from(args.stripe_size).map_err(|_| {
                 usage(format!("a stripe size of {} is too large: at most 1 GiB", args.stripe_size))
             })?;
-            Some(LayoutRule { unit_bytes, stripes: args.stripes, copies: args.copies })
+            Some(LayoutRule { unit_bytes, stripes: args.stripes, copies: args.copies, parity: 0 })
         }
     };
     let mut node = context.connect()?;
@@ -87,7 +87,7 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
 fn said(rule: Option<&LayoutRule>) -> String {
     match rule {
         None => "an object in the node's own disk tier".to_owned(),
-        Some(LayoutRule { unit_bytes, stripes, copies }) => {
+        Some(LayoutRule { unit_bytes, stripes, copies, .. }) => {
             let copies = if *copies > 1 { format!(", {copies} copies") } else { String::new() };
             format!("{stripes} stripes of {}{copies} on disk targets", size((*unit_bytes).into()))
         }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn rules_are_said_in_words() {
-        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1 };
+        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 0 };
         assert_eq!(said(Some(&rule)), "4 stripes of 1.00 MiB on disk targets");
         assert_eq!(
             said(Some(&LayoutRule { copies: 2, ..rule })),

@@ -1,0 +1,120 @@
+//! Clusters of nodes with disk targets: real processes on addresses of their own.
+
+use crate::Bed;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A node with one target that is to join; where it takes calls. Of 127.0.0.0/8 everything is this machine, so each node has an address.
+pub fn node() -> Bed {
+    let bed = Bed::new("");
+    configure(&bed, "");
+    bed.up();
+    bed
+}
+
+/// Writes the configuration of such a node, with more lines for its library.
+pub fn configure(bed: &Bed, library: &str) {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let host = format!("127.{}.{low}.{}", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
+    let config = format!(
+        "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n{library}\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
+         [cluster]\nlisten = \"{host}:7430\"\ndata_listen = \"{host}:7431\"\n\
+         [[targets]]\npath = \"{}\"\n",
+        bed.path("target").display()
+    );
+    std::fs::write(bed.state().join("config.toml"), config).unwrap();
+}
+
+/// Has a node join.
+pub fn join(first: &Bed, bed: &Bed, name: &str) {
+    let token = first.ok(["cluster", "token"]);
+    let mut command = bed.command(["cluster", "join", "--name", name]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("timeout(1) starts");
+    child.stdin.take().expect("a pipe").write_all(token.as_bytes()).unwrap();
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A first node and two more, each with a target.
+pub fn cluster() -> [Bed; 3] {
+    let beds = [node(), node(), node()];
+    make_cluster(&beds);
+    beds
+}
+
+/// Makes a cluster of nodes that run.
+pub fn make_cluster(beds: &[Bed; 3]) {
+    beds[0].ok(["cluster", "init", "--name", "first"]);
+    join(&beds[0], &beds[1], "second");
+    join(&beds[0], &beds[2], "third");
+    beds[0].wait("three targets", || up(&beds[0]) == [1, 2, 3]);
+}
+
+/// Targets as a node tells them.
+pub fn targets(bed: &Bed) -> Vec<Value> {
+    bed.json(["target", "ls"]).as_array().expect("a list").clone()
+}
+
+/// Nodes whose targets are up.
+pub fn up(bed: &Bed) -> Vec<u64> {
+    let mut nodes: Vec<u64> = targets(bed)
+        .iter()
+        .filter(|view| view["state"] == "Up")
+        .map(|view| view["target"]["node"].as_u64().expect("a number"))
+        .collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+/// A cluster whose first node is mounted, and a directory there whose files lie in three stripes.
+pub fn striped() -> ([Bed; 3], PathBuf) {
+    let beds = cluster();
+    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
+    (beds, dir)
+}
+
+/// Mounts the first node of a cluster, and makes a directory there with a layout.
+pub fn directory(beds: &[Bed; 3], layout: &str) -> PathBuf {
+    beds[0].ok([OsStr::new("mount"), beds[0].mount().as_os_str()]);
+    let dir = beds[0].mount().join("striped");
+    fs::create_dir(&dir).unwrap();
+    beds[0].ok(words("layout set", &dir, layout));
+    dir
+}
+
+/// The words of a command around a path.
+pub fn words(command: &str, path: &Path, options: &str) -> Vec<std::ffi::OsString> {
+    let split =
+        |text: &str| text.split(' ').filter(|word| !word.is_empty()).map(Into::into).collect::<Vec<_>>();
+    [split(command), vec![path.as_os_str().to_owned()], split(options)].concat()
+}
+
+/// How many objects the target of a node has.
+pub fn objects(bed: &Bed) -> usize {
+    let below = |dir: PathBuf| fs::read_dir(dir).map_or(0, |files| files.count());
+    let dirs = fs::read_dir(bed.path("target").join("objects")).expect("the target's objects");
+    dirs.map(|dir| below(dir.unwrap().path())).sum()
+}
+
+/// Targets on which a file lies.
+pub fn lies_on(bed: &Bed, path: &Path) -> Vec<u64> {
+    let view = bed.json(words("layout get", path, ""));
+    let columns = view["file"]["columns"].as_array().cloned().unwrap_or_default();
+    let mut targets: Vec<u64> = columns.iter().map(|column| column["target"].as_u64().unwrap()).collect();
+    targets.sort_unstable();
+    targets
+}
+
+/// Any object of a target.
+pub fn find(objects: &Path) -> Option<PathBuf> {
+    let dirs = fs::read_dir(objects).unwrap().map(|dir| dir.unwrap().path());
+    dirs.filter_map(|dir| fs::read_dir(dir).ok()?.next()).map(|file| file.unwrap().path()).next()
+}

@@ -1,0 +1,147 @@
+//! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
+
+use e2e::cluster::{
+    cluster, configure, directory, lies_on, make_cluster, node, objects, striped, targets, words,
+};
+use e2e::{Bed, can_mount, noise};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Waits until a file is closed, as the catalogue sees it.
+fn wait_for_close(first: &Bed, path: &Path) {
+    first.wait("its close", || first.json(words("stat", path, ""))[0]["file"]["stamp"].is_object());
+}
+
+#[test]
+fn files_on_targets_go_to_tape_leave_the_targets_only_then_and_come_back_to_targets() {
+    if !can_mount("files on targets and tape") {
+        return;
+    }
+    let (beds, dir) = striped();
+    let (first, path, bytes) = (&beds[0], dir.join("file"), noise(5, 3_000_000));
+    fs::write(&path, &bytes).unwrap();
+    fs::write(dir.join("empty"), b"").unwrap();
+    wait_for_close(first, &path);
+    // Nothing is released before every copy counts.
+    let refused = first.run(words("purge", &path, "--wait"));
+    assert!(!refused.status.success(), "purged without copies");
+    assert_eq!(beds.each_ref().map(objects), [2; 3]);
+    first.ok(words("migrate --wait -r", &dir, ""));
+    assert_eq!(beds.each_ref().map(objects), [2; 3], "copies on tape release nothing by themselves");
+    first.ok(words("purge --wait -r", &dir, ""));
+    first.wait("the targets", || beds.each_ref().map(objects) == [0; 3]);
+    assert_eq!(lies_on(first, &path), [0_u64; 0]);
+    assert!(fs::read(&path).unwrap() == bytes, "what came back from tape");
+    assert_eq!(lies_on(first, &path), [1, 2, 3], "it came back to targets");
+    first.wait("what was taken for it", || beds.each_ref().map(objects) == [1; 3]);
+    // It is as any other file on targets: after a crash, when it is changed, when it is emptied while it is on tape only.
+    first.kill();
+    first.up_mounted();
+    assert!(fs::read(&path).unwrap() == bytes, "after a crash");
+    first.ok(words("purge", &path, "--wait"));
+    File::options().write(true).open(&path).unwrap().write_all_at(b"changed", 1_000_000).unwrap();
+    let mut changed = bytes;
+    changed[1_000_000..1_000_007].copy_from_slice(b"changed");
+    assert!(fs::read(&path).unwrap() == changed, "written after it came back");
+    first.ok(words("stage --wait", &dir.join("empty"), ""));
+    assert_eq!(lies_on(first, &dir.join("empty")), [1, 2, 3]);
+    wait_for_close(first, &path);
+    first.ok(words("migrate --wait", &path, ""));
+    first.ok(words("purge", &path, "--wait"));
+    fs::write(&path, b"new").unwrap();
+    assert_eq!(lies_on(first, &path), [1, 2, 3]);
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+    first.wait("nothing is left over", || beds.each_ref().map(objects) == [2; 3]);
+    first.check();
+}
+
+#[test]
+fn a_large_file_is_read_while_it_comes_back_to_targets() {
+    if !can_mount("reading while a file comes back") {
+        return;
+    }
+    let bed = Bed::new("");
+    configure(&bed, "drive_rate = \"8 MiB\"");
+    bed.up();
+    let beds = [bed, node(), node()];
+    make_cluster(&beds);
+    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
+    let (first, path, bytes) = (&beds[0], dir.join("file"), noise(6, 32 << 20));
+    fs::write(&path, &bytes).unwrap();
+    wait_for_close(first, &path);
+    first.ok(words("migrate --wait", &path, ""));
+    first.ok(words("purge", &path, "--wait"));
+    let file = File::open(&path).unwrap();
+    let mut part = vec![0; 1 << 20];
+    file.read_exact_at(&mut part, 0).unwrap();
+    assert!(part == bytes[..1 << 20]);
+    assert_eq!(lies_on(first, &path), [0_u64; 0], "the first bytes are read while the rest is on its way");
+    assert!(fs::read(&path).unwrap() == bytes, "all of it");
+    first.wait("it is back", || lies_on(first, &path) == [1, 2, 3]);
+    file.read_exact_at(&mut part, 20 << 20).unwrap();
+    assert!(part == bytes[20 << 20..21 << 20], "through the descriptor that waited");
+    drop(file);
+    first.check();
+}
+
+/// A small file system, unmounted when dropped.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    /// Where the target of a node is to be.
+    fn mount(bed: &Bed, bytes: u64) -> Self {
+        let path = bed.path("target");
+        fs::create_dir(&path).unwrap();
+        let size = format!("size={bytes}");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&path).status();
+        assert!(mount.is_ok_and(|status| status.success()), "tmpfs");
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(&self.0).status().is_ok_and(|s| s.success());
+        assert!(done || std::thread::panicking(), "{} stays mounted", self.0.display());
+    }
+}
+
+/// Per cent of the fullest target that is used.
+fn fullest(first: &Bed) -> u64 {
+    let used = |view: &serde_json::Value| {
+        let number = |what: &str| view["target"][what].as_u64().expect("a number");
+        100 - 100 * number("free") / number("capacity")
+    };
+    targets(first).iter().map(used).max().expect("targets")
+}
+
+#[test]
+fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
+    if !can_mount("full targets") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let _small = beds.each_ref().map(|bed| Small::mount(bed, 46 << 20));
+    for bed in &beds {
+        configure(bed, "");
+        bed.up();
+    }
+    make_cluster(&beds);
+    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
+    let first = &beds[0];
+    let write = |n: u64| fs::write(dir.join(format!("f{n:02}")), noise(n, 10 << 20)).unwrap();
+    let on_targets = |n: u64| !lies_on(first, &dir.join(format!("f{n:02}"))).is_empty();
+    (0..13).for_each(write);
+    first.ok(words("migrate --wait -r", &dir, ""));
+    first.wait("the targets' report", || fullest(first) > 90);
+    // Nobody orders it.
+    first.wait("room", || fullest(first) <= 80);
+    assert!((0..3).any(|n| !on_targets(n)), "the oldest go first");
+    assert!(on_targets(12), "those used last stay");
+    for n in 0..13 {
+        assert!(fs::read(dir.join(format!("f{n:02}"))).unwrap() == noise(n, 10 << 20), "file {n}");
+    }
+    first.check();
+}
