@@ -40,6 +40,8 @@ pub struct Config {
     pub standby: crate::standby::StandbyConfig,
     /// Disk targets that this node serves to the cluster.
     pub targets: Vec<TargetConfig>,
+    /// Drives and robots of this host that other nodes of the cluster use.
+    pub devices: Vec<crate::devices::DeviceConfig>,
     /// Backups of the catalogue.
     pub catalog: CatalogConfig,
     /// Pools made at first start.
@@ -372,6 +374,7 @@ impl Default for Config {
             cluster: ClusterConfig::default(),
             standby: crate::standby::StandbyConfig::default(),
             targets: Vec::new(),
+            devices: Vec::new(),
             catalog: CatalogConfig::default(),
             pools: ["primary", "second"]
                 .map(|n| PoolConfig {
@@ -528,6 +531,7 @@ impl Config {
         limits::validate(&self.limits)?;
         self.cluster.validate()?;
         self.standby.validate(self.in_database(), self.cluster.listen.is_some())?;
+        crate::devices::validate(self)?;
         targets::validate(&self.targets, &self.cluster, &self.disk_path())?;
         self.validate_classes()
     }

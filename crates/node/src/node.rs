@@ -67,6 +67,8 @@ pub struct Node {
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     /// What the node is in a cluster.
     pub(crate) membership: crate::cluster::Membership,
+    /// Devices that it gives to other nodes.
+    pub(crate) given: crate::devices::Given,
     /// What it has open of the cluster's targets.
     pub(crate) movers: crate::movers::Movers,
     /// Brings batches to the standby, if there is one.

@@ -1,17 +1,21 @@
 //! Where a device is, as an operator writes it.
 
-use crate::Transport;
 use crate::iscsi::IscsiTransport;
 use crate::sg::SgTransport;
 use crate::socket::SocketTransport;
+use crate::{Data, Reply, Transport, TransportError};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Port of iSCSI targets.
 pub const ISCSI_PORT: u16 = 3260;
 
-/// Address of a drive or changer: `sg:/dev/sg3`, `iscsi://host[:port]/target/lun`, `unix:/path`.
+/// Most bytes of a device's name at another node.
+const MAX_NAME: usize = 64;
+
+/// Address of a drive or changer: `sg:/dev/sg3`, `iscsi://host[:port]/target/lun`, `thermo://host:port/name`, `unix:/path`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
     /// A SCSI generic device of this machine.
@@ -20,6 +24,57 @@ pub enum Address {
     Iscsi(IscsiAddress),
     /// A device of a virtual library of another process (see [`crate::socket`]).
     Unix(PathBuf),
+    /// A device of another host, which a node of the cluster there gives to this one.
+    Node(NodeAddress),
+}
+
+/// A device that another node of the cluster gives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeAddress {
+    /// Where that node takes calls: `host:port`.
+    pub node: String,
+    /// What the device is called there.
+    pub device: String,
+}
+
+impl fmt::Display for NodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thermo://{}/{}", self.node, self.device)
+    }
+}
+
+/// Reaches devices of other nodes.
+pub trait Peers: Send + Sync {
+    /// A way to the device. Nothing is opened before the first command, which tells what is wrong.
+    fn transport(&self, address: &NodeAddress) -> Box<dyn Transport>;
+}
+
+/// Of a program that knows no cluster: devices of other nodes are not reached.
+pub struct Alone;
+
+impl Peers for Alone {
+    fn transport(&self, address: &NodeAddress) -> Box<dyn Transport> {
+        Box::new(Unreached(address.to_string()))
+    }
+}
+
+struct Unreached(String);
+
+impl Transport for Unreached {
+    fn execute(&mut self, _: &[u8], _: Data<'_>, _: Duration) -> Result<Reply, TransportError> {
+        let detail = "only a member of its cluster reaches the device of another node".to_owned();
+        Err(TransportError::Refused { device: self.0.clone(), detail })
+    }
+
+    fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whether a device may be called so: letters, digits, `.`, `_` and `-`.
+pub fn is_device_name(name: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(fits)
 }
 
 /// A logical unit of an iSCSI target.
@@ -64,8 +119,9 @@ pub struct Portal {
 
 impl Address {
     /// A way to the device. Nothing is opened before the first command, which tells what is wrong.
-    pub fn transport(&self) -> Box<dyn Transport> {
+    pub fn transport(&self, peers: &dyn Peers) -> Box<dyn Transport> {
         match self {
+            Self::Node(address) => peers.transport(address),
             Self::Sg(path) => Box::new(SgTransport::new(path)),
             Self::Iscsi(address) => Box::new(IscsiTransport::new(address.clone())),
             Self::Unix(path) => Box::new(SocketTransport::new(path)),
@@ -79,6 +135,7 @@ impl Address {
     pub fn data_path(&self) -> String {
         match self {
             Self::Iscsi(address) => format!("iscsi {}", address.portal()),
+            Self::Node(address) => format!("node {}", address.node),
             Self::Unix(path) => format!("unix {}", path.parent().unwrap_or(path).display()),
             Self::Sg(path) => {
                 let real = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -98,6 +155,7 @@ impl fmt::Display for Address {
         match self {
             Self::Sg(path) => write!(f, "sg:{}", path.display()),
             Self::Iscsi(address) => address.fmt(f),
+            Self::Node(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -105,7 +163,9 @@ impl fmt::Display for Address {
 
 /// Text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no device: {problem}; write sg:/dev/sgN, iscsi://host[:port]/target/lun or unix:/path")]
+#[error(
+    "`{text}` is no device: {problem}; write sg:/dev/sgN, iscsi://host[:port]/target/lun, thermo://host:port/name or unix:/path"
+)]
 pub struct AddressError {
     text: String,
     problem: &'static str,
@@ -125,6 +185,18 @@ impl FromStr for Address {
         }
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(absolute(path)?));
+        }
+        if let Some(rest) = text.strip_prefix("thermo://") {
+            let (node, device) =
+                rest.split_once('/').ok_or_else(|| fail("the name of the device is missing"))?;
+            let port = node.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+            if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+                return Err(fail("host and port of the node's calls are missing"));
+            }
+            if !is_device_name(device) {
+                return Err(fail("a device's name has 1 to 64 letters, digits and . _ -"));
+            }
+            return Ok(Self::Node(NodeAddress { node: node.into(), device: device.into() }));
         }
         let rest = text.strip_prefix("iscsi://").ok_or_else(|| fail("the kind is missing"))?;
         let (rest, lun) = rest.rsplit_once('/').ok_or_else(|| fail("target and logical unit are missing"))?;
@@ -184,6 +256,8 @@ mod tests {
             "unix:/run/vtl/changer.sock",
             "iscsi://10.0.0.7:3261/iqn.2026-01.test:vtl/3",
             "iscsi://[fe80::1]:3260/iqn.2026-01.test:vtl/0",
+            "thermo://tape-b:7430/drive-0",
+            "thermo://[fe80::1]:7430/changer",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
@@ -213,6 +287,10 @@ mod tests {
             ("iscsi://host/iqn.a:b/16384", "16383"),
             ("iscsi://host:99999/iqn.a:b/1", "65535"),
             ("iscsi://[::1/iqn.a:b/1", "bracket"),
+            ("thermo://tape-b:7430", "name of the device"),
+            ("thermo://tape-b/drive0", "port"),
+            ("thermo://:7430/drive0", "port"),
+            ("thermo://tape-b:7430/a/b", "letters"),
         ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(text), "{error}");

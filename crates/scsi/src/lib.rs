@@ -29,7 +29,7 @@ pub mod socket;
 mod ssc;
 pub mod timeout;
 
-pub use address::{Address, IscsiAddress};
+pub use address::{Address, Alone, IscsiAddress, NodeAddress, Peers};
 pub use asc::describe;
 pub use bytes::DecodeError;
 pub use device::Device;

@@ -3,7 +3,7 @@
 
 use crate::classify::{Device as Kind, explain};
 use crate::{Blame, Changer, Fault, Result, Sleeper, TapeError, fence};
-use scsi::{Address, Device, Inquiry, ScsiError, SenseKey};
+use scsi::{Address, Device, Inquiry, Peers, ScsiError, SenseKey};
 
 /// Device type of a tape drive in INQUIRY data.
 const TAPE: u8 = 0x01;
@@ -60,12 +60,12 @@ pub fn identifies(identifier: &str, serial: &str) -> bool {
 }
 
 /// Asks the devices at `addresses` who they are, and the robots among them which drives they have. `sleeper` is used while
-/// a library starts up.
-pub fn discover(addresses: &[Address], sleeper: impl Fn() -> Sleeper) -> Discovery {
+/// a library starts up, `peers` for devices of other nodes.
+pub fn discover(addresses: &[Address], peers: &dyn Peers, sleeper: impl Fn() -> Sleeper) -> Discovery {
     let mut discovery = Discovery::default();
     let (mut robots, mut drives) = (Vec::<Found>::new(), Vec::<Found>::new());
     for address in addresses {
-        match probe(address) {
+        match probe(address, peers) {
             Ok((device_type, found)) => match device_type {
                 TAPE => discovery.keep(&mut drives, found),
                 CHANGER => discovery.keep(&mut robots, found),
@@ -78,14 +78,14 @@ pub fn discover(addresses: &[Address], sleeper: impl Fn() -> Sleeper) -> Discove
         }
     }
     for changer in robots {
-        let opened = Changer::open(changer.address.transport(), sleeper());
+        let opened = Changer::open(changer.address.transport(peers), sleeper());
         match opened.and_then(|mut c| Ok((c.drives()?, c.drive_elements()?))) {
             Ok((identified, elements)) => {
                 let library = assign(changer, &mut drives, &identified, &elements);
                 discovery.libraries.push(library);
             }
             Err(e) if e.fault == Fault::Reserved => {
-                let who = fence::who(&mut Device::new(changer.address.transport()));
+                let who = fence::who(&mut Device::new(changer.address.transport(peers)));
                 let (drives, unmatched) = (Vec::new(), Vec::new());
                 discovery.libraries.push(FoundLibrary { changer, drives, unmatched, reserved: Some(who) });
             }
@@ -165,8 +165,8 @@ fn assign(
 }
 
 /// Device type and identity.
-fn probe(address: &Address) -> Result<(u8, Found)> {
-    let mut device = Device::new(address.transport());
+fn probe(address: &Address, peers: &dyn Peers) -> Result<(u8, Found)> {
+    let mut device = Device::new(address.transport(peers));
     let inquiry: Inquiry = patiently(&mut device, Device::inquiry)?;
     let serial = match patiently(&mut device, Device::unit_serial) {
         Ok(serial) => serial,

@@ -55,7 +55,7 @@ fn drives_of_several_libraries_are_put_into_their_elements_whatever_their_order(
         b.at("drive0"),
         a.at("drive1"),
     ];
-    let found = discover(&addresses, sleeper);
+    let found = discover(&addresses, &scsi::Alone, sleeper);
     assert_eq!((found.left.len(), found.failed.len()), (0, 0), "{found:#?}");
     assert_eq!(found.libraries[0].changer.serial, "BBVTL001LL0");
     assert_eq!(serials(&found, 0), ["BBVTL001D00", "BBVTL001D01"]);
@@ -74,7 +74,7 @@ fn what_cannot_be_matched_is_named_with_the_reason() {
     std::os::unix::fs::symlink(a.dir.path().join("drive0.sock"), &second).unwrap();
     let second = Address::Unix(second);
     let addresses = [a.at("changer"), a.at("drive0"), second.clone(), b.at("drive0"), nobody.clone()];
-    let found = discover(&addresses, sleeper);
+    let found = discover(&addresses, &scsi::Alone, sleeper);
     assert_eq!(serials(&found, 0), ["AAVTL001D00"]);
     let (element, why) = &found.libraries[0].unmatched[0];
     assert!(
@@ -89,7 +89,7 @@ fn what_cannot_be_matched_is_named_with_the_reason() {
     assert_eq!(found.failed[0].0, nobody);
     assert!(found.failed[0].1.contains("cannot connect"), "{}", found.failed[0].1);
 
-    let alone = discover(&[b.at("drive0")], sleeper);
+    let alone = discover(&[b.at("drive0")], &scsi::Alone, sleeper);
     assert!(alone.left[0].1.contains("no library was found"), "{alone:?}");
 }
 
@@ -101,7 +101,8 @@ fn a_library_that_another_host_has_reserved_is_found_with_the_reservation() {
     let _attention = other.test_unit_ready();
     other.change_key(0, KEY).unwrap();
     other.reserve(scsi::ReservationKind::ExclusiveAccess, KEY).unwrap();
-    let found = discover(&[a.at("changer"), a.at("drive0"), b.at("changer"), b.at("drive0")], sleeper);
+    let found =
+        discover(&[a.at("changer"), a.at("drive0"), b.at("changer"), b.at("drive0")], &scsi::Alone, sleeper);
     assert!(found.failed.is_empty(), "{found:#?}");
     let reserved = &found.libraries[0];
     assert_eq!((reserved.changer.serial.as_str(), reserved.drives.len()), ("AAVTL001LL0", 0));
@@ -113,15 +114,15 @@ fn a_library_that_another_host_has_reserved_is_found_with_the_reservation() {
     // It is as it was, and can be used when the other has gone.
     assert_eq!(other.reservation().unwrap().map(|r| r.key), Some(KEY));
     other.release(scsi::ReservationKind::ExclusiveAccess, KEY).unwrap();
-    let found = discover(&[a.at("changer"), a.at("drive0")], sleeper);
+    let found = discover(&[a.at("changer"), a.at("drive0")], &scsi::Alone, sleeper);
     assert_eq!(serials(&found, 0), ["AAVTL001D00"]);
 }
 
 #[test]
 fn looking_for_drives_takes_no_unit_attention_from_them() {
     let a = hall("AAVTL001", 1);
-    discover(&[a.at("changer"), a.at("drive0")], sleeper);
-    let mut drive = scsi::Device::new(a.at("drive0").transport());
+    discover(&[a.at("changer"), a.at("drive0")], &scsi::Alone, sleeper);
+    let mut drive = scsi::Device::new(a.at("drive0").transport(&scsi::Alone));
     let attention = drive.test_unit_ready().unwrap_err();
     assert_eq!(attention.sense().map(|s| s.asc), Some(0x29), "the power-on is still to be told: {attention}");
 }
@@ -133,7 +134,7 @@ fn a_foreign_library_is_found_behind_its_portal() {
     let tgt = tgt::Tgt::start([2, 1]);
     let units = scsi::iscsi::find("127.0.0.1", tgt.port, None).unwrap();
     let addresses: Vec<Address> = units.into_iter().map(Address::Iscsi).collect();
-    let found = discover(&addresses, sleeper);
+    let found = discover(&addresses, &scsi::Alone, sleeper);
     let library = &found.libraries[0];
     let changer = (library.changer.product.as_str(), library.changer.serial.as_str());
     assert_eq!(changer, ("TGT VTL2x8 0100", "LIB0000001"));

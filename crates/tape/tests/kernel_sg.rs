@@ -41,10 +41,10 @@ fn drives_and_changer_behind_the_kernels_sg_driver() {
     assert_eq!(found.iter().map(|f| f.device_type).collect::<Vec<_>>(), [1, 1, 8]);
 
     let addresses: Vec<Address> = found.into_iter().map(|f| Address::Sg(f.path)).collect();
-    let library = discover(&addresses, || Box::new(std::thread::sleep)).libraries.remove(0);
+    let library = discover(&addresses, &scsi::Alone, || Box::new(std::thread::sleep)).libraries.remove(0);
     assert_eq!(library.drives[0].1.serial, "DRV0000001");
     let mut changer =
-        Changer::open(library.changer.address.transport(), Box::new(std::thread::sleep)).unwrap();
+        Changer::open(library.changer.address.transport(&scsi::Alone), Box::new(std::thread::sleep)).unwrap();
     assert_eq!(changer.inventory().unwrap().iter().filter(|e| e.full).count(), 6);
     changer.move_medium(SLOT, DRIVE).unwrap();
     let empty = changer.move_medium(SLOT, DRIVE + 1).unwrap_err();
@@ -53,7 +53,7 @@ fn drives_and_changer_behind_the_kernels_sg_driver() {
 }
 
 fn records_pass(drive: &Address) {
-    let mut ssc = Ssc::new(drive.transport());
+    let mut ssc = Ssc::new(drive.transport(&scsi::Alone));
     let ready = (0..100).any(|_| match ssc.test_unit_ready() {
         Ok(()) => true,
         Err(e) => {
@@ -77,7 +77,7 @@ fn records_pass(drive: &Address) {
     assert_eq!(ssc.read(&mut [0; 80]).unwrap(), ReadOutcome::Filemark);
     // More than any adapter carries: refused with the limit, and the drive is still there.
     let mut room = vec![0; 64 << 20];
-    let mut transport = drive.transport();
+    let mut transport = drive.transport(&scsi::Alone);
     let error =
         transport.execute(&[8, 0, 0, 0, 80, 0], Data::In(&mut room), Duration::from_secs(9)).unwrap_err();
     assert!(matches!(error, TransportError::Refused { .. }), "{error:?}");

@@ -6,6 +6,7 @@
 
 mod acts;
 mod channel;
+mod devices;
 mod error;
 mod files;
 pub mod frame;
@@ -18,6 +19,7 @@ mod version;
 
 pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
+pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub use error::WireError;
 pub use files::FileCall;
 pub use message::*;

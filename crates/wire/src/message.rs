@@ -2,7 +2,8 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FilesOrder, ImportOrder, JoinOrder, PoolChange, QuotaChange,
-    RenewOrder, Selection, StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
+    RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep, StandbyView, TargetGrant,
+    TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -345,6 +346,12 @@ pub enum Call {
         /// Although the other one may be alive, or changes may be missing.
         force: bool,
     },
+    /// Which devices of this host the caller may use; only over TLS -> `Devices`.
+    Devices,
+    /// This connection takes a device of this host from the one that had it; only over TLS -> `Done`.
+    OpenDevice(String),
+    /// A command for it -> `Scsi`.
+    Scsi(Box<ScsiOrder>),
 }
 
 /// Answers.
@@ -462,4 +469,8 @@ pub enum Reply {
     StandbyState(Box<StandbyAnswer>),
     /// How the standby is.
     Standby(Box<StandbyView>),
+    /// Names of devices.
+    Devices(Vec<String>),
+    /// What a device answered.
+    Scsi(Box<ScsiResult>),
 }

@@ -39,7 +39,10 @@ impl Call {
             | Self::SetLayout(..)
             | Self::StandbyStep(_)
             | Self::Standby
-            | Self::StandbyTakeOver { .. } => 5,
+            | Self::StandbyTakeOver { .. }
+            | Self::Devices
+            | Self::OpenDevice(_)
+            | Self::Scsi(_) => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

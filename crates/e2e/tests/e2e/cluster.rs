@@ -10,16 +10,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A node, and where it listens: of 127.0.0.0/8 everything is this machine, so each node of each test process has an address.
 fn node() -> (Bed, String) {
+    node_with("")
+}
+
+/// The same with more in its configuration.
+pub fn node_with(more: &str) -> (Bed, String) {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let address = format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
     let library = "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n";
-    let bed = Bed::new(&format!("{library}[cluster]\nlisten = \"{address}\"\n"));
+    let bed = Bed::new(&format!("{library}[cluster]\nlisten = \"{address}\"\n{more}"));
     bed.up();
     (bed, address)
 }
 
-fn founder() -> (Bed, String) {
+pub fn founder() -> (Bed, String) {
     let (bed, address) = node();
     bed.ok(["cluster", "init", "--name", "first"]);
     (bed, address)
@@ -34,7 +39,7 @@ fn join(bed: &Bed, token: &str, name: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn joined(bed: &Bed, token: &str, name: &str) {
+pub fn joined(bed: &Bed, token: &str, name: &str) {
     let output = join(bed, token, name);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -16,6 +16,7 @@ mod cluster;
 mod commands;
 mod crash;
 mod demo;
+mod devices;
 mod engine_move;
 mod exchange;
 mod native;

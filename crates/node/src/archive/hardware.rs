@@ -5,8 +5,9 @@ use super::worker::OpenDrive;
 use crate::Node;
 use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
+use crate::devices::NodePeers;
 use crate::error::failure;
-use scsi::Transport;
+use scsi::{Peers, Transport};
 use std::path::Path;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
@@ -25,7 +26,12 @@ pub enum Hardware {
         _sockets: Option<vtl::Server>,
     },
     /// Behind the operating system or a network.
-    Attached(AttachedLibrary),
+    Attached {
+        /// What the configuration says of it.
+        library: AttachedLibrary,
+        /// Reaches those of its devices that other nodes have.
+        peers: Arc<dyn Peers>,
+    },
     /// In a simulator's world.
     Simulated(Arc<dyn Devices>),
 }
@@ -53,7 +59,11 @@ impl Hardware {
     /// A virtual library cannot be used.
     pub fn of(config: &Config, given: Option<Arc<vtl::Library>>) -> Result<Vec<Self>, Failure> {
         if !config.libraries.is_empty() {
-            return Ok(config.libraries.iter().cloned().map(Self::Attached).collect());
+            let attached = |library: &AttachedLibrary| {
+                let peers = Arc::new(NodePeers::of(&config.state_dir));
+                Self::Attached { library: library.clone(), peers }
+            };
+            return Ok(config.libraries.iter().map(attached).collect());
         }
         let mut given = given;
         (0..config.library.count).map(|n| Self::virtual_one(config, n, given.take())).collect()
@@ -73,7 +83,7 @@ impl Hardware {
         match self {
             Self::Virtual { name, .. } => name,
             Self::Simulated(_) => VIRTUAL,
-            Self::Attached(library) => &library.name,
+            Self::Attached { library, .. } => &library.name,
         }
     }
 
@@ -82,7 +92,7 @@ impl Hardware {
         match self {
             Self::Virtual { library, .. } => vec![String::new(); library.drives().into()],
             Self::Simulated(_) => Vec::new(),
-            Self::Attached(library) => {
+            Self::Attached { library, .. } => {
                 library.drives.iter().map(|drive| drive.serial.clone().unwrap_or_default()).collect()
             }
         }
@@ -92,7 +102,7 @@ impl Hardware {
     pub fn device(&self, n: usize) -> Option<String> {
         match self {
             Self::Virtual { .. } | Self::Simulated(_) => None,
-            Self::Attached(library) => library.drives.get(n).map(|drive| drive.device.0.to_string()),
+            Self::Attached { library, .. } => library.drives.get(n).map(|drive| drive.device.0.to_string()),
         }
     }
 
@@ -100,20 +110,20 @@ impl Hardware {
     fn data_paths(&self) -> Vec<String> {
         match self {
             Self::Virtual { .. } | Self::Simulated(_) => vec!["this process".into(); self.serials().len()],
-            Self::Attached(library) => library.drives.iter().map(AttachedDrive::data_path).collect(),
+            Self::Attached { library, .. } => library.drives.iter().map(AttachedDrive::data_path).collect(),
         }
     }
 
     /// Whether it is one of metal (or takes the place of one).
     pub fn is_attached(&self) -> bool {
-        matches!(self, Self::Attached(_))
+        matches!(self, Self::Attached { .. })
     }
 
     /// Why a virtual robot could not do what it was told, beyond what its sense data say.
     pub fn robot_trouble(&self) -> Option<String> {
         match self {
             Self::Virtual { library, .. } => library.take_robot_error(),
-            Self::Attached(_) | Self::Simulated(_) => None,
+            Self::Attached { .. } | Self::Simulated(_) => None,
         }
     }
 
@@ -124,8 +134,10 @@ impl Hardware {
     pub fn changer(&self) -> Result<Changer, Failure> {
         let opened = match self {
             Self::Virtual { library, .. } => Changer::open(Box::new(library.changer()), sleeper()),
-            Self::Attached(library) => Changer::open(library.changer.0.transport(), sleeper())
-                .and_then(|changer| changer.insist(library.serial.as_deref())),
+            Self::Attached { library, peers } => {
+                Changer::open(library.changer.0.transport(&**peers), sleeper())
+                    .and_then(|changer| changer.insist(library.serial.as_deref()))
+            }
             Self::Simulated(devices) => Changer::open(devices.changer(), sleeper()),
         };
         opened.map_err(|e| tape_failure(&e))
@@ -157,10 +169,14 @@ impl Hardware {
                 };
                 Ok((0..).zip(drives).map(site).collect())
             }
-            Self::Attached(library) => {
+            Self::Attached { library, peers } => {
                 let identified = changer.drives().map_err(|e| tape_failure(&e))?;
                 let drives: Vec<&ElementView> = drives.collect();
-                library.drives.iter().map(|d| attached(library, d, &drives, &identified, settings)).collect()
+                let sites = library
+                    .drives
+                    .iter()
+                    .map(|d| attached((library, d), peers, &drives, &identified, settings));
+                sites.collect()
             }
         }
     }
@@ -228,8 +244,8 @@ fn site(
 
 /// Finds the element of a drive of the configuration: as it says, else by serial number.
 fn attached(
-    library: &AttachedLibrary,
-    drive: &AttachedDrive,
+    (library, drive): (&AttachedLibrary, &AttachedDrive),
+    peers: &Arc<dyn Peers>,
     elements: &[&ElementView],
     identified: &[(u16, String)],
     settings: Settings,
@@ -266,9 +282,9 @@ fn attached(
         );
         return Err(failure(ErrorClass::Library, what));
     }
-    let (address, serial) = (drive.device.0.clone(), drive.serial.clone());
+    let (address, serial, peers) = (drive.device.0.clone(), drive.serial.clone(), peers.clone());
     let open = move || -> Result<Drive, TapeError> {
-        Ok(Drive::open(address.transport(), sleeper())?.insist(serial.as_deref())?.with(settings))
+        Ok(Drive::open(address.transport(&*peers), sleeper())?.insist(serial.as_deref())?.with(settings))
     };
     Ok(Site { element: (*element).clone(), open: Box::new(open) })
 }

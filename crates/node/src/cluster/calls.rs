@@ -46,7 +46,7 @@ impl Node {
         let mut own = Credentials::new(certificate, key, authority.certificate().to_vec()).map_err(told)?;
         own.authority_key = Some(kept_key);
         own.addresses = self.config.cluster.control();
-        let dir = directory(&self.config);
+        let dir = directory(&self.config.state_dir);
         own.prepare(&dir).map_err(told)?;
         let cluster = Cluster {
             id: id.to_string(),

@@ -54,12 +54,12 @@ impl Node {
         if !list.is_empty() {
             self.take_list(&own, list)?;
         }
-        Credentials::kept_removed(&directory(&self.config)).map_err(told)
+        Credentials::kept_removed(&directory(&self.config.state_dir)).map_err(told)
     }
 
     fn take_list(&self, own: &Own, list: &[u8]) -> Result<(), Failure> {
         let _one_at_a_time = self.membership.changes.lock();
-        let new = own.credentials.keep_removed(&directory(&self.config), list).map_err(told)?;
+        let new = own.credentials.keep_removed(&directory(&self.config.state_dir), list).map_err(told)?;
         for gone in new {
             tracing::info!("{gone} was removed from the cluster");
             self.membership.open.cut(gone);
@@ -69,7 +69,7 @@ impl Node {
 
     /// Writes the roster and the list of removed members as the catalogue has them; gives the list.
     pub(super) fn keep_roster(&self, own: &Own) -> Result<Vec<u8>, Failure> {
-        let dir = directory(&self.config);
+        let dir = directory(&self.config.state_dir);
         let fail = |e| refused("the cluster", &e);
         let list = {
             let _one_at_a_time = self.membership.changes.lock();
@@ -171,7 +171,7 @@ impl Node {
         }
         {
             let _one_at_a_time = self.membership.changes.lock();
-            Credentials::replace(&directory(&self.config), &new.certificate, &key).map_err(told)?;
+            Credentials::replace(&directory(&self.config.state_dir), &new.certificate, &key).map_err(told)?;
         }
         self.membership.forget();
         if signs {
@@ -190,7 +190,7 @@ impl Node {
         let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_none()) else {
             return Ok(());
         };
-        let list = Credentials::kept_removed(&directory(&self.config)).map_err(told)?;
+        let list = Credentials::kept_removed(&directory(&self.config.state_dir)).map_err(told)?;
         match own.ask(&own.credentials.addresses, None, &Call::ClusterRemoved { list })? {
             Reply::Removed(list) if list.is_empty() => Ok(()),
             Reply::Removed(list) => self.take_list(&own, &list),
@@ -203,7 +203,7 @@ impl Node {
         let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_some()) else {
             return Ok(());
         };
-        let kept = Credentials::kept_roster(&directory(&self.config)).map_err(told)?;
+        let kept = Credentials::kept_roster(&directory(&self.config.state_dir)).map_err(told)?;
         if !kept.is_empty() {
             let Some((cluster, members)) = roster::decode(&kept) else {
                 let message = "the roster in the state directory's `cluster` is damaged; bring it back from a backup, or move it away if the \

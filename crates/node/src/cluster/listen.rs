@@ -252,10 +252,20 @@ fn channel(stream: TlsStream) -> Result<Channel, WireError> {
 fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Result<(), WireError> {
     let channel = channel(stream)?;
     let mut session = Session::default();
+    let mut held = None;
     let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
         // He may have been removed since he connected.
         _ if node.membership.removed.contains(role) => {
             Err(failure(ErrorClass::Denied, format!("{role} was removed from this cluster")))
+        }
+        (Call::Devices, Caller::Itself(id)) => Ok(Reply::Devices(node.given.names(*id)).into()),
+        (Call::OpenDevice(name), Caller::Itself(id)) => {
+            held = Some(node.given.open(*id, &name)?);
+            Ok(Reply::Done.into())
+        }
+        (Call::Scsi(order), Caller::Itself(_)) => {
+            let held = held.as_ref().ok_or_else(|| failure(ErrorClass::Invalid, "no device is open"))?;
+            Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
         (Call::ClusterRenew(order), _) => Ok(node.cluster_renew(member_id(role), &order)?.into()),
         (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),

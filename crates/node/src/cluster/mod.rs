@@ -10,13 +10,13 @@ mod tend;
 pub use listen::{ClusterServer, serve_cluster};
 pub use tend::{ClusterKeeper, keep_cluster};
 
+use crate::Node;
 use crate::error::{failure, refused};
-use crate::{Config, Node};
 use ident::{Acceptor, Connector, Credentials, IdentError, Refusals, Withdrawn};
 use listen::Open;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use types::{MemberId, Time};
 use wire::Failure;
@@ -52,7 +52,7 @@ impl Membership {
     fn get(&self, node: &Node) -> Result<Option<Arc<Own>>, Failure> {
         let mut known = self.known.lock();
         if known.is_none() {
-            let found = Credentials::load(&directory(&node.config)).map_err(told)?;
+            let found = Credentials::load(&directory(&node.config.state_dir)).map_err(told)?;
             *known = found.map(|own| self.take(own)).transpose()?.map(Arc::new);
         }
         Ok(known.clone())
@@ -94,7 +94,7 @@ impl Node {
 
     /// Power may have failed between the record of a new cluster and its keys: they lie prepared, and get their place now.
     pub(crate) fn finish_cluster(&self) -> Result<(), Failure> {
-        let dir = directory(&self.config);
+        let dir = directory(&self.config.state_dir);
         if dir.exists() {
             self.recall_cluster_or_say();
             return Ok(());
@@ -119,8 +119,8 @@ impl Node {
 }
 
 /// Where the credentials of a node are.
-pub(crate) fn directory(config: &Config) -> PathBuf {
-    config.state_dir.join("cluster")
+pub(crate) fn directory(state: &Path) -> PathBuf {
+    state.join("cluster")
 }
 
 fn told(error: IdentError) -> Failure {

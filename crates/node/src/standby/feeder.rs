@@ -43,7 +43,8 @@ pub(crate) fn before_start(config: &Config) -> Result<Option<Prepared>, Failure>
     if settings.to.is_empty() {
         return if record.promised && record.role == Role::Serves { Err(abandoned(state)) } else { Ok(None) };
     }
-    let credentials = Credentials::load(&directory(config)).map_err(|e| failure(e.class(), e.to_string()))?;
+    let credentials =
+        Credentials::load(&directory(&config.state_dir)).map_err(|e| failure(e.class(), e.to_string()))?;
     let credentials = credentials.ok_or_else(|| {
         let message = "standby.to: this node belongs to no cluster yet: start it without [standby], make one (`thermo cluster init`), let the \
                        standby join it, and start it again with [standby]";

@@ -308,7 +308,7 @@ fn listen(standby: &Arc<Standby>) -> Result<(), Failure> {
         failure(ErrorClass::Invalid, message)
     };
     let told = |e: ident::IdentError| failure(e.class(), e.to_string());
-    let own = Credentials::load(&directory(config)).map_err(told)?.ok_or_else(no_cluster)?;
+    let own = Credentials::load(&directory(&config.state_dir)).map_err(told)?.ok_or_else(no_cluster)?;
     let acceptor = Acceptor::new(&own, Arc::default()).map_err(told)?;
     let listen = config.cluster.listen.ok_or_else(no_cluster)?;
     let socket = config.socket_path();

@@ -17,7 +17,8 @@ use wire::{Call, Failure};
 /// See the module.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to look besides: iscsi://HOST[:PORT][/TARGET[/LUN]], unix:/SOCKET-OR-DIRECTORY, sg:/dev/sgN
+    /// Where to look besides: iscsi://HOST[:PORT][/TARGET[/LUN]], thermo://HOST:PORT[/NAME] (what another
+    /// node of the cluster gives to this one), unix:/SOCKET-OR-DIRECTORY, sg:/dev/sgN
     #[arg(value_name = "ADDRESS")]
     addresses: Vec<String>,
     /// Look only there, not at the SCSI devices of this machine
@@ -40,15 +41,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<Exit> {
         let found = scsi::sg::find(Path::new("/sys")).context("/sys/class/scsi_generic")?;
         addresses.extend(found.into_iter().map(|d| Address::Sg(d.path)));
     }
+    let state = context.global.state_dir();
     for text in &args.addresses {
-        match look(text)? {
+        match look(&state, text)? {
             Ok(found) => addresses.extend(found),
             Err(e) => failed.push((text.clone(), e)),
         }
     }
     addresses.sort();
     addresses.dedup();
-    let found = discover(&addresses, || Box::new(std::thread::sleep));
+    let found = discover(&addresses, &node::NodePeers::of(&state), || Box::new(std::thread::sleep));
     failed.extend(found.failed.iter().map(|(a, why)| (a.to_string(), why.clone())));
     let written = if args.write { write(context, args, &found)? } else { Vec::new() };
     print(context, &found, &failed, &written)?;
@@ -72,7 +74,7 @@ fn leave_a_running_node_alone(context: &Context) -> Result<()> {
 }
 
 /// Devices behind one argument; the inner error is that of a portal.
-fn look(text: &str) -> Result<Result<Vec<Address>, String>> {
+fn look(state: &Path, text: &str) -> Result<Result<Vec<Address>, String>> {
     let wrong = |e: scsi::address::AddressError| usage(e.to_string());
     if let Ok(Address::Unix(path)) = text.parse()
         && path.is_dir()
@@ -85,6 +87,12 @@ fn look(text: &str) -> Result<Result<Vec<Address>, String>> {
     }
     if let Ok(address) = text.parse::<Address>() {
         return Ok(Ok(vec![address]));
+    }
+    if let Some(peer) =
+        text.strip_prefix("thermo://").filter(|rest| !rest.trim_end_matches('/').contains('/'))
+    {
+        let devices = node::devices_at(state, peer.trim_end_matches('/'));
+        return Ok(devices.map(|all| all.into_iter().map(Address::Node).collect()).map_err(|e| e.message));
     }
     if !text.starts_with("iscsi://") {
         return text.parse::<Address>().map(|a| Ok(vec![a])).map_err(wrong);

@@ -1,0 +1,244 @@
+//! `[[devices]]`: drives and robots of this host that another node of the cluster uses.
+//!
+//! One connection at a time has a device: who opens it takes it from the connection before, whose late commands are refused. So a node that
+//! lost a connection cannot have a command of that one carried out behind those of the next.
+
+mod peer;
+
+pub use peer::{NodePeers, devices_at};
+
+use crate::attached::Device;
+use crate::error::failure;
+use parking_lot::Mutex;
+use scsi::address::is_device_name;
+use scsi::{Address, Alone, Data, Transport, TransportError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use types::{ErrorClass, MemberId};
+use wire::{Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
+
+/// A device that this node gives to another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// What the other node calls it: `thermo://HOST:PORT/NAME`.
+    pub name: String,
+    /// Where it is.
+    pub device: Device,
+    /// Number of the node that may use it.
+    pub node: u32,
+}
+
+/// Checks what the types cannot.
+///
+/// # Errors
+/// What is wrong, and what to write instead.
+pub(crate) fn validate(config: &crate::Config) -> Result<(), String> {
+    for (n, given) in config.devices.iter().enumerate() {
+        let (name, address) = (&given.name, &given.device.0);
+        if !is_device_name(name) {
+            return Err(format!("devices: `{name}`: a name has 1 to 64 letters, digits and . _ -"));
+        }
+        let before = &config.devices[..n];
+        if before.iter().any(|other| other.name == *name || other.device == given.device) {
+            return Err(format!("devices: {name} ({address}) is named twice"));
+        }
+        if matches!(address, Address::Node(_)) {
+            return Err(format!(
+                "devices: {name}: {address} is a device of another node; give it from there"
+            ));
+        }
+        let own = config.libraries.iter().any(|library| {
+            library.changer == given.device || library.drives.iter().any(|drive| drive.device == given.device)
+        });
+        if own {
+            return Err(format!(
+                "devices: {name}: {address} belongs to a library of this node; only one node can use it"
+            ));
+        }
+    }
+    if !config.devices.is_empty() && config.cluster.listen.is_none() {
+        return Err("devices: say in cluster.listen where other nodes call this one".into());
+    }
+    Ok(())
+}
+
+/// The devices that this node gives.
+#[derive(Default)]
+pub(crate) struct Given(BTreeMap<String, Arc<GivenDevice>>);
+
+struct GivenDevice {
+    name: String,
+    node: MemberId,
+    /// Number of the connection that has it.
+    holder: AtomicU64,
+    transport: Mutex<Box<dyn Transport>>,
+}
+
+/// A device that a connection has opened.
+pub struct Held {
+    device: Arc<GivenDevice>,
+    number: u64,
+}
+
+impl Given {
+    /// Those of the configuration. Nothing is opened before the first command.
+    pub fn of(config: &crate::Config) -> Self {
+        let device = |given: &DeviceConfig| {
+            let device = GivenDevice {
+                name: given.name.clone(),
+                node: MemberId::Node(types::NodeId(given.node)),
+                holder: AtomicU64::new(0),
+                transport: Mutex::new(given.device.0.transport(&Alone)),
+            };
+            (given.name.clone(), Arc::new(device))
+        };
+        Self(config.devices.iter().map(device).collect())
+    }
+
+    /// What a node may open.
+    pub fn names(&self, who: MemberId) -> Vec<String> {
+        self.0.values().filter(|device| device.node == who).map(|device| device.name.clone()).collect()
+    }
+
+    /// Takes a device, from whichever connection has it.
+    pub fn open(&self, who: MemberId, name: &str) -> Result<Held, Failure> {
+        let device = self.0.get(name).filter(|device| device.node == who).ok_or_else(|| {
+            let message =
+                format!("this node has no device {name} for {who}; see [[devices]] in its configuration");
+            failure(ErrorClass::NotFound, message)
+        })?;
+        let number = device.holder.fetch_add(1, Ordering::AcqRel) + 1;
+        tracing::info!("{who} has device {name}");
+        Ok(Held { device: device.clone(), number })
+    }
+}
+
+impl Held {
+    /// Has a command carried out.
+    pub fn execute(&self, order: &ScsiOrder) -> Result<ScsiResult, Failure> {
+        if order.out.len() > MAX_SCSI_DATA || order.room as usize > MAX_SCSI_DATA {
+            return Ok(ScsiResult::Refused(too_large()));
+        }
+        if order.cdb.is_empty() || order.cdb.len() > 16 {
+            return Err(failure(ErrorClass::Invalid, "a SCSI command has 1 to 16 bytes"));
+        }
+        let timeout = Duration::from_millis(order.timeout_ms);
+        let begun = Instant::now();
+        // A command of a connection before may be at work.
+        let Some(mut transport) = self.device.transport.try_lock_for(timeout) else {
+            return Ok(ScsiResult::TimedOut);
+        };
+        if self.device.holder.load(Ordering::Acquire) != self.number {
+            let name = &self.device.name;
+            return Ok(ScsiResult::Lost(format!("another connection has taken device {name}")));
+        }
+        let mut room = vec![0; order.room as usize];
+        let data = match (order.out.is_empty(), order.room) {
+            (false, 0) => Data::Out(&order.out),
+            (true, 1..) => Data::In(&mut room),
+            (true, 0) => Data::None,
+            (false, _) => return Err(failure(ErrorClass::Invalid, "a SCSI command moves data one way only")),
+        };
+        Ok(match transport.execute(&order.cdb, data, timeout.saturating_sub(begun.elapsed())) {
+            Ok(reply) => {
+                let given = if order.room > 0 { reply.transferred.min(room.len()) } else { 0 };
+                room.truncate(given);
+                let transferred = reply.transferred as u32;
+                ScsiResult::Answered { status: reply.status, transferred, sense: reply.sense, data: room }
+            }
+            Err(TransportError::Timeout { .. }) => ScsiResult::TimedOut,
+            Err(TransportError::Lost { detail, .. }) => ScsiResult::Lost(detail),
+            Err(TransportError::Refused { detail, .. }) => ScsiResult::Refused(detail),
+        })
+    }
+}
+
+fn too_large() -> String {
+    format!("a command moves at most {MAX_SCSI_DATA} bytes to or from the device of another node")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    const B: MemberId = MemberId::Node(types::NodeId(1));
+
+    fn given(dir: &std::path::Path) -> (vtl::Server, Given) {
+        let library = vtl::Library::open(vtl::VtlConfig::new(dir.join("library"))).unwrap();
+        let server = vtl::serve(library, &dir.join("sockets")).unwrap();
+        let device = format!("unix:{}", dir.join("sockets/drive0.sock").display());
+        let text = format!(
+            "[cluster]\nlisten = \"127.0.0.1:7430\"\n[[devices]]\nname = \"d0\"\ndevice = \"{device}\"\nnode = 1\n"
+        );
+        (server, Given::of(&Config::parse(&text).unwrap()))
+    }
+
+    fn inquiry() -> ScsiOrder {
+        ScsiOrder { cdb: vec![0x12, 0, 0, 0, 96, 0], out: Vec::new(), room: 96, timeout_ms: 10_000 }
+    }
+
+    #[test]
+    fn a_device_belongs_to_the_connection_that_opened_it_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let first = given.open(B, "d0").unwrap();
+        let answered = |held: &Held| matches!(held.execute(&inquiry()), Ok(ScsiResult::Answered { status: 0, data, .. }) if data[0] == 1);
+        assert!(answered(&first));
+        let second = given.open(B, "d0").unwrap();
+        assert!(answered(&second));
+        assert!(
+            matches!(first.execute(&inquiry()), Ok(ScsiResult::Lost(why)) if why.contains("another connection"))
+        );
+        assert!(answered(&second));
+    }
+
+    #[test]
+    fn only_the_node_that_is_named_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        for who in [MemberId::Node(types::NodeId(2)), MemberId::Client(types::ClientId(1))] {
+            assert!(given.names(who).is_empty());
+            assert_eq!(given.open(who, "d0").err().unwrap().class, ErrorClass::NotFound);
+        }
+        assert_eq!(given.names(B), ["d0"]);
+        assert!(given.open(B, "d1").is_err());
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_server, given) = given(dir.path());
+        let held = given.open(B, "d0").unwrap();
+        for order in [
+            ScsiOrder { cdb: Vec::new(), ..inquiry() },
+            ScsiOrder { cdb: vec![0; 17], ..inquiry() },
+            ScsiOrder { out: vec![1], ..inquiry() },
+        ] {
+            assert!(held.execute(&order).is_err(), "{order:?}");
+        }
+        let large = ScsiOrder { room: u32::MAX, ..inquiry() };
+        assert!(matches!(held.execute(&large), Ok(ScsiResult::Refused(_))));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let with = |device: &str| {
+            let listen = "[cluster]\nlisten = \"127.0.0.1:7430\"\n";
+            Config::parse(&format!("{listen}[[devices]]\nname = \"d0\"\n{device}")).map(drop)
+        };
+        assert_eq!(with("device = \"sg:/dev/sg1\"\nnode = 1"), Ok(()));
+        assert!(with("device = \"thermo://a:1/d\"\nnode = 1").unwrap_err().contains("give it from there"));
+        let twice = "device = \"sg:/dev/sg1\"\nnode = 1\n[[devices]]\nname = \"d1\"\ndevice = \"sg:/dev/sg1\"\nnode = 1";
+        assert!(with(twice).unwrap_err().contains("named twice"));
+        let own = "device = \"sg:/dev/sg1\"\nnode = 1\n[[libraries]]\nname = \"a\"\nchanger = \"sg:/dev/sg2\"\n\
+                   [[libraries.drives]]\ndevice = \"sg:/dev/sg1\"\nserial = \"1\"";
+        assert!(with(own).unwrap_err().contains("only one node can use it"));
+        let alone = "[[devices]]\nname = \"d0\"\ndevice = \"sg:/dev/sg1\"\nnode = 1";
+        assert!(Config::parse(alone).unwrap_err().contains("cluster.listen"));
+    }
+}

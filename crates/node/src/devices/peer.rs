@@ -1,0 +1,174 @@
+//! Devices of other nodes, as this one uses them.
+
+use super::too_large;
+use crate::cluster::directory;
+use crate::error::failure;
+use ident::{Connector, Credentials, Role};
+use scsi::{Data, NodeAddress, Peers, Reply, Transport, TransportError};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use types::ErrorClass;
+use wire::{Call, Channel, Failure, MAX_SCSI_DATA, ScsiOrder, ScsiResult};
+
+const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
+/// Longest wait for an answer that no device has a part in.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How much longer than the device the other node may take to say that it did not answer.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Reaches devices of other nodes as the member of the cluster that a node is.
+#[derive(Clone, Debug)]
+pub struct NodePeers {
+    credentials: PathBuf,
+}
+
+impl NodePeers {
+    /// As the node of this state directory.
+    pub fn of(state: &Path) -> Self {
+        Self { credentials: directory(state) }
+    }
+}
+
+impl Peers for NodePeers {
+    fn transport(&self, address: &NodeAddress) -> Box<dyn Transport> {
+        let (address, name) = (address.clone(), address.to_string());
+        Box::new(PeerTransport { credentials: self.credentials.clone(), address, name, line: None })
+    }
+}
+
+/// Names of the devices that the node at `node` (`host:port`) gives to this one.
+///
+/// # Errors
+/// That node does not answer, or does not know this one.
+pub fn devices_at(state: &Path, node: &str) -> Result<Vec<NodeAddress>, Failure> {
+    let mut line =
+        Line::to(&directory(state), node).map_err(|e| failure(ErrorClass::Drive, format!("{node}: {e}")))?;
+    match line.ask(&Call::Devices, PATIENCE) {
+        Ok(Ok(wire::Reply::Devices(names))) => {
+            Ok(names.into_iter().map(|device| NodeAddress { node: node.into(), device }).collect())
+        }
+        Ok(Ok(other)) => Err(failure(ErrorClass::Bug, format!("{node} answered {other:?}"))),
+        Ok(Err(e)) => Err(failure(e.class, format!("{node}: {}", e.message))),
+        Err(e) => Err(failure(ErrorClass::Drive, format!("{node}: {e}"))),
+    }
+}
+
+/// A connection.
+struct Line {
+    channel: Channel,
+    socket: TcpStream,
+    calls: u64,
+}
+
+impl Line {
+    fn to(credentials: &Path, node: &str) -> Result<Self, String> {
+        let own = Credentials::load(credentials).map_err(|e| e.to_string())?;
+        let own = own.ok_or("this node belongs to no cluster: `thermo cluster join`")?;
+        let connector = Connector::member(&own).map_err(|e| e.to_string())?;
+        let stream = connector.connect(node).map_err(|e| e.to_string())?;
+        match stream.peer() {
+            Some((identity, _)) if matches!(identity.role, Role::Node(_)) => {}
+            _ => return Err("that is no node of the cluster".into()),
+        }
+        let socket = stream.socket().try_clone().map_err(|e| e.to_string())?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+        let channel = Channel::over(Box::new(stream), PROGRAM).map_err(|e| e.to_string())?;
+        Ok(Self { channel, socket, calls: 0 })
+    }
+
+    /// The outer result is that of the connection, the inner one the node's.
+    fn ask(
+        &mut self,
+        call: &Call,
+        patience: Duration,
+    ) -> Result<Result<wire::Reply, Failure>, wire::WireError> {
+        self.socket.set_read_timeout(Some(patience))?;
+        self.socket.set_write_timeout(Some(patience))?;
+        self.calls += 1;
+        self.channel.send_call(self.calls, call)?;
+        Ok(self.channel.receive_result()?.result)
+    }
+}
+
+/// A way to a device of another node. A connection that broke is dropped; the next command takes the device anew.
+struct PeerTransport {
+    credentials: PathBuf,
+    address: NodeAddress,
+    name: String,
+    line: Option<Line>,
+}
+
+impl PeerTransport {
+    fn lost(&self, detail: String) -> TransportError {
+        TransportError::Lost { device: self.name.clone(), detail }
+    }
+
+    fn refused(&self, detail: String) -> TransportError {
+        TransportError::Refused { device: self.name.clone(), detail }
+    }
+
+    fn open(&self) -> Result<Line, TransportError> {
+        let mut line = Line::to(&self.credentials, &self.address.node).map_err(|e| self.lost(e))?;
+        match line.ask(&Call::OpenDevice(self.address.device.clone()), PATIENCE) {
+            Ok(Ok(wire::Reply::Done)) => Ok(line),
+            Ok(Ok(other)) => Err(self.lost(format!("the node answered {other:?}"))),
+            Ok(Err(e)) => Err(self.refused(e.message)),
+            Err(e) => Err(self.lost(e.to_string())),
+        }
+    }
+}
+
+impl Transport for PeerTransport {
+    fn execute(
+        &mut self,
+        cdb: &[u8],
+        mut data: Data<'_>,
+        timeout: Duration,
+    ) -> Result<Reply, TransportError> {
+        let (out, room) = match &mut data {
+            Data::None => (Vec::new(), 0),
+            Data::Out(out) => (out.to_vec(), 0),
+            Data::In(room) => (Vec::new(), room.len()),
+        };
+        if out.len() > MAX_SCSI_DATA || room > MAX_SCSI_DATA {
+            return Err(self.refused(too_large()));
+        }
+        let mut line = match self.line.take() {
+            Some(line) => line,
+            None => self.open()?,
+        };
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+        let order = ScsiOrder { cdb: cdb.to_vec(), out, room: room as u32, timeout_ms };
+        let result = match line.ask(&Call::Scsi(Box::new(order)), timeout.saturating_add(GRACE)) {
+            Ok(Ok(wire::Reply::Scsi(result))) => *result,
+            Ok(Ok(other)) => return Err(self.lost(format!("the node answered {other:?}"))),
+            Ok(Err(e)) => return Err(self.refused(e.message)),
+            Err(e) => return Err(self.lost(e.to_string())),
+        };
+        match result {
+            ScsiResult::Answered { status, transferred, sense, data: given } => {
+                if let Data::In(room) = data {
+                    let Some(into) = room.get_mut(..given.len()) else {
+                        return Err(self.lost("the node gave more data than was asked for".into()));
+                    };
+                    into.copy_from_slice(&given);
+                }
+                self.line = Some(line);
+                Ok(Reply { status, transferred: transferred as usize, sense })
+            }
+            ScsiResult::TimedOut => {
+                Err(TransportError::Timeout { device: self.name.clone(), seconds: timeout.as_secs() })
+            }
+            ScsiResult::Lost(detail) => Err(self.lost(detail)),
+            ScsiResult::Refused(detail) => {
+                self.line = Some(line);
+                Err(self.refused(detail))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
