@@ -108,6 +108,10 @@ fn a_wrong_specification_is_refused_with_its_key() {
         ("days = 0", "days"),
         ("[library]\ndrives = 0", "library.drives"),
         ("[library]\ngeneration = \"dlt\"", "dlt"),
+        ("[library]\ncount = 0", "library.count"),
+        ("[library]\ncount = 5\ndrives = 4", "library.count"),
+        ("[library]\npools = { second = 2 }", "second = 2: there are libraries 1 to 1"),
+        ("[disk]\nlow_watermark = 90", "disk.low_watermark"),
         ("colour = 1", "colour"),
         ("[[users]]\nname = \"a\"\nsize = \"1 GB\"\nclass = \"no\"", "no class `no`"),
         ("[[users]]\nname = \"a\"\nsize = \"1 GB\"\nrecent = 2.0", "shares"),
@@ -129,8 +133,58 @@ fn a_wrong_specification_is_refused_with_its_key() {
         assert!(said.contains(says), "{text}: {said}");
     }
     let spec = Spec::parse(SMALL).unwrap();
-    assert!(spec.vary("colour", "1").unwrap_err().contains("drives, generation"));
+    assert!(spec.vary("colour", "1").unwrap_err().contains("drives, libraries"));
     assert!(spec.vary("drives", "0").is_err());
+}
+
+/// A library apart keeps its copies when the other robot stands still: reads go on, and find the other copy.
+#[test]
+fn copies_in_two_libraries_are_read_while_one_robot_is_broken() {
+    let broken = "[faults]\nrobot_mtbf_h = 30\nrobot_repair_h = 12\n";
+    let one = Spec::parse(&format!("{SMALL}\n{broken}").replace("drives = 2", "drives = 4")).unwrap();
+    let apart = "drives = 4\ncount = 2\npools = { primary = 1, second = 2 }";
+    let two = Spec::parse(&format!("{SMALL}\n{broken}").replace("drives = 2", apart)).unwrap();
+    let [one, two] = [&one, &two].map(planned);
+    assert!(one.figures.broken > 2 && two.figures.broken > one.figures.broken, "each robot breaks by itself");
+    let [waits_one, waits_two] = [&one, &two].map(|p| number(p, &["recall", "p90_s"]));
+    assert!(waits_two < waits_one / 10.0, "{waits_two} {waits_one}");
+    // A copy of everything in each: as much is written, and both robots move.
+    assert!((one.figures.migrated as f64 / two.figures.migrated as f64 - 1.0).abs() < 0.1);
+    let [use_one, use_two] = [&one, &two].map(|p| number(p, &["robot_use_percent"]));
+    assert!(use_two > 0.0 && use_two < use_one, "of two robots each moves less: {use_two} {use_one}");
+}
+
+#[test]
+fn policies_are_varied_and_change_what_comes_of_them() {
+    let spec = Spec::parse(SMALL).unwrap();
+    let of = |key: &str, value: &str| planned(&spec.vary(key, value).unwrap());
+    let written = |p: &Planned| p.figures.migrated as f64 / p.figures.written as f64;
+    for copies in [1, 2, 3] {
+        let share = written(&of("copies", &copies.to_string()));
+        assert!((share / f64::from(copies) - 1.0).abs() < 0.06, "{copies} copies: {share}");
+    }
+    // Data that stays on disk longer before it goes to tape, and a disk tier that is emptied early.
+    let late = of("migrate_after", "864000");
+    assert_eq!(late.figures.migrated, 0, "due after the end");
+    let at_once = planned(&spec.vary("migrate_after", "864000").unwrap().vary("migrate_bytes", "1").unwrap());
+    assert!(written(&at_once) > 1.5, "so much waits that age does not count: {}", written(&at_once));
+    let highest = |p: &Planned| p.figures.samples.iter().map(|s| s.disk).fold(0.0, f64::max);
+    let emptied = planned(&spec.vary("low", "10").unwrap().vary("high", "20").unwrap());
+    assert!(highest(&emptied) < 0.3 && highest(&of("high", "90")) > 0.4, "{}", highest(&emptied));
+    let two = of("libraries", "2");
+    assert_eq!(two.spec.library.count, 2);
+    for (key, value, says) in [
+        ("libraries", "3", "library.count"),
+        ("copies", "0", "1 to 4"),
+        ("copies", "5", "1 to 4"),
+        ("low", "95", "below the high one"),
+        ("migrate_after", "soon", "invalid digit"),
+    ] {
+        let said = spec.vary(key, value).unwrap_err();
+        assert!(said.contains(says) && said.contains(key), "{said}");
+    }
+    let nobody = Spec::parse("days = 1").unwrap();
+    assert!(nobody.vary("load", "2").unwrap_err().contains("no [[users]]"));
 }
 
 /// The example of the documentation: `THERMO_REWRITE=1 cargo test -p sim --test plan` writes table and picture anew.

@@ -386,3 +386,46 @@ fn volume_state_takes_volumes_and_a_state() {
         assert_eq!(fake.run(args).status.code(), Some(2), "{args:?}");
     }
 }
+
+/// No node is asked: there is none.
+fn plan(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo"));
+    command.current_dir(dir).arg("--state-dir").arg(dir.join("none")).arg("plan").args(args).output().unwrap()
+}
+
+#[test]
+fn a_plan_is_made_of_a_trace_alone_and_of_a_system_and_compares_variants() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write(
+        "trace.jsonl",
+        "# what happened\n{\"t\": 0, \"op\": \"write\", \"set\": \"a\", \"bytes\": 2000000000000}\n\
+         {\"t\": 90000, \"op\": \"read\", \"set\": \"old\", \"bytes\": 1000000000}\n",
+    );
+    write("system.toml", "days = 2\n[library]\ndrives = 2\n");
+    let out = plan(dir.path(), &["trace.jsonl", "--html", "plan.html"]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert!(said.starts_with("trace.jsonl: 3 days, seed 1\n"), "until its last day, and one more: {said}");
+    assert!(said.contains("2.0 TB") && said.contains("4.0 TB, 1.0 GB"), "both copies, and the read: {said}");
+    assert!(std::fs::read_to_string(dir.path().join("plan.html")).unwrap().contains("<svg"));
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thermo"));
+    let json = ["--json", "plan", "system.toml", "--trace", "trace.jsonl", "--vary", "libraries=1,2"];
+    let out = command.current_dir(dir.path()).args(json).output().unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&value[0]["variant"], &value[1]["variant"]), (&"libraries=1".into(), &"libraries=2".into()));
+    assert_eq!(value[1]["days"], 2.0);
+
+    for (args, says) in [
+        (&["trace.jsonl", "--trace", "trace.jsonl"][..], "a trace already"),
+        (&["system.toml"], "nobody writes or reads"),
+        (&["trace.jsonl", "--vary", "libraries=5"], "library.count"),
+        (&["trace.jsonl", "--vary", "load=2"], "a trace is done as it is"),
+        (&["trace.jsonl", "--vary", "colour=2"], "migrate_after, migrate_bytes"),
+    ] {
+        let out = plan(dir.path(), args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(text(&out.stderr).contains(says), "{args:?}: {}", text(&out.stderr));
+    }
+}

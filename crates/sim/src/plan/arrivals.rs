@@ -44,6 +44,17 @@ pub enum Op {
     Delete,
 }
 
+/// Whether a text is a trace and no specification: its first line that is neither empty nor a comment begins an object.
+pub fn is_trace(text: &str) -> bool {
+    let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
+    first.is_some_and(|line| line.starts_with('{'))
+}
+
+/// Days that a trace takes, with one more for what it asks for last.
+pub fn length_days(trace: &[Line]) -> f64 {
+    trace.last().map_or(0.0, |line| line.t / DAY).ceil() + 1.0
+}
+
 /// Reads a trace: one JSON object a line, empty lines and those that begin with `#` aside.
 ///
 /// # Errors

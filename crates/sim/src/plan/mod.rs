@@ -10,13 +10,15 @@ mod jobs;
 mod report;
 mod spec;
 mod ticks;
+mod vary;
 mod world;
 
-pub use arrivals::{Line, Op, parse as parse_trace};
+pub use arrivals::{Line, Op, is_trace, length_days, parse as parse_trace};
 pub use draw::{html, picture};
 pub use figures::{Figures, Sample, Waits};
 pub use report::{Row, rows, summary, table};
 pub use spec::{Library, Spec};
+pub use vary::keys as variable;
 
 use crate::dice::Dice;
 use arrivals::Stream;

@@ -57,7 +57,7 @@ pub fn summary(p: &Planned) -> Value {
         "mounts_per_day": round(f.mounts as f64 / days, 1),
         "drive_use_percent": percent(f.drive_s / all_s),
         "drive_reading_writing_percent": percent(f.moving_s / all_s),
-        "robot_use_percent": percent(f.robot_s / (days * DAY)),
+        "robot_use_percent": percent(f.robot_s / (f64::from(p.spec.library.count) * days * DAY)),
         "bytes_written": f.written,
         "bytes_to_tape": f.migrated,
         "bytes_from_tape": f.recalled,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use types::Generation;
 
+/// Copies of a class, as in the node.
+pub const MOST_COPIES: usize = 4;
 /// Cartridges that a library begins with, keeps blank or gets at once.
 const MOST_CARTRIDGES: u32 = 10_000_000;
 /// Longest data set (bytes): sums of many are still numbers.
@@ -41,7 +43,11 @@ pub struct Spec {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Library {
-    /// Drives.
+    /// Libraries, all alike, each with its own robot. Drives and cartridges are those of all together.
+    pub count: u16,
+    /// Libraries (from 1) that pools are bound to, as with `thermo pool set --library`; other pools take volumes of any.
+    pub pools: BTreeMap<String, u16>,
+    /// Drives; they are shared out one by one.
     pub drives: u16,
     /// Medium and drives: `lto5` to `lto10`.
     pub generation: String,
@@ -201,6 +207,8 @@ impl Default for Spec {
 impl Default for Library {
     fn default() -> Self {
         Self {
+            count: 1,
+            pools: BTreeMap::new(),
             drives: 4,
             generation: "lto9".into(),
             cartridges: 100,
@@ -252,23 +260,13 @@ impl Spec {
         if !(self.days.is_finite() && self.days > 0.0 && self.days <= 36_525.0) {
             return bad("days", "more than 0 and at most 36525 (a hundred years)");
         }
-        if !(1..=1000).contains(&self.library.drives) {
-            return bad("library.drives", "1 to 1000");
-        }
-        self.generation()?;
-        if self.library.block_size.0 < 4096 {
-            return bad("library.block_size", "at least 4096 bytes");
-        }
-        if !(self.library.efficiency > 0.0 && self.library.efficiency <= 1.0) {
-            return bad("library.efficiency", "more than 0, at most 1");
-        }
-        let bought = [self.library.cartridges, self.library.spare, self.library.buy];
-        if self.library.buy == 0 || bought.into_iter().any(|n| n > MOST_CARTRIDGES) {
-            let why = format!("at most {MOST_CARTRIDGES} each, `buy` at least 1");
-            return bad("library.cartridges, .spare, .buy", &why);
-        }
-        if !(0.0..=3600.0).contains(&self.library.robot_move_s) {
-            return bad("library.robot_move_s", "0 to 3600");
+        self.check_library()?;
+        let disk = &self.disk;
+        if disk.high_watermark > 100 || disk.low_watermark >= disk.high_watermark {
+            return bad(
+                "disk.low_watermark, .high_watermark",
+                "the low one below the high one, both at most 100",
+            );
         }
         let f = &self.faults;
         if ![f.drive_mtbf_h, f.drive_repair_h, f.robot_mtbf_h, f.robot_repair_h].into_iter().all(finite) {
@@ -277,8 +275,8 @@ impl Spec {
         if [f.drive_mtbf_h, f.robot_mtbf_h].into_iter().any(|hours| hours > 0.0 && hours < 1.0) {
             return bad("faults", "at least an hour between two failures, or 0 for none");
         }
-        if self.classes.iter().any(|c| c.copies.is_empty()) {
-            return bad("classes", "each needs at least one copy");
+        if self.classes.iter().any(|c| !(1..=MOST_COPIES).contains(&c.copies.len())) {
+            return bad("classes", &format!("each needs at least one copy and has at most {MOST_COPIES}"));
         }
         let classes: BTreeMap<&str, ()> = self.classes.iter().map(|c| (c.name.as_str(), ())).collect();
         for user in &self.users {
@@ -301,6 +299,36 @@ impl Spec {
                 return bad(&name, "`size` is 1 byte to 1 PiB, `files` at least 1, `scatter` at most 5");
             }
             self.check_amount(user).map_err(|why| format!("{name}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_library(&self) -> Result<(), String> {
+        let bad = |what: &str, why: &str| Err(format!("{what}: {why}"));
+        let l = &self.library;
+        if !(1..=1000).contains(&l.drives) {
+            return bad("library.drives", "1 to 1000");
+        }
+        self.generation()?;
+        if !(1..=l.drives).contains(&l.count) {
+            return bad("library.count", "1 to as many as there are drives");
+        }
+        if let Some((pool, n)) = l.pools.iter().find(|(_, n)| !(1..=l.count).contains(n)) {
+            return bad("library.pools", &format!("{pool} = {n}: there are libraries 1 to {}", l.count));
+        }
+        if l.block_size.0 < 4096 {
+            return bad("library.block_size", "at least 4096 bytes");
+        }
+        if !(l.efficiency > 0.0 && l.efficiency <= 1.0) {
+            return bad("library.efficiency", "more than 0, at most 1");
+        }
+        let bought = [l.cartridges, l.spare, l.buy];
+        if l.buy == 0 || bought.into_iter().any(|n| n > MOST_CARTRIDGES) {
+            let why = format!("at most {MOST_CARTRIDGES} each, `buy` at least 1");
+            return bad("library.cartridges, .spare, .buy", &why);
+        }
+        if !(0.0..=3600.0).contains(&l.robot_move_s) {
+            return bad("library.robot_move_s", "0 to 3600");
         }
         Ok(())
     }
@@ -334,42 +362,5 @@ impl Spec {
             "lto10" => G::Lto10,
             other => return Err(format!("library.generation: `{other}` is none of lto5 to lto10")),
         })
-    }
-
-    /// The same with one number changed: `drives=8`, `disk=200TB`, `growth=0.5`, `idle=600`, `days=90`, `recall=1`.
-    ///
-    /// # Errors
-    /// There is no such number, or it makes no sense.
-    pub fn vary(&self, key: &str, value: &str) -> Result<Self, String> {
-        let mut spec = self.clone();
-        let no = |e: &dyn std::fmt::Display| format!("{key}={value}: {e}");
-        let number = || value.parse::<f64>().map_err(|e| no(&e));
-        match key {
-            "drives" => spec.library.drives = value.parse().map_err(|e| no(&e))?,
-            "generation" => spec.library.generation = value.into(),
-            "disk" => spec.disk.capacity = value.parse().map_err(|e: String| no(&e))?,
-            "days" => spec.days = number()?,
-            "seed" => spec.seed = value.parse().map_err(|e| no(&e))?,
-            "idle" => spec.scheduler.idle_unmount_s = value.parse().map_err(|e| no(&e))?,
-            "recall" => spec.scheduler.drives_for_recall = value.parse().map_err(|e| no(&e))?,
-            "growth" => {
-                let growth = number()?;
-                spec.users.iter_mut().for_each(|u| u.growth_per_year = growth);
-            }
-            "load" => {
-                let times = number()?;
-                for user in &mut spec.users {
-                    user.writes_per_day *= times;
-                    user.reads_per_day *= times;
-                }
-            }
-            _ => {
-                return Err(format!(
-                    "`{key}` cannot be varied; what can: drives, generation, disk, days, seed, idle, recall, growth, load"
-                ));
-            }
-        }
-        spec.check().map_err(|e| no(&e))?;
-        Ok(spec)
     }
 }

@@ -90,6 +90,12 @@ pub(super) enum Does {
     Labelled(Barcode, Option<PoolName>),
 }
 
+/// A robot: when it breaks next, and when it works again.
+pub(super) struct Robot {
+    pub breaks: f64,
+    pub back: f64,
+}
+
 /// See the module.
 pub(super) struct World<'s> {
     pub spec: &'s Spec,
@@ -98,8 +104,8 @@ pub(super) struct World<'s> {
     /// When a drive that is broken works again.
     pub repaired: Vec<Option<f64>>,
     pub breaks: Vec<f64>,
-    pub robot_breaks: f64,
-    pub robot_back: f64,
+    /// Of each library.
+    pub robots: Vec<Robot>,
     pub volumes: BTreeMap<Barcode, Tape>,
     pub blank: u32,
     pub next_volume: u32,
@@ -156,14 +162,14 @@ impl<'s> World<'s> {
             (name, class)
         });
         let drives = spec.library.drives;
-        let empty = |n| Drive::new(DriveNo(n));
+        let count = spec.library.count;
+        let empty = |n| Drive { library: LibraryNo(n % count), ..Drive::new(DriveNo(n)) };
         let mut world = Self {
             now: 0.0,
             drives: (0..drives).map(empty).collect(),
             repaired: vec![None; usize::from(drives)],
             breaks: Vec::new(),
-            robot_breaks: f64::INFINITY,
-            robot_back: 0.0,
+            robots: Vec::new(),
             volumes: BTreeMap::new(),
             blank: spec.library.cartridges,
             next_volume: 0,
@@ -198,7 +204,9 @@ impl<'s> World<'s> {
             spec,
         };
         world.breaks = (0..drives).map(|_| world.next_break(spec.faults.drive_mtbf_h)).collect();
-        world.robot_breaks = world.next_break(spec.faults.robot_mtbf_h);
+        let robots =
+            (0..count).map(|_| Robot { breaks: world.next_break(spec.faults.robot_mtbf_h), back: 0.0 });
+        world.robots = robots.collect();
         world.archive_before();
         world.top_up();
         Ok(world)
@@ -257,7 +265,11 @@ impl<'s> World<'s> {
             let open = self.volumes.iter().find(|(_, t)| t.pool.as_ref() == Some(pool) && t.free > 0);
             let volume = match open.map(|(barcode, _)| barcode.clone()) {
                 Some(volume) => volume,
-                None => self.new_volume(Some(pool.clone()), VolumeState::Filling),
+                None => {
+                    let turn = LibraryNo((self.next_volume % u32::from(self.spec.library.count)) as u16);
+                    let library = self.bound(pool).unwrap_or(turn);
+                    self.new_volume(Some(pool.clone()), VolumeState::Filling, library)
+                }
             };
             parts.push(self.append(&volume, left));
             left -= parts.last().map_or(left, |p| p.bytes);
@@ -280,28 +292,41 @@ impl<'s> World<'s> {
         Part { volume: volume.clone(), block, bytes: take }
     }
 
-    pub fn new_volume(&mut self, pool: Option<PoolName>, state: VolumeState) -> Barcode {
+    /// The library that a pool is bound to.
+    fn bound(&self, pool: &PoolName) -> Option<LibraryNo> {
+        self.spec.library.pools.get(&pool.0).map(|n| LibraryNo(n - 1))
+    }
+
+    fn new_volume(&mut self, pool: Option<PoolName>, state: VolumeState, library: LibraryNo) -> Barcode {
         self.next_volume += 1;
         let volume = Barcode::from(format!("P{:05}L9", self.next_volume));
         let generation = self.spec.generation().ok();
         let free = generation.and_then(Facts::of).map_or(0, |facts| facts.capacity as u64);
-        let place = Place::Library(LibraryNo::default());
+        let place = Place::Library(library);
         let tape = Tape { state, pool, place, written: 0, free, generation, wraps: true, worm: false };
         self.volumes.insert(volume.clone(), tape);
         volume
     }
 
-    /// Blank cartridges that the scheduler may take: a few are enough for it to see.
+    /// Blank cartridges that the scheduler may take: a few in each library are enough for it to see.
     fn top_up(&mut self) {
-        let seen = self.volumes.values().filter(|t| t.state == VolumeState::Blank).count();
-        let most = usize::from(self.spec.library.drives) + 2;
-        for _ in seen..most {
-            if self.blank < self.spec.library.spare {
-                self.blank += self.spec.library.buy;
-                self.figures.bought += u64::from(self.spec.library.buy);
+        let count = self.spec.library.count;
+        let mut seen = vec![0; usize::from(count)];
+        for tape in self.volumes.values().filter(|t| t.state == VolumeState::Blank) {
+            if let Some(library) = tape.library() {
+                seen[usize::from(library.0)] += 1;
             }
-            self.blank -= self.blank.min(1);
-            self.new_volume(None, VolumeState::Blank);
+        }
+        let most = usize::from(self.spec.library.drives.div_ceil(count)) + 2;
+        for (library, seen) in (0..count).zip(seen) {
+            for _ in seen..most {
+                if self.blank < self.spec.library.spare {
+                    self.blank += self.spec.library.buy;
+                    self.figures.bought += u64::from(self.spec.library.buy);
+                }
+                self.blank -= self.blank.min(1);
+                self.new_volume(None, VolumeState::Blank, LibraryNo(library));
+            }
         }
     }
 
@@ -359,7 +384,7 @@ impl<'s> World<'s> {
                         in_hand: 0,
                         since,
                         max_volumes: 0,
-                        library: None,
+                        library: self.bound(pool),
                         worm: false,
                         limited: None,
                         rescue: false,
@@ -368,8 +393,11 @@ impl<'s> World<'s> {
             })
         };
         let writes: BTreeMap<PoolName, Backlog> = self.queues.iter().filter_map(backlog).collect();
-        let moves = self.running.iter().any(|r| r.moves) || self.robot_back > self.now;
-        let robots_busy = moves.then(LibraryNo::default).into_iter().collect();
+        let broken = |n: &u16| self.robots[usize::from(*n)].back > self.now;
+        let robots_troubled: BTreeSet<_> =
+            (0..self.spec.library.count).filter(broken).map(LibraryNo).collect();
+        let moving = self.running.iter().filter(|r| r.moves).map(|r| self.drives[r.drive].library);
+        let robots_busy = robots_troubled.iter().copied().chain(moving).collect();
         f(&SchedView {
             now: time(self.now),
             drives: &self.drives,
@@ -378,7 +406,7 @@ impl<'s> World<'s> {
             writes: &writes,
             maintenance: &[],
             robots_busy: &robots_busy,
-            robots_troubled: &BTreeSet::new(),
+            robots_troubled: &robots_troubled,
             disk_pressure: self.mode.pressure == policy::Pressure::Hard,
             limits: &self.limits,
             mechanics: &self.mechanics,
@@ -549,9 +577,9 @@ impl<'s> World<'s> {
                 self.figures.broken += 1;
             }
         }
-        if self.robot_breaks <= self.now {
-            self.robot_back = self.now + faults.robot_repair_h * 3600.0;
-            self.robot_breaks = self.robot_back + self.dice.wait(faults.robot_mtbf_h * 3600.0);
+        for robot in self.robots.iter_mut().filter(|r| r.breaks <= self.now) {
+            robot.back = self.now + faults.robot_repair_h * 3600.0;
+            robot.breaks = robot.back + self.dice.wait(faults.robot_mtbf_h * 3600.0);
             self.figures.broken += 1;
         }
     }

@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  thermo plan docs/plan/archive.toml\n  \
                         thermo plan docs/plan/archive.toml --vary drives=2,4,8 --html plan.html\n  \
-                        thermo plan docs/plan/archive.toml --trace arrivals.jsonl --days 30\n\n\
+                        thermo plan docs/plan/archive.toml --trace arrivals.jsonl --days 30\n  \
+                        thermo plan arrivals.jsonl --vary libraries=1,2\n\n\
                         Nothing is asked of a node, and nothing is changed. FILE and the trace are described in docs/PLANNING.md. The \
                         same FILE and seed give the same answer.")]
 pub struct Args {
-    /// The system and its users (TOML)
+    /// The system and its users (TOML); or a trace alone, which is then done by a system of default size
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Data sets that are written, read and deleted, a JSON object a line; besides what the users of FILE do
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
-    /// Compare variants: drives, generation, disk, days, seed, idle, recall, growth or load, with its values
+    /// Compare variants: one key with its values; docs/PLANNING.md and the refusal of an unknown key list them
     #[arg(long, value_name = "KEY=VALUE,...")]
     vary: Option<String>,
     /// Simulated time, instead of what FILE says
@@ -47,16 +48,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 /// Runs `thermo plan`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let in_file = |e: String| usage(format!("{}: {e}", args.file.display()));
-    let mut spec = Spec::parse(&read(&args.file)?).map_err(in_file)?;
+    let (mut spec, trace) = system(&args)?;
     spec.days = args.days.unwrap_or(spec.days);
     spec.seed = args.seed.unwrap_or(spec.seed);
-    let trace: Vec<Line> = match &args.trace {
-        Some(path) => {
-            plan::parse_trace(&read(path)?).map_err(|e| usage(format!("{}: {e}", path.display())))?
-        }
-        None => Vec::new(),
-    };
     if spec.users.is_empty() && trace.is_empty() {
         return Err(usage(format!(
             "{}: nobody writes or reads: add [[users]], or --trace",
@@ -81,6 +75,30 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         context.out.line(plan::table(&planned).trim_end())?;
     }
     Ok(Exit::OK)
+}
+
+/// What is simulated: a system, with a trace or without; or a trace, done by a system of default size.
+fn system(args: &Args) -> Result<(Spec, Vec<Line>)> {
+    let parse = |path: &Path, text: &str| {
+        plan::parse_trace(text).map_err(|e| usage(format!("{}: {e}", path.display())))
+    };
+    let text = read(&args.file)?;
+    match &args.trace {
+        None if plan::is_trace(&text) => {
+            let trace = parse(&args.file, &text)?;
+            let title = args.file.display().to_string();
+            Ok((Spec { title, days: plan::length_days(&trace), ..Spec::default() }, trace))
+        }
+        Some(_) if plan::is_trace(&text) => Err(usage(format!(
+            "{}: this is a trace already: give one, or a system (TOML) and --trace",
+            args.file.display()
+        ))),
+        other => {
+            let spec = Spec::parse(&text).map_err(|e| usage(format!("{}: {e}", args.file.display())))?;
+            let trace = other.as_ref().map(|path| parse(path, &read(path)?)).transpose()?;
+            Ok((spec, trace.unwrap_or_default()))
+        }
+    }
 }
 
 /// The systems to compare, each with its name.
