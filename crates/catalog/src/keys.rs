@@ -27,6 +27,8 @@ pub const UNOWNED: u8 = 0x18;
 pub const ON_TARGETS: u8 = 1;
 /// Where objects lie that are on disk targets of the cluster: `FAR object`.
 pub const FAR: u8 = 0x19;
+/// Those of which something is out of date on some target: `STALE object`.
+pub const STALE: u8 = 0x1a;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -244,6 +246,10 @@ pub fn unowned(object: ObjectId) -> [u8; 9] {
 
 pub fn far(object: ObjectId) -> [u8; 9] {
     number(FAR, object.0)
+}
+
+pub fn stale(object: ObjectId) -> [u8; 9] {
+    number(STALE, object.0)
 }
 
 pub fn versions(ino: Ino) -> [u8; 9] {

@@ -7,6 +7,7 @@ use common::*;
 use layout::{Candidate, Redundancy};
 use types::*;
 
+const NOBODY: std::collections::BTreeSet<TargetId> = std::collections::BTreeSet::new();
 const RULE: LayoutRule = LayoutRule { unit_bytes: 1 << 20, stripes: 2, copies: 1, parity: 0 };
 
 fn targets(domains: &[u32]) -> Vec<Candidate> {
@@ -20,7 +21,7 @@ fn base(far: &Far) -> ObjectId {
 
 /// A file on two targets that was written and closed.
 fn written(f: &Fixture, name: &str, size: u64) -> (Ino, ObjectId) {
-    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2, 3])).unwrap());
+    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2, 3]), &NOBODY).unwrap());
     let new = New { far: true, ..New::file(0o644, object) };
     let ino = f.catalog.create(&root(10), Ino::ROOT, name.as_bytes(), &new).unwrap().attr.ino;
     let stamp = stamp(size, 11);
@@ -88,7 +89,7 @@ fn a_file_on_targets_keeps_its_objects_until_every_copy_counts_and_takes_nothing
     );
     // It is remembered what it had there, and it gets the like again.
     assert_eq!(f.catalog.layout_rule(ino).unwrap(), Some(RULE));
-    let again = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap());
+    let again = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &NOBODY).unwrap());
     assert!(f.catalog.set_resident(ino, file.version, again, &stamp(5 << 20, 29), t(29)).unwrap());
     assert!(f.catalog.inode(ino).unwrap().file.unwrap().far);
     assert_eq!(f.catalog.layout_rule(ino).unwrap(), None);
@@ -122,7 +123,7 @@ fn what_is_removed_or_emptied_is_on_record_for_the_targets_and_what_has_an_owner
         f.catalog.unowned_far(ObjectId(0), 10).unwrap().into_iter().map(|(object, _)| object).collect();
     assert_eq!(unowned, [removed, old]);
     // What never became a file is on record from its reservation on.
-    let far = f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap();
+    let far = f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &NOBODY).unwrap();
     let last = f.catalog.unowned_far(old, 10).unwrap();
     assert_eq!(last, [(base(&far), far)]);
     f.check();
@@ -135,26 +136,55 @@ fn copies_of_the_same_bytes_never_share_what_fails_together() {
     let all = targets(&[1, 1, 2, 2, 3]);
     let domain = |target: &TargetId| all[target.0 as usize - 1].domain;
     for _ in 0..200 {
-        let far = f.catalog.reserve_far(&rule, &all).unwrap();
+        let far = f.catalog.reserve_far(&rule, &all, &NOBODY).unwrap();
         let component = &far.layout.components[0];
         assert_eq!(component.redundancy, Redundancy::Mirror { copies: 2 });
         let apart = |pair: &[TargetId]| domain(&pair[0]) != domain(&pair[1]);
         assert!(component.targets.chunks(2).all(apart), "{component:?}");
     }
-    let error = f.catalog.reserve_far(&rule, &targets(&[1, 1, 1, 1])).unwrap_err().to_string();
+    let error = f.catalog.reserve_far(&rule, &targets(&[1, 1, 1, 1]), &NOBODY).unwrap_err().to_string();
     assert!(error.contains("failure domains"), "{error}");
-    let error = f.catalog.reserve_far(&RULE, &targets(&[1])).unwrap_err().to_string();
+    let error = f.catalog.reserve_far(&RULE, &targets(&[1]), &NOBODY).unwrap_err().to_string();
     assert!(error.contains("2 columns need as many targets"), "{error}");
 }
 
 #[test]
 fn what_is_out_of_date_is_on_record_with_a_generation_of_its_own() {
     let f = lmdb();
-    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2])).unwrap());
+    let object = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &NOBODY).unwrap());
     let far = f.catalog.set_stale(object, (0, 1), true).unwrap();
     assert_eq!((far.layout.generation, far.stale.as_slice()), (2, &[(0, 1)][..]));
     assert_eq!(f.catalog.set_stale(object, (0, 1), true).unwrap(), far, "nothing changes twice");
     let far = f.catalog.set_stale(object, (0, 1), false).unwrap();
     assert_eq!((far.layout.generation, far.stale.len()), (3, 0));
     assert_eq!(f.catalog.far(object).unwrap(), Some(far));
+}
+
+#[test]
+fn what_is_out_of_date_is_listed_until_it_is_mended_or_gone() {
+    let f = lmdb();
+    let rule = LayoutRule { stripes: 2, copies: 1, parity: 1, ..RULE };
+    let all = targets(&[1, 2, 3]);
+    let away = std::collections::BTreeSet::from([TargetId(2)]);
+    // Of three targets one is away: there is a new file all the same, of which something is missing from the beginning.
+    let far = f.catalog.reserve_far(&rule, &all, &away).unwrap();
+    assert_eq!(far.rule(), rule);
+    assert_eq!((far.stale.len(), far.stale.clone()), (1, far.on(&away)));
+    assert!(far.can_spare(&NOBODY) && far.can_spare(&away));
+    assert!(!far.can_spare(&std::collections::BTreeSet::from([TargetId(1)])), "two of three are too many");
+    let listed = || f.catalog.stale_far(ObjectId(0), 10).unwrap();
+    assert_eq!(listed(), [(base(&far), far.clone())]);
+    f.check();
+    // Another one has numbers behind its columns and journals.
+    let next = f.catalog.reserve_far(&rule, &all, &NOBODY).unwrap();
+    assert_eq!(base(&next).0, base(&far).0 + 5);
+    f.catalog.set_stale(base(&far), far.stale[0], false).unwrap();
+    assert_eq!(listed(), []);
+    f.catalog.set_stale(base(&next), (0, 0), true).unwrap();
+    assert_eq!(listed().len(), 1);
+    f.catalog.forget_far(&[base(&next)]).unwrap();
+    assert_eq!(listed(), []);
+    f.check();
+    let plain = f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &away);
+    assert!(plain.unwrap_err().to_string().contains("are down"));
 }

@@ -101,10 +101,10 @@ fn files_in_stripes_are_what_was_written_through_the_mount_and_by_put() {
     assert!(fs::read(&path).unwrap() == model, "after a crash");
     assert!(fs::read(dir.join("open")).unwrap() == noise(3, 1_000_000), "what was open in the crash");
     first.check();
-    let why = first.fails(words("layout set", &dir, "--copies 2")).1;
-    assert!(why.contains("not offered yet"), "{why}");
-    let why = first.fails(words("layout set", &dir, "--stripes 4")).1;
-    assert!(why.contains("the cluster has 3"), "{why}");
+    for too_many in ["--stripes 4", "--stripes 2 --copies 2", "--code 3+1"] {
+        let why = first.fails(words("layout set", &dir, too_many)).1;
+        assert!(why.contains("the cluster has 3"), "{why}");
+    }
     first.ok(words("layout set", &dir, "--local"));
     fs::write(dir.join("local"), b"here").unwrap();
     assert_eq!(lies_on(first, &dir.join("local")), [0_u64; 0]);

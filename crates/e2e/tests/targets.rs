@@ -145,3 +145,119 @@ fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
     }
     first.check();
 }
+
+/// Columns of a file: target, and whether it is up to date.
+fn columns(first: &Bed, path: &Path) -> Vec<(u64, bool)> {
+    let view = first.json(words("layout get", path, ""));
+    let column = |column: &serde_json::Value| {
+        (column["target"].as_u64().expect("a number"), column["current"].as_bool().expect("yes or no"))
+    };
+    view["file"]["columns"].as_array().expect("columns").iter().map(column).collect()
+}
+
+/// Waits until nothing of a file is out of date.
+fn wait_for_mending(first: &Bed, path: &Path) {
+    first.wait("it is mended", || columns(first, path).iter().all(|(_, current)| *current));
+}
+
+/// What `thermo check` says of a file.
+fn findings(first: &Bed, name: &str) -> Vec<serde_json::Value> {
+    let checked = first.run(["--json", "check"]);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).expect("a report");
+    let all = report["findings"].as_array().expect("findings").clone();
+    all.into_iter().filter(|one| one["subject"].as_str().is_some_and(|s| s.contains(name))).collect()
+}
+
+/// A file goes to tape and back like any other.
+fn to_tape_and_back(first: &Bed, path: &Path, content: &[u8]) {
+    wait_for_mending(first, path);
+    wait_for_close(first, path);
+    first.ok(words("migrate --wait", path, ""));
+    first.ok(words("purge --wait", path, ""));
+    assert!(fs::read(path).unwrap() == content, "from tape");
+    first.wait("it is back", || !lies_on(first, path).is_empty());
+}
+
+/// A file of such a layout goes on while one target is away, is made whole when it is back, and is all there without another one then.
+fn goes_on_without_one(layout: &str) {
+    let beds = cluster();
+    let dir = directory(&beds, layout);
+    let [first, second, third] = &beds;
+    // One that lies on the targets of the nodes that are going to die.
+    let on_both = |path: &std::path::PathBuf| {
+        File::create(path).unwrap();
+        lies_on(first, path).ends_with(&[2, 3])
+    };
+    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(on_both).expect("a file on both");
+    let mut model = noise(11, 16 << 20);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, part) in model.chunks(1 << 20).enumerate() {
+                file.write_all_at(part, (n as u64) << 20).unwrap();
+                if n % 4 == 3 {
+                    file.sync_all().unwrap();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        third.kill();
+    });
+    file.sync_all().unwrap();
+    assert!(fs::read(&path).unwrap() == model, "written while a target went away");
+    assert_eq!(columns(first, &path).iter().filter(|(_, current)| !current).count(), 1);
+    // In place, beyond the end, and of another length.
+    for n in 0..30_u64 {
+        let at = (n * 7_919_993) % (18 << 20);
+        let bytes = noise(n, 1 + (n as usize * 13_007) % 100_000);
+        file.write_all_at(&bytes, at).unwrap();
+        let end = at as usize + bytes.len();
+        model.resize(model.len().max(end), 0);
+        model[at as usize..end].copy_from_slice(&bytes);
+    }
+    file.set_len(17_000_001).unwrap();
+    model.resize(17_000_001, 0);
+    file.sync_all().unwrap();
+    drop(file);
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    first.wait("check tells of it", || findings(first, &name).iter().any(|one| one["grade"] == "incomplete"));
+    // A new file, too, while it is away, and over a crash of the node.
+    let new = dir.join("new");
+    fs::write(&new, &model[..5_000_000]).unwrap();
+    let open = File::options().write(true).open(&new).unwrap();
+    open.write_all_at(b"before the crash", 1_000_000).unwrap();
+    open.sync_all().unwrap();
+    first.kill();
+    drop(open);
+    first.up_mounted();
+    let mut of_new = model[..5_000_000].to_vec();
+    of_new[1_000_000..1_000_016].copy_from_slice(b"before the crash");
+    assert!(fs::read(&path).unwrap() == model && fs::read(&new).unwrap() == of_new, "after a crash");
+    third.up();
+    wait_for_mending(first, &path);
+    wait_for_mending(first, &new);
+    assert!(findings(first, &name).is_empty());
+    // Now the other one goes, and nothing is in the caches of the kernel.
+    first.kill();
+    second.kill();
+    first.up_mounted();
+    assert!(fs::read(&path).unwrap() == model && fs::read(&new).unwrap() == of_new, "from what was mended");
+    second.up();
+    to_tape_and_back(first, &path, &model);
+    first.check();
+}
+
+#[test]
+fn files_in_two_copies_go_on_without_a_target_and_are_mended() {
+    if can_mount("files in two copies") {
+        goes_on_without_one("--copies 2");
+    }
+}
+
+#[test]
+fn coded_files_go_on_without_a_target_and_are_mended() {
+    if can_mount("coded files") {
+        goes_on_without_one("--code 2+1 --stripe-size 64KiB");
+    }
+}

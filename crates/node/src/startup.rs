@@ -65,6 +65,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     node.movers.belong_to(&node);
     let tending = node.clone();
     spawn(Some(&node), "tend-far", move || tending.tend_far())?;
+    let mending = node.clone();
+    spawn(Some(&node), "mend-far", move || mending.mend_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
     Ok(node)

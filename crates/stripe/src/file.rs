@@ -9,6 +9,7 @@ use data::{DataError, Ticket};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use types::TargetId;
 
 /// A file whose bytes lie on several movers. All methods may be called from many threads at once; writers of ranges that do not overlap do
@@ -26,6 +27,12 @@ pub struct Striped {
     pub(crate) deciding: Mutex<()>,
     /// What is known of each component that is coded.
     pub(crate) coded: Vec<Option<Coded>>,
+    /// Where its columns lie, by component: not what the layout says, once they have been moved.
+    pub(crate) targets: RwLock<Vec<Vec<TargetId>>>,
+    /// Grows before and after each change of what is not coded.
+    pub(crate) changes: AtomicU64,
+    /// How it stood when a column began to be copied to another target.
+    pub(crate) moving: Mutex<Option<((usize, u16), u64)>>,
 }
 
 impl Striped {
@@ -51,7 +58,18 @@ impl Striped {
         check_columns(&layout, &columns)?;
         let coded = layout.components.iter().map(Coded::of).collect::<Result<_>>()?;
         let columns = RwLock::new(Arc::new(columns));
-        Ok(Self { layout, columns, authority, gate: RwLock::default(), deciding: Mutex::default(), coded })
+        let targets = layout.components.iter().map(|component| component.targets.clone()).collect();
+        Ok(Self {
+            layout,
+            columns,
+            authority,
+            gate: RwLock::default(),
+            deciding: Mutex::default(),
+            coded,
+            targets: RwLock::new(targets),
+            changes: AtomicU64::new(0),
+            moving: Mutex::default(),
+        })
     }
 
     /// Where its bytes lie.
@@ -105,6 +123,7 @@ impl Striped {
 
     fn set_length_now(&self, length: u64) -> Result<()> {
         let _passed = self.gate.read();
+        let _change = self.change();
         for (number, component) in self.layout.components.iter().enumerate() {
             if let Some(coded) = &self.coded[number] {
                 self.set_coded_length(number, coded, length)?;
@@ -161,7 +180,8 @@ impl Striped {
     }
 
     pub(crate) fn target(&self, component: usize, column: u16) -> TargetId {
-        self.layout.components[component].target(column).unwrap_or(TargetId(0))
+        let targets = self.targets.read();
+        targets[component].get(usize::from(column)).copied().unwrap_or(TargetId(0))
     }
 
     pub(crate) fn failed(&self, component: usize, column: u16, source: DataError) -> StripeError {

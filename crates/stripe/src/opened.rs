@@ -172,6 +172,40 @@ impl Striped {
         what()
     }
 
+    /// The places that count now, and the target of each.
+    pub fn present(&self) -> Vec<(usize, u16, types::TargetId)> {
+        let columns = self.columns();
+        let places = columns.iter().enumerate().flat_map(|(component, columns)| {
+            let there = (0..).zip(columns).filter(|(_, column)| column.is_some());
+            there.map(move |(column, _)| (component, column, self.target(component, column)))
+        });
+        places.collect()
+    }
+
+    /// Goes on without a column, for reading: whoever calls this keeps everybody from writing until the authority knows that the column is
+    /// out of date. False if too little would be left.
+    pub fn put_aside(&self, component: usize, column: u16) -> bool {
+        let _one = self.deciding.lock();
+        let used = self.columns();
+        let spare = self.can_spare(&used, component, column);
+        if spare {
+            let mut columns = Columns::clone(&used);
+            columns[component][usize::from(column)] = None;
+            *self.columns.write() = Arc::new(columns);
+        }
+        spare
+    }
+
+    /// Leaves a column out, as a write that fails there does.
+    ///
+    /// # Errors
+    /// `Mover`, `Authority`: it still counts.
+    pub fn leave_out(&self, component: usize, column: u16, why: &str) -> Result<()> {
+        let mover = format!("of target {}", self.target(component, column));
+        let source = DataError::Unreachable { mover, reason: why.to_owned() };
+        self.decide(&self.columns(), &Failed { component, column, source })
+    }
+
     /// Whether all bytes are still there without a column.
     fn can_spare(&self, columns: &Columns, component: usize, column: u16) -> bool {
         let there = |range: std::ops::Range<u16>| {

@@ -42,14 +42,19 @@ impl Striped {
     /// # Errors
     /// `Mover`, `Lost`.
     pub fn mend(&self, mended: Mended<'_>, at: u64) -> Result<Progress> {
+        self.mend_from(mended, at, false)
+    }
+
+    /// One step of [`Striped::mend`]; `own`: what the column has itself may be taken, because it is to lie elsewhere.
+    pub(crate) fn mend_from(&self, mended: Mended<'_>, at: u64, own: bool) -> Result<Progress> {
         let Mended { component, column, .. } = mended;
         if let Some(coded) = &self.coded[component] {
             self.note_changes(component, coded, at)?;
         }
-        let length = self.length_of_column(component, column)?;
+        let length = self.length_of_column(component, column, own)?;
         let end =
             length.min(at.saturating_add(STEP.max(self.layout.components[component].unit_bytes.into())));
-        let written = self.mend_range(&mended, at..end)?;
+        let written = self.mend_range(&mended, at..end, own)?;
         Ok(Progress { bytes: end.saturating_sub(at), written, next: (end < length).then_some(end) })
     }
 
@@ -64,9 +69,9 @@ impl Striped {
             self.become_writer(component, coded)?;
         }
         let block = data::sum::BLOCK as u64;
-        let length = self.length_of_column(component, column)?;
+        let length = self.length_of_column(component, column, false)?;
         let end = length.min(range.end.div_ceil(block) * block);
-        self.mend_range(&Mended { component, column, to }, range.start / block * block..end)
+        self.mend_range(&Mended { component, column, to }, range.start / block * block..end, false)
     }
 
     /// The last step of a rebuild: what has changed since [`Striped::mend`] began, the length, and the journal, all durable; then `admit`
@@ -82,6 +87,15 @@ impl Striped {
         mended: Mended<'_>,
         admit: impl FnOnce() -> Result<Columns, String>,
     ) -> Result<()> {
+        self.finish_from(mended, false, admit)
+    }
+
+    pub(crate) fn finish_from(
+        &self,
+        mended: Mended<'_>,
+        own: bool,
+        admit: impl FnOnce() -> Result<Columns, String>,
+    ) -> Result<()> {
         let Mended { component, column, .. } = mended;
         let _nobody = self.gate.write();
         let length = match &self.coded[component] {
@@ -91,8 +105,10 @@ impl Striped {
                 length
             }
             None => {
-                let length = self.length_of_column(component, column)?;
-                self.mend_range(&mended, 0..length)?;
+                let length = self.length_of_column(component, column, own)?;
+                if !(own && self.is_unchanged_since_copied(component, column)) {
+                    self.mend_range(&mended, 0..length, own)?;
+                }
                 length
             }
         };
@@ -149,15 +165,15 @@ impl Striped {
         Ok(length)
     }
 
-    fn mend_range(&self, mended: &Mended<'_>, range: Range<u64>) -> Result<u64> {
+    fn mend_range(&self, mended: &Mended<'_>, range: Range<u64>, own: bool) -> Result<u64> {
         match &self.coded[mended.component] {
             Some(coded) => self.mend_coded(mended, coded, range),
-            None => self.mend_copy(mended, range),
+            None => self.mend_copy(mended, range, own),
         }
     }
 
-    /// Takes a range from another copy.
-    fn mend_copy(&self, mended: &Mended<'_>, range: Range<u64>) -> Result<u64> {
+    /// Takes a range from another copy, or its own.
+    fn mend_copy(&self, mended: &Mended<'_>, range: Range<u64>, own: bool) -> Result<u64> {
         let Mended { component, column, .. } = *mended;
         let shape = &self.layout.components[component];
         let (mut at, mut written) = (range.start, 0);
@@ -166,7 +182,7 @@ impl Striped {
             let next = range.end.min((at / STEP + 1) * STEP);
             let length = (next - at) as usize;
             let mut outcome = Err(self.no_copy(component, column));
-            for copy in shape.replicas(column).filter(|copy| *copy != column) {
+            for copy in self.sources(component, column, own) {
                 let place =
                     Place { component, column: copy, object: shape.object(copy).0, offset: at, length };
                 let answer = self.submit(&place, Op::Read, Vec::new()).and_then(data::Ticket::wait);
@@ -193,15 +209,21 @@ impl Striped {
         )
     }
 
+    /// Columns that have the bytes of one.
+    fn sources(&self, component: usize, column: u16, own: bool) -> impl Iterator<Item = u16> + '_ {
+        let others = self.layout.components[component].replicas(column).filter(move |copy| *copy != column);
+        own.then_some(column).into_iter().chain(others)
+    }
+
     /// How long the object of a column is to be (bytes).
-    fn length_of_column(&self, component: usize, column: u16) -> Result<u64> {
+    fn length_of_column(&self, component: usize, column: u16, own: bool) -> Result<u64> {
         if let Some(coded) = &self.coded[component] {
             return self.rows_length(component, coded);
         }
         let shape = &self.layout.components[component];
         let mut longest = None;
         let mut failed = self.no_copy(component, column);
-        for copy in shape.replicas(column).filter(|copy| *copy != column) {
+        for copy in self.sources(component, column, own) {
             let place = Place { component, column: copy, object: shape.object(copy).0, offset: 0, length: 0 };
             match self.submit(&place, Op::Stat, Vec::new()).and_then(data::Ticket::wait) {
                 Ok(reply) => longest = longest.max(Some(reply.object_length)),

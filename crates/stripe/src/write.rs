@@ -17,6 +17,7 @@ impl Striped {
 
     fn write_once(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let _passed = self.gate.read();
+        let _change = self.change();
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
         let mut places: Vec<(Place, usize)> = Vec::new();
         let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);

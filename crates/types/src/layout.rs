@@ -22,6 +22,11 @@ impl LayoutRule {
         u64::from(self.stripes) * u64::from(self.copies) + u64::from(self.parity)
     }
 
+    /// Whether anything may be lost.
+    pub fn is_redundant(&self) -> bool {
+        self.copies > 1 || self.parity > 0
+    }
+
     /// Objects that a file has: the columns, and of a coded one journals.
     pub fn objects(&self) -> u64 {
         let journals = if self.parity > 0 { u64::from(self.parity) + 1 } else { 0 };

@@ -4,6 +4,7 @@ use super::Catalog;
 use crate::Result;
 use crate::ops::layouts::{self, Far};
 use crate::ops::open;
+use std::collections::BTreeSet;
 use types::*;
 
 impl Catalog {
@@ -19,10 +20,16 @@ impl Catalog {
 
     /// Reserves objects for a new file, which nobody had before, and chooses their targets. They are unowned until `create` gives the first
     /// of them to a file. Relaxed: nothing may be made on a target before [`Catalog::sync`], or nobody would know of it after a crash.
-    pub fn reserve_far(&self, rule: &LayoutRule, targets: &[layout::Candidate]) -> Result<Far> {
+    /// With redundancy some of the targets may be `away`: what is to lie there is out of date from the beginning.
+    pub fn reserve_far(
+        &self,
+        rule: &LayoutRule,
+        targets: &[layout::Candidate],
+        away: &BTreeSet<TargetId>,
+    ) -> Result<Far> {
         self.relaxed(|tx| {
             let first = open::reserve_numbers(tx, rule.objects())?;
-            layouts::reserve(tx, first, rule, targets)
+            layouts::reserve(tx, first, rule, targets, away)
         })
     }
 
@@ -34,6 +41,11 @@ impl Catalog {
     /// Where an object lies, if that is on targets.
     pub fn far(&self, object: ObjectId) -> Result<Option<Far>> {
         self.read(|v| layouts::far(v, object))
+    }
+
+    /// Up to `limit` objects after `after` of which something is out of date on some target.
+    pub fn stale_far(&self, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+        self.read(|v| layouts::stale(v, after, limit))
     }
 
     /// Up to `limit` objects on targets after `after` that belong to no file; as [`Catalog::unowned_objects`].

@@ -226,6 +226,27 @@ pub(super) fn entries(c: &mut Check<'_>) -> Result<()> {
     })
 }
 
+/// Every layout of which something is out of date is listed, and no other.
+pub(super) fn stale(c: &mut Check<'_>) -> Result<()> {
+    let mut listed = 0;
+    c.table(&[keys::STALE], |_, _| {
+        listed += 1;
+        Ok(())
+    })?;
+    c.table(&[keys::FAR], |c, (key, _)| {
+        let object = ObjectId(keys::number_at(&key, 1).unwrap_or(0));
+        let stale = c.read(|v| layouts::far(v, object))?.is_some_and(|far| !far.stale.is_empty());
+        let there = c.has(&keys::stale(object))?;
+        listed -= u64::from(there);
+        c.expect(stale == there, || {
+            format!("object {object} is out of date somewhere: {stale}, and is listed as such: {there}")
+        });
+        Ok(())
+    })?;
+    c.expect(listed == 0, || format!("{listed} objects without a layout are listed as out of date"));
+    Ok(())
+}
+
 /// Marks belong to inodes, and no object is owned and unowned at once.
 pub(super) fn marks(c: &mut Check<'_>) -> Result<()> {
     c.table(&[keys::UNOWNED], |c, (key, value)| {

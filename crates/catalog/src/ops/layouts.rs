@@ -10,6 +10,7 @@ use crate::store::{Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
 use layout::{Candidate, Component, Layout, Redundancy, Spread};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use types::*;
 
@@ -35,6 +36,33 @@ impl Far {
         };
         let stripes = (targets.len() - usize::from(parity)) / usize::from(copies.max(1));
         LayoutRule { unit_bytes: *unit_bytes, stripes: stripes as u16, copies, parity }
+    }
+
+    /// Component and column of what lies on these targets.
+    pub fn on(&self, targets: &BTreeSet<TargetId>) -> Vec<(u16, u16)> {
+        let columns = (0..).zip(&self.layout.components).flat_map(|(number, component): (u16, _)| {
+            (0..).zip(&component.targets).map(move |(column, target)| ((number, column), target))
+        });
+        columns.filter(|(_, target)| targets.contains(target)).map(|(place, _)| place).collect()
+    }
+
+    /// Whether all bytes are still there without these targets, and without what is out of date.
+    pub fn can_spare(&self, away: &BTreeSet<TargetId>) -> bool {
+        let missing = self.on(away);
+        (0..).zip(&self.layout.components).all(|(number, component): (u16, _)| {
+            let counts = |column: &u16| {
+                let place = (number, *column);
+                !missing.contains(&place) && !self.stale.contains(&place)
+            };
+            let columns = 0..component.targets.len() as u16;
+            match component.redundancy {
+                Redundancy::None => columns.into_iter().all(|column| counts(&column)),
+                Redundancy::Mirror { .. } => {
+                    columns.into_iter().all(|column| component.replicas(column).any(|copy| counts(&copy)))
+                }
+                Redundancy::Coded { data, .. } => columns.filter(counts).count() >= usize::from(data),
+            }
+        })
     }
 }
 
@@ -90,11 +118,22 @@ fn decode(object: ObjectId, value: &[u8]) -> Result<Far> {
 
 fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
     let record = FarRec { layout: far.layout.clone(), stale: far.stale.clone() };
+    match far.stale.is_empty() {
+        true => tx.w.delete(&keys::stale(object))?,
+        false => tx.w.put(&keys::stale(object), &[])?,
+    }
     Ok(tx.w.put(&keys::far(object), &record::encode(&record))?)
 }
 
-/// Reserves objects for a new file from `first` on, and chooses their targets.
-pub fn reserve(tx: &mut Tx<'_>, first: u64, rule: &LayoutRule, targets: &[Candidate]) -> Result<Far> {
+/// Reserves objects for a new file from `first` on, and chooses their targets. What comes to lie on those that are `away` is out of date from the
+/// beginning.
+pub fn reserve(
+    tx: &mut Tx<'_>,
+    first: u64,
+    rule: &LayoutRule,
+    targets: &[Candidate],
+    away: &BTreeSet<TargetId>,
+) -> Result<Far> {
     let redundancy = match (rule.copies, rule.parity) {
         (0 | 1, 0) => Redundancy::None,
         (copies, 0) => Redundancy::Mirror { copies },
@@ -111,8 +150,12 @@ pub fn reserve(tx: &mut Tx<'_>, first: u64, rule: &LayoutRule, targets: &[Candid
         base: ObjectId(first),
         targets: choose(first, rule, targets)?,
     };
-    let far = Far { layout: Layout { generation: 1, components: vec![component] }, stale: Vec::new() };
+    let mut far = Far { layout: Layout { generation: 1, components: vec![component] }, stale: Vec::new() };
     far.layout.check().map_err(|e| CatalogError::refused("layout", e))?;
+    if !far.can_spare(away) {
+        return Err(CatalogError::refused("a new file", "too many of the targets that have room are down"));
+    }
+    far.stale = far.on(away);
     store(tx, ObjectId(first), &far)?;
     tx.w.put(&keys::unowned(ObjectId(first)), &[ON_TARGETS])?;
     Ok(far)
@@ -142,11 +185,22 @@ pub fn unowned(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(Obj
         found.extend(keys::number_at(k, 1).map(ObjectId).filter(|_| v == [ON_TARGETS]));
         if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
-    let where_it_is = |object| {
-        let missing = || CatalogError::corrupt("layout of object", object, "it is missing");
-        Ok((object, far(view, object)?.ok_or_else(missing)?))
-    };
-    found.into_iter().map(where_it_is).collect()
+    found.into_iter().map(|object| Ok((object, placed(view, object)?))).collect()
+}
+
+fn placed(view: View<'_>, object: ObjectId) -> Result<Far> {
+    far(view, object)?.ok_or_else(|| CatalogError::corrupt("layout of object", object, "it is missing"))
+}
+
+/// Up to `limit` objects after `after` of which something is out of date.
+pub fn stale(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+    let mut found = Vec::new();
+    let from = keys::after(&keys::stale(after));
+    view.r.scan(&from, &[keys::STALE + 1], &mut |k, _| {
+        found.extend(keys::number_at(k, 1).map(ObjectId));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    found.into_iter().map(|object| Ok((object, placed(view, object)?))).collect()
 }
 
 /// All targets have removed these objects. What has an owner stays.
@@ -155,6 +209,7 @@ pub fn forget(tx: &mut Tx<'_>, objects: &[ObjectId]) -> Result<()> {
         if tx.w.get_for_update(&keys::unowned(*object))?.as_deref() == Some(&[ON_TARGETS]) {
             tx.w.delete(&keys::unowned(*object))?;
             tx.w.delete(&keys::far(*object))?;
+            tx.w.delete(&keys::stale(*object))?;
         }
     }
     Ok(())

@@ -8,6 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 use wire::Failure;
 
+/// What is out of date of a file that is all there otherwise.
+fn lacks(subject: &str, far: &catalog::Far) -> Option<Finding> {
+    let target = |(component, column): &(u16, u16)| {
+        far.layout.components.get(usize::from(*component)).and_then(|c| c.target(*column))
+    };
+    let targets: Vec<String> = far.stale.iter().filter_map(target).map(|target| target.to_string()).collect();
+    (!targets.is_empty()).then(|| Finding {
+        grade: Grade::Incomplete,
+        subject: subject.to_owned(),
+        problem: format!("what it has on target {} is out of date", targets.join(", ")),
+        remedy: "it is rebuilt when the target answers: see `thermo target ls`".to_owned(),
+    })
+}
+
 /// A check under way.
 pub(super) struct FarCheck<'a> {
     node: &'a Node,
@@ -39,9 +53,11 @@ impl<'a> FarCheck<'a> {
                 return Some(serious(subject, refused("its layout", &e).message, "run `thermo check` again"));
             }
         };
-        let mut targets = far.layout.components.iter().flat_map(|component| &component.targets);
-        if let Some(target) = targets.find(|target| self.down.contains(target)) {
-            *self.skipped.entry(*target).or_default() += 1;
+        if !far.can_spare(&self.down) {
+            let targets = far.layout.components.iter().flat_map(|component| &component.targets);
+            for target in targets.filter(|target| self.down.contains(target)) {
+                *self.skipped.entry(*target).or_default() += 1;
+            }
             return None;
         }
         let busy = || {
@@ -52,7 +68,11 @@ impl<'a> FarCheck<'a> {
         if busy() {
             return None;
         }
+        let lacks = lacks(&subject, &far);
         let found = self.look(ino, far, file, inode.observed.unwrap_or_default(), verified);
+        if found.is_ok() {
+            return lacks;
+        }
         // Written, released or removed since it was listed.
         let problem = found.err().filter(|_| !busy())?;
         let remedy = match file.copies.is_empty() {
@@ -72,7 +92,8 @@ impl<'a> FarCheck<'a> {
         stamp: ObjectStamp,
         verified: &mut u64,
     ) -> Result<(), String> {
-        let open = self.node.far_file_at(ino, far, stamp).map_err(|e| e.to_string())?;
+        let object = file.object.ok_or("it has left its targets")?;
+        let open = self.node.far_file_at(ino, object, far, stamp).map_err(|e| e.to_string())?;
         let length = open.length().map_err(|e| e.to_string())?;
         if length != stamp.size {
             return Err(format!("its targets have {length} bytes of it, the catalogue says {}", stamp.size));

@@ -1,5 +1,6 @@
 //! `[cluster]`: where a node of a cluster is reached.
 
+use super::Size;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -15,6 +16,8 @@ pub struct ClusterConfig {
     pub data: Vec<String>,
     /// Move the bytes of this node's targets at this address (`"0.0.0.0:7431"`).
     pub data_listen: Option<SocketAddr>,
+    /// What is moved between targets, or rebuilt there, at most (bytes per second); 0: as fast as they can.
+    pub move_rate: Size,
 }
 
 impl ClusterConfig {

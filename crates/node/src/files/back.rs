@@ -24,7 +24,7 @@ impl Node {
                 return Ok(None);
             }
         };
-        let sized = self.far_file_at(ino, far, ObjectStamp::default());
+        let sized = self.far_file_at(ino, object, far, ObjectStamp::default());
         let sized = sized.and_then(|file| file.truncate(size).map(|()| file));
         if sized.is_err() {
             self.movers.settle(object);

@@ -4,8 +4,10 @@
 use super::open::{Backing, Content, OpenFile};
 use crate::Node;
 use crate::error::fs_error;
+use crate::movers::Decider;
 use catalog::{Far, New};
 use data::Channel;
+use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,37 +39,86 @@ pub struct FarFile {
     /// Changes so far, and how many of them are durable.
     changes: AtomicU64,
     synced: AtomicU64,
-    /// The ways to its columns, and the machine that was there when something was written that is not known to be durable.
-    machines: Vec<(Arc<Channel>, Mutex<Option<u64>>)>,
+    machines: Vec<Machine>,
+    /// Decides which columns count, where there are more than needed.
+    decider: Option<Arc<Decider>>,
+    /// Columns that are not read, and that are out of date as soon as something is written.
+    absent: Mutex<Vec<(u16, u16)>>,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
 }
 
-impl FarFile {
-    fn new(ino: Ino, striped: Striped, channels: Vec<Arc<Channel>>, stamp: ObjectStamp) -> Self {
-        Self {
-            ino,
-            striped,
-            stamp: Mutex::new(stamp),
-            length: RwLock::default(),
-            changes: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            machines: channels.into_iter().map(|channel| (channel, Mutex::new(None))).collect(),
-            unsure: AtomicBool::new(false),
-        }
-    }
+/// The way to a column, and the machine that was there when something was written that is not known to be durable.
+#[derive(Debug)]
+struct Machine {
+    component: usize,
+    column: u16,
+    channel: Arc<Channel>,
+    boot: Mutex<Option<u64>>,
+}
 
-    /// Notes which machines have what is written now; false if one of them was started anew since something was written there that was not
-    /// durable: it may be gone.
-    fn note_machines(&self) -> bool {
-        self.machines.iter().fold(true, |same, (channel, known)| {
-            let mut known = known.lock();
-            let now = channel.boot();
+impl FarFile {
+    /// Notes which machines have what is written now; those columns whose machine was started anew since something was written there that was
+    /// not durable: it may be gone.
+    fn note_machines(&self) -> Vec<(usize, u16)> {
+        let changed = |machine: &&Machine| {
+            let mut known = machine.boot.lock();
+            let now = machine.channel.boot();
             if known.is_none() {
                 *known = now;
             }
-            same && (now.is_none() || *known == now)
-        })
+            now.is_some() && *known != now
+        };
+        self.machines.iter().filter(changed).map(|machine| (machine.component, machine.column)).collect()
+    }
+
+    /// Its columns.
+    pub fn striped(&self) -> &Striped {
+        &self.striped
+    }
+
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Reads without targets that went down since it was opened, if that is possible: each read would wait for them.
+    fn avoid_down(&self) {
+        let Some(node) = self.decider.as_ref().and_then(|decider| decider.node()) else { return };
+        let down = node.movers.down();
+        if down.is_empty() {
+            return;
+        }
+        let lost: Vec<_> =
+            self.striped.present().into_iter().filter(|(.., target)| down.contains(target)).collect();
+        // Whoever writes decides by himself.
+        let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
+        for (component, column, target) in lost {
+            let left = if self.is_settled() {
+                let aside = self.striped.put_aside(component, column);
+                self.absent.lock().extend(aside.then_some((component as u16, column)));
+                aside
+            } else {
+                self.striped.leave_out(component, column, "it is down").is_ok()
+            };
+            if left {
+                tracing::info!("inode {} is read without target {target}, which is down", self.ino);
+            }
+        }
+    }
+
+    /// Before something is written: what it will not reach is on record.
+    fn record_absent(&self) -> FsResult<()> {
+        let mut absent = self.absent.lock();
+        while let Some((component, column)) = absent.last().copied() {
+            let decider = self.decider.as_ref().ok_or(FsError::Io)?;
+            decider.record(component, column, "it is down").map_err(|e| {
+                tracing::error!("inode {}: {e}", self.ino);
+                FsError::Io
+            })?;
+            absent.pop();
+        }
+        Ok(())
     }
 
     /// How it is now.
@@ -90,6 +141,7 @@ impl FarFile {
     pub fn read(&self, offset: u64, len: u32) -> FsResult<Vec<u8>> {
         let there = self.stamp().size.saturating_sub(offset).min(len.into());
         let mut bytes = vec![0; there as usize];
+        self.avoid_down();
         let got = self.striped.read_at(offset, &mut bytes).map_err(|e| self.failed("reading", &e))?;
         // Behind what the targets have, the file is a hole.
         bytes[got..].fill(0);
@@ -137,24 +189,34 @@ impl FarFile {
             return Ok(());
         }
         self.striped.sync().map_err(|e| self.failed("syncing", &e))?;
-        if !self.note_machines() {
+        let lost = self.note_machines();
+        let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
+        if lost > 0 {
             self.unsure.store(true, Ordering::Release);
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
                  write it again",
                 self.ino
             );
-            self.machines.iter().for_each(|(_, known)| *known.lock() = None);
+            self.machines.iter().for_each(|machine| *machine.boot.lock() = None);
             return Err(FsError::Io);
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
         if self.changes.load(Ordering::Acquire) == changes {
-            self.machines.iter().for_each(|(_, known)| *known.lock() = None);
+            self.machines.iter().for_each(|machine| *machine.boot.lock() = None);
         }
         Ok(())
     }
 
+    /// Whether it matters that a column may have lost what was written: if others have that too, it is rebuilt from them.
+    fn is_lost(&self, component: usize, column: u16) -> bool {
+        let counts = |(c, n, _): (usize, u16, TargetId)| (c, n) == (component, column);
+        self.striped.present().into_iter().any(counts)
+            && self.striped.leave_out(component, column, "its machine was started anew").is_err()
+    }
+
     fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
+        self.record_absent()?;
         self.note_machines();
         let changed = change();
         self.note_machines();
@@ -181,6 +243,17 @@ impl FarFile {
     }
 }
 
+fn machines(columns: &stripe::Columns) -> Vec<Machine> {
+    let machine = |component: usize, (column, way): (u16, &Option<stripe::Column>)| {
+        let channel = way.as_ref()?.channel.clone();
+        Some(Machine { component, column, channel, boot: Mutex::new(None) })
+    };
+    let of = |(component, columns): (usize, &Vec<_>)| {
+        (0..).zip(columns).filter_map(|column| machine(component, column)).collect::<Vec<_>>()
+    };
+    columns.iter().enumerate().flat_map(of).collect()
+}
+
 fn stamp_at(size: u64, at: Time) -> ObjectStamp {
     ObjectStamp { size, allocated: size.div_ceil(BLOCK) * BLOCK, mtime: at, ctime: at }
 }
@@ -189,22 +262,57 @@ impl Node {
     /// Opens a file on targets, of which the catalogue knows how it is; asks no target.
     pub(crate) fn far_file(&self, ino: Ino, object: ObjectId, stamp: ObjectStamp) -> FsResult<Arc<FarFile>> {
         let far = self.catalog.far(object).map_err(|e| fs_error("open", &e))?.ok_or(FsError::Stale)?;
-        self.far_file_at(ino, far, stamp)
+        self.far_file_at(ino, object, far, stamp)
     }
 
-    pub(crate) fn far_file_at(&self, ino: Ino, far: Far, stamp: ObjectStamp) -> FsResult<Arc<FarFile>> {
-        let failed = |e: wire::Failure| {
+    pub(crate) fn far_file_at(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        far: Far,
+        stamp: ObjectStamp,
+    ) -> FsResult<Arc<FarFile>> {
+        let failed = |e: &dyn std::fmt::Display| {
             tracing::error!("opening inode {ino}: {e}");
             FsError::Io
         };
-        let columns = self.columns(&far).map_err(failed)?;
-        let channels = columns.iter().flatten().flatten().map(|column| column.channel.clone()).collect();
-        let opened = Striped::open_with(far.layout, columns, None);
-        let striped = opened.map_err(|e| {
-            tracing::error!("opening inode {ino}: {e}");
-            FsError::Io
-        })?;
-        Ok(Arc::new(FarFile::new(ino, striped, channels, stamp)))
+        let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| failed(&e))?;
+        let machines = machines(&columns);
+        let node = self.movers.node().filter(|_| far.rule().is_redundant());
+        let decider = node.map(|node| Arc::new(Decider::new(&node, ino, object)));
+        let authority = decider.clone().map(|decider| decider as Arc<dyn stripe::Authority>);
+        let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| failed(&e))?;
+        Ok(Arc::new(FarFile {
+            ino,
+            striped,
+            stamp: Mutex::new(stamp),
+            length: RwLock::default(),
+            changes: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            machines,
+            decider,
+            absent: Mutex::new(absent),
+            unsure: AtomicBool::new(false),
+        }))
+    }
+
+    /// What was being written when the node, or too many targets, went down may be there in one copy and not in another: from now on one counts,
+    /// and the others are made like it.
+    fn let_one_copy_count(&self, object: ObjectId) -> FsResult<()> {
+        let fail = |e| fs_error("open", &e);
+        let far = self.catalog.far(object).map_err(fail)?.ok_or(FsError::Stale)?;
+        let down = far.on(&self.movers.down());
+        for (number, component) in (0..).zip(&far.layout.components) {
+            let columns = 0..component.targets.len() as u16;
+            for column in columns.filter(|_| matches!(component.redundancy, Redundancy::Mirror { .. })) {
+                let usable =
+                    |copy: &u16| !far.stale.contains(&(number, *copy)) && !down.contains(&(number, *copy));
+                if component.replicas(column).find(usable).is_some_and(|first| first != column) {
+                    self.catalog.set_stale(object, (number, column), true).map_err(fail)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether a file on targets has to be asked for there before it is opened: the node, or a target, went down while it was written.
@@ -225,13 +333,16 @@ impl Node {
     pub(super) fn learn_unsettled(&self, ino: Ino) -> FsResult<Option<Learned>> {
         let Some(inode) = self.is_unsettled(ino)? else { return Ok(None) };
         let Some(object) = inode.file.as_ref().and_then(|f| f.object) else { return Ok(None) };
-        if let Some(target) = self.down_target_of(object)? {
+        let missing = self.missing_targets_of(object)?;
+        if !missing.is_empty() {
             tracing::warn!(
-                "inode {ino} was being written and cannot be opened before target {target} is back; see `thermo target ls`"
+                "inode {ino} was being written and cannot be opened before targets {missing:?} are back; see `thermo target ls`"
             );
             return Err(FsError::Io);
         }
+        self.let_one_copy_count(object)?;
         let file = self.far_file(ino, object, ObjectStamp::default())?;
+        file.record_absent()?;
         file.striped.sync().map_err(|e| file.failed("syncing", &e))?;
         let size = file.striped.length().map_err(|e| file.failed("asking for the length of", &e))?;
         Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))
@@ -310,7 +421,7 @@ impl Node {
         match made {
             Ok(inode) => {
                 let ino = inode.attr.ino;
-                let file = self.far_file_at(ino, far, ObjectStamp::default())?;
+                let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
                 Ok(self.open.with(ino, |entry, state| {
                     if state.handles == 0 {
                         (state.direct, state.backing) =

@@ -15,6 +15,7 @@ mod steady;
 mod truncate;
 mod vattr;
 
+pub(crate) use far::FarFile;
 pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;
 pub use open::OpenTable;

@@ -53,14 +53,15 @@ impl Node {
 
     fn check_rule(&self, rule: &LayoutRule) -> Result<(), Failure> {
         let invalid = |message: String| Err(failure(ErrorClass::Invalid, message));
-        if rule.copies != 1 {
+        if rule.copies == 0 || (rule.parity > 0 && (rule.copies > 1 || rule.stripes < 2)) {
             return invalid(
-                "layouts with copies are not offered yet: a copy that misses a write could not be told from the others. Use stripes, and \
-                 a class of service whose copies are on tape"
-                    .to_owned(),
+                "a layout has copies, or 2 units of data and more with units of parity".to_owned(),
             );
         }
         let unit = rule.unit_bytes;
+        if rule.parity > 0 && unit as usize > data::frame::MAX_IO {
+            return invalid(format!("stripe size {unit}: with parity it is at most 4 MiB"));
+        }
         if !(layout::MIN_UNIT_BYTES..=layout::MAX_UNIT_BYTES).contains(&unit)
             || !unit.is_multiple_of(layout::MIN_UNIT_BYTES)
         {
@@ -76,8 +77,8 @@ impl Node {
         let known = self.catalog.targets().map_err(|e| refused("the targets", &e))?.len() as u64;
         if rule.stripes == 0 || rule.columns() > known {
             return invalid(format!(
-                "{} stripes need as many targets, at least 1, and the cluster has {known}; see `thermo target ls`",
-                rule.stripes
+                "this layout needs {} targets, at least 1, and the cluster has {known}; see `thermo target ls`",
+                rule.columns()
             ));
         }
         Ok(())
@@ -87,11 +88,21 @@ impl Node {
     pub(crate) fn make_far(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
         let mut avoid = BTreeSet::new();
         loop {
-            let candidates = self.candidates(&avoid).map_err(|e| {
+            let (candidates, others) = self.candidates(&avoid).map_err(|e| {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
-            let reserved = self.movers.reserve(|| self.catalog.reserve_far(rule, &candidates));
+            let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
+                self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
+            };
+            let reserved = match reserve(&candidates, &BTreeSet::new()) {
+                // What others can stand in for may be written later.
+                Err(catalog::CatalogError::Refused { .. }) if rule.is_redundant() => {
+                    let away = others.iter().map(|other| other.target).collect();
+                    reserve(&[candidates, others].concat(), &away)
+                }
+                reserved => reserved,
+            };
             let (object, far) = reserved.map_err(|e| match e {
                 catalog::CatalogError::Refused { .. } => {
                     tracing::error!("{e}; see `thermo target ls` for targets that are down or full");
@@ -115,9 +126,12 @@ impl Node {
 
     fn make_objects(&self, far: &Far) -> Result<(), (TargetId, Failure)> {
         let mut asked = Vec::new();
-        for component in &far.layout.components {
+        for (n, component) in (0..).zip(&far.layout.components) {
             for (object, column) in component.places() {
                 let Some(target) = component.target(column) else { continue };
+                if far.stale.contains(&(n, column)) {
+                    continue;
+                }
                 asked.push((target, self.ask_far(target, Op::Create, object, 1)));
             }
         }
@@ -133,18 +147,22 @@ impl Node {
         made
     }
 
-    /// Targets that may get something, by what they can still take.
-    fn candidates(&self, avoid: &BTreeSet<TargetId>) -> Result<Vec<Candidate>, Failure> {
+    /// Targets that may get something, by what they can still take; and those that would, if they answered.
+    fn candidates(&self, avoid: &BTreeSet<TargetId>) -> Result<(Vec<Candidate>, Vec<Candidate>), Failure> {
         let mut domains = BTreeMap::new();
-        let mut found = Vec::new();
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         for TargetView { target, state } in self.target_views()? {
             let next = domains.len() as u32;
             let domain = *domains.entry(target.domain).or_insert(next);
-            if state == TargetState::Up && !avoid.contains(&target.id) {
-                found.push(Candidate { target: target.id, domain, weight: target.free });
+            let one = Candidate { target: target.id, domain, weight: target.free };
+            match state {
+                TargetState::Up if !avoid.contains(&target.id) => found.push(one),
+                TargetState::Draining => {}
+                _ if target.draining => {}
+                TargetState::Up | TargetState::Down => others.push(one),
             }
         }
-        Ok(found)
+        Ok((found, others))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Disk targets of the cluster: which there are, what the movers that serve them need, and the mover of this node.
 
+mod decider;
 mod keys;
 mod known;
 mod layouts;
+mod mend;
 mod pool;
 mod records;
 mod room;
@@ -10,6 +12,7 @@ mod serve;
 mod tend;
 mod ways;
 
+pub(crate) use decider::Decider;
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use ways::Movers;
 

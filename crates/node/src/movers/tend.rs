@@ -24,6 +24,7 @@ impl Node {
         loop {
             let mut away = BTreeSet::new();
             let outcome = self.down_targets().and_then(|down| {
+                self.movers.note_down(&down);
                 away = down;
                 Ok(self.settle_all(&away)? + self.sweep_far(&mut away)?)
             });
@@ -60,12 +61,13 @@ impl Node {
         Ok(down.map(|view| view.target.id).collect())
     }
 
-    /// A target of an object that is known not to answer.
-    pub(crate) fn down_target_of(&self, object: ObjectId) -> Result<Option<TargetId>, FsError> {
+    /// Targets that are known not to answer, if an object cannot be used without them.
+    pub(crate) fn missing_targets_of(&self, object: ObjectId) -> Result<Vec<TargetId>, FsError> {
         let down = self.down_targets()?;
         let far = self.catalog.far(object).map_err(|e| fs_error("open", &e))?;
-        let all = far.into_iter().flat_map(|far| far.layout.components).flat_map(|one| one.targets);
-        Ok(all.into_iter().find(|target| down.contains(target)))
+        let Some(far) = far.filter(|far| !far.can_spare(&down)) else { return Ok(Vec::new()) };
+        let all = far.layout.components.into_iter().flat_map(|one| one.targets);
+        Ok(all.filter(|target| down.contains(target)).collect())
     }
 
     /// Closes what was being written; how many files are left.
@@ -76,8 +78,7 @@ impl Node {
             let Some(object) = inode.file.filter(|f| f.far).and_then(|f| f.object) else { continue };
             let far = self.catalog.far(object).map_err(|e| fs_error("close files on targets", &e))?;
             let Some(far) = far.filter(|_| !self.is_open(ino)) else { continue };
-            let mut targets = far.layout.components.iter().flat_map(|c| &c.targets);
-            if targets.any(|target| away.contains(target)) {
+            if !far.can_spare(away) {
                 left += 1;
                 continue;
             }
@@ -160,7 +161,7 @@ impl Node {
         object: ObjectId,
         length: u64,
     ) -> Result<Ticket, Failure> {
-        let column = self.way(target)?;
+        let column = self.way(target, false)?;
         let ask = Ask { op, flags: 0, object: object.0, offset: 0, length };
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         column.channel.submit(&column.slot, ask, Vec::new()).map_err(told)

@@ -11,7 +11,7 @@ use crate::error::{failure, refused};
 use catalog::Far;
 use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{Error, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,10 @@ use stripe::{Column, Columns};
 use types::{ErrorClass, Ino, ObjectId, TargetId, Time};
 use wire::Failure;
 
-/// How long a request waits for a mover that does not answer.
+/// How long a request waits for a mover that does not answer ...
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// ... and where others can stand in for it: longer than a mover takes to start anew.
+const QUICK_PATIENCE: Duration = Duration::from_secs(8);
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Bytes on their way to one target at once.
@@ -40,7 +42,12 @@ pub(crate) struct Movers {
     client: u64,
     channels: AtomicU64,
     addresses: Addresses,
-    ways: Mutex<BTreeMap<TargetId, Way>>,
+    /// By target, and whether others can stand in for it.
+    ways: Mutex<BTreeMap<(TargetId, bool), Way>>,
+    /// Targets that were down when that was looked at last.
+    down: RwLock<Arc<BTreeSet<TargetId>>>,
+    /// Held by whoever rebuilds or moves a column.
+    pub(super) mending: Mutex<()>,
     reserved: Mutex<Reserved>,
     jobs: Pool,
     /// Room that was made on targets.
@@ -71,6 +78,8 @@ impl Movers {
             channels: AtomicU64::new(1),
             addresses: Addresses::default(),
             ways: Mutex::default(),
+            down: RwLock::default(),
+            mending: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
             jobs: Pool::default(),
@@ -90,6 +99,18 @@ impl Movers {
     /// Whether there are targets at all.
     pub(crate) fn is_used(&self) -> bool {
         !self.addresses.read().is_empty()
+    }
+
+    /// Targets that were down a moment ago.
+    pub(crate) fn down(&self) -> Arc<BTreeSet<TargetId>> {
+        self.down.read().clone()
+    }
+
+    /// Takes note of which are down.
+    pub(super) fn note_down(&self, down: &BTreeSet<TargetId>) {
+        if **self.down.read() != *down {
+            *self.down.write() = Arc::new(down.clone());
+        }
     }
 
     /// Gives work to the threads that may wait for movers.
@@ -151,23 +172,46 @@ impl Movers {
 }
 
 impl Node {
-    /// The ways to all columns of a layout; those out of date are left out.
-    pub(crate) fn columns(&self, far: &Far) -> Result<Columns, Failure> {
-        let component = |(n, component): (usize, &layout::Component)| {
-            let column = |(c, target): (usize, &TargetId)| {
-                let stale = far.stale.contains(&(n as u16, c as u16));
-                if stale { Ok(None) } else { self.way(*target).map(Some) }
-            };
-            component.targets.iter().enumerate().map(column).collect::<Result<Vec<_>, Failure>>()
-        };
-        far.layout.components.iter().enumerate().map(component).collect()
+    /// The ways to all columns of a layout, without those out of date; and where others can stand in for them without those on targets that are
+    /// `down` or cannot be reached, which are named: nobody may write before it is on record that these are out of date.
+    pub(crate) fn columns(
+        &self,
+        far: &Far,
+        down: &BTreeSet<TargetId>,
+    ) -> Result<(Columns, Vec<(u16, u16)>), Failure> {
+        let mut away = if far.can_spare(down) { down.clone() } else { BTreeSet::new() };
+        let quick = far.rule().is_redundant();
+        let mut columns = Columns::new();
+        for (n, component) in (0..).zip(&far.layout.components) {
+            let mut ways = Vec::new();
+            for (c, target) in (0..).zip(&component.targets) {
+                let left_out = far.stale.contains(&(n, c)) || away.contains(target);
+                ways.push(match left_out {
+                    true => None,
+                    false => match self.way(*target, quick) {
+                        Ok(way) => Some(way),
+                        Err(e) => {
+                            away.insert(*target);
+                            if !far.can_spare(&away) {
+                                return Err(e);
+                            }
+                            None
+                        }
+                    },
+                });
+            }
+            columns.push(ways);
+        }
+        let absent = far.on(&away).into_iter().filter(|place| !far.stale.contains(place));
+        Ok((columns, absent.collect()))
     }
 
-    /// The way to a target, with a capability for everything there.
-    pub(crate) fn way(&self, target: TargetId) -> Result<Column, Failure> {
+    /// The way to a target, with a capability for everything there; with little patience where others can stand in for it.
+    pub(crate) fn way(&self, target: TargetId, quick: bool) -> Result<Column, Failure> {
         let now = crate::now();
         let mut ways = self.movers.ways.lock();
-        if let Some(way) = ways.get(&target)
+        let place = (target, quick);
+        if let Some(way) = ways.get(&place)
             && now.since(way.issued) < RENEW_AFTER
             && now >= way.issued
         {
@@ -175,26 +219,27 @@ impl Node {
         }
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         let (capability, key) = self.own_capability(target, now)?;
-        let column = match ways.get(&target) {
+        let column = match ways.get(&place) {
             Some(way) => {
                 way.column.channel.renew(&way.column.slot, &capability, key).map_err(told)?;
                 way.column.clone()
             }
             None => {
-                let channel = Arc::new(self.open_channel(target, capability.cluster)?);
+                let patience = if quick { QUICK_PATIENCE } else { PATIENCE };
+                let channel = Arc::new(self.open_channel(target, capability.cluster, patience)?);
                 let slot = channel.attach(&capability, key).map_err(told)?;
                 Column { channel, slot }
             }
         };
-        ways.insert(target, Way { column: column.clone(), issued: now });
+        ways.insert(place, Way { column: column.clone(), issued: now });
         Ok(column)
     }
 
     /// Renews what would end before long, also for files that stay open.
     pub(super) fn renew_ways(&self) {
-        let targets: Vec<TargetId> = self.movers.ways.lock().keys().copied().collect();
-        for target in targets {
-            if let Err(e) = self.way(target) {
+        let ways: Vec<(TargetId, bool)> = self.movers.ways.lock().keys().copied().collect();
+        for (target, quick) in ways {
+            if let Err(e) = self.way(target, quick) {
                 tracing::warn!("the right to use target {target} is not renewed: {e}; tried again");
             }
         }
@@ -231,7 +276,12 @@ impl Node {
         Ok((capability, key))
     }
 
-    fn open_channel(&self, target: TargetId, cluster: [u8; 16]) -> Result<Channel, Failure> {
+    fn open_channel(
+        &self,
+        target: TargetId,
+        cluster: [u8; 16],
+        patience: Duration,
+    ) -> Result<Channel, Failure> {
         let all = self.catalog.targets().map_err(|e| refused("the targets", &e))?;
         let found = all.into_iter().find(|known| known.id == target).ok_or_else(|| {
             failure(ErrorClass::NotFound, format!("there is no target {target}; see `thermo target ls`"))
@@ -244,7 +294,7 @@ impl Node {
             client: self.movers.client,
             channel: self.movers.channels.fetch_add(1, Ordering::Relaxed),
             cluster,
-            patience: PATIENCE,
+            patience,
             window_bytes: WINDOW,
         };
         Channel::open(Box::new(dial), terms)

@@ -33,7 +33,7 @@ enum Command {
 #[command(
     after_help = "A stripe is what one target holds of a file. A file that comes back from tape gets what it had \
                         before.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
-                        thermo layout set /mnt/tc/runs --local"
+                        thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/runs --local"
 )]
 struct SetArgs {
     /// Directory
@@ -48,8 +48,11 @@ struct SetArgs {
     /// Targets that hold the same byte
     #[arg(long, value_name = "N", default_value_t = 1)]
     copies: u8,
+    /// Units of data and of parity (`4+2`): any two targets may be lost with 2 of parity; instead of stripes and copies
+    #[arg(long, value_name = "K+M", value_parser = parse_code, conflicts_with_all = ["stripes", "copies"])]
+    code: Option<(u16, u8)>,
     /// One object in the node's own disk tier, as without a layout
-    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies"])]
+    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code"])]
     local: bool,
 }
 
@@ -73,7 +76,8 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
             let unit_bytes = u32::try_from(args.stripe_size).map_err(|_| {
                 usage(format!("a stripe size of {} is too large: at most 1 GiB", args.stripe_size))
             })?;
-            Some(LayoutRule { unit_bytes, stripes: args.stripes, copies: args.copies, parity: 0 })
+            let (stripes, parity) = args.code.unwrap_or((args.stripes, 0));
+            Some(LayoutRule { unit_bytes, stripes, copies: args.copies, parity })
         }
     };
     let mut node = context.connect()?;
@@ -84,11 +88,21 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     Ok(Exit::OK)
 }
 
+fn parse_code(text: &str) -> Result<(u16, u8), String> {
+    let parts = text.split_once('+').and_then(|(k, m)| Some((k.parse().ok()?, m.parse().ok()?)));
+    let fits = |(k, m): &(u16, u8)| (2..=250).contains(k) && *m > 0 && k + u16::from(*m) <= 255;
+    parts.filter(fits).ok_or_else(|| "units of data, at least 2, and of parity, as 4+2".to_owned())
+}
+
 fn said(rule: Option<&LayoutRule>) -> String {
     match rule {
         None => "an object in the node's own disk tier".to_owned(),
-        Some(LayoutRule { unit_bytes, stripes, copies, .. }) => {
-            let copies = if *copies > 1 { format!(", {copies} copies") } else { String::new() };
+        Some(LayoutRule { unit_bytes, stripes, copies, parity }) => {
+            let copies = match (copies, parity) {
+                (0 | 1, 0) => String::new(),
+                (copies, 0) => format!(", {copies} copies"),
+                (_, parity) => format!(" and {parity} of parity"),
+            };
             format!("{stripes} stripes of {}{copies} on disk targets", size((*unit_bytes).into()))
         }
     }
@@ -127,6 +141,10 @@ mod tests {
             said(Some(&LayoutRule { copies: 2, ..rule })),
             "4 stripes of 1.00 MiB, 2 copies on disk targets"
         );
+        let coded = LayoutRule { parity: 2, ..rule };
+        assert_eq!(said(Some(&coded)), "4 stripes of 1.00 MiB and 2 of parity on disk targets");
+        assert_eq!(parse_code("8+2"), Ok((8, 2)));
+        assert!(["1+1", "4", "4+0", "4+x", "250+9"].iter().all(|text| parse_code(text).is_err()));
         assert_eq!(said(None), "an object in the node's own disk tier");
     }
 }

@@ -1,0 +1,70 @@
+//! Which columns of a file with copies or parity count. That one does not is durable in the catalogue before anything is answered without it,
+//! and it is not read before it was rebuilt ([`super::mend`]), whoever answers meanwhile.
+//!
+//! Only this node has capabilities for such files, and it has each of them open once, so that there is nobody to be fenced.
+
+use crate::Node;
+use catalog::Far;
+use data::DataError;
+use std::sync::{Arc, Weak};
+use stripe::{Authority, Columns};
+use types::{Ino, ObjectId};
+
+/// Decides for one open file.
+pub(crate) struct Decider {
+    node: Weak<Node>,
+    ino: Ino,
+    object: ObjectId,
+}
+
+impl Decider {
+    pub(crate) fn new(node: &Arc<Node>, ino: Ino, object: ObjectId) -> Self {
+        Self { node: Arc::downgrade(node), ino, object }
+    }
+
+    /// Whose file it is.
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        self.node.upgrade()
+    }
+
+    /// Records, durably, that a column is out of date.
+    pub(crate) fn record(&self, component: u16, column: u16, why: &str) -> Result<Far, String> {
+        let node = self.node().ok_or("the node stops")?;
+        let far =
+            node.catalog.set_stale(self.object, (component, column), true).map_err(|e| e.to_string())?;
+        let target = far.layout.components.get(usize::from(component)).and_then(|c| c.target(column));
+        tracing::warn!(
+            "inode {}: what target {} has is out of date from now on, and is rebuilt when it answers: {why}",
+            self.ino,
+            target.unwrap_or_default()
+        );
+        Ok(far)
+    }
+
+    fn columns(&self, far: Far) -> Result<Columns, String> {
+        let node = self.node().ok_or("the node stops")?;
+        let (columns, absent) = node.columns(&far, &Default::default()).map_err(|e| e.to_string())?;
+        for (component, column) in absent {
+            self.record(component, column, "nobody answers there")?;
+        }
+        Ok(columns)
+    }
+}
+
+impl std::fmt::Debug for Decider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decider").field("object", &self.object).finish_non_exhaustive()
+    }
+}
+
+impl Authority for Decider {
+    fn leave_out(&self, component: usize, column: u16, why: &DataError) -> Result<Columns, String> {
+        self.columns(self.record(component as u16, column, &why.to_string())?)
+    }
+
+    fn renew(&self) -> Result<Columns, String> {
+        let node = self.node().ok_or("the node stops")?;
+        let far = node.catalog.far(self.object).map_err(|e| e.to_string())?;
+        self.columns(far.ok_or("it has left its targets")?)
+    }
+}

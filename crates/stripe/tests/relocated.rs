@@ -1,0 +1,90 @@
+//! Columns move to other targets while the file is used, and nothing of it is lost.
+
+mod common;
+
+use common::{Cluster, Terms1, UNIT, bytes, read};
+use data::frame::Op;
+use layout::{Layout, Redundancy};
+use std::collections::BTreeSet;
+use stripe::{Moved, Striped};
+use types::TargetId;
+
+fn layouts(cluster: &Cluster) -> Vec<Layout> {
+    let one = |redundancy, columns| {
+        let component = cluster.component(0..u64::MAX, 2 * UNIT, redundancy, columns);
+        Layout { generation: 1, components: vec![component] }
+    };
+    vec![one(Redundancy::None, 3), one(Redundancy::Mirror { copies: 2 }, 2), cluster.coded(2 * UNIT, 2, 1)]
+}
+
+/// Moves column 1 to target 4, with writes between the steps, and after them if `late`.
+fn relocate(cluster: &Cluster, file: &Striped, layout: &mut Layout, model: &mut [u8], late: bool) {
+    let mut to = layout.clone();
+    to.components[0].targets[1] = TargetId(4);
+    let others: BTreeSet<u32> = [1, 2, 3].into();
+    cluster.every_object(&to, Op::Create, 0, 1, &others);
+    let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+    let moved = Moved { component: 0, column: 1, to: &column, target: TargetId(4) };
+    let mut next = Some(0);
+    while let Some(at) = next {
+        next = file.copy_column(moved, at).unwrap().next;
+    }
+    if late {
+        let late = bytes(40_000, 77);
+        file.write_at(120_000, &late).unwrap();
+        model[120_000..160_000].copy_from_slice(&late);
+    }
+    let columns = cluster.columns(&to, &BTreeSet::new(), &Terms1::default());
+    file.finish_moving(moved, || Ok(columns)).unwrap();
+    *layout = to;
+}
+
+#[test]
+fn a_column_moves_while_the_file_is_written_and_everything_is_at_its_new_place() {
+    for late in [false, true] {
+        let cluster = Cluster::new(4);
+        for mut layout in layouts(&cluster) {
+            let file = cluster.make(layout.clone());
+            let mut model = bytes(300_000, 9);
+            file.write_at(0, &model).unwrap();
+            relocate(&cluster, &file, &mut layout, &mut model, late);
+            assert!(file.present().contains(&(0, 1, TargetId(4))));
+            // What the old target has is of no use any more.
+            let old = layout.components[0].base.0 + 1;
+            std::fs::write(cluster.path(2, old), b"gone").unwrap();
+            let more = bytes(10_000, 3);
+            file.write_at(50_000, &more).unwrap();
+            model[50_000..60_000].copy_from_slice(&more);
+            assert!(read(&file, 0, 400_000) == model, "{layout:?}");
+            drop(file);
+            assert!(read(&cluster.open(layout.clone()), 0, 400_000) == model, "opened anew: {layout:?}");
+            if layout.components[0].redundancy == Redundancy::None {
+                continue;
+            }
+            let without = cluster.open_but(layout.clone(), &BTreeSet::from([1]), &Terms1::default());
+            assert!(read(&without, 0, 400_000) == model, "the moved one stands in for another: {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn a_column_that_cannot_be_moved_stays_where_it_is() {
+    let cluster = Cluster::new(4);
+    for layout in layouts(&cluster) {
+        let file = cluster.make(layout.clone());
+        let model = bytes(100_000, 9);
+        file.write_at(0, &model).unwrap();
+        let mut to = layout.clone();
+        to.components[0].targets[1] = TargetId(4);
+        let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+        let moved = Moved { component: 0, column: 1, to: &column, target: TargetId(4) };
+        // Nobody has made its objects there.
+        assert!(file.copy_column(moved, 0).is_err());
+        cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
+        file.copy_column(moved, 0).unwrap();
+        assert!(file.finish_moving(moved, || Err("the catalogue is full".to_owned())).is_err());
+        assert!(file.present().contains(&(0, 1, TargetId(2))));
+        file.write_at(0, &bytes(5, 1)).unwrap();
+        assert!(read(&file, 0, 5) == bytes(5, 1) && read(&file, 5, 200_000) == model[5..]);
+    }
+}
