@@ -223,6 +223,78 @@ fn a_verification_goes_on_after_a_restart_where_it_was() {
     assert!(bed.volume(&volume).last_verified.is_some());
 }
 
+fn set_state(bed: &Bed, volume: &Barcode, state: VolumeState) {
+    let reason = "as I say".to_owned();
+    bed.call(Call::SetVolume { volumes: vec![volume.clone()], state, reason });
+}
+
+#[test]
+fn a_suspect_volume_is_trusted_again_when_all_that_is_needed_of_it_is_right_and_not_written() {
+    let bed = Bed::new();
+    let data: Vec<Vec<u8>> = (0..3).map(|n| pattern(200_000, n + 1)).collect();
+    for (n, data) in data.iter().enumerate() {
+        bed.write(&format!("f{n}"), data);
+    }
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f0", 0);
+    let state = || bed.volume(&volume).state;
+    let verify = || verify(&bed, std::slice::from_ref(&volume));
+    bed.flip_a_bit_on(&volume, &data[2][1000..1032]);
+    assert!(verify().message.contains("/f2"));
+    assert_eq!(state(), VolumeState::Suspect, "the time that finds damage does not clear it of it");
+    bed.until("the copy is there again", |b| copies(b, "/f2") == 2);
+    let good = verify();
+    assert_eq!((good.state, state()), (RequestState::Done, VolumeState::ReadOnly));
+    assert!(good.message.contains("was suspect") && good.message.contains("/f2"), "{}", good.message);
+    assert_eq!(bed.volume(&volume).reason, good.message.split_once(": ").unwrap().1);
+    bed.write("new", b"new");
+    bed.migrate_and_purge();
+    assert!(!bed.volumes_of("/new").contains(&volume));
+
+    bed.flip_a_bit_on(&volume, &data[1][1000..1032]);
+    assert!(verify().message.contains("/f1"));
+    assert_eq!(state(), VolumeState::Suspect, "it was trusted too early");
+    bed.until("the copy is there again", |b| copies(b, "/f1") == 2);
+    set_state(&bed, &volume, VolumeState::Suspect);
+    assert_eq!((verify().message.as_str(), state()), ("", VolumeState::Suspect), "only he takes it back");
+    set_state(&bed, &volume, VolumeState::Filling);
+    assert_eq!((verify().message.as_str(), state()), ("", VolumeState::Filling));
+}
+
+#[test]
+fn a_suspect_volume_with_the_only_copy_of_a_damaged_file_stays_suspect() {
+    let bed = Bed::with(|c| c.classes[0].copies.truncate(1));
+    let data = pattern(100_000, 1);
+    bed.write("f", &data);
+    bed.migrate_and_purge();
+    let volume = volume_of(&bed, "/f", 0);
+    bed.flip_a_bit_on(&volume, &data[500..532]);
+    for _ in 0..2 {
+        assert_eq!(verify(&bed, std::slice::from_ref(&volume)).state, RequestState::Failed);
+        assert_eq!(bed.volume(&volume).state, VolumeState::Suspect);
+    }
+}
+
+#[test]
+fn what_was_read_before_a_volume_became_suspect_does_not_count() {
+    let (bed, files, volume) = slow_bed(1);
+    let these = || Call::Verify(VolumeChoice::These(vec![volume.clone()]));
+    let begun = bed.begin(these()).request.id;
+    bed.until("it has begun", |b| b.request(begun).percent > 20);
+    bed.call(Call::Cancel(begun));
+    bed.until("it has stopped", |b| b.volume(&volume).verified_to > 0);
+    let in_the_middle = |n| pattern(250_000, n)[1000..1032].to_vec();
+    [0, 39].into_iter().for_each(|n| bed.flip_a_bit_on(&volume, &in_the_middle(n)));
+    assert!(bed.read(files[39]) == pattern(250_000, 39), "from the other copy");
+    assert_eq!(bed.volume(&volume).state, VolumeState::Suspect);
+    let found = bed.act(these());
+    assert!(found.message.contains("/f0") && found.message.contains("/f39"), "{}", found.message);
+    assert_eq!(bed.volume(&volume).state, VolumeState::Suspect);
+    bed.until("the copies are there again", |b| copies(b, "/f0") == 2 && copies(b, "/f39") == 2);
+    bed.act(these());
+    assert_eq!(bed.volume(&volume).state, VolumeState::ReadOnly);
+}
+
 #[test]
 fn copies_on_a_broken_volume_count_no_more_and_are_made_anew() {
     let bed = Bed::new();

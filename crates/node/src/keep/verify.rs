@@ -36,6 +36,49 @@ pub struct Verify {
 struct Open {
     notes: Vec<String>,
     errors: u32,
+    /// Since when the volume was suspect by an error when it was begun from its beginning.
+    doubted: Option<Time>,
+}
+
+impl Open {
+    /// A volume is begun, or gone on with after a restart. A suspect one is read from its beginning: what was read before says
+    /// nothing.
+    fn new(node: &Node, volume: &Barcode) -> Self {
+        let known = node.catalog.volume(volume).ok().flatten();
+        let Some((v, doubted)) = known.and_then(|v| doubted(&v).map(|since| (v, since))) else {
+            return Self::default();
+        };
+        let afresh =
+            v.verified_to == 0 || node.catalog.update_volume(volume, &mut |v| v.verified_to = 0).is_ok();
+        Self { doubted: Some(doubted).filter(|_| afresh), ..Self::default() }
+    }
+}
+
+/// Since when a volume is suspect by an error that it or a drive gave. What an operator suspects only he takes back.
+fn doubted(v: &Volume) -> Option<Time> {
+    (v.state == VolumeState::Suspect && v.by.is_none()).then_some(v.since)
+}
+
+/// Every copy on a volume was read and is right: if it was suspect since `doubted`, and no error has come since, it is trusted
+/// again, but not written. What is to be said of that.
+fn trust(node: &Node, volume: &Barcode, since: Time) -> catalog::Result<String> {
+    let (now, mut said) = (crate::now(), String::new());
+    // Of an empty one nothing was read.
+    if node.catalog.volume(volume)?.is_none_or(|v| v.live_files == 0) {
+        return Ok(said);
+    }
+    node.catalog.update_volume(volume, &mut |v| {
+        said.clear();
+        if doubted(v) == Some(since) {
+            said = format!(
+                "it was suspect ({}), and all that is needed of it was read and is right: it is read, and not written (`thermo volume \
+                 state {volume} filling` has it written again)",
+                v.reason
+            );
+            v.becomes(VolumeState::ReadOnly, said.as_str(), now);
+        }
+    })?;
+    Ok(said)
 }
 
 /// Whether a volume has copies that can be read.
@@ -119,9 +162,7 @@ impl Verify {
         let room = (drives.len() * 2).max(4).saturating_sub(node.keeper.running.lock().len());
         let (here, elsewhere): (Vec<_>, Vec<_>) = asked.into_iter().partition(|v| mounted.contains(v));
         for volume in here.into_iter().chain(elsewhere).take(room) {
-            if node.send_errand(&volume, Task::Verify, false) {
-                self.open.entry(volume).or_default();
-            }
+            self.send(node, volume, false);
         }
         self.look(node, volumes, &mounted);
         Ok(())
@@ -151,9 +192,19 @@ impl Verify {
                 continue;
             }
             self.background.insert(v.barcode.clone());
-            if node.send_errand(&v.barcode, Task::Verify, true) {
-                self.open.entry(v.barcode.clone()).or_default();
-            }
+            self.send(node, v.barcode.clone(), true);
+        }
+    }
+
+    fn send(&mut self, node: &Arc<Node>, volume: Barcode, paced: bool) {
+        // Nobody but the keeper gives such errands.
+        if node.keeper.running.lock().contains_key(&volume) {
+            return;
+        }
+        // Before a drive begins, which may be at once.
+        let open = self.open.remove(&volume).unwrap_or_else(|| Open::new(node, &volume));
+        if node.send_errand(&volume, Task::Verify, paced) {
+            self.open.insert(volume, open);
         }
     }
 
@@ -184,6 +235,9 @@ impl Verify {
             }
             End::Done(what) => {
                 note(&mut open, what);
+                if let Some(since) = open.doubted.filter(|_| open.notes.is_empty()) {
+                    note(&mut open, trust(node, volume, since)?);
+                }
                 ItemState::Done
             }
         };
