@@ -202,7 +202,7 @@ impl Node {
                 shelf.moved(from, to);
             }
         }
-        state.tapes = None;
+        state.replace_all();
         moved.map_err(|e| tape_failure(&e))
     }
 }

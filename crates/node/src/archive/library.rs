@@ -7,6 +7,7 @@ use super::progress::Progress;
 use super::revive::Comeback;
 use super::shelf::Shelf;
 use super::state::{DriveSlot, Serves, Standing};
+use super::tapes;
 use super::worker::{OpenDrive, Order, Worker};
 use crate::Node;
 use crate::config::Config;
@@ -256,7 +257,7 @@ pub fn out_of_use(node: &Node, library: LibraryNo, why: &str) {
     }
     let out = Some(why.to_owned());
     state.shelves.insert(library, Shelf { name, out, ..Shelf::default() });
-    state.tapes = None;
+    state.replace_all();
 }
 
 /// A library that could not be used at the start answers now.
@@ -345,7 +346,9 @@ pub fn is_cleaning(barcode: &Barcode) -> bool {
 
 /// Cartridges that the catalogue has never seen are entered as unknown.
 pub fn enter_volumes(node: &Node, elements: &[ElementView]) -> Result<(), Failure> {
-    for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()).filter(|b| !is_cleaning(b)) {
+    let seen = tapes::all(node);
+    let new = |barcode: &&Barcode| !is_cleaning(barcode) && !seen.contains_key(*barcode);
+    for barcode in elements.iter().filter_map(|e| e.barcode.as_ref()).filter(new) {
         let fail = |e| refused(&format!("volume {barcode}"), &e);
         let known = match node.catalog.volume(barcode) {
             // It is out of use until its record is mended; the others are not concerned.

@@ -65,7 +65,7 @@ impl State {
         if let Some(medium) = said.filter(|said| by_barcode != Some(*said))
             && self.media.insert(volume.clone(), medium) != Some(medium)
         {
-            self.tapes = None;
+            self.replace(volume);
             if let Some(label) = by_barcode {
                 self.warn(format!("volume {volume} is of {medium}, not of {label} as its barcode says"));
             }

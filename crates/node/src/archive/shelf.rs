@@ -140,7 +140,7 @@ impl State {
         for (barcode, cleaner) in &mut self.cleaners.0 {
             cleaner.used_up &= self.shelves.values().any(|shelf| shelf.find(barcode).is_some());
         }
-        self.tapes = None;
+        self.replace_all();
         self.name_doubles(library);
     }
 
@@ -170,7 +170,7 @@ impl State {
         let carried = shelf.elements.iter().find(|e| e.address == to).and_then(|e| e.barcode.clone());
         match carried {
             Some(barcode) => self.replace(&barcode),
-            None => self.tapes = None,
+            None => self.replace_all(),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so only those are made
-//! anew that have changed in the catalogue, and all when a library was looked at.
+//! Volumes as the scheduler sees them. Every event asks for them and there may be tens of thousands, so only those records are
+//! read anew that have changed in the catalogue, and of the others it is noted where they are now when a library was looked at.
 
 use super::apart::{self, Apart};
 use super::family::Member;
@@ -21,6 +21,21 @@ pub struct Tapes {
     members: Arc<HashMap<Barcode, Member>>,
     /// The same for pools that collocate, once it was asked for.
     apart: Option<Apart>,
+}
+
+impl Tapes {
+    /// The volume, if it is known, is there now and of this medium.
+    fn set(&mut self, barcode: &Barcode, place: Place, generation: Option<Generation>) {
+        let is_news = |tape: &Tape| (tape.place, tape.generation) != (place, generation);
+        if self.all.get(barcode).is_some_and(is_news)
+            // Copied only if somebody looks at them right now.
+            && let Some(tape) = Arc::make_mut(&mut self.all).get_mut(barcode)
+        {
+            (tape.place, tape.generation) = (place, generation);
+            let now = Some((&*tape, self.members.get(barcode)));
+            self.apart.iter_mut().for_each(|apart| apart.put(barcode, now));
+        }
+    }
 }
 
 /// All volumes, as they are now.
@@ -150,17 +165,25 @@ impl State {
         all
     }
 
-    /// A cartridge was carried: it may be on its way out now, or not any more.
+    /// A cartridge was carried, and may be on its way out now, or not any more; or it turned out to be another medium.
     pub fn replace(&mut self, barcode: &Barcode) {
-        let place = self.place(barcode);
-        if let Some(known) = &mut self.tapes
-            && known.all.get(barcode).is_some_and(|tape| tape.place != place)
-            && let Some(tape) = Arc::make_mut(&mut known.all).get_mut(barcode)
-        {
-            tape.place = place;
-            let now = Some((&*tape, known.members.get(barcode)));
-            known.apart.iter_mut().for_each(|apart| apart.put(barcode, now));
+        let (place, generation) = (self.place(barcode), self.medium(barcode));
+        self.tapes.iter_mut().for_each(|known| known.set(barcode, place, generation));
+    }
+
+    /// A library was looked at, or it is not known what was carried: any cartridge may be elsewhere. What the catalogue has of
+    /// them is as it was.
+    pub fn replace_all(&mut self) {
+        let Some(mut known) = self.tapes.take() else { return };
+        let present = self.present();
+        let place = |barcode: &Barcode| present.get(barcode).map_or(Place::Absent, |no| Place::Library(*no));
+        let moved = known.all.iter().filter(|(barcode, tape)| place(barcode) != tape.place);
+        let moved: Vec<(Barcode, Option<Generation>)> =
+            moved.map(|(barcode, tape)| (barcode.clone(), tape.generation)).collect();
+        for (barcode, generation) in moved {
+            known.set(&barcode, place(&barcode), generation);
         }
+        self.tapes = Some(known);
     }
 
     fn place(&self, barcode: &Barcode) -> Place {
@@ -243,6 +266,33 @@ mod tests {
     }
 
     #[test]
+    fn an_inventory_reads_no_record_of_volumes_that_are_known() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        let [here, gone, new] = ["TC0001L9", "TC0002L9", "TC0003L9"].map(Barcode::from);
+        let look = |at: &[&Barcode]| {
+            let elements: Vec<ElementView> = at.iter().map(|barcode| element(barcode, false)).collect();
+            super::super::library::enter_volumes(node, &elements).unwrap();
+            node.archive.state.lock().set_elements(LibraryNo(0), elements);
+        };
+        look(&[&here, &gone]);
+        let before = all(node);
+        look(&[&here, &gone]);
+        assert!(Arc::ptr_eq(&before, &all(node)), "nothing has changed");
+        drop(before);
+        // Only what another look at the catalogue would bring to light.
+        let known = || node.archive.state.lock().tapes.as_ref().map(|known| known.changes);
+        let changes = known();
+        look(&[&here]);
+        assert_eq!(known(), changes);
+        assert_eq!(all(node)[&gone].place, Place::Absent);
+        look(&[&here, &new]);
+        let place = |barcode: &Barcode| all(node)[barcode].place;
+        let library = Place::Library(LibraryNo(0));
+        assert_eq!([place(&here), place(&gone), place(&new)], [library, Place::Absent, library]);
+    }
+
+    #[test]
     fn only_what_changed_is_read_anew_and_then_all_is_as_if_everything_had_been() {
         let rig = Rig::new();
         let node = &rig.worker.node;
@@ -267,11 +317,19 @@ mod tests {
                 let carried = element(&barcode(below(12)), below(2) == 0);
                 let mut state = node.archive.state.lock();
                 let shelf = state.shelves.entry(LibraryNo(0)).or_default();
-                let changed =
-                    shelf.elements.drain(..).filter_map(|e| e.barcode).chain(carried.barcode.clone());
+                let changed = shelf.elements.iter().chain([&carried]).filter_map(|e| e.barcode.clone());
                 let changed: Vec<Barcode> = changed.collect();
-                shelf.elements.push(carried);
-                changed.iter().for_each(|barcode| state.replace(barcode));
+                if below(2) == 0 {
+                    state.set_elements(LibraryNo(0), vec![carried]);
+                } else {
+                    shelf.elements = vec![carried];
+                    changed.iter().for_each(|barcode| state.replace(barcode));
+                }
+            }
+            if below(5) == 0 {
+                let (volume, medium) = (barcode(below(12)), [Generation::Lto8, Generation::Lto9]);
+                let medium = medium[below(2) as usize];
+                node.archive.state.lock().mounted_medium(DriveNo(0), &volume, Some(medium));
             }
             let seen = || {
                 let tapes = all(node);
