@@ -12,13 +12,15 @@ use node::{Clock, OrderKind, Stepped};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use types::{Barcode, DriveNo, Ino, Time};
+use types::{Barcode, DriveNo, Estimate, Ino, Time};
 use wire::{Call, Reply, Selection};
 
 /// Looks that are measured.
 const LOOKS: u64 = 5;
 /// Requests for each of them.
 const PLACED: u64 = 200;
+/// Time that passes before them: what was worked out is no longer true.
+const BETWEEN: Duration = Duration::from_secs(10);
 /// Of the files that these want, so many lie on one volume.
 const TOGETHER: u64 = 20;
 /// Files of a request.
@@ -99,8 +101,30 @@ impl Clock for Still {
 struct Centre {
     node: Stepped,
     size: Size,
+    clock: Arc<Still>,
     /// Requests made so far for files that nobody had asked for before.
     placed: u64,
+}
+
+/// What a request costs (seconds).
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    /// Until it is answered.
+    asked: f64,
+    /// Until its files are in their queues.
+    placed: f64,
+    /// To be shown then.
+    shown: f64,
+}
+
+impl Cost {
+    fn max(self, other: Self) -> Self {
+        Self {
+            asked: self.asked.max(other.asked),
+            placed: self.placed.max(other.placed),
+            shown: self.shown.max(other.shown),
+        }
+    }
 }
 
 impl Centre {
@@ -114,8 +138,8 @@ impl Centre {
         let clock = Arc::new(Still(Mutex::new(Duration::ZERO)));
         let node = Stepped::open_virtual(config, engine, clock.clone())
             .map_err(|e| anyhow!("starting a node with {} drives: {}", size.drives(), e.message))?;
-        let centre = Self { node, size, placed: 0 };
-        centre.fill(clock.now())?;
+        let centre = Self { node, size, clock, placed: 0 };
+        centre.fill(centre.clock.now())?;
         Ok(centre)
     }
 
@@ -166,7 +190,11 @@ impl Centre {
         let mut placed = figure("the file of a new request placed", "ms", Target::AtMost(1.0));
         placed.note = format!("in the queue of one of two volumes; the longest of {PLACED}");
         let mut asked = figure("a new request answered", "ms", Target::None);
-        asked.note = format!("entered in the catalogue, and told with an estimate; the longest of {PLACED}");
+        asked.note = format!(
+            "entered in the catalogue; the longest of {PLACED}, of which the first has all estimates made anew"
+        );
+        let mut shown = figure("a request shown", "ms", Target::None);
+        shown.note = format!("when it begins and ends, and what it waits for; the longest of {PLACED}");
         let (secs, ()) = timed(|| self.ask_for_all())?;
         each.values.push(secs * 1e6 / files as f64);
         self.load()?;
@@ -178,24 +206,29 @@ impl Centre {
             let orders = self.node.orders().len() - before;
             ensure!(orders as u64 >= self.size.drives() / 5, "{orders} orders were given in a pass");
             idle.values.push(self.decide()? * 1e3);
-            let (call, place) = self.place()?;
-            asked.values.push(call * 1e3);
-            placed.values.push(place * 1e3);
+            self.clock.sleep(BETWEEN);
+            let cost = self.place()?;
+            asked.values.push(cost.asked * 1e3);
+            placed.values.push(cost.placed * 1e3);
+            shown.values.push(cost.shown * 1e3);
         }
-        Ok(vec![pass, idle, placed, asked, each, answer])
+        Ok(vec![pass, idle, placed, asked, shown, each, answer])
     }
 
-    /// Asks for files and has them queued; seconds of each.
-    fn stage(&mut self, path: String) -> Result<(f64, f64)> {
+    /// Asks for files, has them queued, and looks at the request.
+    fn stage(&mut self, path: String) -> Result<(Cost, Option<Estimate>)> {
         let call = Call::Stage(Selection { paths: vec![path.into_bytes()], recursive: true });
         let node = self.node.node().clone();
         let (asked, answer) = timed(|| Ok(node.call(&bed::cx(), &mut node::Session::default(), call)?))?;
-        let Reply::Request(_) = answer.reply else { bail!("the node answered {:?}", answer.reply) };
+        let Reply::Request(request) = answer.reply else { bail!("the node answered {:?}", answer.reply) };
         let (placed, ()) = timed(|| {
             self.node.take();
             Ok(())
         })?;
-        Ok((asked, placed))
+        let call = Call::Request(request.request.id);
+        let (shown, answer) = timed(|| Ok(node.call(&bed::cx(), &mut node::Session::default(), call)?))?;
+        let Reply::Request(request) = answer.reply else { bail!("the node answered {:?}", answer.reply) };
+        Ok((Cost { asked, placed, shown }, request.estimate))
     }
 
     fn ask_for_all(&mut self) -> Result<()> {
@@ -248,17 +281,18 @@ impl Centre {
         Ok(answers)
     }
 
-    /// The longest that a request for one file takes to be answered and to be placed (seconds).
-    fn place(&mut self) -> Result<(f64, f64)> {
-        let mut longest = (0.0f64, 0.0f64);
+    /// The longest that a request for one file takes.
+    fn place(&mut self) -> Result<Cost> {
+        let mut longest = Cost::default();
         for _ in 0..PLACED {
             // Of one volume after the other.
             let volumes = LOOKS * PLACED / TOGETHER;
             let n = self.placed % volumes * TOGETHER + self.placed / volumes;
             let path = format!("/late/file-{n:08}.dat");
             self.placed += 1;
-            let (asked, placed) = self.stage(path)?;
-            longest = (longest.0.max(asked), longest.1.max(placed));
+            let (cost, estimate) = self.stage(path)?;
+            ensure!(estimate.is_some(), "nobody knows when a request ends");
+            longest = longest.max(cost);
         }
         let queues = self.node.queues().0;
         ensure!(queues.segments > 0, "nothing is queued");
@@ -286,7 +320,7 @@ mod tests {
             figures
         };
         let figures = std::thread::scope(|scope| scope.spawn(work).join()).unwrap().unwrap();
-        assert_eq!(figures.len(), 6);
+        assert_eq!(figures.len(), 7);
         assert!(figures.iter().flat_map(|figure| &figure.values).all(|value| *value > 0.0));
     }
 }

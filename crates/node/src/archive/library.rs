@@ -293,7 +293,7 @@ fn fence_key(node: &Node) -> Result<Option<u64>, Failure> {
 }
 
 /// A cartridge left in a drive by the last run is put away before the drive is used.
-fn slot(
+pub fn slot(
     (library, no): (LibraryNo, DriveNo),
     element: &ElementView,
     drive: &Result<Drive, TapeError>,

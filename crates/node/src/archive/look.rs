@@ -7,7 +7,7 @@ use super::{ahead, family, tapes};
 use crate::Node;
 use crate::clock::Moment;
 use sched::{Backlog, Busy, DriveState, Limits, Mechanics, SchedView, Tape, Work};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 use types::{Barcode, DriveNo, Generation, LibraryNo, Pool, PoolName, Time};
 
@@ -126,7 +126,8 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     });
     let seen = {
         let volumes = apart.as_ref().map_or(&*tapes, |(apart, _)| apart.tapes());
-        view(node, state, (volumes, &writes), &limits, now, f)
+        let drives = drives(node, state, state.drives.values(), &limits);
+        view(node, state, (volumes, &writes), &drives, &limits, now, f)
     };
     if let Some((apart, _)) = apart {
         tapes::keep_apart(state, apart);
@@ -134,44 +135,70 @@ pub fn with_view<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) ->
     seen
 }
 
-/// The same without what waits to be written, and with volumes of pools as they are: enough to choose copies to read, which every
-/// request asks for and which is to cost little.
-pub fn with_volumes<T>(node: &Node, f: impl FnOnce(&SchedView<'_>, &State) -> T) -> T {
+/// The same without what waits to be written, with volumes of pools as they are, and of drives in use that are alike only one,
+/// but for those with one of `volumes`: enough to choose copies on these, which every request asks for and which is to cost little.
+pub fn with_volumes<T>(
+    node: &Node,
+    volumes: &HashSet<&Barcode>,
+    f: impl FnOnce(&SchedView<'_>, &State) -> T,
+) -> T {
     let (tapes, limits) = (tapes::all(node), limits(node));
     let state = node.archive.state.lock();
-    view(node, &state, (&tapes, &BTreeMap::new()), &limits, crate::now(), f)
+    let drives = drives(node, &state, concerned(&state, volumes), &limits);
+    view(node, &state, (&tapes, &BTreeMap::new()), &drives, &limits, crate::now(), f)
+}
+
+/// Drives that tell whether and where these volumes can be read.
+fn concerned<'s>(state: &'s State, volumes: &HashSet<&Barcode>) -> impl Iterator<Item = &'s DriveSlot> {
+    let mut alike = BTreeSet::new();
+    state.drives.values().filter(move |d| {
+        let told_apart =
+            !d.usable() || d.refusals.any() || d.volume().is_some_and(|volume| volumes.contains(volume));
+        told_apart || alike.insert((d.library, d.reach))
+    })
 }
 
 fn pressed(node: &Node) -> bool {
     node.space.view().pressure == policy::Pressure::Hard
 }
 
-fn view<T>(
+/// What the scheduler sees of these drives.
+fn drives<'s>(
     node: &Node,
     state: &State,
-    (volumes, writes): (&BTreeMap<Barcode, Tape>, &BTreeMap<PoolName, Backlog>),
+    slots: impl Iterator<Item = &'s DriveSlot>,
     limits: &Limits,
-    now: Time,
-    f: impl FnOnce(&SchedView<'_>, &State) -> T,
-) -> T {
+) -> Vec<sched::Drive> {
     // Whether a library has such a cartridge is looked for among all that it has.
     let cleaners = match state.drives.values().any(|d| d.soiled) {
         true => state.shelves_that(|shelf| shelf.cleaner(&state.cleaners).is_some()),
         false => BTreeSet::new(),
     };
-    let drive = |d| {
-        let drive = sched_drive(d, &cleaners);
-        sched::Drive { path: node.data_path(drive.id), ..drive }
+    let drive = |d: &DriveSlot| {
+        let mut drive = sched_drive(d, &cleaners);
+        drive.path = node.data_path(drive.id);
+        if limits.ahead_bytes > 0 {
+            ahead::look(&mut drive, d);
+        }
+        drive
     };
-    let mut drives: Vec<sched::Drive> = state.drives.values().map(drive).collect();
-    if limits.ahead_bytes > 0 {
-        drives.iter_mut().zip(state.drives.values()).for_each(|(drive, slot)| ahead::look(drive, slot));
-    }
+    slots.map(drive).collect()
+}
+
+fn view<T>(
+    node: &Node,
+    state: &State,
+    (volumes, writes): (&BTreeMap<Barcode, Tape>, &BTreeMap<PoolName, Backlog>),
+    drives: &[sched::Drive],
+    limits: &Limits,
+    now: Time,
+    f: impl FnOnce(&SchedView<'_>, &State) -> T,
+) -> T {
     let robots_busy = state.shelves_that(|shelf| !shelf.robot_free());
     let robots_troubled = state.shelves_that(Shelf::is_troubled);
     let view = SchedView {
         now,
-        drives: &drives,
+        drives,
         volumes,
         recalls: &state.recalls,
         writes,
@@ -185,4 +212,98 @@ fn view<T>(
         heat: &state.heat,
     };
     f(&view, state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Rig;
+    use super::super::{library, trouble};
+    use super::*;
+    use sched::{CopyPlace, Place};
+    use std::sync::Arc;
+    use types::{Access, CopyNo, DriveStatus, ElementKind, ElementView, Reach, VolumeState};
+
+    /// A drive that may hold this volume.
+    fn drive(no: u16, library: u16, volume: Option<&Barcode>) -> DriveSlot {
+        let element = ElementView {
+            address: no,
+            kind: ElementKind::Drive,
+            full: volume.is_some(),
+            barcode: volume.cloned(),
+            source: None,
+            exception: None,
+            outgoing: false,
+        };
+        let none = Err(trouble::no_drive(&Barcode::default(), "there is none"));
+        library::slot((LibraryNo(library), DriveNo(no)), &element, &none, Arc::default())
+    }
+
+    #[test]
+    fn drives_that_are_left_out_change_nothing_of_where_a_copy_is_read() {
+        let rig = Rig::new();
+        let (node, now, limits) = (&rig.worker.node, crate::now(), Limits::default());
+        let mut chance = 12345u64; // the same in every run
+        let mut below = |n: u64| {
+            chance = chance.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (chance >> 33) % n
+        };
+        let volumes: Vec<Barcode> =
+            (0..20).map(|n| format!("TC{n:04}L{}", 8 + n % 2).as_str().into()).collect();
+        let mut state = node.archive.state.lock();
+        let own = std::mem::take(&mut state.drives);
+        let (mut fewest, mut wrong) = (usize::MAX, Vec::new());
+        for round in 0..300 {
+            for no in 0..20u16 {
+                let mut slot =
+                    drive(no, below(3) as u16, volumes.get(usize::from(no)).filter(|_| below(2) == 0));
+                slot.reach = Reach::of([Generation::Lto8, Generation::Lto9][below(2) as usize]);
+                slot.status.set(if below(3) == 0 { DriveStatus::Down } else { DriveStatus::Free });
+                if below(10) == 0 {
+                    let refused = &volumes[below(20) as usize];
+                    slot.refusals.refused(refused, Generation::of(refused), Access::Read);
+                }
+                state.drives.insert(DriveNo(no), slot);
+            }
+            let tape = |volume: &Barcode, place| Tape {
+                state: VolumeState::Full,
+                pool: None,
+                place,
+                written: 0,
+                free: 0,
+                generation: Generation::of(volume),
+                wraps: false,
+                worm: false,
+            };
+            let place = |n: u64| if n == 3 { Place::Absent } else { Place::Library(LibraryNo(n as u16)) };
+            let tapes = volumes.iter().map(|v| (v.clone(), tape(v, place(below(4))))).collect();
+            let two = [&volumes[below(20) as usize], &volumes[below(20) as usize]];
+            let copy = |(no, volume): (u8, &&Barcode)| CopyPlace {
+                copy: CopyNo(no),
+                volumes: vec![(*volume).clone()],
+            };
+            let copies: Vec<CopyPlace> = (1..).zip(&two).map(copy).collect();
+            let seen = |drives: &[sched::Drive]| {
+                view(node, &state, (&tapes, &BTreeMap::new()), drives, &limits, now, |view, _| {
+                    let of = |volume: &&Barcode| {
+                        let tape = &tapes[*volume];
+                        let down = drives.iter().filter(|d| !d.usable && d.takes(volume, tape, Access::Read));
+                        let down: Vec<DriveNo> = down.map(|d| d.id).collect();
+                        (view.reached(volume, tape, Access::Read), view.drive_of(volume).cloned(), down)
+                    };
+                    (two.map(|volume| of(&volume)), sched::choose_copy(view, &copies, &BTreeSet::new()))
+                })
+            };
+            let all = drives(node, &state, state.drives.values(), &limits);
+            let few = drives(node, &state, concerned(&state, &HashSet::from(two)), &limits);
+            fewest = fewest.min(few.len());
+            if seen(&few) != seen(&all) {
+                wrong.push((round, seen(&few), seen(&all)));
+            }
+        }
+        // The service ends with its own drives only.
+        state.drives = own;
+        drop(state);
+        assert_eq!(wrong, []);
+        assert!(fewest < 10, "{fewest} of 20");
+    }
 }

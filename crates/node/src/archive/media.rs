@@ -47,6 +47,11 @@ impl Refusals {
         counts.iter().filter(none).fold(own, |reach, ((medium, access), _)| reach.without(*medium, *access))
     }
 
+    /// Whether there is anything that it did not take.
+    pub fn any(&self) -> bool {
+        !self.volumes.is_empty()
+    }
+
     /// Single volumes that it does not get.
     pub fn volumes(&self) -> BTreeMap<Barcode, Access> {
         self.volumes.iter().map(|(volume, (_, access))| (volume.clone(), *access)).collect()

@@ -1,14 +1,14 @@
 //! When requests will begin and end: worked out for all at once, and kept for a little while, because in a large system it
 //! costs as much as a plan.
 
-use super::look::{mechanics, with_view};
+use super::look::{mechanics, with_view, with_volumes};
 use super::passing::Passing;
 use super::state::{Recall, State};
 use crate::Node;
 use crate::clock::Moment;
 use parking_lot::Mutex;
 use sched::{Calibration, Eta, Forecast, Mechanics, SchedView, Span};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use types::*;
@@ -91,16 +91,17 @@ pub fn prepare(node: &Node, files: &[Ino]) {
 
 /// Sees to it that there is a forecast that is not too old, and in it these volumes.
 fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) {
-    let old = |o: &Outlook| o.made.elapsed() > o.took * USED;
-    let lacks = |o: &Outlook| waiting.iter().any(|(volume, _)| !o.volumes.contains_key(volume));
-    if kept.as_ref().is_some_and(|o| !old(o) && !lacks(o)) {
-        return;
+    kept.take_if(|o| o.made.elapsed() > o.took * USED);
+    let outlook =
+        kept.get_or_insert_with(|| with_view(node, |view, _| Outlook::new(view, node.archive.times.known())));
+    let volumes = waiting.iter().map(|(volume, _)| volume);
+    let lacking: HashSet<&Barcode> =
+        volumes.filter(|volume| !outlook.volumes.contains_key(*volume)).collect();
+    if !lacking.is_empty() {
+        with_volumes(node, &lacking, |view, _| {
+            lacking.iter().for_each(|volume| outlook.look_up(view, volume))
+        });
     }
-    with_view(node, |view, _| {
-        kept.take_if(|o| old(o));
-        let outlook = kept.get_or_insert_with(|| Outlook::new(view, node.archive.times.known()));
-        waiting.iter().for_each(|(volume, _)| outlook.look_up(view, volume));
-    });
 }
 
 /// When these files begin to come and are all there; None when nothing can be said. `all`: there are no more of the request

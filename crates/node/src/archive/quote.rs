@@ -49,8 +49,10 @@ fn place(node: &Node, files: &[Asked], wanted: &mut BTreeMap<Barcode, Vec<Recall
             Err(e) => quoted.lost.push((*ino, e.to_string())),
         }
     }
-    with_volumes(node, |view, state| {
-        for (ino, size, copies, account) in placing {
+    let copies = placing.iter().flat_map(|(_, _, copies, _)| copies);
+    let volumes = copies.flat_map(|copy| &copy.segments).map(|segment| &segment.volume).collect();
+    with_volumes(node, &volumes, |view, state| {
+        for &(ino, size, ref copies, account) in &placing {
             let place = |c: &CopyRecord| CopyPlace {
                 copy: c.copy,
                 volumes: c.segments.iter().map(|s| s.volume.clone()).collect(),

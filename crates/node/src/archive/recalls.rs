@@ -301,7 +301,8 @@ fn place(node: &Node, files: Vec<Unplaced>) {
     if placing.is_empty() {
         return;
     }
-    let choices: Vec<Result<CopyChoice, String>> = look::with_volumes(node, |view, state| {
+    let volumes = placing.iter().flat_map(|p| &p.places).flat_map(|place| &place.volumes).collect();
+    let choices: Vec<Result<CopyChoice, String>> = look::with_volumes(node, &volumes, |view, state| {
         let choose = |p: &Placing| {
             if let Some(choice) = preferred(view, state, p) {
                 return Ok(choice);
