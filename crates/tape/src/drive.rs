@@ -3,7 +3,7 @@
 use crate::classify::{Device, Verdict, classify};
 use crate::fence::{self, Claim, Refused};
 use crate::head::Head;
-use crate::{Blame, Fault, KeySource, Mounted, Result, Sleeper};
+use crate::{Blame, Fault, KeySource, Mounted, Result, Sleeper, Unloaded, alert};
 use scsi::{ScsiError, SenseKey, Ssc, Transport};
 use std::time::Duration;
 use types::{Barcode, Reach};
@@ -337,11 +337,12 @@ impl Drive {
         }
     }
 
-    /// Allows removal and unloads, so that the robot can take the cartridge. Does nothing in an empty drive.
+    /// Allows removal and unloads, so that the robot can take the cartridge, and asks for the TapeAlert flags that were raised
+    /// meanwhile, by the unloading too: with the next cartridge they are gone. An empty drive is left alone.
     ///
     /// # Errors
     /// The drive failed; data written since the last flush is then to be written again.
-    pub fn unload(&mut self) -> Result<()> {
+    pub fn unload(&mut self) -> Result<Unloaded> {
         let (guarded, append_only) = (self.head.guarded, self.head.append_only);
         self.head.begin(self.head.volume().cloned());
         self.take_attentions();
@@ -355,8 +356,10 @@ impl Drive {
             other => other?,
         }
         self.forget_append_only(append_only);
+        let alerts = self.alerts()?;
+        let troubles = alert::troubles(&self.head, &alerts);
         self.head.begin(None);
-        Ok(())
+        Ok(Unloaded { alerts, troubles })
     }
 
     /// Takes pending unit attentions: they do not matter to someone who is about to unload.

@@ -10,6 +10,7 @@
 //! failure at any command is described at [`Mounted::appender`] and [`Mounted::write_index`].
 #![forbid(unsafe_code)]
 
+mod alert;
 mod append;
 mod append_only;
 mod changer;
@@ -41,6 +42,7 @@ mod tail;
 mod tar;
 mod worm;
 
+pub use alert::Unloaded;
 pub use append::{Appender, Flushed, Room, SPARE};
 pub use changer::Changer;
 pub use drive::{Drive, Settings, SlowLoad, Watcher};

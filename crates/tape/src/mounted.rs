@@ -4,13 +4,10 @@ use crate::head::Head;
 use crate::keys;
 use crate::layout::DATA_PARTITION;
 use crate::tail::Tail;
-use crate::{Blame, Drive, Fault, LabelState, Result, TapeError, coherency, label};
+use crate::{Blame, Drive, Fault, LabelState, Result, Unloaded, alert, coherency, label};
 use format::ltfs::label::LtfsLabel;
 use scsi::{Ssc, TapeCapacity};
 use types::{Barcode, Generation};
-
-/// TapeAlert flag "lost statistics", the only one with which a volume is still written.
-const LOST_STATISTICS: u8 = 0x32;
 
 /// A volume in a drive, ready to be read and written. Borrows the drive, so that there is one session per drive.
 /// Dropping it leaves the cartridge loaded and its removal prevented; [`Mounted::unload`] ends the session properly.
@@ -103,16 +100,14 @@ impl<'d> Mounted<'d> {
         self.capacity
     }
 
-    /// Allows removal and unloads. Returns the TapeAlert flags that are active afterwards. What was not flushed is
-    /// not safe even if this succeeds: only flushed positions were handed out.
+    /// Allows removal and unloads. What was not flushed is not safe even if this succeeds: only flushed positions were handed out.
     ///
     /// # Errors
     /// The drive failed; the cartridge may still be in it.
-    pub fn unload(mut self) -> Result<Vec<u8>> {
+    pub fn unload(mut self) -> Result<Unloaded> {
         // A mark that stays open only means that the next session looks at what is behind the append point.
         let _ = self.close_session();
-        self.drive.unload()?;
-        self.drive.alerts()
+        self.drive.unload()
     }
 
     /// Capacity of the data partition now.
@@ -168,22 +163,7 @@ impl<'d> Mounted<'d> {
             let what = "the cartridge is write protected";
             return Err(head.error(Fault::WriteProtected, Blame::Medium, doing, what, advice));
         }
-        match self.alerts.iter().find(|&&flag| flag != LOST_STATISTICS) {
-            None => Ok(()),
-            Some(&flag) => Err(self.alerted(doing, flag)),
-        }
-    }
-
-    fn alerted(&self, doing: &str, flag: u8) -> TapeError {
-        // TapeAlert flags that speak of the cartridge (SSC-4 annex A); the others speak of the drive.
-        let medium = matches!(flag, 1..=9 | 12 | 13 | 15..=19 | 51..=54 | 59 | 60);
-        let what =
-            format!("nothing is written while TapeAlert flag {flag} is active (flags {:?})", self.alerts);
-        let (blame, advice) = match medium {
-            true => (Blame::Medium, "copy what is on the volume to another one and retire it"),
-            false => (Blame::Drive, "clean or service the drive; the volume can be written in another one"),
-        };
-        self.drive.head.error(Fault::Alert, blame, doing, what, advice)
+        alert::against_writing(head, doing, &self.alerts).map_or(Ok(()), Err)
     }
 
     /// Closes the session mark: from here on another VCR means another writer.

@@ -450,14 +450,14 @@ pub const TABLE: &[Row] = &{
             "TC-M040",
             When::Found,
             (F::Alert, MEDIUM),
-            "a TapeAlert flag about the cartridge is active: nothing is written",
+            "a TapeAlert flag about the cartridge is active: nothing is written; or it was raised while a volume was in the drive",
             "copy what is on the volume to another one and retire it",
         ),
         other(
             "TC-D041",
             When::Found,
             (F::Alert, DRIVE),
-            "a TapeAlert flag about the drive is active: nothing is written",
+            "a TapeAlert flag about the drive is active: nothing is written; or it was raised while a volume was in the drive",
             "clean or service the drive; the volume can be written in another one",
         ),
         other(

@@ -61,6 +61,13 @@ pub enum Fault {
         /// Drive, from 0.
         drive: u16,
     },
+    /// Once: the drive raises this TapeAlert flag (1 to 64), until it is asked for or loads the next cartridge.
+    Alert {
+        /// Drive, from 0.
+        drive: u16,
+        /// Flag.
+        flag: u8,
+    },
     /// Once: the whole library loses power and gets it back, all drives included.
     PowerCut,
     /// The host's file system fails for a cartridge's files: 4/03/00 when writing (deferred if it was only in the
@@ -159,8 +166,10 @@ impl Faults {
             _ => true,
         });
         list.extend(begun);
-        list.extract_if(.., |f| matches!(f, Fault::Reset { .. } | Fault::PowerLoss { .. } | Fault::PowerCut))
-            .collect()
+        list.extract_if(.., |f| {
+            matches!(f, Fault::Reset { .. } | Fault::PowerLoss { .. } | Fault::PowerCut | Fault::Alert { .. })
+        })
+        .collect()
     }
 
     /// What a device answers to this command instead of carrying it out, once.

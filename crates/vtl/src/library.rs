@@ -206,6 +206,10 @@ impl Library {
                     Ok(())
                 }
                 Fault::PowerLoss { drive } => self.power_cycle_drive(drive),
+                Fault::Alert { drive, flag } => {
+                    self.drives.get(usize::from(drive)).into_iter().for_each(|d| d.raise(flag));
+                    Ok(())
+                }
                 _ => self.power_cycle(),
             };
             if let Err(e) = done {

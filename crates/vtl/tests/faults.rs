@@ -198,6 +198,22 @@ fn the_change_reference_goes_up_once_per_load_and_survives_a_crash() {
 }
 
 #[test]
+fn flags_outlast_the_unload_and_not_the_next_load() {
+    let mut r = rig();
+    let alert = |flag| at(Device::Drive(0), op::WRITE, 1, Fault::Alert { drive: 0, flag });
+    r.library.inject(alert(19));
+    r.drive.write(&[1; 100]).unwrap();
+    r.drive.unload().unwrap();
+    assert_eq!(r.drive.tape_alerts().unwrap(), [19]);
+    r.drive.load().unwrap();
+    r.library.inject(alert(7));
+    r.drive.write(&[1; 100]).unwrap();
+    r.drive.unload().unwrap();
+    r.drive.load().unwrap();
+    assert_eq!(r.drive.tape_alerts().unwrap(), [0u8; 0]);
+}
+
+#[test]
 fn medium_errors_stay_at_their_block_and_raise_alerts() {
     let mut r = rig();
     for n in 0..4u8 {

@@ -41,14 +41,7 @@ impl Worker {
             blocked::refuse(&self.node, &volume, errand, &e);
         }
         let failed = wanted.into_iter().map(|one| (one, e.clone())).collect();
-        self.report(Ended {
-            drive: self.no,
-            volume,
-            moved: None,
-            result: Err(e),
-            unread: Vec::new(),
-            failed,
-        });
+        self.report(Ended { failed, ..Ended::new(self.no, volume, None, Err(e)) });
     }
 
     /// Whoever waited for the errand has his answer, and gets no other.

@@ -147,8 +147,7 @@ mod tests {
         for (no, from) in [(second, from), (first, element)] {
             let Ok((volume, Job::Unmount { to })) = queues[&no].recv() else { continue };
             let (moved, result) = (Some((from, to)), Ok(Done::Unmounted));
-            let (unread, failed) = (Vec::new(), Vec::new());
-            finished(node, Ended { drive: no, volume, moved, result, unread, failed });
+            finished(node, Ended::new(no, volume, moved, result));
             let state = node.archive.state.lock();
             let shelf = &state.shelves[&LibraryNo(0)];
             seen.push((to, shelf.robot_busy(), shelf.moves.values().copied().flatten().collect::<Vec<_>>()));

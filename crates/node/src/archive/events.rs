@@ -5,7 +5,7 @@ use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, Serves, State};
 use super::worker::{Done, Ended, Job, Order, Wanted};
-use super::{Event, blocked, clean, ends, family, library, look, outlook, recalls, revive, times};
+use super::{Event, alerts, blocked, clean, ends, family, library, look, outlook, recalls, revive, times};
 use crate::Node;
 use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -295,11 +295,11 @@ pub fn carried_out(node: &Node, drive: DriveNo, (volume, job): Order) -> Event {
         Job::Recall(wanted) => (None, worked, wanted),
         _ => (None, worked, Vec::new()),
     };
-    Event::Ended(Box::new(Ended { drive, volume, moved, result: Ok(done), unread, failed: Vec::new() }))
+    Event::Ended(Box::new(Ended { unread, ..Ended::new(drive, volume, moved, Ok(done)) }))
 }
 
 pub fn finished(node: &Arc<Node>, ended: Ended) {
-    let Ended { drive: no, volume, moved, result, unread, failed } = ended;
+    let Ended { drive: no, volume, moved, result, unread, failed, unloaded } = ended;
     let now = crate::now();
     let result = node.archive.state.lock().breaks.judge(no, &volume, result);
     // It came into the drive, but could not be mounted.
@@ -333,6 +333,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
             Ok(done) => settle_drive(&mut state, no, &volume, done, moved, dirty, now),
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
+        alerts::of_the_drive(&mut state, no, &unloaded);
         match &result {
             Ok(Done::Mounted { medium, .. }) => state.mounted_medium(no, &volume, *medium),
             Ok(_) => {}
@@ -351,6 +352,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         && result.is_ok()
         && read_before.is_none_or(|before| now.since(before) >= READ_NOTED);
     note_volume(node, &volume, &result, &failed, read, now);
+    alerts::of_the_volume(node, &volume, &unloaded, now);
     recalls::unread(node, unread);
     if robot_failed {
         recalls::elsewhere(node, no);
@@ -489,29 +491,35 @@ fn note_volume(
         if let Ok(Done::Mounted { worm, .. }) = result {
             v.worm = *worm;
         }
-        let Some(e) = error else { return };
-        // What was not written to because of its tab, its key or its end is no worse for that.
-        let medium = !locked(e) && !matches!(e.fault, Fault::Full | Fault::WriteProtected);
-        v.errors += u64::from(medium);
-        let writable = matches!(
-            v.state,
-            VolumeState::Filling
-                | VolumeState::Scratch
-                | VolumeState::Full
-                | VolumeState::Unknown
-                | VolumeState::Blank
-        );
-        let state = match e.fault {
-            Fault::Full => VolumeState::Full,
-            Fault::WriteProtected => VolumeState::ReadOnly,
-            Fault::Key if locked(e) => VolumeState::ReadOnly,
-            _ => VolumeState::Suspect,
-        };
-        if writable {
-            v.becomes(state, e.to_string(), now);
+        if let Some(e) = error {
+            note_error(v, e, now);
         }
     });
     if let Err(e) = noted {
         tracing::error!("volume {volume}: its errors cannot be recorded: {e}");
+    }
+}
+
+/// What an error says of a volume's health.
+pub fn note_error(v: &mut Volume, e: &TapeError, now: Time) {
+    // What was not written to because of its tab, its key or its end is no worse for that.
+    let medium = !locked(e) && !matches!(e.fault, Fault::Full | Fault::WriteProtected);
+    v.errors += u64::from(medium);
+    let writable = matches!(
+        v.state,
+        VolumeState::Filling
+            | VolumeState::Scratch
+            | VolumeState::Full
+            | VolumeState::Unknown
+            | VolumeState::Blank
+    );
+    let state = match e.fault {
+        Fault::Full => VolumeState::Full,
+        Fault::WriteProtected => VolumeState::ReadOnly,
+        Fault::Key if locked(e) => VolumeState::ReadOnly,
+        _ => VolumeState::Suspect,
+    };
+    if writable {
+        v.becomes(state, e.to_string(), now);
     }
 }

@@ -19,8 +19,7 @@ pub fn give(node: &Arc<Node>, workers: &Workers, drive: DriveNo, order: Order) {
     let e = trouble::defect(&volume, "it takes no orders any more; see the log");
     tracing::error!("drive {drive} does not take orders; it is out of use until the node restarts");
     let failed = refuse(node, &volume, job, &e);
-    let (result, unread) = (Err(e), Vec::new());
-    finished(node, Ended { drive, volume, moved: None, result, unread, failed });
+    finished(node, Ended { failed, ..Ended::new(drive, volume, None, Err(e)) });
     if let Some(drive) = node.archive.state.lock().drives.get_mut(&drive) {
         drive.comeback.gone("its thread has ended; see the log and restart the node");
     }

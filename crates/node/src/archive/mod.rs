@@ -4,6 +4,7 @@
 mod accounts;
 mod adopt;
 mod ahead;
+mod alerts;
 mod apart;
 mod blocked;
 mod breaks;

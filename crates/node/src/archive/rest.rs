@@ -108,8 +108,7 @@ mod tests {
             if let Some(drive) = node.archive.state.lock().drives.get_mut(&no) {
                 drive.state = DriveState::Busy(Busy::new(volume.clone(), Work::Unmount));
             }
-            let (volume, unread, failed) = (volume.clone(), Vec::new(), Vec::new());
-            events::finished(node, Ended { drive: no, volume, moved, result, unread, failed });
+            events::finished(node, Ended::new(no, volume.clone(), moved, result));
             with_view(node, |view, _| !view.robots_busy.is_empty())
         };
         let stuck = |blame| TapeError { blame, ..ours(&volume, "moving", "it is stuck") };

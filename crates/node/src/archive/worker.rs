@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
-use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError};
+use tape::{Blame, Changer, Drive, Fault, Mounted, Onto, TapeError, Unloaded};
 use types::*;
 
 /// Before work is tried again that failed through no fault of volume or drive.
@@ -100,6 +100,21 @@ pub struct Ended {
     pub unread: Vec<Wanted>,
     /// Segments that could not be read.
     pub failed: Vec<(Wanted, TapeError)>,
+    /// What the drive said of cartridge and itself when it let go of the cartridge.
+    pub unloaded: Unloaded,
+}
+
+impl Ended {
+    /// Of a job that was to read nothing, or read all.
+    pub fn new(
+        drive: DriveNo,
+        volume: Barcode,
+        moved: Option<(u16, u16)>,
+        result: Result<Done, TapeError>,
+    ) -> Self {
+        let unloaded = Unloaded::default();
+        Self { drive, volume, moved, result, unread: Vec::new(), failed: Vec::new(), unloaded }
+    }
 }
 
 /// Opens a drive's device.
@@ -284,7 +299,7 @@ impl Worker {
         while let Some((volume, job)) = first.take().or_else(|| self.next(orders)) {
             match job {
                 Job::Unmount { to } => {
-                    let unloaded = self.timed_unload(&volume, || mounted.unload().map(drop));
+                    let unloaded = self.timed_unload(&volume, || mounted.unload());
                     self.put_away(volume, to, unloaded);
                     return None;
                 }
@@ -315,7 +330,7 @@ impl Worker {
                 self.look_for_soil(mounted);
                 let (result, unread, failed) = (read.result, read.unread, read.failed);
                 let good = result.is_ok();
-                self.report(Ended { drive: self.no, volume, moved: None, result, unread, failed });
+                self.report(Ended { unread, failed, ..Ended::new(self.no, volume, None, result) });
                 return good;
             }
             Job::Migrate(pool) => migrate::migrate(self, mounted, &volume, &pool),
@@ -346,12 +361,12 @@ impl Worker {
     fn timed_unload(
         &self,
         volume: &Barcode,
-        unload: impl FnOnce() -> Result<(), TapeError>,
-    ) -> Result<(), TapeError> {
+        unload: impl FnOnce() -> Result<Unloaded, TapeError>,
+    ) -> Result<Unloaded, TapeError> {
         let begun = Moment::now();
-        unload()?;
+        let unloaded = unload()?;
         self.took(sched::Timed::Unload, times::mechanics(&self.node, volume).unload_s, begun);
-        Ok(())
+        Ok(unloaded)
     }
 
     fn carry_timed(&self, volume: &Barcode, from: u16, to: u16) -> Result<(), TapeError> {
@@ -387,23 +402,18 @@ impl Worker {
     /// The volume could not be mounted again: whoever waits for the job is told.
     fn not_started(&self, volume: Barcode, job: Job, e: TapeError) {
         let failed = refuse(&self.node, &volume, job, &e);
-        self.report(Ended {
-            drive: self.no,
-            volume,
-            moved: None,
-            result: Err(e),
-            unread: Vec::new(),
-            failed,
-        });
+        self.report(Ended { failed, ..Ended::new(self.no, volume, None, Err(e)) });
     }
 
-    fn put_away(&self, volume: Barcode, to: u16, unloaded: Result<(), TapeError>) {
-        if let Err(e) = unloaded {
-            return self.ended(volume, None, Err(e));
-        }
+    fn put_away(&self, volume: Barcode, to: u16, unloaded: Result<Unloaded, TapeError>) {
+        let unloaded = match unloaded {
+            Ok(unloaded) => unloaded,
+            Err(e) => return self.ended(volume, None, Err(e)),
+        };
         let moved = self.carry_timed(&volume, self.element, to);
         let put = moved.is_ok().then_some((self.element, to));
-        self.ended(volume, put, moved.map(|()| Done::Unmounted));
+        let ended = Ended::new(self.no, volume, put, moved.map(|()| Done::Unmounted));
+        self.report(Ended { unloaded, ..ended });
     }
 
     /// A thread that helps with a job.
@@ -427,7 +437,7 @@ impl Worker {
     }
 
     fn ended(&self, volume: Barcode, moved: Option<(u16, u16)>, result: Result<Done, TapeError>) {
-        self.report(Ended { drive: self.no, volume, moved, result, unread: Vec::new(), failed: Vec::new() });
+        self.report(Ended::new(self.no, volume, moved, result));
     }
 
     pub(super) fn report(&self, ended: Ended) {

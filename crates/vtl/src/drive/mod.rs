@@ -109,6 +109,11 @@ impl Drive {
         }
     }
 
+    /// A TapeAlert flag (1 to 64) is raised.
+    pub(crate) fn raise(&self, flag: u8) {
+        self.state.lock().alerts |= alert_bit(flag);
+    }
+
     /// Designator as the changer reports it for DVCID.
     pub(crate) fn designator(&self) -> Vec<u8> {
         self.state.lock().identity.designator()
@@ -130,6 +135,7 @@ impl Drive {
             medium.stage = Stage::Calibrating { since, until: until + s.config.calibration };
         }
         s.medium = Some(medium);
+        s.alerts = 0;
         s.order.clear();
         s.allowed = None;
         s.begin_cleaning(until);

@@ -198,6 +198,7 @@ impl State {
         if m.stage == Stage::Ejected {
             (m.partition, m.block, m.changed, m.warned) = (0, 0, false, false);
             m.moved = Default::default();
+            self.alerts = 0;
         }
         m.stage = Stage::Loading { until };
         self.clock.sleep_until(until);
@@ -223,7 +224,6 @@ impl State {
         self.wait(self.config.mechanics.unload);
         self.hosts.allow_removal();
         self.encryption.demounted();
-        self.alerts = 0;
         let m = self.ready()?;
         (m.partition, m.block, m.stage) = (0, 0, Stage::Ejected);
         let stored = m.cartridge.meta.store(m.cartridge.dir());
