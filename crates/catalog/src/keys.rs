@@ -51,6 +51,8 @@ pub const TAPE: u8 = 0x31;
 pub const DROP: u8 = 0x32;
 /// Numbers of inodes that were imported: `IMPORT ino site`.
 pub const IMPORT: u8 = 0x33;
+/// Drives that operators want out of use: `DRIVE serial number`.
+pub const DRIVE: u8 = 0x34;
 /// Classes: `CLASS what ...`.
 pub const CLASS: u8 = 0x40;
 /// Pools: `POOL name`.
@@ -297,6 +299,10 @@ pub fn sum_user(what: u8, uid: u32) -> [u8; 6] {
 pub fn quota(uid: Option<u32>) -> [u8; 5] {
     let u = uid.unwrap_or(u32::MAX).to_be_bytes();
     [QUOTA, u[0], u[1], u[2], u[3]]
+}
+
+pub fn drive(serial: &str) -> Vec<u8> {
+    text(&[DRIVE], serial.as_bytes())
 }
 
 pub fn sum_files(uid: u32, class: u32) -> [u8; 10] {

@@ -79,7 +79,7 @@ macro_rules! records {
 
 use types::{
     Class, Cluster, CopyRecord, Member, Pool, PoolName, Quota, Request, RequestId, RequestKind, RequestState,
-    Target, Time, TokenRecord,
+    TakenOut, Target, Time, TokenRecord,
 };
 records! {
     CopyRecord = 1,
@@ -87,6 +87,7 @@ records! {
     Cluster = 1,
     Member = 1,
     TokenRecord = 1,
+    TakenOut = 1,
     Target = 1,
 }
 

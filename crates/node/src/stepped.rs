@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Barcode, DriveNo, FsError};
+use types::{Barcode, DriveNo, FsError, TakenOut};
 use wire::Failure;
 
 /// What a drive is to do.
@@ -244,7 +244,8 @@ impl Stepped {
     /// Orders a drive into use or out of it; the answer comes when it is there.
     pub fn set_drive(&self, drive: DriveNo, up: bool) -> Receiver<Result<(), String>> {
         let (answer, answers) = crossbeam_channel::bounded(1);
-        self.node.archive.send(Event::Drive(DriveAsk { drive, up, preempt: false, by: None, answer }));
+        let out = (!up).then(|| TakenOut { by: None, at: crate::now(), reason: String::new() });
+        self.node.archive.send(Event::Drive(DriveAsk { drive, out, preempt: false, answer }));
         answers
     }
 

@@ -26,7 +26,7 @@ fn all_about_a_drive_is_told_with_requests_times_and_who_took_it_out() {
     let idle = details(&bed, 1);
     assert_eq!((idle.drive.drive, &idle.drive.status), (DriveNo(1), &DriveStatus::Free));
     assert!(idle.learnt.is_empty() && idle.requests.is_empty() && idle.key.is_none(), "{idle:?}");
-    assert_eq!((idle.mounted, idle.begun, idle.taken_out_by), (None, None, None));
+    assert_eq!((idle.mounted, idle.begun, &idle.taken_out), (None, None, &None));
     assert_eq!((idle.device.as_str(), idle.generation.as_deref()), ("this process", Some("LTO-9")));
     // It takes some seconds.
     let ino = bed.write("f", &pattern(16 << 20, 1));
@@ -50,10 +50,33 @@ fn all_about_a_drive_is_told_with_requests_times_and_who_took_it_out() {
     bed.call(Call::SetDrive { drive, up: false });
     bed.until("it is out of use", |b| details(b, drive.0).drive.status == DriveStatus::Down);
     let down = details(&bed, drive.0);
-    assert_eq!((down.taken_out_by, down.leaving, down.mounted), (Some(cx().uid), false, None));
+    let by = down.taken_out.as_ref().and_then(|out| out.by);
+    assert_eq!((by, down.leaving, down.mounted), (Some(cx().uid), false, None));
     assert!(down.since >= d.since, "{down:?}");
     bed.call(Call::SetDrive { drive, up: true });
-    assert_eq!(details(&bed, drive.0).taken_out_by, None);
+    assert_eq!(details(&bed, drive.0).taken_out, None);
+}
+
+#[test]
+fn a_drive_that_was_taken_out_of_use_stays_so_over_restarts_with_the_reason() {
+    let bed = Bed::with(|c| c.tape.drive_retry_s = 1);
+    let drive = DriveNo(1);
+    bed.call(Call::TakeDriveOut { drive, reason: "its fan is loud".into() });
+    bed.until("it is out of use", |b| details(b, 1).drive.status == DriveStatus::Down);
+    let before = details(&bed, 1).taken_out.unwrap();
+    assert_eq!((before.by, before.reason.as_str()), (Some(cx().uid), "its fan is loud"));
+    let bed = bed.restart();
+    bed.until("it is out of use again", |b| details(b, 1).drive.status == DriveStatus::Down);
+    let after = details(&bed, 1);
+    assert_eq!((after.taken_out, after.drive.activity.as_str()), (Some(before), "its fan is loud"));
+    assert_eq!(details(&bed, 0).taken_out, None, "the other is in use");
+    // One drive does all the work.
+    bed.write("f", &pattern(100_000, 1));
+    bed.migrate_and_purge();
+    assert_eq!(details(&bed, 1).drive.mounts, 0);
+    bed.call(Call::SetDrive { drive, up: true });
+    let bed = bed.restart();
+    assert_eq!((details(&bed, 1).taken_out, bed.drives()[1].status.clone()), (None, DriveStatus::Free));
 }
 
 #[test]

@@ -121,6 +121,17 @@ pub struct DriveView {
     pub hold: Hold,
 }
 
+/// An operator wants a drive out of use, until he takes it into use again: restarts do not matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenOut {
+    /// Operator (uid); None: the simulator.
+    pub by: Option<u32>,
+    /// When he said so.
+    pub at: Time,
+    /// Why; empty if he did not say.
+    pub reason: String,
+}
+
 /// All about one drive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveDetails {
@@ -128,8 +139,8 @@ pub struct DriveDetails {
     pub drive: DriveView,
     /// In this state since then.
     pub since: Time,
-    /// Operator (uid) who wants it out of use; None: nobody does, or the simulator.
-    pub taken_out_by: Option<u32>,
+    /// Who wants it out of use, and why; None: nobody does.
+    pub taken_out: Option<TakenOut>,
     /// It goes out of use when its present job has ended.
     pub leaving: bool,
     /// Its generation (`LTO-9`), if it says which media it takes.

@@ -153,7 +153,7 @@ pub enum Call {
     },
     /// File access.
     File(FileCall),
-    /// Take a drive into use (it must work) or out of use (after its present job) -> `Done`.
+    /// Take a drive into use (it must work) or out of use (after its present job; see also `TakeDriveOut`) -> `Done`.
     SetDrive {
         /// Drive.
         drive: DriveNo,
@@ -352,6 +352,13 @@ pub enum Call {
     OpenDevice(String),
     /// A command for it -> `Scsi`.
     Scsi(Box<ScsiOrder>),
+    /// Take a drive out of use and say why: it stays so until it is taken into use again, also when the node restarts -> `Done`.
+    TakeDriveOut {
+        /// Drive.
+        drive: DriveNo,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Answers.

@@ -42,7 +42,8 @@ impl Call {
             | Self::StandbyTakeOver { .. }
             | Self::Devices
             | Self::OpenDevice(_)
-            | Self::Scsi(_) => 5,
+            | Self::Scsi(_)
+            | Self::TakeDriveOut { .. } => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::ops::tape_tree::{Step, Walker};
-use crate::ops::{class, pool, quota, record_copies, sums, volume, volume_state};
+use crate::ops::{class, drive, pool, quota, record_copies, sums, volume, volume_state};
 use crate::{Backlog, NewSegment, RecordOutcome, Result, StateOrder, TapeNode, VolumeAppend, Volumes};
 use std::ops::ControlFlow;
 use std::slice;
@@ -264,6 +264,16 @@ impl Catalog {
     /// Makes or changes a pool.
     pub fn put_pool(&self, pool: &Pool) -> Result<()> {
         self.durable(|tx| pool::put(tx, pool))
+    }
+
+    /// Who took the drive with this serial number out of use, if anybody did.
+    pub fn taken_out(&self, serial: &str) -> Result<Option<TakenOut>> {
+        self.read(|v| drive::taken_out(v, serial))
+    }
+
+    /// Takes it out of use, or (None) into use again.
+    pub fn take_out(&self, serial: &str, out: Option<&TakenOut>) -> Result<()> {
+        self.durable(|tx| drive::set(tx, serial, out))
     }
 
     /// Quotas in order of uid, that of everybody else last.

@@ -59,8 +59,8 @@ impl Node {
         DriveDetails {
             drive: state.drive_view(d),
             since: d.status.since(),
-            taken_out_by: d.comeback.by.filter(|_| d.comeback.down),
-            leaving: d.comeback.down && *d.status != DriveStatus::Down,
+            taken_out: d.comeback.out.clone(),
+            leaving: d.comeback.out.is_some() && *d.status != DriveStatus::Down,
             generation: d.reach.generation().map(|g| g.to_string()),
             device: device.unwrap_or_else(|| "this process".into()),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),

@@ -4,7 +4,7 @@ use super::cleaners::Cleaners;
 use super::hardware::Site;
 use super::media::Refusals;
 use super::progress::Progress;
-use super::revive::Comeback;
+use super::revive::{Comeback, kept};
 use super::shelf::Shelf;
 use super::state::{DriveSlot, Serves, Standing};
 use super::tapes;
@@ -225,7 +225,8 @@ pub fn enter(node: &Node, stock: Stock) -> Vec<Station> {
     let name = node.hardware(library).map_or_else(String::new, |hardware| hardware.name().to_owned());
     state.shelves.insert(library, Shelf { name, product, ..Shelf::default() });
     state.set_elements(library, elements);
-    let entered = drives.into_iter().map(|(slot, station)| {
+    let entered = drives.into_iter().map(|(mut slot, station)| {
+        slot.comeback.out = kept(node, &slot.serial);
         state.drives.insert(slot.no, slot);
         station
     });

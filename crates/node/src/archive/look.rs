@@ -64,7 +64,7 @@ pub fn sched_drive(d: &DriveSlot, cleaners: &BTreeSet<LibraryNo>) -> sched::Driv
     if cleaned && d.state == DriveState::Empty {
         state = DriveState::Busy(Busy::new(Barcode::default(), Work::Maintain));
     }
-    if (d.comeback.down || cleaned)
+    if (d.comeback.out.is_some() || cleaned)
         && let DriveState::Loaded(l) = &d.state
     {
         // It is about to be put away.

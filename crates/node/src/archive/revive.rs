@@ -34,12 +34,10 @@ pub struct Revived {
 pub struct DriveAsk {
     /// Drive.
     pub drive: DriveNo,
-    /// Into use; otherwise out of it.
-    pub up: bool,
+    /// Out of use; None: into it.
+    pub out: Option<TakenOut>,
     /// Take it from another host that has reserved it.
     pub preempt: bool,
-    /// Who wants it (uid).
-    pub by: Option<u32>,
     /// Gets the outcome, in words if it did not work.
     pub answer: Sender<Result<(), String>>,
 }
@@ -54,9 +52,7 @@ pub struct Comeback {
     /// It is being tried.
     pub trying: bool,
     /// An operator wants it out of use.
-    pub down: bool,
-    /// Which one (uid).
-    pub by: Option<u32>,
+    pub out: Option<TakenOut>,
     /// The operators want it taken from another host.
     preempt: bool,
     /// Operators who wait for it.
@@ -91,7 +87,7 @@ impl Comeback {
     /// `first` zero: never by itself.
     fn is_due(&self, first: Duration, alone: bool) -> bool {
         let elapsed = self.since.is_some_and(|since| since.elapsed() >= self.pause(first, alone));
-        !self.trying && (!self.asked.is_empty() || (elapsed && !self.down && !first.is_zero()))
+        !self.trying && (!self.asked.is_empty() || (elapsed && self.out.is_none() && !first.is_zero()))
     }
 
     fn answer(&mut self, outcome: &Result<(), String>) {
@@ -106,7 +102,7 @@ impl Comeback {
 pub fn ask(node: &Node, ask: DriveAsk) {
     let mut state = node.archive.state.lock();
     let out = state.shelf_of(ask.drive).and_then(|shelf| Some((shelf.name.clone(), shelf.out.clone()?)));
-    if let Some((library, why)) = out.filter(|_| ask.up) {
+    if let Some((library, why)) = out.filter(|_| ask.out.is_none()) {
         let _ = ask.answer.send(Err(format!("its library {library} cannot be used: {why}")));
         return;
     }
@@ -114,18 +110,21 @@ pub fn ask(node: &Node, ask: DriveAsk) {
         let _ = ask.answer.send(Err(format!("there is no drive {}; see `thermo drive ls`", ask.drive)));
         return;
     };
-    match ask.up {
-        true if drive.usable() => {
-            drive.comeback.down = false;
+    match ask.out {
+        None if drive.usable() => {
+            drive.comeback.out = None;
             drive.refusals = Refusals::default();
             let _ = ask.answer.send(Ok(()));
         }
-        true => {
+        None => {
             drive.comeback.preempt |= ask.preempt;
             drive.comeback.asked.push(ask.answer);
         }
-        false => {
-            (drive.comeback.down, drive.comeback.by) = (true, ask.by);
+        out => {
+            drive.comeback.out = out;
+            if *drive.status == DriveStatus::Down {
+                drive.tell_why_out();
+            }
             let _ = ask.answer.send(Ok(()));
         }
     }
@@ -148,7 +147,7 @@ pub fn dispatch(node: &Node, workers: &Workers) {
     let leaving: Vec<DriveNo> = state
         .drives
         .values()
-        .filter(|d| d.comeback.down && *d.status != DriveStatus::Down)
+        .filter(|d| d.comeback.out.is_some() && *d.status != DriveStatus::Down)
         .map(|d| d.no)
         .collect();
     for no in leaving {
@@ -231,6 +230,7 @@ pub fn put_away(state: &mut State, workers: &Workers, no: DriveNo, why: &str) {
 fn set_down(state: &mut State, no: DriveNo) {
     if let Some(drive) = state.drives.get_mut(&no) {
         drive.status.set(DriveStatus::Down);
+        drive.tell_why_out();
         tracing::info!("drive {no} is out of use, as an operator asked");
     }
 }
@@ -253,7 +253,11 @@ pub fn tried(node: &Node, revived: Revived) {
             (drive.product, drive.serial, drive.reach) = identity;
             drive.refusals = Refusals::default();
             drive.comeback.since = None;
-            drive.comeback.down &= drive.comeback.asked.is_empty();
+            drive.comeback.out = match drive.comeback.asked.is_empty() {
+                // One that did not answer before says only now which it is.
+                true => drive.comeback.out.take().or_else(|| kept(node, &drive.serial)),
+                false => None,
+            };
             (drive.state, drive.home) = (DriveState::Empty, None);
             drive.status.set(DriveStatus::Free);
             drive.comeback.answer(&Ok(()));
@@ -277,26 +281,63 @@ impl DriveSlot {
         self.status.set(DriveStatus::Suspect(why));
         self.comeback.failed();
     }
+
+    /// What an operator has said is shown as what the drive does.
+    fn tell_why_out(&mut self) {
+        let reason = self.comeback.out.as_ref().map(|out| out.reason.clone());
+        self.activity = reason.unwrap_or_default();
+    }
+}
+
+/// Who took the drive with this serial number out of use in this run of the node or an earlier one.
+pub fn kept(node: &Node, serial: &str) -> Option<TakenOut> {
+    // Damage of the record keeps no drive from working.
+    let known = node.catalog.taken_out(serial);
+    known.inspect_err(|e| tracing::error!("drive with serial number {serial}: {e}")).ok().flatten()
 }
 
 impl Node {
-    /// Takes a drive into or out of use; into use only if it works.
+    /// Takes a drive into use, if it works; from another host that has reserved it if so ordered.
     ///
     /// # Errors
     /// There is no such drive, or it still fails.
-    pub(crate) fn set_drive(
-        &self,
-        cx: &Cx,
-        drive: DriveNo,
-        up: bool,
-        preempt: bool,
-    ) -> Result<(), wire::Failure> {
+    pub(crate) fn drive_up(&self, drive: DriveNo, preempt: bool) -> Result<(), wire::Failure> {
+        self.order_drive(drive, None, preempt)?;
+        self.keep_out(drive, None)
+    }
+
+    /// Takes a drive out of use, until somebody takes it into use again.
+    ///
+    /// # Errors
+    /// There is no such drive, or the catalogue does not take it.
+    pub(crate) fn drive_out(&self, cx: &Cx, drive: DriveNo, reason: String) -> Result<(), wire::Failure> {
+        let out = TakenOut { by: Some(cx.uid), at: crate::now(), reason };
+        self.keep_out(drive, Some(&out))?;
+        self.order_drive(drive, Some(out), false)
+    }
+
+    /// What an operator wants of a drive is true after a restart too, for the drive with this serial number.
+    fn keep_out(&self, drive: DriveNo, out: Option<&TakenOut>) -> Result<(), wire::Failure> {
+        let serial = self.archive.state.lock().drives.get(&drive).map(|d| d.serial.clone());
+        let Some(serial) = serial.filter(|serial| !serial.is_empty()) else {
+            if out.is_some() {
+                tracing::warn!(
+                    "drive {drive} has not said its serial number: a restart takes it into use again"
+                );
+            }
+            return Ok(());
+        };
+        let kept = self.catalog.take_out(&serial, out);
+        kept.map_err(|e| crate::error::refused(&format!("drive {drive}"), &e))
+    }
+
+    fn order_drive(&self, drive: DriveNo, out: Option<TakenOut>, preempt: bool) -> Result<(), wire::Failure> {
         if !self.archive.state.lock().drives.contains_key(&drive) {
             let message = format!("there is no drive {drive}; see `thermo drive ls`");
             return Err(crate::error::failure(ErrorClass::NotFound, message));
         }
         let (answer, answers) = crossbeam_channel::bounded(1);
-        self.archive.send(Event::Drive(DriveAsk { drive, up, preempt, by: Some(cx.uid), answer }));
+        self.archive.send(Event::Drive(DriveAsk { drive, out, preempt, answer }));
         let outcome = answers.recv().unwrap_or_else(|_| Err("the node stops".into()));
         outcome.map_err(|why| crate::error::failure(ErrorClass::Drive, why))
     }

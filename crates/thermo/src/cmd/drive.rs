@@ -45,11 +45,15 @@ enum Command {
     },
     /// Take a drive out of use: what it does is ended first, and its cartridge is put away
     #[command(
-        after_help = "Lasts until the drive is taken into use again, or until the node restarts.\n\nExample:\n  thermo drive down 1"
+        after_help = "Lasts until the drive is taken into use again (thermo drive up), also over restarts of the node. A drive that takes its place \
+                      (another serial number) is in use.\n\nExample:\n  thermo drive down 1 --reason 'its fan is loud, service is ordered'"
     )]
     Down {
         /// Number of the drive
         drive: u16,
+        /// Why: shown by `thermo drive ls` and `thermo drive show`
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
     },
 }
 
@@ -79,9 +83,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             context.out.line(format!("drive {drive} is in use"))?;
             Ok(Exit::OK)
         }
-        Command::Down { drive } => {
-            let mut node = context.connect()?;
-            node.ask::<()>(&Call::SetDrive { drive: DriveNo(drive), up: false })?;
+        Command::Down { drive, reason } => {
+            let (mut node, no) = (context.connect()?, DriveNo(drive));
+            node.ask::<()>(&match reason {
+                Some(reason) => Call::TakeDriveOut { drive: no, reason },
+                None => Call::SetDrive { drive: no, up: false },
+            })?;
             context.out.line(going_down(&details(&mut node, DriveNo(drive))?))?;
             Ok(Exit::OK)
         }
@@ -139,7 +146,7 @@ fn long_table(all: &[DriveDetails], utc: bool) -> Table {
             or_dash(view.volume.as_ref()),
             state(d),
             time(d.since, utc),
-            or_dash(d.taken_out_by.map(|uid| format!("uid {uid}"))),
+            or_dash(d.taken_out.as_ref().and_then(|out| out.by).map(|uid| format!("uid {uid}"))),
             or_dash(Some(requests(d)).filter(|list| !list.is_empty())),
             or_dash(d.key.as_ref().filter(|key| !key.is_empty())),
             word(&view.hold),
@@ -163,7 +170,11 @@ fn requests(d: &DriveDetails) -> String {
 /// All about a drive, line by line.
 fn shown(d: &DriveDetails, utc: bool) -> Vec<String> {
     let view = &d.drive;
-    let by = d.taken_out_by.map_or_else(String::new, |uid| format!(", by order of uid {uid}"));
+    let by = d.taken_out.as_ref().map_or_else(String::new, |out| {
+        let uid = out.by.map_or_else(String::new, |uid| format!(" of uid {uid}"));
+        let why = if out.reason.is_empty() { String::new() } else { format!(": {}", out.reason) };
+        format!(", by order{uid} at {}{why}", time(out.at, utc))
+    });
     let why = match &view.status {
         DriveStatus::Suspect(why) => format!(": {why}"),
         _ => String::new(),
@@ -285,7 +296,7 @@ pub fn table(drives: &[DriveView]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{RequestId, Time};
+    use types::{RequestId, TakenOut, Time};
 
     fn details(status: DriveStatus, volume: Option<&str>) -> DriveDetails {
         let drive = DriveView {
@@ -308,7 +319,7 @@ mod tests {
         DriveDetails {
             drive,
             since: Time::new(1_700_000_000, 0),
-            taken_out_by: None,
+            taken_out: None,
             leaving: false,
             generation: Some("LTO-9".into()),
             device: "sg:/dev/sg3".into(),
@@ -340,6 +351,19 @@ mod tests {
         let text = going_down(&d);
         assert!(text.contains("ended what it does (4 files are wanted from it)"), "{text}");
         assert_eq!(going_down(&details(DriveStatus::Down, None)), "drive 3 is out of use");
+    }
+
+    #[test]
+    fn who_took_a_drive_out_of_use_is_told_with_the_reason() {
+        let mut d = details(DriveStatus::Down, None);
+        let out =
+            |reason: &str| TakenOut { by: Some(7), at: Time::new(1_600_000_000, 0), reason: reason.into() };
+        d.taken_out = Some(out("loud"));
+        let state = |d: &DriveDetails| shown(d, true)[1].trim().to_owned();
+        let since = "down since 2023-11-14 22:13:20Z, by order of uid 7 at 2020-09-13 12:26:40Z";
+        assert!(state(&d).ends_with(&format!("{since}: loud")), "{}", state(&d));
+        d.taken_out = Some(out(""));
+        assert!(state(&d).ends_with(since), "{}", state(&d));
     }
 
     #[test]
