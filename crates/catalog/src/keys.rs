@@ -41,6 +41,8 @@ pub const PURGE_FAR: u8 = 0x25;
 pub const MEND: u8 = 0x23;
 /// Words on files, and what is left of removed nodes until tapes tell of them no more: `GONE ino`.
 pub const GONE: u8 = 0x24;
+/// Digests of parts of versions that lie on several volumes: `PART ino version offset length`.
+pub const PART: u8 = 0x25;
 /// Sums: `SUM what ...`.
 pub const SUM: u8 = 0x22;
 /// Volumes: `VOLUME what barcode`.
@@ -269,6 +271,16 @@ pub fn copy(ino: Ino, v: Version, copy: CopyNo) -> [u8; 14] {
     let mut k = [copy.0; 14];
     k[..13].copy_from_slice(&version(ino, v));
     k
+}
+
+pub fn parts(ino: Ino, v: Version) -> [u8; 13] {
+    let mut k = version(ino, v);
+    k[0] = PART;
+    k
+}
+
+pub fn part(ino: Ino, v: Version, (offset, length): (u64, u64)) -> Vec<u8> {
+    [&parts(ino, v)[..], &offset.to_be_bytes(), &length.to_be_bytes()].concat()
 }
 
 pub fn candidate(due: i64, ino: Ino) -> [u8; 17] {

@@ -24,5 +24,6 @@ pub use error::{CatalogError, Result};
 pub use ops::cluster::Renewed;
 pub use ops::keep::Lost;
 pub use ops::layouts::Far;
+pub use ops::parts::Part;
 pub use ops::targets::Reported;
 pub use ops::volume::Volumes;

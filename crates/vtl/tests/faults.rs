@@ -200,7 +200,10 @@ fn the_change_reference_goes_up_once_per_load_and_survives_a_crash() {
 #[test]
 fn flags_outlast_the_unload_and_not_the_next_load() {
     let mut r = rig();
-    let alert = |flag| at(Device::Drive(0), op::WRITE, 1, Fault::Alert { drive: 0, flag });
+    let alert = |flag| {
+        let then = Box::new(Fault::Alert { drive: 0, flag });
+        Fault::At { device: Device::Drive(0), opcode: scsi::opcode::WRITE_6, nth: 1, then }
+    };
     r.library.inject(alert(19));
     r.drive.write(&[1; 100]).unwrap();
     r.drive.unload().unwrap();

@@ -2,8 +2,8 @@
 
 use super::Catalog;
 use crate::ops::adopt::ClassIds;
-use crate::ops::{adopt, class, import, nodes, pool, restored, site, tape_tree};
-use crate::{Adoption, ListedFile, Result, classes};
+use crate::ops::{adopt, class, import, nodes, parts, pool, restored, site, tape_tree};
+use crate::{Adoption, ListedFile, Part, Result, classes};
 use format::ltfs::origin::{DirFacts, Rules};
 use types::*;
 
@@ -125,6 +125,16 @@ impl Catalog {
     /// Records the digest of a version that had none, once all of it was read.
     pub fn note_digest(&self, ino: Ino, version: Version, digest: Digest) -> Result<()> {
         self.relaxed(|tx| import::note_digest(tx, ino, version, digest))
+    }
+
+    /// Notes digests of parts of the present version, of which something is on tape; of another one nothing.
+    pub fn note_parts(&self, ino: Ino, version: Version, of: &[(Part, Digest)]) -> Result<()> {
+        self.relaxed(|tx| parts::put(tx, ino, version, of))
+    }
+
+    /// The digest of a part of a version, if it was ever noted.
+    pub fn part_digest(&self, ino: Ino, version: Version, part: Part) -> Result<Option<Digest>> {
+        self.read(|v| parts::find(v, ino, version, part))
     }
 
     fn class_ids(&self, files: &[ListedFile]) -> Result<ClassIds> {

@@ -108,6 +108,21 @@ pub(super) fn versions(c: &mut Check<'_>) -> Result<()> {
     })
 }
 
+/// Digests of parts are of versions that something of is on tape.
+pub(super) fn parts(c: &mut Check<'_>) -> Result<()> {
+    c.table(&[keys::PART], |c, (key, value)| {
+        let ino = Ino(keys::number_at(&key, 1).unwrap_or(0));
+        let number = key.get(9..13).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let current = c.read(|v| v.trace(ino))?.and_then(|r| r.file).filter(|f| f.known);
+        let known = current.is_some_and(|f| f.version == Version(number))
+            || c.has(&keys::version(ino, Version(number)))?;
+        c.expect(known && key.len() == 29 && value.len() == 32, || {
+            format!("a digest of a part of version {number} of inode {ino}, of which nothing is on tape")
+        });
+        Ok(())
+    })
+}
+
 fn segment(c: &mut Check<'_>, ino: Ino, number: Version, s: &Segment) -> Result<()> {
     let found = c.read(|v| tape_tree::find(v, s))?;
     let right = found.is_some_and(|f| (f.ino, f.version) == (ino, number) && f.extents == s.extents);

@@ -35,6 +35,7 @@ fn verify_snapshot(view: View<'_>) -> Vec<String> {
         names::stale,
         archive::volumes,
         archive::versions,
+        archive::parts,
         requests::requests,
         |c| c.compare_sums(),
     ];

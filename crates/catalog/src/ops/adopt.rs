@@ -273,6 +273,7 @@ fn forget_from(tx: &mut Tx<'_>, file: &TapeFile) -> Result<()> {
             tx.w.delete(&keys::copy(file.ino, known.version, copy.copy))?;
         }
         tx.w.delete(&keys::version(file.ino, known.version))?;
+        super::parts::forget(tx, file.ino, known.version)?;
     }
     Ok(())
 }

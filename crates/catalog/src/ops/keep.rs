@@ -39,6 +39,9 @@ pub fn lose_copy(tx: &mut Tx<'_>, lost: &LostCopy, now: Time) -> Result<Lost> {
             tape_tree::kill(tx, lost.ino, lost.version, segment)?;
         }
         rec.file.iter_mut().for_each(|f| f.known = others);
+        if !others {
+            super::parts::forget(tx, lost.ino, lost.version)?;
+        }
     }
     rec.settle(&class, now);
     tx.replace(Some(&old), Some(&rec))?;

@@ -20,6 +20,7 @@ pub mod new_content;
 pub mod nodes;
 pub mod observe;
 pub mod open;
+pub mod parts;
 pub mod path;
 pub mod pool;
 pub mod purge;

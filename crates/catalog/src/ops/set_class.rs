@@ -98,6 +98,9 @@ pub fn renumber(tx: &mut Tx<'_>, ino: Ino, f: &mut FileRec, class: &Class) -> Re
         }
     }
     f.known = f.copies != 0;
+    if !f.known {
+        super::parts::forget(tx, ino, f.version)?;
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::create::check_new;
 use super::record_copies::covers;
-use super::{adopt, names, nodes, path, set_class, tape_tree, version, volume};
+use super::{adopt, names, nodes, parts, path, set_class, tape_tree, version, volume};
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys;
@@ -168,8 +168,10 @@ pub fn undelete(
             tape_tree::revive(tx, from, segment, (fresh, state.version), &at)?;
         }
     }
+    parts::inherit(tx, from, (fresh, state.version))?;
     if version::copies(tx.view(), from.0, from.1)?.is_empty() {
         tx.w.delete(&keys::version(from.0, from.1))?;
+        parts::forget(tx, from.0, from.1)?;
         nodes::forget(tx, from.0)?;
     }
     let class_rec = tx.class(class)?;

@@ -180,6 +180,7 @@ pub fn forget_segment(
     super::nodes::lapse(tx, file, file.written)?;
     if copies(tx.view(), file.ino, file.version)?.is_empty() {
         tx.w.delete(&keys::version(file.ino, file.version))?;
+        super::parts::forget(tx, file.ino, file.version)?;
         super::nodes::forget(tx, file.ino)?;
     }
     Ok(())

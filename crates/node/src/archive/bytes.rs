@@ -1,6 +1,7 @@
 //! Digest of a file's bytes, holes included, from pieces in ascending order.
 
 use super::digests::{Differs, Joint};
+use catalog::Part;
 use sha2::{Digest as _, Sha256};
 use types::Digest;
 
@@ -12,6 +13,8 @@ pub struct FileHash {
     at: u64,
     /// False once a piece came out of order: then there is no digest.
     ordered: bool,
+    /// The same of parts of the file.
+    parts: Vec<(Part, FileHash)>,
 }
 
 /// Who hashes.
@@ -34,12 +37,17 @@ impl Sum {
 impl FileHash {
     /// Nothing hashed.
     pub fn new() -> Self {
-        Self { sum: Sum::Own(Sha256::new()), at: 0, ordered: true }
+        Self { sum: Sum::Own(Sha256::new()), at: 0, ordered: true, parts: Vec::new() }
     }
 
     /// The same, together with others that read the same file.
     pub fn together(joint: Joint) -> Self {
-        Self { sum: Sum::Joint(Box::new(joint)), at: 0, ordered: true }
+        Self { sum: Sum::Joint(Box::new(joint)), ..Self::new() }
+    }
+
+    /// The same, and of these parts of the file alone, too.
+    pub fn with_parts(self, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self { parts: parts.into_iter().map(|part| (part, Self::new())).collect(), ..self }
     }
 
     /// Adds the bytes at `offset`; what lies between is a hole.
@@ -47,6 +55,19 @@ impl FileHash {
         self.skip_to(offset);
         self.sum.add(bytes);
         self.at += bytes.len() as u64;
+        let end = offset + bytes.len() as u64;
+        for ((start, length), hash) in &mut self.parts {
+            let (from, to) = (offset.max(*start), end.min(*start + *length));
+            if from < to {
+                hash.add(from - *start, &bytes[(from - offset) as usize..(to - offset) as usize]);
+            }
+        }
+    }
+
+    /// Digests of the parts that were asked for, when all has been added.
+    pub fn take_parts(&mut self) -> Vec<(Part, Digest)> {
+        let parts = std::mem::take(&mut self.parts).into_iter();
+        parts.filter_map(|(part, hash)| Some((part, hash.finish(part.1)?))).collect()
     }
 
     fn skip_to(&mut self, offset: u64) {
@@ -88,6 +109,21 @@ mod tests {
         let mut full = FileHash::new();
         full.add(0, b"\0\0\0abc\0\0");
         assert_eq!(sparse.finish(8), full.finish(8));
+    }
+
+    #[test]
+    fn parts_have_digests_of_their_own() {
+        let mut whole = FileHash::new().with_parts([(0, 4), (4, 3), (7, 5)]);
+        whole.add(1, b"abcde");
+        whole.add(6, b"fg");
+        let alone = |bytes: &[u8]| {
+            let mut hash = FileHash::new();
+            hash.add(0, bytes);
+            hash.finish(bytes.len() as u64).unwrap()
+        };
+        let parts = [((0, 4), alone(b"\0abc")), ((4, 3), alone(b"def")), ((7, 5), alone(b"g\0\0\0\0"))];
+        assert_eq!(whole.take_parts(), parts);
+        assert_eq!(whole.finish(12), Some(alone(b"\0abcdefg\0\0\0\0")));
     }
 
     #[test]

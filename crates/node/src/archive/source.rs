@@ -3,6 +3,7 @@
 use super::bytes::FileHash;
 use super::worker::Worker;
 use crate::files::Content;
+use catalog::Part;
 use policy::MigrateItem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,8 @@ pub struct Source {
     pub moves: bool,
     /// Digest recorded for this version.
     known: Option<Digest>,
+    /// Parts of this copy that lie on other volumes, in order.
+    before: Vec<Part>,
 }
 
 /// Which object in which state.
@@ -119,12 +122,19 @@ impl Source {
         }
         let (to, known) = (stamp.size, file.digest);
         let content = Content::Local(Arc::new(fd));
-        let source =
-            Self { content, origin: Origin { object, stamp, far: false }, from: 0, to, moves, known };
+        let source = Self {
+            content,
+            origin: Origin { object, stamp, far: false },
+            from: 0,
+            to,
+            moves,
+            known,
+            before: Vec::new(),
+        };
         source.settled(worker)?;
         Ok(match part {
             Some((from, to)) => Self { from, to, ..source },
-            None => Self { from: continues_at(worker, item, to)?, ..source },
+            None => source.after(written(worker, item, to)?),
         })
     }
 
@@ -145,11 +155,15 @@ impl Source {
         let failed = |e: FsError| Skip::Later(format!("its targets: {e}"));
         let content = Content::Far(node.far_file(item.ino, object, stamp).map_err(failed)?);
         let origin = Origin { object, stamp, far: true };
-        let (from, to) = match part {
-            Some(part) => part,
-            None => (continues_at(worker, item, stamp.size)?, stamp.size),
-        };
-        Ok(Self { content, origin, from, to, moves: copies.contains(&item.copy), known })
+        let (from, to) = part.unwrap_or((0, stamp.size));
+        let moves = copies.contains(&item.copy);
+        let source = Self { content, origin, from, to, moves, known, before: Vec::new() };
+        if part.is_some() { Ok(source) } else { Ok(source.after(written(worker, item, stamp.size)?)) }
+    }
+
+    /// Where a copy goes on of which these parts are on tape.
+    fn after(self, before: Vec<Part>) -> Self {
+        Self { from: before.last().map_or(0, |(offset, length)| offset + length), before, ..self }
     }
 
     fn settled(&self, worker: &Worker) -> Result<(), Skip> {
@@ -223,10 +237,20 @@ impl Source {
     pub fn hash(&self, worker: &Worker, item: &MigrateItem) -> FileHash {
         let archive = &worker.node.archive;
         let others = || worker.node.writes.has_others(item);
-        archive
-            .digests
-            .join((item.ino, item.version), self.origin, others)
-            .map_or_else(FileHash::new, FileHash::together)
+        let joint = archive.digests.join((item.ino, item.version), self.origin, others);
+        joint.map_or_else(FileHash::new, FileHash::together).with_parts(self.parts(worker, item))
+    }
+
+    /// Parts that are on tape or go there now, other parts being on other volumes, and whose digest is not known yet.
+    fn parts(&self, worker: &Worker, item: &MigrateItem) -> Vec<Part> {
+        if (self.from, self.to) == (0, self.size()) {
+            return Vec::new();
+        }
+        let own = (self.from, self.to - self.from);
+        let known = |part: &Part| {
+            worker.node.catalog.part_digest(item.ino, item.version, *part).is_ok_and(|known| known.is_some())
+        };
+        self.before.iter().copied().chain([own]).filter(|part| !known(part)).collect()
     }
 
     /// The digest of all that was read; refuses bytes that are not those of the version, or not those that another drive got.
@@ -234,8 +258,9 @@ impl Source {
         &self,
         worker: &Worker,
         item: &MigrateItem,
-        hash: FileHash,
+        mut hash: FileHash,
     ) -> Result<Option<Digest>, Skip> {
+        let parts = hash.take_parts();
         let Ok(found) = hash.try_finish(self.size()) else {
             worker.node.archive.digests.forget((item.ino, item.version));
             let text = format!(
@@ -247,6 +272,9 @@ impl Source {
             return Err(Skip::Later(text));
         };
         self.expect(item.ino, found)?;
+        if !parts.is_empty() {
+            worker.node.catalog.note_parts(item.ino, item.version, &parts)?;
+        }
         Ok(found)
     }
 
@@ -330,11 +358,11 @@ fn part_to_move(worker: &Worker, item: &MigrateItem) -> Result<Option<(u64, u64)
     Ok(None)
 }
 
-/// Where a copy goes on of which some is on tape; one that is whole and does not count was lost, and is made anew.
-fn continues_at(worker: &Worker, item: &MigrateItem, size: u64) -> Result<u64, Skip> {
+/// Parts of a copy that are on tape; none of one that is whole and does not count: it was lost, and is made anew.
+fn written(worker: &Worker, item: &MigrateItem, size: u64) -> Result<Vec<Part>, Skip> {
     let known = worker.node.catalog.version_copies(item.ino, item.version)?;
     let copy = known.iter().find(|c| c.copy == item.copy).filter(|c| !super::recalls::covers(c, size));
-    Ok(copy.and_then(|c| c.segments.last()).map_or(0, |s| s.file_offset + s.length))
+    Ok(copy.into_iter().flat_map(|c| &c.segments).map(|s| (s.file_offset, s.length)).collect())
 }
 
 #[cfg(test)]
