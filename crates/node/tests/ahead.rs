@@ -56,6 +56,35 @@ fn the_next_cartridge_is_mounted_before_the_first_is_full_and_both_are_read_at_o
     assert!((0..TIMES).any(|_| both_are_used_at_once()));
 }
 
+#[test]
+fn the_rest_is_written_while_the_full_volume_gets_its_index() {
+    assert!((0..TIMES).any(|_| one_writes_while_the_other_gets_its_index()));
+}
+
+/// Whether a drive was seen to write to the second volume before the first, which is full, had its index.
+fn one_writes_while_the_other_gets_its_index() -> bool {
+    let (bed, data) = (bed("lto9"), pattern(64 << 20, 3));
+    // The index goes to the other end of the tape.
+    let ino = bed.write("large", &data);
+    let id = bed.begin(Call::Migrate(bed.one("/large"))).request.id;
+    let mut seen = false;
+    while is_open(&bed, id) {
+        let full = bed.volumes().into_iter().find(|v| v.state == VolumeState::Full);
+        let other = |d: &DriveView, full: &Volume| {
+            d.status == DriveStatus::Migrating && d.volume.as_ref() != Some(&full.barcode)
+        };
+        if let Some(full) = full
+            && full.indexed_to < full.append_block
+        {
+            let writes = bed.drives().iter().any(|d| other(d, &full));
+            seen |= writes && bed.volume(&full.barcode).indexed_to < full.append_block;
+        }
+    }
+    bed.purge("/large");
+    assert!(bed.read(ino) == data);
+    seen
+}
+
 /// Whether the second drive was seen to get its volume before the first was full, and both to read.
 fn both_are_used_at_once() -> bool {
     let (bed, data) = (bed("lto9"), pattern(64 << 20, 1));

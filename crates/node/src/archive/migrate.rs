@@ -12,7 +12,7 @@ use super::stream::Stream;
 use super::times;
 use super::trouble::ours;
 use super::worker::Worker;
-use super::{room, sections};
+use super::{Event, room, sections};
 use crate::clock::Moment;
 use catalog::VolumeAppend;
 use crossbeam_channel::{Receiver, bounded, unbounded};
@@ -40,6 +40,7 @@ const RECORD_AHEAD: usize = 16;
 struct Turn<'t> {
     worker: &'t Worker,
     pool: &'t PoolName,
+    hand: &'t InHand<'t>,
     fed: Receiver<Fed>,
     stream: Stream,
     records: Records<'t>,
@@ -121,7 +122,7 @@ pub fn migrate(
         };
         let since = (Moment::now(), 0);
         let turn =
-            Turn { worker, pool, fed, stream, records, append_block, since, last: since.0, copy: None };
+            Turn { worker, pool, hand, fed, stream, records, append_block, since, last: since.0, copy: None };
         let ended = turn.run(mounted);
         threads.into_iter().for_each(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended
@@ -143,6 +144,7 @@ impl Turn<'_> {
             if let Pause::Full(why) = pause {
                 self.worker.progress.takes(0, true);
                 self.records.volume = close(self.worker, &barcode, why)?;
+                leave_to_others(self.worker, self.hand);
             }
             let full = matches!(pause, Pause::Full(_));
             if full || self.index_is_due() {
@@ -274,6 +276,12 @@ pub fn close(worker: &Worker, barcode: &Barcode, why: &str) -> Result<Volume, Ta
     let now = crate::now();
     let closed = worker.node.catalog.update_volume(barcode, &mut |v| fill(v, why, now));
     closed.map_err(|e| ours(barcode, "closing it", e))
+}
+
+/// What waits for a volume that is full, the rest of a file too, goes to another one at once, while this one gets its index.
+pub fn leave_to_others(worker: &Worker, hand: &InHand<'_>) {
+    hand.give_back();
+    worker.node.archive.send(Event::Backlog);
 }
 
 /// Whether a file goes on on another volume where this one ended after `held` bytes: if it is large, or no other takes it as

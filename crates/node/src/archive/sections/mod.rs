@@ -10,7 +10,7 @@ use super::buffers::Buffers;
 use super::commit::{Recorder, Records};
 use super::hand::InHand;
 use super::index::write_index;
-use super::migrate::close;
+use super::migrate::{close, leave_to_others};
 use super::room;
 use super::times;
 use super::trouble::ours;
@@ -35,6 +35,7 @@ const SECTION_SHARE: u64 = 4;
 /// One turn of writing to one volume.
 struct Turn<'t> {
     worker: &'t Worker,
+    hand: &'t InHand<'t>,
     /// Behind the last section written.
     point: SectionPoint,
     fed: Receiver<Fed>,
@@ -69,7 +70,7 @@ pub fn migrate(
         let records = move || recorder.run(&queue, &done);
         let recorder = worker.helper(scope, "record", records).map_err(failed)?;
         let records = Records::by_thread(volume, orders, recorded);
-        let turn = Turn { worker, point, fed, records, since: Moment::now() };
+        let turn = Turn { worker, hand, point, fed, records, since: Moment::now() };
         let ended = turn.run(mounted);
         for thread in [reader, recorder] {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -120,6 +121,7 @@ impl Turn<'_> {
         if let Some(why) = full {
             self.worker.progress.takes(0, true);
             self.records.volume = close(self.worker, &barcode, why)?;
+            leave_to_others(self.worker, self.hand);
         }
         let unindexed = self.point.block.saturating_sub(self.records.volume.indexed_to);
         let due = self.worker.node.config.tape.index_every.0;
