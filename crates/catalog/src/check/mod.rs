@@ -27,7 +27,7 @@ pub fn verify(catalog: &Catalog) -> Vec<String> {
 fn verify_snapshot(view: View<'_>) -> Vec<String> {
     let mut check =
         Check { view, findings: Vec::new(), untold: 0, sums: BTreeMap::new(), counts: BTreeMap::new() };
-    let parts: [fn(&mut Check<'_>) -> Result<()>; 9] = [
+    let parts: [fn(&mut Check<'_>) -> Result<()>; 10] = [
         names::inodes,
         names::gone,
         names::entries,

@@ -334,11 +334,7 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
             Err(e) => blame(&mut state, no, &volume, moved, e, dirty, now),
         }
         alerts::of_the_drive(&mut state, no, &unloaded);
-        match &result {
-            Ok(Done::Mounted { medium, .. }) => state.mounted_medium(no, &volume, *medium),
-            Ok(_) => {}
-            Err(e) => state.refused_medium(no, &volume, e),
-        }
+        note_medium(&mut state, no, &volume, &result);
         if work == Some(Work::Migrate) && result.as_ref().is_err_and(|e| e.blame == Blame::Us) {
             state.write_again = Some(Moment::now() + WRITE_AGAIN);
         }
@@ -367,6 +363,15 @@ pub fn finished(node: &Arc<Node>, ended: Ended) {
         && !matches!(e.blame, Blame::Drive | Blame::Path)
     {
         blocked::out_of_reach(node, &volume, e);
+    }
+}
+
+/// What a mount has told of a volume's medium.
+fn note_medium(state: &mut State, no: DriveNo, volume: &Barcode, result: &Result<Done, TapeError>) {
+    match result {
+        Ok(Done::Mounted { medium, .. }) => state.mounted_medium(no, volume, *medium),
+        Ok(_) => {}
+        Err(e) => state.refused_medium(no, volume, e),
     }
 }
 
