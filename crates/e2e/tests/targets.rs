@@ -1,6 +1,8 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
-use e2e::cluster::{configure, directory, lies_on, make_cluster, node, objects, striped, targets, words};
+use e2e::cluster::{
+    cluster, configure, directory, lies_on, make_cluster, node, objects, striped, targets, words,
+};
 use e2e::{Bed, can_mount, noise};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
