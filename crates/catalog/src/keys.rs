@@ -42,7 +42,7 @@ pub const MEND: u8 = 0x23;
 /// Words on files, and what is left of removed nodes until tapes tell of them no more: `GONE ino`.
 pub const GONE: u8 = 0x24;
 /// Digests of parts of versions that lie on several volumes: `PART ino version offset length`.
-pub const PART: u8 = 0x25;
+pub const PART: u8 = 0x26;
 /// Sums: `SUM what ...`.
 pub const SUM: u8 = 0x22;
 /// Volumes: `VOLUME what barcode`.

@@ -209,6 +209,7 @@ fn flags_outlast_the_unload_and_not_the_next_load() {
     r.drive.unload().unwrap();
     assert_eq!(r.drive.tape_alerts().unwrap(), [19]);
     r.drive.load().unwrap();
+    let _changed = r.drive.test_unit_ready();
     r.library.inject(alert(7));
     r.drive.write(&[1; 100]).unwrap();
     r.drive.unload().unwrap();
