@@ -214,6 +214,7 @@ fn flags_outlast_the_unload_and_not_the_next_load() {
     r.drive.write(&[1; 100]).unwrap();
     r.drive.unload().unwrap();
     r.drive.load().unwrap();
+    let _changed = r.drive.test_unit_ready();
     assert_eq!(r.drive.tape_alerts().unwrap(), [0u8; 0]);
 }
 

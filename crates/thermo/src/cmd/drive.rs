@@ -45,8 +45,8 @@ enum Command {
     },
     /// Take a drive out of use: what it does is ended first, and its cartridge is put away
     #[command(
-        after_help = "Lasts until the drive is taken into use again (thermo drive up), also over restarts of the node. A drive that takes its place \
-                      (another serial number) is in use.\n\nExample:\n  thermo drive down 1 --reason 'its fan is loud, service is ordered'"
+        after_help = "Lasts until the drive is taken into use again (`drive up`), also over restarts of the node. A drive that takes its place \
+                      (another serial number) is in use.\n\nExample:\n  thermo drive down 1 --reason service"
     )]
     Down {
         /// Number of the drive
