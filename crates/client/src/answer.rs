@@ -60,6 +60,7 @@ answers! {
     Bytes(x) => Vec<u8> = x;
     ExportedAs(x) => Vec<Option<Before>> = x;
     Layout(x) => LayoutView = *x;
+    StatFs(x) => types::api::StatFs = x;
     Xattrs(x) => Vec<(Vec<u8>, Vec<u8>)> = x;
 }
 

@@ -1,8 +1,10 @@
 //! The way to a node: calls over its control socket with typed answers, and restartable parallel copies of trees
-//! between a local file system and the namespace, and the native library for programs ([`native`]). `FileApi` for gateways of the same process is re-exported.
+//! between a local file system and the namespace, and the native library for programs ([`native`]). `FileApi` for gateways of the same process is
+//! re-exported; [`ClusterFiles`] is it for gateways on other hosts.
 #![forbid(unsafe_code)]
 
 mod answer;
+mod cluster;
 mod connection;
 pub mod copy;
 mod errno;
@@ -12,6 +14,7 @@ mod path;
 mod remote;
 
 pub use answer::{FilesPage, FromReply, VolumeFilesPage};
+pub use cluster::{ClusterFiles, Reach};
 pub use connection::Connection;
 pub use errno::errno;
 pub use error::ClientError;

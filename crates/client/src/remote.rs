@@ -3,6 +3,7 @@
 use crate::connection::PROGRAM;
 use crate::{ClientError, Connection};
 use ident::{Connector, Credentials, IdentError, Key, TlsStream, Token};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 use types::ErrorClass;
@@ -35,6 +36,15 @@ impl Remote {
 
     pub(crate) fn channel(&self) -> Result<Channel, ClientError> {
         open(&self.address, &self.connector)
+    }
+
+    /// The socket too, to see whether the other end has closed it.
+    pub(crate) fn channel_and_socket(&self) -> Result<(Channel, TcpStream), ClientError> {
+        let stream = connect(&self.address, &self.connector)?;
+        let socket = stream.socket().try_clone();
+        let socket = socket
+            .map_err(|source| ClientError::Unreachable { socket: self.address.as_str().into(), source })?;
+        Ok((greeted(&self.address, stream)?, socket))
     }
 }
 
@@ -136,7 +146,14 @@ fn ask(
 }
 
 fn open(address: &str, connector: &Connector) -> Result<Channel, ClientError> {
-    let stream = connector.connect(address).map_err(|e| refused(address, e))?;
+    greeted(address, connect(address, connector)?)
+}
+
+fn connect(address: &str, connector: &Connector) -> Result<TlsStream, ClientError> {
+    connector.connect(address).map_err(|e| refused(address, e))
+}
+
+fn greeted(address: &str, stream: TlsStream) -> Result<Channel, ClientError> {
     greet(stream).map_err(|source| match source {
         WireError::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             let message = format!("{address}: {e}");

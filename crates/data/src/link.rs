@@ -12,11 +12,14 @@ use rustix::net::{
 };
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// The half that sends.
 pub trait Outgoing: Send {
@@ -78,6 +81,23 @@ pub struct Link {
 pub type HangUp = Arc<dyn Fn() + Send + Sync>;
 
 impl Link {
+    /// Connects to the first of these addresses (`host:port`) that answers.
+    ///
+    /// # Errors
+    /// None does.
+    pub fn dial(addresses: &[String]) -> Result<Self> {
+        let mut last = Error::new(ErrorKind::NotFound, "its address is not known");
+        for address in addresses {
+            for resolved in address.to_socket_addrs()? {
+                match TcpStream::connect_timeout(&resolved, CONNECT) {
+                    Ok(stream) => return Self::tcp(stream),
+                    Err(e) => last = Error::new(e.kind(), format!("{address}: {e}")),
+                }
+            }
+        }
+        Err(last)
+    }
+
     /// Over TCP. Without traffic, a dead host is noticed within 15 s.
     ///
     /// # Errors

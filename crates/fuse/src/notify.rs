@@ -8,11 +8,14 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
 use types::Ino;
 use types::api::Watcher;
 
 /// Bound of the queue; whoever has more to say waits (changes of attributes and names are never lost).
 const MAX_QUEUED: usize = 1 << 16;
+/// Longest wait for the kernel to take what was told.
+const MOST_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Notice {
@@ -30,6 +33,9 @@ pub(crate) struct Invalidator {
 
 #[derive(Default)]
 struct State {
+    /// Notices so far, and how many of them the kernel has got.
+    told: u64,
+    sent: u64,
     queue: VecDeque<Notice>,
     queued: HashSet<Notice>,
     ended: bool,
@@ -43,6 +49,17 @@ impl Watcher for Invalidator {
     fn entry_changed(&self, parent: Ino, name: &[u8]) {
         self.push(Notice::Entry(parent, name.into()));
     }
+
+    /// The kernel may be held up by whoever has locked a directory and asks for something there: that takes no second.
+    fn wait_forgotten(&self) {
+        let mut state = self.state.lock();
+        let (told, end) = (state.told, Instant::now() + MOST_WAIT);
+        while state.sent < told && !state.ended {
+            if self.room.wait_until(&mut state, end).timed_out() {
+                return;
+            }
+        }
+    }
 }
 
 impl Invalidator {
@@ -52,6 +69,7 @@ impl Invalidator {
             self.room.wait(&mut state);
         }
         if !state.ended && state.queued.insert(notice.clone()) {
+            state.told += 1;
             state.queue.push_back(notice);
             self.wake.notify_one();
         }
@@ -76,6 +94,8 @@ impl Invalidator {
             if let Err(error) = sent {
                 tracing::debug!(?notice, %error, "the kernel did not take a notice");
             }
+            self.state.lock().sent += 1;
+            self.room.notify_all();
         }
     }
 
@@ -87,7 +107,7 @@ impl Invalidator {
             }
             if let Some(notice) = state.queue.pop_front() {
                 state.queued.remove(&notice);
-                self.room.notify_one();
+                self.room.notify_all();
                 return Some(notice);
             }
             self.wake.wait(&mut state);

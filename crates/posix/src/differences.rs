@@ -72,6 +72,22 @@ pub const MOUNT: &[Exception] = &[
     },
 ];
 
+/// Of a mount on another host than that of the node that holds the namespace, besides: the kernel remembers nothing there, and asks each time.
+pub const HOST: &[Exception] = &[
+    Exception {
+        case: "names: a directory that was removed",
+        call: "stat .. type",
+        got: "ENOENT",
+        why: "attributes of a removed directory are not kept for those who are in it",
+    },
+    Exception {
+        case: "xattr: capabilities go when content changes [root]",
+        call: "getxattr f security.capability 0",
+        got: "20",
+        why: "capabilities of programs stay when somebody writes there; the mount does not honour them (nosuid)",
+    },
+];
+
 /// Of the node besides.
 pub const NODE: &[Exception] = &[
     Exception {

@@ -15,7 +15,7 @@ pub mod twins;
 mod users;
 mod world;
 
-pub use differences::{MOUNT, NODE};
+pub use differences::{HOST, MOUNT, NODE};
 pub use suite::{Exception, Failure, Part, Report, run};
 pub use users::{User, is_root};
 pub use world::{Host, Tape, World};

@@ -14,6 +14,7 @@
 mod coded;
 mod error;
 mod file;
+mod machines;
 mod opened;
 mod read;
 mod relocate;
@@ -24,6 +25,7 @@ mod write;
 pub use coded::record;
 pub use error::{Result, StripeError};
 pub use file::Striped;
+pub use machines::Machines;
 pub use opened::{Authority, Column, Columns};
 pub use relocate::Moved;
 pub use repair::{Mended, Progress};

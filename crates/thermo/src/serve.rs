@@ -2,7 +2,9 @@
 
 use crate::exit::Exit;
 use anyhow::{Context, Result};
+use client::{ClientError, ClusterFiles, FileApi, Remote};
 use fuse::{Mount, MountOptions};
+use ident::{Credentials, Uuid};
 use node::{Config, Followed, Mounter, Node};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -10,6 +12,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 use types::{ErrorClass, NonBlock};
 use wire::Failure;
 
@@ -79,6 +82,27 @@ fn log() {
         .init();
 }
 
+/// The namespace of the cluster that this node has joined, whose credentials are in that directory.
+fn elsewhere(member: PathBuf) -> Result<ClusterFiles, Failure> {
+    let reach = move || {
+        let told = |source| ClientError::Ident { node: member.display().to_string(), source };
+        let own = Credentials::load(&member)
+            .map_err(told)?
+            .ok_or_else(|| told(ident::IdentError::NoCertificate))?;
+        own.addresses.iter().map(|address| Remote::new(address, &own)).collect()
+    };
+    let files = ClusterFiles::new(Box::new(reach), Uuid::new_v4().as_u64_pair().0);
+    files.probe().map_err(|e| {
+        failure(
+            e.class(),
+            format!(
+                "the namespace is that of the cluster that this node has joined, and cannot be had now: {e}"
+            ),
+        )
+    })?;
+    Ok(files)
+}
+
 /// Mounts of the namespace on this host.
 struct Gateway {
     node: Weak<Node>,
@@ -113,7 +137,15 @@ impl Mounter for Gateway {
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;
         }
-        let mount = fuse::mount(node, path, options).map_err(|e| failure(e.class(), e))?;
+        let api: Arc<dyn FileApi> = match node.joined()? {
+            None => node,
+            Some(member) => {
+                // Nobody tells what others change: the kernel asks each time. Its calls wait for the network, so there are several at once.
+                options = MountOptions { ttl: Duration::ZERO, passthrough: false, threads: 8, ..options };
+                Arc::new(elsewhere(member)?)
+            }
+        };
+        let mount = fuse::mount(api, path, options).map_err(|e| failure(e.class(), e))?;
         tracing::info!(
             "mounted at {}, passthrough {}",
             path.display(),

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use types::api::OpenFlags;
 use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Ino, MemberId, NodeId, StatusView, Time};
-use wire::{Call, Channel, Failure, FileCall, JoinOrder, JoinSecret, RenewOrder, Reply};
+use wire::{Call, Channel, Failure, FileCall, FileOrder, JoinOrder, JoinSecret, RenewOrder, Reply, Speaks};
 
 struct Host {
     dir: tempfile::TempDir,
@@ -458,4 +459,59 @@ fn tokens_can_be_withdrawn() {
     assert_eq!(first.local().ask::<u64>(&Call::ClusterRevoke).unwrap(), 1);
     assert!(refusal(join_cluster(&open, &newcomer("late"))).message.contains("no such token"));
     assert_eq!((first.members(), first.local().ask::<u64>(&Call::ClusterRevoke).unwrap()), (2, 0));
+}
+
+fn order(uid: u32, checked: bool, number: u64, call: FileCall) -> Call {
+    let (groups, gid) = if uid == 4711 { (vec![4712], 4711) } else { (Vec::new(), uid) };
+    let who = Speaks { uid, gid, groups, checked };
+    Call::FileFor(Box::new(FileOrder { who, number, answered: 1, call }))
+}
+
+#[test]
+fn nodes_speak_for_users_in_sessions_and_clients_for_their_user_only() {
+    let first = Host::founder();
+    let (second, client) = (first.with_second(), first.with_client());
+    let look = || FileCall::GetAttr(Ino::ROOT);
+    let mkdir = |name: &str| FileCall::Mkdir { parent: Ino::ROOT, name: name.into(), mode: 0o755 };
+    for (who, order) in [(&client, order(0, false, 1, look())), (&client, order(4711, true, 1, look()))] {
+        assert_eq!(refusal(first.asked_by(who, &order)).class, ErrorClass::Denied, "{order:?}");
+    }
+    first.asked_by(&client, &order(4711, false, 1, look())).unwrap();
+    let no_session = refusal(first.asked_by(&second.own(), &order(0, true, 1, look())));
+    assert_eq!(no_session.class, ErrorClass::Denied);
+    assert_eq!(refusal(first.asked_by(&client, &Call::Session(7))).class, ErrorClass::Invalid);
+    // Who does not hold the namespace has none to offer.
+    assert_eq!(refusal(second.asked_by(&first.own(), &Call::Session(7))).class, ErrorClass::Invalid);
+
+    let line = || {
+        let remote = Remote::new(&first.address, &second.own()).unwrap();
+        let mut line = Connection::open_remote(remote, Duration::ZERO).unwrap();
+        let begun: u64 = line.ask(&Call::Session(7)).unwrap();
+        (line, begun)
+    };
+    let ((mut a, begun), (mut b, again)) = (line(), line());
+    assert_eq!(begun, again);
+    // Rights are checked here unless the other host's kernel has.
+    let refused = refusal(a.call(&order(1000, false, 1, mkdir("d"))));
+    assert_eq!(refused.fs, Some(types::FsError::AccessDenied));
+    a.call(&order(1000, true, 2, mkdir("d"))).unwrap();
+    let Reply::Attr(attr) = a.call(&order(1000, true, 2, mkdir("d"))).unwrap().0 else {
+        panic!("no attributes")
+    };
+    assert_eq!(attr.uid, 1000, "asked twice, done once");
+    assert_eq!(refusal(a.call(&order(1000, true, 3, mkdir("d")))).fs, Some(types::FsError::Exists));
+    // What one connection has open the others use, also one that comes when the others are gone; the removed host's none.
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let create = FileCall::CreateAs { parent: Ino::ROOT, name: b"f".to_vec(), mode: 0o600, flags };
+    let Reply::Opened { handle, direct: false, .. } = a.call(&order(1000, true, 4, create)).unwrap().0 else {
+        panic!("no file without a descriptor")
+    };
+    let write = |data: &[u8]| FileCall::WriteAt { handle, offset: 0, data: data.to_vec() };
+    b.call(&order(1000, true, 5, write(b"one"))).unwrap();
+    drop((a, b));
+    let (mut c, begun_then) = line();
+    assert_eq!(begun_then, begun, "a session outlives its connections for a moment");
+    c.call(&order(1000, true, 6, write(b"two"))).unwrap();
+    first.remove(MemberId::Node(NodeId(2))).unwrap();
+    c.call(&order(1000, true, 7, look())).expect_err("a removed host speaks for nobody");
 }

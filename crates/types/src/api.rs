@@ -50,7 +50,7 @@ pub struct NewNode {
 }
 
 /// Figures for statfs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatFs {
     /// Bytes of the disk tier.
     pub total_bytes: u64,
@@ -71,7 +71,7 @@ pub type ReadyDone = Box<dyn FnOnce(FsResult<()>) + Send>;
 pub struct WaitId(pub u64);
 
 /// How `setxattr` treats an existing attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
     /// Set in any case.
     Any,
@@ -96,6 +96,9 @@ pub trait Watcher: Send + Sync {
     fn attributes_changed(&self, ino: Ino);
     /// A name was changed by another gateway.
     fn entry_changed(&self, parent: Ino, name: &[u8]);
+    /// Returns when nothing of what was told before is remembered otherwise any more, or after a second. One that remembers nothing needs no
+    /// more than this default.
+    fn wait_forgotten(&self) {}
 }
 
 /// POSIX-shaped access to the namespace. Nothing here waits for tape except `read` (through its completion),

@@ -1,7 +1,8 @@
 //! Calls for names and bytes of files.
 
+use crate::JoinSecret;
 use serde::{Deserialize, Serialize};
-use types::api::OpenFlags;
+use types::api::{OpenFlags, XattrMode};
 use types::*;
 
 /// File access over a socket (`put`, `get`, the native library): the caller's uid and gid are those of the socket's peer. Handles belong
@@ -199,4 +200,176 @@ pub enum FileCall {
         /// Name.
         name: Vec<u8>,
     },
+    /// Take set-user-id, and set-group-id where it means "run as group", from a file -> `Count` (1: there was any).
+    ClearSetId(Ino),
+    /// Directory above a directory -> `Count` (its inode).
+    Parent(Ino),
+    /// -> `StatFs`.
+    StatFs,
+    /// -> `Bytes`.
+    GetXattr {
+        /// Inode.
+        ino: Ino,
+        /// Name.
+        name: Vec<u8>,
+    },
+    /// -> `Done`.
+    SetXattrAs {
+        /// Inode.
+        ino: Ino,
+        /// Name.
+        name: Vec<u8>,
+        /// Value.
+        value: Vec<u8>,
+        /// Whether it must be there, or must not.
+        mode: XattrMode,
+    },
+    /// `Read` that waits for no tape: EAGAIN instead, and the recall begins -> `Bytes`.
+    ReadNow {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// Most bytes (at most 1 MiB).
+        len: u32,
+    },
+    /// `Write` at exactly this offset, also through a handle that appends -> `Count` of bytes.
+    WriteAt {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// Bytes (at most 1 MiB).
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Answered when the content can be changed without waiting for tape -> `Done`.
+    Prepare {
+        /// Inode.
+        ino: Ino,
+        /// EAGAIN instead of waiting; what is needed begins all the same.
+        nonblock: bool,
+    },
+    /// Another call of the session, by its number, is to wait no more: EINTR is its answer -> `Done`.
+    Withdraw(u64),
+    /// fallocate(2) -> `Done`.
+    Fallocate {
+        /// Handle.
+        handle: Handle,
+        /// Bits of fallocate(2).
+        mode: i32,
+        /// Offset.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// lseek(2) for holes -> `Count` (offset).
+    Seek {
+        /// Handle.
+        handle: Handle,
+        /// Offset.
+        offset: u64,
+        /// The next hole; else the next data.
+        hole: bool,
+    },
+    /// Make all names and attributes changed so far durable -> `Done`.
+    SyncNames,
+    /// Where the bytes of an open file lie, with the right to read and write there -> `FileLayout`.
+    LayoutGet(Handle),
+    /// What was written there: to be told before it counts as written that a file is longer -> `Count` (how often its length was set).
+    LayoutCommit {
+        /// Handle.
+        handle: Handle,
+        /// Greatest end of what was written (bytes).
+        end: u64,
+        /// For each column the number of the machine's start (its mover says it) when something was written that is not known to be durable; 0: nothing.
+        machines: Vec<u64>,
+        /// How often the length was set, as the last answer said; 0: there was none.
+        cuts: u64,
+    },
+}
+
+impl FileCall {
+    /// Whether doing it twice is not the same as once: an answer that was lost is given again, not made again.
+    pub fn is_once(&self) -> bool {
+        !matches!(
+            self,
+            Self::Lookup { .. }
+                | Self::Resolve { .. }
+                | Self::Follow { .. }
+                | Self::GetAttr(_)
+                | Self::ReadDir { .. }
+                | Self::ReadLink(_)
+                | Self::Read { .. }
+                | Self::ReadNow { .. }
+                | Self::WriteAt { .. }
+                | Self::Fsync { .. }
+                | Self::Sync
+                | Self::SyncNames
+                | Self::Xattrs(_)
+                | Self::GetXattr { .. }
+                | Self::Parent(_)
+                | Self::StatFs
+                | Self::Seek { .. }
+                | Self::Prepare { .. }
+                | Self::Withdraw(_)
+                | Self::LayoutGet(_)
+                | Self::LayoutCommit { .. }
+        )
+    }
+}
+
+/// A file call that a node makes for a user of its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOrder {
+    /// For whom.
+    pub who: Speaks,
+    /// Number of the call in its session, never used for another one.
+    pub number: u64,
+    /// Answers to all calls of the session below this number have come.
+    pub answered: u64,
+    /// The call.
+    pub call: FileCall,
+}
+
+/// Where the bytes of an open file lie, and the right to read and write them there for some minutes. It is a file in stripes without copies: its
+/// columns are objects with consecutive numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLayout {
+    /// The first object.
+    pub object: ObjectId,
+    /// Bytes of a stripe unit.
+    pub unit_bytes: u32,
+    /// Length of the file as the node knows it (bytes).
+    pub length: u64,
+    /// How often the length was set since the file was opened.
+    pub cuts: u64,
+    /// The columns in order.
+    pub columns: Vec<ColumnAccess>,
+}
+
+/// How a column is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnAccess {
+    /// The target.
+    pub target: TargetId,
+    /// Where its mover moves bytes (`host:port`).
+    pub data: Vec<String>,
+    /// Capability.
+    pub capability: Vec<u8>,
+    /// Its key.
+    pub key: JoinSecret,
+}
+
+/// Who stands behind a call, as the node says that makes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Speaks {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups, where known.
+    pub groups: Vec<u32>,
+    /// The kernel of the host has checked his rights.
+    pub checked: bool,
 }

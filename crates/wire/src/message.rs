@@ -1,9 +1,9 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ActOrder, Acted, ClassChange, FileCall, FilesOrder, ImportOrder, JoinOrder, PoolChange, QuotaChange,
-    RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep, StandbyView, TargetGrant,
-    TargetOrder, VolumeChoice,
+    ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
+    PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep,
+    StandbyView, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -359,6 +359,11 @@ pub enum Call {
         /// Why.
         reason: String,
     },
+    /// This connection belongs to the session of this number from now on, which its caller has chosen at random; only over TLS -> `Count`:
+    /// another number for each session that is begun, so that it shows when one has ended.
+    Session(u64),
+    /// File access for a user of another host; only over TLS -> as the call says.
+    FileFor(Box<FileOrder>),
 }
 
 /// Answers.
@@ -480,4 +485,8 @@ pub enum Reply {
     Devices(Vec<String>),
     /// What a device answered.
     Scsi(Box<ScsiResult>),
+    /// Figures of the file system.
+    StatFs(types::api::StatFs),
+    /// Where the bytes of a file lie; None: they go through the node.
+    FileLayout(Option<Box<FileLayout>>),
 }

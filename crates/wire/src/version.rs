@@ -43,7 +43,9 @@ impl Call {
             | Self::Devices
             | Self::OpenDevice(_)
             | Self::Scsi(_)
-            | Self::TakeDriveOut { .. } => 5,
+            | Self::TakeDriveOut { .. }
+            | Self::Session(_)
+            | Self::FileFor(_) => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }
@@ -51,7 +53,21 @@ impl Call {
                 | FileCall::Fsync { .. }
                 | FileCall::Rename { .. }
                 | FileCall::Rmdir { .. }
-                | FileCall::RemoveXattr { .. },
+                | FileCall::RemoveXattr { .. }
+                | FileCall::ClearSetId(_)
+                | FileCall::Parent(_)
+                | FileCall::StatFs
+                | FileCall::GetXattr { .. }
+                | FileCall::SetXattrAs { .. }
+                | FileCall::ReadNow { .. }
+                | FileCall::WriteAt { .. }
+                | FileCall::Prepare { .. }
+                | FileCall::Withdraw(_)
+                | FileCall::Fallocate { .. }
+                | FileCall::Seek { .. }
+                | FileCall::SyncNames
+                | FileCall::LayoutGet(_)
+                | FileCall::LayoutCommit { .. },
             ) => 5,
             _ => 4,
         }

@@ -58,6 +58,11 @@ impl Catalog {
         self.relaxed(|tx| layouts::forget(tx, objects))
     }
 
+    /// Raises the generation of a layout. Durable.
+    pub fn raise_generation(&self, object: ObjectId) -> Result<Far> {
+        self.durable(|tx| layouts::raise_generation(tx, object))
+    }
+
     /// A column (of a component) does not have everything that was written, or has it again. Durable.
     pub fn set_stale(&self, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
         self.durable(|tx| layouts::set_stale(tx, object, column, stale))

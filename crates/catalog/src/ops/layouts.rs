@@ -215,6 +215,16 @@ pub fn forget(tx: &mut Tx<'_>, objects: &[ObjectId]) -> Result<()> {
     Ok(())
 }
 
+/// Another generation: whoever was let at the objects before is to be refused there.
+pub fn raise_generation(tx: &mut Tx<'_>, object: ObjectId) -> Result<Far> {
+    let value = tx.w.get_for_update(&keys::far(object))?;
+    let value = value.ok_or_else(|| CatalogError::missing("layout of object", object))?;
+    let mut far = decode(object, &value)?;
+    far.layout.generation = far.layout.generation.saturating_add(1);
+    store(tx, object, &far)?;
+    Ok(far)
+}
+
 /// A column is out of date from now on, or (`stale` false) is up to date again. Raises the generation where that changes anything.
 pub fn set_stale(tx: &mut Tx<'_>, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
     let value = tx.w.get_for_update(&keys::far(object))?;

@@ -1,42 +1,32 @@
 //! File access over a socket: the caller is whoever the kernel says is at the other end.
 
-use super::acts::Gathered;
+use super::Session;
+use super::session::Held;
 use crate::Node;
 use crate::error::{failure, fs_failure};
-use std::collections::HashSet;
+use crate::movers::Grantee;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use types::api::{FileApi, NewNode, OpenFlags, Opened, XattrMode};
+use types::api::{FileApi, NewNode, OpenFlags, Opened, Seek, WaitId, XattrMode};
 use types::*;
-use wire::{Answer, Failure, FileCall, Reply};
+use wire::{Answer, Failure, FileCall, FileOrder, Reply, Speaks};
 
 /// Longest read or write of one call (bytes).
 const MAX_IO: usize = 1 << 20;
 
-/// What one connection has open; released when it ends.
-#[derive(Default)]
-pub struct Session {
-    handles: HashSet<Handle>,
-    /// What parts of a list it has given.
-    pub(super) gathered: Gathered,
-}
-
 impl Node {
-    /// Releases what a connection left open.
-    pub fn end_session(&self, session: Session) {
-        for handle in session.handles {
-            self.release(handle);
-        }
-    }
-
+    /// `number`: that of the call in its session, if it has one.
     pub(super) fn file_call(
         &self,
         cx: &Cx,
-        session: &mut Session,
+        session: &Session,
         call: FileCall,
+        number: u64,
     ) -> Result<Answer, Failure> {
         let what = describe(&call);
+        let session = &*session.held;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
+        let changes = self.about_to_change(session, &call);
         let answer = match call {
             FileCall::Create { parent, name, mode, exclusive } => {
                 let flags = OpenFlags { write: true, exclusive, ..OpenFlags::default() };
@@ -50,43 +40,31 @@ impl Node {
                 self.open_for(cx, session, ino, flags)
             }
             FileCall::OpenAs { ino, flags } => self.open_for(cx, session, ino, flags),
-            FileCall::Read { handle, offset, len } => {
-                self.read_now(session, handle, offset, len).map(Answer::from)
-            }
-            FileCall::Write { handle, offset, data } => {
-                let mine = session.handles.contains(&handle) && data.len() <= MAX_IO;
-                let written = if mine { self.write(handle, offset, &data) } else { Err(FsError::BadHandle) };
-                written.map(|n| Reply::Count(n as u64).into())
-            }
+            FileCall::Release { handle, .. } if !session.remove(handle) => Err(FsError::BadHandle),
             FileCall::Release { handle, sync } => {
-                if !session.handles.remove(&handle) {
-                    return Err(fs_failure(&what, FsError::BadHandle));
-                }
                 let synced = if sync { self.fsync(handle, false) } else { Ok(()) };
                 self.release(handle);
                 synced.map(|()| Reply::Done.into())
             }
-            FileCall::Fsync { handle, data_only } => {
-                let mine = session.handles.contains(&handle);
-                let synced = if mine { self.fsync(handle, data_only) } else { Err(FsError::BadHandle) };
-                synced.map(|()| Reply::Done.into())
+            call if of_handle(&call).is_some() => self.byte_call(cx, session, call, number).map(Answer::from),
+            FileCall::Prepare { ino, nonblock } => {
+                self.prepared(session, number, ino, nonblock).map(|()| Reply::Done.into())
+            }
+            FileCall::Withdraw(other) => {
+                session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
+                Ok(Reply::Done.into())
             }
             other => self.name_call(cx, other).map(Answer::from),
         };
+        self.has_changed(changes);
         answer.map_err(|e| fs_failure(&what, e))
     }
 
     fn name_call(&self, cx: &Cx, call: FileCall) -> Result<Reply, FsError> {
         Ok(match call {
             FileCall::Lookup { parent, name } => Reply::Attr(self.lookup(cx, parent, &name)?),
-            FileCall::Resolve { path } => {
-                let inode = self.catalog.resolve(cx, &path, false).map_err(|e| e.fs())?;
-                Reply::Attr(self.shown(inode))
-            }
-            FileCall::Follow { path } => {
-                let inode = self.catalog.resolve(cx, &path, true).map_err(|e| e.fs())?;
-                Reply::Attr(self.shown(inode))
-            }
+            FileCall::Resolve { path } => Reply::Attr(self.resolved(cx, &path, false)?),
+            FileCall::Follow { path } => Reply::Attr(self.resolved(cx, &path, true)?),
             FileCall::GetAttr(ino) => Reply::Attr(self.getattr(cx, ino)?),
             FileCall::SetAttr { ino, set } => Reply::Attr(self.setattr(cx, ino, &set)?),
             FileCall::ReadDir { dir, after, limit } => {
@@ -127,6 +105,18 @@ impl Node {
                 self.removexattr(cx, ino, &name)?;
                 Reply::Done
             }
+            FileCall::ClearSetId(ino) => Reply::Count(self.clear_set_id(cx, ino)?.into()),
+            FileCall::Parent(dir) => Reply::Count(self.parent(dir)?.0),
+            FileCall::StatFs => Reply::StatFs(self.statfs()?),
+            FileCall::GetXattr { ino, name } => Reply::Bytes(self.getxattr(cx, ino, &name)?),
+            FileCall::SetXattrAs { ino, name, value, mode } => {
+                self.setxattr(cx, ino, &name, &value, mode)?;
+                Reply::Done
+            }
+            FileCall::SyncNames => {
+                self.sync_names()?;
+                Reply::Done
+            }
             FileCall::Sync => {
                 self.disk.sync_fs().map_err(|e| crate::error::disk_error("sync", &e))?;
                 self.sync_names()?;
@@ -136,27 +126,135 @@ impl Node {
         })
     }
 
-    /// Waits for tape if need be; the connection waits with it.
-    fn read_now(&self, session: &Session, handle: Handle, offset: u64, len: u32) -> Result<Reply, FsError> {
-        if !session.handles.contains(&handle) {
+    fn resolved(&self, cx: &Cx, path: &[u8], follow: bool) -> Result<Attr, FsError> {
+        self.catalog.resolve(cx, path, follow).map(|inode| self.shown(inode)).map_err(|e| e.fs())
+    }
+
+    /// Calls about the bytes of an open file of the session.
+    fn byte_call(&self, cx: &Cx, session: &Held, call: FileCall, number: u64) -> Result<Reply, FsError> {
+        let written = |n: usize| Reply::Count(n as u64);
+        if !of_handle(&call).is_some_and(|handle| session.has(handle)) {
             return Err(FsError::BadHandle);
         }
+        match call {
+            FileCall::Read { handle, offset, len } => {
+                self.read_now(session, number, (handle, offset, len), true)
+            }
+            FileCall::ReadNow { handle, offset, len } => {
+                self.read_now(session, number, (handle, offset, len), false)
+            }
+            FileCall::Write { data, .. } | FileCall::WriteAt { data, .. } if data.len() > MAX_IO => {
+                Err(FsError::BadHandle)
+            }
+            FileCall::Write { handle, offset, data } => self.write(handle, offset, &data).map(written),
+            FileCall::WriteAt { handle, offset, data } => self.write_back(handle, offset, &data).map(written),
+            FileCall::Fsync { handle, data_only } => self.fsync(handle, data_only).map(|()| Reply::Done),
+            FileCall::Fallocate { handle, mode, offset, len } => {
+                self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)
+            }
+            FileCall::LayoutGet(handle) => {
+                let Some(client) = session.client() else { return Ok(Reply::FileLayout(None)) };
+                let layout = self.layout_get(handle, Grantee { client, uid: cx.uid })?;
+                if layout.is_some() {
+                    session.goes_to_targets(handle);
+                }
+                Ok(Reply::FileLayout(layout.map(Box::new)))
+            }
+            FileCall::LayoutCommit { handle, end, machines, cuts } => {
+                self.layout_commit(handle, end, &machines, cuts).map(Reply::Count)
+            }
+            FileCall::Seek { handle, offset, hole } => {
+                let seek = if hole { Seek::Hole } else { Seek::Data };
+                self.seek(handle, offset, seek).map(Reply::Count)
+            }
+            _ => Err(FsError::NotSupported),
+        }
+    }
+
+    /// Waits for tape if need be and `patient`; the connection waits with it.
+    fn read_now(
+        &self,
+        session: &Held,
+        number: u64,
+        (handle, offset, len): (Handle, u64, u32),
+        patient: bool,
+    ) -> Result<Reply, FsError> {
         let (done, result) = crossbeam_channel::bounded(1);
         let send = Box::new(move |r| drop(done.send(r)));
-        self.read(handle, offset, len.min(MAX_IO as u32), send);
-        result.recv().unwrap_or(Err(FsError::Io)).map(Reply::Bytes)
+        match self.read(handle, offset, len.min(MAX_IO as u32), send) {
+            Some(wait) if !patient => {
+                // If the bytes have come meanwhile they are there.
+                self.cancel_wait(wait);
+                let read = result.recv().unwrap_or(Err(FsError::Io));
+                read.map_err(|e| if e == FsError::Interrupted { FsError::WouldBlock } else { e })
+            }
+            waiting => self.wait_out(session, number, waiting, &result),
+        }
+        .map(Reply::Bytes)
+    }
+
+    fn prepared(&self, session: &Held, number: u64, ino: Ino, nonblock: bool) -> Result<(), FsError> {
+        let (done, result) = crossbeam_channel::bounded(1);
+        let waiting = self.prepare_change(
+            ino,
+            nonblock,
+            Box::new(move |r| {
+                let _ = done.send(r);
+            }),
+        );
+        self.wait_out(session, number, waiting, &result)
+    }
+
+    /// Waits for something, unless the call of this number is withdrawn; 0: it has none.
+    fn wait_out<T>(
+        &self,
+        session: &Held,
+        number: u64,
+        waiting: Option<WaitId>,
+        result: &crossbeam_channel::Receiver<Result<T, FsError>>,
+    ) -> Result<T, FsError> {
+        let wait = waiting.filter(|_| number > 0);
+        if let Some(wait) = wait
+            && !session.waits(number, wait)
+        {
+            self.cancel_wait(wait);
+        }
+        let outcome = result.recv().unwrap_or(Err(FsError::Io));
+        if wait.is_some() {
+            session.waits_no_more(number);
+        }
+        outcome
+    }
+
+    /// A call of another node for one of its users, which is done once however often it is made.
+    pub(crate) fn file_for(&self, session: &Session, order: FileOrder) -> Result<Reply, Failure> {
+        let FileOrder { who: Speaks { uid, gid, groups, checked }, number, answered, call } = order;
+        let cx = Cx { uid, gid, groups, checked, now: crate::now() };
+        session.held.answered_below(answered.min(number));
+        let once = call.is_once();
+        // No descriptor travels to another host.
+        let act = || self.file_call(&cx, session, call, number).map(|answer| answer.reply);
+        if once { session.held.once(number, act) } else { act() }
     }
 
     /// Inode numbers give no way around the directories above: a caller who is not the administrator must be able to
     /// walk to them.
     fn check_reach(&self, cx: &Cx, call: &FileCall) -> Result<(), FsError> {
+        if cx.checked {
+            return Ok(());
+        }
         let (ino, want) = match call {
             FileCall::Lookup { parent, .. } => (*parent, 1),
             FileCall::ReadDir { dir, .. } => (*dir, 4),
             FileCall::GetAttr(ino) | FileCall::ReadLink(ino) => (*ino, 0),
-            FileCall::Xattrs(ino) => (*ino, 4),
+            FileCall::Xattrs(ino) | FileCall::GetXattr { ino, .. } => (*ino, 4),
+            FileCall::Prepare { ino, .. } => (*ino, 2),
+            FileCall::Parent(dir) => (*dir, 1),
+            // That is for gateways, which see writes that nobody else does.
+            FileCall::ClearSetId(_) if !self.is_admin(cx) => return Err(FsError::NotPermitted),
             FileCall::SetAttr { ino, .. }
             | FileCall::SetXattr { ino, .. }
+            | FileCall::SetXattrAs { ino, .. }
             | FileCall::RemoveXattr { ino, .. }
             | FileCall::Link { ino, .. }
             | FileCall::Open { ino, .. }
@@ -197,13 +295,10 @@ impl Node {
     }
 
     /// Opens for a caller who may do with the file what he wants of it.
-    fn open_for(
-        &self,
-        cx: &Cx,
-        session: &mut Session,
-        ino: Ino,
-        flags: OpenFlags,
-    ) -> Result<Answer, FsError> {
+    fn open_for(&self, cx: &Cx, session: &Held, ino: Ino, flags: OpenFlags) -> Result<Answer, FsError> {
+        if cx.checked {
+            return self.open(cx, ino, flags).map(|o| opened(session, o, flags));
+        }
         let inode = self.catalog.inode(ino).map_err(|e| e.fs())?;
         let (read, write) = (4 * u32::from(flags.read || !flags.write), 2 * u32::from(flags.write));
         self.catalog.access(cx, &inode.attr, read | write).map_err(|e| e.fs())?;
@@ -218,11 +313,14 @@ impl Node {
     fn create_for(
         &self,
         cx: &Cx,
-        session: &mut Session,
+        session: &Held,
         (parent, name): (Ino, &[u8]),
         mode: u32,
         flags: OpenFlags,
     ) -> Result<Answer, FsError> {
+        if cx.checked {
+            return self.create(cx, parent, name, mode, flags).map(|o| opened(session, o, flags));
+        }
         let flags = OpenFlags { write: true, ..flags };
         loop {
             match self.create(cx, parent, name, mode, OpenFlags { exclusive: true, ..flags }) {
@@ -238,8 +336,8 @@ impl Node {
 }
 
 /// What goes to the caller: a descriptor that can do no more than he may.
-fn opened(session: &mut Session, opened: Opened, flags: OpenFlags) -> Answer {
-    session.handles.insert(opened.handle);
+fn opened(session: &Held, opened: Opened, flags: OpenFlags) -> Answer {
+    session.add(opened.handle);
     let descriptor = match opened.backing {
         // Whether a file is long enough to be written at its end is known to the node only at that moment.
         Some(_) if flags.append => None,
@@ -261,6 +359,22 @@ fn reopen(fd: &OwnedFd, write: bool) -> Result<Arc<OwnedFd>, Failure> {
         .map_err(|e| failure(ErrorClass::Retry, format!("a disk object cannot be opened again: {e}")))
 }
 
+/// The open file that a call about bytes is about.
+fn of_handle(call: &FileCall) -> Option<Handle> {
+    match call {
+        FileCall::Read { handle, .. }
+        | FileCall::ReadNow { handle, .. }
+        | FileCall::Write { handle, .. }
+        | FileCall::WriteAt { handle, .. }
+        | FileCall::Fsync { handle, .. }
+        | FileCall::Fallocate { handle, .. }
+        | FileCall::LayoutGet(handle)
+        | FileCall::LayoutCommit { handle, .. }
+        | FileCall::Seek { handle, .. } => Some(*handle),
+        _ => None,
+    }
+}
+
 fn describe(call: &FileCall) -> String {
     let name = |n: &[u8]| types::escape(n);
     match call {
@@ -275,17 +389,32 @@ fn describe(call: &FileCall) -> String {
         | FileCall::CreateAs { name: n, .. }
         | FileCall::Rmdir { name: n, .. } => format!("`{}`", name(n)),
         FileCall::Rename { from, to, .. } => format!("`{}` to `{}`", name(&from.1), name(&to.1)),
-        FileCall::GetAttr(ino) | FileCall::ReadLink(ino) | FileCall::Xattrs(ino) => format!("inode {ino}"),
-        FileCall::SetAttr { ino, .. }
+        FileCall::GetAttr(ino)
+        | FileCall::ReadLink(ino)
+        | FileCall::Xattrs(ino)
+        | FileCall::ClearSetId(ino)
+        | FileCall::Parent(ino)
+        | FileCall::GetXattr { ino, .. }
+        | FileCall::SetXattrAs { ino, .. }
+        | FileCall::Prepare { ino, .. }
+        | FileCall::SetAttr { ino, .. }
         | FileCall::Open { ino, .. }
         | FileCall::OpenAs { ino, .. }
         | FileCall::SetXattr { ino, .. }
         | FileCall::RemoveXattr { ino, .. } => format!("inode {ino}"),
         FileCall::ReadDir { dir, .. } => format!("directory inode {dir}"),
         FileCall::Read { .. }
+        | FileCall::ReadNow { .. }
         | FileCall::Write { .. }
+        | FileCall::WriteAt { .. }
         | FileCall::Fsync { .. }
+        | FileCall::Fallocate { .. }
+        | FileCall::LayoutGet(_)
+        | FileCall::LayoutCommit { .. }
+        | FileCall::Seek { .. }
         | FileCall::Release { .. } => "open file".into(),
-        FileCall::Sync => "sync".into(),
+        FileCall::Sync | FileCall::SyncNames => "sync".into(),
+        FileCall::StatFs => "the file system".into(),
+        FileCall::Withdraw(_) => "a call".into(),
     }
 }

@@ -10,7 +10,9 @@ mod quotas;
 mod quote;
 mod rebuild;
 mod select;
+mod session;
 mod sums;
+mod told;
 mod undelete;
 mod view;
 mod volumes;
@@ -23,7 +25,8 @@ use types::api::FileApi;
 use types::*;
 use wire::{Act, Answer, Call, Failure, FilesOrder, Outcome, Reply, Selection};
 
-pub use access::Session;
+pub(crate) use session::Held;
+pub use session::Session;
 use view::unknown_view;
 
 impl Node {
@@ -48,7 +51,7 @@ impl Node {
     /// Ready to be shown to the user.
     pub fn call(self: &Arc<Self>, cx: &Cx, session: &mut Session, call: Call) -> Result<Answer, Failure> {
         let reply = match call {
-            Call::File(call) => return self.file_call(cx, session, call),
+            Call::File(call) => return self.file_call(cx, session, call, 0),
             Call::Status => Reply::Status(Box::new(self.status()?)),
             Call::Site => Reply::Site(self.site()?),
             Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
@@ -284,9 +287,12 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::StandbyTakeOver { .. } => "taking over",
         Call::ClusterRevoke => "withdrawing tokens of the cluster",
         Call::ClusterRemoved { .. } => "bringing lists of removed members",
-        Call::ClusterJoin(_) | Call::ClusterRenew(_) | Call::ReportTargets(_) | Call::StandbyStep(_) => {
-            return None;
-        }
+        Call::ClusterJoin(_)
+        | Call::ClusterRenew(_)
+        | Call::ReportTargets(_)
+        | Call::StandbyStep(_)
+        | Call::Session(_)
+        | Call::FileFor(_) => return None,
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",
@@ -314,6 +320,7 @@ fn not_here(call: &Call) -> Failure {
             "devices of this host are for other nodes, over TLS"
         }
         Call::ClusterRenew(_) => "a certificate is renewed over TLS, with the one before",
+        Call::Session(_) | Call::FileFor(_) => "other users are spoken for over TLS, by their node",
         Call::ClusterJoin(_) => "joining goes over TLS, with a token: `thermo cluster join`",
         other => return failure(ErrorClass::Bug, format!("no answer is defined for {other:?}")),
     };

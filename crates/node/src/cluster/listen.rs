@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use types::{BoundUser, Cx, ErrorClass, Member, MemberId};
-use wire::{Answer, Call, Channel, Failure, Reply, WireError};
+use wire::{Answer, Call, Channel, Failure, Reply, Speaks, WireError};
 
 /// Most connections at once; a further one is closed at once.
-const MAX_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 1024;
 /// Before the next attempt to take a connection after a failed one.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
@@ -251,7 +251,8 @@ fn channel(stream: TlsStream) -> Result<Channel, WireError> {
 
 fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Result<(), WireError> {
     let channel = channel(stream)?;
-    let mut session = Session::default();
+    // Where the session is shared with other connections, this is its part in it.
+    let (mut session, mut part) = (Session::default(), None);
     let mut held = None;
     let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
         // He may have been removed since he connected.
@@ -280,14 +281,39 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             };
             Ok(Reply::StandbyState(Box::new(answer)).into())
         }
-        (call, Caller::User(user)) => {
-            let cx = Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) };
-            node.call(&cx, &mut session, call)
+        (Call::Session(number), Caller::Itself(id @ MemberId::Node(_))) if part.is_none() => {
+            node.admitting()?;
+            let mine = part.insert(super::sessions::join(node, *id, number)?);
+            session = Session::of(mine.held.clone());
+            Ok(Reply::Count(mine.begun).into())
         }
+        (Call::FileFor(order), Caller::Itself(MemberId::Node(_))) if part.is_some() => {
+            node.file_for(&session, *order).map(Answer::from)
+        }
+        (Call::FileFor(order), Caller::User(user)) if is_for(&order.who, user) => {
+            node.call(&of_user(user), &mut session, Call::File(order.call))
+        }
+        (Call::FileFor(order), _) => {
+            tracing::warn!("{role} speaks for uid {} and may not", order.who.uid);
+            Err(failure(ErrorClass::Denied, format!("{role} may not speak for uid {} here", order.who.uid)))
+        }
+        (call, Caller::User(user)) => node.call(&of_user(user), &mut session, call),
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
     });
-    node.end_session(session);
+    match part {
+        Some(part) => drop(part),
+        None => node.end_session(session),
+    }
     served
+}
+
+fn of_user(user: &BoundUser) -> Cx {
+    Cx { groups: user.groups.clone(), ..Cx::user(user.uid, user.gid, crate::now()) }
+}
+
+/// Whether that is the user himself, whose rights are still to be checked.
+fn is_for(who: &Speaks, user: &BoundUser) -> bool {
+    !who.checked && (who.uid, who.gid, &who.groups) == (user.uid, user.gid, &user.groups)
 }
 
 /// Calls that change nothing and show nobody's files.

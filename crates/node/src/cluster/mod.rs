@@ -5,6 +5,7 @@ mod calls;
 mod changes;
 mod listen;
 mod roster;
+mod sessions;
 mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
@@ -31,6 +32,7 @@ pub(crate) struct Membership {
     refusals: Arc<Refusals>,
     refused: Mutex<Refused>,
     open: Open,
+    pub(crate) sessions: sessions::Sessions,
 }
 
 /// Connections that were refused since the node was started.
@@ -83,6 +85,17 @@ impl Node {
     /// What the node is in a cluster; None if it belongs to none.
     pub(crate) fn membership(&self) -> Result<Option<Arc<Own>>, Failure> {
         self.membership.get(self)
+    }
+
+    /// Where the credentials are of a node that has joined a cluster: the namespace is that of the cluster then, and another node holds it. None of
+    /// one that holds its own.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn joined(&self) -> Result<Option<PathBuf>, Failure> {
+        let own = self.membership()?;
+        let elsewhere = own.is_some_and(|own| own.credentials.authority_key.is_none());
+        Ok(elsewhere.then(|| directory(&self.config.state_dir)))
     }
 
     /// Whatever is wrong with the cluster's files, the node's own users are served.

@@ -6,12 +6,11 @@ use crate::Node;
 use crate::error::fs_error;
 use crate::movers::Decider;
 use catalog::{Far, New};
-use data::Channel;
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use stripe::{StripeError, Striped};
+use stripe::{Machines, StripeError, Striped};
 use types::api::{FileApi, FsResult, OpenFlags, Opened};
 use types::*;
 
@@ -39,7 +38,9 @@ pub struct FarFile {
     /// Changes so far, and how many of them are durable.
     changes: AtomicU64,
     synced: AtomicU64,
-    machines: Vec<Machine>,
+    machines: Machines,
+    /// How often the length was set; 0 is what nobody knows.
+    cuts: AtomicU64,
     /// Decides which columns count, where there are more than needed.
     decider: Option<Arc<Decider>>,
     /// Columns that are not read, and that are out of date as soon as something is written.
@@ -48,30 +49,7 @@ pub struct FarFile {
     unsure: AtomicBool,
 }
 
-/// The way to a column, and the machine that was there when something was written that is not known to be durable.
-#[derive(Debug)]
-struct Machine {
-    component: usize,
-    column: u16,
-    channel: Arc<Channel>,
-    boot: Mutex<Option<u64>>,
-}
-
 impl FarFile {
-    /// Notes which machines have what is written now; those columns whose machine was started anew since something was written there that was
-    /// not durable: it may be gone.
-    fn note_machines(&self) -> Vec<(usize, u16)> {
-        let changed = |machine: &&Machine| {
-            let mut known = machine.boot.lock();
-            let now = machine.channel.boot();
-            if known.is_none() {
-                *known = now;
-            }
-            now.is_some() && *known != now
-        };
-        self.machines.iter().filter(changed).map(|machine| (machine.component, machine.column)).collect()
-    }
-
     /// Its columns.
     pub fn striped(&self) -> &Striped {
         &self.striped
@@ -177,9 +155,37 @@ impl FarFile {
     /// Sets the length.
     pub fn truncate(&self, size: u64) -> FsResult<()> {
         let _alone = self.length.write();
+        self.cuts.fetch_add(1, Ordering::AcqRel);
         self.changing("truncating", || self.striped.set_length(size))?;
         self.changed(|_| size);
         Ok(())
+    }
+
+    /// A client on another host has written at the targets, up to `end`; gives how often the length was set. If that is not as often as he
+    /// knows, the file may have been cut after he wrote: the targets are asked.
+    pub fn written_elsewhere(&self, end: u64, machines: &[u64], cuts: u64) -> FsResult<u64> {
+        let _shared = self.length.read();
+        let now = self.cuts.load(Ordering::Acquire);
+        let end = match cuts == now || end <= self.stamp().size {
+            true => end,
+            false => end.min(self.length().map_err(|e| self.failed("asking for the length of", &e))?),
+        };
+        if !self.machines.heard(machines) {
+            self.doubt();
+        }
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changed(|size| size.max(end));
+        Ok(now)
+    }
+
+    /// How often the length was set.
+    pub fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
+    }
+
+    /// Something may have been written that nobody tells of: the targets are asked when nobody has the file open.
+    pub fn doubt(&self) {
+        self.unsure.store(true, Ordering::Release);
     }
 
     /// Makes everything durable that was written before.
@@ -189,7 +195,7 @@ impl FarFile {
             return Ok(());
         }
         self.striped.sync().map_err(|e| self.failed("syncing", &e))?;
-        let lost = self.note_machines();
+        let lost = self.machines.note();
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 {
             self.unsure.store(true, Ordering::Release);
@@ -198,12 +204,12 @@ impl FarFile {
                  write it again",
                 self.ino
             );
-            self.machines.iter().for_each(|machine| *machine.boot.lock() = None);
+            self.machines.forget();
             return Err(FsError::Io);
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
         if self.changes.load(Ordering::Acquire) == changes {
-            self.machines.iter().for_each(|machine| *machine.boot.lock() = None);
+            self.machines.forget();
         }
         Ok(())
     }
@@ -217,9 +223,9 @@ impl FarFile {
 
     fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
         self.record_absent()?;
-        self.note_machines();
+        self.machines.note();
         let changed = change();
-        self.note_machines();
+        self.machines.note();
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);
         }
@@ -241,17 +247,6 @@ impl FarFile {
             _ => FsError::Io,
         }
     }
-}
-
-fn machines(columns: &stripe::Columns) -> Vec<Machine> {
-    let machine = |component: usize, (column, way): (u16, &Option<stripe::Column>)| {
-        let channel = way.as_ref()?.channel.clone();
-        Some(Machine { component, column, channel, boot: Mutex::new(None) })
-    };
-    let of = |(component, columns): (usize, &Vec<_>)| {
-        (0..).zip(columns).filter_map(|column| machine(component, column)).collect::<Vec<_>>()
-    };
-    columns.iter().enumerate().flat_map(of).collect()
 }
 
 fn stamp_at(size: u64, at: Time) -> ObjectStamp {
@@ -277,7 +272,7 @@ impl Node {
             FsError::Io
         };
         let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| failed(&e))?;
-        let machines = machines(&columns);
+        let machines = Machines::new(&columns);
         let node = self.movers.node().filter(|_| far.rule().is_redundant());
         let decider = node.map(|node| Arc::new(Decider::new(&node, ino, object)));
         let authority = decider.clone().map(|decider| decider as Arc<dyn stripe::Authority>);
@@ -290,6 +285,7 @@ impl Node {
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             machines,
+            cuts: AtomicU64::new(1),
             decider,
             absent: Mutex::new(absent),
             unsure: AtomicBool::new(false),
@@ -341,6 +337,11 @@ impl Node {
             return Err(FsError::Io);
         }
         self.let_one_copy_count(object)?;
+        // Nobody changes it any more with a right from before.
+        self.fence_far(object).map_err(|e| {
+            tracing::error!("inode {ino} was being written and cannot be opened: {e}");
+            FsError::Io
+        })?;
         let file = self.far_file(ino, object, ObjectStamp::default())?;
         file.record_absent()?;
         file.striped.sync().map_err(|e| file.failed("syncing", &e))?;

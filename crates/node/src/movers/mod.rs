@@ -1,6 +1,7 @@
 //! Disk targets of the cluster: which there are, what the movers that serve them need, and the mover of this node.
 
 mod decider;
+mod grants;
 mod keys;
 mod known;
 mod layouts;
@@ -13,6 +14,7 @@ mod tend;
 mod ways;
 
 pub(crate) use decider::Decider;
+pub(crate) use grants::Grantee;
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use ways::Movers;
 

@@ -161,8 +161,12 @@ impl Node {
         object: ObjectId,
         length: u64,
     ) -> Result<Ticket, Failure> {
+        self.submit_far(target, Ask { op, flags: 0, object: object.0, offset: 0, length })
+    }
+
+    /// Asks the mover of a target.
+    pub(super) fn submit_far(&self, target: TargetId, ask: Ask) -> Result<Ticket, Failure> {
         let column = self.way(target, false)?;
-        let ask = Ask { op, flags: 0, object: object.0, offset: 0, length };
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         column.channel.submit(&column.slot, ask, Vec::new()).map_err(told)
     }

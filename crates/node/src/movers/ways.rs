@@ -12,8 +12,6 @@ use catalog::Far;
 use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::{Error, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -25,8 +23,6 @@ use wire::Failure;
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// ... and where others can stand in for it: longer than a mover takes to start anew.
 const QUICK_PATIENCE: Duration = Duration::from_secs(8);
-/// Longest wait for a connection.
-const CONNECT: Duration = Duration::from_secs(5);
 /// Bytes on their way to one target at once.
 const WINDOW: usize = 16 << 20;
 /// A capability lives so long ...
@@ -288,7 +284,7 @@ impl Node {
         })?;
         self.movers.note_address(target, &found.data);
         let addresses = self.movers.addresses.clone();
-        let dial = move || dial(addresses.read().get(&target).map_or(&[][..], Vec::as_slice));
+        let dial = move || Link::dial(addresses.read().get(&target).map_or(&[][..], Vec::as_slice));
         let terms = Terms {
             mover: format!("of target {target} ({})", found.data.join(" ")),
             client: self.movers.client,
@@ -300,18 +296,4 @@ impl Node {
         Channel::open(Box::new(dial), terms)
             .map_err(|e| failure(ErrorClass::Retry, format!("target {target}: {e}; try again later")))
     }
-}
-
-/// Connects to the first address that answers.
-fn dial(addresses: &[String]) -> std::io::Result<Link> {
-    let mut last = Error::new(ErrorKind::NotFound, "its address is not known");
-    for address in addresses {
-        for resolved in address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&resolved, CONNECT) {
-                Ok(stream) => return Link::tcp(stream),
-                Err(e) => last = Error::new(e.kind(), format!("{address}: {e}")),
-            }
-        }
-    }
-    Err(last)
 }

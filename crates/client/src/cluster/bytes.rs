@@ -1,0 +1,203 @@
+//! Bytes of open files, and waiting for tape.
+
+use super::lines::{Kind, Trouble};
+use super::table::OpenFile;
+use super::{ClusterFiles, Shared};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use types::api::{FsResult, ReadDone, ReadyDone, WaitId};
+use types::{Cx, FsError, Handle, Ino, Time};
+use wire::{FileCall, Reply};
+
+/// Calls that may wait for tape, by number; true: withdrawn.
+#[derive(Default)]
+pub(super) struct Waits(Mutex<HashMap<u64, bool>>);
+
+impl Waits {
+    fn begin(&self, number: u64) {
+        self.0.lock().insert(number, false);
+    }
+
+    /// An error if the call is withdrawn.
+    fn check(&self, number: u64) -> FsResult<()> {
+        let withdrawn = self.0.lock().get(&number).copied().unwrap_or(false);
+        if withdrawn { Err(FsError::Interrupted) } else { Ok(()) }
+    }
+
+    fn end(&self, number: u64) {
+        self.0.lock().remove(&number);
+    }
+}
+
+fn bytes(reply: Reply) -> FsResult<Vec<u8>> {
+    match reply {
+        Reply::Bytes(bytes) => Ok(bytes),
+        _ => Err(FsError::Io),
+    }
+}
+
+pub(super) fn count(reply: Reply) -> FsResult<u64> {
+    match reply {
+        Reply::Count(count) => Ok(count),
+        _ => Err(FsError::Io),
+    }
+}
+
+pub(super) fn done(reply: Reply) -> FsResult<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        _ => Err(FsError::Io),
+    }
+}
+
+/// Calls that concern no user: what waits, and the node itself.
+pub(super) fn nobody() -> Cx {
+    Cx::admin(Time::default())
+}
+
+impl Shared {
+    /// A call that might have waited is over.
+    fn end(&self, wait: WaitId) {
+        self.waits.end(wait.0);
+        self.lines.finish(wait.0);
+    }
+
+    /// Reads what is on disk; EAGAIN if it is not, and it is brought back.
+    fn read_now(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, len: u32) -> FsResult<Vec<u8>> {
+        if let Some(bytes) = self.read_direct(file, offset, len)? {
+            return Ok(bytes);
+        }
+        let number = self.lines.number();
+        let call = |handle| Ok(FileCall::ReadNow { handle, offset, len });
+        self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(bytes)
+    }
+
+    /// Reads, and waits for tape unless the call is withdrawn.
+    fn read_patiently(&self, file: &OpenFile, offset: u64, len: u32, number: u64) -> FsResult<Vec<u8>> {
+        let call = |handle| {
+            self.waits.check(number).map_err(Trouble::Refused)?;
+            Ok(FileCall::Read { handle, offset, len })
+        };
+        self.lines.ask_open(Kind::Tape, file, number, &call).and_then(bytes)
+    }
+
+    fn prepare(&self, kind: Kind, ino: Ino, nonblock: bool, number: u64) -> FsResult<()> {
+        self.waits.check(number)?;
+        let call = FileCall::Prepare { ino, nonblock };
+        let prepared = self.lines.ask_unless(kind, &nobody(), number, &|| {
+            self.waits.check(number).map_err(Trouble::Refused)?;
+            Ok(call.clone())
+        });
+        prepared.and_then(done)?;
+        if let Some(inode) = self.table.inode(ino) {
+            inode.prepared.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(
+        self: &Arc<Self>,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        exact: bool,
+    ) -> FsResult<usize> {
+        let file = self.table.get(handle)?;
+        let append = file.flags.append && !exact;
+        // Only the node knows where the end is.
+        if !append && let Some(written) = self.write_direct(&file, offset, data)? {
+            return Ok(written);
+        }
+        let mut written = 0;
+        for part in data.chunks(wire::frame::MAX_IO) {
+            let number = self.lines.number();
+            let at = offset + written as u64;
+            let call = |handle| {
+                let data = part.to_vec();
+                Ok(match append {
+                    true => FileCall::Write { handle, offset: at, data },
+                    false => FileCall::WriteAt { handle, offset: at, data },
+                })
+            };
+            let taken = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(count);
+            match taken {
+                Ok(taken) if taken as usize == part.len() => written += part.len(),
+                Ok(taken) => return Ok(written + taken as usize),
+                Err(_) if written > 0 => return Ok(written),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(written)
+    }
+}
+
+impl ClusterFiles {
+    pub(super) fn read_file(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
+        let file = match self.0.table.get(handle) {
+            Ok(file) => file,
+            Err(e) => {
+                done(Err(e));
+                return None;
+            }
+        };
+        let (wait, shared) = (self.begin(), self.0.clone());
+        self.0.quick.run(Box::new(move || {
+            let read = shared.read_now(&file, offset, len);
+            if read != Err(FsError::WouldBlock) || file.flags.nonblock {
+                shared.end(wait);
+                return done(read);
+            }
+            let again = shared.clone();
+            shared.patient.run(Box::new(move || {
+                let read = again.read_patiently(&file, offset, len, wait.0);
+                again.end(wait);
+                done(read);
+            }));
+        }));
+        Some(wait)
+    }
+
+    pub(super) fn prepare(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
+        let prepared = |inode: Arc<super::table::OpenInode>| inode.prepared.load(Ordering::Acquire);
+        if self.0.table.inode(ino).is_some_and(prepared) {
+            done(Ok(()));
+            return None;
+        }
+        let (wait, shared) = (self.begin(), self.0.clone());
+        self.0.quick.run(Box::new(move || {
+            let number = shared.lines.number();
+            let ready = shared.prepare(Kind::Names, ino, true, number.value);
+            if ready != Err(FsError::WouldBlock) || nonblock {
+                shared.end(wait);
+                return done(ready);
+            }
+            let again = shared.clone();
+            shared.patient.run(Box::new(move || {
+                let ready = again.prepare(Kind::Tape, ino, false, wait.0);
+                again.end(wait);
+                done(ready);
+            }));
+        }));
+        Some(wait)
+    }
+
+    /// A call that may come to wait.
+    fn begin(&self) -> WaitId {
+        let number = self.0.lines.reserve();
+        self.0.waits.begin(number);
+        WaitId(number)
+    }
+
+    pub(super) fn withdraw(&self, wait: WaitId) {
+        let known = {
+            let mut waits = self.0.waits.0.lock();
+            waits.get_mut(&wait.0).map(|withdrawn| *withdrawn = true).is_some()
+        };
+        if known {
+            // If that fails the call goes on waiting, as if the signal had come later.
+            let _ = self.0.lines.ask(Kind::Names, &nobody(), FileCall::Withdraw(wait.0));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Bytes of files on disk targets go straight to and from the movers; the node is told how long the file has become.
+//!
+//! A write that makes a file longer is told to the node before it is answered, so that whoever asks for the length anywhere learns it. That
+//! bytes were changed in place is told when the file is flushed, synced or closed, or its attributes are asked for here.
+
+use super::Shared;
+use super::lines::Kind;
+use super::table::{OpenFile, OpenInode};
+use layout::{Component, Layout, Redundancy};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use stripe::{Authority, Columns, Machines, StripeError, Striped};
+use types::api::FsResult;
+use types::{ErrorClass, FsError};
+use wire::{FileCall, FileLayout, Reply};
+
+/// How the bytes of an open file go.
+#[derive(Clone, Default)]
+pub(super) enum Route {
+    /// Nothing was read or written yet.
+    #[default]
+    Unknown,
+    /// Through the node.
+    Served,
+    /// To and from movers.
+    Direct(Arc<Direct>),
+}
+
+/// The way to the movers of an open file.
+pub(super) struct Direct {
+    striped: Striped,
+    machines: Machines,
+}
+
+/// What was changed of an inode and the node was not told yet.
+#[derive(Default)]
+pub(super) struct Changed {
+    /// Through which handle.
+    by: Option<Weak<OpenFile>>,
+    /// Greatest end of a write (bytes).
+    end: u64,
+}
+
+/// What is known of the length of an inode that is open.
+#[derive(Default)]
+pub(super) struct Length {
+    changed: Mutex<Changed>,
+    /// A length that the node knows (bytes).
+    known: AtomicU64,
+    /// How often it was cut, as the node said last: then what we know of its length says nothing.
+    cuts: AtomicU64,
+    /// Writes so far.
+    writes: AtomicU64,
+}
+
+impl Length {
+    /// The node has said how long the file is.
+    pub(super) fn is(&self, size: u64) {
+        self.known.store(size, Ordering::Release);
+    }
+}
+
+/// Asks the node for another right when one has ended.
+struct Renewal {
+    shared: Weak<Shared>,
+    file: Weak<OpenFile>,
+    layout: (types::ObjectId, u32, usize),
+}
+
+impl Authority for Renewal {
+    fn leave_out(&self, _: usize, _: u16, why: &data::DataError) -> Result<Columns, String> {
+        Err(format!("only the node that holds the namespace leaves columns out ({why})"))
+    }
+
+    fn renew(&self) -> Result<Columns, String> {
+        let (Some(shared), Some(file)) = (self.shared.upgrade(), self.file.upgrade()) else {
+            return Err("the file is closed".into());
+        };
+        let layout = shared.layout(&file).map_err(|e| format!("there is no new right: {e}"))?;
+        let layout = layout.ok_or("the file lies elsewhere now")?;
+        if of(&layout) != self.layout {
+            return Err("the file lies elsewhere now".into());
+        }
+        shared.ways.columns(&layout).map_err(|e| e.to_string())
+    }
+}
+
+fn of(layout: &FileLayout) -> (types::ObjectId, u32, usize) {
+    (layout.object, layout.unit_bytes, layout.columns.len())
+}
+
+impl Shared {
+    /// Where the bytes of an open file lie, with rights; None: they go through the node.
+    fn layout(&self, file: &OpenFile) -> FsResult<Option<FileLayout>> {
+        let number = self.lines.number();
+        let call = |handle| Ok(FileCall::LayoutGet(handle));
+        match self.lines.ask_open(Kind::Bytes, file, number.value, &call)? {
+            Reply::FileLayout(layout) => Ok(layout.map(|layout| *layout)),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    /// How the bytes of a file go.
+    pub(super) fn route(self: &Arc<Self>, file: &Arc<OpenFile>) -> FsResult<Route> {
+        let mut route = file.route.lock();
+        if matches!(*route, Route::Unknown) {
+            *route = match self.layout(file)? {
+                None => Route::Served,
+                Some(layout) => Route::Direct(Arc::new(self.direct(file, &layout)?)),
+            };
+        }
+        Ok(route.clone())
+    }
+
+    fn direct(self: &Arc<Self>, file: &Arc<OpenFile>, found: &FileLayout) -> FsResult<Direct> {
+        let component = Component {
+            range: 0..u64::MAX,
+            unit_bytes: found.unit_bytes,
+            redundancy: Redundancy::None,
+            base: found.object,
+            targets: found.columns.iter().map(|column| column.target).collect(),
+        };
+        let failed = |e: &dyn std::fmt::Display| {
+            tracing::error!("inode {}: its targets cannot be used: {e}", file.ino);
+            FsError::Io
+        };
+        let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
+        let machines = Machines::new(&columns);
+        let renewal = Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: of(found) };
+        let layout = Layout { generation: 1, components: vec![component] };
+        let striped = Striped::open_with(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
+        file.inode.length.cuts.store(found.cuts, Ordering::Release);
+        file.inode.length.is(found.length);
+        Ok(Direct { striped, machines })
+    }
+
+    /// Does something at the movers; once more if the file may lie elsewhere now. None: it goes through the node.
+    fn at_movers<T>(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        doing: &str,
+        act: impl Fn(&Direct) -> Result<T, StripeError>,
+    ) -> FsResult<Option<T>> {
+        let mut again = true;
+        loop {
+            let Route::Direct(direct) = self.route(file)? else { return Ok(None) };
+            match act(&direct) {
+                Ok(done) => return Ok(Some(done)),
+                Err(e) if e.class() == ErrorClass::NoSpace => return Err(FsError::NoSpace),
+                Err(e) if again => {
+                    tracing::warn!("{doing} inode {}: {e}; the node is asked where it lies", file.ino);
+                    again = false;
+                    *file.route.lock() = Route::Unknown;
+                }
+                Err(e) => {
+                    tracing::error!("{doing} inode {}: {e}", file.ino);
+                    return Err(FsError::Io);
+                }
+            }
+        }
+    }
+
+    /// Reads from the movers; None: the node reads.
+    pub(super) fn read_direct(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        len: u32,
+    ) -> FsResult<Option<Vec<u8>>> {
+        self.at_movers(file, "reading", |direct| {
+            let mut bytes = vec![0; len as usize];
+            let got = direct.striped.read_at(offset, &mut bytes)?;
+            bytes.truncate(got);
+            Ok(bytes)
+        })
+    }
+
+    /// Writes to the movers; None: the node writes.
+    pub(super) fn write_direct(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> FsResult<Option<usize>> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or(FsError::FileTooLarge)?;
+        if !matches!(self.route(file)?, Route::Direct(_)) {
+            return Ok(None);
+        }
+        let length = &file.inode.length;
+        // Also of a write that fails some bytes may be there.
+        {
+            let mut changed = length.changed.lock();
+            changed.by = Some(Arc::downgrade(file));
+        }
+        length.writes.fetch_add(1, Ordering::AcqRel);
+        let written = self.at_movers(file, "writing", |direct| {
+            direct.machines.note();
+            let written = direct.striped.write_at(offset, bytes);
+            direct.machines.note();
+            written
+        })?;
+        if written.is_none() {
+            return Ok(None);
+        }
+        {
+            let mut changed = length.changed.lock();
+            changed.by = Some(Arc::downgrade(file));
+            changed.end = changed.end.max(end);
+        }
+        if end > length.known.load(Ordering::Acquire) {
+            self.commit(&file.inode)?;
+        }
+        Ok(Some(bytes.len()))
+    }
+
+    /// Tells the node what was written here of an inode, if it was not told yet; true if there was something.
+    pub(super) fn commit(&self, inode: &OpenInode) -> FsResult<bool> {
+        let changed = std::mem::take(&mut *inode.length.changed.lock());
+        // A file that is closed has told before.
+        let Some(file) = changed.by.as_ref().and_then(Weak::upgrade) else { return Ok(false) };
+        let machines = match &*file.route.lock() {
+            Route::Direct(direct) => direct.machines.known(),
+            _ => Vec::new(),
+        };
+        let (end, cuts) = (changed.end, inode.length.cuts.load(Ordering::Acquire));
+        let number = self.lines.number();
+        let call = |handle| Ok(FileCall::LayoutCommit { handle, end, machines: machines.clone(), cuts });
+        let told = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(super::bytes::count);
+        match told {
+            Ok(cuts) => {
+                if inode.length.cuts.swap(cuts, Ordering::AcqRel) != cuts {
+                    inode.length.is(0);
+                }
+                inode.length.known.fetch_max(end, Ordering::AcqRel);
+                Ok(true)
+            }
+            Err(e) => {
+                // Told with the next chance.
+                let mut again = inode.length.changed.lock();
+                again.end = again.end.max(end);
+                again.by.get_or_insert(Arc::downgrade(&file));
+                Err(e)
+            }
+        }
+    }
+
+    /// What was written through a handle before is durable, and the node knows of it, if the node says so.
+    pub(super) fn sync_direct(&self, file: &OpenFile, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
+        let before = file.inode.length.writes.load(Ordering::Acquire);
+        self.commit(&file.inode)?;
+        let synced = sync();
+        if let Route::Direct(direct) = &*file.route.lock()
+            && file.inode.length.writes.load(Ordering::Acquire) == before
+        {
+            // If a machine was started anew, that has been said now.
+            direct.machines.forget();
+        }
+        synced
+    }
+}

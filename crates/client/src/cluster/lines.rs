@@ -1,0 +1,386 @@
+//! Connections to the node that holds the namespace, all of one session, and calls over them.
+//!
+//! A call whose connection breaks is made again over another one under the same number; the node does what must not be done twice once. If
+//! it was started anew meanwhile it cannot know what it did: such a call is EIO then, and the log says which.
+
+use super::Reach;
+use super::table::{OpenFile, Place};
+use crate::{ClientError, Remote};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use types::api::{FsResult, OpenFlags, XattrMode};
+use types::{Cx, ErrorClass, FsError, Handle};
+use wire::{Call, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
+
+/// How long a call waits for a node that does not answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two attempts to reach it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a call waits for; each kind has connections of its own, so that none waits for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Names and attributes.
+    Names,
+    /// Bytes that are on disk.
+    Bytes,
+    /// Tape, or space.
+    Tape,
+}
+
+/// Why an attempt came to nothing.
+pub(super) enum Trouble {
+    /// The node said no, or would.
+    Refused(FsError),
+    /// It cannot be reached; why, for the log.
+    Lost(String),
+}
+
+pub(super) type Tried<T> = Result<T, Trouble>;
+
+/// A connection.
+pub(super) struct Line {
+    channel: Channel,
+    socket: TcpStream,
+    /// Tells the session from one of the same number that has ended.
+    pub(super) begun: u64,
+}
+
+/// Connections of one kind.
+struct Group {
+    most: usize,
+    state: Mutex<Idle>,
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct Idle {
+    lines: Vec<Line>,
+    open: usize,
+}
+
+/// A connection that is used now.
+struct Used<'g> {
+    group: &'g Group,
+    line: Option<Line>,
+}
+
+/// All connections.
+pub(super) struct Lines {
+    reach: Reach,
+    session: u64,
+    numbers: Mutex<Numbers>,
+    groups: [Group; 3],
+    /// Whether the log knows that the node does not answer.
+    away: Mutex<bool>,
+}
+
+struct Numbers {
+    next: u64,
+    open: BTreeSet<u64>,
+}
+
+/// The number of a call, until it is dropped.
+pub(super) struct Number<'l> {
+    lines: &'l Lines,
+    pub(super) value: u64,
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        self.lines.finish(self.value);
+    }
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        let mut state = self.group.state.lock();
+        match self.line.take() {
+            Some(line) => state.lines.push(line),
+            None => state.open -= 1,
+        }
+        self.group.room.notify_one();
+    }
+}
+
+impl Line {
+    /// Whether the other end has closed it while nobody looked.
+    fn is_open(&self) -> bool {
+        use rustix::net::{RecvFlags, recv};
+        let peeked = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(peeked, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR))
+    }
+
+    fn exchange(&mut self, id: u64, call: &Call) -> Result<Result<Reply, Failure>, wire::WireError> {
+        self.channel.send_call(id, call)?;
+        let inbound = self.channel.receive_result()?;
+        if inbound.id != id {
+            return Err(wire::WireError::Closed);
+        }
+        Ok(inbound.result)
+    }
+}
+
+impl Lines {
+    pub(super) fn new(reach: Reach, session: u64) -> Self {
+        let group = |most| Group { most, state: Mutex::default(), room: Condvar::new() };
+        Self {
+            reach,
+            session,
+            numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
+            groups: [group(8), group(8), group(super::THREADS)],
+            away: Mutex::new(false),
+        }
+    }
+
+    /// Whether a node answers.
+    pub(super) fn probe(&self) -> Result<(), ClientError> {
+        self.connect().map(drop)
+    }
+
+    /// Number of the next call.
+    pub(super) fn number(&self) -> Number<'_> {
+        Number { lines: self, value: self.reserve() }
+    }
+
+    /// The same for a call that ends elsewhere, with [`Lines::finish`].
+    pub(super) fn reserve(&self) -> u64 {
+        let mut numbers = self.numbers.lock();
+        let value = numbers.next;
+        numbers.next += 1;
+        numbers.open.insert(value);
+        value
+    }
+
+    /// The answer has come, or nobody waits for it.
+    pub(super) fn finish(&self, number: u64) {
+        self.numbers.lock().open.remove(&number);
+    }
+
+    /// Makes a call.
+    pub(super) fn ask(&self, kind: Kind, cx: &Cx, call: FileCall) -> FsResult<Reply> {
+        let number = self.number();
+        self.ask_unless(kind, cx, number.value, &|| Ok(call.clone()))
+    }
+
+    /// Makes a call, unless somebody does not want it any more.
+    pub(super) fn ask_unless(
+        &self,
+        kind: Kind,
+        cx: &Cx,
+        number: u64,
+        make: &dyn Fn() -> Tried<FileCall>,
+    ) -> FsResult<Reply> {
+        self.insist(kind, &speaks(cx), number, &|_| make()).map(|(reply, _)| reply)
+    }
+
+    /// Makes a call that opens a file; gives the session too that the handle belongs to.
+    pub(super) fn open(&self, cx: &Cx, call: &FileCall) -> FsResult<(Reply, u64)> {
+        let number = self.number();
+        self.insist(Kind::Names, &speaks(cx), number.value, &|_| Ok(call.clone()))
+    }
+
+    /// Makes a call about an open file, under a number of its own.
+    pub(super) fn ask_open(
+        &self,
+        kind: Kind,
+        file: &OpenFile,
+        number: u64,
+        build: &dyn Fn(Handle) -> Tried<FileCall>,
+    ) -> FsResult<Reply> {
+        let made = |line: &mut Line| build(self.handle(file, line)?);
+        self.insist(kind, &file.who, number, &made).map(|(reply, _)| reply)
+    }
+
+    /// Gives a handle back. What a session that has ended had open was released with it.
+    pub(super) fn release(&self, file: &OpenFile, number: u64) -> FsResult<()> {
+        let Place { begun, handle } = *file.place.lock();
+        let made = |line: &mut Line| match line.begun == begun {
+            true => Ok(FileCall::Release { handle, sync: false }),
+            false => Err(Trouble::Refused(FsError::BadHandle)),
+        };
+        self.insist(Kind::Names, &file.who, number, &made).map(drop)
+    }
+
+    /// The handle of an open file in the session of this connection; the file is opened again if that is another one than it was opened in.
+    fn handle(&self, file: &OpenFile, line: &mut Line) -> Tried<Handle> {
+        let mut place = file.place.lock();
+        if place.begun == line.begun {
+            return Ok(place.handle);
+        }
+        let number = self.number();
+        let flags = OpenFlags { truncate: false, exclusive: false, ..file.flags };
+        let call = FileCall::OpenAs { ino: file.ino, flags };
+        match self.exchange(line, &file.who, number.value, call) {
+            Ok(Reply::Opened { handle, .. }) => {
+                *place = Place { begun: line.begun, handle };
+                Ok(handle)
+            }
+            Ok(_) => Err(Trouble::Refused(FsError::Io)),
+            Err(Trouble::Refused(FsError::NotFound)) => Err(Trouble::Refused(FsError::Stale)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes a call until there is an answer, for as long as is waited for the node.
+    fn insist(
+        &self,
+        kind: Kind,
+        who: &Speaks,
+        number: u64,
+        make: &dyn Fn(&mut Line) -> Tried<FileCall>,
+    ) -> FsResult<(Reply, u64)> {
+        let end = Instant::now() + PATIENCE;
+        let mut asked = None;
+        loop {
+            match self.attempt(kind, who, number, make, &mut asked) {
+                Ok(answer) => {
+                    if std::mem::take(&mut *self.away.lock()) {
+                        tracing::info!("the node that holds the namespace answers again");
+                    }
+                    return Ok(answer);
+                }
+                Err(Trouble::Refused(e)) => return Err(e),
+                Err(Trouble::Lost(why)) => {
+                    if !std::mem::replace(&mut *self.away.lock(), true) {
+                        tracing::warn!(
+                            "the node that holds the namespace does not answer: {why}; calls wait for it"
+                        );
+                    }
+                    if Instant::now() >= end {
+                        tracing::error!("a file operation failed: for a minute nobody has answered: {why}");
+                        return Err(FsError::Io);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        kind: Kind,
+        who: &Speaks,
+        number: u64,
+        make: &dyn Fn(&mut Line) -> Tried<FileCall>,
+        asked: &mut Option<u64>,
+    ) -> Tried<(Reply, u64)> {
+        let mut used = self.take(kind)?;
+        let Some(mut line) = used.line.take() else { return Err(Trouble::Lost("no connection".into())) };
+        let begun = line.begun;
+        let call = match make(&mut line) {
+            Err(e @ Trouble::Lost(_)) => return Err(e),
+            Err(e) => {
+                used.line = Some(line);
+                return Err(e);
+            }
+            Ok(call) => call,
+        };
+        if asked.is_some_and(|before| before != begun) && !may_be_repeated(&call) {
+            used.line = Some(line);
+            tracing::error!(
+                "the node was started anew while it was asked for {call:?}: whether that was done is not known"
+            );
+            return Err(Trouble::Refused(FsError::Io));
+        }
+        *asked = Some(begun);
+        let answer = self.exchange(&mut line, who, number, call);
+        if !matches!(answer, Err(Trouble::Lost(_))) {
+            used.line = Some(line);
+        }
+        Ok((answer?, begun))
+    }
+
+    fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
+        let answered = self.numbers.lock().open.first().copied().unwrap_or(number);
+        let order = FileOrder { who: who.clone(), number, answered, call };
+        match line.exchange(number, &Call::FileFor(Box::new(order))) {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(failure)) => {
+                if failure.fs.is_none() {
+                    tracing::warn!("the node that holds the namespace refuses: {failure}");
+                }
+                Err(Trouble::Refused(failure.fs.unwrap_or(FsError::Io)))
+            }
+            Err(e) => Err(Trouble::Lost(e.to_string())),
+        }
+    }
+
+    /// A connection that nobody uses, or a new one if there may be one more.
+    fn take(&self, kind: Kind) -> Tried<Used<'_>> {
+        let group = &self.groups[kind as usize];
+        let mut state = group.state.lock();
+        loop {
+            if let Some(line) = state.lines.pop() {
+                if line.is_open() {
+                    return Ok(Used { group, line: Some(line) });
+                }
+                state.open -= 1;
+            } else if state.open < group.most {
+                state.open += 1;
+                drop(state);
+                let mut used = Used { group, line: None };
+                used.line = Some(self.connect().map_err(|e| unreached(&e))?);
+                return Ok(used);
+            } else {
+                group.room.wait(&mut state);
+            }
+        }
+    }
+
+    /// Connects to the first node that answers, and joins the session there.
+    fn connect(&self) -> Result<Line, ClientError> {
+        let mut last = ClientError::WrongAnswer { asked: "Session" };
+        for remote in (self.reach)()? {
+            match self.connect_to(&remote) {
+                Ok(line) => return Ok(line),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(&self, remote: &Remote) -> Result<Line, ClientError> {
+        let (channel, socket) = remote.channel_and_socket()?;
+        let mut line = Line { channel, socket, begun: 0 };
+        let lost = |source| ClientError::Lost {
+            socket: remote.address().into(),
+            doing: "beginning a session",
+            source,
+        };
+        match line.exchange(1, &Call::Session(self.session)).map_err(lost)?? {
+            Reply::Count(begun) => Ok(Line { begun, ..line }),
+            _ => Err(ClientError::WrongAnswer { asked: "Session" }),
+        }
+    }
+}
+
+/// Whom no node believes (he was removed from the cluster) waits in vain.
+fn unreached(error: &ClientError) -> Trouble {
+    if error.class() == ErrorClass::Denied {
+        tracing::error!("the namespace cannot be had any more: {error}");
+        return Trouble::Refused(FsError::Io);
+    }
+    Trouble::Lost(error.to_string())
+}
+
+/// For whom a call is.
+pub(super) fn speaks(cx: &Cx) -> Speaks {
+    Speaks { uid: cx.uid, gid: cx.gid, groups: cx.groups.clone(), checked: cx.checked }
+}
+
+/// Whether a call may be made of a node that was started anew, although it may have been done before: doing it twice comes to the same.
+fn may_be_repeated(call: &FileCall) -> bool {
+    let idempotent = matches!(
+        call,
+        FileCall::SetAttr { .. }
+            | FileCall::ClearSetId(_)
+            | FileCall::SetXattrAs { mode: XattrMode::Any, .. }
+            | FileCall::OpenAs { .. }
+            | FileCall::Release { .. }
+            | FileCall::Fallocate { .. }
+    );
+    idempotent || !call.is_once()
+}

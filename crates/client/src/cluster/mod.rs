@@ -1,0 +1,64 @@
+//! The namespace of a cluster on a host whose node does not hold it: [`FileApi`] over TLS connections to the node that does.
+//!
+//! * `lines.rs`: connections, and calls that are made again over another one when theirs breaks.
+//! * `table.rs`: open files, which are opened again when the node was started anew.
+//! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
+//! * `direct.rs`: bytes of files on disk targets, which go to and from the movers.
+//!
+//! Nothing is remembered of names and attributes: gateways ask each time, and see what others did.
+
+mod bytes;
+mod direct;
+mod lines;
+mod movers;
+mod names;
+mod table;
+mod threads;
+
+use crate::{ClientError, Remote};
+use lines::Lines;
+use std::sync::Arc;
+use table::Table;
+use threads::Threads;
+
+/// How the node that holds the namespace is reached now: certificates are replaced while files are open.
+pub type Reach = Box<dyn Fn() -> Result<Vec<Remote>, ClientError> + Send + Sync>;
+
+/// Files of a cluster's namespace, for a gateway on another host. Calls wait for a node that does not answer for a minute.
+pub struct ClusterFiles(Arc<Shared>);
+
+struct Shared {
+    lines: Lines,
+    table: Table,
+    /// For what waits for the network only.
+    quick: Threads,
+    /// For what waits for tape.
+    patient: Threads,
+    waits: bytes::Waits,
+    ways: movers::Ways,
+}
+
+/// Threads of each kind.
+const THREADS: usize = 16;
+
+impl ClusterFiles {
+    /// Nothing is asked yet. `session`: a random number, which no other mount has.
+    pub fn new(reach: Reach, session: u64) -> Self {
+        Self(Arc::new(Shared {
+            lines: Lines::new(reach, session),
+            table: Table::default(),
+            quick: Threads::new("cluster-io", THREADS),
+            patient: Threads::new("cluster-wait", THREADS),
+            waits: bytes::Waits::default(),
+            ways: movers::Ways::default(),
+        }))
+    }
+
+    /// Asks whether a node that holds the namespace answers, and takes this one for a member that may speak for users.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn probe(&self) -> Result<(), ClientError> {
+        self.0.lines.probe()
+    }
+}

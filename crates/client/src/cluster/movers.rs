@@ -1,0 +1,74 @@
+//! Connections to the movers of the cluster: one channel for each target serves all files of a mount.
+
+use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Terms};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use stripe::{Column, Columns};
+use types::TargetId;
+use wire::{ColumnAccess, FileLayout};
+
+/// How long a request waits for a mover that does not answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes on their way to one target at once.
+const WINDOW: usize = 16 << 20;
+
+/// What is open.
+#[derive(Default)]
+pub(super) struct Ways {
+    next: AtomicU64,
+    all: Mutex<HashMap<TargetId, Way>>,
+}
+
+#[derive(Clone)]
+struct Way {
+    channel: Arc<Channel>,
+    /// Where the target is reached now.
+    addresses: Arc<RwLock<Vec<String>>>,
+}
+
+impl Ways {
+    /// The columns of a file, with the rights to them.
+    pub(super) fn columns(&self, layout: &FileLayout) -> Result<Columns, String> {
+        let column = |access: &ColumnAccess| {
+            let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
+            let bytes: &[u8; CAPABILITY_LEN] = access
+                .capability
+                .as_slice()
+                .try_into()
+                .map_err(|_| format!("the right to target {} has another length", access.target))?;
+            let capability = Capability::decode(bytes).map_err(|e| told(&e))?;
+            let channel = self.channel(access, &capability)?;
+            let key = CapabilityKey::from_secret(access.key.0);
+            let slot = channel.attach(&capability, key).map_err(|e| told(&e))?;
+            Ok(Some(Column { channel, slot }))
+        };
+        Ok(vec![layout.columns.iter().map(column).collect::<Result<_, String>>()?])
+    }
+
+    fn channel(&self, access: &ColumnAccess, capability: &Capability) -> Result<Arc<Channel>, String> {
+        let mut all = self.all.lock();
+        if let Some(way) = all.get(&access.target) {
+            if *way.addresses.read() != access.data {
+                way.addresses.write().clone_from(&access.data);
+            }
+            return Ok(way.channel.clone());
+        }
+        let addresses = Arc::new(RwLock::new(access.data.clone()));
+        let dialled = addresses.clone();
+        let terms = Terms {
+            mover: format!("of target {} ({})", access.target, access.data.join(" ")),
+            client: capability.client,
+            channel: self.next.fetch_add(1, Ordering::Relaxed) + 1,
+            cluster: capability.cluster,
+            patience: PATIENCE,
+            window_bytes: WINDOW,
+        };
+        let opened = Channel::open(Box::new(move || Link::dial(&dialled.read())), terms);
+        let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
+        all.insert(access.target, Way { channel: channel.clone(), addresses });
+        Ok(channel)
+    }
+}

@@ -1,0 +1,234 @@
+//! [`FileApi`] over calls: each is what its name says, for the user who makes it.
+
+use super::ClusterFiles;
+use super::bytes::{count, done, nobody};
+use super::lines::Kind;
+use super::table::Place;
+use std::sync::Arc;
+use types::api::*;
+use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, RenameMode, SetAttr};
+use wire::{FileCall, Reply};
+
+/// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
+const PAGE: usize = 2000;
+
+impl ClusterFiles {
+    fn ask(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {
+        self.0.lines.ask(Kind::Names, cx, call)
+    }
+
+    fn attr(&self, cx: &Cx, call: FileCall) -> FsResult<Attr> {
+        let ask = |call| match self.ask(cx, call)? {
+            Reply::Attr(attr) => Ok(attr),
+            _ => Err(FsError::Io),
+        };
+        let attr: Attr = ask(call)?;
+        // What was written here is seen here.
+        match self.0.table.inode(attr.ino) {
+            Some(inode) if self.0.commit(&inode)? => ask(FileCall::GetAttr(attr.ino)),
+            _ => Ok(attr),
+        }
+    }
+
+    fn opened(&self, cx: &Cx, call: &FileCall, flags: OpenFlags) -> FsResult<Opened> {
+        match self.0.lines.open(cx, call)? {
+            (Reply::Opened { handle, attr, .. }, begun) => {
+                let handle = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
+                Ok(Opened { handle, attr, backing: None })
+            }
+            _ => Err(FsError::Io),
+        }
+    }
+
+    /// A call about an open file.
+    fn of_open(&self, kind: Kind, handle: Handle, call: impl Fn(Handle) -> FileCall) -> FsResult<Reply> {
+        let file = self.0.table.get(handle)?;
+        let number = self.0.lines.number();
+        self.0.lines.ask_open(kind, &file, number.value, &|handle| Ok(call(handle)))
+    }
+}
+
+impl FileApi for ClusterFiles {
+    fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        self.attr(cx, FileCall::Lookup { parent, name: name.to_vec() })
+    }
+
+    fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        self.attr(cx, FileCall::GetAttr(ino))
+    }
+
+    fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        let kind = if set.size.is_some() { Kind::Tape } else { Kind::Names };
+        let inode = self.0.table.inode(ino);
+        if let Some(inode) = &inode {
+            // What was written before does not count as written after it.
+            self.0.commit(inode)?;
+        }
+        let Reply::Attr(attr) = self.0.lines.ask(kind, cx, FileCall::SetAttr { ino, set: set.clone() })?
+        else {
+            return Err(FsError::Io);
+        };
+        inode.iter().for_each(|inode| inode.length.is(attr.size));
+        Ok(attr)
+    }
+
+    fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {
+        self.ask(cx, FileCall::ClearSetId(ino)).and_then(count).map(|any| any > 0)
+    }
+
+    fn readlink(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<u8>> {
+        match self.ask(cx, FileCall::ReadLink(ino))? {
+            Reply::Bytes(target) => Ok(target),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], node: &NewNode) -> FsResult<Attr> {
+        let NewNode { kind, mode, rdev } = *node;
+        self.attr(cx, FileCall::Mknod { parent, name: name.to_vec(), kind, mode, rdev })
+    }
+
+    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr> {
+        self.attr(cx, FileCall::Mkdir { parent, name: name.to_vec(), mode })
+    }
+
+    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Attr> {
+        self.attr(cx, FileCall::Symlink { parent, name: name.to_vec(), target: target.to_vec() })
+    }
+
+    fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        self.attr(cx, FileCall::Link { ino, parent, name: name.to_vec() })
+    }
+
+    fn unlink(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.ask(cx, FileCall::Unlink { parent, name: name.to_vec() }).and_then(done)
+    }
+
+    fn rmdir(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.ask(cx, FileCall::Rmdir { parent, name: name.to_vec() }).and_then(done)
+    }
+
+    fn rename(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> FsResult<()> {
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        self.ask(cx, FileCall::Rename { from, to, mode }).and_then(done)
+    }
+
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened> {
+        let flags = OpenFlags { write: true, ..flags };
+        self.opened(cx, &FileCall::CreateAs { parent, name: name.to_vec(), mode, flags }, flags)
+    }
+
+    fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        self.opened(cx, &FileCall::OpenAs { ino, flags }, flags)
+    }
+
+    fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
+        self.read_file(handle, offset, len, done)
+    }
+
+    fn prepare_change(&self, ino: Ino, nonblock: bool, done: ReadyDone) -> Option<WaitId> {
+        self.prepare(ino, nonblock, done)
+    }
+
+    fn cancel_wait(&self, wait: WaitId) {
+        self.withdraw(wait);
+    }
+
+    fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        self.0.write(handle, offset, data, false)
+    }
+
+    fn write_back(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
+        self.0.write(handle, offset, data, true)
+    }
+
+    fn flush(&self, handle: Handle) -> FsResult<()> {
+        let file = self.0.table.get(handle)?;
+        self.0.commit(&file.inode).map(drop)
+    }
+
+    fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()> {
+        let file = self.0.table.get(handle)?;
+        self.0.sync_direct(&file, || {
+            self.of_open(Kind::Bytes, handle, |handle| FileCall::Fsync { handle, data_only }).and_then(done)
+        })
+    }
+
+    fn release(&self, handle: Handle) {
+        let Some(file) = self.0.table.leave(handle) else { return };
+        if let Err(e) = self.0.commit(&file.inode) {
+            tracing::error!(
+                "inode {}: what was written at its targets was not told to the node: {e}",
+                file.ino
+            );
+        }
+        let number = self.0.lines.number();
+        if let Err(e) = self.0.lines.release(&file, number.value) {
+            tracing::debug!("inode {}: releasing it: {e}", file.ino);
+        }
+    }
+
+    fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
+        let call = |handle| FileCall::Fallocate { handle, mode, offset, len };
+        self.of_open(Kind::Tape, handle, call).and_then(done)
+    }
+
+    fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
+        let hole = seek == Seek::Hole;
+        self.of_open(Kind::Names, handle, |handle| FileCall::Seek { handle, offset, hole }).and_then(count)
+    }
+
+    fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
+        let found = self.readdir_plus(cx, dir, cookie, limit)?;
+        Ok(found.into_iter().map(|(entry, _)| entry).collect())
+    }
+
+    fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
+        let limit = limit.min(PAGE) as u32;
+        match self.ask(cx, FileCall::ReadDir { dir, after: cookie, limit })? {
+            Reply::Entries(entries) => Ok(entries),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        self.ask(&nobody(), FileCall::Parent(dir)).and_then(count).map(Ino)
+    }
+
+    fn sync_names(&self) -> FsResult<()> {
+        self.ask(&nobody(), FileCall::SyncNames).and_then(done)
+    }
+
+    fn statfs(&self) -> FsResult<StatFs> {
+        match self.ask(&nobody(), FileCall::StatFs)? {
+            Reply::StatFs(figures) => Ok(figures),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn getxattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        match self.ask(cx, FileCall::GetXattr { ino, name: name.to_vec() })? {
+            Reply::Bytes(value) => Ok(value),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn listxattr(&self, cx: &Cx, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        match self.ask(cx, FileCall::Xattrs(ino))? {
+            Reply::Xattrs(all) => Ok(all.into_iter().map(|(name, _)| name).collect()),
+            _ => Err(FsError::Io),
+        }
+    }
+
+    fn setxattr(&self, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let call = FileCall::SetXattrAs { ino, name: name.to_vec(), value: value.to_vec(), mode };
+        self.ask(cx, call).and_then(done)
+    }
+
+    fn removexattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.ask(cx, FileCall::RemoveXattr { ino, name: name.to_vec() }).and_then(done)
+    }
+
+    /// Nothing is remembered that could change behind a gateway's back: it must let the kernel remember nothing.
+    fn watch(&self, _watcher: Arc<dyn Watcher>) {}
+}

@@ -1,0 +1,95 @@
+//! Open files: what the node knows them by, and what is needed to open them again.
+
+use super::direct::{Length, Route};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::api::{FsResult, OpenFlags};
+use types::{Cx, FsError, Handle, Ino};
+use wire::Speaks;
+
+/// One open handle.
+pub(super) struct OpenFile {
+    pub(super) ino: Ino,
+    pub(super) flags: OpenFlags,
+    /// Who opened it: it is opened again for him.
+    pub(super) who: Speaks,
+    /// What it is at the node.
+    pub(super) place: Mutex<Place>,
+    pub(super) inode: Arc<OpenInode>,
+    /// How its bytes go.
+    pub(super) route: Mutex<Route>,
+}
+
+/// A handle of the node, and the session that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) begun: u64,
+    pub(super) handle: Handle,
+}
+
+/// What all handles of an inode here have in common.
+#[derive(Default)]
+pub(super) struct OpenInode {
+    /// Its content can be changed without waiting for tape: a file that is open is not released.
+    pub(super) prepared: AtomicBool,
+    pub(super) length: Length,
+}
+
+/// All open files.
+#[derive(Default)]
+pub(super) struct Table {
+    next: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    handles: HashMap<Handle, Arc<OpenFile>>,
+    /// With the number of handles.
+    inodes: HashMap<Ino, (usize, Arc<OpenInode>)>,
+}
+
+impl Table {
+    /// Enters a file that was opened; gives its handle here, which stays the same.
+    pub(super) fn enter(&self, cx: &Cx, ino: Ino, flags: OpenFlags, place: Place) -> Handle {
+        let who = super::lines::speaks(cx);
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        let mut state = self.state.lock();
+        let (count, inode) = state.inodes.entry(ino).or_default();
+        *count += 1;
+        let file = OpenFile {
+            ino,
+            flags,
+            who,
+            place: Mutex::new(place),
+            inode: inode.clone(),
+            route: Mutex::default(),
+        };
+        state.handles.insert(handle, Arc::new(file));
+        handle
+    }
+
+    pub(super) fn get(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
+        self.state.lock().handles.get(&handle).cloned().ok_or(FsError::BadHandle)
+    }
+
+    /// What is known of an inode that is open.
+    pub(super) fn inode(&self, ino: Ino) -> Option<Arc<OpenInode>> {
+        self.state.lock().inodes.get(&ino).map(|(_, inode)| inode.clone())
+    }
+
+    /// Takes a handle out.
+    pub(super) fn leave(&self, handle: Handle) -> Option<Arc<OpenFile>> {
+        let mut state = self.state.lock();
+        let file = state.handles.remove(&handle)?;
+        if let Some((count, _)) = state.inodes.get_mut(&file.ino) {
+            *count -= 1;
+            if *count == 0 {
+                state.inodes.remove(&file.ino);
+            }
+        }
+        Some(file)
+    }
+}

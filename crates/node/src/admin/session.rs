@@ -1,0 +1,240 @@
+//! What a caller has open and has under way: of one connection, or of several that belong together.
+
+use super::acts::Gathered;
+use crate::Node;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use types::api::{FileApi, WaitId};
+use types::{ErrorClass, Handle};
+use wire::{Failure, Reply};
+
+/// Answers that are kept for one session at once: more than calls that its caller can have under way.
+const MOST_ANSWERS: usize = 1024;
+
+/// One connection.
+#[derive(Default)]
+pub struct Session {
+    pub(super) held: Arc<Held>,
+    /// What parts of a list it has given.
+    pub(super) gathered: Gathered,
+}
+
+impl Session {
+    /// A connection that shares what is open with others.
+    pub(crate) fn of(held: Arc<Held>) -> Self {
+        Self { held, gathered: Gathered::default() }
+    }
+}
+
+/// What is open and under way; released when the last connection to it ends.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Number of the session; 0: it is one connection.
+    client: u64,
+    handles: Mutex<HashSet<Handle>>,
+    /// Those of them whose bytes he reads and writes at the targets.
+    at_targets: Mutex<HashSet<Handle>>,
+    waits: Mutex<HashMap<u64, Wait>>,
+    answers: Mutex<BTreeMap<u64, Option<Result<Reply, Failure>>>>,
+    answered: Condvar,
+}
+
+/// A call that waits.
+enum Wait {
+    For(WaitId),
+    /// It is not to wait: that was said before it did.
+    Withdrawn,
+}
+
+impl Held {
+    /// Of a session with a number.
+    pub(crate) fn of(client: u64) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Number of the client on data connections; None: he has none.
+    pub(super) fn client(&self) -> Option<u64> {
+        Some(self.client).filter(|client| *client != 0)
+    }
+
+    /// He reads and writes at the targets.
+    pub(super) fn goes_to_targets(&self, handle: Handle) {
+        self.at_targets.lock().insert(handle);
+    }
+
+    pub(super) fn add(&self, handle: Handle) {
+        self.handles.lock().insert(handle);
+    }
+
+    /// Whether the handle is one of these.
+    pub(super) fn has(&self, handle: Handle) -> bool {
+        self.handles.lock().contains(&handle)
+    }
+
+    /// False if it is none of these (any more).
+    pub(super) fn remove(&self, handle: Handle) -> bool {
+        self.at_targets.lock().remove(&handle);
+        self.handles.lock().remove(&handle)
+    }
+
+    /// Nobody asks again for what is below this number.
+    pub(super) fn answered_below(&self, number: u64) {
+        let mut answers = self.answers.lock();
+        *answers = answers.split_off(&number);
+        drop(answers);
+        self.waits.lock().retain(|call, wait| *call >= number || matches!(wait, Wait::For(_)));
+    }
+
+    /// Does what must not be done twice, or gives the answer of the time when it was done.
+    pub(super) fn once(
+        &self,
+        number: u64,
+        act: impl FnOnce() -> Result<Reply, Failure>,
+    ) -> Result<Reply, Failure> {
+        let mut answers = self.answers.lock();
+        loop {
+            match answers.get(&number) {
+                Some(Some(answer)) => return answer.clone(),
+                // The connection broke while it was done: it is still being done.
+                Some(None) => self.answered.wait(&mut answers),
+                None => break,
+            }
+        }
+        if answers.len() >= MOST_ANSWERS {
+            let message =
+                "more calls of one session are under way than can be; this is a defect, please report it";
+            return Err(Failure { class: ErrorClass::Bug, fs: None, message: message.into() });
+        }
+        answers.insert(number, None);
+        drop(answers);
+        let mut doing = Doing { held: self, number, answer: None };
+        let answer = act();
+        doing.answer = Some(answer.clone());
+        answer
+    }
+
+    /// The call of this number waits from now on; false if it is not to.
+    pub(super) fn waits(&self, number: u64, wait: WaitId) -> bool {
+        let mut waits = self.waits.lock();
+        let withdrawn = waits.contains_key(&number);
+        if !withdrawn {
+            waits.insert(number, Wait::For(wait));
+        }
+        !withdrawn
+    }
+
+    pub(super) fn waits_no_more(&self, number: u64) {
+        self.waits.lock().remove(&number);
+    }
+
+    /// What the call of this number waits for, if it does; else it will not.
+    pub(super) fn withdraw(&self, number: u64) -> Option<WaitId> {
+        let mut waits = self.waits.lock();
+        match waits.get(&number) {
+            Some(Wait::For(wait)) => Some(*wait),
+            Some(Wait::Withdrawn) => None,
+            None => {
+                waits.insert(number, Wait::Withdrawn);
+                None
+            }
+        }
+    }
+}
+
+/// Something that is being done once; whatever becomes of it, nobody waits for it for ever.
+struct Doing<'h> {
+    held: &'h Held,
+    number: u64,
+    answer: Option<Result<Reply, Failure>>,
+}
+
+impl Drop for Doing<'_> {
+    fn drop(&mut self) {
+        let mut answers = self.held.answers.lock();
+        match self.answer.take() {
+            Some(answer) => drop(answers.insert(self.number, Some(answer))),
+            None => drop(answers.remove(&self.number)),
+        }
+        self.held.answered.notify_all();
+    }
+}
+
+impl Node {
+    /// Releases what was left open.
+    pub(crate) fn end_held(&self, held: &Held) {
+        let at_targets = std::mem::take(&mut *held.at_targets.lock());
+        at_targets.into_iter().for_each(|handle| self.leave_targets(handle));
+        let handles = std::mem::take(&mut *held.handles.lock());
+        handles.into_iter().for_each(|handle| self.release(handle));
+    }
+
+    /// Releases what a connection left open that shares it with no other.
+    pub fn end_session(&self, session: Session) {
+        self.end_held(&session.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn failed() -> Failure {
+        Failure { class: ErrorClass::Exists, fs: None, message: "it is there".into() }
+    }
+
+    #[test]
+    fn what_is_asked_again_is_answered_and_not_done_again() {
+        let (held, done) = (Held::default(), AtomicU32::new(0));
+        let ask = |number, answered| {
+            held.answered_below(answered);
+            held.once(number, || {
+                done.fetch_add(1, Ordering::SeqCst);
+                if number == 7 { Err(failed()) } else { Ok(Reply::Count(number)) }
+            })
+        };
+        assert_eq!(ask(5, 5), Ok(Reply::Count(5)));
+        assert_eq!(ask(7, 5), Err(failed()));
+        assert_eq!((ask(5, 5), ask(7, 5)), (Ok(Reply::Count(5)), Err(failed())));
+        assert_eq!(done.load(Ordering::SeqCst), 2);
+        // Nobody asks again for what has come.
+        assert_eq!(ask(9, 8), Ok(Reply::Count(9)));
+        assert_eq!(held.answers.lock().keys().copied().collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
+    fn who_asks_again_while_it_is_being_done_waits_for_the_one_answer() {
+        let (held, done) = (Held::default(), AtomicU32::new(0));
+        let (begun, wait) = crossbeam_channel::bounded(0);
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                held.once(1, || {
+                    done.fetch_add(1, Ordering::SeqCst);
+                    begun.send(()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    Ok(Reply::Count(4))
+                })
+            });
+            wait.recv().unwrap();
+            let again = held.once(1, || {
+                done.fetch_add(1, Ordering::SeqCst);
+                Ok(Reply::Done)
+            });
+            assert_eq!((again, first.join().unwrap()), (Ok(Reply::Count(4)), Ok(Reply::Count(4))));
+        });
+        assert_eq!(done.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_wait_that_was_withdrawn_before_it_began_does_not_begin() {
+        let held = Held::default();
+        assert!(held.waits(1, WaitId(10)));
+        assert_eq!(held.withdraw(1), Some(WaitId(10)));
+        held.waits_no_more(1);
+        assert_eq!(held.withdraw(2), None);
+        assert!(!held.waits(2, WaitId(11)));
+        held.waits_no_more(2);
+        assert!(held.waits(2, WaitId(12)));
+    }
+}
