@@ -116,13 +116,13 @@ impl Sub for Moment {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use parking_lot::Mutex;
 
     /// Jumps.
     #[derive(Default)]
-    struct Jumps(Mutex<Duration>);
+    pub(crate) struct Jumps(Mutex<Duration>);
 
     impl Clock for Jumps {
         fn now(&self) -> Time {

@@ -105,15 +105,19 @@ mod tests {
     #[test]
     fn limits_are_read_and_the_first_that_counts_is_taken() {
         let text = "[[limits]]\nname = \"anna\"\nowner = 7\nweight = 3.0\npriority = 8\n\
+                    [[limits]]\nname = \"students\"\ngroup = 100\nweight = 0.5\npriority = 3\n\
                     [[limits]]\nname = \"bulk\"\nclass = \"bulk\"\ndrives = 1\npriority = 2\n";
         let limits = Config::parse(text).unwrap().limits;
         let (bulk, other) = (ClassName("bulk".into()), ClassName("default".into()));
-        let who = |uid, class| Asker { uid, gid: 1, class };
-        let of = |uid, class| {
-            let who = who(uid, class);
+        let of = |uid, gid, class| {
+            let who = Asker { uid, gid, class };
             (priority_of(&limits, &who), weight_of(&limits, &who))
         };
-        assert_eq!([of(7, &bulk), of(8, &bulk), of(8, &other)], [(8, 3.0), (2, 1.0), (5, 1.0)]);
+        assert_eq!([of(7, 1, &bulk), of(8, 1, &bulk), of(8, 1, &other)], [(8, 3.0), (2, 1.0), (5, 1.0)]);
+        assert_eq!(
+            [of(7, 100, &other), of(8, 100, &other), of(8, 100, &bulk)],
+            [(8, 3.0), (3, 0.5), (3, 0.5)]
+        );
     }
 
     #[test]

@@ -57,6 +57,54 @@ fn every_owner_has_volumes_of_his_own_also_after_a_restart_and_an_order_to_label
     assert_eq!(bed.check(true).findings, []);
 }
 
+/// Sixteen files in which owner, group, class and directory have nothing to do with each other, and by which of the four each
+/// rule is to tell them apart.
+#[test]
+fn each_rule_keeps_together_what_it_names_and_nothing_else() {
+    let bit = |i: u64, n: u64| (i >> n) & 1;
+    let rules: [(Collocate, u64, [&str; 2]); 4] = [
+        (Collocate::Owner, 0, ["uid 1000", "uid 1001"]),
+        (Collocate::Group, 1, ["gid 2000", "gid 2001"]),
+        (Collocate::Class, 2, ["default", "other"]),
+        (Collocate::Directory(1), 3, ["d0", "d1"]),
+    ];
+    for (rule, decides, names) in rules {
+        let bed = Bed::in_memory(|c| {
+            c.classes[0].copies.truncate(1);
+            let other = node::config::ClassConfig { name: "other".into(), ..c.classes[0].clone() };
+            c.classes.push(other);
+        });
+        let change = PoolChange { collocate: Some(rule), ..PoolChange::default() };
+        bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change });
+        let dirs =
+            ["d0", "d1"].map(|name| bed.node.mkdir(&cx(), Ino::ROOT, name.as_bytes(), 0o755).unwrap().ino);
+        for i in 0..16 {
+            let name = format!("f{i}");
+            let ino = bed.write(&name, &pattern(10_000, i));
+            let (uid, gid) = (1000 + bit(i, 0) as u32, 2000 + bit(i, 1) as u32);
+            let who = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+            bed.node.setattr(&cx(), ino, &who).unwrap();
+            if bit(i, 2) == 1 {
+                let path = format!("/{name}").into_bytes();
+                bed.call(Call::AssignClass { path, class: ClassName::from("other") });
+            }
+            let dir = dirs[bit(i, 3) as usize];
+            let (from, to) = ((Ino::ROOT, name.as_bytes()), (dir, name.as_bytes()));
+            bed.node.rename(&cx(), from, to, RenameMode::Replace).unwrap();
+        }
+        assert_eq!(bed.act(Call::Migrate(bed.all())).state, RequestState::Done);
+        let mut used = BTreeSet::new();
+        for i in 0..16 {
+            let on = bed.volumes_of(&format!("/d{}/f{i}", bit(i, 3)));
+            let families: Vec<_> = on.iter().map(|volume| bed.volume(volume).family).collect();
+            assert_eq!(families, [Some(names[bit(i, decides) as usize].to_owned())], "{rule:?}: f{i}");
+            used.extend(on);
+        }
+        assert_eq!(used.len(), 2, "{rule:?}: one volume for each");
+        bed.node.stop(true); // each that goes on holds a thousand files open
+    }
+}
+
 #[test]
 fn when_a_pool_has_no_volume_for_a_family_it_shares_those_of_others() {
     let change =

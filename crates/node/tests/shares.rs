@@ -1,4 +1,4 @@
-//! Limits count for what is written, too.
+//! How many drives work at once: on what is written, emptied and labelled.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use support::{Bed, cx, pattern};
 use types::api::FileApi;
 use types::*;
-use wire::Call;
+use wire::{Call, PoolChange, VolumeChoice};
 
 const MB: usize = 1 << 20;
 /// Whom a limit counts for.
@@ -24,18 +24,21 @@ fn begin(bed: &Bed, owner: u32, first: u64) -> RequestId {
     bed.begin(Call::Migrate(bed.all())).request.id
 }
 
-/// Waits for a request; the most drives that were seen to write at once.
-fn most_writers(bed: &Bed, request: RequestId) -> usize {
+/// Waits for a request; the most drives of a kind that were seen at once.
+fn most_at_once(bed: &Bed, request: RequestId, kind: impl Fn(&DriveView) -> bool) -> usize {
     let mut most = 0;
     loop {
-        let writes = |d: &DriveView| d.status == DriveStatus::Migrating;
-        most = most.max(bed.drives().iter().filter(|d| writes(d)).count());
+        most = most.max(bed.drives().iter().filter(|d| kind(d)).count());
         match bed.request(request).request.state {
             RequestState::Done => return most,
             RequestState::Queued | RequestState::Active => std::thread::sleep(Duration::from_millis(5)),
             state => panic!("{state:?}"),
         }
     }
+}
+
+fn most_writers(bed: &Bed, request: RequestId) -> usize {
+    most_at_once(bed, request, |d| d.status == DriveStatus::Migrating)
 }
 
 #[test]
@@ -64,4 +67,47 @@ fn one_drive_at_a_time_writes_to_a_pool_for_whom_a_limit_allows_no_more() {
     }
     assert_eq!(most_writers(&bed, begin(&bed, BULK, next)), 1);
     assert_eq!(bed.check(true).findings, []);
+}
+
+#[test]
+fn as_many_volumes_are_emptied_at_once_as_may_be() {
+    for parallel in [1, 2] {
+        let bed = Bed::in_memory(|c| {
+            c.classes[0].copies.truncate(1);
+            c.reclaim.parallel = parallel;
+            c.library.drives = 4;
+            c.library.drive_rate = Size(4_000_000);
+            c.tape.idle_unmount_s = 3600;
+        });
+        let by_owner = PoolChange { collocate: Some(Collocate::Owner), ..PoolChange::default() };
+        bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change: by_owner });
+        for n in 0..24 {
+            let ino = bed.write(&format!("f{n}"), &pattern(MB / 4, n));
+            let owner = SetAttr { uid: Some(BULK + (n % 2) as u32), ..SetAttr::default() };
+            bed.node.setattr(&cx(), ino, &owner).unwrap();
+        }
+        bed.migrate_and_purge();
+        let full = [bed.volumes_of("/f0"), bed.volumes_of("/f1")].concat();
+        assert_ne!(full[0], full[1]);
+        let volumes = VolumeChoice::These(full.clone());
+        let id = bed.begin(Call::Repack { volumes, dead_percent: None, generation: None }).request.id;
+        let of_these = |d: &DriveView| d.volume.as_ref().is_some_and(|v| full.contains(v));
+        let most = most_at_once(&bed, id, |d| d.status == DriveStatus::Recalling && of_these(d));
+        assert_eq!(most, usize::from(parallel));
+        assert_eq!(bed.check(true).findings, []);
+        bed.node.stop(true);
+    }
+}
+
+#[test]
+fn all_free_drives_label_at_once() {
+    let bed = Bed::in_memory(|c| {
+        c.library.drives = 3;
+        c.library.cartridges = 6;
+        // A label takes more than a second.
+        c.library.drive_rate = Size(4_000);
+    });
+    let id = bed.begin(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None }).request.id;
+    assert_eq!(most_at_once(&bed, id, |d| d.status == DriveStatus::Maintaining), 3);
+    assert!(bed.volumes().iter().filter(|v| v.labelled.is_some()).count() == 6);
 }

@@ -147,19 +147,31 @@ fn protected_cartridges_are_read_but_not_written() {
     }
 }
 
+/// Stops the node, changes its catalogue, and starts it with another configuration.
+fn restarted(
+    bed: Bed,
+    change: impl FnOnce(&catalog::Catalog),
+    configure: impl FnOnce(&mut node::Config),
+) -> Bed {
+    let mut config = bed.node.config().clone();
+    bed.node.stop(true);
+    let Bed { dir, node } = bed;
+    drop(node);
+    let engine = kv::LmdbEngine::open(&dir.path().join("catalog"), kv::LmdbOptions::default()).unwrap();
+    let catalog = catalog::Catalog::open(std::sync::Arc::new(engine), support::cx().now).unwrap();
+    change(&catalog);
+    drop(catalog);
+    configure(&mut config);
+    Bed { node: node::Node::start(config).unwrap(), dir }
+}
+
 #[test]
 fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
     let bed = Bed::with(|c| c.library.cartridges = 2);
     let all = bed.act(Call::Label { volumes: Vec::new(), pool: None, force: false, key: None });
     assert_eq!((all.state, all.files_total), (RequestState::Done, 2));
-    let config = bed.node.config().clone();
-    bed.node.stop(true);
-    let Bed { dir, node } = bed;
-    drop(node);
-    {
-        // As it is after a crash between the writing of a label and its record.
-        let engine = kv::LmdbEngine::open(&dir.path().join("catalog"), kv::LmdbOptions::default()).unwrap();
-        let catalog = catalog::Catalog::open(std::sync::Arc::new(engine), support::cx().now).unwrap();
+    let as_after_a_crash = |catalog: &catalog::Catalog| {
+        // Between the writing of a label and its record.
         for labelled in catalog.volumes().unwrap() {
             let blank = Volume {
                 state: VolumeState::Unknown,
@@ -172,8 +184,8 @@ fn a_label_that_a_crash_kept_from_being_recorded_is_still_ours() {
             catalog.put_volume(&blank).unwrap();
             catalog.intend_label(&labelled.barcode, &labelled.uuid).unwrap();
         }
-    }
-    let bed = Bed { node: node::Node::start(config).unwrap(), dir };
+    };
+    let bed = restarted(bed, as_after_a_crash, |_| ());
     let ino = bed.write("f", b"data");
     bed.migrate_and_purge();
     assert_eq!(bed.read(ino), b"data");
@@ -350,4 +362,36 @@ fn a_pool_takes_no_more_bytes_than_it_may_says_why_and_goes_on_when_there_is_roo
     bed.call(Call::SetPool { name: PoolName("primary".into()), create: false, change });
     bed.until("the rest is written", |b| live(b) == 12 * MB as u64);
     assert_eq!(bed.wait(request.request.id).state, RequestState::Done);
+}
+
+#[test]
+fn a_volume_that_is_due_is_verified_while_it_is_in_a_drive_anyway() {
+    let bed = Bed::with(|c| c.library.drives = 1);
+    let ino = bed.write("f", &pattern(250_000, 1));
+    bed.migrate_and_purge();
+    let [here, other] = [0, 1].map(|copy| bed.volumes_of("/f").remove(copy));
+    // Both are due in a while, the one that nobody reads first.
+    let late = |more: i64| Time::new(support::cx().now.secs - 86_400 + 15 + more, 0);
+    let due = [(here.clone(), late(1)), (other.clone(), late(0))];
+    let at = |barcode: &Barcode| due.iter().find(|(b, _)| b == barcode).map(|(_, at)| *at);
+    let bed = restarted(
+        bed,
+        |catalog| {
+            for volume in catalog.volumes().unwrap() {
+                catalog.put_volume(&Volume { last_verified: at(&volume.barcode), ..volume }).unwrap();
+            }
+        },
+        |c| {
+            c.tape.verify_every_days = 1;
+            c.tape.idle_unmount_s = 600;
+        },
+    );
+    assert!(bed.read(ino) == pattern(250_000, 1));
+    let mounts = |bed: &Bed| [&here, &other].map(|v| bed.volume(v).mounts);
+    let before = mounts(&bed);
+    assert_eq!(bed.drives()[0].volume.as_ref(), Some(&here));
+    assert_eq!(bed.volume(&here).last_verified, at(&here), "it is not due yet");
+    let verified = |b: &Bed, v: &Barcode| b.volume(v).last_verified > at(v);
+    bed.until("both are verified", |b| verified(b, &here) && verified(b, &other));
+    assert_eq!(mounts(&bed), [before[0], before[1] + 1]);
 }

@@ -229,3 +229,36 @@ impl Node {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{give, sleep, tests::Jumps};
+
+    #[test]
+    fn background_reading_keeps_its_pace_and_saves_up_ten_minutes_at_most() {
+        const PACE: u64 = 1_000_000;
+        const FILE: u64 = 4_000_000;
+        give(Some(Arc::new(Jumps::default())));
+        let keeper = Keeper::default();
+        assert!(!keeper.take(FILE, PACE), "nothing is saved up at first");
+        let mut read = 0;
+        for _ in 0..3600 {
+            sleep(Duration::from_secs(1));
+            read += if keeper.take(FILE, PACE) { FILE } else { 0 };
+        }
+        assert!((3600 * PACE..=3600 * PACE + FILE).contains(&read), "an hour at this pace: {read}");
+        sleep(Duration::from_secs(86_400));
+        let at_once = (0..1000).take_while(|_| keeper.take(FILE, PACE)).count() as u64 * FILE;
+        assert_eq!(at_once, 600 * PACE, "after a day of rest");
+        // A file that is larger than what there is makes the next one wait.
+        sleep(Duration::from_secs(1));
+        assert!(keeper.take(61 * PACE, PACE));
+        sleep(Duration::from_secs(59));
+        assert!(!keeper.take(FILE, PACE));
+        sleep(Duration::from_secs(2));
+        assert!(keeper.take(FILE, PACE));
+        assert!((0..1000).all(|_| keeper.take(FILE, 0)), "without a pace nothing is held back");
+        give(None);
+    }
+}
