@@ -102,6 +102,11 @@ impl Appender<'_, '_> {
         (self.block, self.buffer.len() as u32)
     }
 
+    /// Whether the volume takes more, as far as is known.
+    pub fn room(&self) -> Room {
+        self.room
+    }
+
     /// Bytes of the stream taken so far, flushed or not.
     pub fn taken(&self) -> u64 {
         self.taken

@@ -475,13 +475,6 @@ pub const TABLE: &[Row] = &{
             "use another copy; then check this volume",
         ),
         other(
-            "TC-M046",
-            When::Found,
-            (F::DataMissing, MEDIUM),
-            "the medium ends before data that was recorded as safe",
-            "use another copy; check this volume",
-        ),
-        other(
             "TC-P047",
             When::Found,
             (F::Garbled, PATH),

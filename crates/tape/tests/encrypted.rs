@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::catalogue::{Catalogue, barcode};
 use support::rig::{BARCODE, Rig};
+use support::row;
+use tape::policy::Then;
 use tape::{Blame, Drive, Fault, Key, KeySource, Keys, LabelState, Overwrite};
 
 const MIB: u64 = 1 << 20;
@@ -74,6 +76,7 @@ fn without_its_key_it_says_which_key_is_missing() {
         let mut drive = rig.drive(0).with_keys(keys);
         let e = drive.mount(Some(&barcode())).map(drop).unwrap_err();
         assert_eq!((e.fault, e.blame), (Fault::Key, Blame::Us), "{e}");
+        assert_eq!(row(&e), ("TC-U052", Then::ReadOnly));
         assert!(e.to_string().contains("TC0001L9") && e.to_string().contains("key `k1`"), "{e}");
         drive.unload().unwrap();
     }

@@ -7,6 +7,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use support::catalogue::{Catalogue, barcode, indexed_files};
 use support::rig::{BARCODE, Rig};
+use support::row;
+use tape::policy::Then;
 use tape::{Appender, Blame, Fault, LabelState, Mounted, Room};
 
 const BLOCK: u32 = 4096;
@@ -142,6 +144,7 @@ fn a_foreign_writer_is_noticed() {
     let before = rig.objects(BARCODE);
     let error = mounted.appender(&catalogue.point, 0).err().unwrap();
     assert_eq!((error.fault, error.blame), (Fault::ForeignWriter, Blame::Medium));
+    assert_eq!(row(&error), ("TC-M049", Then::OtherVolume));
     assert!(error.to_string().contains("somebody else wrote to this volume"), "{error}");
     assert_eq!(catalogue.index(&mut mounted).unwrap_err().fault, Fault::ForeignWriter);
     assert_eq!(rig.objects(BARCODE), before);
@@ -165,6 +168,7 @@ fn a_volume_that_lost_recorded_data_is_noticed() {
     let mut mounted = drive.mount(None).unwrap();
     let error = mounted.appender(&catalogue.point, 0).err().unwrap();
     assert_eq!((error.fault, error.blame), (Fault::DataMissing, Blame::Medium));
+    assert_eq!(row(&error), ("TC-M026", Then::OtherVolume));
 }
 
 #[test]
@@ -249,6 +253,7 @@ fn a_drive_that_stands_elsewhere_is_not_written_to() {
         rig.raw(0).locate(1, 2).unwrap();
         let error = appender.write(&vec![1; 10_000]).unwrap_err();
         assert_eq!((error.fault, error.blame), (Fault::WrongPosition, Blame::Drive));
+        assert_eq!(row(&error), ("TC-D042", Then::OtherDrive));
         assert_eq!(rig.objects(BARCODE), before);
     });
 }
@@ -268,6 +273,7 @@ fn a_record_of_another_length_is_noticed() {
         mounted = drive.mount(None).unwrap();
         let error = mounted.read(&extent, &mut |_, _| ControlFlow::Continue(())).unwrap_err();
         assert_eq!((error.fault, error.blame), (Fault::BadRecord, Blame::Medium), "{length}");
+        assert_eq!(row(&error), ("TC-M045", Then::OtherVolume));
     }
 }
 
@@ -278,10 +284,10 @@ fn protected_and_alarming_volumes_are_read_only() {
     let mut mounted = drive.mount(None).unwrap();
     let mut catalogue = Catalogue::format(&mut mounted, BLOCK).unwrap();
     catalogue.append(&mut mounted, &[vec![1; 5000]]).unwrap();
-    for (protected, alerts, fault, blame) in [
-        (true, vec![], Fault::WriteProtected, Blame::Medium),
-        (false, vec![3, 4], Fault::Alert, Blame::Medium),
-        (false, vec![30], Fault::Alert, Blame::Drive),
+    for (protected, alerts, fault, blame, means) in [
+        (true, vec![], Fault::WriteProtected, Blame::Medium, ("TC-M011", Then::ReadOnly)),
+        (false, vec![3, 4], Fault::Alert, Blame::Medium, ("TC-M040", Then::OtherVolume)),
+        (false, vec![30], Fault::Alert, Blame::Drive, ("TC-D041", Then::OtherDrive)),
     ] {
         mounted.unload().unwrap();
         rig.wire().alerts = alerts.clone();
@@ -289,7 +295,7 @@ fn protected_and_alarming_volumes_are_read_only() {
         mounted = drive.mount(None).unwrap();
         assert_eq!((mounted.write_protected(), mounted.alerts()), (protected, &alerts[..]));
         let error = mounted.appender(&catalogue.point, 0).err().unwrap();
-        assert_eq!((error.fault, error.blame), (fault, blame));
+        assert_eq!((error.fault, error.blame, row(&error)), (fault, blame, means));
         catalogue.verify(&mut mounted);
     }
     mounted.unload().unwrap();
@@ -379,14 +385,16 @@ fn a_stale_index_partition_is_passed_over() {
 
 #[test]
 fn a_dead_drive_is_not_the_mediums_fault() {
-    for (answers, fault, blame) in
-        [(true, Fault::HardwareError, Blame::Drive), (false, Fault::NoAnswer, Blame::Path)]
-    {
+    for (answers, fault, blame, code) in [
+        (true, Fault::HardwareError, Blame::Drive, "TC-D024"),
+        (false, Fault::NoAnswer, Blame::Path, "TC-P031"),
+    ] {
         on_volume(16 * MIB, |rig, mounted, catalogue| {
             rig.library.inject(vtl::Fault::DriveDead { drive: 0, answers });
             let extent = catalogue.files[0].extents[0];
             let error = mounted.read(&extent, &mut |_, _| ControlFlow::Continue(())).unwrap_err();
             assert_eq!((error.fault, error.blame), (fault, blame));
+            assert_eq!(row(&error), (code, Then::OtherDrive));
         });
     }
 }
@@ -419,6 +427,7 @@ fn the_wrong_cartridge_is_noticed_by_its_label() {
     point.uuid = "00000000-0000-4000-8000-000000000000".into();
     let error = mounted.appender(&point, 0).err().unwrap();
     assert_eq!((error.fault, error.blame), (Fault::WrongVolume, Blame::Medium));
+    assert_eq!(row(&error), ("TC-M048", Then::OtherVolume));
     mounted.unload().unwrap();
     rig.empty_drive();
     let actual = BARCODE.to_owned();

@@ -7,6 +7,8 @@ use scsi::mode::DataProtection;
 use std::ops::ControlFlow;
 use support::catalogue::{Catalogue, barcode};
 use support::rig::{BARCODE, Rig};
+use support::row;
+use tape::policy::Then;
 use tape::{Blame, Drive, Fault, Mounted, Settings};
 
 const BLOCK: u32 = 4096;
@@ -67,6 +69,7 @@ fn a_record_changed_on_its_way_from_the_drive_is_never_handed_out() {
     rig.library.inject(vtl::Fault::Garbled { drive: 0 });
     let error = read_first(&mut mounted, &catalogue).unwrap_err();
     assert_eq!((error.fault, error.blame), (Fault::Garbled, Blame::Path));
+    assert_eq!(row(&error), ("TC-P047", Then::OtherDrive));
     assert!(error.to_string().contains("nothing of it was used"), "{error}");
     rig.library.clear_faults();
     catalogue.verify(&mut mounted);

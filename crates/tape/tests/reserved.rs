@@ -5,6 +5,8 @@ mod support;
 use scsi::{ReservationKind, SenseKey, Ssc};
 use support::catalogue::{Catalogue, barcode};
 use support::rig::{BARCODE, Rig};
+use support::row;
+use tape::policy::Then;
 use tape::{Blame, Changer, Claim, Drive, Fault, Settings, TapeError, fence};
 use types::ElementKind;
 
@@ -47,6 +49,8 @@ fn a_drive_of_another_node_is_left_alone_until_an_operator_takes_it() {
     let mounted = first.mount(Some(&barcode())).unwrap();
     let named = format!("another Thermocline node at 5000000000000000, key {:#x}", key("first"));
     elsewhere(second.mount(Some(&barcode())), &named);
+    let error = second.mount(Some(&barcode())).map(drop).unwrap_err();
+    assert_eq!(row(&error), ("TC-D030", Then::OtherDrive));
     assert_eq!(second.claimed(), Claim::None);
     elsewhere(second.claim(false), &named);
     drop(mounted);

@@ -5,6 +5,8 @@ mod support;
 use proptest::prelude::*;
 use support::catalogue::{Catalogue, barcode, indexed_files, read_file, spec};
 use support::rig::{BARCODE, Rig};
+use support::row;
+use tape::policy::Then;
 use tape::{Fault, LabelState, Onto, Overwrite};
 
 const BLOCK: u32 = 4096;
@@ -95,7 +97,7 @@ fn nothing_foreign_is_overwritten() {
     catalogue.append(&mut mounted, &[bytes(100, 1)]).unwrap();
     // our own volume, but it is not said to be expendable
     let error = mounted.format(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap_err();
-    assert_eq!(error.fault, Fault::Refused);
+    assert_eq!((error.fault, row(&error)), (Fault::Refused, ("TC-U054", Then::Operator)));
     let other = Overwrite::Volume("00000000-0000-4000-8000-000000000000");
     assert_eq!(mounted.format(&spec(&barcode(), BLOCK, other)).unwrap_err().fault, Fault::Refused);
     catalogue.verify(&mut mounted);
@@ -105,7 +107,8 @@ fn nothing_foreign_is_overwritten() {
     let before = rig.objects(BARCODE);
     let mut mounted = drive.mount(None).unwrap();
     assert!(matches!(mounted.label(), LabelState::Foreign { what } if what.contains("backup of 1999")));
-    assert_eq!(mounted.appender(&catalogue.point, 0).err().unwrap().fault, Fault::NotLtfs);
+    let error = mounted.appender(&catalogue.point, 0).err().unwrap();
+    assert_eq!((error.fault, row(&error)), (Fault::NotLtfs, ("TC-M050", Then::OtherVolume)));
     assert_eq!(
         mounted.format(&spec(&barcode(), BLOCK, Overwrite::OnlyBlank)).unwrap_err().fault,
         Fault::Refused

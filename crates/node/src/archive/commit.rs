@@ -243,10 +243,9 @@ mod tests {
         Recorder::new(&rig.worker, &volume, &hand).run(&given, &done);
         drop(done);
         let answers: Vec<_> = answers.iter().collect();
-        assert!(
-            matches!(&answers[..], [Err(e)] if e.to_string().contains("recording copies")),
-            "{answers:?}"
-        );
+        let [Err(e)] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!((e.code(), e.then()), ("TC-U055", tape::policy::Then::Operator), "{e}");
+        assert!(e.to_string().contains("recording copies"), "{e}");
         drop(hand);
         let order: Vec<_> = std::iter::from_fn(|| queue.pop(&pool)).collect();
         assert_eq!(order, items);

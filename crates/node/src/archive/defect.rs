@@ -126,7 +126,8 @@ mod tests {
         while suspect().is_none() && begun.elapsed() < Duration::from_secs(300) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(suspect().unwrap().contains("cannot be"), "{:?}", suspect());
+        let why = suspect().unwrap();
+        assert!(why.contains("TC-D056") && why.contains("cannot be"), "{why}");
         node.stop(true);
     }
 

@@ -181,6 +181,10 @@ impl Turn<'_> {
                 }
                 Fed::Commit => {
                     self.commit(&mut appender, false)?;
+                    // What overflowed only now comes again, and would be written here again.
+                    if appender.room() == Room::Full {
+                        return Ok(Pause::Full(END_REACHED));
+                    }
                     if self.index_is_due() || self.records.volume.state != VolumeState::Filling {
                         return Ok(Pause::Look);
                     }
