@@ -1,5 +1,6 @@
 //! Configuration of a node: one TOML file, every key optional, unknown keys refused with the nearest valid one.
 
+mod catalog;
 mod cluster;
 mod explain;
 mod targets;
@@ -7,6 +8,7 @@ mod targets;
 use crate::attached::{self, AttachedLibrary};
 use crate::limits::{self, LimitConfig};
 use crate::mixed::{DriveKind, Media};
+pub use catalog::CatalogConfig;
 pub use cluster::ClusterConfig;
 use explain::{explain, nearest};
 use serde::{Deserialize, Serialize};
@@ -113,29 +115,6 @@ pub struct LibraryConfig {
     pub drive_buffer: Size,
     /// Serve drives and changer on unix sockets in this directory, for third-party tools.
     pub sockets: Option<PathBuf>,
-}
-
-/// The catalogue's engine and backups.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CatalogConfig {
-    /// Address of the database that holds the catalogue (`postgres://USER@HOST/DATABASE`); none: the embedded engine in the state directory.
-    pub engine: Option<String>,
-    /// Directory of the backups, on another disk than the state directory; none: no backups are made by themselves.
-    pub backup_dir: Option<PathBuf>,
-    /// Time between two backups (seconds).
-    pub backup_every_s: u32,
-    /// Backups that are kept there; older ones are removed.
-    pub backup_keep: u32,
-    /// Log all changes of the catalogue beside the backups, so that it can be restored as it was at any moment; the directory
-    /// must not lie below a mount of this node.
-    pub log_changes: bool,
-}
-
-impl Default for CatalogConfig {
-    fn default() -> Self {
-        Self { engine: None, backup_dir: None, backup_every_s: 24 * 3600, backup_keep: 7, log_changes: false }
-    }
 }
 
 /// Volumes that drives encrypt.
@@ -526,6 +505,7 @@ impl Config {
             return Err(format!("reclaim.generation is `{bad}`; write for example \"LTO6\""));
         }
         crate::engine::validate(self)?;
+        self.catalog.validate()?;
         attached::validate(&self.libraries)?;
         crate::keys::NodeKeys::of(&self.encryption)?;
         limits::validate(&self.limits)?;

@@ -8,6 +8,7 @@
 mod admin;
 mod archive;
 pub mod attached;
+mod backup_to;
 mod check;
 mod clock;
 mod cluster;

@@ -73,6 +73,8 @@ pub struct Node {
     pub(crate) movers: crate::movers::Movers,
     /// Brings batches to the standby, if there is one.
     pub(crate) feeding: std::sync::OnceLock<crate::standby::Feeding>,
+    /// One at a time puts a backup of the catalogue into the namespace.
+    pub(crate) putting_backup: Mutex<()>,
     pub(crate) _lock: std::fs::File,
 }
 

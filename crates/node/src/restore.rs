@@ -9,6 +9,7 @@ use disk::DiskTarget;
 use kv::{Durability, Engine};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use wire::Failure;
 /// Every backup is a directory whose name begins so.
 const PREFIX: &str = "catalog-";
 /// What a backup is called while it is written.
-const PARTIAL: &str = ".partial";
+pub(crate) const PARTIAL: &str = ".partial";
 /// Inodes read at a time.
 const PAGE: usize = 1_000;
 /// Findings of a damaged backup that an error tells.
@@ -62,7 +63,7 @@ impl Node {
     }
 
     /// Makes backups as configured until the node stops.
-    pub(crate) fn keep_backups(&self) {
+    pub(crate) fn keep_backups(self: &Arc<Self>) {
         let settings = &self.config.catalog;
         let Some(dir) = &settings.backup_dir else { return };
         let every = Duration::from_secs(settings.backup_every_s.max(1).into());
@@ -70,6 +71,7 @@ impl Node {
         while !self.stops_within(wait.min(LOOK)) {
             wait = wait.saturating_sub(LOOK);
             if !wait.is_zero() && !self.log_wants_backup() {
+                self.put_newest_backup(dir);
                 continue;
             }
             wait = match self.backup_catalog(dir) {
@@ -83,6 +85,13 @@ impl Node {
                     every.min(RETRY)
                 }
             };
+            self.put_newest_backup(dir);
+        }
+    }
+
+    fn put_newest_backup(self: &Arc<Self>, dir: &Path) {
+        if let Err(e) = self.put_backup(dir) {
+            self.archive.warn(format!("the backup of the catalogue is not in the namespace: {}", e.message));
         }
     }
 }
@@ -112,11 +121,16 @@ fn name_of(now: Time) -> String {
     format!("{PREFIX}{}Z", digits.collect::<String>())
 }
 
+/// Whether this is the name of a whole backup.
+pub(crate) fn is_backup(name: &[u8]) -> bool {
+    name.starts_with(PREFIX.as_bytes()) && !name.ends_with(PARTIAL.as_bytes())
+}
+
 /// Whole backups in a directory, oldest first.
 pub fn backups(dir: &Path) -> Vec<PathBuf> {
     let is_ours = |p: &PathBuf| {
-        let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        name.starts_with(PREFIX) && !name.ends_with(PARTIAL)
+        let name = p.file_name().unwrap_or_default();
+        is_backup(name.as_bytes())
     };
     let entries = fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()));
     let mut found: Vec<PathBuf> = entries.filter(is_ours).collect();

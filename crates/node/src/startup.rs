@@ -117,10 +117,10 @@ pub(crate) fn assemble(
     let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
     // A simulator starts nodes by the thousand.
     let objects = if crate::clock::alone() { objects.with_stock(STOCK_ALONE) } else { objects };
-    let given = crate::devices::Given::of(&config);
     let node = Node {
         space: Space::new(&config.disk),
         quotas: Quotas::default(),
+        given: crate::devices::Given::of(&config),
         config,
         uid,
         started: std::time::Instant::now(),
@@ -145,9 +145,9 @@ pub(crate) fn assemble(
         hardware,
         keys,
         membership: Default::default(),
-        given,
         movers: crate::movers::Movers::new(),
         feeding: Default::default(),
+        putting_backup: Default::default(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })

@@ -19,8 +19,9 @@ migrate_after_s = 3600
 const JUDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/judges/ltfs_reader.py");
 
 /// What the judge says of a cartridge, and the directory with the contents by uid.
-fn judged(bed: &Bed, cartridge: &PathBuf) -> Vec<(Value, Vec<u8>)> {
+pub fn judged(bed: &Bed, cartridge: &PathBuf) -> Vec<(Value, Vec<u8>)> {
     let contents = bed.path("contents").join(cartridge.file_name().unwrap());
+    std::fs::create_dir_all(&contents).unwrap();
     let output = Command::new("python3")
         .args([JUDGE, "--compare-sha", "--require-memory", "--extract"])
         .args([&contents, cartridge])
@@ -44,7 +45,6 @@ fn every_copy_of_every_file_is_what_was_put() {
     bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
     bed.check();
     bed.ok(["down"]);
-    std::fs::create_dir(bed.path("contents")).unwrap();
     // (path, inode.version.copy) -> parts by offset
     let mut copies: BTreeMap<(String, String), BTreeMap<u64, Vec<u8>>> = BTreeMap::new();
     let mut used = 0;

@@ -1,5 +1,6 @@
 //! The drill: the state directory is gone, and the catalogue comes back from the cartridges.
 
+use crate::cartridges::judged;
 use crate::support::{bed_with_library_outside, disaster, newest, report, same};
 use e2e::{Bed, digests, make_files};
 use std::collections::{BTreeMap, BTreeSet};
@@ -306,6 +307,69 @@ fn the_catalogue_comes_back_as_it_was_at_a_moment_between_two_backups() {
     bed.up();
     assert_eq!(held(&bed), ["/one", "/three", "/two"], "as far as the log of that backup goes");
     rebuild(&bed);
+    bed.check();
+}
+
+/// With the cartridges alone: a reader that shares no code with the program finds a backup on them, and that one is restored.
+#[test]
+fn a_backup_is_read_from_the_cartridges_when_everything_else_is_gone() {
+    let bed = bed();
+    let dir = bed.path("backups");
+    let settings = format!(
+        "[catalog]\nbackup_dir = {dir:?}\nbackup_to = \"tc:/system/catalogue\"\nbackup_keep = 2\nlog_changes = true\n"
+    );
+    let config = bed.state().join("config.toml");
+    fs::write(&config, fs::read_to_string(&config).unwrap() + &settings).unwrap();
+    bed.up();
+    let inside = || -> Vec<String> {
+        let listed = bed.run(["--json", "ls", "tc:/system/catalogue"]);
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        let names = listed.as_array().into_iter().flatten().map(|f| f["name"].as_str().unwrap().to_owned());
+        names.filter(|name| !name.ends_with(".partial")).collect()
+    };
+    bed.wait("the first backup, which the log calls for", || inside().len() == 1);
+    let first = inside().remove(0);
+    make_files(&bed.path("tree"), 40, 3_000);
+    bed.ok(["put".as_ref(), "-T".as_ref(), bed.path("tree").as_os_str(), "tc:/tree".as_ref()]);
+    bed.ok(["migrate", "--wait", "-r", "tc:/tree"]);
+    bed.ok(["class", "set", "default", "--migrate-after", "2h"]);
+    for _ in 0..2 {
+        std::thread::sleep(std::time::Duration::from_millis(1100)); // they are named after the second
+        bed.ok(["catalog", "backup"]);
+    }
+    let names = inside();
+    assert!(names.len() == 2 && !names.contains(&first), "as many as are to be kept: {names:?}");
+    let newest_one = names.iter().max().unwrap();
+    let path = format!("tc:/system/catalogue/{newest_one}/data.mdb");
+    bed.wait("two copies of it", || {
+        let copies = bed.json(["stat", &path])[0]["file"]["copies"].clone();
+        copies.as_array().is_some_and(|copies| copies.len() == 2)
+    });
+    bed.ok(["down"]);
+
+    disaster(&bed);
+    fs::remove_dir_all(&dir).unwrap();
+    let found = bed.path("found").join(newest_one);
+    fs::create_dir_all(&found).unwrap();
+    let cartridges = fs::read_dir(bed.path("library/cartridges")).unwrap().map(|c| c.unwrap().path());
+    for cartridge in cartridges.filter(|c| c.join("0_0_R").exists()) {
+        for (file, data) in judged(&bed, &cartridge) {
+            let path = file["xattrs"]["thermo.path"].as_str().or(file["tape_path"].as_str()).unwrap();
+            let at = path.split_once(&format!("system/catalogue/{newest_one}/"));
+            if let Some((_, name)) = at {
+                fs::write(found.join(name), data).unwrap();
+            }
+        }
+    }
+    bed.ok(["catalog".as_ref(), "restore".as_ref(), found.as_os_str()]);
+    bed.up();
+    let begun = || newest(&bed)["kind"] == "migrate" && inside().iter().max() > Some(newest_one);
+    bed.wait("the first backup of the new log", begun);
+    // What no tape knows, and what is on tape.
+    assert_eq!(bed.json(["class", "ls"])[0]["migrate_after_s"], 7200);
+    rebuild(&bed);
+    bed.ok(["get".as_ref(), "-T".as_ref(), "tc:/tree".as_ref(), bed.path("out").as_os_str()]);
+    same(&digests(&bed.path("tree")), &digests(&bed.path("out")));
     bed.check();
 }
 

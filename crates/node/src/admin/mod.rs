@@ -143,7 +143,11 @@ impl Node {
                     let message = "name a directory for the backup, or set `catalog.backup_dir`";
                     failure(ErrorClass::Invalid, message)
                 })?;
-                return Ok(Reply::Backup(self.backup_catalog(&dir)?));
+                let made = self.backup_catalog(&dir)?;
+                if self.config.catalog.backup_dir.as_ref() == Some(&dir) {
+                    self.put_backup(&dir)?;
+                }
+                return Ok(Reply::Backup(made));
             }
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,

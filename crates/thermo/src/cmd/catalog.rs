@@ -22,7 +22,7 @@ enum Command {
     /// Write a backup of the catalogue while the node runs
     #[command(after_help = "Example:\n  thermo catalog backup /backup/thermo\n\n\
                       Makes a new directory there, named after the time. `catalog.backup_dir` in the configuration makes \
-                      backups by themselves. A directory below a mount of the node goes to tape like any other file.")]
+                      backups by themselves. With `catalog.backup_to` those are put into the namespace as well, and written to tape at once.")]
     Backup {
         /// Directory of the backups [default: the configured one]
         dir: Option<PathBuf>,
