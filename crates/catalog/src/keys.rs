@@ -440,3 +440,20 @@ pub fn request_volumes(id: RequestId) -> [u8; 10] {
 pub fn request_volume(id: RequestId, volume: &Barcode) -> Vec<u8> {
     text(&request_volumes(id), volume.as_str().as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    /// Tables are the constants of this file that are written in hexadecimal digits.
+    #[test]
+    fn no_two_tables_share_a_prefix() {
+        let tables = include_str!("keys.rs").lines().filter_map(|line| {
+            let (name, value) = line.strip_prefix("pub const ")?.split_once(": u8 = 0x")?;
+            Some((value, name))
+        });
+        let mut tables: Vec<(&str, &str)> = tables.collect();
+        tables.sort_unstable();
+        assert!(tables.len() > 20, "{tables:?}");
+        let shared: Vec<_> = tables.windows(2).filter(|two| two[0].0 == two[1].0).collect();
+        assert!(shared.is_empty(), "{shared:?}");
+    }
+}

@@ -214,3 +214,22 @@ fn a_recall_without_room_leaves_the_only_drive_to_the_files_that_must_go_first()
     bed.settle();
     assert_eq!(bed.check(true).findings, []);
 }
+
+#[test]
+fn a_quote_names_what_is_larger_than_the_disk_tier() {
+    let bed = Bed::new();
+    bed.write("large", &pattern(24 * MB, 1));
+    bed.write("small", &pattern(MB, 2));
+    bed.migrate_and_purge();
+    let mut config = bed.node.config().clone();
+    config.disk.capacity = Some(Size::mib(16));
+    bed.node.stop(true);
+    drop(bed.node);
+    let bed = Bed { dir: bed.dir, node: node::Node::start(config).unwrap() };
+    let wire::Reply::Quote(quote) = bed.call(Call::Quote { files: bed.all(), after: 0 }) else {
+        panic!("no quote")
+    };
+    let [lost] = &quote.lost_files[..] else { panic!("{quote:?}") };
+    assert_eq!((quote.lost, quote.wanted.0, lost.path.to_string().as_str()), (1, 2, "/large"));
+    assert!(lost.why.contains("do not fit into the disk tier"), "{}", lost.why);
+}

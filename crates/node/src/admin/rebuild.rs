@@ -226,6 +226,7 @@ impl Node {
                 "The newest index tells otherwise of these; they stay as they are now: {otherwise}\n"
             )?;
         }
+        file.write_all(report.imports().as_bytes())?;
         if !report.incomplete.is_empty() {
             writeln!(file, "Files that are not complete:")?;
         }
@@ -244,6 +245,8 @@ struct Report {
     failed: u64,
     /// Volume and reason.
     first_failed: Option<String>,
+    /// Volumes of other programs and namespaces.
+    foreign: Vec<Barcode>,
     segments: u64,
     dead: u64,
     lines: String,
@@ -262,6 +265,7 @@ impl Report {
     fn volume(&mut self, barcode: &Barcode, adopted: &Adopted) -> bool {
         self.volumes += 1;
         self.failed += u64::from(adopted.failed.is_some());
+        self.foreign.extend(adopted.foreign.then(|| barcode.clone()));
         self.segments += adopted.live;
         self.dead += adopted.dead;
         // Writing to a string cannot fail.
@@ -284,10 +288,28 @@ impl Report {
         tells
     }
 
+    /// How what was imported comes back: no tape of ours tells of it.
+    fn imports(&self) -> String {
+        if self.foreign.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from(
+            "Volumes of other programs and namespaces. What was imported of them is in the namespace again after\n",
+        );
+        for barcode in &self.foreign {
+            let _ = writeln!(text, "  thermo volume import {barcode} --into DIR");
+        }
+        text + "\n"
+    }
+
     fn summary(&self) -> String {
+        let foreign = match self.foreign.len() {
+            0 => String::new(),
+            n => format!("; {} of others to be imported", plural(n, "volume")),
+        };
         format!(
             "{} looked at ({} failed), {} entered, {} in the namespace: {} without a complete copy, {} with fewer copies than \
-             their class wants",
+             their class wants{foreign}",
             plural(self.volumes, "volume"),
             self.failed,
             plural(self.segments, "segment"),
@@ -295,5 +317,25 @@ impl Report {
             self.lost,
             self.fewer
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_of_others_are_named_with_the_command_that_takes_them() {
+        let mut report = Report::default();
+        report.volume(&Barcode::from("TC0001L9"), &Adopted { live: 2, ..Adopted::default() });
+        assert_eq!((report.imports().as_str(), report.summary().contains("of others")), ("", false));
+        for barcode in ["XX0001L9", "XX0002L9"] {
+            report.volume(&Barcode::from(barcode), &Adopted { foreign: true, ..Adopted::default() });
+        }
+        let told = report.imports();
+        assert!(told.ends_with(
+            "  thermo volume import XX0001L9 --into DIR\n  thermo volume import XX0002L9 --into DIR\n\n"
+        ));
+        assert!(report.summary().ends_with("; 2 volumes of others to be imported"), "{}", report.summary());
     }
 }

@@ -61,7 +61,7 @@ fn take(
 ) -> Result<(), TapeError> {
     let Some(label) = label(mounted, adopted) else { return Ok(()) };
     if label.format == VolumeFormat::Tar {
-        adopted.what = "tar archives of another program".into();
+        (adopted.what, adopted.foreign) = ("tar archives of another program".into(), true);
         return Ok(());
     }
     let (capacity, key) =
@@ -285,7 +285,7 @@ impl<'r> Reader<'r> {
     /// The root says whose volume this is.
     fn root(&mut self, root: &DirMeta) -> ControlFlow<()> {
         let Some(origin) = Origin::of(root) else {
-            self.adopted.what = "an LTFS volume of another program".into();
+            (self.adopted.what, self.adopted.foreign) = ("an LTFS volume of another program".into(), true);
             return ControlFlow::Break(());
         };
         let flow = self.take(origin);
@@ -309,7 +309,7 @@ impl<'r> Reader<'r> {
             if !catalog.is_empty()? {
                 let what = format!("a volume of another namespace ({})", origin.site);
                 self.adopted.failed = Some(format!("{what}; it was left alone"));
-                self.adopted.what = what;
+                (self.adopted.what, self.adopted.foreign) = (what, true);
                 return Ok(Standing::Left);
             }
             catalog.set_site(&origin.site)?;

@@ -44,7 +44,10 @@ fn place(node: &Node, files: &[Asked], wanted: &mut BTreeMap<Barcode, Vec<Recall
         match node.catalog.version_copies(*ino, *version) {
             Ok(copies) => {
                 let whole: Vec<CopyRecord> = copies.into_iter().filter(|c| covers(c, *size)).collect();
-                placing.push((*ino, *size, whole, *account));
+                match too_large(node, *ino, &whole) {
+                    Some(why) => quoted.lost.push((*ino, why)),
+                    None => placing.push((*ino, *size, whole, *account)),
+                }
             }
             Err(e) => quoted.lost.push((*ino, e.to_string())),
         }
@@ -79,6 +82,16 @@ fn place(node: &Node, files: &[Asked], wanted: &mut BTreeMap<Barcode, Vec<Recall
             }
         }
     });
+}
+
+/// Why a file that can be read cannot come back: its data does not fit into the disk tier.
+fn too_large(node: &Node, ino: Ino, copies: &[CopyRecord]) -> Option<String> {
+    let data = |c: &CopyRecord| c.segments.iter().flat_map(|s| &s.extents).map(|e| e.byte_count).sum::<u64>();
+    let (bytes, tier) = (copies.iter().map(data).min()?, node.space.view().capacity);
+    let on_targets = || node.catalog.layout_rule(ino).is_ok_and(|rule| rule.is_some());
+    (bytes > tier && !on_targets()).then(|| {
+        format!("its {bytes} bytes do not fit into the disk tier of {tier}, to which it would come back: make that larger")
+    })
 }
 
 /// For which drives a copy waits.

@@ -179,6 +179,8 @@ pub struct Adopted {
     pub again: bool,
     /// In a few words, what it turned out to be.
     pub what: String,
+    /// It is of another program or namespace: only an import takes it.
+    pub foreign: bool,
     /// File segments that current versions need.
     pub live: u64,
     /// Bytes of those.

@@ -36,21 +36,22 @@ pub struct Verify {
 struct Open {
     notes: Vec<String>,
     errors: u32,
-    /// Since when the volume was suspect by an error when it was begun from its beginning.
+    /// Since when the volume is suspect by an error, if all of it is read since then.
     doubted: Option<Time>,
 }
 
 impl Open {
-    /// A volume is begun, or gone on with after a restart. A suspect one is read from its beginning: what was read before says
-    /// nothing.
-    fn new(node: &Node, volume: &Barcode) -> Self {
-        let known = node.catalog.volume(volume).ok().flatten();
-        let Some((v, doubted)) = known.and_then(|v| doubted(&v).map(|since| (v, since))) else {
-            return Self::default();
-        };
-        let afresh =
-            v.verified_to == 0 || node.catalog.update_volume(volume, &mut |v| v.verified_to = 0).is_ok();
-        Self { doubted: Some(doubted).filter(|_| afresh), ..Self::default() }
+    /// A drive is about to begin, or to go on. What was read before the volume became suspect says nothing: then it is read from its
+    /// beginning.
+    fn look(&mut self, node: &Node, volume: &Barcode) {
+        let Ok(Some(v)) = node.catalog.volume(volume) else { return };
+        let doubted = doubted(&v);
+        if doubted != self.doubted {
+            let afresh = || {
+                v.verified_to == 0 || node.catalog.update_volume(volume, &mut |v| v.verified_to = 0).is_ok()
+            };
+            self.doubted = doubted.filter(|_| afresh());
+        }
     }
 }
 
@@ -151,10 +152,14 @@ impl Verify {
     pub fn tick(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
         let asked: Vec<Barcode> =
             node.volumes_asked_for(RequestKind::Verify)?.into_iter().map(|(volume, _)| volume).collect();
-        for (volume, running) in &*node.keeper.running.lock() {
-            let wanted = asked.contains(volume) || self.background.contains(volume);
-            let verifies = self.open.contains_key(volume);
-            running.withdrawn.store(verifies && !wanted, Ordering::Relaxed);
+        let wanted = |volume: &Barcode| asked.contains(volume) || self.background.contains(volume);
+        {
+            let all = node.keeper.running.lock();
+            for (volume, running) in &*all {
+                let verifies = self.open.contains_key(volume);
+                running.withdrawn.store(verifies && !wanted(volume), Ordering::Relaxed);
+            }
+            self.open.retain(|volume, _| wanted(volume) || all.contains_key(volume));
         }
         // More than drives can do soon would only make the queue long.
         let drives = node.archive.view().drives;
@@ -202,7 +207,10 @@ impl Verify {
             return;
         }
         // Before a drive begins, which may be at once.
-        let open = self.open.remove(&volume).unwrap_or_else(|| Open::new(node, &volume));
+        let mut open = self.open.remove(&volume).unwrap_or_default();
+        if open.notes.is_empty() {
+            open.look(node, &volume);
+        }
         if node.send_errand(&volume, Task::Verify, paced) {
             self.open.insert(volume, open);
         }

@@ -52,6 +52,21 @@ fn a_volume_read_in_part_is_not_written_and_the_next_rebuild_goes_on() {
     second.stop(true);
 }
 
+#[test]
+fn a_volume_of_another_namespace_is_left_alone_and_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = dir.path().join("library");
+    let written = written(&dir.path().join("first"), &library, &[b"file"]);
+    let second = node(&dir.path().join("second"), &library);
+    second.mkdir(&Cx::admin(crate::now()), Ino::ROOT, b"its own", 0o755).unwrap();
+    let (answer, answers) = crossbeam_channel::unbounded();
+    second.archive.send(Event::Adopt { volumes: vec![written], import: None, answer });
+    let (_, adopted) = answers.recv_timeout(PATIENCE).unwrap();
+    let left = adopted.failed.is_some_and(|why| why.contains("it was left alone"));
+    assert!(adopted.foreign && left && adopted.live == 0, "{}", adopted.what);
+    second.stop(true);
+}
+
 /// A node puts these files on tape and stops; the volume.
 fn written(state: &Path, library: &Path, names: &[&[u8]]) -> Barcode {
     let first = node(state, library);
