@@ -161,6 +161,11 @@ impl Stepped {
         self.collect();
     }
 
+    /// It works out anew when requests end, if somebody has asked.
+    pub fn expect(&self) {
+        archive::renew(&self.node);
+    }
+
     /// The first order that waits for a drive counts as carried out in no time, without its drive; what was to be read is given back
     /// unread.
     pub fn pretend(&mut self, drive: DriveNo) {

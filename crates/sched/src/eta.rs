@@ -259,6 +259,17 @@ impl Forecast {
         self.slots.take(view, account, end);
         Some(end)
     }
+
+    /// Volumes that get a drive, or have one.
+    pub fn volumes(&self) -> usize {
+        self.turns.len()
+    }
+
+    /// Whether this volume is one of them.
+    pub fn knows(&self, volume: &Barcode) -> bool {
+        self.turns.contains_key(volume)
+    }
+
     /// Until everything that waits now is read; zero without drives.
     pub fn done(&self) -> Span {
         let all = self.after.0.values().flatten();

@@ -58,7 +58,9 @@ fn serve(node: &Arc<Node>, queue: &Receiver<Event>, workers: &Workers) {
 /// does this again and again, and so does the simulator.
 pub fn step(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Event>) -> bool {
     take(node, workers, events);
-    decide(node, workers)
+    let over = decide(node, workers);
+    outlook::renew(node);
+    over
 }
 
 /// Takes what happened.

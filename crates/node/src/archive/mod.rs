@@ -84,7 +84,7 @@ pub use events::{TICK, carried_out, decide, step, take};
 pub use hardware::{Devices, Hardware, data_paths};
 pub use index::write_index;
 pub use library::{ORDERS, Workers, enter, open_virtual, take_stock};
-pub use outlook::expected;
+pub use outlook::{expected, renew};
 pub use own::own_volumes;
 pub use queue::{POOL_ENOUGH, Pushed, WriteQueue};
 pub use quote::{Asked, Quoted, quote};

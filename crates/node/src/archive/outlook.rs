@@ -16,6 +16,12 @@ use types::*;
 /// A forecast is used for so many times as long as it took to make.
 const USED: u32 = 20;
 
+/// Where so many volumes are wanted, the archive service makes the next forecast when somebody has asked: whoever asks would wait
+/// for it too long, and what a minute ago was expected in hours has changed little.
+const MANY: usize = 2_000;
+/// But not for longer than this.
+const DOES_FOR: Duration = Duration::from_secs(60);
+
 /// The forecast made last.
 #[derive(Default)]
 pub struct Outlooks(Mutex<Option<Outlook>>);
@@ -23,6 +29,8 @@ pub struct Outlooks(Mutex<Option<Outlook>>);
 struct Outlook {
     made: Moment,
     took: Duration,
+    /// Somebody wants to know, and it is old.
+    asked: bool,
     times: Arc<Calibration>,
     forecast: Forecast,
     volumes: HashMap<Barcode, HashMap<u64, Eta>>,
@@ -91,7 +99,10 @@ pub fn prepare(node: &Node, files: &[Ino]) {
 
 /// Sees to it that there is a forecast that is not too old, and in it these volumes.
 fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) {
-    kept.take_if(|o| o.made.elapsed() > o.took * USED);
+    kept.take_if(|o| {
+        o.asked |= o.is_old();
+        o.is_old() && !o.does(waiting)
+    });
     let outlook =
         kept.get_or_insert_with(|| with_view(node, |view, _| Outlook::new(view, node.archive.times.known())));
     let volumes = waiting.iter().map(|(volume, _)| volume);
@@ -101,6 +112,16 @@ fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) 
         with_volumes(node, &lacking, |view, _| {
             lacking.iter().for_each(|volume| outlook.look_up(view, volume))
         });
+    }
+}
+
+/// Makes a new forecast if somebody has asked, and the one that there is was too old for him.
+pub fn renew(node: &Node) {
+    let kept = &node.archive.outlook.0;
+    // Whoever has it in hand makes one himself.
+    if kept.try_lock().is_some_and(|kept| kept.as_ref().is_some_and(|o| o.asked)) {
+        let new = with_view(node, |view, _| Outlook::new(view, node.archive.times.known()));
+        *kept.lock() = Some(new);
     }
 }
 
@@ -155,7 +176,17 @@ impl Outlook {
     fn new(view: &SchedView<'_>, times: Arc<Calibration>) -> Self {
         let made = Moment::now();
         let forecast = Forecast::new(view, &times);
-        Self { made, took: made.elapsed(), times, forecast, volumes: HashMap::new() }
+        Self { made, took: made.elapsed(), asked: false, times, forecast, volumes: HashMap::new() }
+    }
+
+    fn is_old(&self) -> bool {
+        self.made.elapsed() > self.took * USED
+    }
+
+    /// Whether it does until the next one, although it is old.
+    fn does(&self, waiting: &[(Barcode, u64)]) -> bool {
+        let knows = || waiting.iter().all(|(volume, _)| self.forecast.knows(volume));
+        self.forecast.volumes() >= MANY && self.made.elapsed() <= DOES_FOR && knows()
     }
 
     fn look_up(&mut self, view: &SchedView<'_>, volume: &Barcode) {
@@ -206,5 +237,75 @@ pub fn job_s(times: &Calibration, model: &Mechanics, drive: DriveNo, work: sched
         sched::Work::Mount => Some(times.mount(drive, model).p50_s()),
         sched::Work::Unmount => Some(times.unmount(drive, model).p50_s()),
         sched::Work::Recall | sched::Work::Migrate | sched::Work::Maintain => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Rig;
+    use super::*;
+    use sched::{Drive, Limits, Place, RecallItem, RecallQueue, Tape};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn volume(n: usize) -> Barcode {
+        Barcode::from(format!("{n:06}L9").as_str())
+    }
+
+    /// A forecast for so many volumes that one drive reads, and which is old at once.
+    fn outlook(volumes: usize) -> Outlook {
+        let tape = Tape {
+            state: VolumeState::Full,
+            pool: None,
+            place: Place::Library(LibraryNo(0)),
+            written: 0,
+            free: 0,
+            generation: Some(Generation::Lto9),
+            wraps: false,
+            worm: false,
+        };
+        let mut queue = RecallQueue::default();
+        queue.insert(RecallItem { id: 1, bytes: 1, priority: 5, ..RecallItem::default() });
+        let (robots, none) = (BTreeSet::new(), BTreeMap::new());
+        let view = SchedView {
+            now: crate::now(),
+            drives: &[Drive { reach: Reach::of(Generation::Lto9), ..Drive::new(DriveNo(0)) }],
+            volumes: &(0..volumes).map(|n| (volume(n), tape.clone())).collect(),
+            recalls: &(0..volumes).map(|n| (volume(n), queue.clone())).collect(),
+            writes: &none,
+            maintenance: &[],
+            robots_busy: &robots,
+            robots_troubled: &robots,
+            disk_pressure: false,
+            limits: &Limits::default(),
+            mechanics: &Mechanics::default(),
+            accounts: &sched::Accounts::default(),
+            heat: &sched::Heat::default(),
+        };
+        let outlook = Outlook::new(&view, Arc::default());
+        assert_eq!(outlook.forecast.volumes(), volumes);
+        Outlook { took: Duration::ZERO, ..outlook }
+    }
+
+    #[test]
+    fn where_very_many_volumes_are_wanted_whoever_asks_does_not_wait_for_a_new_forecast() {
+        let rig = Rig::new();
+        let node = &rig.worker.node;
+        // From here on it is made when the test says so; of this node it tells of no volume.
+        node.archive.stop(false);
+        let asked = |many: usize, waiting: Barcode| {
+            let mut kept = node.archive.outlook.0.lock();
+            *kept = Some(outlook(many));
+            look_up(node, &mut kept, &[(waiting, 1)]);
+            kept.as_ref().map(|kept| (kept.forecast.volumes(), kept.asked))
+        };
+        assert_eq!(asked(MANY - 1, volume(7)), Some((0, false)), "it is made at once");
+        assert_eq!(asked(MANY, volume(MANY)), Some((0, false)), "nothing is known of the volume");
+        assert_eq!(asked(MANY, volume(7)), Some((MANY, true)), "the old one does");
+        let known = || node.archive.outlook.0.lock().as_ref().map(|kept| kept.forecast.volumes());
+        renew(node);
+        assert_eq!(known(), Some(0));
+        *node.archive.outlook.0.lock() = Some(outlook(MANY));
+        renew(node);
+        assert_eq!(known(), Some(MANY), "nobody has asked");
     }
 }
