@@ -197,7 +197,7 @@ fn golden_bytes_of_layouts() {
     let far = FarRec { layout, stale: vec![(0, 1)] };
     golden(&far, "01020100ffffffffffffffffff0180804001 02ac020201ac02010001".replace(' ', "").as_str());
     golden(&RuleRec(LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2 }), "01808040040102");
-    golden(&TakenOut { by: Some(7), at: time(1), reason: "r".into() }, "01010702000172");
+    golden(&TakenOut { by: Some(7), at: time(1), reason: "r".into() }, "01010702010172");
 }
 
 fn unhex(text: &str) -> Vec<u8> {
