@@ -1,10 +1,12 @@
 //! Runs worlds: `cargo run --release -p sim -- --minutes 10 --seed 1`.
 
 use clap::Parser;
+use sim::many::{self, Many};
+use sim::world::Outcome;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Simulated worlds, one after the other, until one fails or the time is over.
+/// Simulated worlds, as many at once as there are processors, until one fails or the time is over.
 #[derive(Parser)]
 struct Options {
     /// First seed; the next world has the next one. Default: from the clock.
@@ -16,6 +18,12 @@ struct Options {
     /// Worlds at most.
     #[arg(long, default_value_t = u64::MAX)]
     worlds: u64,
+    /// Worlds that run at once. Default: one for each processor, with --trace one.
+    #[arg(long)]
+    side_by_side: Option<usize>,
+    /// Fails if fewer faults a minute happen.
+    #[arg(long, value_name = "FAULTS", default_value_t = 0.0)]
+    at_least: f64,
     /// Prints everything that happens.
     #[arg(long)]
     trace: bool,
@@ -27,6 +35,17 @@ struct Options {
     keep_going: bool,
 }
 
+fn ended(outcome: &Outcome, trace: bool) {
+    let seed = outcome.seed;
+    if trace {
+        outcome.lines.iter().for_each(|line| println!("{line}"));
+        println!("seed {seed}: trace of {} lines, sum {:016x}", outcome.trace.0, outcome.trace.1);
+    }
+    if let Some(why) = &outcome.failed {
+        println!("seed {seed} FAILED after {:?}: {why}", outcome.time);
+    }
+}
+
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.log {
@@ -36,33 +55,33 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let clock =
         || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_secs());
-    let first = options.seed.unwrap_or_else(clock);
-    let (begun, end) = (Instant::now(), Duration::from_secs_f64(options.minutes * 60.0));
-    let (mut faults, mut kills, mut jobs, mut worlds, mut failed) = (0, 0, 0, 0, 0);
-    let mut time = Duration::ZERO;
-    for seed in (first..).take_while(|_| begun.elapsed() < end).take(options.worlds as usize) {
-        let outcome = sim::world::run(seed, options.trace)?;
-        worlds += 1;
-        (faults, kills, jobs) = (faults + outcome.faults, kills + outcome.kills, jobs + outcome.jobs);
-        time += outcome.time;
-        if options.trace {
-            outcome.lines.iter().for_each(|line| println!("{line}"));
-            println!("seed {seed}: trace of {} lines, sum {:016x}", outcome.trace.0, outcome.trace.1);
-        }
-        if let Some(why) = outcome.failed {
-            failed += 1;
-            println!("seed {seed} FAILED after {:?}: {why}", outcome.time);
-            if !options.keep_going {
-                break;
-            }
-        }
-    }
-    let took = begun.elapsed().as_secs_f64();
+    let one_for_each = if options.trace { 1 } else { many::processors() };
+    let many = Many {
+        first: options.seed.unwrap_or_else(clock),
+        worlds: options.worlds,
+        time: Duration::from_secs_f64(options.minutes * 60.0),
+        side_by_side: options.side_by_side.unwrap_or(one_for_each),
+        keep_going: options.keep_going,
+        whole_trace: options.trace,
+    };
+    let done = many::run(&many, &|outcome| ended(outcome, options.trace))?;
     println!(
-        "{worlds} worlds from seed {first}: {faults} faults, {kills} kills, {jobs} jobs, {:.1} simulated days in {took:.1} s: \
-         {:.0} faults a minute; {failed} failed",
-        time.as_secs_f64() / 86_400.0,
-        faults as f64 * 60.0 / took
+        "{} worlds from seed {}, {} at once: {} faults, {} kills, {} jobs, {:.1} simulated days in {:.1} s: {:.0} faults a minute; {} \
+         failed",
+        done.worlds,
+        many.first,
+        many.side_by_side,
+        done.faults,
+        done.kills,
+        done.jobs,
+        done.time.as_secs_f64() / 86_400.0,
+        done.took.as_secs_f64(),
+        done.faults_a_minute(),
+        done.failed.len()
     );
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let fast = done.faults_a_minute() >= options.at_least;
+    if !fast {
+        println!("FAILED: fewer than {:.0} faults a minute", options.at_least);
+    }
+    Ok(if done.failed.is_empty() && fast { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,8 +2,11 @@
 //!
 //! `cargo run --release -p sim -- --minutes 60` runs very many more; a seed that fails becomes a test here.
 
+use parking_lot::Mutex;
 use sim::dice::Dice;
+use sim::many::{self, Many};
 use sim::world::{self, Outcome, Sabotage, Shape};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Smaller than those of the long run.
@@ -65,6 +68,28 @@ fn the_same_seed_gives_the_same_trace() {
     assert_eq!(a.lines, b.lines);
     assert_ne!(a.trace.1, c.trace.1);
     assert!(a.trace.0 > 1_000, "{} lines", a.trace.0);
+}
+
+#[test]
+fn worlds_side_by_side_do_not_see_each_other() {
+    let seen = Mutex::new(BTreeMap::new());
+    let many = Many {
+        first: 40,
+        worlds: 3,
+        time: Duration::MAX,
+        side_by_side: 3,
+        keep_going: true,
+        whole_trace: false,
+    };
+    let note = |o: &Outcome| seen.lock().extend([(o.seed, (o.trace, o.faults))]);
+    let done = many::run(&many, &note).unwrap();
+    assert_eq!((done.worlds, &done.failed[..]), (3, &[][..]));
+    let seen = seen.into_inner();
+    assert_eq!(done.faults, seen.values().map(|(_, faults)| faults).sum::<u64>());
+    for (seed, was) in seen {
+        let alone = world::run(seed, false).unwrap();
+        assert_eq!((alone.trace, alone.faults), was, "seed {seed}");
+    }
 }
 
 #[test]
