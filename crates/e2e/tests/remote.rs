@@ -407,11 +407,14 @@ fn a_removed_host_cannot_write_at_the_movers_either() {
     file.write_all_at(&bytes, 0).unwrap();
     file.sync_all().unwrap();
     file.write_all_at(&bytes[..100_000], 0).unwrap();
+    // While somebody has it open nobody asks the targets how it is, which would raise the fence too.
+    let reader = File::open(dir.join("file")).unwrap();
     first.ok(["cluster", "remove", "node", "4"]);
     // Its right would be good for minutes, and no mover knows who was removed.
     first.wait("the fence", || file.write_all_at(&bytes[..100_000], 0).is_err());
     let refused = file.write_all_at(&[0; 200_000], 0).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     assert!(fs::read(dir.join("file")).unwrap() == bytes, "a removed host has written");
+    drop(reader);
     first.check();
 }
