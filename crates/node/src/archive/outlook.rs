@@ -101,7 +101,7 @@ pub fn prepare(node: &Node, files: &[Ino]) {
 fn look_up(node: &Node, kept: &mut Option<Outlook>, waiting: &[(Barcode, u64)]) {
     kept.take_if(|o| {
         o.asked |= o.is_old();
-        o.is_old() && !o.does(waiting)
+        o.is_old() && !o.does(waiting) || o.lacks(waiting)
     });
     let outlook =
         kept.get_or_insert_with(|| with_view(node, |view, _| Outlook::new(view, node.archive.times.known())));
@@ -187,6 +187,11 @@ impl Outlook {
     fn does(&self, waiting: &[(Barcode, u64)]) -> bool {
         let knows = || waiting.iter().all(|(volume, _)| self.forecast.knows(volume));
         self.forecast.volumes() >= MANY && self.made.elapsed() <= DOES_FOR && knows()
+    }
+
+    /// Whether one of these volumes was not wanted yet when it was made, and nobody has asked for that one since.
+    fn lacks(&self, waiting: &[(Barcode, u64)]) -> bool {
+        waiting.iter().any(|(volume, _)| !self.forecast.knows(volume) && !self.volumes.contains_key(volume))
     }
 
     fn look_up(&mut self, view: &SchedView<'_>, volume: &Barcode) {
