@@ -58,6 +58,8 @@ pub struct FileRec {
     pub mend: bool,
     /// The node, or of a word the file, was removed, and tapes are to tell so because they tell of earlier versions.
     pub gone: bool,
+    /// Of a directory: it is here because the index of a volume told of it, as of one that something lies in.
+    pub heard: bool,
     /// Bit n-1: copy n is whole.
     pub copies: u32,
     pub digest: Option<Digest>,
@@ -189,6 +191,7 @@ const PINNED: u8 = 4;
 const MEND: u8 = 8;
 const GONE: u8 = 16;
 const ON_TARGETS: u8 = 32;
+const HEARD: u8 = 64;
 
 fn nanos(t: Time) -> i128 {
     i128::from(t.secs) * 1_000_000_000 + i128::from(t.nanos)
@@ -259,7 +262,8 @@ impl FileWire {
                 | flag(f.pinned, PINNED)
                 | flag(f.mend, MEND)
                 | flag(f.gone, GONE)
-                | flag(f.far, ON_TARGETS),
+                | flag(f.far, ON_TARGETS)
+                | flag(f.heard, HEARD),
             object: f.object.map(|o| o.0),
             stamp: f.stamp.map(|s| StampWire {
                 size: s.size,
@@ -288,6 +292,7 @@ impl FileWire {
             mend: self.flags & MEND != 0,
             gone: self.flags & GONE != 0,
             far: self.flags & ON_TARGETS != 0,
+            heard: self.flags & HEARD != 0,
             copies: self.copies,
             digest: self.digest,
             due: self.due.map(|d| d.wrapping_add(btime.secs)),

@@ -264,3 +264,27 @@ fn a_directory_comes_back_with_the_class_that_it_was_given_last() {
     let indexes = ["VA0001L9", "VB0001L9", "VB0002L9"].map(|v| (v, 50, listing(&c, v)));
     assert_eq!(rebuild(&c, &indexes, 10).class_of(dir).unwrap(), "single".into());
 }
+
+/// Only what lay in it told of it: it has no entry of its own that could say that it is gone.
+#[test]
+fn a_directory_that_was_removed_before_it_went_to_tape_itself_goes_with_what_told_of_it() {
+    let c = world();
+    let dir = |above: Ino, name: &[u8], now| {
+        c.create(&root(now), above, name, &New::node(FileKind::Directory, 0o755)).unwrap().attr.ino
+    };
+    let (a, kept) = (dir(Ino::ROOT, b"a", 10), dir(Ino::ROOT, b"kept", 11));
+    let b = dir(a, b"b", 12);
+    let below = dir(b, b"c", 13);
+    let in_kept = dir(kept, b"d", 14);
+    write(&c, ["VA0001L9", "VB0001L9"], 20, |w| [b, below, in_kept].contains(&w.ino));
+    let closed = ["VA0001L9", "VB0001L9"].map(|v| (v, 30, listing(&c, v)));
+    for (above, name) in [(b, &b"c"[..]), (a, b"b"), (Ino::ROOT, b"a"), (kept, b"d")] {
+        c.rmdir(&root(40), above, name).unwrap();
+    }
+    write(&c, ["VA0002L9", "VB0002L9"], 50, |_| true);
+    let later = ["VA0002L9", "VB0002L9"].map(|v| (v, 60, listing(&c, v)));
+    let new = rebuild(&c, &[closed.clone(), later.clone()].concat(), 1);
+    assert_eq!(tree(&new), tree(&c), "read in the order of their age");
+    let new = rebuild(&c, &[later, closed].concat(), 1);
+    assert_eq!(tree(&new), tree(&c), "read in the other order");
+}

@@ -2,7 +2,7 @@
 //! because something lay in it is taken out when that turns out to lie elsewhere.
 
 use super::adopt::{Namespace, evidence, is_empty, unlink};
-use super::{names, open, path, remove};
+use super::{names, open, path, remove, version};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::rec::InodeRec;
@@ -102,11 +102,11 @@ fn add_name(tx: &mut Tx<'_>, rec: &mut InodeRec, dir: Ino, name: &[u8]) -> Resul
     names::add_link(tx, rec, dir, cookie)
 }
 
-/// Takes out a directory that was made up, and those above it, if nothing lies in it any more.
+/// Takes out a directory that is there only because something lay in it, and those above it, if nothing lies in it any more.
 pub fn prune(tx: &mut Tx<'_>, mut dir: Ino) -> Result<()> {
     while dir != Ino::ROOT {
-        let Some(rec) = tx.try_load(dir)?.filter(|rec| rec.is_dir() && rec.file.is_none()) else { break };
-        if !is_empty(tx, &rec)? {
+        let Some(rec) = tx.try_load(dir)?.filter(InodeRec::is_dir) else { break };
+        if !is_for_others(tx, &rec)? || !is_empty(tx, &rec)? {
             break;
         }
         unlink(tx, &rec)?;
@@ -114,4 +114,12 @@ pub fn prune(tx: &mut Tx<'_>, mut dir: Ino) -> Result<()> {
         dir = rec.link.0;
     }
     Ok(())
+}
+
+/// Whether a directory was made up, or is known from indexes that told of something in it, and from nothing else.
+fn is_for_others(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {
+    match &dir.file {
+        None => Ok(true),
+        Some(f) => Ok(f.heard && !f.known && !version::any_ended(tx.view(), dir.ino)?),
+    }
 }

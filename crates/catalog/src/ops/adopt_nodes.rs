@@ -232,8 +232,7 @@ impl Namespace<'_> {
         let old = tx.trace(node.ino)?;
         let one = ListedFile { dirs: [].into(), name: String::new(), file: node.clone() };
         let Some(old) = old else {
-            let (rec, _) = self.node(tx, None, &one)?;
-            return Ok(Some(rec.ino));
+            return self.heard_of(tx, None, &one);
         };
         if !old.is_dir() || old.is_gone() {
             return Ok(None);
@@ -241,13 +240,24 @@ impl Namespace<'_> {
         let version = old.file.as_ref().map(|f| f.version);
         if version < Some(node.version) {
             version::end(tx, &old, None)?;
-            let (rec, _) = self.node(tx, Some(old), &one)?;
-            return Ok(Some(rec.ino));
+            return self.heard_of(tx, Some(old), &one);
         }
         if version == Some(node.version) {
             self.touch(tx, &old, node)?;
         }
         Ok(Some(node.ino))
+    }
+
+    /// The directory is what an index tells of it, and stays so only as long as something lies in it until its own entry comes: if it
+    /// was removed before that was written nothing else says so.
+    fn heard_of(&self, tx: &mut Tx<'_>, old: Option<InodeRec>, one: &ListedFile) -> Result<Option<Ino>> {
+        let (rec, _) = self.node(tx, old, one)?;
+        let mut heard = rec.clone();
+        if let Some(f) = &mut heard.file {
+            f.heard = true;
+        }
+        tx.replace(Some(&rec), Some(&heard))?;
+        Ok(Some(rec.ino))
     }
 
     /// Times of a directory go on while its version stays.
