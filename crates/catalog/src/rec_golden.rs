@@ -30,6 +30,7 @@ fn inode() -> InodeRec {
         pinned: true,
         mend: false,
         gone: false,
+        heard: false,
         copies: 3,
         digest: Some(Digest([0xab; 32])),
         due: Some(14),
