@@ -54,9 +54,12 @@ impl CatalogError {
             Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
             Self::Kv(KvError::Server { .. } | KvError::Standby { .. }) => ErrorClass::Retry,
             Self::Kv(KvError::Absent { .. }) => ErrorClass::NotFound,
-            Self::Kv(KvError::Taken { .. } | KvError::Foreign { .. } | KvError::Rewound { .. }) => {
-                ErrorClass::Denied
-            }
+            Self::Kv(
+                KvError::Taken { .. }
+                | KvError::Older { .. }
+                | KvError::Foreign { .. }
+                | KvError::Rewound { .. },
+            ) => ErrorClass::Denied,
             Self::Kv(KvError::Conflict) => ErrorClass::Retry,
             Self::Kv(KvError::Io { .. } | KvError::Corrupt { .. } | KvError::BadValue { .. }) => {
                 ErrorClass::Corrupt
@@ -87,6 +90,7 @@ impl CatalogError {
                 | KvError::Server { .. }
                 | KvError::Standby { .. }
                 | KvError::Taken { .. }
+                | KvError::Older { .. }
                 | KvError::Rewound { .. },
             ) => FsError::ReadOnly,
             Self::Kv(_) | Self::Corrupt { .. } => FsError::Io,

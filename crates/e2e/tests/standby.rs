@@ -5,7 +5,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Write;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 const LIBRARY: &str = "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n";
@@ -26,6 +27,8 @@ fn configure(bed: &Bed, text: &str) {
 struct Pair {
     first: Bed,
     second: Bed,
+    at_first: String,
+    at_second: String,
 }
 
 impl Drop for Pair {
@@ -38,28 +41,38 @@ impl Drop for Pair {
     }
 }
 
-/// A node, and a second one that follows it with these settings.
-fn pair(settings: &str) -> Pair {
-    let (at_first, at_second) = (address(), address());
-    let first = Bed::new(&format!("{LIBRARY}[cluster]\nlisten = \"{at_first}\"\n"));
-    first.up();
-    first.ok(["cluster", "init", "--name", "first"]);
+/// A second node that joins the cluster of `first` and follows it, and where it listens.
+fn standby_of(first: &Bed, name: &str) -> (Bed, String) {
+    let at = address();
+    let bed = Bed::new(&follows(1, &at));
     let token = first.ok(["cluster", "token"]);
-    let second =
-        Bed::new(&format!("{LIBRARY}[cluster]\nlisten = \"{at_second}\"\n[standby]\nof = 1\nlease_s = 4\n"));
-    let mut join = second.command(["cluster", "join", "--name", "second"]);
+    let mut join = bed.command(["cluster", "join", "--name", name]);
     let mut join = join.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     join.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
     assert!(join.wait().unwrap().success());
-    assert!(second.ok(["up"]).contains("as a standby"));
-    first.ok(["down"]);
-    let listens = format!("[cluster]\nlisten = \"{at_first}\"\n");
-    configure(
-        &first,
-        &format!("{LIBRARY}{listens}[standby]\nto = [\"{at_second}\"]\nlease_s = 4\n{settings}"),
-    );
+    assert!(bed.ok(["up"]).contains("as a standby"));
+    (bed, at)
+}
+
+fn follows(node: u32, at: &str) -> String {
+    format!("{LIBRARY}[cluster]\nlisten = \"{at}\"\n[standby]\nof = {node}\nlease_s = 4\n")
+}
+
+fn is_followed(at: &str, by: &str, settings: &str) -> String {
+    format!("{LIBRARY}[cluster]\nlisten = \"{at}\"\n[standby]\nto = [\"{by}\"]\nlease_s = 4\n{settings}")
+}
+
+/// A node, and a second one that follows it with these settings.
+fn pair(settings: &str) -> Pair {
+    let at_first = address();
+    let first = Bed::new(&format!("{LIBRARY}[cluster]\nlisten = \"{at_first}\"\n"));
     first.up();
-    Pair { first, second }
+    first.ok(["cluster", "init", "--name", "first"]);
+    let (second, at_second) = standby_of(&first, "second");
+    first.ok(["down"]);
+    configure(&first, &is_followed(&at_first, &at_second, settings));
+    first.up();
+    Pair { first, second, at_first, at_second }
 }
 
 fn until(what: &str, mut f: impl FnMut() -> bool) {
@@ -89,7 +102,7 @@ fn signal(bed: &Bed, signal: Signal) {
 }
 
 fn put(bed: &Bed, name: &str) -> Result<(), String> {
-    let source = bed.path("source");
+    let source = bed.path(&format!("source-{name}"));
     std::fs::write(&source, name).unwrap();
     let output = bed.run(["put", source.to_str().unwrap(), &format!("tc:/{name}")]);
     match output.status.success() {
@@ -100,6 +113,41 @@ fn put(bed: &Bed, name: &str) -> Result<(), String> {
 
 fn has(bed: &Bed, name: &str) -> bool {
     bed.run(["stat", &format!("tc:/{name}")]).status.success()
+}
+
+/// Kills the node while four threads put files, and goes on with `then`; what was acknowledged.
+fn kill_under_load(bed: &Bed, prefix: &str, then: impl FnOnce()) -> Vec<String> {
+    let stop = AtomicBool::new(false);
+    let acknowledged = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for thread in 0..4 {
+            let (stop, acknowledged) = (&stop, &acknowledged);
+            s.spawn(move || {
+                for n in 0.. {
+                    let name = format!("{prefix}-{thread}-{n}");
+                    if stop.load(Ordering::Acquire) || put(bed, &name).is_err() {
+                        return;
+                    }
+                    acknowledged.lock().unwrap().push(name);
+                }
+            });
+        }
+        until("files are put", || acknowledged.lock().unwrap().len() >= 8);
+        signal(bed, Signal::KILL);
+        stop.store(true, Ordering::Release);
+        then();
+    });
+    acknowledged.into_inner().unwrap()
+}
+
+/// How often the standby has begun a copy.
+fn copies(bed: &Bed) -> usize {
+    let log = std::fs::read_to_string(bed.state().join("thermo.log")).unwrap();
+    log.matches("a new copy of the catalogue").count()
+}
+
+fn is_armed(standby_bed: &Bed) -> bool {
+    standby(standby_bed)["promised"] == true
 }
 
 #[test]
@@ -122,15 +170,19 @@ fn what_was_acknowledged_is_there_after_a_take_over_and_the_old_node_does_not_se
     signal(second, Signal::CONT);
     until("all goes on", || put(first, "again").is_ok());
 
-    // Killed under load.
+    // Killed under load, and started again: what the standby lacks is sent, and its copy stays.
     let mut acknowledged = vec!["before".to_owned(), "again".to_owned()];
-    for n in 0..12 {
-        let name = format!("file-{n}");
-        put(first, &name).unwrap();
-        acknowledged.push(name);
+    let begun = copies(second);
+    for life in 0..3 {
+        acknowledged.extend(kill_under_load(first, &format!("life-{life}"), || first.up()));
     }
-    signal(first, Signal::KILL);
-    until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
+    assert_eq!((begun, copies(second)), (1, 1), "no second copy was needed");
+    acknowledged.extend(kill_under_load(first, "last", || {
+        let killed = Instant::now();
+        until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
+        // One and a half leases, less the second between two signs of life.
+        assert!(killed.elapsed() > Duration::from_secs(5), "{:?}", killed.elapsed());
+    }));
     for name in &acknowledged {
         assert!(has(second, name), "{name} was acknowledged");
     }
@@ -172,4 +224,124 @@ fn one_that_only_follows_shows_how_far_it_is_and_takes_over_by_force_alone() {
     assert!(has(second, "early"));
     let (_, error) = first.fails(["up"]);
     assert!(error.contains("has taken over from this node"), "{error}");
+}
+
+#[test]
+fn a_forced_take_over_trusts_no_volume_and_an_interrupted_one_goes_on() {
+    let pair = pair("mode = \"follow\"\n");
+    let (first, second) = (&pair.first, &pair.second);
+    put(first, "early").unwrap();
+    first.ok(["migrate", "--wait", "tc:/early"]);
+    until("it catches up", || {
+        let view = standby(second);
+        view["complete"] == true && view["number"] == standby(first)["last"]
+    });
+    signal(first, Signal::KILL);
+    // What cannot be written down does not happen.
+    std::fs::create_dir(second.state().join("standby.new")).unwrap();
+    let (_, error) = second.fails(["standby", "take-over", "--force"]);
+    assert!(error.contains("standby.new") || error.contains("state directory"), "{error}");
+    assert_eq!(standby(second)["standby"], true);
+    std::fs::remove_dir(second.state().join("standby.new")).unwrap();
+    // Interrupted as soon as it is written down.
+    signal(second, Signal::KILL);
+    let record = second.state().join("standby");
+    let text = std::fs::read_to_string(&record).unwrap();
+    assert!(text.contains("role = \"follows\""), "{text}");
+    let text =
+        text.replace("role = \"follows\"", "role = \"taking\"").replace("behind = false", "behind = true");
+    std::fs::write(&record, text).unwrap();
+    second.up();
+    assert!(has(second, "early"));
+    let volumes = second.json(["volume", "ls"]);
+    let states: Vec<_> = volumes.as_array().unwrap().iter().map(|v| v["state"].clone()).collect();
+    assert!(states.iter().any(|s| s == "unverified"), "{volumes}");
+    let text = std::fs::read_to_string(&record).unwrap();
+    assert!(text.contains("role = \"serves\"") && text.contains("behind = false"), "{text}");
+}
+
+#[test]
+fn a_catalogue_that_is_restored_is_copied_anew_before_anything_is_promised() {
+    let pair = pair("mode = \"wait\"\n");
+    let (first, second) = (&pair.first, &pair.second);
+    until("the copy becomes complete", || is_armed(second));
+    let backups = first.path("backups");
+    std::fs::create_dir(&backups).unwrap();
+    first.ok(["catalog", "backup", backups.to_str().unwrap()]);
+    (0..10).for_each(|n| put(first, &format!("lost-{n}")).unwrap());
+    first.ok(["down"]);
+    // It has promised: without the standby it does not start, whatever its catalogue is now.
+    signal(second, Signal::STOP);
+    first.ok(["catalog", "restore", backups.to_str().unwrap()]);
+    let (_, error) = first.fails(["up"]);
+    assert!(error.contains("whether it has taken over is not known"), "{error}");
+    signal(second, Signal::CONT);
+    first.up();
+    put(first, "after").unwrap();
+    until("it has the restored one", || copies(second) == 2 && is_armed(second));
+    put(first, "armed").unwrap();
+    signal(first, Signal::KILL);
+    until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
+    assert!(has(second, "after") && has(second, "armed") && !has(second, "lost-0"));
+}
+
+#[test]
+fn a_promise_is_for_one_standby_and_is_taken_back_before_another_gets_it() {
+    let Pair { first, second, at_first, at_second } = &pair("mode = \"wait\"\n");
+    until("the copy becomes complete", || is_armed(second));
+    let (third, at_third) = standby_of(first, "third");
+    let third =
+        Pair { first: Bed::new(""), second: third, at_first: String::new(), at_second: String::new() };
+    first.ok(["down"]);
+    for mode in ["mode = \"wait\"\n", "mode = \"follow\"\n"] {
+        configure(first, &is_followed(at_first, &at_third, mode));
+        let (_, error) = first.fails(["up"]);
+        assert!(error.contains("node 2 was promised"), "{error}");
+    }
+    configure(first, &is_followed(at_first, at_second, "mode = \"follow\"\n"));
+    first.up();
+    assert!(!is_armed(second), "it has heard that nothing is promised any more");
+    first.ok(["down"]);
+    configure(first, &is_followed(at_first, &at_third, "mode = \"wait\"\n"));
+    first.up();
+    until("the third has everything", || is_armed(&third.second));
+    put(first, "later").unwrap();
+    signal(first, Signal::KILL);
+    until("its lease runs out", || third.second.run(["standby", "take-over"]).status.success());
+    assert!(has(&third.second, "later"));
+    let (_, error) = second.fails(["standby", "take-over"]);
+    assert!(error.contains("acknowledges changes without this standby"), "{error}");
+}
+
+#[test]
+fn after_a_take_over_the_two_change_places_and_back() {
+    let Pair { first, second, at_first, at_second } = &pair("mode = \"wait\"\n");
+    until("the copy becomes complete", || is_armed(second));
+    put(first, "one").unwrap();
+    signal(first, Signal::KILL);
+    until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
+    put(second, "two").unwrap();
+    // One that has not heard of it must not be turned into a standby, nor serve.
+    configure(first, &follows(2, at_first));
+    let (_, error) = first.fails(["up"]);
+    assert!(error.contains("does not know that another node has taken over"), "{error}");
+    configure(first, &is_followed(at_first, at_second, "mode = \"wait\"\n"));
+    let (_, error) = first.fails(["up"]);
+    assert!(error.contains("has taken over from this node"), "{error}");
+    configure(first, &follows(2, at_first));
+    assert!(first.ok(["up"]).contains("as a standby"));
+    second.ok(["down"]);
+    configure(second, &is_followed(at_second, at_first, "mode = \"wait\"\n"));
+    second.up();
+    until("the copy becomes complete", || is_armed(first));
+    put(second, "three").unwrap();
+    signal(second, Signal::KILL);
+    until("its lease runs out", || first.run(["standby", "take-over"]).status.success());
+    for name in ["one", "two", "three"] {
+        assert!(has(first, name), "{name}");
+    }
+    // The configuration from its first life as a standby does not make it serve what it had.
+    configure(second, &follows(1, at_second));
+    let (_, error) = second.fails(["up"]);
+    assert!(error.contains("does not know that another node has taken over"), "{error}");
 }

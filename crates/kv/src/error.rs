@@ -124,6 +124,21 @@ pub enum KvError {
         /// Since when it does not answer.
         detail: String,
     },
+    /// The standby holds batches of this history that this engine does not have.
+    #[error(
+        "metadata engine at {path} came back older than it was: its standby has batch {there}, this one ends with {here}. Was the disk or the \
+         machine put back to an earlier state, or did a disk lose what it had confirmed? Nothing is changed here or there: stop this node and let \
+         the standby take over (`thermo standby take-over` there). To go on from here without the batches that are missing, stop the standby, remove its \
+         state directory, and let it join again"
+    )]
+    Older {
+        /// Engine directory.
+        path: PathBuf,
+        /// The last batch here.
+        here: u64,
+        /// The last batch there.
+        there: u64,
+    },
     /// The server has lost changes that were acknowledged, so what the process remembers is newer than what is stored.
     #[error(
         "metadata engine at {path} has lost changes that were acknowledged ({detail}): its server, or another one in its place, came back \

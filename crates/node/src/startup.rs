@@ -6,6 +6,7 @@ use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
 use crate::governor::Governor;
 use crate::moment::CHANGES;
+use crate::standby::Ledger;
 use crate::{Config, Node};
 use catalog::Catalog;
 use crossbeam_channel::Receiver;
@@ -37,11 +38,16 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     raise_descriptor_limit();
     let state = config.state_dir.clone();
     let (lock, fresh) = patiently(|| prepare(&state))?;
-    let prepared = crate::standby::before_start(&config)?;
+    let ledger = Arc::new(Ledger::open(&state)?);
+    let prepared = crate::standby::before_start(&config, &ledger)?;
     let feed = prepared.as_ref().map(|prepared| prepared.feed.clone());
-    let (engine, embedded) = crate::engine::open(&config, fresh, change_log(&config), feed)?;
+    let has_none = fresh && !ledger.has_taken_over();
+    let (engine, embedded) = crate::engine::open(&config, has_none, change_log(&config), feed)?;
     let feeding =
         prepared.zip(embedded).map(|(prepared, engine)| prepared.start(engine, &config)).transpose()?;
+    if ledger.has_taken_over() {
+        crate::standby::settle_in(&ledger, engine.clone())?;
+    }
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine, hardware)?;
     if let Some(feeding) = feeding {
@@ -69,6 +75,9 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "mend-far", move || mending.mend_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
+    if ledger.has_taken_over() {
+        ledger.serves()?;
+    }
     Ok(node)
 }
 

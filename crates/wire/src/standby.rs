@@ -12,8 +12,8 @@ pub struct StandbyStep {
     pub epoch: u64,
     /// How long after its answer the standby does not take over (milliseconds).
     pub lease_ms: u32,
-    /// Nothing is acknowledged without the standby.
-    pub promise: bool,
+    /// From where on nothing is acknowledged without the standby.
+    pub promise: Option<StandbyPromise>,
     /// The last batch committed at the node.
     pub last: u64,
     /// When it was (milliseconds since 1970).
@@ -25,6 +25,15 @@ pub struct StandbyStep {
     /// The part.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
+}
+
+/// Nothing is acknowledged without the standby, but what came before: one that has all of that may take over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyPromise {
+    /// Of this history.
+    pub lineage: [u8; 16],
+    /// Everything up to this batch may have been acknowledged without it.
+    pub from: u64,
 }
 
 /// What the other end is and has.

@@ -14,6 +14,7 @@ use crate::txn::Txn;
 use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod file;
+mod last;
 pub mod log;
 pub(crate) use self::log::batch;
 mod overlay;

@@ -44,6 +44,11 @@ enum Trouble {
     Standby(String),
     /// Another node has taken over.
     Taken(String),
+    /// The standby has newer batches than this engine.
+    Older {
+        here: u64,
+        there: u64,
+    },
 }
 
 /// Where threads meet to flush.
@@ -160,6 +165,7 @@ impl Core {
             Trouble::Failed(detail) => KvError::Io { path, detail: detail.clone() },
             Trouble::Standby(detail) => KvError::Standby { path, detail: detail.clone() },
             Trouble::Taken(by) => KvError::Taken { path, by: by.clone() },
+            Trouble::Older { here, there } => KvError::Older { path, here: *here, there: *there },
         }
     }
 
@@ -201,6 +207,7 @@ impl Core {
             Err(KvError::Io { detail, .. }) => room.trouble = Some(Trouble::Failed(detail)),
             Err(KvError::Standby { detail, .. }) => room.trouble = Some(Trouble::Standby(detail)),
             Err(KvError::Taken { by, .. }) => room.trouble = Some(Trouble::Taken(by)),
+            Err(KvError::Older { here, there, .. }) => room.trouble = Some(Trouble::Older { here, there }),
             Err(e) => room.trouble = Some(Trouble::Failed(e.to_string())),
         }
         let failed = room.trouble.is_some();

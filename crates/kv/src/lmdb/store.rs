@@ -14,14 +14,15 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
 use super::LmdbOptions;
+use super::last::{self, LAST_KEY};
 use super::log::{ChangeLog, batch};
 use super::overlay::Overlay;
 use super::place::{self, DATA_FILE, Place, io_error};
 use super::tables::{RECORD_KEY, Tables};
 use super::{file, sealed};
 use crate::merge::{Direction, Entry, Source};
-use crate::standby::{Content, Feed, OWN_TABLE, Page};
-use crate::{KvError, MAX_KEY, Result};
+use crate::standby::{Batch, Content, Feed, OWN_TABLE, Page};
+use crate::{KvError, MAX_KEY, MAX_VALUE, Result};
 
 /// Read transactions at one time; a slot takes 64 bytes of the shared lock file.
 const MAX_READERS: u32 = 8192;
@@ -89,10 +90,7 @@ impl Store {
         let page = verified.page_size;
         let at = env.info().last_txn_id as u64;
         let log = options.log.clone().map(|log| ChangeLog::open(log, &place.dir, at));
-        if let Some(feed) = &options.feed {
-            feed.opened(at);
-        }
-        Ok(Self {
+        let store = Self {
             env,
             db,
             file,
@@ -103,7 +101,26 @@ impl Store {
             log,
             feed: options.feed.clone(),
             place,
-        })
+        };
+        if let Some(feed) = &store.feed {
+            feed.opened(at, store.last_batch(at)?);
+        }
+        Ok(store)
+    }
+
+    /// The batch of the last flush, as long as its values are those of the store: nothing came behind it.
+    fn last_batch(&self, at: u64) -> Result<Option<Batch>> {
+        let txn = self.read_txn()?;
+        let record = self.get(&txn, &LAST_KEY)?;
+        let Some(known) = record.and_then(|record| last::decode(&record)).filter(|last| last.number == at)
+        else {
+            return Ok(None);
+        };
+        let mut changes = batch::Writing::new(at, known.time_ms);
+        for key in &known.keys {
+            changes.change(key, self.get(&txn, key)?.as_deref());
+        }
+        Ok(Some(Batch { number: at, content: self.content(), bytes: changes.finish() }))
     }
 
     pub(super) fn error(&self, e: &heed::Error) -> KvError {
@@ -146,6 +163,7 @@ impl Store {
         self.extend(self.end() + self.growth(overlay))?;
         let mut tables = self.tables.lock();
         let mut changed = tables.clone();
+        let time_ms = self.feed.as_ref().map(|feed| feed.time_ms());
         let mut change = || {
             let mut txn = Change { db: self.db, txn: self.env.write_txn()?, sealed: Vec::new() };
             overlay.newest(|key, value| match value {
@@ -155,14 +173,17 @@ impl Store {
             if let Some(log) = &self.log {
                 log.append(txn.txn.id() as u64, overlay);
             }
+            if let Some(time_ms) = time_ms {
+                txn.note(time_ms, overlay)?;
+            }
             let number = txn.txn.id() as u64;
             txn.commit(&changed).map(|()| number)
         };
         let number =
             change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
-        if let Some(feed) = &self.feed {
+        if let (Some(feed), Some(time_ms)) = (&self.feed, time_ms) {
             let content = changed.content(OWN_TABLE);
-            feed.committed(number, content, |time_ms| batch::encode(number, time_ms, overlay));
+            feed.committed(Batch { number, content, bytes: batch::encode(number, time_ms, overlay) });
         }
         *tables = changed;
         self.extend(self.end())
@@ -309,6 +330,20 @@ impl Change<'_> {
             self.db.delete(&mut self.txn, key)?;
         }
         Ok(())
+    }
+
+    /// Writes down what this flush changes; too long a list is left out, and a standby that lacks the batch then begins a new copy.
+    fn note(&mut self, time_ms: i64, overlay: &Overlay) -> heed::Result<()> {
+        let mut keys = last::head(self.txn.id() as u64, time_ms);
+        overlay.newest(|key, _| {
+            last::push(&mut keys, key);
+            Ok::<_, heed::Error>(())
+        })?;
+        if keys.len() > MAX_VALUE {
+            return self.db.delete(&mut self.txn, &LAST_KEY).map(drop);
+        }
+        sealed::seal(&LAST_KEY, &keys, &mut self.sealed);
+        self.db.put(&mut self.txn, &LAST_KEY, &self.sealed)
     }
 
     fn commit(mut self, tables: &Tables) -> heed::Result<()> {

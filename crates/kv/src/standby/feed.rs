@@ -1,6 +1,6 @@
 //! The end that is followed: the last batches, how far the standby is, and whether changes may be acknowledged.
 
-use super::{Batch, Content, Lineage, Shared, State};
+use super::{Batch, Lineage, MAX_STEP, Shared, State};
 use crate::{KvError, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Batches that are kept for a standby that was away for a moment (bytes); one that needs older ones begins a new copy.
 const WINDOW: usize = 64 << 20;
+/// What a step has besides its batch, and room to spare (bytes).
+const AROUND: usize = 1 << 10;
 
 /// When a change counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub struct Health {
     pub armed: bool,
     /// Who has taken over.
     pub taken: Option<String>,
+    /// The standby has this batch, which never was here.
+    pub ahead: Option<u64>,
 }
 
 /// Where a running engine hands its batches to. Times are those of a monotonic clock.
@@ -81,6 +85,8 @@ struct Now {
     bytes: usize,
     last: u64,
     last_ms: i64,
+    /// The highest number that the standby can have from here.
+    handed: u64,
     standby: Option<State>,
     heard: Option<Instant>,
     lease_until: Option<Instant>,
@@ -89,11 +95,41 @@ struct Now {
     /// A wait was in vain since the standby answered last: further ones do not begin.
     gave_up: bool,
     taken: Option<String>,
+    ahead: Option<u64>,
+    stopped: bool,
 }
 
 impl Now {
     fn has(&self, number: u64) -> bool {
-        self.standby.as_ref().is_some_and(|s| s.is_complete() && s.number >= number)
+        let has = |s: &State| s.is_complete() && s.number >= number;
+        self.ahead.is_none() && self.standby.as_ref().is_some_and(has)
+    }
+
+    /// Whether it is of this history; and notes if it has more of that than it can have from here.
+    fn look(&mut self, state: &State, lineage: Lineage) -> bool {
+        let of_this = state.lineage == lineage;
+        if of_this && state.number > self.handed {
+            self.ahead = Some(state.number);
+        }
+        of_this
+    }
+
+    fn keep(&mut self, batch: Batch) {
+        if batch.bytes.len() > MAX_STEP - AROUND {
+            (self.bytes, self.window) = (0, VecDeque::new()); // it cannot be sent: a standby without it begins a new copy
+            return;
+        }
+        self.bytes += batch.bytes.len();
+        self.window.push_back(Arc::new(batch));
+        while self.bytes > WINDOW && self.window.len() > 1 {
+            let gone = self.window.pop_front();
+            self.bytes -= gone.map_or(0, |batch| batch.bytes.len());
+        }
+    }
+
+    /// The first batch that is kept, or the one that comes next.
+    fn first(&self) -> u64 {
+        self.window.front().map_or(self.last + 1, |batch| batch.number)
     }
 
     fn holds_lease(&self) -> bool {
@@ -110,6 +146,7 @@ impl Feed {
             bytes: 0,
             last: 0,
             last_ms: 0,
+            handed: 0,
             standby: None,
             heard: None,
             lease_until: None,
@@ -117,27 +154,32 @@ impl Feed {
             armed,
             gave_up: false,
             taken: None,
+            ahead: None,
+            stopped: false,
         };
         Self { options, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// The engine is open; its last transaction is `at`.
-    pub(crate) fn opened(&self, at: u64) {
-        self.state.lock().last = at;
+    /// The engine is open; its last transaction is `at`, and wrote `last`, if that is known.
+    pub(crate) fn opened(&self, at: u64, last: Option<Batch>) {
+        let mut now = self.state.lock();
+        (now.last, now.handed) = (at, at);
+        if let Some(batch) = last {
+            now.last_ms = batch.time_ms();
+            now.keep(batch);
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn time_ms(&self) -> i64 {
+        (self.options.clock_ms)()
     }
 
     /// A batch is on stable storage here.
-    pub(crate) fn committed(&self, number: u64, content: Content, encode: impl FnOnce(i64) -> Vec<u8>) {
-        let time_ms = (self.options.clock_ms)();
-        let batch = Batch { number, content, bytes: encode(time_ms) };
+    pub(crate) fn committed(&self, batch: Batch) {
         let mut now = self.state.lock();
-        (now.last, now.last_ms) = (number, time_ms);
-        now.bytes += batch.bytes.len();
-        now.window.push_back(Arc::new(batch));
-        while now.bytes > WINDOW && now.window.len() > 1 {
-            let gone = now.window.pop_front();
-            now.bytes -= gone.map_or(0, |batch| batch.bytes.len());
-        }
+        (now.last, now.last_ms) = (batch.number, batch.time_ms());
+        now.keep(batch);
         drop(now);
         self.changed.notify_all();
     }
@@ -160,15 +202,30 @@ impl Feed {
     /// Whether all batches behind `number` are here, and `number` is not ahead.
     pub(super) fn reaches(&self, number: u64) -> bool {
         let now = self.state.lock();
-        let first = now.window.front().map_or(now.last + 1, |batch| batch.number);
-        (first..=now.last + 1).contains(&(number + 1))
+        (now.first()..=now.last + 1).contains(&number.saturating_add(1))
     }
 
-    /// The batch behind `number`.
+    /// The batch behind `number`, which the standby is given now.
     pub(super) fn after(&self, number: u64) -> Option<Shared> {
-        let now = self.state.lock();
-        let first = now.window.front()?.number;
-        now.window.get((number + 1).checked_sub(first)? as usize).cloned()
+        let mut now = self.state.lock();
+        let at = number.checked_add(1)?.checked_sub(now.first())?;
+        let batch = now.window.get(usize::try_from(at).ok()?).cloned()?;
+        now.handed = now.handed.max(batch.number);
+        Some(batch)
+    }
+
+    /// Whether a standby with `state`, or the one before, has what is nowhere else: it keeps it, and is given nothing.
+    pub(super) fn is_behind(&self, state: &State) -> bool {
+        let mut now = self.state.lock();
+        now.look(state, self.options.lineage);
+        now.ahead.is_some()
+    }
+
+    /// Behind which batch a copy is begun now.
+    pub(super) fn begin(&self) -> u64 {
+        let mut now = self.state.lock();
+        now.handed = now.last;
+        now.last
     }
 
     /// Returns when there is a batch behind `number`, or after `longest`.
@@ -180,15 +237,16 @@ impl Feed {
     }
 
     /// The standby has answered a message that was sent at `sent` or later: it has `state` on stable storage, and does not take over by itself
-    /// before the lease has run out.
+    /// before the lease has run out. If it has more of this history than it can have from here, nothing is accepted any more.
     pub fn answered(&self, state: &State, sent: Instant) {
         let mut now = self.state.lock();
         let until = sent + self.options.lease;
         now.lease_until = Some(now.lease_until.map_or(until, |before| before.max(until)));
         now.heard = Some(Instant::now());
-        now.standby = Some(state.clone());
+        let of_this = now.look(state, self.options.lineage);
+        now.standby = Some(if of_this { state.clone() } else { State::default() });
         now.gave_up = false;
-        let caught_up = state.lineage == self.options.lineage && now.has(now.last);
+        let caught_up = now.has(now.last);
         match self.options.mode {
             Mode::Wait(Away::Refuse) => now.alone = !now.armed,
             Mode::Wait(Away::GoOn) => now.alone &= !caught_up,
@@ -198,12 +256,19 @@ impl Feed {
         self.changed.notify_all();
     }
 
-    /// From now on nothing is acknowledged without the standby, for [`Away::Refuse`]: whoever calls this has made sure that it is known
-    /// after a restart, and only then tells the standby.
-    pub fn arm(&self) {
+    /// From now on nothing is acknowledged without the standby, for [`Away::Refuse`]; returns the last batch of which a part may have been. Whoever
+    /// calls this writes that down, so that it is known after a restart, and only then tells the standby.
+    pub fn arm(&self) -> u64 {
         let mut now = self.state.lock();
         now.armed = self.options.mode == Mode::Wait(Away::Refuse);
         now.alone &= !now.armed;
+        now.last
+    }
+
+    /// The standby is fed no more: nobody waits for it in vain.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
     }
 
     /// Another node has taken over: this engine accepts and acknowledges nothing any more.
@@ -224,6 +289,7 @@ impl Feed {
             alone: now.alone,
             armed: now.armed,
             taken: now.taken.clone(),
+            ahead: now.ahead,
         }
     }
 
@@ -233,13 +299,13 @@ impl Feed {
         let number = now.last;
         let end = Instant::now() + self.options.patience;
         loop {
-            not_taken(&now, engine)?;
+            may_change(&now, engine)?;
             let waits = self.options.mode != Mode::Follow && !now.alone;
             let needs_lease = now.armed;
             if !waits || now.has(number) && (!needs_lease || now.holds_lease()) {
                 return Ok(());
             }
-            if self.changed.wait_until(&mut now, end).timed_out() {
+            if now.stopped || self.changed.wait_until(&mut now, end).timed_out() {
                 self.give_up(&mut now, engine)?;
             }
         }
@@ -250,11 +316,11 @@ impl Feed {
         let mut now = self.state.lock();
         let end = Instant::now() + self.options.patience;
         loop {
-            not_taken(&now, engine)?;
+            may_change(&now, engine)?;
             if !now.armed || now.holds_lease() {
                 return Ok(());
             }
-            if now.gave_up || self.changed.wait_until(&mut now, end).timed_out() {
+            if now.gave_up || now.stopped || self.changed.wait_until(&mut now, end).timed_out() {
                 self.give_up(&mut now, engine)?;
             }
         }
@@ -267,6 +333,7 @@ impl Feed {
         }
         now.gave_up = true;
         let detail = match now.heard {
+            _ if now.stopped => "this node stops".into(),
             Some(at) => format!("it answered last {} s ago", at.elapsed().as_secs()),
             None => "it has not answered since this start".into(),
         };
@@ -274,9 +341,10 @@ impl Feed {
     }
 }
 
-fn not_taken(now: &Now, engine: &Path) -> Result<()> {
-    match &now.taken {
-        Some(by) => Err(KvError::Taken { path: engine.into(), by: by.clone() }),
-        None => Ok(()),
+fn may_change(now: &Now, engine: &Path) -> Result<()> {
+    match (&now.taken, now.ahead) {
+        (Some(by), _) => Err(KvError::Taken { path: engine.into(), by: by.clone() }),
+        (None, Some(there)) => Err(KvError::Older { path: engine.into(), here: now.last, there }),
+        (None, None) => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! The other end: an engine that takes what it is sent, and knows exactly how far it is.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::step::Page;
@@ -14,6 +15,8 @@ const STATE_KEY: [u8; 1] = [OWN_TABLE];
 const END: [u8; MAX_KEY + 1] = [0xff; MAX_KEY + 1];
 /// Lineage, number, time, and whether the copy goes on.
 const FIXED: usize = 33;
+/// Keys that are removed in one transaction.
+const PIECE: usize = 10_000;
 
 /// Why a step was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +119,12 @@ impl Follower {
         let pairs = whole(&page.pairs).ok_or_else(|| self.damaged(page.number()))?;
         let state = State { copied: page.to.clone(), ..self.state.clone() };
         let to = page.to.as_deref().unwrap_or(&END);
-        let old = keys(&self.engine, &page.from, to)?;
+        let mut old = keys(&self.engine, &page.from, to)?;
+        // The last page may have very much behind it that is there no more.
+        while old.len() >= PIECE {
+            self.change(self.state.clone(), |w| old.iter().try_for_each(|key| w.delete(key)))?;
+            old = keys(&self.engine, &page.from, to)?;
+        }
         self.change(state, |w| {
             old.iter().try_for_each(|key| w.delete(key))?;
             pairs.changes().flatten().try_for_each(|(key, value)| w.put(key, value.unwrap_or_default()))
@@ -125,7 +133,7 @@ impl Follower {
     }
 
     fn expect(&self, lineage: Lineage, number: u64, step: u64) -> Result<(), FollowError> {
-        if self.state.lineage == lineage && self.state.number + step == number {
+        if self.state.lineage == lineage && self.state.number.checked_add(step) == Some(number) {
             return Ok(());
         }
         Err(FollowError::Order { has: self.state.number, sent: number })
@@ -173,13 +181,13 @@ impl Follower {
     }
 }
 
-/// Keys of a range, without the own one.
+/// Keys of a range, without the own one, and [`PIECE`] at most.
 fn keys(engine: &LmdbEngine, from: &[u8], to: &[u8]) -> Result<Vec<Vec<u8>>, KvError> {
     read::<_, KvError>(engine, |r| {
         let mut found = Vec::new();
         r.scan(from, to, &mut |key, _| {
             found.extend((key[0] != OWN_TABLE).then(|| key.to_vec()));
-            std::ops::ControlFlow::Continue(())
+            if found.len() < PIECE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(found)
     })

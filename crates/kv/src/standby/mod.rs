@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// First byte of the one key that only a follower has; no catalogue uses it.
 pub(crate) const OWN_TABLE: u8 = 0;
 
+/// Longest step (bytes). A batch that does not fit is never sent: the standby begins a new copy.
+pub const MAX_STEP: usize = 256 << 20;
+
 /// Which history of an engine: one that was restored or made anew has another.
 pub type Lineage = [u8; 16];
 

@@ -28,9 +28,12 @@ impl<'e> Sender<'e> {
     /// The engine cannot be read.
     pub fn next(&mut self, state: &State) -> Result<Step> {
         let lineage = self.feed.lineage();
+        if self.feed.is_behind(state) {
+            return Ok(Step::Idle);
+        }
         if state.lineage != lineage || !self.feed.reaches(state.number) {
             self.pending = None;
-            return Ok(Step::Begin { lineage, number: self.feed.last() });
+            return Ok(Step::Begin { lineage, number: self.feed.begin() });
         }
         if let Some(copied) = &state.copied {
             let page = self.page(copied, state.number)?;

@@ -3,83 +3,24 @@
 
 mod feeder;
 mod follow;
+mod ledger;
+mod link;
+mod listen;
 mod settings;
 
 pub(crate) use feeder::{Feeding, before_start};
 pub use follow::{Followed, follow};
+pub(crate) use ledger::Ledger;
 pub use settings::{StandbyConfig, StandbyMode, WhenAway};
 
-use crate::error::failure;
-use crate::startup::io;
+use crate::error::{failure, refused};
 use crate::{Config, Node};
-use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::path::Path;
+use catalog::Catalog;
+use std::sync::Arc;
 use types::ErrorClass;
 use wire::{Failure, StandbyView};
 
-/// File of the state directory.
-const NAME: &str = "standby";
-
-/// What a node is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Role {
-    /// It serves the catalogue.
-    #[default]
-    Serves,
-    /// It follows another node.
-    Follows,
-    /// It was a standby, and is taking over: its engine may not be an ordinary one yet.
-    Taking,
-}
-
-/// What of a node and its standby must be known after a crash.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Record {
-    role: Role,
-    /// Raised by each take-over.
-    epoch: u64,
-    /// Of a node that serves: nothing is acknowledged without the standby. Of a standby: it was told so.
-    promised: bool,
-    /// Who has taken over.
-    replaced_by: Option<String>,
-}
-
-impl Record {
-    fn read(state: &Path) -> Result<Option<Self>, Failure> {
-        let text = match fs::read_to_string(state.join(NAME)) {
-            Ok(text) => text,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(io(state, &e)),
-        };
-        toml::from_str(&text).map(Some).map_err(|e| {
-            let message = format!(
-                "{}: {e}; it says whether this node serves or follows, and without it neither is safe: bring it back from a backup of the state \
-                 directory",
-                state.join(NAME).display()
-            );
-            failure(ErrorClass::Corrupt, message)
-        })
-    }
-
-    /// On stable storage when this returns.
-    fn write(&self, state: &Path) -> Result<(), Failure> {
-        let text = toml::to_string(self)
-            .map_err(|e| failure(ErrorClass::Bug, format!("the record of the standby: {e}")))?;
-        let write = || -> std::io::Result<()> {
-            let new = state.join("standby.new");
-            let mut file = File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, state.join(NAME))?;
-            File::open(state)?.sync_all()
-        };
-        write().map_err(|e| io(state, &e))
-    }
-}
+const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 
 /// Whether the node of this configuration is a standby, or becomes one now.
 ///
@@ -87,6 +28,20 @@ impl Record {
 /// Its state directory says something else than its configuration.
 pub fn is_standby(config: &Config) -> Result<bool, Failure> {
     follow::is_standby(config)
+}
+
+/// What the catalogue of a standby needs before anybody uses it in a node: new objects must not be taken for those of the other node, and what was
+/// acknowledged there and is missing here may be on tape behind what the catalogue knows.
+pub(crate) fn settle_in(ledger: &Ledger, engine: Arc<dyn kv::Engine>) -> Result<(), Failure> {
+    let settle = || {
+        let catalog = Catalog::open(engine, crate::now())?;
+        match ledger.get().behind {
+            true => catalog.mark_restored(crate::now())?,
+            false => catalog.skip_objects(crate::now())?,
+        }
+        catalog.sync()
+    };
+    settle().map_err(|e| refused("taking over", &e))
 }
 
 impl Node {
@@ -99,22 +54,5 @@ impl Node {
 
 /// The highest epoch that a node knows which serves.
 pub(crate) fn epoch(config: &Config) -> Result<u64, Failure> {
-    Ok(Record::read(&config.state_dir)?.map_or(0, |record| record.epoch))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_record_comes_back_and_a_damaged_one_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Record::read(dir.path()).unwrap(), None);
-        let record =
-            Record { role: Role::Taking, epoch: 3, promised: true, replaced_by: Some("node \"2\"".into()) };
-        record.write(dir.path()).unwrap();
-        assert_eq!(Record::read(dir.path()).unwrap(), Some(record));
-        fs::write(dir.path().join(NAME), "role = \"serv").unwrap();
-        assert!(Record::read(dir.path()).unwrap_err().message.contains("neither is safe"));
-    }
+    Ok(Ledger::open(&config.state_dir)?.get().epoch)
 }

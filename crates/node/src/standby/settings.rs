@@ -82,6 +82,11 @@ impl StandbyConfig {
         if in_database && (!self.to.is_empty() || self.of.is_some()) {
             return Err("standby: the catalogue is in a database (catalog.engine), which has standbys of its own; take [standby] out".into());
         }
+        if self.of.is_some() && !self.to.is_empty() {
+            return Err(
+                "standby: a node is followed (to) or follows (of), not both; one that has taken over gets `to` in the place of `of`".into(),
+            );
+        }
         if self.of.is_some() && !listens {
             return Err(
                 "standby.of: a standby is called by the node that it follows: say where it listens (cluster.listen)".into(),

@@ -26,7 +26,7 @@ enum Command {
                             Example:\n  thermo standby take-over\n  thermo standby take-over --force"
     )]
     TakeOver {
-        /// Although the other node may be alive or changes may be missing: what it acknowledged and this standby lacks is lost
+        /// Although the other node may be alive or changes may be missing: what it acknowledged and this standby lacks is lost, and volumes are not written before they were looked at
         #[arg(long)]
         force: bool,
         /// Longest wait until the node answers here (seconds)

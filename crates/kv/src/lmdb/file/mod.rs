@@ -14,6 +14,7 @@ use std::path::Path;
 use self::meta::{LAST_PAGE_AT, META_LEN, Meta};
 use self::page::{Fault, u64_at};
 use self::walk::{Pairs, Walk};
+use super::last::LAST_KEY;
 use super::sealed;
 use super::tables::{RECORD_KEY, Tables};
 use crate::KvError;
@@ -50,6 +51,9 @@ impl Pairs for Values {
         if key == RECORD_KEY {
             self.record = Some(Tables::decode(data).ok_or("the record of the tables is damaged")?);
             return Ok(());
+        }
+        if key == LAST_KEY {
+            return sealed::open(key, data).map(drop).ok_or("the record of the last flush is damaged".into());
         }
         if key.is_empty() || key.len() > crate::MAX_KEY {
             return Err(format!("a key of {} bytes is impossible", key.len()));

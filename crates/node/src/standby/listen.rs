@@ -1,0 +1,195 @@
+//! Whom a standby listens to: people of its host over the control socket, and the node that it follows over TLS.
+
+use super::PROGRAM;
+use super::follow::Standby;
+use super::link::credentials;
+use crate::cluster::member_id;
+use crate::error::failure;
+use ident::{Acceptor, Refusals};
+use parking_lot::Mutex;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use types::{ErrorClass, MemberId, NodeId};
+use wire::{Answer, Call, Channel, Failure, Reply};
+
+/// Most connections at once over the control socket, and of such over TLS as have not said yet who they are.
+const MAX_CONNECTIONS: usize = 32;
+/// Longest wait for the first frame of the other end.
+const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Before the next look for a connection.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// One of a limited number, until it is dropped.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(count: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(count.clone());
+        (count.fetch_add(1, Ordering::AcqRel) < MAX_CONNECTIONS).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The connection of the node that is followed: a new one takes the place of the one before.
+type Followed = Arc<Mutex<Option<TcpStream>>>;
+
+/// Ends the connection of the node that is followed when it is dropped.
+pub(super) struct Listening(Followed);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        cut(&mut self.0.lock());
+    }
+}
+
+fn cut(connection: &mut Option<TcpStream>) {
+    if let Some(socket) = connection.take() {
+        let _ = socket.shutdown(Shutdown::Both); // it may be gone already
+    }
+}
+
+/// Listens until the standby ends.
+pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
+    let config = &standby.config;
+    let own = credentials(config)?;
+    if own.valid.is_ending(u64::try_from(crate::now().secs).unwrap_or(0)) {
+        tracing::warn!(
+            "the certificate of this standby has been used for two thirds of its time, and is not renewed while it follows: join the cluster again (`thermo cluster join`) before it ends"
+        );
+    }
+    Acceptor::new(&own, Arc::default()).map_err(|e| failure(e.class(), e.to_string()))?;
+    let missing = || {
+        failure(ErrorClass::Invalid, "a standby is called by the node that it follows: set cluster.listen")
+    };
+    let listen = config.cluster.listen.ok_or_else(missing)?;
+    let socket = config.socket_path();
+    let fail = |e: std::io::Error| failure(ErrorClass::Invalid, format!("the standby cannot listen: {e}"));
+    let _ = std::fs::remove_file(&socket); // of a process that died
+    let local = UnixListener::bind(&socket).map_err(fail)?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+    let remote = TcpListener::bind(listen).map_err(fail)?;
+    local.set_nonblocking(true).and_then(|()| remote.set_nonblocking(true)).map_err(fail)?;
+    let followed = Followed::default();
+    let (here, there, feeding) = (standby.clone(), standby.clone(), followed.clone());
+    std::thread::Builder::new().name("accept".into()).spawn(move || locals(&here, &local)).map_err(fail)?;
+    std::thread::Builder::new()
+        .name("accept-tls".into())
+        .spawn(move || remotes(&there, &remote, &feeding))
+        .map_err(fail)?;
+    Ok(Listening(followed))
+}
+
+/// In a thread of its own; one that cannot be had closes the connection.
+fn serve(f: impl FnOnce() + Send + 'static) {
+    if let Err(e) = std::thread::Builder::new().name("connection".into()).spawn(f) {
+        tracing::error!("a connection gets no thread: {e}");
+    }
+}
+
+fn locals(standby: &Arc<Standby>, listener: &UnixListener) {
+    let count = Arc::default();
+    while standby.goes_on() {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        if let Some(place) = Place::take(&count) {
+            let standby = standby.clone();
+            serve(move || {
+                serve_local(&standby, stream);
+                drop(place);
+            });
+        }
+    }
+}
+
+fn remotes(standby: &Arc<Standby>, listener: &TcpListener, followed: &Followed) {
+    let (count, refusals) = (Arc::default(), Arc::<Refusals>::default());
+    while standby.goes_on() {
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        if let Some(place) = Place::take(&count) {
+            let (standby, refusals, followed) = (standby.clone(), refusals.clone(), followed.clone());
+            serve(move || {
+                if let Err(e) = serve_remote(&standby, refusals, &followed, stream, place) {
+                    tracing::debug!("a connection ended: {e}");
+                }
+            });
+        }
+    }
+}
+
+fn serve_local(standby: &Standby, stream: UnixStream) {
+    let own = rustix::process::geteuid().as_raw();
+    let administrator = wire::peer(&stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == own);
+    let ready = stream.set_nonblocking(false).is_ok();
+    if ready {
+        let _ = wire::serve_connection(stream, PROGRAM, &mut |call| {
+            standby.call(call, administrator).map(Answer::from)
+        });
+    }
+}
+
+/// Credentials are read anew: they may have been replaced.
+fn serve_remote(
+    standby: &Standby,
+    refusals: Arc<Refusals>,
+    followed: &Followed,
+    stream: TcpStream,
+    place: Place,
+) -> Result<(), String> {
+    let told = |e: ident::IdentError| e.to_string();
+    let of_io = |e: std::io::Error| e.to_string();
+    let from = stream.peer_addr().map_err(of_io)?.ip();
+    let own = credentials(&standby.config).map_err(|e| e.message)?;
+    let acceptor = Acceptor::new(&own, refusals).map_err(told)?;
+    if !acceptor.allows(from) {
+        return Err(format!("{from} was refused too often"));
+    }
+    stream.set_nonblocking(false).map_err(of_io)?;
+    let stream = acceptor.accept(stream).map_err(|e| {
+        if e.counts() {
+            acceptor.refused(from);
+        }
+        e.to_string()
+    })?;
+    let socket = stream.socket().try_clone().map_err(of_io)?;
+    let who = stream.peer().map(|(identity, _)| member_id(identity.role));
+    let of = standby.config.standby.of.map(|n| MemberId::Node(NodeId(n)));
+    socket.set_read_timeout(Some(HELLO_PATIENCE)).map_err(of_io)?;
+    let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(|e| e.to_string())?;
+    if who.is_none() || who != of {
+        let (id, _) = channel.receive_call().map_err(|e| e.to_string())?;
+        let whom = of.map_or("its node".into(), |of| of.to_string());
+        let message = format!("this is a standby, and listens to {whom} only, which it follows");
+        let refused = Err(failure(ErrorClass::Denied, message));
+        return channel.send_result(id, &refused, None).map_err(|e| e.to_string());
+    }
+    drop(place); // nobody else can have so many
+    socket.set_read_timeout(None).map_err(of_io)?;
+    let mut before = followed.lock();
+    cut(&mut before);
+    *before = Some(socket);
+    drop(before);
+    let served = wire::serve_channel(channel, &mut |call| match call {
+        Call::StandbyStep(order) => {
+            standby.step(&order).map(|answer| Reply::StandbyState(Box::new(answer)).into())
+        }
+        _ => Err(failure(
+            ErrorClass::Invalid,
+            "this is a standby: it takes batches from its node, and nothing else",
+        )),
+    });
+    served.map_err(|e| e.to_string())
+}
