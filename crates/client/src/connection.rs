@@ -56,6 +56,15 @@ impl Connection {
         &self.socket
     }
 
+    /// Id of the process that listens at the control socket, whatever its role is.
+    ///
+    /// # Errors
+    /// The kernel does not say: the connection is broken, or not to this host.
+    pub fn process(&self) -> std::io::Result<i32> {
+        let none = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+        self.channel.as_ref().ok_or_else(none)?.process()
+    }
+
     /// Asks, and expects the kind of answer that `T` is.
     ///
     /// # Errors

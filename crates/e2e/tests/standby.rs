@@ -254,7 +254,7 @@ fn a_forced_take_over_trusts_no_volume_and_an_interrupted_one_goes_on() {
     second.up();
     assert!(has(second, "early"));
     let volumes = second.json(["volume", "ls"]);
-    let states: Vec<_> = volumes.as_array().unwrap().iter().map(|v| v["state"].clone()).collect();
+    let states: Vec<_> = volumes.as_array().unwrap().iter().map(|v| v["volume"]["state"].clone()).collect();
     assert!(states.iter().any(|s| s == "unverified"), "{volumes}");
     let text = std::fs::read_to_string(&record).unwrap();
     assert!(text.contains("role = \"serves\"") && text.contains("behind = false"), "{text}");
@@ -329,6 +329,9 @@ fn after_a_take_over_the_two_change_places_and_back() {
     let (_, error) = first.fails(["up"]);
     assert!(error.contains("has taken over from this node"), "{error}");
     configure(first, &follows(2, at_first));
+    assert!(first.ok(["up"]).contains("as a standby"));
+    assert!(first.ok(["up"]).contains("already up, as a standby"));
+    assert!(first.ok(["down"]).contains("has stopped"));
     assert!(first.ok(["up"]).contains("as a standby"));
     second.ok(["down"]);
     configure(second, &is_followed(at_second, at_first, "mode = \"wait\"\n"));

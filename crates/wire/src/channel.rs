@@ -90,6 +90,17 @@ impl Channel {
         &self.peer
     }
 
+    /// Id of the process at the other end (of a server: that which began to listen).
+    ///
+    /// # Errors
+    /// The kernel does not say, or the other end is not on this host.
+    pub fn process(&self) -> std::io::Result<i32> {
+        match &self.carrier {
+            Carrier::Unix(stream) => Ok(crate::peer(stream)?.pid),
+            Carrier::Other(_) => Err(std::io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Whether descriptors can travel with answers.
     pub fn carries_descriptors(&self) -> bool {
         matches!(self.carrier, Carrier::Unix(_))

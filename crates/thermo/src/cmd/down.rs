@@ -1,14 +1,13 @@
 //! `thermo down`.
 
 use crate::context::Context;
-use crate::exit::{Exit, usage};
+use crate::exit::Exit;
 use anyhow::{Context as _, Result, bail};
 use client::{ClientError, Connection};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::PidfdFlags;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
-use types::StatusView;
 use wire::Call;
 
 /// Stop the node
@@ -34,7 +33,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         other => other?,
     };
-    let pid = node.ask::<StatusView>(&Call::Status)?.pid;
+    let pid = node.process().context("finding the process of the node")?;
     let process = Process::open(pid)?;
     match node.ask::<()>(&Call::Down { graceful: !args.now }) {
         // It may be gone before its answer is sent; whether it stops is seen below.
@@ -57,9 +56,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 struct Process(Option<OwnedFd>);
 
 impl Process {
-    fn open(pid: u32) -> Result<Process> {
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        let pid = pid.ok_or_else(|| usage("the node gave no process id"))?;
+    fn open(pid: i32) -> Result<Process> {
+        let pid = rustix::process::Pid::from_raw(pid);
+        let pid = pid.context("the process of the node cannot be seen from here")?;
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Ok(Process(Some(fd))),
             Err(rustix::io::Errno::SRCH) => Ok(Process(None)),

@@ -69,6 +69,10 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         // A node that was killed a moment ago may still seem to listen.
         Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
+        Err(_) if is_standby(&config) => {
+            context.out.line("the node is already up, as a standby (`thermo standby status`)")?;
+            return Ok(Exit::OK);
+        }
         Err(other) => return Err(other.into()),
     }
     match start(&config, &args)? {
