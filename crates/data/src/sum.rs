@@ -73,12 +73,42 @@ fn linear(bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!0, bytes)
 }
 
-/// What [`linear`] says when `zeros` zero bytes follow.
+/// What [`linear`] says when `zeros` zero bytes follow, at most a block of them: a CRC is a polynomial modulo that of CRC32C, and each zero byte
+/// multiplies it by x^8.
 fn shift(value: u32, zeros: usize) -> u32 {
-    match (value, zeros) {
-        (0, _) | (_, 0) => value,
-        _ => crc32c::crc32c_combine(value, 0, zeros),
+    let [low, high] = &POWERS;
+    multiply(multiply(value, low[zeros % 256]), high[zeros / 256])
+}
+
+/// The polynomial of CRC32C without its highest power; the lowest bit is that of x^31, as in all sums here.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+const ONE: u32 = 1 << 31;
+
+/// x^8 to the power of n, and to that of 256 n.
+static POWERS: [[u32; 257]; 2] = {
+    let low = powers(ONE >> 8);
+    [low, powers(low[256])]
+};
+
+const fn powers(of: u32) -> [u32; 257] {
+    let (mut powers, mut n) = ([ONE; 257], 1);
+    while n < powers.len() {
+        powers[n] = multiply(powers[n - 1], of);
+        n += 1;
     }
+    powers
+}
+
+/// The product of two polynomials modulo that of CRC32C.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let (mut product, mut n) = (0, 0);
+    while n < u32::BITS {
+        // All ones where the coefficient is one: no branch that depends on the bytes.
+        product ^= b & ((a << n) >> 31).wrapping_neg();
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        n += 1;
+    }
+    product
 }
 
 #[cfg(test)]
@@ -99,6 +129,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn zeros_behind_are_reckoned_as_if_they_were_there(value in any::<u32>(), zeros in 0..=BLOCK) {
+            prop_assert_eq!(shift(value, zeros), crc32c::crc32c_combine(value, 0, zeros));
+        }
+
         #[test]
         fn the_sum_of_a_block_is_that_of_its_pieces(
             block in proptest::collection::vec(any::<u8>(), 0..BLOCK + 1),

@@ -42,9 +42,10 @@ struct SetArgs {
     /// Targets among which the bytes of a file are dealt out
     #[arg(long, value_name = "N", default_value_t = 1)]
     stripes: u16,
-    /// Bytes that lie in one piece on one target before the next one's turn comes (a multiple of 4 KiB)
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1MiB")]
-    stripe_size: u64,
+    /// Bytes that lie in one piece on one target before the next one's turn comes (a multiple of 4 KiB); without it 1 MiB, with a code so
+    /// much that the units of data come to 1 MiB together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    stripe_size: Option<u64>,
     /// Targets that hold the same byte
     #[arg(long, value_name = "N", default_value_t = 1)]
     copies: u8,
@@ -73,10 +74,10 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     let rule = match args.local {
         true => None,
         false => {
-            let unit_bytes = u32::try_from(args.stripe_size).map_err(|_| {
-                usage(format!("a stripe size of {} is too large: at most 1 GiB", args.stripe_size))
-            })?;
             let (stripes, parity) = args.code.unwrap_or((args.stripes, 0));
+            let bytes = args.stripe_size.unwrap_or_else(|| usual_unit(args.code));
+            let unit_bytes = u32::try_from(bytes)
+                .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
             Some(LayoutRule { unit_bytes, stripes, copies: args.copies, parity })
         }
     };
@@ -86,6 +87,14 @@ fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     let line = format!("new files in {} get {}", args.dir.display(), said(rule.as_ref()));
     context.out.line(line)?;
     Ok(Exit::OK)
+}
+
+/// Bytes of a unit, if nothing is said. A mount writes at most 1 MiB at once, and of a coded file only whole rows go to their places
+/// without a detour through the log.
+fn usual_unit(code: Option<(u16, u8)>) -> u64 {
+    const ROW: u64 = 1 << 20;
+    const LEAST: u64 = 64 << 10;
+    code.map_or(ROW, |(data, _)| (ROW >> u64::from(data).next_power_of_two().ilog2()).max(LEAST))
 }
 
 fn parse_code(text: &str) -> Result<(u16, u8), String> {
@@ -143,6 +152,9 @@ mod tests {
         );
         let coded = LayoutRule { parity: 2, ..rule };
         assert_eq!(said(Some(&coded)), "4 stripes of 1.00 MiB and 2 of parity on disk targets");
+        let units = [(2, 512), (3, 256), (4, 256), (8, 128), (10, 64), (200, 64)];
+        assert!(units.iter().all(|(data, kib)| usual_unit(Some((*data, 2))) == kib << 10));
+        assert_eq!(usual_unit(None), 1 << 20);
         assert_eq!(parse_code("8+2"), Ok((8, 2)));
         assert!(["1+1", "4", "4+0", "4+x", "250+9"].iter().all(|text| parse_code(text).is_err()));
         assert_eq!(said(None), "an object in the node's own disk tier");
