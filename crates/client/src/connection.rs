@@ -16,9 +16,13 @@ pub struct Connection {
     socket: PathBuf,
     remote: Option<Remote>,
     patience: Duration,
+    place: Place,
     channel: Option<Channel>,
     last_id: u64,
 }
+
+/// What becomes of a descriptor before it is used; a library in a program that does not know of it moves them out of the program's way.
+pub type Place = fn(OwnedFd) -> OwnedFd;
 
 impl Connection {
     /// Connects, at once or not at all; a connection that breaks stays broken.
@@ -34,7 +38,15 @@ impl Connection {
     /// # Errors
     /// As [`Connection::open`], after `patience`.
     pub fn open_patient(socket: &Path, patience: Duration) -> Result<Self, ClientError> {
-        Self::to(socket.to_owned(), None, patience)
+        Self::open_placed(socket, patience, |socket| socket)
+    }
+
+    /// The same with a place for the socket.
+    ///
+    /// # Errors
+    /// As [`Connection::open_patient`].
+    pub fn open_placed(socket: &Path, patience: Duration, place: Place) -> Result<Self, ClientError> {
+        Self::to(socket.to_owned(), None, patience, place)
     }
 
     /// Connects to a node of a cluster over TLS.
@@ -42,11 +54,16 @@ impl Connection {
     /// # Errors
     /// As [`Connection::open_patient`], and [`ClientError::Ident`].
     pub fn open_remote(remote: Remote, patience: Duration) -> Result<Self, ClientError> {
-        Self::to(remote.address().into(), Some(remote), patience)
+        Self::to(remote.address().into(), Some(remote), patience, |socket| socket)
     }
 
-    fn to(socket: PathBuf, remote: Option<Remote>, patience: Duration) -> Result<Self, ClientError> {
-        let mut connection = Self { socket, remote, patience, channel: None, last_id: 0 };
+    fn to(
+        socket: PathBuf,
+        remote: Option<Remote>,
+        patience: Duration,
+        place: Place,
+    ) -> Result<Self, ClientError> {
+        let mut connection = Self { socket, remote, patience, place, channel: None, last_id: 0 };
         connection.with_patience(|c| c.connect())?;
         Ok(connection)
     }
@@ -123,6 +140,7 @@ impl Connection {
         }
         let stream = UnixStream::connect(&self.socket)
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let stream = UnixStream::from((self.place)(stream.into()));
         let channel = Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?;
         self.channel = Some(channel);
         Ok(())

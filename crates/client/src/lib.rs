@@ -15,7 +15,7 @@ mod remote;
 
 pub use answer::{FilesPage, FromReply, VolumeFilesPage};
 pub use cluster::{ClusterFiles, Reach};
-pub use connection::Connection;
+pub use connection::{Connection, Place};
 pub use errno::errno;
 pub use error::ClientError;
 pub use path::join;

@@ -75,9 +75,9 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
 
 impl Core {
     /// How long the kernel may keep the attributes of `ino`: not while a writable mapping of it may exist, through
-    /// which content changes unseen.
+    /// which content changes unseen, or a program beside the mount writes into its object.
     pub(crate) fn attr_ttl(&self, ino: Ino) -> Duration {
-        if self.opens.may_be_mapped(ino) { Duration::ZERO } else { self.ttl }
+        if self.opens.may_be_mapped(ino) || self.api.changes_unseen(ino) { Duration::ZERO } else { self.ttl }
     }
 
     fn reply_attr(&self, result: FsResult<Attr>, reply: ReplyAttr) {

@@ -56,6 +56,8 @@ pub struct Config {
     pub mount: Option<PathBuf>,
     /// What `O_NONBLOCK` means for files on tape, on every mount that does not say otherwise: `"eagain"` or `"wait"`.
     pub nonblock: NonBlock,
+    /// Mounts hand resident files to the kernel, where it takes them.
+    pub passthrough: bool,
     /// At this start take robot and drives from other hosts that have reserved them; an operator's order, in no file.
     #[serde(skip)]
     pub preempt: bool,
@@ -374,6 +376,7 @@ impl Default for Config {
             limits: Vec::new(),
             mount: None,
             nonblock: NonBlock::Eagain,
+            passthrough: true,
             preempt: false,
             new_disk_tier: false,
         }

@@ -39,6 +39,8 @@ pub struct Node {
     pub(crate) config: Config,
     pub(crate) uid: u32,
     pub(crate) started: Instant,
+    /// Tells this run of the node from every other one of any node.
+    pub(crate) run: uuid::Uuid,
     pub(crate) catalog: Catalog,
     pub(crate) disk: DiskTarget,
     pub(crate) objects: ObjectPool,

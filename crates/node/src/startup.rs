@@ -112,8 +112,7 @@ pub(crate) fn assemble(
         skipped.map_err(|e| refused("first settings", &e))?;
         // A database may know this node although its state directory is new: what operators have set there counts.
         if catalog.site().map_err(|e| refused("first settings", &e))?.is_none() {
-            first_settings(&catalog, &config)?;
-            give_root(&catalog, uid)?;
+            first_settings(&catalog, &config).and_then(|()| give_root(&catalog, uid))?;
             name_site(&catalog)?;
         }
         write_marker(&state).map_err(|e| io(&state, &e))?;
@@ -133,6 +132,7 @@ pub(crate) fn assemble(
         config,
         uid,
         started: std::time::Instant::now(),
+        run: uuid::Uuid::new_v4(),
         catalog,
         disk,
         objects,

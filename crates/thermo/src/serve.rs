@@ -133,7 +133,8 @@ impl Mounter for Gateway {
     fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
         let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
         let nonblock = nonblock.unwrap_or(node.config().nonblock);
-        let mut options = MountOptions { nonblock, ..MountOptions::default() };
+        let passthrough = node.config().passthrough;
+        let mut options = MountOptions { nonblock, passthrough, ..MountOptions::default() };
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;
         }

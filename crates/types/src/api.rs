@@ -108,6 +108,10 @@ pub trait FileApi: Send + Sync {
     fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr>;
     /// Attributes now (an open file's size is looked up in its object).
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr>;
+    /// Whether somebody changes content and attributes without being seen: nobody may remember them meanwhile.
+    fn changes_unseen(&self, _ino: Ino) -> bool {
+        false
+    }
     /// Changes attributes. Ownership and permission rules that the kernel does not check are applied here.
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr>;
     /// Somebody without the privilege changes the content of a file: takes set-user-id, and set-group-id where it means

@@ -32,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("nfs", 5),
     ("web", 5),
     ("capi", 5),
+    ("preload", 5),
     ("python", 5),
     ("bench", 5),
     ("sim", 5),

@@ -65,6 +65,15 @@ impl File {
         Ok(Self::new(lanes, own?, flags))
     }
 
+    pub(super) fn open_direct(session: &Session, ino: Ino, flags: OpenFlags) -> Done<Option<Self>> {
+        let lanes = &session.0;
+        let opened = lanes.open(FileCall::OpenAs { ino, flags }, false)?;
+        if opened.object.is_some() {
+            return Ok(Some(Self::new(lanes, opened, flags)));
+        }
+        lanes.release(&opened.held).map(|()| None)
+    }
+
     pub(super) fn create(
         session: &Session,
         parent: Ino,

@@ -97,7 +97,8 @@ impl Lanes {
         });
         match opened {
             Ok((handle, attr, descriptor)) => {
-                let object = descriptor.filter(|_| self.options.descriptors).map(std::fs::File::from);
+                let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
+                let object = object.map(std::fs::File::from);
                 Ok(Opened { held: Held { lane, handle, counted: own }, attr, object })
             }
             Err(e) => {
@@ -130,7 +131,7 @@ impl Lanes {
     fn connect(&self) -> Done<Connection> {
         let patience = self.options.patience;
         match &self.way {
-            Way::Socket(socket) => Connection::open_patient(socket, patience),
+            Way::Socket(socket) => Connection::open_placed(socket, patience, self.options.place),
             Way::Remote(remote) => Connection::open_remote(remote.clone(), patience),
         }
     }

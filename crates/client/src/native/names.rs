@@ -149,6 +149,14 @@ impl Session {
         self.named(bytes(&path), FileCall::Xattrs(ino))
     }
 
+    /// One extended attribute of an inode.
+    ///
+    /// # Errors
+    /// Those of fgetxattr(2).
+    pub fn xattr_of(&self, ino: Ino, name: &[u8]) -> Done<Vec<u8>> {
+        self.0.names(|connection| connection.file(FileCall::GetXattr { ino, name: name.to_vec() }))
+    }
+
     /// Sets an extended attribute.
     ///
     /// # Errors

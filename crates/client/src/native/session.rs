@@ -3,13 +3,13 @@
 use super::file::File;
 use super::lanes::{Lanes, Way};
 use super::{Done, names};
-use crate::{ClientError, Connection, Remote};
+use crate::{ClientError, Connection, Place, Remote};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use types::api::OpenFlags;
-use types::{Attr, FsError};
+use types::{Attr, FsError, Ino};
 use wire::FileCall;
 
 /// How a session works. The defaults suit most programs.
@@ -27,6 +27,8 @@ pub struct Options {
     pub write_behind: usize,
     /// Take descriptors of objects where the node offers them.
     pub descriptors: bool,
+    /// What becomes of descriptors of sockets and objects before they are used.
+    pub place: Place,
 }
 
 impl Default for Options {
@@ -38,6 +40,7 @@ impl Default for Options {
             read_ahead: 8 << 20,
             write_behind: 8 << 20,
             descriptors: true,
+            place: |descriptor| descriptor,
         }
     }
 }
@@ -162,6 +165,14 @@ impl Session {
     /// As [`Session::open`].
     pub fn read(&self, path: impl AsRef<Path>) -> Done<File> {
         self.open(path, OpenOptions::new().read(true))
+    }
+
+    /// Opens a file by its inode if its bytes go to its object without passing through the node now; else None.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn open_direct(&self, ino: Ino, flags: OpenFlags) -> Done<Option<File>> {
+        File::open_direct(self, ino, flags)
     }
 
     pub(super) fn attr(&self, path: &[u8], follow: bool) -> Done<Attr> {

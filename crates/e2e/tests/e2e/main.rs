@@ -25,6 +25,7 @@ mod nonblock;
 mod operators;
 mod posix;
 mod postgres;
+mod preload;
 mod rebuild;
 mod tar_tapes;
 mod tier;

@@ -255,6 +255,7 @@ fn a_c_program_and_python_use_the_installed_library() {
         said.into_owned()
     };
     run(Command::new(source.join("install")).arg(&prefix).env("LIBTHERMO", &library));
+    assert!(prefix.join("lib/libthermo_preload.so").exists());
     let pkgconfig = prefix.join("lib/pkgconfig");
     let flags = run(Command::new("pkg-config")
         .args(["--cflags", "--libs", "libthermo"])

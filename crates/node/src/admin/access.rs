@@ -297,7 +297,7 @@ impl Node {
     /// Opens for a caller who may do with the file what he wants of it.
     fn open_for(&self, cx: &Cx, session: &Held, ino: Ino, flags: OpenFlags) -> Result<Answer, FsError> {
         if cx.checked {
-            return self.open(cx, ino, flags).map(|o| opened(session, o, flags));
+            return self.open(cx, ino, flags).map(|o| self.handed(session, o, flags));
         }
         let inode = self.catalog.inode(ino).map_err(|e| e.fs())?;
         let (read, write) = (4 * u32::from(flags.read || !flags.write), 2 * u32::from(flags.write));
@@ -306,7 +306,7 @@ impl Node {
             self.clear_set_id(cx, ino)?;
         }
         let flags = OpenFlags { read: read != 0, ..flags };
-        self.open(cx, ino, flags).map(|o| opened(session, o, flags))
+        self.open(cx, ino, flags).map(|o| self.handed(session, o, flags))
     }
 
     /// Creates and opens; opens what is there already, if that is wanted, as [`Node::open_for`] does.
@@ -319,13 +319,13 @@ impl Node {
         flags: OpenFlags,
     ) -> Result<Answer, FsError> {
         if cx.checked {
-            return self.create(cx, parent, name, mode, flags).map(|o| opened(session, o, flags));
+            return self.create(cx, parent, name, mode, flags).map(|o| self.handed(session, o, flags));
         }
         let flags = OpenFlags { write: true, ..flags };
         loop {
             match self.create(cx, parent, name, mode, OpenFlags { exclusive: true, ..flags }) {
                 Err(FsError::Exists) if !flags.exclusive => {}
-                created => return created.map(|o| opened(session, o, flags)),
+                created => return created.map(|o| self.handed(session, o, flags)),
             }
             match self.lookup(cx, parent, name) {
                 Err(FsError::NotFound) => {} // removed meanwhile
@@ -333,20 +333,28 @@ impl Node {
             }
         }
     }
-}
 
-/// What goes to the caller: a descriptor that can do no more than he may.
-fn opened(session: &Held, opened: Opened, flags: OpenFlags) -> Answer {
-    session.add(opened.handle);
-    let descriptor = match opened.backing {
-        // Whether a file is long enough to be written at its end is known to the node only at that moment.
-        Some(_) if flags.append => None,
-        Some(fd) if flags.read && flags.write => Some(fd),
-        Some(fd) => reopen(&fd, flags.write).ok(),
-        None => None,
-    };
-    let direct = descriptor.is_some();
-    Answer { reply: Reply::Opened { handle: opened.handle, attr: opened.attr, direct }, descriptor }
+    /// What goes to the caller: a descriptor that can do no more than he may.
+    fn handed(&self, session: &Held, opened: Opened, flags: OpenFlags) -> Answer {
+        session.add(opened.handle);
+        let descriptor = match opened.backing {
+            // Whether a file is long enough to be written at its end is known to the node only at that moment.
+            Some(_) if flags.append => None,
+            Some(fd) if flags.read && flags.write => Some(fd),
+            Some(fd) => reopen(&fd, flags.write).ok(),
+            None => None,
+        };
+        let direct = descriptor.is_some();
+        // None travels to another host, whatever is written from there is seen.
+        if direct
+            && flags.write
+            && session.client().is_none()
+            && let Some(file) = self.open.handle(opened.handle)
+        {
+            file.lend();
+        }
+        Answer { reply: Reply::Opened { handle: opened.handle, attr: opened.attr, direct }, descriptor }
+    }
 }
 
 /// The node's own descriptors can read and write.

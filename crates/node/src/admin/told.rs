@@ -54,8 +54,10 @@ impl Node {
             | FileCall::SetXattrAs { ino, .. }
             | FileCall::RemoveXattr { ino, .. }
             | FileCall::ClearSetId(ino)
-            | FileCall::Open { ino, truncate: true, .. } => changes.inodes.push(*ino),
-            FileCall::OpenAs { ino, flags } if flags.truncate => changes.inodes.push(*ino),
+            | FileCall::Open { ino, truncate: true, .. }
+            | FileCall::Open { ino, write: true, .. } => changes.inodes.push(*ino),
+            // Whoever writes by a descriptor is not seen from here on.
+            FileCall::OpenAs { ino, flags } if flags.truncate || flags.write => changes.inodes.push(*ino),
             FileCall::Write { handle, .. }
             | FileCall::WriteAt { handle, .. }
             | FileCall::Fallocate { handle, .. }

@@ -476,6 +476,7 @@ impl Node {
     /// Closes a handle that is no longer in the table.
     fn close_removed(&self, file: &OpenFile) {
         let ino = file.inode.ino;
+        file.take_back();
         let nlink = self.open.with(ino, |entry, state| {
             state.handles -= 1;
             let mut nlink = None;

@@ -76,6 +76,10 @@ impl FileApi for Node {
         Ok(self.shown(self.catalog.inode(ino).map_err(self.fail("getattr"))?))
     }
 
+    fn changes_unseen(&self, ino: Ino) -> bool {
+        self.open.get(ino).is_some_and(|inode| inode.lent.load(Ordering::Acquire) > 0)
+    }
+
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         if let Some(size) = set.size {
             self.may_resize(cx, ino, size)?;

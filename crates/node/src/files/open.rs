@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use types::api::OpenFlags;
 use types::{Handle, Ino, ObjectId};
 
@@ -78,6 +78,8 @@ pub struct OpenInode {
     pub ino: Ino,
     /// Bytes on disk beyond what the catalogue has recorded.
     pub growth: AtomicU64,
+    /// Handles whose holder writes into the object by himself, unseen by node and mounts.
+    pub lent: AtomicU32,
     /// State.
     pub state: Mutex<OpenState>,
 }
@@ -89,6 +91,24 @@ pub struct OpenFile {
     pub inode: Arc<OpenInode>,
     /// How it was opened.
     pub flags: OpenFlags,
+    /// Counted in `lent` of the inode.
+    lent: AtomicBool,
+}
+
+impl OpenFile {
+    /// Its holder gets a descriptor of the object to write with.
+    pub fn lend(&self) {
+        if !self.lent.swap(true, Ordering::AcqRel) {
+            self.inode.lent.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// He has closed.
+    pub fn take_back(&self) {
+        if self.lent.swap(false, Ordering::AcqRel) {
+            self.inode.lent.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 /// All open inodes and handles.
@@ -122,7 +142,12 @@ impl OpenTable {
                 }
                 map.entry(ino)
                     .or_insert_with(|| {
-                        Arc::new(OpenInode { ino, growth: AtomicU64::new(0), state: Mutex::default() })
+                        Arc::new(OpenInode {
+                            ino,
+                            growth: AtomicU64::new(0),
+                            lent: AtomicU32::new(0),
+                            state: Mutex::default(),
+                        })
                     })
                     .clone()
             };
@@ -153,7 +178,9 @@ impl OpenTable {
     /// Adds a handle; the caller holds the inode's lock and has counted it in `state`.
     pub fn add_handle(&self, inode: Arc<OpenInode>, flags: OpenFlags) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
-        self.handles[handle.0 as usize % SHARDS].lock().insert(handle, Arc::new(OpenFile { inode, flags }));
+        self.handles[handle.0 as usize % SHARDS]
+            .lock()
+            .insert(handle, Arc::new(OpenFile { inode, flags, lent: AtomicBool::new(false) }));
         handle
     }
 

@@ -7,8 +7,8 @@ use types::*;
 const PREFIX: &[u8] = b"user.thermo.";
 
 /// The virtual attributes; they are not listed, so that copying tools do not copy them.
-pub const NAMES: [&str; 8] =
-    ["residency", "copies", "volumes", "request", "percent", "eta", "class", "digest"];
+pub const NAMES: [&str; 9] =
+    ["residency", "copies", "volumes", "request", "percent", "eta", "class", "digest", "node"];
 
 impl Node {
     /// Value of a virtual attribute; None if `name` is not one.
@@ -33,6 +33,7 @@ impl Node {
             "residency" => Ok(residency_text(self.residency(&inode)).into()),
             "copies" => Ok(format!("{}/{}", file.copies.len(), self.copies_required(&file.class))),
             "class" => Ok(file.class.0.clone()),
+            "node" => Ok(format!("{} {}", self.run, self.config.socket_path().display())),
             "digest" => file.digest.map(|d| format!("sha256:{d}")).ok_or(FsError::NoAttribute),
             "volumes" => self.volumes_of(&inode),
             "percent" => staging().map(|s| percent(s.arrived_bytes(), s.size).to_string()),

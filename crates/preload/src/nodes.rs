@@ -1,0 +1,86 @@
+//! Nodes that the program's files may be of. An attribute of every file on a mount names the node that serves it: the run of the node,
+//! and its control socket. The node behind the socket must say the same, else its inodes are not those of the mount.
+
+use crate::{log, own};
+use client::native::{File, Options, Session};
+use libc::c_int;
+use parking_lot::Mutex;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use types::Ino;
+use types::api::OpenFlags;
+
+const ATTRIBUTE: &std::ffi::CStr = c"user.thermo.node";
+/// Longest value: a number and a path.
+const LONGEST: usize = 4200;
+
+/// Nodes by what their files say; None: not to be had.
+#[derive(Default)]
+pub struct Nodes(Mutex<Vec<(Vec<u8>, Option<Session>)>>);
+
+/// What a file says of its node; None: it is on no mount of one.
+fn node_of(fd: c_int) -> Option<Vec<u8>> {
+    let mut value = vec![0; LONGEST];
+    // SAFETY: a name and a buffer of this length.
+    let length = unsafe { libc::fgetxattr(fd, ATTRIBUTE.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(length).ok()?);
+    Some(value)
+}
+
+impl Nodes {
+    /// Opens the file of a descriptor beside the mount; None: it stays with the mount.
+    pub fn open(&self, fd: c_int, ino: u64, flags: OpenFlags) -> Option<File> {
+        let node = node_of(fd)?;
+        let ino = Ino(ino);
+        let stays =
+            |why: &dyn std::fmt::Display| log::say(&format_args!("inode {ino} stays with the mount: {why}"));
+        let session = self.session(&node, ino)?;
+        match session.open_direct(ino, flags) {
+            Ok(Some(file)) => {
+                log::say(&format_args!("inode {ino} goes past the mount"));
+                Some(file)
+            }
+            Ok(None) => {
+                stays(&"its bytes are not at hand just now");
+                None
+            }
+            Err(e) => {
+                stays(&e);
+                if e.no_node() {
+                    self.0.lock().retain(|(known, _)| *known != node);
+                }
+                None
+            }
+        }
+    }
+
+    fn session(&self, node: &[u8], ino: Ino) -> Option<Session> {
+        let mut all = self.0.lock();
+        if let Some((_, session)) = all.iter().find(|(known, _)| known == node) {
+            return session.clone();
+        }
+        let session = match connect(node, ino) {
+            Ok(session) => Some(session),
+            Err(why) => {
+                log::say(&format_args!("everything stays with the mount: {why}"));
+                None
+            }
+        };
+        all.push((node.to_owned(), session.clone()));
+        session
+    }
+}
+
+fn connect(node: &[u8], ino: Ino) -> Result<Session, String> {
+    let space =
+        node.iter().position(|b| *b == b' ').ok_or("its node says what this library does not understand")?;
+    let socket = Path::new(OsStr::from_bytes(&node[space + 1..]));
+    let options = Options { place: own::place, read_ahead: 0, write_behind: 0, ..Options::default() };
+    let session = Session::connect_with(socket, options).map_err(|e| e.to_string())?;
+    let name = session.xattr_of(ino, ATTRIBUTE.to_bytes()).map_err(|e| e.to_string())?;
+    if name != node {
+        return Err(format!("the node at {} is not the one that serves it", socket.display()));
+    }
+    Ok(session)
+}

@@ -1,0 +1,243 @@
+//! An open file of the program, and how its bytes go.
+
+use crate::log;
+use crate::table::{Table, advance};
+use client::ClientError;
+use client::native::File;
+use libc::{c_int, iovec};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::api::OpenFlags;
+
+/// Flags with which bytes go otherwise than by offset and at once, or do not go at all.
+const OTHERWISE: c_int = libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_DIRECT
+    | libc::O_SYNC
+    | libc::O_DSYNC
+    | libc::O_ASYNC
+    | libc::O_PATH
+    | libc::O_DIRECTORY;
+/// Longest read or write that Linux does at once (bytes); a longer one is for the mount.
+const LONGEST: usize = 0x7fff_f000;
+/// A file is opened beside the mount when so many bytes of it were read or written: that takes as long as moving them through it.
+const WORTH: u64 = 256 << 10;
+
+/// Which file: device and inode.
+pub type What = (u64, u64);
+
+/// An open file; copies of its descriptor share it.
+pub struct Open {
+    /// Which.
+    pub what: What,
+    flags: OpenFlags,
+    moved: AtomicU64,
+    /// Its bytes go through the mount for good.
+    left: AtomicBool,
+    opening: Mutex<()>,
+    direct: RwLock<Option<Arc<File>>>,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+/// The kernel asks how long the file is: pages behind the end that it knows cannot be touched.
+pub fn measure(fd: c_int) {
+    // SAFETY: a structure of numbers that is filled.
+    unsafe { libc::fstat(fd, &mut std::mem::zeroed()) };
+}
+
+/// Device and inode of a regular file of a file system without a device; asks nobody but the kernel.
+fn look(fd: c_int) -> Option<What> {
+    // SAFETY: a structure of numbers.
+    let mut seen: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: an empty path, and a structure to be filled.
+    let told = unsafe { libc::statx(fd, c"".as_ptr(), flags, libc::STATX_TYPE, &mut seen) };
+    let regular = u32::from(seen.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    (told == 0 && regular && seen.stx_dev_major == 0).then_some((seen.stx_dev_minor.into(), seen.stx_ino))
+}
+
+static AFTER: AtomicU64 = AtomicU64::new(WORTH);
+
+/// Looks whether `THERMO_PRELOAD_AFTER` says something else than [`WORTH`].
+pub fn begin() {
+    let given = std::env::var("THERMO_PRELOAD_AFTER").ok().and_then(|bytes| bytes.parse().ok());
+    AFTER.store(given.unwrap_or(WORTH), Ordering::Relaxed);
+}
+
+/// The bytes of all parts; None: that is for the mount, or nobody knows.
+fn total(parts: &[iovec]) -> Option<usize> {
+    let total = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
+    (1..=LONGEST).contains(&total).then_some(total)
+}
+
+impl Open {
+    /// Whether a file that was opened with these flags can be one of these.
+    pub fn may_be(flags: c_int) -> bool {
+        flags & OTHERWISE == 0
+    }
+
+    /// What was just opened, if it may lie on a mount.
+    pub fn new(fd: c_int, flags: c_int) -> Option<Self> {
+        let mode = flags & libc::O_ACCMODE;
+        Some(Self {
+            what: look(fd)?,
+            flags: OpenFlags {
+                read: mode != libc::O_WRONLY,
+                write: mode != libc::O_RDONLY,
+                ..OpenFlags::default()
+            },
+            moved: AtomicU64::new(0),
+            left: AtomicBool::new(false),
+            opening: Mutex::new(()),
+            direct: RwLock::default(),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+        })
+    }
+
+    /// From now on its bytes go through the mount. The node has told the kernel to forget what it knew of them when this returns, unless
+    /// another thread is just reading or writing.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Release);
+        let file = self.direct.write().take();
+        drop(file);
+    }
+
+    fn trouble(&self, doing: &str, error: &ClientError) {
+        log::say(&format_args!("inode {}: {doing}: {error}; it goes through the mount again", self.what.1));
+        self.leave();
+    }
+
+    /// The way past the mount for so many bytes; None: through it.
+    fn way(&self, table: &Table, fd: c_int, bytes: usize) -> Option<Arc<File>> {
+        if self.left.load(Ordering::Acquire) {
+            return None;
+        }
+        // The program may have closed the descriptor in a way that is not seen here.
+        if let Some(file) = self.direct.read().clone() {
+            return Some(file).filter(|_| look(fd) == Some(self.what));
+        }
+        let moved = self.moved.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if moved < AFTER.load(Ordering::Relaxed) {
+            return None;
+        }
+        let _one = self.opening.try_lock()?;
+        if look(fd) != Some(self.what) {
+            return None;
+        }
+        let mapped = table.is_mapped(self.what);
+        match table.nodes.open(fd, self.what.1, self.flags).filter(|_| !mapped) {
+            Some(file) => Some(self.direct.write().insert(Arc::new(file)).clone()),
+            None => {
+                self.leave();
+                None
+            }
+        }
+    }
+
+    /// Reads at the position of the descriptor.
+    ///
+    /// # Safety
+    /// `parts` are as readv(2) wants them.
+    pub unsafe fn read(&self, table: &Table, fd: c_int, parts: &[iovec]) -> Option<usize> {
+        let total = total(parts).filter(|_| self.flags.read)?;
+        let file = self.way(table, fd, total)?;
+        // The position moves first, as a whole: whoever shares it reads what follows.
+        let at = advance(fd, total as i64)?;
+        // SAFETY: the caller's promise.
+        let read = unsafe { self.read_from(&file, parts, at) };
+        advance(fd, read.unwrap_or(0) as i64 - total as i64);
+        read
+    }
+
+    /// Writes at the position of the descriptor.
+    ///
+    /// # Safety
+    /// `parts` are as writev(2) wants them.
+    pub unsafe fn write(&self, table: &Table, fd: c_int, parts: &[iovec]) -> Option<usize> {
+        let total = total(parts).filter(|_| self.flags.write)?;
+        let file = self.way(table, fd, total)?;
+        let at = advance(fd, total as i64)?;
+        // SAFETY: the caller's promise.
+        let written = unsafe { self.write_to(&file, parts, at) };
+        if written.is_none() {
+            advance(fd, -(total as i64));
+        }
+        written
+    }
+
+    /// Reads at an offset.
+    ///
+    /// # Safety
+    /// `parts` are as preadv(2) wants them.
+    pub unsafe fn read_at(&self, table: &Table, fd: c_int, parts: &[iovec], at: i64) -> Option<usize> {
+        let total = total(parts).filter(|_| self.flags.read)?;
+        let file = self.way(table, fd, total)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.read_from(&file, parts, at) }
+    }
+
+    /// Writes at an offset.
+    ///
+    /// # Safety
+    /// `parts` are as pwritev(2) wants them.
+    pub unsafe fn write_at(&self, table: &Table, fd: c_int, parts: &[iovec], at: i64) -> Option<usize> {
+        let total = total(parts).filter(|_| self.flags.write)?;
+        let file = self.way(table, fd, total)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.write_to(&file, parts, at) }
+    }
+
+    unsafe fn read_from(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {
+        let (at, mut read) = (u64::try_from(at).ok()?, 0);
+        for part in parts.iter().filter(|part| part.iov_len > 0) {
+            // SAFETY: the caller's promise.
+            let buffer = unsafe { std::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) };
+            match file.read_at(buffer, at + read as u64) {
+                Ok(got) => {
+                    read += got;
+                    if got < buffer.len() {
+                        break;
+                    }
+                }
+                Err(e) => {
+                    self.trouble("reading", &e);
+                    return None;
+                }
+            }
+        }
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Some(read)
+    }
+
+    /// All of it, or the mount writes it once more and says how far it came.
+    unsafe fn write_to(&self, file: &File, parts: &[iovec], at: i64) -> Option<usize> {
+        let (at, mut written) = (u64::try_from(at).ok()?, 0);
+        for part in parts.iter().filter(|part| part.iov_len > 0) {
+            // SAFETY: the caller's promise.
+            let data = unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
+            if let Err(e) = file.write_at(data, at + written as u64) {
+                self.trouble("writing", &e);
+                return None;
+            }
+            written += data.len();
+        }
+        self.written.fetch_add(written as u64, Ordering::Relaxed);
+        Some(written)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.leave();
+        let (read, written) = (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed));
+        if read + written > 0 {
+            log::say(&format_args!(
+                "inode {}: {read} bytes read and {written} written past the mount",
+                self.what.1
+            ));
+        }
+    }
+}
