@@ -5,7 +5,7 @@ use crate::place::{self, timed};
 use crate::{Figure, Plan, Target};
 use anyhow::Result;
 use catalog::Catalog;
-use kv::{Aside, Engine, LmdbEngine, LmdbOptions, PostgresEngine, PostgresOptions, Role};
+use kv::{Aside, DatabaseOptions, Engine, LmdbEngine, LmdbOptions, Role};
 use std::sync::Arc;
 use types::Time;
 
@@ -18,10 +18,7 @@ const ROOM: u64 = 256 << 20;
 pub(crate) fn measure(plan: &Plan, address: &str, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let place = place::make(&plan.dir, ROOM)?;
     let embedded = LmdbEngine::open(&place.path().join("catalogue"), LmdbOptions::default())?;
-    let sides = [
-        ("embedded", catalogue(Arc::new(embedded))?),
-        ("database", catalogue(Arc::new(PostgresEngine::open(address, options())?))?),
-    ];
+    let sides = [("embedded", catalogue(Arc::new(embedded))?), ("database", catalogue(database(address)?)?)];
     let mut figures = Vec::new();
     for clients in CLIENTS {
         let each = (plan.amount(320, 6400) / clients).max(5);
@@ -50,9 +47,11 @@ fn catalogue(engine: Arc<dyn Engine>) -> Result<Catalog> {
 }
 
 /// Never the tables of a node, and never mistaken for them.
-fn options() -> PostgresOptions {
-    let why =
-        "it is what `thermo bench --database` has left: name another database, or remove its tables".into();
+fn database(address: &str) -> Result<Arc<dyn Engine>> {
+    let why = "it is what `thermo bench --database` has left: name another database, or remove what it holds"
+        .into();
     let fill = Some(Aside { role: Role::Copy, id: "bench".into(), why });
-    PostgresOptions { take_over: false, fill, ..PostgresOptions::new("bench") }
+    let options = DatabaseOptions { take_over: false, fill, ..DatabaseOptions::new("bench") };
+    let engine: Box<dyn Engine> = kv::open_database(address, options)?;
+    Ok(Arc::from(engine))
 }

@@ -6,7 +6,7 @@ mod server;
 
 use catalog::{Catalog, New, check};
 use common::*;
-use kv::{PostgresEngine, PostgresOptions};
+use kv::{DatabaseOptions, PostgresEngine};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -79,6 +79,6 @@ fn threads_get_along_over_the_embedded_engine() {
 fn threads_get_along_over_postgresql() {
     let server = server::Server::shared();
     let address = server.address("together", "&connections=6");
-    let engine = PostgresEngine::open(&address, PostgresOptions::new("test")).expect("engine");
+    let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
     together(&Catalog::open(Arc::new(engine), t(1)).expect("opens"));
 }

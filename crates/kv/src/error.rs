@@ -73,8 +73,8 @@ pub enum KvError {
     },
     /// A catalogue is to be copied to where one is.
     #[error(
-        "the database {path} is not empty; nothing was changed: name an empty one, or, if nothing in it is needed, remove its tables kv, \
-         kv_delta, kv_session and kv_owner"
+        "the database {path} is not empty; nothing was changed: name an empty one (in a TiKV cluster another name behind the last `/`), or, if nothing in \
+         it is needed, remove its tables kv, kv_delta, kv_session and kv_owner"
     )]
     NotEmpty {
         /// Address.
@@ -82,7 +82,7 @@ pub enum KvError {
     },
     /// A database holds no engine although it must.
     #[error(
-        "there is no engine in the database {path} although this node has used one; nothing was changed: check the address (database, user, \
+        "there is no engine in the database {path} although this node has used one; nothing was changed: check the address (database or name, user, \
          search path), or restore a backup of the database"
     )]
     Absent {

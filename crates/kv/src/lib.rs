@@ -16,6 +16,7 @@ mod copy;
 mod counted;
 mod counter;
 mod crashing;
+mod database;
 mod error;
 mod key;
 mod limits;
@@ -30,12 +31,13 @@ mod txn;
 
 pub use aside::{Aside, Role};
 pub use crashing::CrashingEngine;
+pub use database::{Database, DatabaseOptions, check_address, open_database};
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;
-pub use postgres::{PostgresEngine, PostgresOptions};
+pub use postgres::PostgresEngine;
 #[cfg(feature = "tikv")]
-pub use tikv::{TikvEngine, TikvOptions};
+pub use tikv::TikvEngine;
 
 /// Longest key (bytes); the shortest has 1. The embedded engine would allow 511.
 pub const MAX_KEY: usize = 480;

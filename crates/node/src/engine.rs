@@ -11,7 +11,7 @@ use crate::error::failure;
 use crate::startup::{has_catalogue, io, open_engine, patiently};
 use kv::log::LogOptions;
 use kv::standby::Feed;
-use kv::{Aside, Engine, KvError, LmdbEngine, PostgresEngine, PostgresOptions};
+use kv::{Aside, Database, DatabaseOptions, Engine, KvError, LmdbEngine};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Config {
 /// What of the configuration cannot work together.
 pub(crate) fn validate(config: &Config) -> Result<(), String> {
     let Some(address) = &config.catalog.engine else { return Ok(()) };
-    PostgresEngine::check_address(address).map_err(|e| format!("catalog.engine: {e}"))?;
+    kv::check_address(address).map_err(|e| format!("catalog.engine: {e}"))?;
     if config.catalog.log_changes {
         return Err("catalog.log_changes is for the embedded engine only: a catalogue in a database comes back as it was at a moment by \
                     the database's own archive of its log; leave it out (backups by catalog.backup_dir work with both)"
@@ -46,14 +46,14 @@ pub(crate) fn validate(config: &Config) -> Result<(), String> {
 /// An engine of either kind.
 enum Opened {
     Embedded(LmdbEngine),
-    Database(PostgresEngine),
+    Database(Box<dyn Database>),
 }
 
 impl Opened {
     fn engine(&self) -> &dyn Engine {
         match self {
             Self::Embedded(engine) => engine,
-            Self::Database(engine) => engine,
+            Self::Database(engine) => engine.as_ref(),
         }
     }
 
@@ -89,7 +89,10 @@ pub(crate) fn open(
             let engine = Arc::new(engine);
             (engine.clone(), Some(engine))
         }
-        Opened::Database(engine) => (Arc::new(engine), None),
+        Opened::Database(engine) => {
+            let engine: Box<dyn Engine> = engine;
+            (Arc::from(engine), None)
+        }
     })
 }
 
@@ -159,7 +162,7 @@ fn open_database(
     address: &str,
     fresh: bool,
     moved: Option<&str>,
-) -> Result<PostgresEngine, Failure> {
+) -> Result<Box<dyn Database>, Failure> {
     let fail = |e: KvError| failure(class(&e), e.to_string());
     let embedded = state.join(EMBEDDED);
     if embedded.join("data.mdb").exists() && LmdbEngine::aside(&embedded).map_err(fail)?.is_none() {
@@ -171,10 +174,10 @@ fn open_database(
         return Err(failure(ErrorClass::Invalid, message));
     }
     let owner = owner(state).map_err(|e| io(state, &e))?;
-    let mut options = PostgresOptions::new(&owner);
+    let mut options = DatabaseOptions::new(&owner);
     (options.create, options.take_over) = (fresh, false);
     options.aside = moved.map(Into::into);
-    PostgresEngine::open(address, options).map_err(fail)
+    kv::open_database(address, options).map_err(fail)
 }
 
 /// What the caller can do about an engine that does not open.
@@ -201,7 +204,7 @@ fn owner(state: &Path) -> std::io::Result<String> {
         }
         Ok(_) => {
             let detail = format!(
-                "{OWNER} must hold one line, the name by which the database knows this node (column name of its table kv_owner)"
+                "{OWNER} must hold one line, the name by which the database knows this node (PostgreSQL: column name of its table kv_owner)"
             );
             return Err(std::io::Error::new(ErrorKind::InvalidData, detail));
         }

@@ -74,7 +74,8 @@ fn follow(config: &Config) -> Result<Followed> {
 
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("THERMO_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // The client of TiKV tells every connection that it makes.
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,tikv_client=warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

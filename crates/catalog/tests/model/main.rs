@@ -526,7 +526,7 @@ fn the_catalogue_does_what_the_model_does_on_postgresql() {
         schemas.set(schemas.get() + 1);
         let address = server.address(&format!("model{}", schemas.get()), "&connections=3");
         let engine =
-            kv::PostgresEngine::open(&address, kv::PostgresOptions::new("test")).expect("engine opens");
+            kv::PostgresEngine::open(&address, kv::DatabaseOptions::new("test")).expect("engine opens");
         over(std::sync::Arc::new(engine))
     });
 }

@@ -18,7 +18,7 @@ use self::server::Server;
 use self::session::Session;
 use crate::copy;
 use crate::counted::Txn;
-use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
+use crate::{Aside, Database, DatabaseOptions, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod address;
 mod base;
@@ -37,43 +37,6 @@ const READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const WRITING: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
 const WRITING_RELAXED: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL synchronous_commit TO off";
 
-/// How to open a [`PostgresEngine`].
-#[derive(Clone, Debug)]
-pub struct PostgresOptions {
-    /// Name of the node. While one has the engine open, another name is refused; the same name takes over at once, as after a crash.
-    pub owner: String,
-    /// Whether tables may be made where there are none.
-    pub create: bool,
-    /// Whether data of another node, which does not use it any more, may be taken over.
-    pub take_over: bool,
-    /// Number of a move ([`Aside`]): what was set aside for it opens too.
-    pub aside: Option<String>,
-    /// The engine becomes a copy with this mark: there must be nothing, or an earlier copy of this node that was not finished, which goes.
-    pub fill: Option<Aside>,
-    /// After this long without a sign of life another node may take over. The engine gives one three times as often.
-    pub lease: Duration,
-    /// How long a server that does not answer is tried again before an operation fails.
-    pub patience: Duration,
-    /// Pause between rounds in which what was added to counters is put into their values.
-    pub fold_every: Duration,
-}
-
-impl PostgresOptions {
-    /// Makes tables; a lease of 15 s, patience of 30 s, a round each second.
-    pub fn new(owner: &str) -> Self {
-        Self {
-            owner: owner.into(),
-            create: true,
-            take_over: true,
-            aside: None,
-            fill: None,
-            lease: Duration::from_secs(15),
-            patience: Duration::from_secs(30),
-            fold_every: Duration::from_secs(1),
-        }
-    }
-}
-
 /// An engine whose data is in a database server. Closures run side by side, each as a serialisable transaction of the server.
 pub struct PostgresEngine {
     core: Arc<Core>,
@@ -82,7 +45,7 @@ pub struct PostgresEngine {
 
 struct Core {
     server: Server,
-    options: PostgresOptions,
+    options: DatabaseOptions,
     writers: Pool<Session>,
     readers: Pool<Option<(Conn, Statements)>>,
     /// Shared by closures that write; held alone by one that has lost against others several times.
@@ -106,7 +69,7 @@ impl PostgresEngine {
     /// `Address` if it is no address; `Aside` if it does not count; `NotEmpty` if it is to be filled and holds something; `Owned` while another node uses the database; `Format` if another release made the tables; `Server` if the
     /// server refuses or cannot be reached; `Absent` if there is no engine and none is to be made; `Foreign` if it holds the data of another node that
     /// is not to be taken over.
-    pub fn open(address: &str, options: PostgresOptions) -> Result<Self> {
+    pub fn open(address: &str, options: DatabaseOptions) -> Result<Self> {
         let server = Server::new(address)?;
         let mut patience = Patience::new(options.patience);
         loop {
@@ -133,25 +96,22 @@ impl PostgresEngine {
             .map_err(|e| core.server.refuses(&format!("starting the thread that keeps its lease: {e}")))?;
         Ok(Self { core, keeper: Some(keeper) })
     }
+}
 
-    /// Says durably that this engine does not count from its next opening on, or that it does (`None`).
-    ///
-    /// # Errors
-    /// `Taken` if another node has taken over; `Server` if the server refuses or cannot be reached: it is as before, or as asked for.
-    pub fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
+impl Database for PostgresEngine {
+    fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
         self.core.sync()?;
         let server = &self.core.server;
         let conn = self.core.connected()?;
         owner::set_format(server, &conn, &owner::format(mark)).map_err(|fault| server.give_up(fault))
     }
 
-    /// The address, without its password.
-    pub fn shown(&self) -> String {
+    fn shown(&self) -> String {
         self.core.server.address.to_string()
     }
 }
 
-fn take_over(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<(), Fault> {
+fn take_over(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<(), Fault> {
     owner::make_tables(server, conn, options.create)?;
     let epoch = owner::take(server, conn, options)?;
     if options.fill.is_some() {

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use super::Server;
 use super::connection::{Conn, Fault};
 use super::sql;
-use super::{PostgresOptions, Server};
-use crate::{Aside, KvError, Role};
+use crate::{Aside, DatabaseOptions, KvError};
 
 /// Makes the tables if there are none. A table of somebody else that has their name is left alone.
 pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<(), Fault> {
@@ -23,7 +23,7 @@ pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<
 }
 
 /// Becomes the owner; the epoch, greater than all before.
-pub(super) fn take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i64, Fault> {
+pub(super) fn take(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<i64, Fault> {
     let taken = try_take(server, conn, options);
     if taken.is_err() {
         let _ = conn.batch(server, "ROLLBACK"); // the connection is not used again if it does not work
@@ -31,7 +31,7 @@ pub(super) fn take(server: &Server, conn: &Conn, options: &PostgresOptions) -> R
     taken
 }
 
-fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i64, Fault> {
+fn try_take(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<i64, Fault> {
     let (name, seconds) = (&options.owner, options.lease.as_secs_f64());
     conn.batch(server, "BEGIN ISOLATION LEVEL SERIALIZABLE")?;
     let rows = conn.rows(server, sql::OWNER, &[])?;
@@ -39,7 +39,7 @@ fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i
         None => 1,
         Some(row) => {
             let by: String = row.get(2);
-            may_follow(server, options, &by, row.get(3))?;
+            options.may_follow(server.path(), by, row.get(3)).map_err(Fault::Failed)?;
             may_open(server, options, row.get(0))?;
             row.get::<_, i64>(1) + 1
         }
@@ -60,31 +60,14 @@ fn try_take(server: &Server, conn: &Conn, options: &PostgresOptions) -> Result<i
     Ok(epoch)
 }
 
-/// Whether the node `by`, whose lease may be `live`, may be replaced.
-fn may_follow(server: &Server, options: &PostgresOptions, by: &str, live: bool) -> Result<(), Fault> {
-    let (path, by) = (server.path(), by.to_owned());
-    match by == options.owner {
-        true => Ok(()),
-        false if live => Err(Fault::Failed(KvError::Owned { path, by, seconds: options.lease.as_secs() })),
-        false if options.take_over => Ok(()),
-        false => Err(Fault::Failed(KvError::Foreign { path, by })),
-    }
-}
-
 /// Whether tables of this format may be used as asked for.
-fn may_open(server: &Server, options: &PostgresOptions, found: String) -> Result<(), Fault> {
-    let path = server.path();
+fn may_open(server: &Server, options: &DatabaseOptions, found: String) -> Result<(), Fault> {
     let mark = found.strip_prefix(sql::ASIDE).and_then(Aside::parse);
-    let failed = match mark {
-        None if found != sql::FORMAT => KvError::Format { path, found, known: sql::FORMAT.into() },
-        None if options.fill.is_some() => KvError::NotEmpty { path },
-        None => return Ok(()),
-        Some(mark) if options.fill.is_some() && mark.role == Role::Copy => return Ok(()),
-        Some(_) if options.fill.is_some() => KvError::NotEmpty { path },
-        Some(mark) if mark.opens_for(options.aside.as_deref()) => return Ok(()),
-        Some(mark) => KvError::Aside { path, why: mark.why },
-    };
-    Err(Fault::Failed(failed))
+    if mark.is_none() && found != sql::FORMAT {
+        let (path, known) = (server.path(), sql::FORMAT.into());
+        return Err(Fault::Failed(KvError::Format { path, found, known }));
+    }
+    options.may_open(server.path(), mark).map_err(Fault::Failed)
 }
 
 /// The text of the format of an engine that counts, or was set aside.

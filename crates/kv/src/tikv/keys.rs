@@ -12,6 +12,17 @@ pub(super) const PIECE: usize = 64 << 10;
 const WHOLE: u8 = 0;
 const IN_PIECES: u8 = 1;
 
+/// Where the version is (8 bytes) before which a cluster may have forgotten what was changed or removed; for all engines in it. Nothing in an
+/// engine has this name.
+pub(super) fn collected() -> Vec<u8> {
+    b"Thermocline collected".to_vec()
+}
+
+/// A number as it is stored; 0 for what is none.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_be_bytes)
+}
+
 /// Names of keys in the cluster.
 pub(super) struct Names {
     prefix: Vec<u8>,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tikv_client::transaction::HeartbeatOption;
 use tikv_client::{
     CheckLevel, Config, Snapshot, Timestamp, TimestampExt, Transaction, TransactionClient, TransactionOptions,
@@ -13,7 +14,7 @@ use tikv_client::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::address::Address;
-use super::keys::Names;
+use super::keys::{self, Names};
 use crate::merge::Direction;
 use crate::{KvError, Result};
 
@@ -28,6 +29,10 @@ const AT_ONCE: usize = 512;
 /// Pauses between attempts while the cluster does not answer.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
+/// A reading that began so lately needs nothing that may have been collected; less than the shortest time for which everything is kept.
+const YOUNG: Duration = Duration::from_secs(300);
+/// For so long it is believed that nothing more was collected.
+const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Name and stored value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
@@ -49,11 +54,20 @@ impl From<KvError> for Fault {
     }
 }
 
+/// What is known of what the cluster may have forgotten.
+#[derive(Default)]
+struct Collected {
+    /// Version before which it may.
+    before: u64,
+    asked: Option<Instant>,
+}
+
 /// A cluster.
 pub(super) struct Link {
     pub(super) address: Address,
     pub(super) names: Names,
     client: TransactionClient,
+    collected: Mutex<Collected>,
     /// Dropped last: what is still on its way ends with it.
     runtime: Runtime,
 }
@@ -71,7 +85,13 @@ impl Link {
         let drivers = address.drivers.clone();
         let client = runtime.block_on(TransactionClient::new_with_config(drivers, config));
         let client = client.map_err(|e| Fault::Lost(e.to_string()))?;
-        Ok(Self { address: address.clone(), names: Names::new(address), client, runtime })
+        Ok(Self {
+            address: address.clone(),
+            names: Names::new(address),
+            client,
+            collected: Mutex::default(),
+            runtime,
+        })
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -144,6 +164,42 @@ impl Link {
             .drop_check(CheckLevel::None)
             .heartbeat_option(HeartbeatOption::NoHeartbeat);
         self.run(self.client.begin_with_options(options))
+    }
+
+    /// An error if the state at a moment, asked for at `asked`, may not be whole any more: to be called behind every reading of it.
+    pub(super) fn has_kept(&self, moment: &Timestamp, asked: Instant) -> Result<(), Fault> {
+        let recent = self.collected.lock().asked.is_some_and(|at| at.elapsed() < BELIEVED);
+        if asked.elapsed() > YOUNG && !recent {
+            let begun = Instant::now();
+            let stored = self.get(&self.now()?, keys::collected())?;
+            let mut known = self.collected.lock();
+            known.before = known.before.max(stored.map_or(0, |bytes| keys::number(&bytes)));
+            known.asked = Some(begun);
+        }
+        if moment.version() >= self.collected.lock().before {
+            return Ok(());
+        }
+        let detail = "this reading takes longer than old versions are kept: let all nodes that use this cluster keep them longer (keep=TIME \
+                      of catalog.engine)";
+        Err(self.refuses(detail).into())
+    }
+
+    /// Lets the cluster forget what was changed or removed longer than `keep` ago, and resolves locks that old.
+    ///
+    /// Whoever shares the cluster can know it before it happens. When it ends in between, something is refused that is still there, until then.
+    pub(super) fn collect(&self, keep: Duration) -> Result<(), Fault> {
+        let mut txn = self.begin()?;
+        // No clock has fewer milliseconds than a time to keep.
+        let before = millis(&txn.start_timestamp()).saturating_sub(keep.as_millis() as u64) << 18;
+        let stored = self.get_in(&mut txn, keys::collected())?;
+        let before = before.max(stored.map_or(0, |bytes| keys::number(&bytes)));
+        self.run(async {
+            txn.put(keys::collected(), before.to_be_bytes().to_vec()).await?;
+            txn.commit().await
+        })?;
+        self.collected.lock().before = before;
+        thread::sleep(2 * BELIEVED);
+        self.run(self.client.gc(Timestamp::from_version(before))).map(drop)
     }
 
     pub(super) fn refuses(&self, detail: &str) -> KvError {

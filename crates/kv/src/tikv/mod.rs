@@ -1,5 +1,6 @@
 //! An engine in a TiKV cluster. How and why: `docs/design/0010-tikv-engine.md`; what is stored: `docs/formats/engine.md`.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,10 @@ use self::queue::Queue;
 use self::reads::Latest;
 use self::snapshot::Moment;
 use crate::counted::Txn;
-use crate::{Durability, Engine, KvError, Reader, Result, Stats, Writer, copy};
+use crate::{
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, MAX_KEY, Reader, Result, Stats, Writer,
+    copy,
+};
 
 mod address;
 mod batch;
@@ -29,40 +33,22 @@ mod verify;
 
 /// Attempts beside others; then one alone.
 const BESIDE: u32 = 4;
-
-/// How to open a [`TikvEngine`].
-#[derive(Clone, Debug)]
-pub struct TikvOptions {
-    /// Name of the node. While one has the engine open, another name is refused; the same name takes over at once, as after a crash.
-    pub owner: String,
-    /// Whether an engine may be made where there is none.
-    pub create: bool,
-    /// Whether data of another node, which does not use it any more, may be taken over.
-    pub take_over: bool,
-    /// After this long without a sign of life another node may take over. The engine gives one three times as often.
-    pub lease: Duration,
-    /// How long a cluster that does not answer is tried again before an operation fails.
-    pub patience: Duration,
-}
-
-impl TikvOptions {
-    /// Makes an engine; a lease of 15 s, patience of 30 s.
-    pub fn new(owner: &str) -> Self {
-        let (lease, patience) = (Duration::from_secs(15), Duration::from_secs(30));
-        Self { owner: owner.into(), create: true, take_over: true, lease, patience }
-    }
-}
+/// Between two times that the cluster hears what it may forget.
+const COLLECT_EVERY: Duration = Duration::from_secs(600);
+/// Keys of an unfinished copy that are removed at once.
+const REMOVED_AT_ONCE: usize = 2000;
 
 /// An engine whose data is in a TiKV cluster. Closures run side by side on snapshots; those that end at the same time are committed together.
 /// Every commit is durable.
 pub struct TikvEngine {
     core: Arc<Core>,
-    keeper: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Core {
     link: Link,
-    options: TikvOptions,
+    options: DatabaseOptions,
+    epoch: u64,
     /// What was changed lately.
     latest: Mutex<Latest>,
     queue: Queue,
@@ -78,12 +64,20 @@ struct Core {
 }
 
 impl TikvEngine {
+    /// Whether `address` can be one.
+    ///
+    /// # Errors
+    /// `Address` says what is wrong with it.
+    pub fn check_address(address: &str) -> Result<()> {
+        Address::parse(address).map(drop)
+    }
+
     /// Opens the engine at `address`: `tikv://HOST:PORT,HOST:PORT/NAME?SETTING=VALUE`.
     ///
     /// # Errors
-    /// `Address` if it is no address; `Owned` while another node uses the engine; `Format` if another release made it; `Absent` if there is none and
+    /// `Address` if it is no address; `Aside` if it does not count; `NotEmpty` if it is to be filled and holds something; `Owned` while another node uses the engine; `Format` if another release made it; `Absent` if there is none and
     /// none is to be made; `Foreign` if it holds the data of another node that is not to be taken over; `Server` if the cluster cannot be reached.
-    pub fn open(address: &str, options: TikvOptions) -> Result<Self> {
+    pub fn open(address: &str, options: DatabaseOptions) -> Result<Self> {
         let address = Address::parse(address)?;
         let mut patience = Patience::new(options.patience);
         let (link, mark) = loop {
@@ -97,6 +91,7 @@ impl TikvEngine {
         let core = Arc::new(Core {
             link,
             options,
+            epoch: mark.epoch,
             latest: Mutex::default(),
             queue: Queue::default(),
             writer: Mutex::new(batch::Writer { mark, unsettled: false }),
@@ -107,12 +102,57 @@ impl TikvEngine {
             writes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
-        let kept = core.clone();
-        let keeper = thread::Builder::new()
-            .name("kv-keeper".into())
-            .spawn(move || kept.keep(mark.epoch))
-            .map_err(|e| core.link.refuses(&format!("starting the thread that keeps its lease: {e}")))?;
-        Ok(Self { core, keeper: Some(keeper) })
+        let mut engine = Self { core, threads: Vec::new() };
+        engine.start("kv-keeper", Core::keep)?;
+        if engine.core.options.fill.is_some() {
+            engine.empty()?;
+        }
+        if let Some(keep) = engine.core.link.address.keep {
+            engine.start("kv-collector", move |core| core.collect(keep))?;
+        }
+        Ok(engine)
+    }
+
+    /// Lets the cluster forget what was changed or removed longer than `keep` ago; it does so when it comes to it. Readings that began before that
+    /// fail. The engine does this by itself, as its address says.
+    ///
+    /// # Errors
+    /// `Server` if the cluster cannot be reached, or another node does the same now.
+    pub fn collect(&self, keep: Duration) -> Result<()> {
+        let once = Duration::ZERO;
+        self.core
+            .link
+            .collect(keep)
+            .or_else(|fault| Patience::new(once).after(&self.core.link.address, fault))
+    }
+
+    fn start(&mut self, name: &str, f: impl FnOnce(&Core) + Send + 'static) -> Result<()> {
+        let core = self.core.clone();
+        let thread = thread::Builder::new().name(name.into()).spawn(move || f(&core));
+        let refuses = |e| self.core.link.refuses(&format!("starting the thread {name}: {e}"));
+        self.threads.push(thread.map_err(refuses)?);
+        Ok(())
+    }
+
+    /// Removes what an unfinished copy has left.
+    fn empty(&self) -> Result<()> {
+        let mut more = true;
+        while more {
+            self.write_dyn(Durability::Durable, &mut |w| {
+                let mut keys = Vec::new();
+                w.scan(&[], &[255; MAX_KEY + 1], &mut |key, _| {
+                    keys.push(key.to_vec());
+                    if keys.len() < REMOVED_AT_ONCE {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                })?;
+                more = !keys.is_empty();
+                keys.iter().try_for_each(|key| w.delete(key))
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -129,16 +169,26 @@ impl Core {
     }
 
     /// Renews the lease until the engine is dropped.
-    fn keep(&self, epoch: u64) {
+    fn keep(&self) {
         while self.pause(self.options.lease / 3) {
             if let Err(Fault::Failed(KvError::Taken { by, .. })) =
-                owner::renew(&self.link, &self.options, epoch, false)
+                owner::renew(&self.link, &self.options, self.epoch, false)
             {
                 *self.taken.lock() = Some(by);
                 return;
             }
         }
-        let _ = owner::renew(&self.link, &self.options, epoch, true); // otherwise it ends by itself
+        let _ = owner::renew(&self.link, &self.options, self.epoch, true); // otherwise it ends by itself
+    }
+
+    /// Tells the cluster from time to time what it may forget, until the engine is dropped.
+    fn collect(&self, keep: Duration) {
+        while self.pause(COLLECT_EVERY) {
+            if self.still_ours().is_err() {
+                return;
+            }
+            let _ = self.link.collect(keep); // the next time does what this one could not
+        }
     }
 
     fn still_ours(&self) -> Result<()> {
@@ -239,12 +289,29 @@ impl Engine for TikvEngine {
     }
 }
 
+impl Database for TikvEngine {
+    fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
+        let core = &self.core;
+        let mut patience = Patience::new(core.options.patience);
+        loop {
+            match owner::set_aside(&core.link, core.epoch, mark) {
+                Ok(()) => return Ok(()),
+                Err(fault) => patience.after(&core.link.address, fault)?,
+            }
+        }
+    }
+
+    fn shown(&self) -> String {
+        self.core.link.address.to_string()
+    }
+}
+
 impl Drop for TikvEngine {
     fn drop(&mut self) {
         *self.core.stopping.lock() = true;
         self.core.stopped.notify_all();
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join(); // it holds nothing that a panic could have left half done
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // it holds nothing that a panic could have left half done
         }
     }
 }

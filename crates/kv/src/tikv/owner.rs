@@ -3,23 +3,26 @@
 
 use tikv_client::Transaction;
 
-use super::TikvOptions;
 use super::link::{Fault, Link, millis};
-use crate::{KvError, Result};
+use crate::{Aside, DatabaseOptions, KvError, Result};
 
-/// First line of the owner's record: what the stored form is.
-pub(super) const FORMAT: &str = "thermo tikv engine 1";
+/// First line of the owner's record: what the stored form is; of an engine that was set aside its mark follows.
+const FORMAT: &str = "thermo tikv engine 1";
+const ASIDE: &str = "thermo tikv engine 1 aside ";
 
 /// The owner's record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) epoch: u64,
     pub(super) name: String,
+    /// None: it counts.
+    pub(super) aside: Option<Aside>,
 }
 
 impl Owner {
     fn encode(&self) -> Vec<u8> {
-        format!("{FORMAT}\n{}\n{}\n", self.epoch, self.name).into_bytes()
+        let format = self.aside.as_ref().map_or_else(|| FORMAT.into(), |mark| format!("{ASIDE}{mark}"));
+        format!("{format}\n{}\n{}\n", self.epoch, self.name).into_bytes()
     }
 
     /// Reads a record; what it says instead if it is none.
@@ -28,8 +31,11 @@ impl Owner {
         let mut lines = text.lines();
         let format = lines.next().unwrap_or_default();
         let epoch = lines.next().and_then(|line| line.parse().ok());
+        let aside = format.strip_prefix(ASIDE).and_then(Aside::parse);
         match (epoch, lines.next()) {
-            (Some(epoch), Some(name)) if format == FORMAT => Ok(Self { epoch, name: name.into() }),
+            (Some(epoch), Some(name)) if format == FORMAT || aside.is_some() => {
+                Ok(Self { epoch, name: name.into(), aside })
+            }
             _ => Err(format.chars().take(80).collect()),
         }
     }
@@ -67,20 +73,23 @@ pub(super) fn read(link: &Link, txn: &mut Transaction) -> Result<Option<Owner>, 
 }
 
 /// Becomes the owner; the mark that the next transaction finds.
-pub(super) fn take(link: &Link, options: &TikvOptions) -> Result<Mark, Fault> {
+pub(super) fn take(link: &Link, options: &DatabaseOptions) -> Result<Mark, Fault> {
     let mut txn = link.begin()?;
     let now = millis(&txn.start_timestamp());
-    let epoch = match read(link, &mut txn)? {
+    let (epoch, found) = match read(link, &mut txn)? {
         None if !options.create => return Err(KvError::Absent { path: link.path() }.into()),
-        None => 1,
+        None => (1, None),
         Some(owner) => {
             let lease = link.get_in(&mut txn, link.names.lease())?;
             let until = lease.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
-            may_follow(link, options, &owner, until.is_some_and(|until| now < until))?;
-            owner.epoch + 1
+            options.may_follow(link.path(), owner.name, until.is_some_and(|until| now < until))?;
+            options.may_open(link.path(), owner.aside.clone())?;
+            (owner.epoch + 1, owner.aside)
         }
     };
-    let (owner, mark) = (Owner { epoch, name: options.owner.clone() }, Mark { epoch, number: 0 });
+    // What was set aside stays so until somebody says otherwise.
+    let aside = options.fill.clone().or(found);
+    let (owner, mark) = (Owner { epoch, name: options.owner.clone(), aside }, Mark { epoch, number: 0 });
     link.run(async {
         txn.put(link.names.mark(), mark.encode()).await?;
         txn.put(link.names.owner(), owner.encode()).await?;
@@ -90,24 +99,13 @@ pub(super) fn take(link: &Link, options: &TikvOptions) -> Result<Mark, Fault> {
     Ok(mark)
 }
 
-fn until(now: u64, options: &TikvOptions) -> Vec<u8> {
+fn until(now: u64, options: &DatabaseOptions) -> Vec<u8> {
     // A lease has fewer milliseconds than a clock.
     (now + options.lease.as_millis() as u64).to_be_bytes().to_vec()
 }
 
-/// Whether `owner`, whose lease may be `live`, may be replaced.
-fn may_follow(link: &Link, options: &TikvOptions, owner: &Owner, live: bool) -> Result<()> {
-    let (path, by) = (link.path(), owner.name.clone());
-    match by == options.owner {
-        true => Ok(()),
-        false if live => Err(KvError::Owned { path, by, seconds: options.lease.as_secs() }),
-        false if options.take_over => Ok(()),
-        false => Err(KvError::Foreign { path, by }),
-    }
-}
-
 /// Says that the owner of this epoch lives, or (`ends`) does not use the engine any more; an error once another one has taken over.
-pub(super) fn renew(link: &Link, options: &TikvOptions, epoch: u64, ends: bool) -> Result<(), Fault> {
+pub(super) fn renew(link: &Link, options: &DatabaseOptions, epoch: u64, ends: bool) -> Result<(), Fault> {
     let mut txn = link.begin()?;
     let now = millis(&txn.start_timestamp());
     is_ours(link, &mut txn, epoch)?;
@@ -119,10 +117,21 @@ pub(super) fn renew(link: &Link, options: &TikvOptions, epoch: u64, ends: bool) 
     Ok(())
 }
 
-/// An error if another one owns the engine.
-pub(super) fn is_ours(link: &Link, txn: &mut Transaction, epoch: u64) -> Result<(), Fault> {
+/// Writes down whether the engine of this epoch is set aside.
+pub(super) fn set_aside(link: &Link, epoch: u64, mark: Option<&Aside>) -> Result<(), Fault> {
+    let mut txn = link.begin()?;
+    let owner = Owner { aside: mark.cloned(), ..is_ours(link, &mut txn, epoch)? };
+    link.run(async {
+        txn.put(link.names.owner(), owner.encode()).await?;
+        txn.commit().await
+    })?;
+    Ok(())
+}
+
+/// The owner's record; an error if another one owns the engine.
+pub(super) fn is_ours(link: &Link, txn: &mut Transaction, epoch: u64) -> Result<Owner, Fault> {
     match read(link, txn)? {
-        Some(owner) if owner.epoch == epoch => Ok(()),
+        Some(owner) if owner.epoch == epoch => Ok(owner),
         Some(owner) => Err(KvError::Taken { path: link.path(), by: owner.name }.into()),
         None => Err(KvError::Absent { path: link.path() }.into()),
     }
@@ -134,8 +143,13 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let owner = Owner { epoch: 7, name: "host 1".into() };
-        assert_eq!(Owner::decode(&owner.encode()), Ok(owner));
+        let why = "moved to /a".to_owned();
+        let aside = Aside { role: crate::Role::Left, id: "7-1".into(), why };
+        for aside in [None, Some(aside)] {
+            let owner = Owner { epoch: 7, name: "host 1".into(), aside };
+            assert_eq!(Owner::decode(&owner.encode()), Ok(owner));
+        }
+        assert!(Owner::decode(b"thermo tikv engine 1 aside 3\n7\nx\n").is_err());
         assert_eq!(Owner::decode(b"thermo tikv engine 2\n7\nx\n"), Err("thermo tikv engine 2".into()));
         assert!(Owner::decode(b"").is_err() && Owner::decode(&[255, 10, 49]).is_err());
         let mark = Mark { epoch: 3, number: 9 };

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use tikv_client::Timestamp;
 
@@ -22,7 +23,7 @@ const REMEMBERED: usize = 512;
 /// A state, asked for with the first thing that is read.
 pub(super) struct Moment<'l> {
     link: &'l Link,
-    at: RefCell<Option<Timestamp>>,
+    at: RefCell<Option<(Timestamp, Instant)>>,
     /// What was read, where that matters.
     reads: Option<RefCell<Reads>>,
     seen: RefCell<BTreeMap<Key, Option<Vec<u8>>>>,
@@ -48,12 +49,17 @@ impl<'l> Moment<'l> {
     }
 
     fn moment(&self) -> Result<Timestamp, Fault> {
-        if let Some(at) = &*self.at.borrow() {
+        if let Some((at, _)) = &*self.at.borrow() {
             return Ok(at.clone());
         }
-        let now = self.link.now()?;
-        *self.at.borrow_mut() = Some(now.clone());
+        let (asked, now) = (Instant::now(), self.link.now()?);
+        *self.at.borrow_mut() = Some((now.clone(), asked));
         Ok(now)
+    }
+
+    /// Behind everything that is read of it.
+    fn is_whole(&self) -> Result<(), Fault> {
+        self.at.borrow().as_ref().map_or(Ok(()), |(at, asked)| self.link.has_kept(at, *asked))
     }
 
     /// The value that is stored so at `key`.
@@ -64,7 +70,8 @@ impl<'l> Moment<'l> {
     fn look(&self, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
         let at = self.moment()?;
         let stored = self.link.get(&at, self.link.names.data(key.bytes()))?;
-        stored.map(|stored| self.value(&at, key.bytes(), &stored)).transpose()
+        let value = stored.map(|stored| self.value(&at, key.bytes(), &stored)).transpose();
+        self.is_whole().and(value)
     }
 
     fn alive(&self) -> Result<()> {
@@ -130,6 +137,7 @@ impl Pages<'_> {
         let (link, at) = (self.moment.link, self.moment.moment()?);
         let range = (&link.names.data(&self.from)[..], &link.names.data(&self.to)[..]);
         let pairs = link.page(&at, range, self.direction, self.limit)?;
+        self.moment.is_whole()?;
         self.more = pairs.len() as u64 == u64::from(self.limit);
         self.limit = (self.limit * 4).min(LARGEST_PAGE);
         let own = |(name, stored): (Vec<u8>, Vec<u8>)| {
@@ -167,7 +175,9 @@ impl Pages<'_> {
             return Ok(());
         };
         let at = self.moment.moment()?;
-        let value = self.moment.value(&at, &key, &stored)?;
+        let value = self.moment.value(&at, &key, &stored);
+        self.moment.is_whole()?;
+        let value = value?;
         self.here = Some((key, value));
         Ok(())
     }

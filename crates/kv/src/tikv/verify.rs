@@ -1,6 +1,7 @@
 //! Reading everything.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use super::keys;
 use super::link::{Fault, Link, Patience};
@@ -30,13 +31,14 @@ pub(super) fn verify(engine: &super::TikvEngine, link: &Link) -> Result<()> {
 
 /// How many pieces values have, and how many there are, at one moment.
 fn count(link: &Link) -> Result<(u64, u64), Fault> {
-    let at = link.now()?;
+    let (asked, at) = (Instant::now(), link.now()?);
     let (mut expected, mut found) = (0, 0);
     let data = (link.names.data(&[]), link.names.data(&[255; crate::MAX_KEY + 1]));
     for (range, stored) in [(data, true), (link.names.pieces(), false)] {
         let (mut from, to) = range;
         loop {
             let page = link.page(&at, (&from, &to), Direction::Up, PAGE)?;
+            link.has_kept(&at, asked)?;
             match stored {
                 true => {
                     expected += page.iter().filter_map(|(_, v)| keys::pieces(v)).map(u64::from).sum::<u64>()

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kv::{Durability, Engine, KvError, PostgresEngine, PostgresOptions, read, write};
+use kv::{DatabaseOptions, Durability, Engine, KvError, PostgresEngine, read, write};
 
 use crate::engine::fresh;
 use crate::server::Server;
@@ -20,7 +20,7 @@ const TRIALS: u64 = 5;
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(address: &str) -> PostgresEngine {
-    let options = PostgresOptions { patience: LONG, ..PostgresOptions::new("crash") };
+    let options = DatabaseOptions { patience: LONG, ..DatabaseOptions::new("crash") };
     PostgresEngine::open(address, options).unwrap()
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kv::{Durability, Engine, KvError, PostgresEngine, PostgresOptions, write};
+use kv::{DatabaseOptions, Durability, Engine, KvError, PostgresEngine, write};
 
 use crate::engine::{fresh, get};
 use crate::server::Server;
@@ -112,7 +112,7 @@ fn a_cut_connection_makes_no_change_twice_and_loses_none() {
     let faults = Arc::new(Faults { on: false.into(), random: seed.into(), cuts: 0.into() });
     proxy(dir.path(), server.socket(), &faults);
     server.address(&name, "");
-    let options = PostgresOptions { patience: Duration::from_secs(120), ..PostgresOptions::new("test") };
+    let options = DatabaseOptions { patience: Duration::from_secs(120), ..DatabaseOptions::new("test") };
     let engine =
         PostgresEngine::open(&server.address_by(dir.path(), &name, "&connections=4"), options).unwrap();
     faults.on.store(true, Ordering::Relaxed);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use kv::conformance::check_engine;
 use kv::{
-    Aside, Durability, Engine, KvError, LmdbEngine, LmdbOptions, PostgresEngine, PostgresOptions, Role, read,
-    write,
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, LmdbEngine, LmdbOptions, PostgresEngine,
+    Role, read, write,
 };
 use proptest::test_runner::{Config, TestRunner};
 
@@ -25,7 +25,7 @@ pub fn fresh() -> String {
 }
 
 pub fn open(server: &Server, name: &str) -> PostgresEngine {
-    PostgresEngine::open(&server.address(name, "&connections=6"), PostgresOptions::new("test")).expect("open")
+    PostgresEngine::open(&server.address(name, "&connections=6"), DatabaseOptions::new("test")).expect("open")
 }
 
 pub fn put(engine: &dyn Engine, durability: Durability, key: &[u8], value: &[u8]) -> Result<(), KvError> {
@@ -77,7 +77,7 @@ fn it_equals_the_model() {
 fn counters_are_right_while_they_are_folded() {
     let server = Server::shared();
     let name = fresh();
-    let mut options = PostgresOptions::new("test");
+    let mut options = DatabaseOptions::new("test");
     options.fold_every = Duration::from_millis(2);
     let engine = PostgresEngine::open(&server.address(&name, "&connections=6"), options).unwrap();
     let engine: Arc<dyn Engine> = Arc::new(engine);
@@ -175,7 +175,7 @@ fn one_node_at_a_time() {
     let server = Server::shared();
     let name = fresh();
     let address = server.address(&name, "&connections=3");
-    let mut options = PostgresOptions::new("first");
+    let mut options = DatabaseOptions::new("first");
     let first = PostgresEngine::open(&address, options.clone()).unwrap();
     put(&first, Durability::Durable, b"k", b"1").unwrap();
     options.owner = "second".into();
@@ -205,7 +205,7 @@ fn a_transaction_that_began_before_the_take_over_is_not_committed() {
     let server = Server::shared();
     let name = fresh();
     let address = server.address(&name, "&connections=3");
-    let options = PostgresOptions::new("same");
+    let options = DatabaseOptions::new("same");
     let old = PostgresEngine::open(&address, options.clone()).unwrap();
     put(&old, Durability::Durable, b"k", b"1").unwrap();
     let mut new = None;
@@ -258,11 +258,11 @@ fn damage_at_the_server_is_noticed() {
 #[test]
 fn a_database_without_an_engine_is_refused_when_there_should_be_one() {
     let server = Server::shared();
-    let mut options = PostgresOptions::new("test");
+    let mut options = DatabaseOptions::new("test");
     options.create = false;
     let e = PostgresEngine::open(&server.address(&fresh(), ""), options).err().expect("nothing there");
     assert!(matches!(e, KvError::Absent { .. }), "{e}");
-    let mut options = PostgresOptions::new("test");
+    let mut options = DatabaseOptions::new("test");
     options.patience = Duration::from_millis(100);
     let e = PostgresEngine::open("postgres://x@%2Fnonexistent/y", options).err().expect("no server");
     assert!(matches!(&e, KvError::Server { address, .. } if address.contains("/nonexistent")), "{e}");
@@ -274,13 +274,13 @@ fn what_is_set_aside_opens_only_for_its_move() {
     let name = fresh();
     let address = server.address(&name, "&connections=3");
     let mark = |role| Aside { role, id: "move-1".into(), why: format!("{role:?} of a test") };
-    let mut options = PostgresOptions::new("test");
+    let mut options = DatabaseOptions::new("test");
     options.fill = Some(mark(Role::Copy));
-    let open = |options: &PostgresOptions| PostgresEngine::open(&address, options.clone());
+    let open = |options: &DatabaseOptions| PostgresEngine::open(&address, options.clone());
     let copy = open(&options).unwrap();
     put(&copy, Durability::Durable, b"k", b"half").unwrap();
     drop(copy);
-    let plain = PostgresOptions::new("test");
+    let plain = DatabaseOptions::new("test");
     let refused = open(&plain).err().expect("a copy");
     assert!(matches!(&refused, KvError::Aside { why, .. } if why == "Copy of a test"), "{refused}");
     // a copy is begun anew
@@ -289,7 +289,7 @@ fn what_is_set_aside_opens_only_for_its_move() {
     put(&copy, Durability::Relaxed, b"k", b"whole").unwrap();
     drop(copy);
     // opened for its move, it stays aside until somebody says otherwise
-    let known = PostgresOptions { aside: Some("move-1".into()), ..plain.clone() };
+    let known = DatabaseOptions { aside: Some("move-1".into()), ..plain.clone() };
     drop(open(&known).unwrap());
     assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
     open(&known).unwrap().set_aside(None).unwrap();
@@ -309,7 +309,7 @@ fn tables_of_somebody_else_are_left_alone() {
     let address = server.address(&name, "");
     server.sql(&format!("CREATE TABLE {name}.kv (k bytea)"));
     server.sql(&format!("INSERT INTO {name}.kv VALUES ('theirs')"));
-    let refused = PostgresEngine::open(&address, PostgresOptions::new("test")).err().expect("not ours");
+    let refused = PostgresEngine::open(&address, DatabaseOptions::new("test")).err().expect("not ours");
     assert!(matches!(refused, KvError::NotEmpty { .. }), "{refused}");
     assert_eq!(server.sql(&format!("SELECT count(*) FROM {name}.kv")), "1");
 }

@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     /// What the placement driver answers.
-    fn asked(&self, path: &str) -> String {
+    pub fn asked(&self, path: &str) -> String {
         let mut answer = String::new();
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.driver_port)) {
             let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));

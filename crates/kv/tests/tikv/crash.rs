@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kv::{Durability, Engine, KvError, TikvEngine, TikvOptions, read, write};
+use kv::{DatabaseOptions, Durability, Engine, KvError, TikvEngine, read, write};
 
 use crate::cluster::Cluster;
 use crate::engine::fresh;
@@ -20,7 +20,7 @@ const TRIALS: u64 = 3;
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(address: &str) -> TikvEngine {
-    let options = TikvOptions { patience: LONG, ..TikvOptions::new("crash") };
+    let options = DatabaseOptions { patience: LONG, ..DatabaseOptions::new("crash") };
     TikvEngine::open(address, options).unwrap()
 }
 

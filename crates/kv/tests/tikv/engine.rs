@@ -7,7 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use kv::conformance::check_engine;
-use kv::{Durability, Engine, KvError, LmdbEngine, LmdbOptions, TikvEngine, TikvOptions, read, write};
+use kv::{
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, LmdbEngine, LmdbOptions, Role, TikvEngine,
+    read, write,
+};
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::cluster::Cluster;
@@ -21,7 +24,7 @@ pub fn fresh() -> String {
 }
 
 fn open(cluster: &Cluster, name: &str) -> TikvEngine {
-    TikvEngine::open(&cluster.address(name), TikvOptions::new("test")).expect("open")
+    TikvEngine::open(&cluster.address(name), DatabaseOptions::new("test")).expect("open")
 }
 
 fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> Result<(), KvError> {
@@ -168,9 +171,9 @@ fn adding_to_one_counter_conflicts_with_nobody() {
 fn one_node_at_a_time() {
     let cluster = Cluster::shared();
     let address = cluster.address(&fresh());
-    let options = |owner: &str| TikvOptions { take_over: false, ..TikvOptions::new(owner) };
-    let open = |options: &TikvOptions| TikvEngine::open(&address, options.clone());
-    let absent = open(&TikvOptions { create: false, ..options("first") }).err().expect("nothing there");
+    let options = |owner: &str| DatabaseOptions { take_over: false, ..DatabaseOptions::new(owner) };
+    let open = |options: &DatabaseOptions| TikvEngine::open(&address, options.clone());
+    let absent = open(&DatabaseOptions { create: false, ..options("first") }).err().expect("nothing there");
     assert!(matches!(absent, KvError::Absent { .. }), "{absent}");
     let first = open(&options("first")).unwrap();
     put(&first, b"k", b"1").unwrap();
@@ -192,13 +195,95 @@ fn one_node_at_a_time() {
     drop(again);
     let foreign = open(&options("second")).err().expect("of another node");
     assert!(matches!(&foreign, KvError::Foreign { by, .. } if by == "first"), "{foreign}");
-    let second = open(&TikvOptions::new("second")).expect("given up when the first was closed");
+    let second = open(&DatabaseOptions::new("second")).expect("given up when the first was closed");
     assert_eq!(get(&second, b"k").as_deref(), Some(b"2".as_slice()));
 }
 
 #[test]
 fn a_cluster_that_does_not_answer_is_named() {
-    let options = TikvOptions { patience: Duration::from_millis(100), ..TikvOptions::new("test") };
+    let options = DatabaseOptions { patience: Duration::from_millis(100), ..DatabaseOptions::new("test") };
     let e = TikvEngine::open("tikv://127.0.0.1:1/x", options).err().expect("nobody there");
     assert!(matches!(&e, KvError::Server { address, .. } if address.contains("127.0.0.1:1")), "{e}");
+}
+
+#[test]
+fn what_is_set_aside_opens_only_for_its_move() {
+    let cluster = Cluster::shared();
+    let address = cluster.address(&fresh());
+    let mark = |role| Aside { role, id: "move-1".into(), why: format!("{role:?} of a test") };
+    let open = |options: &DatabaseOptions| TikvEngine::open(&address, options.clone());
+    let fill = DatabaseOptions { fill: Some(mark(Role::Copy)), ..DatabaseOptions::new("test") };
+    let copy = open(&fill).unwrap();
+    (0..3000u32).for_each(|n| {
+        write::<_, KvError>(&copy, Durability::Durable, |w| w.put(&n.to_be_bytes(), &[0; 10])).unwrap();
+    });
+    put(&copy, b"large", &[7; 200_000]).unwrap();
+    drop(copy);
+    let plain = DatabaseOptions::new("test");
+    let refused = open(&plain).err().expect("a copy");
+    assert!(matches!(&refused, KvError::Aside { why, .. } if why == "Copy of a test"), "{refused}");
+    // a copy is begun anew, without what the first one had
+    let copy = open(&fill).unwrap();
+    let mut keys = 0;
+    copy.read_dyn(&mut |r| {
+        r.scan(&[], &[255; 9], &mut |_, _| {
+            keys += 1;
+            ControlFlow::Continue(())
+        })
+    })
+    .unwrap();
+    copy.verify().expect("no pieces are left");
+    assert_eq!(keys, 0);
+    put(&copy, b"k", b"whole").unwrap();
+    drop(copy);
+    // opened for its move, it stays aside until somebody says otherwise
+    let known = DatabaseOptions { aside: Some("move-1".into()), ..plain.clone() };
+    drop(open(&known).unwrap());
+    assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
+    open(&known).unwrap().set_aside(None).unwrap();
+    let engine = open(&plain).unwrap();
+    assert_eq!(get(&engine, b"k").as_deref(), Some(b"whole".as_slice()));
+    assert!(matches!(open(&fill), Err(KvError::NotEmpty { .. })), "an engine in use");
+    engine.set_aside(Some(&mark(Role::Left))).unwrap();
+    drop(engine);
+    assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
+    assert!(matches!(open(&fill), Err(KvError::NotEmpty { .. })), "what was left is kept");
+}
+
+/// A cluster of its own: what it forgets, it forgets for all.
+#[test]
+fn the_cluster_forgets_old_versions_and_no_reading_misses_them_unnoticed() {
+    let cluster = Cluster::start();
+    let engine = open(&cluster, "collects");
+    let point = || {
+        let told = cluster.asked("/pd/api/v1/gc/safepoint");
+        let (_, rest) = told.split_once("\"gc_safe_point\":").expect("the placement driver tells it");
+        rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+    };
+    (0..200u32).for_each(|n| put(&engine, &n.to_be_bytes(), &[1; 100]).unwrap());
+    assert_eq!(point(), 0);
+    engine.collect(Duration::from_secs(600)).unwrap();
+    let early = point();
+    assert!(early > 0);
+    let mut seen = 0;
+    let missed = engine.read_dyn(&mut |r| {
+        r.scan(&[], &[255; 9], &mut |_, _| {
+            if seen == 0 {
+                thread::sleep(Duration::from_millis(200)); // the cluster's clock goes in steps
+                engine.collect(Duration::ZERO).unwrap();
+            }
+            seen += 1;
+            ControlFlow::Continue(())
+        })
+    });
+    let missed = missed.unwrap_err();
+    assert!(missed.to_string().contains("keep=TIME"), "{missed}");
+    assert!(seen < 200, "what came in the first answer was whole");
+    assert!(point() > early + (599_000 << 18), "{} {early}", point());
+    // It never goes back, and all that counts is there.
+    let late = point();
+    engine.collect(Duration::from_secs(3600)).unwrap();
+    assert_eq!(point(), late);
+    engine.verify().unwrap();
+    assert_eq!(get(&engine, &7u32.to_be_bytes()).as_deref(), Some([1; 100].as_slice()));
 }

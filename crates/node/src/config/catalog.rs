@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogConfig {
-    /// Address of the database that holds the catalogue (`postgres://USER@HOST/DATABASE`); none: the embedded engine in the state directory.
+    /// Address of the database that holds the catalogue (`postgres://USER@HOST/DATABASE`, `tikv://HOST:PORT/NAME`); none: the embedded engine in the state directory.
     pub engine: Option<String>,
     /// Directory of the backups, on another disk than the state directory; none: no backups are made by themselves.
     pub backup_dir: Option<PathBuf>,

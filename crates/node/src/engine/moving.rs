@@ -19,7 +19,7 @@ use crate::attached::replace;
 use crate::error::failure;
 use crate::restore::put_in_place;
 use crate::startup::{io, open_engine, patiently, prepare};
-use kv::{Aside, KvError, LmdbEngine, PostgresEngine, PostgresOptions, Role};
+use kv::{Aside, DatabaseOptions, KvError, LmdbEngine, Role};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -203,9 +203,9 @@ impl Plan {
                 Ok(Opened::Embedded(open_engine(&dir, None, None, None)?))
             }
             Some(address) => {
-                let mut options = PostgresOptions::new(&owner(state).map_err(fail)?);
+                let mut options = DatabaseOptions::new(&owner(state).map_err(fail)?);
                 (options.take_over, options.fill) = (false, Some(mark.clone()));
-                let opened = PostgresEngine::open(address, options);
+                let opened = kv::open_database(address, options);
                 Ok(Opened::Database(opened.map_err(|e| failure(class(&e), e.to_string()))?))
             }
         }

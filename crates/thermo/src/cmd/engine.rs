@@ -22,6 +22,7 @@ enum Command {
     /// Move the catalogue to another engine; the node must not run
     #[command(
         after_help = "Example:\n  thermo engine move --to postgres://thermo@db.example/thermo?sslmode=require\n  \
+                      thermo engine move --to tikv://pd1.example:2379,pd2.example:2379/NAME\n  \
                       thermo engine move --to embedded\n\n\
                       Everything is copied, read again at the other end and compared; then `catalog.engine` in the configuration is \
                       changed. Whenever this is interrupted, the engine that the configuration names is whole and the only one that \
@@ -29,7 +30,7 @@ enum Command {
                       file (setting passwordfile of the address), not on the command line."
     )]
     Move {
-        /// Address of an empty database, or `embedded`: the state directory
+        /// Address of an empty database, of an engine that a TiKV cluster does not have yet, or `embedded`: the state directory
         #[arg(long, value_name = "ADDRESS")]
         to: String,
         /// Configuration file of the node
@@ -45,7 +46,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         EMBEDDED => None,
         address if address.contains("://") => Some(address),
         other => {
-            return Err(usage(format!("--to {other}: write `embedded`, or postgres://USER@HOST/DATABASE")));
+            return Err(usage(format!(
+                "--to {other}: write `embedded`, postgres://USER@HOST/DATABASE or tikv://HOST:PORT/NAME"
+            )));
         }
     };
     let loaded = context.config(config.as_deref())?;
