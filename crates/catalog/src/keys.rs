@@ -2,7 +2,7 @@
 //! text at the end. `docs/formats/catalogue.md` lists them with their values.
 
 use types::{
-    Barcode, ClassName, CopyNo, Ino, MemberId, ObjectId, PoolName, RequestId, TapeDir, TargetId, Version,
+    Barcode, ClassName, CopyNo, Ino, MemberId, NodeId, ObjectId, PoolName, RequestId, TapeDir, TargetId, Version,
 };
 
 /// Meta data of the catalogue itself: `META what`.
@@ -131,6 +131,8 @@ pub mod cluster_part {
     pub const TOKEN: u8 = 2;
     pub const TARGET: u8 = 3;
     pub const LAST_TARGET: u8 = 4;
+    /// `node session`.
+    pub const LOCKS: u8 = 5;
 }
 
 /// Fields of `REQUEST`.
@@ -400,6 +402,16 @@ pub fn target(id: TargetId) -> Vec<u8> {
 
 pub fn last_target() -> [u8; 2] {
     [CLUSTER, cluster_part::LAST_TARGET]
+}
+
+pub fn lock_sessions() -> [u8; 2] {
+    [CLUSTER, cluster_part::LOCKS]
+}
+
+pub fn lock_session(node: NodeId, number: u64) -> Vec<u8> {
+    let mut key = text(&lock_sessions(), &node.0.to_be_bytes());
+    key.extend(number.to_be_bytes());
+    key
 }
 
 fn req_key(what: u8, id: u64) -> [u8; 10] {

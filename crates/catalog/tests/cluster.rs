@@ -123,3 +123,15 @@ fn a_roster_brings_back_what_is_lost_and_undoes_nothing() {
     let other = Cluster { id: "d".into(), ..cluster() };
     assert!(recall(&other, &[]).is_err(), "the roster of another cluster");
 }
+
+#[test]
+fn sessions_that_hold_locks_are_remembered_until_they_do_not() {
+    let f = founded();
+    for (node, number) in [(2, u64::MAX), (2, 1), (256, 1)] {
+        f.catalog.put_lock_session(NodeId(node), number).expect("entered");
+    }
+    f.catalog.put_lock_session(NodeId(2), 1).expect("entered again");
+    f.catalog.forget_lock_session(NodeId(256), 1).expect("forgotten");
+    f.catalog.forget_lock_session(NodeId(3), 1).expect("was never there");
+    assert_eq!(f.catalog.lock_sessions().expect("read"), [(NodeId(2), 1), (NodeId(2), u64::MAX)]);
+}

@@ -33,6 +33,8 @@ pub fn errno(error: FsError) -> Errno {
         E::NotSupported => Errno::OPNOTSUPP,
         E::Loop => Errno::LOOP,
         E::Quota => Errno::DQUOT,
+        E::Deadlock => Errno::DEADLK,
+        E::NoLocks => Errno::NOLCK,
     }
 }
 

@@ -21,6 +21,7 @@ mod governor;
 mod keep;
 mod keys;
 pub mod limits;
+mod locks;
 mod mixed;
 mod moment;
 mod movers;

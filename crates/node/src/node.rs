@@ -69,6 +69,8 @@ pub struct Node {
     pub(crate) keys: Option<Arc<crate::keys::NodeKeys>>,
     /// What the node is in a cluster.
     pub(crate) membership: crate::cluster::Membership,
+    /// Locks of files, of programs here and on other hosts.
+    pub(crate) locks: crate::locks::Locks,
     /// Devices that it gives to other nodes.
     pub(crate) given: crate::devices::Given,
     /// What it has open of the cluster's targets.

@@ -55,6 +55,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     }
     recover(&node)?;
     node.finish_cluster()?;
+    node.begin_locks()?;
     for n in 0..FINISHERS {
         let ready = ready.clone();
         spawn(None, &format!("finish-{n}"), move || ready.iter().for_each(Ready::finish))?;
@@ -154,6 +155,7 @@ pub(crate) fn assemble(
         hardware,
         keys,
         membership: Default::default(),
+        locks: Default::default(),
         movers: crate::movers::Movers::new(),
         feeding: Default::default(),
         putting_backup: Default::default(),

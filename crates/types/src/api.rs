@@ -1,7 +1,7 @@
 //! What every gateway sees: names and bytes, whether the node is in this process or elsewhere. The node implements it;
 //! the `client` room offers it to gateways.
 
-use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, RenameMode, SetAttr};
+use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub type ReadDone = Box<dyn FnOnce(FsResult<Vec<u8>>) + Send>;
 /// Completion of a preparation: called exactly once, maybe on another thread, maybe before the call returns.
 pub type ReadyDone = Box<dyn FnOnce(FsResult<()>) + Send>;
 
-/// Names a waiting read or preparation so that it can be withdrawn.
+/// Names a waiting read, preparation or lock so that it can be withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitId(pub u64);
 
@@ -150,7 +150,7 @@ pub trait FileApi: Send + Sync {
         done(Ok(()));
         None
     }
-    /// Withdraws a waiting read or preparation: its completion is called at once with [`FsError::Interrupted`].
+    /// Withdraws a waiting read, preparation or lock: its completion is called at once with [`FsError::Interrupted`].
     fn cancel_wait(&self, wait: WaitId);
     /// Writes; may wait for a recall when the file is not wholly resident, or for space.
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize>;
@@ -169,6 +169,19 @@ pub trait FileApi: Send + Sync {
     fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()>;
     /// Next data or hole.
     fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64>;
+    /// Asks for a lock or gives one back. `done` is called when it is held; with [`FsError::WouldBlock`] if somebody else's is in the way and the
+    /// order is not to wait; with [`FsError::Deadlock`]. A wait can be withdrawn with `cancel_wait`. What an owner got through a handle
+    /// ends with it at the latest.
+    fn lock(&self, handle: Handle, order: LockOrder, done: ReadyDone) -> Option<WaitId> {
+        let _ = (handle, order);
+        done(Err(FsError::NotSupported));
+        None
+    }
+    /// A lock of somebody else that would be in the way of this one.
+    fn test_lock(&self, handle: Handle, order: LockOrder) -> FsResult<Option<LockHeld>> {
+        let _ = (handle, order);
+        Err(FsError::NotSupported)
+    }
     /// Entries after `cookie` (0: from the start), without `.` and `..`.
     fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>>;
     /// The same with attributes. Those of an entry whose inode is damaged have `nlink` 0, and only its number and kind

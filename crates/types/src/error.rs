@@ -112,6 +112,12 @@ pub enum FsError {
     /// EDQUOT
     #[error("the owner holds as much as his quota allows; see `thermo quota ls`")]
     Quota,
+    /// EDEADLK
+    #[error("owners of locks would wait for each other")]
+    Deadlock,
+    /// ENOLCK
+    #[error("no more locks can be held")]
+    NoLocks,
 }
 
 impl FsError {
@@ -129,7 +135,7 @@ impl FsError {
                 ErrorClass::Invalid
             }
             E::NoSpace | E::Quota => ErrorClass::NoSpace,
-            E::Busy => ErrorClass::Busy,
+            E::Busy | E::Deadlock | E::NoLocks => ErrorClass::Busy,
             E::WouldBlock | E::Interrupted => ErrorClass::Retry,
             E::Io => ErrorClass::Corrupt,
         }

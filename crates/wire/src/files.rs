@@ -287,6 +287,40 @@ pub enum FileCall {
         /// How often the length was set, as the last answer said; 0: there was none.
         cuts: u64,
     },
+    /// Asks for a lock or gives one back -> `Count`: 1 it is done; 0 it waits, and `LockEvents` will tell.
+    Lock {
+        /// Handle.
+        handle: Handle,
+        /// The lock.
+        order: LockOrder,
+        /// It was held before the node was started anew; ESTALE if that is not known, or too long ago.
+        claimed: bool,
+    },
+    /// A lock of somebody else that is in the way -> `Lock`.
+    TestLock {
+        /// Handle.
+        handle: Handle,
+        /// The lock.
+        order: LockOrder,
+    },
+    /// Waits some seconds for news of locks that wait -> `LockEvents`.
+    LockEvents {
+        /// Place of the last that has come; it and those before are forgotten.
+        after: u64,
+        /// All that was held before the node was started anew has been claimed.
+        claimed: bool,
+    },
+}
+
+/// What became of a lock that was waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockEvent {
+    /// Its place among all of the session; the first is 1.
+    pub place: u64,
+    /// Number of the call that asked for it.
+    pub call: u64,
+    /// None: it is held.
+    pub refused: Option<FsError>,
 }
 
 impl FileCall {
@@ -315,6 +349,8 @@ impl FileCall {
                 | Self::Withdraw(_)
                 | Self::LayoutGet(_)
                 | Self::LayoutCommit { .. }
+                | Self::TestLock { .. }
+                | Self::LockEvents { .. }
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep,
+    LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep,
     StandbyView, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
@@ -489,4 +489,8 @@ pub enum Reply {
     StatFs(types::api::StatFs),
     /// Where the bytes of a file lie; None: they go through the node.
     FileLayout(Option<Box<FileLayout>>),
+    /// A lock that is in the way; None: there is none.
+    Lock(Option<LockHeld>),
+    /// What became of locks that were waited for.
+    LockEvents(Vec<LockEvent>),
 }

@@ -67,7 +67,10 @@ impl Call {
                 | FileCall::Seek { .. }
                 | FileCall::SyncNames
                 | FileCall::LayoutGet(_)
-                | FileCall::LayoutCommit { .. },
+                | FileCall::LayoutCommit { .. }
+                | FileCall::Lock { .. }
+                | FileCall::TestLock { .. }
+                | FileCall::LockEvents { .. },
             ) => 5,
             _ => 4,
         }

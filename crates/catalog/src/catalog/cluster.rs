@@ -3,7 +3,7 @@
 use super::Catalog;
 use crate::Result;
 use crate::ops::cluster::{self, Renewed};
-use types::{Cluster, Digest, Grant, Member, MemberId, Removal, Time, TokenRecord};
+use types::{Cluster, Digest, Grant, Member, MemberId, NodeId, Removal, Time, TokenRecord};
 
 impl Catalog {
     /// The cluster; None if this is none.
@@ -64,6 +64,21 @@ impl Catalog {
     /// All tokens that are remembered.
     pub fn tokens(&self) -> Result<Vec<TokenRecord>> {
         self.read(cluster::tokens)
+    }
+
+    /// A session of another node is about to hold locks: it may claim them after a restart of this one.
+    pub fn put_lock_session(&self, node: NodeId, number: u64) -> Result<()> {
+        self.durable(|tx| cluster::put_lock_session(tx, node, number))
+    }
+
+    /// A session holds no locks any more, and may claim none.
+    pub fn forget_lock_session(&self, node: NodeId, number: u64) -> Result<()> {
+        self.durable(|tx| cluster::forget_lock_session(tx, node, number))
+    }
+
+    /// Sessions of other nodes that may hold locks.
+    pub fn lock_sessions(&self) -> Result<Vec<(NodeId, u64)>> {
+        self.read(cluster::lock_sessions)
     }
 
     /// A member.

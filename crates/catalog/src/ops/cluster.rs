@@ -193,6 +193,32 @@ pub fn tokens(view: View<'_>) -> Result<Vec<TokenRecord>> {
     values.iter().map(|v| rec::decode("token", "of the cluster", v)).collect()
 }
 
+/// A session of another node is about to hold locks.
+pub fn put_lock_session(tx: &mut Tx<'_>, node: NodeId, number: u64) -> Result<()> {
+    Ok(tx.w.put(&keys::lock_session(node, number), &[])?)
+}
+
+/// A session holds no locks any more.
+pub fn forget_lock_session(tx: &mut Tx<'_>, node: NodeId, number: u64) -> Result<()> {
+    tx.w.delete(&keys::lock_session(node, number))?;
+    Ok(())
+}
+
+/// Sessions of other nodes that may hold locks.
+pub fn lock_sessions(view: View<'_>) -> Result<Vec<(NodeId, u64)>> {
+    let prefix = keys::lock_sessions();
+    let mut found = Vec::new();
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |key, _| {
+        if let Some((node, number)) = key[prefix.len()..].split_first_chunk::<4>()
+            && let Ok(number) = number.try_into()
+        {
+            found.push((NodeId(u32::from_be_bytes(*node)), u64::from_be_bytes(number)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
+}
+
 /// A member.
 pub fn member(view: View<'_>, id: MemberId) -> Result<Option<Member>> {
     let value = view.r.get(&keys::member(id))?;

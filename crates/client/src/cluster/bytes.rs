@@ -61,7 +61,6 @@ impl Shared {
     /// A call that might have waited is over.
     fn end(&self, wait: WaitId) {
         self.waits.end(wait.0);
-        self.lines.finish(wait.0);
     }
 
     /// Reads what is on disk; EAGAIN if it is not, and it is brought back.
@@ -185,12 +184,13 @@ impl ClusterFiles {
 
     /// A call that may come to wait.
     fn begin(&self) -> WaitId {
-        let number = self.0.lines.reserve();
+        let number = self.0.lines.name();
         self.0.waits.begin(number);
         WaitId(number)
     }
 
     pub(super) fn withdraw(&self, wait: WaitId) {
+        self.withdraw_lock(wait.0);
         let known = {
             let mut waits = self.0.waits.0.lock();
             waits.get_mut(&wait.0).map(|withdrawn| *withdrawn = true).is_some()

@@ -7,12 +7,14 @@ use super::Reach;
 use super::table::{OpenFile, Place};
 use crate::{ClientError, Remote};
 use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags, XattrMode};
-use types::{Cx, ErrorClass, FsError, Handle};
-use wire::{Call, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
+use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
+use wire::{Call, Channel, Failure, FileCall, FileOrder, LockEvent, Reply, Speaks};
 
 /// How long a call waits for a node that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +30,8 @@ pub(super) enum Kind {
     Bytes,
     /// Tape, or space.
     Tape,
+    /// Locks that somebody else holds.
+    News,
 }
 
 /// Why an attempt came to nothing.
@@ -36,6 +40,8 @@ pub(super) enum Trouble {
     Refused(FsError),
     /// It cannot be reached; why, for the log.
     Lost(String),
+    /// What the file's handles hold locked is to be claimed first.
+    Later,
 }
 
 pub(super) type Tried<T> = Result<T, Trouble>;
@@ -72,7 +78,7 @@ pub(super) struct Lines {
     reach: Reach,
     session: u64,
     numbers: Mutex<Numbers>,
-    groups: [Group; 3],
+    groups: [Group; 4],
     /// Whether the log knows that the node does not answer.
     away: Mutex<bool>,
 }
@@ -80,6 +86,13 @@ pub(super) struct Lines {
 struct Numbers {
     next: u64,
     open: BTreeSet<u64>,
+}
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
 }
 
 /// The number of a call, until it is dropped.
@@ -130,7 +143,7 @@ impl Lines {
             reach,
             session,
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
-            groups: [group(8), group(8), group(super::THREADS)],
+            groups: [group(8), group(8), group(super::THREADS), group(1)],
             away: Mutex::new(false),
         }
     }
@@ -142,16 +155,20 @@ impl Lines {
 
     /// Number of the next call.
     pub(super) fn number(&self) -> Number<'_> {
-        Number { lines: self, value: self.reserve() }
+        let mut numbers = self.numbers.lock();
+        let value = numbers.next();
+        numbers.open.insert(value);
+        Number { lines: self, value }
     }
 
-    /// The same for a call that ends elsewhere, with [`Lines::finish`].
-    pub(super) fn reserve(&self) -> u64 {
-        let mut numbers = self.numbers.lock();
-        let value = numbers.next;
-        numbers.next += 1;
-        numbers.open.insert(value);
-        value
+    /// The same for a call that may wait for long: the node keeps no answer of it, nor of all later calls because of it.
+    pub(super) fn name(&self) -> u64 {
+        self.numbers.lock().next()
+    }
+
+    /// From now on, until [`Lines::finish`], the node keeps the answer to the call of this name.
+    pub(super) fn hold(&self, name: u64) {
+        self.numbers.lock().open.insert(name);
     }
 
     /// The answer has come, or nobody waits for it.
@@ -190,8 +207,56 @@ impl Lines {
         number: u64,
         build: &dyn Fn(Handle) -> Tried<FileCall>,
     ) -> FsResult<Reply> {
-        let made = |line: &mut Line| build(self.handle(file, line)?);
-        self.insist(kind, &file.who, number, &made).map(|(reply, _)| reply)
+        self.ask_open_in(kind, file, number, build).map(|(reply, _)| reply)
+    }
+
+    /// The same; gives the session too that answered.
+    pub(super) fn ask_open_in(
+        &self,
+        kind: Kind,
+        file: &OpenFile,
+        number: u64,
+        build: &dyn Fn(Handle) -> Tried<FileCall>,
+    ) -> FsResult<(Reply, u64)> {
+        let made = |line: &mut Line| {
+            let locked_in = file.inode.locked_in.load(Ordering::Acquire);
+            if locked_in != 0 && locked_in != line.begun {
+                return Err(Trouble::Later);
+            }
+            build(self.handle(file, line)?)
+        };
+        self.insist(kind, &file.who, number, &made)
+    }
+
+    /// Claims in this session a lock that was held in one before it, or gives it back.
+    pub(super) fn claim(&self, file: &OpenFile, order: LockOrder, begun: u64) -> FsResult<()> {
+        let made = |line: &mut Line| {
+            if line.begun != begun {
+                return Err(Trouble::Refused(FsError::Io));
+            }
+            let handle = self.handle(file, line)?;
+            Ok(FileCall::Lock { handle, order, claimed: order.kind.is_some() })
+        };
+        self.insist(Kind::News, &file.who, self.name(), &made).map(drop)
+    }
+
+    /// News of locks that wait in a session, after those that have come; the number of another session if it has ended.
+    pub(super) fn lock_events(&self, begun: u64, after: u64) -> FsResult<Result<Vec<LockEvent>, u64>> {
+        let another = Cell::new(begun);
+        let made = |line: &mut Line| {
+            another.set(line.begun);
+            match line.begun == begun {
+                true => Ok(FileCall::LockEvents { after, claimed: true }),
+                false => Err(Trouble::Refused(FsError::Stale)),
+            }
+        };
+        let answer = self.insist(Kind::News, &speaks(&super::bytes::nobody()), self.name(), &made);
+        match answer {
+            Err(FsError::Stale) if another.get() != begun => Ok(Err(another.get())),
+            Ok((Reply::LockEvents(events), _)) => Ok(Ok(events)),
+            Ok(_) => Err(FsError::Io),
+            Err(e) => Err(e),
+        }
     }
 
     /// Gives a handle back. What a session that has ended had open was released with it.
@@ -243,6 +308,11 @@ impl Lines {
                     return Ok(answer);
                 }
                 Err(Trouble::Refused(e)) => return Err(e),
+                Err(Trouble::Later) if Instant::now() < end => std::thread::sleep(PAUSE),
+                Err(Trouble::Later) => {
+                    tracing::error!("a file operation failed: for a minute its locks could not be claimed");
+                    return Err(FsError::Io);
+                }
                 Err(Trouble::Lost(why)) => {
                     if !std::mem::replace(&mut *self.away.lock(), true) {
                         tracing::warn!(
@@ -381,6 +451,7 @@ fn may_be_repeated(call: &FileCall) -> bool {
             | FileCall::OpenAs { .. }
             | FileCall::Release { .. }
             | FileCall::Fallocate { .. }
+            | FileCall::Lock { .. }
     );
     idempotent || !call.is_once()
 }

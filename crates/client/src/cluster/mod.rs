@@ -3,6 +3,7 @@
 //! * `lines.rs`: connections, and calls that are made again over another one when theirs breaks.
 //! * `table.rs`: open files, which are opened again when the node was started anew.
 //! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
+//! * `locks.rs`: locks that programs here hold and wait for.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers.
 //!
 //! Nothing is remembered of names and attributes: gateways ask each time, and see what others did.
@@ -10,6 +11,7 @@
 mod bytes;
 mod direct;
 mod lines;
+mod locks;
 mod movers;
 mod names;
 mod table;
@@ -36,6 +38,7 @@ struct Shared {
     patient: Threads,
     waits: bytes::Waits,
     ways: movers::Ways,
+    locks: locks::Locks,
 }
 
 /// Threads of each kind.
@@ -51,6 +54,7 @@ impl ClusterFiles {
             patient: Threads::new("cluster-wait", THREADS),
             waits: bytes::Waits::default(),
             ways: movers::Ways::default(),
+            locks: locks::Locks::default(),
         }))
     }
 

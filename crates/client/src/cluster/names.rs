@@ -6,7 +6,7 @@ use super::lines::Kind;
 use super::table::Place;
 use std::sync::Arc;
 use types::api::*;
-use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, RenameMode, SetAttr};
+use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
 use wire::{FileCall, Reply};
 
 /// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
@@ -41,7 +41,7 @@ impl ClusterFiles {
     }
 
     /// A call about an open file.
-    fn of_open(&self, kind: Kind, handle: Handle, call: impl Fn(Handle) -> FileCall) -> FsResult<Reply> {
+    pub(super) fn of_open(&self, kind: Kind, handle: Handle, call: impl Fn(Handle) -> FileCall) -> FsResult<Reply> {
         let file = self.0.table.get(handle)?;
         let number = self.0.lines.number();
         self.0.lines.ask_open(kind, &file, number.value, &|handle| Ok(call(handle)))
@@ -156,6 +156,7 @@ impl FileApi for ClusterFiles {
 
     fn release(&self, handle: Handle) {
         let Some(file) = self.0.table.leave(handle) else { return };
+        self.0.locks.forget(&file);
         if let Err(e) = self.0.commit(&file.inode) {
             tracing::error!(
                 "inode {}: what was written at its targets was not told to the node: {e}",
@@ -176,6 +177,14 @@ impl FileApi for ClusterFiles {
     fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
         let hole = seek == Seek::Hole;
         self.of_open(Kind::Names, handle, |handle| FileCall::Seek { handle, offset, hole }).and_then(count)
+    }
+
+    fn lock(&self, handle: Handle, order: LockOrder, done: ReadyDone) -> Option<WaitId> {
+        self.lock_file(handle, order, done)
+    }
+
+    fn test_lock(&self, handle: Handle, order: LockOrder) -> FsResult<Option<LockHeld>> {
+        self.test_file_lock(handle, order)
     }
 
     fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {

@@ -20,6 +20,8 @@ pub(super) struct OpenFile {
     pub(super) inode: Arc<OpenInode>,
     /// How its bytes go.
     pub(super) route: Mutex<Route>,
+    /// What was held locked through it is lost.
+    pub(super) lost: AtomicBool,
 }
 
 /// A handle of the node, and the session that it belongs to.
@@ -35,6 +37,8 @@ pub(super) struct OpenInode {
     /// Its content can be changed without waiting for tape: a file that is open is not released.
     pub(super) prepared: AtomicBool,
     pub(super) length: Length,
+    /// The session in which locks of it are held; 0: none are.
+    pub(super) locked_in: AtomicU64,
 }
 
 /// All open files.
@@ -66,13 +70,15 @@ impl Table {
             place: Mutex::new(place),
             inode: inode.clone(),
             route: Mutex::default(),
+            lost: AtomicBool::default(),
         };
         state.handles.insert(handle, Arc::new(file));
         handle
     }
 
     pub(super) fn get(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
-        self.state.lock().handles.get(&handle).cloned().ok_or(FsError::BadHandle)
+        let file = self.state.lock().handles.get(&handle).cloned().ok_or(FsError::BadHandle)?;
+        if file.lost.load(Ordering::Acquire) { Err(FsError::Io) } else { Ok(file) }
     }
 
     /// What is known of an inode that is open.

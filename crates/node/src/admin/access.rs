@@ -24,7 +24,7 @@ impl Node {
         number: u64,
     ) -> Result<Answer, Failure> {
         let what = describe(&call);
-        let session = &*session.held;
+        let session = &session.held;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
         let changes = self.about_to_change(session, &call);
         let answer = match call {
@@ -49,6 +49,12 @@ impl Node {
             call if of_handle(&call).is_some() => self.byte_call(cx, session, call, number).map(Answer::from),
             FileCall::Prepare { ino, nonblock } => {
                 self.prepared(session, number, ino, nonblock).map(|()| Reply::Done.into())
+            }
+            FileCall::Lock { handle, order, claimed } => {
+                self.lock_call(session, number, (handle, order, claimed)).map(Answer::from)
+            }
+            FileCall::LockEvents { after, claimed } => {
+                self.lock_events(session, after, claimed).map(Answer::from)
             }
             FileCall::Withdraw(other) => {
                 session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
@@ -159,6 +165,9 @@ impl Node {
                     session.goes_to_targets(handle);
                 }
                 Ok(Reply::FileLayout(layout.map(Box::new)))
+            }
+            FileCall::TestLock { handle, order } => {
+                self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
             FileCall::LayoutCommit { handle, end, machines, cuts } => {
                 self.layout_commit(handle, end, &machines, cuts).map(Reply::Count)
@@ -377,6 +386,7 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::Fsync { handle, .. }
         | FileCall::Fallocate { handle, .. }
         | FileCall::LayoutGet(handle)
+        | FileCall::TestLock { handle, .. }
         | FileCall::LayoutCommit { handle, .. }
         | FileCall::Seek { handle, .. } => Some(*handle),
         _ => None,
@@ -418,11 +428,14 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Fsync { .. }
         | FileCall::Fallocate { .. }
         | FileCall::LayoutGet(_)
+        | FileCall::Lock { .. }
+        | FileCall::TestLock { .. }
         | FileCall::LayoutCommit { .. }
         | FileCall::Seek { .. }
         | FileCall::Release { .. } => "open file".into(),
         FileCall::Sync | FileCall::SyncNames => "sync".into(),
         FileCall::StatFs => "the file system".into(),
         FileCall::Withdraw(_) => "a call".into(),
+        FileCall::LockEvents { .. } => "locks".into(),
     }
 }

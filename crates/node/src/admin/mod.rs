@@ -5,6 +5,7 @@ mod acts;
 mod classes;
 mod exchange;
 mod keep;
+mod locks;
 mod pools;
 mod quotas;
 mod quote;

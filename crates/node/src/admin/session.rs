@@ -2,6 +2,7 @@
 
 use super::acts::Gathered;
 use crate::Node;
+use crate::locks::LockSession;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -32,6 +33,9 @@ impl Session {
 pub(crate) struct Held {
     /// Number of the session; 0: it is one connection.
     client: u64,
+    /// As whom it locks files.
+    pub(super) locks: LockSession,
+    pub(super) news: super::locks::News,
     handles: Mutex<HashSet<Handle>>,
     /// Those of them whose bytes he reads and writes at the targets.
     at_targets: Mutex<HashSet<Handle>>,
@@ -49,8 +53,8 @@ enum Wait {
 
 impl Held {
     /// Of a session with a number.
-    pub(crate) fn of(client: u64) -> Self {
-        Self { client, ..Self::default() }
+    pub(crate) fn of(client: u64, locks: LockSession) -> Self {
+        Self { client, locks, ..Self::default() }
     }
 
     /// Number of the client on data connections; None: he has none.

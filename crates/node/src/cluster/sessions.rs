@@ -4,6 +4,7 @@
 use crate::Node;
 use crate::admin::Held;
 use crate::error::failure;
+use crate::locks::{LockSession, SessionKey};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -49,15 +50,30 @@ pub(super) fn join(node: &Arc<Node>, who: MemberId, number: u64) -> Result<Part,
             format!("{MOST} sessions of other hosts are open; try again later"),
         ));
     }
-    let begin = || Shared {
-        held: Arc::new(Held::of(number)),
-        begun: uuid::Uuid::new_v4().as_u64_pair().0,
-        connections: 0,
-        left: 0,
+    let begin = || {
+        let begun = uuid::Uuid::new_v4().as_u64_pair().0;
+        let key = lock_key((who, number));
+        let held = Arc::new(Held::of(number, LockSession { number: begun, key }));
+        Shared { held, begun, connections: 0, left: 0 }
     };
     let shared = all.entry((who, number)).or_insert_with(begin);
     shared.connections += 1;
     Ok(Part { node: node.clone(), key: (who, number), held: shared.held.clone(), begun: shared.begun })
+}
+
+/// Only nodes have sessions with locks that outlive a restart.
+fn lock_key((who, number): Key) -> Option<SessionKey> {
+    match who {
+        MemberId::Node(id) => Some((id, number)),
+        MemberId::Client(_) => None,
+    }
+}
+
+impl Node {
+    /// Whether a session is there.
+    pub(crate) fn has_session(&self, key: Key) -> bool {
+        self.membership.sessions.0.lock().contains_key(&key)
+    }
 }
 
 impl Drop for Part {
@@ -76,8 +92,11 @@ impl Drop for Part {
         };
         let removed = self.node.membership.removed.contains(super::role(self.key.0));
         let grace = if removed { Duration::ZERO } else { GRACE };
-        // A node that stops waits for nobody.
-        self.node.stops_within(grace);
+        // A node that stops waits for nobody; who was cut off then may claim his locks from the next.
+        let stops = self.node.stops_within(grace);
+        if stops {
+            self.node.locks.stop();
+        }
         let ended = {
             let mut all = sessions.0.lock();
             let over = all.get(&self.key).is_some_and(|s| s.connections == 0 && s.left == mine);
@@ -85,6 +104,7 @@ impl Drop for Part {
         };
         if let Some(shared) = ended {
             tracing::info!("a session of {} has ended", self.key.0);
+            lock_key(self.key).filter(|_| !stops).into_iter().for_each(|key| self.node.forget_locks_of(key));
             self.node.end_held(&shared.held);
         }
     }

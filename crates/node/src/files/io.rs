@@ -460,6 +460,7 @@ impl Node {
 
     pub(crate) fn close_file(&self, handle: Handle) {
         let Some(file) = self.open.remove_handle(handle) else { return };
+        self.locks.end(file.inode.ino, handle);
         match self.movers.node().filter(|_| Self::waits_for_targets(&file)) {
             // No thread of a gateway waits for a target that may not answer.
             Some(node) => self.movers.run(Box::new(move || {

@@ -2,6 +2,7 @@
 
 use crate::Node;
 use crate::error::fs_error;
+use crate::locks::LockSession;
 use catalog::{CatalogError, New};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -161,7 +162,9 @@ impl FileApi for Node {
     }
 
     fn cancel_wait(&self, wait: WaitId) {
-        self.finish_reads(self.staging.cancel(wait));
+        if !self.locks.withdraw(wait) {
+            self.finish_reads(self.staging.cancel(wait));
+        }
     }
 
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
@@ -190,6 +193,14 @@ impl FileApi for Node {
 
     fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
         self.seek_file(handle, offset, seek)
+    }
+
+    fn lock(&self, handle: Handle, order: LockOrder, done: ReadyDone) -> Option<WaitId> {
+        self.lock_for(LockSession::default(), (handle, order, false), done)
+    }
+
+    fn test_lock(&self, handle: Handle, order: LockOrder) -> FsResult<Option<LockHeld>> {
+        self.test_lock_for(LockSession::default(), handle, order)
     }
 
     fn readdir(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
