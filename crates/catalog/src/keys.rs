@@ -2,7 +2,8 @@
 //! text at the end. `docs/formats/catalogue.md` lists them with their values.
 
 use types::{
-    Barcode, ClassName, CopyNo, Ino, MemberId, NodeId, ObjectId, PoolName, RequestId, TapeDir, TargetId, Version,
+    Barcode, ClassName, CopyNo, Ino, MemberId, NodeId, ObjectId, PoolName, RequestId, TapeDir, TargetId,
+    Version,
 };
 
 /// Meta data of the catalogue itself: `META what`.

@@ -1,10 +1,11 @@
 //! Clusters of nodes with disk targets: real processes on addresses of their own.
 
-use crate::Bed;
+use crate::{Bed, can_mount};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -41,6 +42,20 @@ pub fn join(first: &Bed, bed: &Bed, name: &str) {
     child.stdin.take().expect("a pipe").write_all(token.as_bytes()).unwrap();
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A first node and one that has joined it, both mounted; everybody may enter their directories.
+pub fn pair(test: &str) -> Option<[Bed; 2]> {
+    can_mount(test).then(|| {
+        let beds = [node(), node()];
+        beds[0].ok(["cluster", "init", "--name", "first"]);
+        join(&beds[0], &beds[1], "second");
+        for bed in &beds {
+            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+        }
+        beds
+    })
 }
 
 /// A first node and two more, each with a target.

@@ -1,6 +1,6 @@
 //! The namespace of a cluster on a host whose node does not hold it: the same names and files as at the first node, with POSIX semantics.
 
-use e2e::cluster::{configure, join, node, up, words};
+use e2e::cluster::{configure, join, node, pair, up, words};
 use e2e::{Bed, can_mount, noise};
 use posix::twins::{Twins, calls};
 use posix::{Host, Part, Tape, random};
@@ -11,20 +11,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A first node and one that has joined it, both mounted; everybody may enter their directories.
-fn pair(test: &str) -> Option<[Bed; 2]> {
-    can_mount(test).then(|| {
-        let beds = [node(), node()];
-        beds[0].ok(["cluster", "init", "--name", "first"]);
-        join(&beds[0], &beds[1], "second");
-        for bed in &beds {
-            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
-        }
-        beds
-    })
-}
 
 /// What is below the mount of the second node has the same path below that of the first, which moves it to tape and back.
 struct Elsewhere<'a>(&'a [Bed; 2]);

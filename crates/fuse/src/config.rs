@@ -22,6 +22,9 @@ pub struct MountOptions {
     pub nonblock: NonBlock,
     /// Refuse every change.
     pub read_only: bool,
+    /// Locks of files are asked of the interface, which then learns of each close(2) too; otherwise the kernel keeps those of this mount's
+    /// programs by itself.
+    pub locks: bool,
 }
 
 impl Default for MountOptions {
@@ -35,6 +38,7 @@ impl Default for MountOptions {
             dev: false,
             nonblock: NonBlock::Eagain,
             read_only: false,
+            locks: false,
         }
     }
 }

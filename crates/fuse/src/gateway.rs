@@ -1,6 +1,7 @@
 //! The protocol's operations, each guarded and handed on: names and attributes to `ops.rs`, bytes to `io.rs`.
 
 use crate::config::MountOptions;
+use crate::locks::Described;
 use crate::notify::Invalidator;
 use crate::pool::Pool;
 use crate::table::OpenTable;
@@ -9,8 +10,8 @@ use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
     ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use types::api::FileApi;
-use types::{Cx, NonBlock, Time};
+use types::{Cx, LockRange, NonBlock, Time};
 
 /// Largest read or write that the kernel sends in one request.
 const MAX_TRANSFER: u32 = 1 << 20;
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
     pub ttl: Duration,
+    /// Locks are the interface's, not the kernel's.
+    pub locks: bool,
     want_passthrough: bool,
     /// `O_NONBLOCK` never makes a call wait less.
     nonblock_waits: bool,
@@ -56,6 +59,7 @@ impl Core {
             disk_pool: Pool::new("fuse-disk", 16, 4096),
             change_pool: Pool::new("fuse-change", 64, 512),
             ttl: options.ttl,
+            locks: options.locks,
             want_passthrough: options.passthrough,
             nonblock_waits: options.nonblock == NonBlock::Wait,
             passthrough: AtomicBool::new(false),
@@ -108,7 +112,12 @@ impl Filesystem for Gateway {
             // without it the kernel asks for `security.capability` before every write(2)
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        let available = wanted & config.capabilities();
+        let locks = if self.0.locks {
+            InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS
+        } else {
+            InitFlags::empty()
+        };
+        let available = (wanted | locks) & config.capabilities();
         let _ = config.add_capabilities(available); // cannot fail: they are available
         let _ = config.set_max_write(MAX_TRANSFER);
         let _ = config.set_max_readahead(MAX_TRANSFER).or_else(|most| config.set_max_readahead(most));
@@ -253,8 +262,41 @@ impl Filesystem for Gateway {
         });
     }
 
-    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
-        guarded("flush", req, || self.0.flush(fh, reply));
+    fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        guarded("flush", req, || self.0.flush(fh, lock_owner, reply));
+    }
+
+    fn getlk(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let lock = Described { owner, range: LockRange { start, end }, kind, pid };
+        guarded("getlk", req, || self.0.getlk(fh, &lock, reply));
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let lock = Described { owner, range: LockRange { start, end }, kind, pid };
+        guarded("setlk", req, || self.0.setlk(req, fh, &lock, sleep, reply));
     }
 
     fn release(

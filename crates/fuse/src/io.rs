@@ -42,9 +42,11 @@ fn api_flags(core: &Core, flags: OpenFlags) -> api::OpenFlags {
 }
 
 /// How the kernel is to treat an open file. Where writes never come here there is nothing to flush; a served file
-/// bypasses the page cache, so that a signal can end a wait and the inode can become a passthrough one later.
-fn open_flags(route: &Route) -> FopenFlags {
+/// bypasses the page cache, so that a signal can end a wait and the inode can become a passthrough one later. With locks of the interface's own
+/// each close is told, since it ends the locks of its process.
+fn open_flags(core: &Core, route: &Route) -> FopenFlags {
     match route {
+        Route::Kernel(_) | Route::Local(_) if core.locks => FopenFlags::empty(),
         Route::Kernel(_) | Route::Local(_) => FopenFlags::FOPEN_NOFLUSH,
         Route::Served => FopenFlags::FOPEN_DIRECT_IO,
     }
@@ -63,7 +65,7 @@ impl Core {
         let route = self.opens.enter(ino, flags, &opened, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
-        let (fh, how) = (FileHandle(opened.handle.0), open_flags(&route));
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
         match &route {
             Route::Kernel(id) => reply.opened_passthrough(fh, how, id),
             _ => reply.opened(fh, how),
@@ -101,7 +103,7 @@ impl Core {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
         let attr = file_attr(&opened.attr);
-        let (fh, how) = (FileHandle(opened.handle.0), open_flags(&route));
+        let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
         match &route {
             Route::Kernel(id) => reply.created_passthrough(&self.ttl, &attr, GENERATION, fh, how, id),
             _ => reply.created(&self.ttl, &attr, GENERATION, fh, how),
@@ -121,10 +123,6 @@ impl Core {
         {
             self.invalidator.attributes_changed(ino); // it may have been written through a mapping
         }
-    }
-
-    pub(crate) fn flush(&self, fh: FileHandle, reply: ReplyEmpty) {
-        reply_empty(self.api.flush(Handle(fh.0)), reply);
     }
 
     pub(crate) fn read(

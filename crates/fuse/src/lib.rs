@@ -15,6 +15,7 @@ mod error;
 mod follow;
 mod gateway;
 mod io;
+mod locks;
 mod mount;
 mod notify;
 mod ops;

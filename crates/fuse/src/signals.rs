@@ -1,4 +1,4 @@
-//! Has the thread that waits for tape been sent a signal?
+//! Has the thread that waits been sent a signal, and what does it wait for?
 //!
 //! The protocol crate answers the kernel's INTERRUPT with "not implemented", after which the kernel never sends another.
 //! So the waiting thread's pending signals are read from `/proc/<tid>/status` (proc_pid_status(5)).
@@ -25,14 +25,44 @@ pub(crate) fn look(tid: u32) -> Verdict {
     }
 }
 
-/// Whether `tid` is inside a system call that may return EINTR for a read. A page fault (mapping, exec) may not: the
+/// Which family of locks a thread asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockCall {
+    /// fcntl(2), for its process.
+    Process,
+    /// fcntl(2), for its open file (`F_OFD_SETLK`).
+    Description,
+    /// flock(2).
+    File,
+}
+
+/// The call for a lock that `tid` is inside of; None if that cannot be seen.
+pub(crate) fn lock_call(tid: u32) -> Option<LockCall> {
+    fs::read_to_string(format!("/proc/{tid}/syscall")).ok().and_then(|line| asks_for(&line))
+}
+
+fn asks_for(line: &str) -> Option<LockCall> {
+    let mut words = line.split_whitespace();
+    let call: i64 = words.next()?.parse().ok()?;
+    let mut argument = words.skip(1).map(|word| i64::from_str_radix(word.trim_start_matches("0x"), 16));
+    match call {
+        libc::SYS_flock => Some(LockCall::File),
+        libc::SYS_fcntl => match argument.next()?.ok()? as i32 {
+            libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Some(LockCall::Description),
+            _ => Some(LockCall::Process),
+        },
+        _ => None,
+    }
+}
+
+/// Whether `tid` is inside a system call that may return EINTR for a read or a lock. A page fault (mapping, exec) may not: the
 /// program would get SIGBUS instead of its signal handler.
-pub(crate) fn reads_by_call(tid: u32) -> bool {
+pub(crate) fn waits_by_call(tid: u32) -> bool {
     fs::read_to_string(format!("/proc/{tid}/syscall")).is_ok_and(|line| interruptible(&line))
 }
 
 fn interruptible(line: &str) -> bool {
-    const CALLS: [i64; 8] = [
+    const CALLS: [i64; 10] = [
         libc::SYS_read,
         libc::SYS_pread64,
         libc::SYS_readv,
@@ -41,6 +71,8 @@ fn interruptible(line: &str) -> bool {
         libc::SYS_sendfile,
         libc::SYS_splice,
         libc::SYS_copy_file_range,
+        libc::SYS_fcntl,
+        libc::SYS_flock,
     ];
     line.split_whitespace().next().and_then(|n| n.parse().ok()).is_some_and(|n: i64| CALLS.contains(&n))
 }
@@ -88,6 +120,17 @@ mod tests {
         assert!(!interruptible("-1 0x7ffe 0x7f\n"));
         assert!(!interruptible("running\n"));
         assert!(!interruptible(&format!("{} 0x3\n", libc::SYS_execve)));
+    }
+
+    #[test]
+    fn calls_for_locks_are_told_apart() {
+        let line =
+            |call: i64, command: i32| asks_for(&format!("{call} 0x3 {command:#x} 0x7ffe 0x0 0x0 0x7f\n"));
+        assert_eq!(line(libc::SYS_flock, libc::LOCK_EX), Some(LockCall::File));
+        assert_eq!(line(libc::SYS_fcntl, libc::F_SETLKW), Some(LockCall::Process));
+        assert_eq!(line(libc::SYS_fcntl, libc::F_OFD_SETLKW), Some(LockCall::Description));
+        assert_eq!(line(libc::SYS_read, 0), None);
+        assert_eq!(asks_for("running\n"), None);
     }
 
     #[test]

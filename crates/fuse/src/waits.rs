@@ -1,4 +1,4 @@
-//! Requests that wait for tape, and the thread that ends a wait when its caller is signalled.
+//! Requests that wait for tape or for a lock, and the thread that ends a wait when its caller is signalled.
 
 use crate::signals::{self, Verdict};
 use parking_lot::{Condvar, Mutex};
@@ -107,7 +107,7 @@ fn must_end(tid: u32) -> bool {
     match signals::look(tid) {
         Verdict::Wait => false,
         Verdict::Fatal => true,
-        Verdict::Handled => signals::reads_by_call(tid),
+        Verdict::Handled => signals::waits_by_call(tid),
     }
 }
 

@@ -23,7 +23,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a refused one still sends is taken for so long.
 const PARTING: Duration = Duration::from_millis(500);
 /// A silent connection is probed after this long (seconds), so that one whose host is gone ends.
-const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// Between two probes, and how many go unanswered.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+/// What was sent is acknowledged by the other host's kernel in this time (milliseconds), or that host is gone.
+const ACKNOWLEDGED_MS: u32 = 30_000;
 /// First byte of a TLS record that holds a handshake (RFC 8446, 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 const CALLS: &[u8] = b"thermo/1";
@@ -245,7 +250,10 @@ fn settle(socket: &TcpStream) -> io::Result<()> {
     socket.set_write_timeout(None)?;
     socket.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(socket, true)?;
-    Ok(rustix::net::sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?)
+    rustix::net::sockopt::set_tcp_user_timeout(socket, ACKNOWLEDGED_MS)?;
+    rustix::net::sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
+    rustix::net::sockopt::set_tcp_keepintvl(socket, PROBE_EVERY)?;
+    Ok(rustix::net::sockopt::set_tcp_keepcnt(socket, PROBES)?)
 }
 
 /// Reads and writes until a moment and no longer, however slowly bytes come.

@@ -135,7 +135,9 @@ impl Mounter for Gateway {
         let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
         let nonblock = nonblock.unwrap_or(node.config().nonblock);
         let passthrough = node.config().passthrough;
-        let mut options = MountOptions { nonblock, passthrough, ..MountOptions::default() };
+        // Where no other host can come, the kernel alone keeps locks, without asking.
+        let locks = node.config().cluster.listen.is_some();
+        let mut options = MountOptions { nonblock, passthrough, locks, ..MountOptions::default() };
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;
         }
@@ -143,7 +145,13 @@ impl Mounter for Gateway {
             None => node,
             Some(member) => {
                 // Nobody tells what others change: the kernel asks each time. Its calls wait for the network, so there are several at once.
-                options = MountOptions { ttl: Duration::ZERO, passthrough: false, threads: 8, ..options };
+                options = MountOptions {
+                    ttl: Duration::ZERO,
+                    passthrough: false,
+                    threads: 8,
+                    locks: true,
+                    ..options
+                };
                 Arc::new(elsewhere(member)?)
             }
         };

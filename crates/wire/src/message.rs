@@ -2,8 +2,8 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep,
-    StandbyView, TargetGrant, TargetOrder, VolumeChoice,
+    LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer,
+    StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;

@@ -219,6 +219,9 @@ impl Lines {
         build: &dyn Fn(Handle) -> Tried<FileCall>,
     ) -> FsResult<(Reply, u64)> {
         let made = |line: &mut Line| {
+            if file.lost.load(Ordering::Acquire) {
+                return Err(Trouble::Refused(FsError::Io));
+            }
             let locked_in = file.inode.locked_in.load(Ordering::Acquire);
             if locked_in != 0 && locked_in != line.begun {
                 return Err(Trouble::Later);

@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use types::api::{FsResult, ReadyDone, WaitId};
-use types::{FsError, Handle, Ino, LockHeld, LockKind, LockOrder, LockRange, LockRanges, LockSpace, LockWait};
+use types::{
+    FsError, Handle, Ino, LockHeld, LockKind, LockOrder, LockRange, LockRanges, LockSpace, LockWait,
+};
 use wire::{FileCall, LockEvent, Reply};
 
 /// Between two attempts to hear news where nobody answers.

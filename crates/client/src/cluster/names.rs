@@ -41,7 +41,12 @@ impl ClusterFiles {
     }
 
     /// A call about an open file.
-    pub(super) fn of_open(&self, kind: Kind, handle: Handle, call: impl Fn(Handle) -> FileCall) -> FsResult<Reply> {
+    pub(super) fn of_open(
+        &self,
+        kind: Kind,
+        handle: Handle,
+        call: impl Fn(Handle) -> FileCall,
+    ) -> FsResult<Reply> {
         let file = self.0.table.get(handle)?;
         let number = self.0.lines.number();
         self.0.lines.ask_open(kind, &file, number.value, &|handle| Ok(call(handle)))

@@ -132,7 +132,10 @@ impl Node {
         }
         let late: Vec<SessionKey> = self.locks.state.lock().returning.iter().copied().collect();
         for key in late {
-            tracing::warn!("node {} did not claim in time what it held locked; others may have it now", key.0.0);
+            tracing::warn!(
+                "node {} did not claim in time what it held locked; others may have it now",
+                key.0.0
+            );
             if !self.has_session((MemberId::Node(key.0), key.1)) {
                 self.forget_locks_of(key);
             }

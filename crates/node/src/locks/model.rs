@@ -117,13 +117,18 @@ impl Model {
         for ino in 0..FILES {
             for space in [LockSpace::Records, LockSpace::Files] {
                 for (byte, owner) in (0..BYTES).flat_map(|byte| (0..OWNERS).map(move |owner| (byte, owner))) {
-                    let holder = table.files.get(&Ino(ino)).and_then(|file| {
-                        file.holders.get(&(space, Who { session: owner % 2, owner }))
-                    });
+                    let holder = table
+                        .files
+                        .get(&Ino(ino))
+                        .and_then(|file| file.holders.get(&(space, Who { session: owner % 2, owner })));
                     let held = holder.and_then(|h| {
                         h.ranges.iter().find(|(r, _)| r.start <= byte && byte <= r.end).map(|(_, kind)| kind)
                     });
-                    assert_eq!(held.as_ref(), self.held.get(&(ino, space, byte, owner)), "{ino} {byte} {owner}");
+                    assert_eq!(
+                        held.as_ref(),
+                        self.held.get(&(ino, space, byte, owner)),
+                        "{ino} {byte} {owner}"
+                    );
                 }
             }
         }
@@ -239,7 +244,10 @@ fn before_it_is_open_only_what_is_claimed_is_given() {
     assert_eq!(table.ask(3, asked(0, 2, write(2, 3)), &mut ended), Answer::Waits);
     let claimed = Asked { claimed: true, ..never(1, 3) };
     assert_eq!(table.ask(4, claimed, &mut ended), Answer::Done);
-    assert_eq!(table.ask(5, Asked { claimed: true, ..never(2, 3) }, &mut ended), Answer::Refused(FsError::WouldBlock));
+    assert_eq!(
+        table.ask(5, Asked { claimed: true, ..never(2, 3) }, &mut ended),
+        Answer::Refused(FsError::WouldBlock)
+    );
     assert_eq!(ended, []);
     table.open(&mut ended);
     assert_eq!(ended, [(1, Err(FsError::WouldBlock)), (2, Ok(()))]);

@@ -245,7 +245,9 @@ impl Table {
     /// Whether somebody whose lock is in the way waits himself, through however many others, for one of who asks.
     fn circle(&self, asked: &Asked) -> bool {
         let holders = |asked: &Asked| -> Vec<Who> {
-            self.files.get(&asked.ino).map_or_else(Vec::new, |f| f.against(asked).map(|(who, _)| who).collect())
+            self.files
+                .get(&asked.ino)
+                .map_or_else(Vec::new, |f| f.against(asked).map(|(who, _)| who).collect())
         };
         let (mut seen, mut todo) = (BTreeSet::new(), holders(asked));
         while let Some(who) = todo.pop() {
