@@ -266,6 +266,16 @@ fn locks_outlive_a_restart_of_the_node_and_end_with_their_host() {
     assert!(first.log().contains("all locks that other hosts held before the restart are claimed"));
     assert_eq!((holds.ask("write x"), holds.ask("lock un 0 3")), ("ok".into(), "ok".into()));
     assert_eq!(waits.hear(), "ok");
+    // Who holds nothing keeps nobody waiting.
+    assert_eq!((holds.ask("lock un 0 0"), holds.ask("flock un")), ("ok".into(), "ok".into()));
+    assert_eq!(waits.ask("lock un 0 0"), "ok");
+    first.kill();
+    let again = Instant::now();
+    first.up_mounted();
+    let mut other = Locker::new(&first.mount().join("file"));
+    assert_eq!(other.ask("lock ex 0 0"), "ok");
+    assert!(again.elapsed() < Duration::from_secs(25), "it waited for somebody who held nothing");
+    assert_eq!((other.ask("lock un 0 0"), holds.ask("lock ex 0 10")), ("ok".into(), "ok".into()));
     // The host is gone: for half a minute it might come back.
     other.tell("lockw ex 0 0");
     let gone = Instant::now();

@@ -62,7 +62,10 @@ impl Core {
             done.finish();
             reply_empty(outcome, reply);
         });
-        if let Some(id) = self.api.lock(Handle(fh.0), order, answer) {
+        // What is given back is given back, whatever signals come.
+        if let Some(id) = self.api.lock(Handle(fh.0), order, answer)
+            && order.kind.is_some()
+        {
             wait.enter(id, req.pid());
         }
     }

@@ -1,6 +1,6 @@
 //! Locks: the node holds them all; what programs of this host hold is remembered here, to be claimed when the node was started anew.
 //!
-//! A thread that asks for news lives as long as anything is held or waited for. It also notices first that a session has ended. Until it has claimed
+//! From the first lock on a thread asks for news. It notices first that a session has ended, and says when nothing (more) is to be claimed. Until it has claimed
 //! what is held of an inode nothing is done with that inode through its handles (`OpenInode::locked_in`); what cannot be claimed is lost:
 //! its file gives EIO from then on, since others may have changed what it protected.
 
@@ -158,13 +158,6 @@ impl Locks {
     fn begin(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().tended, true)
     }
-
-    /// Whether news are still wanted.
-    fn goes_on(&self) -> bool {
-        let mut state = self.0.lock();
-        state.tended = !state.held.is_empty() || !state.waiting.is_empty();
-        state.tended
-    }
 }
 
 impl Shared {
@@ -299,9 +292,6 @@ impl Shared {
 fn tend(shared: &Weak<Shared>) {
     let (mut begun, mut after) = (0, 0);
     while let Some(shared) = shared.upgrade() {
-        if !shared.locks.goes_on() {
-            return;
-        }
         match shared.lines.lock_events(begun, after) {
             Ok(Ok(events)) => {
                 for event in events.iter().filter(|event| event.place > after) {
