@@ -257,11 +257,15 @@ fn locks_outlive_a_restart_of_the_node_and_end_with_their_host() {
     assert_eq!((holds.ask("lock ex 0 10"), holds.ask("lock sh 3 2")), ("ok".into(), "ok".into()));
     assert_eq!(holds.ask("flock sh"), "ok");
     waits.waits("lockw ex 0 1");
+    let pid = rustix::process::Pid::from_raw(second.pid()).expect("a pid");
+    kill_process(pid, Signal::STOP).unwrap();
     first.kill();
     first.up_mounted();
     // Nobody is faster than who held it.
     let mut other = Locker::new(&first.mount().join("file"));
-    assert_eq!((other.ask("lock sh 0 1"), other.ask("lock sh 3 2")), ("EAGAIN".into(), "ok".into()));
+    other.waits("lock sh 0 1");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!((other.hear(), other.ask("lock sh 3 2")), ("EAGAIN".into(), "ok".into()));
     assert_eq!((other.ask("flock ex"), other.ask("lock un 0 0")), ("EAGAIN".into(), "ok".into()));
     assert!(first.log().contains("all locks that other hosts held before the restart are claimed"));
     assert_eq!((holds.ask("write x"), holds.ask("lock un 0 3")), ("ok".into(), "ok".into()));
