@@ -119,7 +119,6 @@ pub(crate) fn assemble(
         write_marker(&state).map_err(|e| io(&state, &e))?;
     }
     let keys = crate::keys::NodeKeys::of(&config.encryption).map_err(|e| failure(ErrorClass::Invalid, e))?;
-    let keys = keys.map(Arc::new);
     let hardware = patiently(|| hardware(&config))?;
     let (archive, events) = Archive::new();
     let (to_finish, ready) = crossbeam_channel::unbounded::<Ready>();
@@ -153,7 +152,7 @@ pub(crate) fn assemble(
         threads: Default::default(),
         data_paths: data_paths(&hardware),
         hardware,
-        keys,
+        keys: keys.map(Arc::new),
         membership: Default::default(),
         locks: Default::default(),
         movers: crate::movers::Movers::new(),
