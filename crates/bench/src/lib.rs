@@ -28,6 +28,7 @@ mod results;
 mod schedule;
 mod shelf;
 mod sides;
+mod stripes;
 mod tape;
 
 pub use compare::{Base, Better, Comparison, Kind, Series, Side};
@@ -69,11 +70,13 @@ pub enum Group {
     Rebuild,
     /// Bytes of objects over the network.
     Movers,
+    /// Files over more and more targets.
+    Stripes,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -85,6 +88,7 @@ impl Group {
         Self::Migrate,
         Self::Rebuild,
         Self::Movers,
+        Self::Stripes,
     ];
 
     /// Its name in files and documents.
@@ -101,6 +105,7 @@ impl Group {
             Self::Migrate => "migrate",
             Self::Rebuild => "rebuild",
             Self::Movers => "movers",
+            Self::Stripes => "stripes",
         }
     }
 }
@@ -156,6 +161,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Migrate => (migrate::measure(plan, told)?, Vec::new()),
             Group::Rebuild => (rebuild::measure(plan, told)?, Vec::new()),
             Group::Movers => (movers::measure(plan, told)?, Vec::new()),
+            Group::Stripes => (stripes::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

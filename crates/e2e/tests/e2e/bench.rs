@@ -20,7 +20,7 @@ const MOUNT: [&str; 13] = [
     "stat, forgotten",
     "stat, known",
 ];
-const OTHERS: [&str; 18] = [
+const OTHERS: [&str; 20] = [
     "relaxed creates",
     "durable creates",
     "append 4 KiB + fdatasync",
@@ -39,6 +39,8 @@ const OTHERS: [&str; 18] = [
     "a full LTO-9 cartridge of ANSI labels and tar",
     "MiB written and synced",
     "a bare TCP stream",
+    "÷ 8 x 100 MB/s",
+    "interleaved 47008 bytes",
 ];
 
 #[test]

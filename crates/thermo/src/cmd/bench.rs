@@ -95,6 +95,8 @@ enum Only {
     Rebuild,
     /// Bytes of objects between a client and a mover, over the loopback interface
     Movers,
+    /// Files over 1, 2, 4 and 8 targets of limited rate
+    Stripes,
 }
 
 impl Only {
@@ -112,6 +114,7 @@ impl Only {
             Self::Migrate => &[Group::Migrate],
             Self::Rebuild => &[Group::Rebuild],
             Self::Movers => &[Group::Movers],
+            Self::Stripes => &[Group::Stripes],
         }
     }
 }
