@@ -49,6 +49,62 @@ fn a_coded_file_is_what_a_plain_model_says_with_columns_lost() {
     });
 }
 
+/// Who reads beside the writer remembers what he has read of the log.
+#[test]
+fn a_reader_that_stays_open_sees_everything_that_was_answered() {
+    let cluster = Cluster::new(4);
+    let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(choice in 0_usize..2, lost in 0_u32..5, steps in steps(true))| {
+        let (unit, k, m) = [(4096, 2, 1), (131_072, 2, 2)][choice];
+        let layout = cluster.coded(unit, k, m);
+        let mut writer = cluster.make(layout.clone());
+        let lost = BTreeSet::from_iter((lost > 0).then_some(lost));
+        let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+        let mut model: Vec<u8> = Vec::new();
+        for step in steps {
+            if matches!(step, Step::Reopen) {
+                writer = cluster.open(layout.clone());
+            }
+            file_step(&writer, &model, &step).unwrap();
+            model_step(&mut model, &step);
+            prop_assert_eq!(reader.length().unwrap(), model.len() as u64, "{:?}", step);
+            prop_assert!(read(&reader, 0, 400_000) == model, "{:?}", step);
+        }
+    });
+}
+
+#[test]
+fn readers_of_one_handle_find_what_was_written_before_they_began() {
+    let cluster = Cluster::new(3);
+    let layout = cluster.coded(4096, 2, 1);
+    let writer = cluster.make(layout.clone());
+    let reader = cluster.open(layout);
+    let done = AtomicI64::new(0);
+    let total = 400;
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let before = done.load(Ordering::Acquire);
+                    let found = read(&reader, 0, 200_000);
+                    let there = (0..before).all(|n| found[n as usize * 300..][..300] == bytes(300, n as u8));
+                    assert!(there, "{before} writes were answered");
+                    if before == total {
+                        return;
+                    }
+                }
+            });
+        }
+        for n in 0..total {
+            writer.write_at(n as u64 * 300, &bytes(300, n as u8)).unwrap();
+            done.store(n + 1, Ordering::Release);
+            if n % 50 == 49 {
+                writer.fold().unwrap();
+            }
+        }
+    });
+}
+
 /// Steps that fill, fold, overwrite and cut a file of two units of data and one of parity.
 const STEPS: [Step; 7] = [
     Step::Write { offset: 0, length: 3 * 8192, seed: 1 },

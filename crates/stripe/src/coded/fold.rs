@@ -215,6 +215,7 @@ impl Striped {
             ..super::Log::default()
         };
         drop(log);
+        *coded.seen.lock() = None;
         let begun = match clean {
             true => self.begin_epoch(number, coded),
             false => self.fold_left(number, coded),

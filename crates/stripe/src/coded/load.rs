@@ -29,9 +29,9 @@ pub(super) struct Loaded {
 
 /// A log as one copy has it.
 #[derive(Default)]
-struct Scanned {
+pub(super) struct Scanned {
     raw: Vec<u8>,
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
 }
 
 impl Striped {
@@ -110,9 +110,16 @@ impl Striped {
 
     /// The heads of a journal; the one in force, and the length of the journal.
     fn read_heads(&self, journal: &Place) -> Result<(Head, u64)> {
+        self.heads_of(journal, self.ask_heads(journal))
+    }
+
+    pub(super) fn ask_heads(&self, journal: &Place) -> data::Result<Ticket> {
+        self.submit(&Place { offset: 0, length: HALVES[0] as usize, ..*journal }, Op::Read, Vec::new())
+    }
+
+    pub(super) fn heads_of(&self, journal: &Place, asked: data::Result<Ticket>) -> Result<(Head, u64)> {
         let failed = |source| self.failed(journal.component, journal.column, source);
-        let place = Place { offset: 0, length: HALVES[0] as usize, ..*journal };
-        let reply = self.submit(&place, Op::Read, Vec::new()).and_then(Ticket::wait).map_err(failed)?;
+        let reply = asked.and_then(Ticket::wait).map_err(failed)?;
         let heads = HEADS.map(|at| reply.bytes.get(at as usize..).and_then(Head::decode));
         match heads.into_iter().flatten().max_by_key(|head| head.count) {
             Some(head) => Ok((head, reply.object_length)),
@@ -137,7 +144,7 @@ impl Striped {
         let mut answered = false;
         for (journal, length) in &loaded.copies {
             let range = range.start..range.end.min(*length);
-            match self.scan(journal, range, belongs) {
+            match self.scan(journal, range, Vec::new(), belongs) {
                 Ok(scanned) => {
                     answered = true;
                     let rank = |s: &Scanned| (s.records.first().map_or(0, |first| first.epoch), s.raw.len());
@@ -153,14 +160,15 @@ impl Striped {
         }
     }
 
-    fn scan(
+    /// The log in a range of a journal, of which the first bytes may have been read.
+    pub(super) fn scan(
         &self,
         journal: &Place,
         range: std::ops::Range<u64>,
+        mut raw: Vec<u8>,
         belongs: &dyn Fn(Option<&Record>, &Record) -> bool,
     ) -> Result<Scanned, DataError> {
         let mut scanned = Scanned::default();
-        let mut raw: Vec<u8> = Vec::new();
         let mut used = 0;
         loop {
             match next(&raw[used..]) {
@@ -191,7 +199,7 @@ impl Striped {
     }
 
     /// Length of the file as the last seal has it, the greatest of the copies.
-    fn sealed_length(&self, number: usize, coded: &Coded, copies: &[(Place, u64)]) -> Result<u64> {
+    pub(super) fn sealed_length(&self, number: usize, coded: &Coded, copies: &[(Place, u64)]) -> Result<u64> {
         let shape = &coded.shape;
         let mut longest = 0;
         for (journal, length) in copies {

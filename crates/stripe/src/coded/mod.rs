@@ -2,7 +2,8 @@
 //! `docs/design/0011-coded.md` says what lies where, in which order things become durable, and why no moment is a bad one to crash.
 //!
 //! * `shape`: arithmetic, and seals: the sums of a row's units, by which it is known what of a row belongs together.
-//! * `record`, `extents`: the log on disk and in memory. `journal`: appending; `load`: what another writer, or a crash, has left.
+//! * `record`, `extents`: the log on disk and in memory. `journal`: appending; `load`: what another writer, or a crash, has left; `seen`: what
+//!   a reader beside the writer remembers of that.
 //! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`: what is done with a file.
 
 mod cut;
@@ -13,6 +14,7 @@ mod load;
 mod mend;
 mod read;
 pub mod record;
+mod seen;
 pub(crate) mod shape;
 mod units;
 mod write;
@@ -23,6 +25,7 @@ use layout::Component;
 use parking_lot::{Condvar, Mutex, RwLock};
 pub(crate) use read::Over;
 use record::Head;
+use seen::Seen;
 use shape::{Seal, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +38,8 @@ pub(crate) struct Coded {
     /// Held by who folds.
     folding: Mutex<()>,
     log: Mutex<Log>,
+    /// What this process knows of the log of another writer.
+    seen: Mutex<Option<Seen>>,
     /// An append is done.
     appended: Condvar,
     /// Rows that somebody changes, or reads to compute what is missing.
@@ -79,6 +84,16 @@ struct Redo {
     parity: BTreeMap<u64, Vec<Vec<u8>>>,
 }
 
+impl View {
+    /// What lies over a range, in a file of this length (bytes).
+    fn part(&self, range: std::ops::Range<u64>, length: u64) -> Self {
+        let mut part = Self { length, ..Self::default() };
+        self.old.within(range.clone()).for_each(|(at, bytes)| part.old.insert(at, bytes.to_vec()));
+        self.new.within(range).for_each(|(at, bytes)| part.new.insert(at, bytes.to_vec()));
+        part
+    }
+}
+
 impl Coded {
     pub(crate) fn new(component: &Component, k: usize, m: usize) -> Result<Self> {
         let refused =
@@ -88,6 +103,7 @@ impl Coded {
             gate: RwLock::default(),
             folding: Mutex::default(),
             log: Mutex::default(),
+            seen: Mutex::default(),
             appended: Condvar::new(),
             held: Mutex::default(),
             released: Condvar::new(),

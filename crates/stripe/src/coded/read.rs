@@ -11,13 +11,10 @@ impl Striped {
     pub(crate) fn coded_over(&self, number: usize, coded: &Coded, range: Range<u64>) -> Result<Over> {
         let log = coded.log.lock();
         if log.writer {
-            let mut view = View { length: log.view.length, ..View::default() };
-            log.view.old.within(range.clone()).for_each(|(at, bytes)| view.old.insert(at, bytes.to_vec()));
-            log.view.new.within(range).for_each(|(at, bytes)| view.new.insert(at, bytes.to_vec()));
-            return Ok(Over { view, writer: true });
+            return Ok(Over { view: log.view.part(range, log.view.length), writer: true });
         }
         drop(log);
-        Ok(Over { view: self.load(number, coded, false)?.view, writer: false })
+        Ok(Over { view: self.look(number, coded, range)?, writer: false })
     }
 
     pub(crate) fn coded_length(&self, number: usize, coded: &Coded) -> Result<u64> {
@@ -30,6 +27,12 @@ impl Striped {
         let unit = shape.unit as u64;
         let end = run.offset + run.length as u64;
         let rows = run.offset / unit..end.div_ceil(unit);
+        // Beside the writer, with what a fold has computed, which may be going on.
+        let loaded = match over.writer {
+            true => None,
+            false => Some(self.load(run.component, coded, false)?),
+        };
+        let view = loaded.as_ref().map_or(&over.view, |loaded| &loaded.view);
         // Nobody changes them meanwhile; another process that does so leaves word in the journals.
         let _held = over.writer.then(|| coded.hold(rows.clone()));
         let mut bytes = Vec::with_capacity(run.length);
@@ -37,7 +40,7 @@ impl Striped {
             let from = run.offset.max(row * unit) - row * unit;
             let to = end.min((row + 1) * unit) - row * unit;
             let cells = Cells::around(coded, row, from as usize..to as usize);
-            let units = self.complete(run.component, coded, &over.view, &cells)?;
+            let units = self.complete(run.component, coded, view, &cells)?;
             let found = units.into_iter().nth(shape.place(row, run.column)).flatten().unwrap_or_default();
             bytes.extend_from_slice(&found[from as usize - cells.from..to as usize - cells.from]);
         }
