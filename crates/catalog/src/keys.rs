@@ -30,6 +30,8 @@ pub const ON_TARGETS: u8 = 1;
 pub const FAR: u8 = 0x19;
 /// Those of which something is out of date on some target: `STALE object`.
 pub const STALE: u8 = 0x1a;
+/// Objects on targets where they do not belong (yet, or any more): `STRAY object target`.
+pub const STRAY: u8 = 0x1b;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -257,6 +259,13 @@ pub fn far(object: ObjectId) -> [u8; 9] {
 
 pub fn stale(object: ObjectId) -> [u8; 9] {
     number(STALE, object.0)
+}
+
+pub fn stray(object: ObjectId, target: TargetId) -> [u8; 13] {
+    let mut k = [0; 13];
+    k[..9].copy_from_slice(&number(STRAY, object.0));
+    k[9..].copy_from_slice(&target.0.to_be_bytes());
+    k
 }
 
 pub fn versions(ino: Ino) -> [u8; 9] {

@@ -178,11 +178,17 @@ fn golden_bytes_of_a_target() {
         data: vec!["a:1".to_owned()],
         domain: "d".to_owned(),
         draining: true,
+        lost: false,
         capacity: 300,
         free: 7,
         seen: time(4),
     };
-    golden(&target, "01030175020103613a31016401ac02070804");
+    golden(&target, "02030175020103613a3101640100ac02070804");
+    // Before a target could be lost.
+    let old = "01030175020103613a31016401ac02070804";
+    let old: Vec<u8> =
+        (0..old.len()).step_by(2).map(|n| u8::from_str_radix(&old[n..n + 2], 16).unwrap()).collect();
+    assert_eq!(record::decode::<Target>(&old), Ok(target));
 }
 
 #[test]

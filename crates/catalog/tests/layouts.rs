@@ -188,3 +188,37 @@ fn what_is_out_of_date_is_listed_until_it_is_mended_or_gone() {
     let plain = f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &away);
     assert!(plain.unwrap_err().to_string().contains("are down"));
 }
+
+#[test]
+fn a_column_that_moves_is_on_record_where_it_comes_from_and_where_it_goes() {
+    let f = lmdb();
+    let rule = LayoutRule { stripes: 2, copies: 1, parity: 1, ..RULE };
+    let far = f.catalog.reserve_far(&rule, &targets(&[1, 2, 3]), &NOBODY).unwrap();
+    let (object, from) = (base(&far), far.layout.components[0].targets[0]);
+    let to = TargetId(4);
+    let strays = || f.catalog.strays((ObjectId(0), TargetId(0)), 10).unwrap();
+    // The column and its journal: behind three columns come two journals.
+    let of = |target: TargetId| vec![(object, target), (ObjectId(object.0 + 3), target)];
+    f.catalog.intend_column(object, (0, 0), to).unwrap();
+    assert_eq!(strays(), of(to));
+    assert_eq!(f.catalog.far(object).unwrap().unwrap(), far, "nothing has moved yet");
+    assert!(f.catalog.is_stray((object, to)).unwrap() && !f.catalog.is_stray((object, from)).unwrap());
+    // What an earlier attempt has left is removed first.
+    let again = f.catalog.intend_column(object, (0, 0), to).unwrap_err();
+    assert!(again.to_string().contains("yet to remove"), "{again}");
+    let moved = f.catalog.relocate_column(object, (0, 0), to, false).unwrap();
+    assert_eq!(moved.layout.components[0].targets[0], to);
+    assert_eq!((moved.layout.generation, moved.stale.len()), (2, 0));
+    assert_eq!(strays(), of(from));
+    f.check();
+    f.catalog.forget_strays(&strays()).unwrap();
+    assert_eq!(strays(), []);
+    // One whose target is lost has to be rebuilt at its new place.
+    let rebuilt = f.catalog.relocate_column(object, (0, 1), TargetId(5), true).unwrap();
+    assert_eq!(rebuilt.stale, [(0, 1)]);
+    assert_eq!(f.catalog.stale_far(ObjectId(0), 10).unwrap().len(), 1);
+    let twice = f.catalog.relocate_column(object, (0, 2), TargetId(5), false).unwrap_err();
+    assert!(twice.to_string().contains("twice"), "{twice}");
+    assert_eq!(f.catalog.far(object).unwrap().unwrap(), rebuilt, "nothing of it stays");
+    f.check();
+}

@@ -31,3 +31,25 @@ fn a_disk_keeps_its_number_on_whatever_host_it_is() {
     );
     assert_eq!(f.catalog.targets().unwrap(), [moved, second]);
 }
+
+#[test]
+fn a_target_that_is_to_be_empty_stays_so_and_gets_no_new_files() {
+    let f = lmdb();
+    let all = ["a", "b", "c"].map(|uuid| report(&f, 1, uuid, 50, 100).unwrap());
+    f.catalog.set_target(TargetId(2), true, false).unwrap();
+    assert!(f.catalog.set_target(TargetId(9), true, false).is_err());
+    let again = report(&f, 1, "b", 40, 105).unwrap();
+    assert!(again.draining && !again.lost);
+    // Although whoever asks does not know it yet.
+    let weigh = |target: &Target| layout::Candidate { target: target.id, domain: 1, weight: 1 };
+    let candidates: Vec<layout::Candidate> = all.iter().map(weigh).collect();
+    let rule = |stripes| LayoutRule { unit_bytes: 4096, stripes, copies: 1, parity: 0 };
+    let nobody = Default::default();
+    let far = f.catalog.reserve_far(&rule(2), &candidates, &nobody).unwrap();
+    assert!(!far.layout.components[0].targets.contains(&TargetId(2)));
+    assert!(f.catalog.reserve_far(&rule(3), &candidates, &nobody).is_err());
+    f.catalog.set_target(TargetId(2), false, false).unwrap();
+    f.catalog.reserve_far(&rule(3), &candidates, &nobody).unwrap();
+    f.catalog.set_target(TargetId(2), true, true).unwrap();
+    assert!(report(&f, 1, "b", 40, 110).unwrap().lost);
+}

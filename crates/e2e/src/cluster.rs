@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A node with one target that is to join; where it takes calls. Of 127.0.0.0/8 everything is this machine, so each node has an address.
@@ -132,4 +132,33 @@ pub fn lies_on(bed: &Bed, path: &Path) -> Vec<u64> {
 pub fn find(objects: &Path) -> Option<PathBuf> {
     let dirs = fs::read_dir(objects).unwrap().map(|dir| dir.unwrap().path());
     dirs.filter_map(|dir| fs::read_dir(dir).ok()?.next()).map(|file| file.unwrap().path()).next()
+}
+
+/// Whether a node serves this target.
+pub fn serves(first: &Bed, bed: &Bed, target: u64) -> bool {
+    let marker = |view: &Value| view["target"]["uuid"].as_str().unwrap().to_owned();
+    let uuid = targets(first).iter().find(|view| view["target"]["id"] == target).map(marker).unwrap();
+    fs::read_to_string(bed.state().join("targets")).is_ok_and(|text| text.contains(&uuid))
+}
+
+/// A small file system, unmounted when dropped.
+pub struct Small(PathBuf);
+
+impl Small {
+    /// Where the target of a node is to be.
+    pub fn mount(bed: &Bed, bytes: u64) -> Self {
+        let path = bed.path("target");
+        fs::create_dir(&path).unwrap();
+        let size = format!("size={bytes}");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&path).status();
+        assert!(mount.is_ok_and(|status| status.success()), "tmpfs");
+        Self(path)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(&self.0).status().is_ok_and(|s| s.success());
+        assert!(done || std::thread::panicking(), "{} stays mounted", self.0.display());
+    }
 }

@@ -1,13 +1,13 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
 use e2e::cluster::{
-    cluster, configure, directory, lies_on, make_cluster, node, objects, striped, targets, words,
+    Small, cluster, configure, directory, join, lies_on, make_cluster, node, objects, serves, striped,
+    targets, up, words,
 };
 use e2e::{Bed, can_mount, noise};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 
 /// Waits until a file is closed, as the catalogue sees it.
 fn wait_for_close(first: &Bed, path: &Path) {
@@ -84,28 +84,6 @@ fn a_large_file_is_read_while_it_comes_back_to_targets() {
     assert!(part == bytes[20 << 20..21 << 20], "through the descriptor that waited");
     drop(file);
     first.check();
-}
-
-/// A small file system, unmounted when dropped.
-struct Small(std::path::PathBuf);
-
-impl Small {
-    /// Where the target of a node is to be.
-    fn mount(bed: &Bed, bytes: u64) -> Self {
-        let path = bed.path("target");
-        fs::create_dir(&path).unwrap();
-        let size = format!("size={bytes}");
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(&path).status();
-        assert!(mount.is_ok_and(|status| status.success()), "tmpfs");
-        Self(path)
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let done = Command::new("umount").arg("-l").arg(&self.0).status().is_ok_and(|s| s.success());
-        assert!(done || std::thread::panicking(), "{} stays mounted", self.0.display());
-    }
 }
 
 /// Per cent of the fullest target that is used.
@@ -260,4 +238,163 @@ fn coded_files_go_on_without_a_target_and_are_mended() {
     if can_mount("coded files") {
         goes_on_without_one("--code 2+1 --stripe-size 64KiB");
     }
+}
+
+/// Files on three targets of a cluster with a fourth one, which is empty.
+fn with_a_fourth(layout: &str) -> ([Bed; 3], Bed, std::path::PathBuf) {
+    let beds = cluster();
+    let dir = directory(&beds, layout);
+    for n in 0..12 {
+        fs::write(dir.join(format!("f{n:02}")), noise(n, 2_000_000 + n as usize)).unwrap();
+    }
+    let fourth = node();
+    join(&beds[0], &fourth, "fourth");
+    beds[0].wait("four targets", || up(&beds[0]) == [1, 2, 3, 4]);
+    (beds, fourth, dir)
+}
+
+fn all_there(dir: &Path) {
+    for n in 0..12 {
+        let path = dir.join(format!("f{n:02}"));
+        assert!(fs::read(&path).unwrap() == noise(n, 2_000_000 + n as usize), "file {n}");
+    }
+}
+
+#[test]
+fn a_target_is_drained_while_files_are_used_and_over_crashes() {
+    if !can_mount("draining a target") {
+        return;
+    }
+    let (beds, fourth, dir) = with_a_fourth("--stripes 3 --stripe-size 64KiB");
+    let first = &beds[0];
+    let third = (1..=4).find(|id| serves(first, &beds[2], *id)).expect("its number");
+    let path = dir.join("written");
+    let bytes = noise(99, 8 << 20);
+    std::thread::scope(|scope| {
+        let file = File::create(&path).unwrap();
+        let bytes = &bytes;
+        scope.spawn(move || {
+            for (n, part) in bytes.chunks(1 << 17).enumerate() {
+                file.write_all_at(part, (n as u64) << 17).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            file.sync_all().unwrap();
+        });
+        first.ok(["target", "drain", &third.to_string(), "--wait"]);
+    });
+    assert!(fs::read(&path).unwrap() == bytes, "written while it moved");
+    all_there(&dir);
+    first.wait("it is empty", || objects(&beds[2]) == 0);
+    fs::write(dir.join("new"), b"new").unwrap();
+    assert!(!lies_on(first, &dir.join("new")).contains(&third), "it gets no new files");
+    assert_eq!(objects(&fourth), 14);
+    // Without it nothing is missing.
+    beds[2].kill();
+    first.kill();
+    first.up_mounted();
+    all_there(&dir);
+    beds[2].up();
+    first.ok(["target", "return", &third.to_string()]);
+    first.wait("it is up", || up(first) == [1, 2, 3, 4]);
+    // The node dies again and again while another one is drained; what was begun goes on.
+    let of_two = [&beds[0], &beds[1], &fourth].into_iter().find(|bed| serves(first, bed, 2));
+    first.ok(["target", "drain", "2"]);
+    for n in 0..4 {
+        std::thread::sleep(std::time::Duration::from_millis(300 * n));
+        first.kill();
+        first.up_mounted();
+        all_there(&dir);
+    }
+    first.wait("it is empty too", || objects(of_two.expect("its node")) == 0);
+    first.wait("the request", || {
+        let all = first.json(["request", "ls", "--all"]);
+        all.as_array().unwrap().iter().all(|view| view["request"]["state"] == "done")
+    });
+    all_there(&dir);
+    assert!(fs::read(&path).unwrap() == bytes);
+    first.check();
+}
+
+#[test]
+fn what_a_lost_target_had_is_rebuilt_on_another_or_comes_from_tape() {
+    if !can_mount("replacing a target") {
+        return;
+    }
+    let (beds, fourth, dir) = with_a_fourth("--code 2+1 --stripe-size 64KiB");
+    let first = &beds[0];
+    // Beside them files without redundancy: one on tape, and one that is not.
+    let plain = beds[0].mount().join("plain");
+    fs::create_dir(&plain).unwrap();
+    first.ok(words("layout set", &plain, "--stripes 4 --stripe-size 64KiB"));
+    fs::write(plain.join("safe"), noise(50, 1_000_000)).unwrap();
+    wait_for_close(first, &plain.join("safe"));
+    first.ok(words("migrate --wait", &plain.join("safe"), ""));
+    fs::write(plain.join("gone"), noise(51, 1_000_000)).unwrap();
+    wait_for_close(first, &plain.join("gone"));
+    let lost = (1..=4).find(|id| serves(first, &beds[2], *id)).expect("its number");
+    beds[2].kill();
+    let replaced = first.run(["target", "replace", &lost.to_string(), "--wait"]);
+    let said = String::from_utf8_lossy(&replaced.stdout).into_owned();
+    assert!(!replaced.status.success(), "one file cannot be replaced: {said}");
+    all_there(&dir);
+    for n in 0..12 {
+        let path = dir.join(format!("f{n:02}"));
+        wait_for_mending(first, &path);
+        assert!(!lies_on(first, &path).contains(&lost));
+    }
+    first.ok(words("layout set", &plain, "--stripes 3"));
+    assert!(fs::read(plain.join("safe")).unwrap() == noise(50, 1_000_000), "from tape");
+    assert!(fs::read(plain.join("gone")).is_err());
+    fs::remove_file(plain.join("gone")).unwrap();
+    assert!(objects(&fourth) >= 12);
+    // The rebuilt columns stand in for others.
+    beds[1].kill();
+    first.kill();
+    first.up_mounted();
+    // Its own target has to be served again: two of three are needed.
+    first.wait("its target", || fs::read(dir.join("f00")).is_ok());
+    all_there(&dir);
+    beds[1].up();
+    first.wait("it is up", || up(first).contains(&2));
+    first.check();
+}
+
+#[test]
+fn a_file_that_grows_leaves_a_target_that_is_full() {
+    if !can_mount("a file on a full target") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let sizes = [100 << 20, 40 << 20, 100 << 20];
+    let _small: Vec<Small> = beds.iter().zip(sizes).map(|(bed, size)| Small::mount(bed, size)).collect();
+    for bed in &beds {
+        configure(bed, "");
+        bed.up();
+    }
+    make_cluster(&beds);
+    let dir = directory(&beds, "--stripes 2 --stripe-size 64KiB");
+    let first = &beds[0];
+    let small = (1..=3).find(|id| serves(first, &beds[1], *id)).expect("its number");
+    let on_small = |path: &std::path::PathBuf| {
+        File::create(path).unwrap();
+        lies_on(first, path).contains(&small)
+    };
+    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(on_small).expect("a file on the small one");
+    let bytes = noise(21, 90 << 20);
+    fs::write(&path, &bytes).unwrap();
+    assert!(!lies_on(first, &path).contains(&small), "it has left the target that is full");
+    assert!(fs::read(&path).unwrap() == bytes);
+    first.wait("room", || first.run(["target", "ls"]).status.success() && objects(&beds[1]) < 40);
+    // With nowhere to go it is an honest end: what was written is there.
+    let rest = dir.join("rest");
+    let file = File::create(&rest).unwrap();
+    let part = noise(22, 1 << 20);
+    let full = (0..200).find_map(|n| file.write_all_at(&part, n << 20).err().map(|e| (n, e)));
+    let (written, error) = full.expect("the targets are not endless");
+    assert_eq!(error.raw_os_error(), Some(28), "ENOSPC: {error}");
+    drop(file);
+    let there = fs::read(&rest).unwrap();
+    assert!(there.len() >= (written as usize) << 20 && there[..1 << 20] == part);
+    assert!(fs::read(&path).unwrap() == bytes, "the other file");
+    first.check();
 }

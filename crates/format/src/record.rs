@@ -78,8 +78,8 @@ macro_rules! records {
 }
 
 use types::{
-    Class, Cluster, CopyRecord, Member, Pool, PoolName, Quota, Request, RequestId, RequestKind, RequestState,
-    TakenOut, Target, Time, TokenRecord,
+    Class, Cluster, CopyRecord, Member, NodeId, Pool, PoolName, Quota, Request, RequestId, RequestKind,
+    RequestState, TakenOut, Target, TargetId, Time, TokenRecord,
 };
 records! {
     CopyRecord = 1,
@@ -88,7 +88,6 @@ records! {
     Member = 1,
     TokenRecord = 1,
     TakenOut = 1,
-    Target = 1,
 }
 
 /// `Pool` before it had a limit of bytes and a format.
@@ -105,6 +104,27 @@ struct QuotaV1 {
     files: u64,
     bytes: u64,
     tape_bytes: u64,
+}
+
+/// `Target` before it could be lost.
+#[derive(serde::Deserialize)]
+struct TargetV1 {
+    id: TargetId,
+    uuid: String,
+    node: NodeId,
+    data: Vec<String>,
+    domain: String,
+    draining: bool,
+    capacity: u64,
+    free: u64,
+    seen: Time,
+}
+
+impl From<TargetV1> for Target {
+    fn from(old: TargetV1) -> Self {
+        let TargetV1 { id, uuid, node, data, domain, draining, capacity, free, seen } = old;
+        Self { id, uuid, node, data, domain, draining, lost: false, capacity, free, seen }
+    }
 }
 
 /// `Request` before it had a priority.
@@ -152,6 +172,19 @@ impl Record for Request {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
         match version {
             1 => body::<RequestV1>(bytes).map(Self::from).map_err(damaged),
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
+}
+
+impl Record for Target {
+    const NAME: &'static str = "Target";
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => body::<TargetV1>(bytes).map(Self::from).map_err(damaged),
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }
     }

@@ -74,6 +74,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "tend-far", move || tending.tend_far())?;
     let mending = node.clone();
     spawn(Some(&node), "mend-far", move || mending.mend_far())?;
+    let moving = node.clone();
+    spawn(Some(&node), "move-far", move || moving.move_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
     if ledger.has_taken_over() {
@@ -400,6 +402,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
             RequestKind::Stage => resume_stage(node, &request)?,
             RequestKind::Migrate => node.governor.wake(),
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => node.keeper.wake(),
+            RequestKind::Drain | RequestKind::Balance => {} // they go on by themselves
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild | RequestKind::Import => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {

@@ -3,13 +3,13 @@
 use crate::coded::Coded;
 use crate::error::Failed;
 use crate::opened::{Authority, Column, Columns, Place, check_columns};
+use crate::relocate::Changed;
 use crate::{Result, StripeError};
 use data::frame::{MAX_IO, Op};
 use data::{DataError, Ticket};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use types::TargetId;
 
 /// A file whose bytes lie on several movers. All methods may be called from many threads at once; writers of ranges that do not overlap do
@@ -27,12 +27,8 @@ pub struct Striped {
     pub(crate) deciding: Mutex<()>,
     /// What is known of each component that is coded.
     pub(crate) coded: Vec<Option<Coded>>,
-    /// Where its columns lie, by component: not what the layout says, once they have been moved.
-    pub(crate) targets: RwLock<Vec<Vec<TargetId>>>,
-    /// Grows before and after each change of what is not coded.
-    pub(crate) changes: AtomicU64,
-    /// How it stood when a column began to be copied to another target.
-    pub(crate) moving: Mutex<Option<((usize, u16), u64)>>,
+    /// What changes of the column that is being copied or rebuilt.
+    pub(crate) changed: Mutex<Option<Changed>>,
 }
 
 impl Striped {
@@ -58,7 +54,6 @@ impl Striped {
         check_columns(&layout, &columns)?;
         let coded = layout.components.iter().map(Coded::of).collect::<Result<_>>()?;
         let columns = RwLock::new(Arc::new(columns));
-        let targets = layout.components.iter().map(|component| component.targets.clone()).collect();
         Ok(Self {
             layout,
             columns,
@@ -66,13 +61,11 @@ impl Striped {
             gate: RwLock::default(),
             deciding: Mutex::default(),
             coded,
-            targets: RwLock::new(targets),
-            changes: AtomicU64::new(0),
-            moving: Mutex::default(),
+            changed: Mutex::default(),
         })
     }
 
-    /// Where its bytes lie.
+    /// Where its bytes lay when it was opened: columns may have moved to other targets since.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -123,7 +116,6 @@ impl Striped {
 
     fn set_length_now(&self, length: u64) -> Result<()> {
         let _passed = self.gate.read();
-        let _change = self.change();
         for (number, component) in self.layout.components.iter().enumerate() {
             if let Some(coded) = &self.coded[number] {
                 self.set_coded_length(number, coded, length)?;
@@ -133,6 +125,7 @@ impl Striped {
                 .own_places(number)
                 .map(|place| Place { offset: component.object_length(place.column, length), ..place })
                 .collect();
+            let _cut = self.change(&places, true);
             self.everywhere(Op::SetLength, &places, &|_| Vec::new())?;
         }
         Ok(())
@@ -180,8 +173,10 @@ impl Striped {
     }
 
     pub(crate) fn target(&self, component: usize, column: u16) -> TargetId {
-        let targets = self.targets.read();
-        targets[component].get(usize::from(column)).copied().unwrap_or(TargetId(0))
+        let columns = self.columns.read();
+        let way = columns[component].get(usize::from(column)).and_then(Option::as_ref);
+        let known = || self.layout.components[component].target(column);
+        way.map(|way| way.target).or_else(known).unwrap_or(TargetId(0))
     }
 
     pub(crate) fn failed(&self, component: usize, column: u16, source: DataError) -> StripeError {

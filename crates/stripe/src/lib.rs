@@ -27,5 +27,4 @@ pub use error::{Result, StripeError};
 pub use file::Striped;
 pub use machines::Machines;
 pub use opened::{Authority, Column, Columns};
-pub use relocate::Moved;
 pub use repair::{Mended, Progress};

@@ -1,69 +1,214 @@
 //! Which machines have what was written and is not known to be durable: one that was started anew meanwhile may have lost it.
 
-use crate::Columns;
+use crate::Striped;
 use data::Channel;
 use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use types::TargetId;
 
-/// The machines of the columns of a file.
-pub struct Machines(Vec<Machine>);
+/// The machines of the columns of a file, also of those that are moved or rebuilt while it is open.
+pub struct Machines(Mutex<Known<Arc<Channel>>>);
+
+/// Tells the number of the start of a machine, if it is connected.
+trait Boots {
+    fn boot(&self) -> Option<u64>;
+}
+
+impl Boots for Arc<Channel> {
+    fn boot(&self) -> Option<u64> {
+        Channel::boot(self)
+    }
+}
+
+struct Known<C> {
+    /// By component and column.
+    columns: BTreeMap<(usize, u16), Machine<C>>,
+    /// Machines that columns have left, with all that was written there.
+    left: BTreeSet<u64>,
+    /// Columns that may lack something, until [`Machines::forget`].
+    lost: BTreeSet<(usize, u16)>,
+}
 
 /// The way to a column, and the machine that was there when something was written that is not known to be durable.
-struct Machine {
-    component: usize,
-    column: u16,
-    channel: Arc<Channel>,
-    boot: Mutex<Option<u64>>,
+struct Machine<C> {
+    target: TargetId,
+    way: C,
+    boot: Option<u64>,
+}
+
+impl<C: Boots> Known<C> {
+    /// Sees the columns that count now; those that may lack something.
+    fn see(&mut self, present: BTreeMap<(usize, u16), (TargetId, C)>) -> Vec<(usize, u16)> {
+        // What is out of date is made anew from others.
+        self.columns.retain(|place, _| present.contains_key(place));
+        self.lost.retain(|place| present.contains_key(place));
+        for (place, (target, way)) in present {
+            let now = way.boot();
+            let known = match self.columns.remove(&place) {
+                Some(machine) if machine.target == target => machine.boot,
+                Some(old) => {
+                    self.leave(place, &old);
+                    None
+                }
+                None => None,
+            };
+            if now.is_some() && known.is_some() && known != now {
+                self.lost.insert(place);
+            }
+            self.columns.insert(place, Machine { target, way, boot: known.or(now) });
+        }
+        self.lost.iter().copied().collect()
+    }
+
+    /// What was written there is where the column lies now, if the machine was the same all the time.
+    fn leave(&mut self, place: (usize, u16), old: &Machine<C>) {
+        match (old.boot, old.way.boot()) {
+            (Some(known), Some(now)) if known != now => drop(self.lost.insert(place)),
+            (known, now) => self.left.extend(known.or(now)),
+        }
+    }
+
+    fn heard(&mut self, others: &[u64]) -> bool {
+        let now: BTreeSet<u64> = self.columns.values().filter_map(|machine| machine.boot).collect();
+        let mut all = true;
+        let mut columns = self.columns.iter_mut();
+        for heard in others {
+            let here = columns.next();
+            if *heard == 0 || self.left.contains(heard) || now.contains(heard) {
+                continue;
+            }
+            let same = here.map(|(place, machine)| (*place, *machine.boot.get_or_insert(*heard) == *heard));
+            // Behind the columns: a machine that one has left, and that is not known here. Which one, nobody says.
+            let (place, same) = same.unwrap_or(((0, 0), false));
+            if !same {
+                self.lost.insert(place);
+            }
+            all &= same;
+        }
+        all
+    }
+}
+
+impl Default for Machines {
+    /// Nothing was written yet.
+    fn default() -> Self {
+        Self(Mutex::new(Known { columns: BTreeMap::new(), left: BTreeSet::new(), lost: BTreeSet::new() }))
+    }
 }
 
 impl Machines {
-    /// Nothing was written yet.
-    pub fn new(columns: &Columns) -> Self {
-        let all = columns.iter().enumerate().flat_map(|(component, columns)| {
-            let numbered = (0..).zip(columns);
-            numbered.filter_map(move |(column, way)| {
-                let channel = way.as_ref()?.channel.clone();
-                Some(Machine { component, column, channel, boot: Mutex::new(None) })
-            })
-        });
-        Self(all.collect())
-    }
-
     /// Notes which machines have what is written now; component and column of those whose machine was started anew since something was
     /// written there that was not durable: it may be gone.
-    pub fn note(&self) -> Vec<(usize, u16)> {
-        let changed = |machine: &&Machine| {
-            let mut known = machine.boot.lock();
-            let now = machine.channel.boot();
-            if known.is_none() {
-                *known = now;
-            }
-            now.is_some() && *known != now
-        };
-        self.0.iter().filter(changed).map(|machine| (machine.component, machine.column)).collect()
+    pub fn note(&self, file: &Striped) -> Vec<(usize, u16)> {
+        let present = file.ways().into_iter().map(|(place, way)| (place, (way.target, way.channel)));
+        self.0.lock().see(present.collect())
     }
 
     /// All that was written is durable, or is known to be lost.
     pub fn forget(&self) {
-        self.0.iter().for_each(|machine| *machine.boot.lock() = None);
+        let mut known = self.0.lock();
+        known.columns.values_mut().for_each(|machine| machine.boot = None);
+        known.lost.clear();
     }
 
-    /// For each column the machine that was there; 0: nothing was written.
+    /// For each column the machine that was there, 0 where nothing was written; behind them those that columns have left.
     pub fn known(&self) -> Vec<u64> {
-        self.0.iter().map(|machine| machine.boot.lock().unwrap_or(0)).collect()
+        let known = self.0.lock();
+        let now = known.columns.values().map(|machine| machine.boot.unwrap_or(0));
+        now.chain(known.left.iter().copied()).collect()
     }
 
-    /// Takes over what another client that wrote the file knows; false if that was another machine than we know of.
+    /// Those that columns have left are known where it matters.
+    pub fn told(&self, machines: &[u64]) {
+        self.0.lock().left.retain(|boot| !machines.contains(boot));
+    }
+
+    /// Takes over what another client that wrote the file knows, as [`Machines::known`] gives it; false if something may be lost.
     pub fn heard(&self, others: &[u64]) -> bool {
-        let pairs = self.0.iter().zip(others).filter(|(_, heard)| **heard != 0);
-        pairs.fold(true, |same, (machine, heard)| {
-            same & (*machine.boot.lock().get_or_insert(*heard) == *heard)
-        })
+        self.0.lock().heard(others)
     }
 }
 
 impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Machines({:?})", self.known())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A machine that can be started anew.
+    type Started = Rc<Cell<u64>>;
+
+    impl Boots for Started {
+        fn boot(&self) -> Option<u64> {
+            Some(self.get()).filter(|boot| *boot != 0)
+        }
+    }
+
+    /// A file with columns on these machines, target n + 1 on machine n.
+    fn see(known: &mut Known<Started>, machines: &[Started], columns: &[Option<usize>]) -> Vec<(usize, u16)> {
+        let places = (0..).zip(columns).filter_map(|(column, n)| Some(((0, column), (*n)?)));
+        let ways = places.map(|(place, n)| (place, (TargetId(n as u32 + 1), machines[n].clone())));
+        known.see(ways.collect())
+    }
+
+    fn new() -> (Known<Started>, [Started; 3]) {
+        let known = Known { columns: BTreeMap::new(), left: BTreeSet::new(), lost: BTreeSet::new() };
+        (known, [10, 20, 30].map(|boot| Rc::new(Cell::new(boot))))
+    }
+
+    #[test]
+    fn what_moved_is_where_it_went_and_its_old_machine_does_not_matter_any_more() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        assert!(see(&mut known, &machines, &[Some(0), Some(2)]).is_empty());
+        machines[1].set(21);
+        assert!(see(&mut known, &machines, &[Some(0), Some(2)]).is_empty());
+        machines[2].set(31);
+        assert_eq!(see(&mut known, &machines, &[Some(0), Some(2)]), [(0, 1)], "it is seen where it lies now");
+    }
+
+    #[test]
+    fn what_a_machine_lost_before_its_column_moved_stays_lost() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        machines[1].set(21);
+        for _ in 0..2 {
+            assert_eq!(see(&mut known, &machines, &[Some(0), Some(2)]), [(0, 1)]);
+        }
+    }
+
+    #[test]
+    fn a_machine_behind_a_column_that_was_rebuilt_is_seen_too() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0), None]);
+        assert!(see(&mut known, &machines, &[Some(0), Some(1)]).is_empty());
+        machines[1].set(21);
+        assert_eq!(see(&mut known, &machines, &[Some(0), Some(1)]), [(0, 1)]);
+        assert!(see(&mut known, &machines, &[Some(0), None]).is_empty(), "out of date: it is made anew");
+    }
+
+    #[test]
+    fn another_client_may_have_written_where_a_column_was_and_to_no_other_machine() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        see(&mut known, &machines, &[Some(0), Some(2)]);
+        assert!(known.heard(&[10, 20]), "it wrote before the column moved");
+        assert!(known.heard(&[0, 30, 20]), "and here after that");
+        assert!(known.lost.is_empty());
+        assert!(!known.heard(&[9]), "a machine that was started anew since");
+        assert!(!known.heard(&[0, 0, 19]), "the same where it was before");
+        let (mut known, machines) = new();
+        machines[0].set(0);
+        see(&mut known, &machines, &[Some(0)]);
+        assert!(known.heard(&[10]), "nothing is known of a machine that is not connected");
+        machines[0].set(11);
+        assert_eq!(see(&mut known, &machines, &[Some(0)]), [(0, 0)], "until it is");
     }
 }

@@ -6,7 +6,7 @@ use data::frame::Op;
 use data::{Ask, Channel, DataError, Refusal, Slot, Ticket};
 use layout::Redundancy;
 use std::sync::Arc;
-use types::ErrorClass;
+use types::{ErrorClass, TargetId};
 
 /// The way to the objects of one column of a component: to the column's own, and of coded components to the journal on the same target.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct Column {
     pub channel: Arc<Channel>,
     /// Capability for the objects of the component on this target ([`layout::Component::places`]).
     pub slot: Slot,
+    /// The target.
+    pub target: TargetId,
 }
 
 /// For each component its columns in order; none where what lies on the target is out of date: nobody may read it before it is rebuilt.
@@ -69,7 +71,7 @@ impl Striped {
     /// Asks an object on the target of a column.
     pub(crate) fn submit(&self, place: &Place, op: Op, buffer: Vec<u8>) -> data::Result<Ticket> {
         let columns = self.columns();
-        let Some(Column { channel, slot }) = &columns[place.component][usize::from(place.column)] else {
+        let Some(Column { channel, slot, .. }) = &columns[place.component][usize::from(place.column)] else {
             return Err(self.left_out(place.component, place.column));
         };
         let (object, offset, length) = (place.object, place.offset, place.length as u64);
@@ -172,12 +174,12 @@ impl Striped {
         what()
     }
 
-    /// The places that count now, and the target of each.
-    pub fn present(&self) -> Vec<(usize, u16, types::TargetId)> {
+    /// Component and column of those that count now, and the way to each.
+    pub fn ways(&self) -> Vec<((usize, u16), Column)> {
         let columns = self.columns();
         let places = columns.iter().enumerate().flat_map(|(component, columns)| {
-            let there = (0..).zip(columns).filter(|(_, column)| column.is_some());
-            there.map(move |(column, _)| (component, column, self.target(component, column)))
+            let numbered = (0..).zip(columns);
+            numbered.filter_map(move |(column, way)| Some(((component, column), way.clone()?)))
         });
         places.collect()
     }

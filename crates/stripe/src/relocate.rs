@@ -1,85 +1,118 @@
 //! Moving a column to another target, while the file is used: steps as of a rebuild, and a last one with nobody writing.
 
-use crate::opened::{Column, Columns};
-use crate::repair::{Mended, Progress};
+use crate::opened::{Columns, Place};
+use crate::repair::{Mended, Progress, STEP};
 use crate::{Result, Striped};
-use layout::Redundancy;
-use std::sync::atomic::{AtomicU64, Ordering};
-use types::TargetId;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
-/// A column that is to lie elsewhere.
-#[derive(Clone, Copy, Debug)]
-pub struct Moved<'a> {
-    /// Number of the component, from 0.
-    pub component: usize,
-    /// The column.
-    pub column: u16,
-    /// The way to its objects on the other target, which were made for it.
-    pub to: &'a Column,
-    /// That target.
-    pub target: TargetId,
+/// What has changed of a column that is not coded since it began to be copied or rebuilt.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    component: usize,
+    column: u16,
+    /// Numbers of the steps in which it was written.
+    steps: BTreeSet<u64>,
+    /// It was cut here: from there on it may be anything (bytes).
+    cut: u64,
 }
 
-impl<'a> Moved<'a> {
-    fn mended(self) -> Mended<'a> {
-        Mended { component: self.component, column: self.column, to: self.to }
-    }
+/// Notes that places change, when it is over: whoever copies them meanwhile does so again.
+pub(crate) struct Change<'a> {
+    file: &'a Striped,
+    places: &'a [Place],
+    /// They end there.
+    cut: bool,
 }
-
-/// Marks that a change goes on, and that it is over when dropped.
-pub(crate) struct Change<'a>(&'a AtomicU64);
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        let mut changed = self.file.changed.lock();
+        let Some(changed) = changed.as_mut() else { return };
+        let shape = &self.file.layout.components[changed.component];
+        let copies = shape.replicas(changed.column);
+        let concerns =
+            |place: &&Place| place.component == changed.component && copies.contains(&place.column);
+        for place in self.places.iter().filter(concerns) {
+            match self.cut {
+                true => changed.cut = changed.cut.min(place.offset),
+                false => {
+                    let end = place.offset + place.length as u64;
+                    changed.steps.extend(place.offset / STEP..end.div_ceil(STEP));
+                }
+            }
+        }
     }
 }
 
 impl Striped {
-    /// Copies a part of a column to its new target, from `at` on. The column stays where it is.
+    /// Copies a part of a column to another target, from `at` on; `moved.to` is the way there. The column stays where it is.
     ///
     /// # Errors
     /// `Mover`, `Lost`.
-    pub fn copy_column(&self, moved: Moved<'_>, at: u64) -> Result<Progress> {
-        if at == 0 {
-            let place = (moved.component, moved.column);
-            *self.moving.lock() = Some((place, self.changes.load(Ordering::Acquire)));
+    pub fn copy_column(&self, moved: Mended<'_>, at: u64) -> Result<Progress> {
+        self.mend_from(moved, at, true)
+    }
+
+    /// How much of a column has changed since it began to be copied (bytes, about), and has to be copied again.
+    pub fn behind(&self) -> u64 {
+        self.changed.lock().as_ref().map_or(0, |changed| changed.steps.len() as u64 * STEP)
+    }
+
+    /// Copies that once more; how much it was (bytes).
+    ///
+    /// # Errors
+    /// `Mover`: the copy is of no use then.
+    pub fn catch_up(&self, moved: Mended<'_>) -> Result<u64> {
+        let steps = self.changed.lock().as_mut().map(|changed| std::mem::take(&mut changed.steps));
+        let length = self.length_of_column(moved.component, moved.column, true)?;
+        let mut bytes = 0;
+        for range in steps.into_iter().flatten().map(|step| part(step, length)) {
+            bytes += range.end - range.start;
+            self.mend_range(&moved, range, true)?;
         }
-        self.mend_from(moved.mended(), at, true)
+        Ok(bytes)
     }
 
     /// The last step: what has changed since [`Striped::copy_column`] began, all of it durable; then `admit` tells the metadata service, and
     /// gives the columns of the new generation, with the moved one at its new place.
     ///
+    /// Nobody but this client writes to a file that is not coded from before the first step on: the metadata service has fenced the others, and
+    /// lets them write again under the generation that comes out of `admit`.
+    ///
     /// # Errors
     /// As [`Striped::finish_mending`]: the column is where it was.
     pub fn finish_moving(
         &self,
-        moved: Moved<'_>,
+        moved: Mended<'_>,
         admit: impl FnOnce() -> Result<Columns, String>,
     ) -> Result<()> {
-        self.finish_from(moved.mended(), true, || {
-            let columns = admit()?;
-            self.lies_on(moved.component, moved.column, moved.target);
-            Ok(columns)
-        })
+        self.finish_from(moved, true, admit)
     }
 
-    /// A column lies on this target now.
-    pub fn lies_on(&self, component: usize, column: u16, target: TargetId) {
-        self.targets.write()[component][usize::from(column)] = target;
+    /// From now on notes what changes of a column.
+    pub(crate) fn watch(&self, component: usize, column: u16) {
+        *self.changed.lock() = Some(Changed { component, column, steps: BTreeSet::new(), cut: u64::MAX });
     }
 
-    /// Notes that something changes until what this gives is dropped.
-    pub(crate) fn change(&self) -> Change<'_> {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        Change(&self.changes)
+    /// Notes, when what this gives is dropped, that places are written, or (`cut`) end.
+    pub(crate) fn change<'a>(&'a self, places: &'a [Place], cut: bool) -> Change<'a> {
+        Change { file: self, places, cut }
     }
 
-    /// Whether nothing has been written, by this client and where nobody else writes, since a column was copied. Nobody writes now.
-    pub(crate) fn is_unchanged_since_copied(&self, component: usize, column: u16) -> bool {
-        let alone = matches!(self.layout.components[component].redundancy, Redundancy::None);
-        let now = self.changes.load(Ordering::Acquire);
-        alone && *self.moving.lock() == Some(((component, column), now))
+    /// What has changed of a column of a length since it was copied, with nobody writing; all of it if nobody has noted that.
+    pub(crate) fn changed_since(&self, component: usize, column: u16, length: u64) -> Vec<Range<u64>> {
+        let changed = self.changed.lock().take();
+        let Some(changed) = changed.filter(|one| (one.component, one.column) == (component, column)) else {
+            return vec![0..length];
+        };
+        let mut steps = changed.steps;
+        steps.extend(changed.cut.min(length) / STEP..length.div_ceil(STEP));
+        steps.into_iter().map(|step| part(step, length)).collect()
     }
+}
+
+/// A step of a column of a length.
+fn part(step: u64, length: u64) -> Range<u64> {
+    length.min(step * STEP)..length.min((step + 1) * STEP)
 }

@@ -12,9 +12,9 @@ use data::{Ask, DataError, Reply};
 use std::ops::Range;
 
 /// Bytes of a column that one step looks at, at least a unit.
-const STEP: u64 = 4 << 20;
+pub(crate) const STEP: u64 = 4 << 20;
 
-/// A column that is to be made right, and the way to it, whether or not it is among those that count.
+/// A column that is to be made right, or to lie elsewhere, and the way to its objects there, whether or not it is among those that count.
 #[derive(Clone, Copy, Debug)]
 pub struct Mended<'a> {
     /// Number of the component, from 0.
@@ -48,8 +48,10 @@ impl Striped {
     /// One step of [`Striped::mend`]; `own`: what the column has itself may be taken, because it is to lie elsewhere.
     pub(crate) fn mend_from(&self, mended: Mended<'_>, at: u64, own: bool) -> Result<Progress> {
         let Mended { component, column, .. } = mended;
-        if let Some(coded) = &self.coded[component] {
-            self.note_changes(component, coded, at)?;
+        match &self.coded[component] {
+            Some(coded) => self.note_changes(component, coded, at)?,
+            None if at == 0 => self.watch(component, column),
+            None => {}
         }
         let length = self.length_of_column(component, column, own)?;
         let end =
@@ -77,8 +79,8 @@ impl Striped {
     /// The last step of a rebuild: what has changed since [`Striped::mend`] began, the length, and the journal, all durable; then `admit`
     /// tells the metadata service, which from then on counts the column and gives everybody's columns anew.
     ///
-    /// Of a mirror no other client may write meanwhile: the metadata service has fenced them before, and lets them write again under the
-    /// generation that comes out of `admit`.
+    /// Of a mirror no other client may write from before the first step on: the metadata service has fenced them, and lets them write again under
+    /// the generation that comes out of `admit`.
     ///
     /// # Errors
     /// `Mover`, `Lost`, `Authority`: the column does not count yet; it may be tried again.
@@ -106,8 +108,8 @@ impl Striped {
             }
             None => {
                 let length = self.length_of_column(component, column, own)?;
-                if !(own && self.is_unchanged_since_copied(component, column)) {
-                    self.mend_range(&mended, 0..length, own)?;
+                for range in self.changed_since(component, column, length) {
+                    self.mend_range(&mended, range, own)?;
                 }
                 length
             }
@@ -142,7 +144,7 @@ impl Striped {
         length: u64,
         bytes: Vec<u8>,
     ) -> Result<Reply> {
-        let Column { channel, slot } = mended.to;
+        let Column { channel, slot, .. } = mended.to;
         let answer = channel.call(slot, Ask { op, flags: 0, object, offset, length }, bytes);
         answer.map_err(|source| self.failed(mended.component, mended.column, source))
     }
@@ -165,7 +167,7 @@ impl Striped {
         Ok(length)
     }
 
-    fn mend_range(&self, mended: &Mended<'_>, range: Range<u64>, own: bool) -> Result<u64> {
+    pub(crate) fn mend_range(&self, mended: &Mended<'_>, range: Range<u64>, own: bool) -> Result<u64> {
         match &self.coded[mended.component] {
             Some(coded) => self.mend_coded(mended, coded, range),
             None => self.mend_copy(mended, range, own),
@@ -216,7 +218,7 @@ impl Striped {
     }
 
     /// How long the object of a column is to be (bytes).
-    fn length_of_column(&self, component: usize, column: u16, own: bool) -> Result<u64> {
+    pub(crate) fn length_of_column(&self, component: usize, column: u16, own: bool) -> Result<u64> {
         if let Some(coded) = &self.coded[component] {
             return self.rows_length(component, coded);
         }

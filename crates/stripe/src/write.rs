@@ -17,7 +17,6 @@ impl Striped {
 
     fn write_once(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let _passed = self.gate.read();
-        let _change = self.change();
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
         let mut places: Vec<(Place, usize)> = Vec::new();
         let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);
@@ -40,6 +39,7 @@ impl Striped {
         }
         let (places, of): (Vec<Place>, Vec<usize>) = places.into_iter().unzip();
         if !places.is_empty() {
+            let _written = self.change(&places, false);
             self.everywhere(Op::Write, &places, &|n| {
                 let run = &all[of[n]];
                 let mut gathered = Vec::with_capacity(run.length);

@@ -6,7 +6,7 @@ use common::{Cluster, Terms1, UNIT, bytes, read};
 use data::frame::Op;
 use layout::{Layout, Redundancy};
 use std::collections::BTreeSet;
-use stripe::{Moved, Striped};
+use stripe::{Mended, Striped};
 use types::TargetId;
 
 fn layouts(cluster: &Cluster) -> Vec<Layout> {
@@ -17,6 +17,10 @@ fn layouts(cluster: &Cluster) -> Vec<Layout> {
     vec![one(Redundancy::None, 3), one(Redundancy::Mirror { copies: 2 }, 2), cluster.coded(2 * UNIT, 2, 1)]
 }
 
+fn lies_on(file: &Striped, target: TargetId) -> bool {
+    file.ways().iter().any(|(place, way)| (*place, way.target) == ((0, 1), target))
+}
+
 /// Moves column 1 to target 4, with writes between the steps, and after them if `late`.
 fn relocate(cluster: &Cluster, file: &Striped, layout: &mut Layout, model: &mut [u8], late: bool) {
     let mut to = layout.clone();
@@ -24,7 +28,7 @@ fn relocate(cluster: &Cluster, file: &Striped, layout: &mut Layout, model: &mut 
     let others: BTreeSet<u32> = [1, 2, 3].into();
     cluster.every_object(&to, Op::Create, 0, 1, &others);
     let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
-    let moved = Moved { component: 0, column: 1, to: &column, target: TargetId(4) };
+    let moved = Mended { component: 0, column: 1, to: &column };
     let mut next = Some(0);
     while let Some(at) = next {
         next = file.copy_column(moved, at).unwrap().next;
@@ -48,7 +52,7 @@ fn a_column_moves_while_the_file_is_written_and_everything_is_at_its_new_place()
             let mut model = bytes(300_000, 9);
             file.write_at(0, &model).unwrap();
             relocate(&cluster, &file, &mut layout, &mut model, late);
-            assert!(file.present().contains(&(0, 1, TargetId(4))));
+            assert!(lies_on(&file, TargetId(4)));
             // What the old target has is of no use any more.
             let old = layout.components[0].base.0 + 1;
             std::fs::write(cluster.path(2, old), b"gone").unwrap();
@@ -67,6 +71,59 @@ fn a_column_moves_while_the_file_is_written_and_everything_is_at_its_new_place()
     }
 }
 
+/// A model of the file that is written, cut and lengthened while the column is copied.
+#[test]
+fn what_changes_while_a_column_is_copied_is_copied_again_and_nothing_else() {
+    const STEP: usize = 4 << 20;
+    let cluster = Cluster::new(4);
+    let component = cluster.component(0..u64::MAX, 64 * UNIT, Redundancy::None, 2);
+    let layout = Layout { generation: 1, components: vec![component] };
+    let file = cluster.make(layout.clone());
+    let mut model = bytes(8 * STEP, 9);
+    file.write_at(0, &model).unwrap();
+    let mut to = layout.clone();
+    to.components[0].targets[1] = TargetId(4);
+    cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
+    let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+    let moved = Mended { component: 0, column: 1, to: &column };
+    let mut next = Some(0);
+    while let Some(at) = next {
+        next = file.copy_column(moved, at).unwrap().next;
+    }
+    assert_eq!(file.behind(), 0);
+    let unit = 64 * UNIT as usize;
+    let mut write = |at: usize, length: usize, seed| {
+        let bytes = bytes(length, seed);
+        file.write_at(at as u64, &bytes).unwrap();
+        model.resize(model.len().max(at + length), 0);
+        model[at..at + length].copy_from_slice(&bytes);
+    };
+    // On the other column, and on this one in its second and third step.
+    write(0, unit, 1);
+    assert_eq!(file.behind(), 0, "the other column");
+    write(2 * STEP + unit, 10, 2);
+    write(4 * STEP, 2 * unit, 3);
+    assert_eq!(file.behind(), 2 * STEP as u64);
+    assert_eq!(file.catch_up(moved).unwrap(), 2 * STEP as u64);
+    assert_eq!(file.behind(), 0);
+    write(2 * STEP + unit, 20, 4);
+    // What was cut off is zeros when the file gets longer again.
+    for length in [5 * STEP, 7 * STEP] {
+        file.set_length(length as u64).unwrap();
+        model.resize(length, 0);
+    }
+    // Where nothing has changed the copy is not even looked at: what is wrong there stays.
+    let copy = cluster.path(4, layout.components[0].base.0 + 1);
+    let byte = std::fs::read(&copy).unwrap()[100];
+    let spoiled = std::fs::OpenOptions::new().write(true).open(&copy).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&spoiled, &[!byte], 100).unwrap();
+    let columns = cluster.columns(&to, &BTreeSet::new(), &Terms1::default());
+    file.finish_moving(moved, || Ok(columns)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&spoiled, &[byte], 100).unwrap();
+    assert!(read(&file, 0, 9 * STEP) == model);
+    assert!(read(&cluster.open(to), 0, 9 * STEP) == model, "opened anew");
+}
+
 #[test]
 fn a_column_that_cannot_be_moved_stays_where_it_is() {
     let cluster = Cluster::new(4);
@@ -77,13 +134,13 @@ fn a_column_that_cannot_be_moved_stays_where_it_is() {
         let mut to = layout.clone();
         to.components[0].targets[1] = TargetId(4);
         let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
-        let moved = Moved { component: 0, column: 1, to: &column, target: TargetId(4) };
+        let moved = Mended { component: 0, column: 1, to: &column };
         // Nobody has made its objects there.
         assert!(file.copy_column(moved, 0).is_err());
         cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
         file.copy_column(moved, 0).unwrap();
         assert!(file.finish_moving(moved, || Err("the catalogue is full".to_owned())).is_err());
-        assert!(file.present().contains(&(0, 1, TargetId(2))));
+        assert!(lies_on(&file, TargetId(2)));
         file.write_at(0, &bytes(5, 1)).unwrap();
         assert!(read(&file, 0, 5) == bytes(5, 1) && read(&file, 5, 200_000) == model[5..]);
     }

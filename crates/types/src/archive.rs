@@ -475,6 +475,10 @@ pub enum RequestKind {
     Import,
     /// Close volumes for a way out of the library.
     Export,
+    /// Move what lies on disk targets that get no new files to others.
+    Drain,
+    /// Move what lies on the fuller disk targets to the emptier ones.
+    Balance,
 }
 
 impl RequestKind {

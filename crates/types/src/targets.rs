@@ -19,6 +19,8 @@ pub struct Target {
     pub domain: String,
     /// It gets no new files: an operator wants it empty.
     pub draining: bool,
+    /// It will not come back: nothing is waited for there any more.
+    pub lost: bool,
     /// Size of its file system (bytes).
     pub capacity: u64,
     /// What can still be written there (bytes).
@@ -36,6 +38,8 @@ pub enum TargetState {
     Down,
     /// It is served, and gets no new files.
     Draining,
+    /// An operator says that it will not come back.
+    Lost,
 }
 
 impl fmt::Display for TargetState {
@@ -44,8 +48,22 @@ impl fmt::Display for TargetState {
             Self::Up => "up",
             Self::Down => "down",
             Self::Draining => "draining",
+            Self::Lost => "lost",
         })
     }
+}
+
+/// What is to become of what lies on targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetAct {
+    /// It gets no new files, and what it has moves to others.
+    Drain(TargetId),
+    /// It is lost: what it had is rebuilt on others, or comes from tape.
+    Replace(TargetId),
+    /// It gets new files again.
+    Return(TargetId),
+    /// What lies on the fuller ones moves to the emptier ones until they are about equally full.
+    Balance,
 }
 
 /// A target as `thermo target ls` shows it.

@@ -364,6 +364,8 @@ pub enum Call {
     Session(u64),
     /// File access for a user of another host; only over TLS -> as the call says.
     FileFor(Box<FileOrder>),
+    /// What is to become of what lies on targets -> `Request`, or `Done` where nothing is to be moved.
+    MoveTargets(TargetAct),
 }
 
 /// Answers.

@@ -45,7 +45,8 @@ impl Call {
             | Self::Scsi(_)
             | Self::TakeDriveOut { .. }
             | Self::Session(_)
-            | Self::FileFor(_) => 5,
+            | Self::FileFor(_)
+            | Self::MoveTargets(_) => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

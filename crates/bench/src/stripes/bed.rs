@@ -83,7 +83,7 @@ impl Bed {
         let channel = Arc::new(Channel::open(Box::new(dial), terms)?);
         let capability = capability(component, target, client);
         let slot = channel.attach(&capability, secret(target.0).key(&capability.encode()))?;
-        Ok(Column { channel, slot })
+        Ok(Column { channel, slot, target })
     }
 }
 

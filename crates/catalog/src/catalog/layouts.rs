@@ -63,6 +63,43 @@ impl Catalog {
         self.durable(|tx| layouts::raise_generation(tx, object))
     }
 
+    /// Up to `limit` objects on targets after `after`, whether or not they belong to a file.
+    pub fn far_objects(&self, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+        self.read(|v| layouts::all(v, after, limit))
+    }
+
+    /// A column is about to be copied to a target: should nothing come of it, what is made there is a stray. Durable.
+    pub fn intend_column(&self, object: ObjectId, column: (u16, u16), to: TargetId) -> Result<()> {
+        self.durable(|tx| layouts::intend(tx, object, column, to))
+    }
+
+    /// A column lies on another target from now on (`stale`: where it has to be rebuilt), under a new generation; what its old target has is a
+    /// stray. Durable.
+    pub fn relocate_column(
+        &self,
+        object: ObjectId,
+        column: (u16, u16),
+        to: TargetId,
+        stale: bool,
+    ) -> Result<Far> {
+        self.durable(|tx| layouts::relocate(tx, object, column, to, stale))
+    }
+
+    /// Up to `limit` objects after `after` on targets where they do not belong, or are just being copied to.
+    pub fn strays(&self, after: (ObjectId, TargetId), limit: usize) -> Result<Vec<(ObjectId, TargetId)>> {
+        self.read(|v| layouts::strays(v, after, limit))
+    }
+
+    /// Whether an object lies, or is about to, on a target where it does not belong.
+    pub fn is_stray(&self, (object, target): (ObjectId, TargetId)) -> Result<bool> {
+        self.read(|v| Ok(v.r.get(&crate::keys::stray(object, target))?.is_some()))
+    }
+
+    /// Targets have removed these strays. Relaxed: after a crash they are listed again.
+    pub fn forget_strays(&self, gone: &[(ObjectId, TargetId)]) -> Result<()> {
+        self.relaxed(|tx| layouts::forget_strays(tx, gone))
+    }
+
     /// A column (of a component) does not have everything that was written, or has it again. Durable.
     pub fn set_stale(&self, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
         self.durable(|tx| layouts::set_stale(tx, object, column, stale))

@@ -3,12 +3,17 @@
 use super::Catalog;
 use crate::Result;
 use crate::ops::targets::{self, Reported};
-use types::{Target, Time};
+use types::{Target, TargetId, Time};
 
 impl Catalog {
     /// All targets, in order of their numbers.
     pub fn targets(&self) -> Result<Vec<Target>> {
         self.read(targets::all)
+    }
+
+    /// Says whether a target gets no new files, and whether it will never come back. Durable.
+    pub fn set_target(&self, id: TargetId, draining: bool, lost: bool) -> Result<Target> {
+        self.durable(|tx| targets::set(tx, id, draining, lost))
     }
 
     /// Takes note of what a node says of a target; one that is not known gets a number, durably. Refused if another node has served it

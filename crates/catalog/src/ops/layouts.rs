@@ -4,6 +4,7 @@
 //! number. So everything that holds for objects holds for these: whoever loses the file gives up the object in the same transaction, and it
 //! stays on record until all targets have removed theirs.
 
+use super::targets;
 use crate::keys::{self, ON_TARGETS, part};
 use crate::rec::{self, FarRec, RuleRec};
 use crate::store::{Tx, View};
@@ -143,6 +144,13 @@ pub fn reserve(
             Redundancy::Coded { data, parity }
         }
     };
+    // An operator may have begun to empty one since they were looked at.
+    let mut takes = Vec::new();
+    for one in targets {
+        let known = targets::one(tx, one.target)?;
+        takes.extend(known.is_none_or(|target| !target.draining && !target.lost).then_some(*one));
+    }
+    let targets = &takes;
     let component = Component {
         range: 0..u64::MAX,
         unit_bytes: rule.unit_bytes,
@@ -227,9 +235,7 @@ pub fn raise_generation(tx: &mut Tx<'_>, object: ObjectId) -> Result<Far> {
 
 /// A column is out of date from now on, or (`stale` false) is up to date again. Raises the generation where that changes anything.
 pub fn set_stale(tx: &mut Tx<'_>, object: ObjectId, column: (u16, u16), stale: bool) -> Result<Far> {
-    let value = tx.w.get_for_update(&keys::far(object))?;
-    let value = value.ok_or_else(|| CatalogError::missing("layout of object", object))?;
-    let mut far = decode(object, &value)?;
+    let mut far = load(tx, object)?;
     if far.stale.contains(&column) == stale {
         return Ok(far);
     }
@@ -241,4 +247,91 @@ pub fn set_stale(tx: &mut Tx<'_>, object: ObjectId, column: (u16, u16), stale: b
     far.layout.generation = far.layout.generation.saturating_add(1);
     store(tx, object, &far)?;
     Ok(far)
+}
+
+/// Up to `limit` objects on targets after `after`, whether or not they belong to a file.
+pub fn all(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
+    let mut found = Vec::new();
+    let from = keys::after(&keys::far(after));
+    view.r.scan(&from, &[keys::FAR + 1], &mut |k, v| {
+        found.extend(keys::number_at(k, 1).map(|object| (ObjectId(object), v.to_vec())));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    found.into_iter().map(|(object, value)| Ok((object, decode(object, &value)?))).collect()
+}
+
+/// Objects of a column.
+fn objects(far: &Far, (component, column): (u16, u16)) -> Vec<ObjectId> {
+    let component = far.layout.components.get(usize::from(component));
+    let places = component.into_iter().flat_map(Component::places);
+    places.filter(|(_, place)| *place == column).map(|(object, _)| object).collect()
+}
+
+/// A column is about to be copied to a target: what comes to lie there is to be removed, should nothing come of it. Refused while the target
+/// still has something of an earlier attempt.
+pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId) -> Result<()> {
+    let far = load(tx, object)?;
+    for object in objects(&far, place) {
+        let key = keys::stray(object, to);
+        if tx.w.get_for_update(&key)?.is_some() {
+            let why = format!("target {to} has yet to remove an older object {object}");
+            return Err(CatalogError::refused("moving a column", why));
+        }
+        tx.w.put(&key, &[])?;
+    }
+    Ok(())
+}
+
+/// A column lies elsewhere from now on (`stale`: and has to be rebuilt there); what its old target has is to be removed there.
+pub fn relocate(
+    tx: &mut Tx<'_>,
+    object: ObjectId,
+    (component, column): (u16, u16),
+    to: TargetId,
+    stale: bool,
+) -> Result<Far> {
+    let mut far = load(tx, object)?;
+    let shape = far.layout.components.get_mut(usize::from(component));
+    let target = shape.and_then(|shape| shape.targets.get_mut(usize::from(column)));
+    let target = target.ok_or_else(|| CatalogError::missing("column of object", object))?;
+    let from = std::mem::replace(target, to);
+    for object in objects(&far, (component, column)) {
+        tx.w.delete(&keys::stray(object, to))?;
+        tx.w.put(&keys::stray(object, from), &[])?;
+    }
+    far.layout.check().map_err(|e| CatalogError::refused("moving a column", e))?;
+    far.stale.retain(|place| *place != (component, column));
+    if stale {
+        far.stale.push((component, column));
+        far.stale.sort_unstable();
+    }
+    far.layout.generation = far.layout.generation.saturating_add(1);
+    store(tx, object, &far)?;
+    Ok(far)
+}
+
+/// Up to `limit` objects on targets where they do not belong, after `after`.
+pub fn strays(
+    view: View<'_>,
+    after: (ObjectId, TargetId),
+    limit: usize,
+) -> Result<Vec<(ObjectId, TargetId)>> {
+    let mut found = Vec::new();
+    let from = keys::after(&keys::stray(after.0, after.1));
+    view.r.scan(&from, &[keys::STRAY + 1], &mut |k, _| {
+        let target = k.get(9..13).and_then(|bytes| Some(u32::from_be_bytes(bytes.try_into().ok()?)));
+        found.extend(keys::number_at(k, 1).zip(target).map(|(o, t)| (ObjectId(o), TargetId(t))));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
+}
+
+/// Targets have removed what did not belong there.
+pub fn forget_strays(tx: &mut Tx<'_>, gone: &[(ObjectId, TargetId)]) -> Result<()> {
+    gone.iter().try_for_each(|(object, target)| Ok(tx.w.delete(&keys::stray(*object, *target))?))
+}
+
+fn load(tx: &mut Tx<'_>, object: ObjectId) -> Result<Far> {
+    let value = tx.w.get_for_update(&keys::far(object))?;
+    decode(object, &value.ok_or_else(|| CatalogError::missing("layout of object", object))?)
 }

@@ -42,18 +42,18 @@ pub fn report(tx: &mut Tx<'_>, said: &Reported<'_>, now: Time, lately: Time) -> 
     // Taken first: two that report at once must not get one number.
     let last = store::counter(tx.w.get_for_update(&keys::last_target())?)?;
     let known = all(tx.view())?.into_iter().find(|target| target.uuid == said.uuid);
-    let (id, draining) = match &known {
+    let (id, draining, lost) = match &known {
         Some(other) if other.node != said.node && other.seen > lately => {
             let what = format!("node {} serves the target {} ({}) already", other.node, other.id, other.uuid);
             return Err(CatalogError::refused("target", what + ": is one disk a copy of the other?"));
         }
-        Some(target) => (target.id, target.draining),
+        Some(target) => (target.id, target.draining, target.lost),
         None => {
             let next = u32::try_from(last.saturating_add(1));
             let spent = |_| CatalogError::refused("target", "all numbers of targets have been given");
             let id = TargetId(next.map_err(spent)?);
             tx.w.put(&keys::last_target(), &i64::from(id.0).to_le_bytes())?;
-            (id, false)
+            (id, false, false)
         }
     };
     let target = Target {
@@ -63,10 +63,25 @@ pub fn report(tx: &mut Tx<'_>, said: &Reported<'_>, now: Time, lately: Time) -> 
         data: said.data.to_vec(),
         domain: said.domain.to_owned(),
         draining,
+        lost,
         capacity: said.capacity,
         free: said.free,
         seen: now,
     };
+    tx.w.put(&keys::target(id), &record::encode(&target))?;
+    Ok(target)
+}
+
+/// A target; none with that number is known.
+pub fn one(tx: &mut Tx<'_>, id: TargetId) -> Result<Option<Target>> {
+    let value = tx.w.get_for_update(&keys::target(id))?;
+    value.map(|v| rec::decode("target", id, &v)).transpose()
+}
+
+/// Says whether a target gets new files, and whether it will never come back.
+pub fn set(tx: &mut Tx<'_>, id: TargetId, draining: bool, lost: bool) -> Result<Target> {
+    let known = one(tx, id)?.ok_or_else(|| CatalogError::missing("target", id))?;
+    let target = Target { draining, lost, ..known };
     tx.w.put(&keys::target(id), &record::encode(&target))?;
     Ok(target)
 }

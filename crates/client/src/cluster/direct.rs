@@ -10,10 +10,17 @@ use layout::{Component, Layout, Redundancy};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use stripe::{Authority, Columns, Machines, StripeError, Striped};
 use types::api::FsResult;
 use types::{ErrorClass, FsError};
 use wire::{FileCall, FileLayout, Reply};
+
+/// Where bytes go through the node, it is asked again so much later: a column that was moving lies somewhere then.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// How often a file may have moved while one request of it is under way.
+const MOVES: usize = 16;
 
 /// How the bytes of an open file go.
 #[derive(Clone, Default)]
@@ -21,8 +28,8 @@ pub(super) enum Route {
     /// Nothing was read or written yet.
     #[default]
     Unknown,
-    /// Through the node.
-    Served,
+    /// Through the node, which said so then.
+    Served(Instant),
     /// To and from movers.
     Direct(Arc<Direct>),
 }
@@ -30,7 +37,6 @@ pub(super) enum Route {
 /// The way to the movers of an open file.
 pub(super) struct Direct {
     striped: Striped,
-    machines: Machines,
 }
 
 /// What was changed of an inode and the node was not told yet.
@@ -52,6 +58,8 @@ pub(super) struct Length {
     cuts: AtomicU64,
     /// Writes so far.
     writes: AtomicU64,
+    /// What has them.
+    machines: Machines,
 }
 
 impl Length {
@@ -104,9 +112,14 @@ impl Shared {
     /// How the bytes of a file go.
     pub(super) fn route(self: &Arc<Self>, file: &Arc<OpenFile>) -> FsResult<Route> {
         let mut route = file.route.lock();
-        if matches!(*route, Route::Unknown) {
+        let asks = match &*route {
+            Route::Unknown => true,
+            Route::Served(since) => since.elapsed() >= AGAIN,
+            Route::Direct(_) => false,
+        };
+        if asks {
             *route = match self.layout(file)? {
-                None => Route::Served,
+                None => Route::Served(Instant::now()),
                 Some(layout) => Route::Direct(Arc::new(self.direct(file, &layout)?)),
             };
         }
@@ -126,31 +139,35 @@ impl Shared {
             FsError::Io
         };
         let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
-        let machines = Machines::new(&columns);
         let renewal = Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: of(found) };
         let layout = Layout { generation: 1, components: vec![component] };
         let striped = Striped::open_with(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
         file.inode.length.cuts.store(found.cuts, Ordering::Release);
         file.inode.length.is(found.length);
-        Ok(Direct { striped, machines })
+        Ok(Direct { striped })
     }
 
-    /// Does something at the movers; once more if the file may lie elsewhere now. None: it goes through the node.
+    /// Does something at the movers; again if the file may lie elsewhere now. None: it goes through the node.
     fn at_movers<T>(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         doing: &str,
         act: impl Fn(&Direct) -> Result<T, StripeError>,
     ) -> FsResult<Option<T>> {
-        let mut again = true;
+        let mut failed = 0;
         loop {
             let Route::Direct(direct) = self.route(file)? else { return Ok(None) };
             match act(&direct) {
                 Ok(done) => return Ok(Some(done)),
-                Err(e) if e.class() == ErrorClass::NoSpace => return Err(FsError::NoSpace),
-                Err(e) if again => {
-                    tracing::warn!("{doing} inode {}: {e}; the node is asked where it lies", file.ino);
-                    again = false;
+                Err(e) if e.class() == ErrorClass::NoSpace => {
+                    // The node has it move to where there is room.
+                    *file.route.lock() = Route::Served(Instant::now());
+                    return Ok(None);
+                }
+                // Its columns may be moved one after the other.
+                Err(e) if failed == 0 || (failed < MOVES && matches!(e, StripeError::Authority { .. })) => {
+                    tracing::debug!("{doing} inode {}: {e}; the node is asked where it lies", file.ino);
+                    failed += 1;
                     *file.route.lock() = Route::Unknown;
                 }
                 Err(e) => {
@@ -196,9 +213,9 @@ impl Shared {
         }
         length.writes.fetch_add(1, Ordering::AcqRel);
         let written = self.at_movers(file, "writing", |direct| {
-            direct.machines.note();
+            length.machines.note(&direct.striped);
             let written = direct.striped.write_at(offset, bytes);
-            direct.machines.note();
+            length.machines.note(&direct.striped);
             written
         })?;
         if written.is_none() {
@@ -220,16 +237,14 @@ impl Shared {
         let changed = std::mem::take(&mut *inode.length.changed.lock());
         // A file that is closed has told before.
         let Some(file) = changed.by.as_ref().and_then(Weak::upgrade) else { return Ok(false) };
-        let machines = match &*file.route.lock() {
-            Route::Direct(direct) => direct.machines.known(),
-            _ => Vec::new(),
-        };
+        let machines = inode.length.machines.known();
         let (end, cuts) = (changed.end, inode.length.cuts.load(Ordering::Acquire));
         let number = self.lines.number();
         let call = |handle| Ok(FileCall::LayoutCommit { handle, end, machines: machines.clone(), cuts });
         let told = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(super::bytes::count);
         match told {
             Ok(cuts) => {
+                inode.length.machines.told(&machines);
                 if inode.length.cuts.swap(cuts, Ordering::AcqRel) != cuts {
                     inode.length.is(0);
                 }
@@ -251,11 +266,9 @@ impl Shared {
         let before = file.inode.length.writes.load(Ordering::Acquire);
         self.commit(&file.inode)?;
         let synced = sync();
-        if let Route::Direct(direct) = &*file.route.lock()
-            && file.inode.length.writes.load(Ordering::Acquire) == before
-        {
+        if file.inode.length.writes.load(Ordering::Acquire) == before {
             // If a machine was started anew, that has been said now.
-            direct.machines.forget();
+            file.inode.length.machines.forget();
         }
         synced
     }

@@ -43,7 +43,7 @@ impl Ways {
             let channel = self.channel(access, &capability)?;
             let key = CapabilityKey::from_secret(access.key.0);
             let slot = channel.attach(&capability, key).map_err(|e| told(&e))?;
-            Ok(Some(Column { channel, slot }))
+            Ok(Some(Column { channel, slot, target: access.target }))
         };
         Ok(vec![layout.columns.iter().map(column).collect::<Result<_, String>>()?])
     }

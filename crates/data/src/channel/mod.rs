@@ -151,6 +151,11 @@ impl Channel {
         self.submit(slot, ask, buffer)?.wait()
     }
 
+    /// Requests have waited in vain for the mover, and it has not been there since.
+    pub fn is_away(&self) -> bool {
+        self.shared.state.lock().away
+    }
+
     /// Changes whenever the mover's machine has started anew: what was written before and not made durable may then be lost. `None`
     /// while there is no connection.
     pub fn boot(&self) -> Option<u64> {

@@ -150,6 +150,11 @@ impl Node {
                 }
                 return Ok(Reply::Backup(made));
             }
+            Call::MoveTargets(act) => {
+                if let Some(request) = self.move_targets(cx, act)? {
+                    return Ok(self.request_reply(request));
+                }
+            }
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,
             Call::SetVolume { volumes, state, reason } => {
@@ -298,6 +303,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::StandbyStep(_)
         | Call::Session(_)
         | Call::FileFor(_) => return None,
+        Call::MoveTargets(_) => "emptying and filling targets",
         Call::Rebuild => "rebuilding the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",

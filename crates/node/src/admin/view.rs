@@ -153,6 +153,7 @@ impl Node {
                 Moving { doing, queue_position, ..Moving::default() }
             }
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
+            RequestKind::Drain | RequestKind::Balance => moving_columns(request, self.movers.waits()),
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
         }
     }
@@ -364,4 +365,15 @@ fn location_in(library: &LibraryView, barcode: &Barcode) -> String {
             ElementKind::Transport => "robot hand".into(),
         },
     }
+}
+
+/// Columns go on moving as fast as they did so far.
+fn moving_columns(request: &Request, doing: String) -> Moving {
+    let estimate = request.started.filter(|_| request.bytes_done > 0).map(|began| {
+        let left = request.bytes_total.saturating_sub(request.bytes_done);
+        let seconds = crate::now().since(began).as_secs_f64() * left as f64 / request.bytes_done as f64;
+        let seconds = seconds.ceil() as u64;
+        Estimate { start_p50_s: 0, start_p90_s: 0, finish_p50_s: seconds, finish_p90_s: seconds * 2 }
+    });
+    Moving { estimate, doing, ..Moving::default() }
 }

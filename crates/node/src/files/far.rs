@@ -55,6 +55,11 @@ impl FarFile {
         &self.striped
     }
 
+    /// Notes which machines have what was written: before one of its columns is moved, and after.
+    pub fn note_machines(&self) {
+        self.machines.note(&self.striped);
+    }
+
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -64,14 +69,11 @@ impl FarFile {
     fn avoid_down(&self) {
         let Some(node) = self.decider.as_ref().and_then(|decider| decider.node()) else { return };
         let down = node.movers.down();
-        if down.is_empty() {
-            return;
-        }
-        let lost: Vec<_> =
-            self.striped.present().into_iter().filter(|(.., target)| down.contains(target)).collect();
+        let mut lost = self.striped.ways();
+        lost.retain(|(_, way)| down.contains(&way.target) || way.channel.is_away());
         // Whoever writes decides by himself.
         let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
-        for (component, column, target) in lost {
+        for ((component, column), way) in lost {
             let left = if self.is_settled() {
                 let aside = self.striped.put_aside(component, column);
                 self.absent.lock().extend(aside.then_some((component as u16, column)));
@@ -80,7 +82,7 @@ impl FarFile {
                 self.striped.leave_out(component, column, "it is down").is_ok()
             };
             if left {
-                tracing::info!("inode {} is read without target {target}, which is down", self.ino);
+                tracing::info!("inode {} is read without target {}, which is down", self.ino, way.target);
             }
         }
     }
@@ -147,9 +149,30 @@ impl FarFile {
     fn put(&self, offset: u64, data: &[u8]) -> FsResult<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or(FsError::FileTooLarge)?;
-        self.changing("writing", || self.striped.write_at(offset, data))?;
+        self.changing("writing", || self.write_with_room(offset, data))?;
         self.changed(|size| size.max(end));
         Ok(data.len())
+    }
+
+    /// Writes; where a target is full, what the file has there moves to another one.
+    fn write_with_room(&self, offset: u64, data: &[u8]) -> stripe::Result<()> {
+        let mut written = self.striped.write_at(offset, data);
+        for _ in 0..self.striped.ways().len() {
+            let full = match &written {
+                Err(StripeError::Mover { target, source }) if source.class() == ErrorClass::NoSpace => {
+                    *target
+                }
+                _ => break,
+            };
+            let node = self.decider.as_ref().and_then(|decider| Some((decider.node()?, decider.object())));
+            let Some((node, object)) = node else { break };
+            if let Err(why) = node.leave_full(self, object, full) {
+                tracing::error!("inode {}: target {full} is full: {why}", self.ino);
+                break;
+            }
+            written = self.striped.write_at(offset, data);
+        }
+        written
     }
 
     /// Sets the length.
@@ -170,6 +193,7 @@ impl FarFile {
             true => end,
             false => end.min(self.length().map_err(|e| self.failed("asking for the length of", &e))?),
         };
+        self.machines.note(&self.striped);
         if !self.machines.heard(machines) {
             self.doubt();
         }
@@ -195,7 +219,7 @@ impl FarFile {
             return Ok(());
         }
         self.striped.sync().map_err(|e| self.failed("syncing", &e))?;
-        let lost = self.machines.note();
+        let lost = self.machines.note(&self.striped);
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 {
             self.unsure.store(true, Ordering::Release);
@@ -216,16 +240,14 @@ impl FarFile {
 
     /// Whether it matters that a column may have lost what was written: if others have that too, it is rebuilt from them.
     fn is_lost(&self, component: usize, column: u16) -> bool {
-        let counts = |(c, n, _): (usize, u16, TargetId)| (c, n) == (component, column);
-        self.striped.present().into_iter().any(counts)
-            && self.striped.leave_out(component, column, "its machine was started anew").is_err()
+        self.striped.leave_out(component, column, "its machine was started anew").is_err()
     }
 
     fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
         self.record_absent()?;
-        self.machines.note();
+        self.machines.note(&self.striped);
         let changed = change();
-        self.machines.note();
+        self.machines.note(&self.striped);
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);
         }
@@ -272,10 +294,9 @@ impl Node {
             FsError::Io
         };
         let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| failed(&e))?;
-        let machines = Machines::new(&columns);
-        let node = self.movers.node().filter(|_| far.rule().is_redundant());
-        let decider = node.map(|node| Arc::new(Decider::new(&node, ino, object)));
-        let authority = decider.clone().map(|decider| decider as Arc<dyn stripe::Authority>);
+        let decider = self.movers.node().map(|node| Arc::new(Decider::new(&node, ino, object)));
+        let authority = decider.clone().filter(|_| far.rule().is_redundant());
+        let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
         let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| failed(&e))?;
         Ok(Arc::new(FarFile {
             ino,
@@ -284,7 +305,7 @@ impl Node {
             length: RwLock::default(),
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),
-            machines,
+            machines: Machines::default(),
             cuts: AtomicU64::new(1),
             decider,
             absent: Mutex::new(absent),

@@ -27,6 +27,11 @@ impl Decider {
         self.node.upgrade()
     }
 
+    /// The object that the catalogue knows the file's layout by.
+    pub(crate) fn object(&self) -> ObjectId {
+        self.object
+    }
+
     /// Records, durably, that a column is out of date.
     pub(crate) fn record(&self, component: u16, column: u16, why: &str) -> Result<Far, String> {
         let node = self.node().ok_or("the node stops")?;

@@ -30,7 +30,7 @@ pub(crate) struct Grantee {
 
 impl Node {
     /// Where the bytes of an open file lie, and the right to do there what it was opened for. None where bytes go through the node: files of its
-    /// disk tier, those that are coming back from tape, layouts with copies, and those of which a column is out of date.
+    /// disk tier, those that are coming back from tape, layouts with copies, and those of which a column is out of date or moves.
     pub(crate) fn layout_get(&self, handle: Handle, grantee: Grantee) -> FsResult<Option<FileLayout>> {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
@@ -39,7 +39,12 @@ impl Node {
         };
         // In this order: if it is set in between, he knows an old count, and is not believed.
         let (cuts, length) = (far.cuts(), far.stamp().size);
-        let far = self.catalog.far(object).map_err(|e| fs_error("layout", &e))?.ok_or(FsError::Stale)?;
+        let find = || self.catalog.far(object);
+        let (far, open) = self.movers.claims.look(object, file.flags.write, find);
+        let far = far.map_err(|e| fs_error("layout", &e))?.ok_or(FsError::Stale)?;
+        if !open {
+            return Ok(None);
+        }
         let [component] = &far.layout.components[..] else { return Ok(None) };
         if component.redundancy != Redundancy::None || !far.stale.is_empty() {
             return Ok(None);
@@ -134,20 +139,24 @@ impl Node {
             return Ok(());
         }
         let far = self.catalog.raise_generation(object).map_err(told)?;
-        let mut asked = Vec::new();
+        let mut places = Vec::new();
         for component in &far.layout.components {
-            for (object, column) in component.places() {
-                let Some(target) = component.target(column) else { continue };
-                let ask = Ask {
-                    op: Op::Fence,
-                    flags: 0,
-                    object: object.0,
-                    offset: far.layout.generation.into(),
-                    length: 0,
-                };
-                asked.push((target, self.submit_far(target, ask)));
-            }
+            places.extend(component.places().filter_map(|(object, c)| Some((object, component.target(c)?))));
         }
+        self.fence_objects(places, far.layout.generation)
+    }
+
+    /// Objects on targets take nothing any more of whoever has a right of a generation before this one.
+    pub(super) fn fence_objects(
+        &self,
+        objects: impl IntoIterator<Item = (ObjectId, TargetId)>,
+        generation: u32,
+    ) -> Result<(), Failure> {
+        let fence = |(object, target): (ObjectId, TargetId)| {
+            let ask = Ask { op: Op::Fence, flags: 0, object: object.0, offset: generation.into(), length: 0 };
+            (target, self.submit_far(target, ask))
+        };
+        let asked: Vec<_> = objects.into_iter().map(fence).collect();
         asked.into_iter().try_for_each(|(target, ticket)| {
             let lost = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
             ticket?.wait().map(drop).map_err(lost)

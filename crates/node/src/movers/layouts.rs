@@ -12,6 +12,8 @@ use wire::Failure;
 
 /// How often objects are made anew on other targets when one does not take them.
 const ATTEMPTS: usize = 3;
+/// A target of which less than so many parts of a hundred are free gets new files only where there is no other.
+pub(super) const TIGHT_PERCENT: u64 = 3;
 
 impl Node {
     /// The layout of a path.
@@ -88,28 +90,18 @@ impl Node {
     pub(crate) fn make_far(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
         let mut avoid = BTreeSet::new();
         loop {
-            let (candidates, others) = self.candidates(&avoid).map_err(|e| {
+            let views = self.target_views().map_err(|e| {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
-            let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
-                self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
-            };
-            let reserved = match reserve(&candidates, &BTreeSet::new()) {
-                // What others can stand in for may be written later.
-                Err(catalog::CatalogError::Refused { .. }) if rule.is_redundant() => {
-                    let away = others.iter().map(|other| other.target).collect();
-                    reserve(&[candidates, others].concat(), &away)
-                }
-                reserved => reserved,
-            };
-            let (object, far) = reserved.map_err(|e| match e {
-                catalog::CatalogError::Refused { .. } => {
-                    tracing::error!("{e}; see `thermo target ls` for targets that are down or full");
-                    FsError::NoSpace
-                }
-                e => fs_error("create", &e),
-            })?;
+            let (object, far) =
+                self.reserve_on(rule, &Candidates::of(views, &avoid)).map_err(|e| match e {
+                    catalog::CatalogError::Refused { .. } => {
+                        tracing::error!("{e}; see `thermo target ls` for targets that are down or full");
+                        FsError::NoSpace
+                    }
+                    e => fs_error("create", &e),
+                })?;
             // On record before there is anything to remove.
             self.catalog.sync().map_err(|e| fs_error("create", &e))?;
             let Err((target, e)) = self.make_objects(&far) else { return Ok((object, far)) };
@@ -122,6 +114,25 @@ impl Node {
             }
             tracing::warn!("a new file gets other targets: {e}");
         }
+    }
+
+    fn reserve_on(&self, rule: &LayoutRule, candidates: &Candidates) -> catalog::Result<(ObjectId, Far)> {
+        let Candidates { roomy, tight, away } = candidates;
+        let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
+            self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
+        };
+        let refused = |made: &catalog::Result<_>| matches!(made, Err(catalog::CatalogError::Refused { .. }));
+        let nobody = BTreeSet::new();
+        let mut made = reserve(roomy, &nobody);
+        if refused(&made) && !tight.is_empty() {
+            made = reserve(&[roomy.clone(), tight.clone()].concat(), &nobody);
+        }
+        if refused(&made) && !away.is_empty() && rule.is_redundant() {
+            // What others can stand in for may be written later.
+            let missing = away.iter().map(|one| one.target).collect();
+            made = reserve(&[roomy.clone(), tight.clone(), away.clone()].concat(), &missing);
+        }
+        made
     }
 
     fn make_objects(&self, far: &Far) -> Result<(), (TargetId, Failure)> {
@@ -146,23 +157,38 @@ impl Node {
         }
         made
     }
+}
 
-    /// Targets that may get something, by what they can still take; and those that would, if they answered.
-    fn candidates(&self, avoid: &BTreeSet<TargetId>) -> Result<(Vec<Candidate>, Vec<Candidate>), Failure> {
+/// Targets that may get something, by what they can still take.
+#[derive(Default)]
+pub(super) struct Candidates {
+    pub(super) roomy: Vec<Candidate>,
+    /// Nearly full: used where there are no others.
+    pub(super) tight: Vec<Candidate>,
+    /// They do not answer, or have just refused.
+    pub(super) away: Vec<Candidate>,
+}
+
+impl Candidates {
+    /// Those of all targets, where some have just refused.
+    pub(super) fn of(views: Vec<TargetView>, avoid: &BTreeSet<TargetId>) -> Self {
         let mut domains = BTreeMap::new();
-        let (mut found, mut others) = (Vec::new(), Vec::new());
-        for TargetView { target, state } in self.target_views()? {
+        let mut found = Self::default();
+        for TargetView { target, state } in views {
             let next = domains.len() as u32;
             let domain = *domains.entry(target.domain).or_insert(next);
             let one = Candidate { target: target.id, domain, weight: target.free };
             match state {
-                TargetState::Up if !avoid.contains(&target.id) => found.push(one),
-                TargetState::Draining => {}
-                _ if target.draining => {}
-                TargetState::Up | TargetState::Down => others.push(one),
+                _ if target.draining || target.lost => {}
+                TargetState::Up if !avoid.contains(&target.id) => {
+                    let tight = target.free < target.capacity / 100 * TIGHT_PERCENT;
+                    if tight { &mut found.tight } else { &mut found.roomy }.push(one);
+                }
+                // Drawn last.
+                _ => found.away.push(Candidate { weight: 1, ..one }),
             }
         }
-        Ok((found, others))
+        found
     }
 }
 
@@ -174,4 +200,41 @@ fn placed(far: &Far) -> Option<PlacedView> {
         Some(ColumnView { object, target: component.target(column)?, current })
     });
     Some(PlacedView { generation: far.layout.generation, rule: far.rule(), columns: columns.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_files_go_where_there_is_room_else_to_what_is_nearly_full_and_never_where_it_is_to_be_empty() {
+        let view = |id, free, state| {
+            let target = Target {
+                id: TargetId(id),
+                uuid: String::new(),
+                node: NodeId(id),
+                data: Vec::new(),
+                domain: format!("d{id}"),
+                draining: state == TargetState::Draining,
+                lost: state == TargetState::Lost,
+                capacity: 1000,
+                free,
+                seen: Time::new(1, 0),
+            };
+            TargetView { target, state }
+        };
+        let views = [
+            view(1, 500, TargetState::Up),
+            view(2, 29, TargetState::Up),
+            view(3, 500, TargetState::Down),
+            view(4, 500, TargetState::Draining),
+            view(5, 500, TargetState::Lost),
+            view(6, 500, TargetState::Up),
+        ];
+        let found = Candidates::of(views.to_vec(), &BTreeSet::from([TargetId(6)]));
+        let of = |all: &[Candidate]| all.iter().map(|one| (one.target.0, one.weight)).collect::<Vec<_>>();
+        assert_eq!(of(&found.roomy), [(1, 500)]);
+        assert_eq!(of(&found.tight), [(2, 29)]);
+        assert_eq!(of(&found.away), [(3, 1), (6, 1)]);
+    }
 }

@@ -40,7 +40,7 @@ impl Node {
             after = *last;
             let down = self.down_targets()?;
             for (object, _) in page {
-                let _one = self.movers.mending.lock();
+                let _claim = self.movers.claims.take(object);
                 let far = self.catalog.far(object).map_err(|e| fs_error("look for files to mend", &e))?;
                 let Some(far) = far else { continue };
                 if let Err(why) = self.mend_file(object, &far, &down) {
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Mends the columns of a file whose targets are not down. The caller holds `mending`.
+    /// Mends the columns of a file whose targets are not down. The caller has claimed it.
     pub(super) fn mend_file(
         &self,
         object: ObjectId,
@@ -104,7 +104,6 @@ impl Node {
             recorded.map(|_| columns).map_err(|e| e.to_string())
         };
         file.striped().finish_mending(mended, admit).map_err(|e| e.to_string())?;
-        file.striped().lies_on(component.into(), column, target);
         tracing::info!("inode {}: column {column} on target {target} is up to date again", file.ino());
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Disk targets of the cluster: which there are, what the movers that serve them need, and the mover of this node.
 
+mod claims;
 mod decider;
 mod grants;
 mod keys;
 mod known;
 mod layouts;
 mod mend;
+mod moves;
 mod pool;
 mod records;
 mod room;

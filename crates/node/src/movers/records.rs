@@ -72,6 +72,7 @@ impl Node {
 
 fn state(target: &Target, belongs: bool, now: Time) -> TargetState {
     match target.draining {
+        _ if target.lost => TargetState::Lost,
         _ if !belongs || target.seen < before(now) => TargetState::Down,
         true => TargetState::Draining,
         false => TargetState::Up,
@@ -112,6 +113,7 @@ mod tests {
             data: vec!["a:1".into()],
             domain: "d".into(),
             draining: false,
+            lost: false,
             capacity: 2,
             free: 1,
             seen: at(0),
@@ -123,6 +125,7 @@ mod tests {
         let draining = Target { draining: true, ..target };
         assert_eq!(state(&draining, true, at(0)), TargetState::Draining);
         assert_eq!(state(&draining, true, at(patience + 1)), TargetState::Down);
+        assert_eq!(state(&Target { lost: true, ..draining }, true, at(0)), TargetState::Lost);
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Rounds {
         let rested = |target: &TargetId| last.get(target).is_none_or(|at| now.since(*at) >= ROUND);
         views
             .iter()
-            .filter(|view| view.state != TargetState::Down && rested(&view.target.id))
+            .filter(|view| view.state == TargetState::Up && rested(&view.target.id))
             .filter_map(|view| Some((view.target.id, to_release(&view.target, percent)?)))
             .collect()
     }
@@ -119,6 +119,7 @@ mod tests {
             data: Vec::new(),
             domain: "d".into(),
             draining: false,
+            lost: false,
             capacity,
             free,
             seen: Time::new(1, 0),

@@ -26,7 +26,7 @@ impl Node {
             let outcome = self.down_targets().and_then(|down| {
                 self.movers.note_down(&down);
                 away = down;
-                Ok(self.settle_all(&away)? + self.sweep_far(&mut away)?)
+                Ok(self.settle_all(&away)? + self.sweep_far(&mut away)? + self.sweep_strays(&mut away)?)
             });
             self.renew_ways();
             let problem = match &outcome {
@@ -57,7 +57,8 @@ impl Node {
     /// Targets whose nodes have not been heard of lately: it would take a minute to ask them.
     pub(crate) fn down_targets(&self) -> Result<BTreeSet<TargetId>, FsError> {
         let views = self.target_views().map_err(|_| FsError::Io)?;
-        let down = views.into_iter().filter(|view| view.state == TargetState::Down);
+        let down =
+            views.into_iter().filter(|view| matches!(view.state, TargetState::Down | TargetState::Lost));
         Ok(down.map(|view| view.target.id).collect())
     }
 
@@ -111,27 +112,78 @@ impl Node {
             }
             // A crash must not bring back a file whose objects are gone.
             self.catalog.sync().map_err(fail)?;
-            let gone = self.remove_far(&doomed, away);
+            let gone = self.remove_far(&doomed, away)?;
             left += doomed.len() - gone.len();
             self.catalog.forget_far(&gone).map_err(fail)?;
         }
     }
 
     /// Removes objects on all their targets; those of which nothing is left.
-    fn remove_far(&self, doomed: &[(ObjectId, Far)], away: &mut BTreeSet<TargetId>) -> Vec<ObjectId> {
-        let mut asked: Vec<(usize, TargetId, Result<Ticket, Failure>)> = Vec::new();
+    fn remove_far(
+        &self,
+        doomed: &[(ObjectId, Far)],
+        away: &mut BTreeSet<TargetId>,
+    ) -> Result<Vec<ObjectId>, FsError> {
+        let mut places = Vec::new();
         for (n, (_, far)) in doomed.iter().enumerate() {
             for component in &far.layout.components {
-                for (object, column) in component.places() {
-                    let Some(target) = component.target(column) else { continue };
-                    let answer = if away.contains(&target) {
-                        Err(failure(ErrorClass::Retry, "its node is down"))
-                    } else {
-                        self.ask_far(target, Op::Remove, object, 0)
-                    };
-                    asked.push((n, target, answer));
+                let on = |(object, column)| Some((n, object, component.target(column)?));
+                places.extend(component.places().filter_map(on));
+            }
+        }
+        let left = self.remove_objects(&places, away)?;
+        let done = doomed.iter().enumerate().filter(|(n, _)| !left.contains(n));
+        Ok(done.map(|(_, (object, _))| *object).collect())
+    }
+
+    /// Removes what lies on targets where it does not belong; how many objects are left because a target does not answer.
+    fn sweep_strays(&self, away: &mut BTreeSet<TargetId>) -> Result<usize, FsError> {
+        let fail = |e| fs_error("remove objects on targets", &e);
+        let (mut after, mut left) = ((ObjectId(0), TargetId(0)), 0);
+        loop {
+            let page = self.catalog.strays(after, PAGE).map_err(fail)?;
+            let Some(last) = page.last() else { return Ok(left) };
+            after = *last;
+            let mut doomed = Vec::new();
+            for stray in page {
+                // Whoever copies says so before it is on record, and until it is on record no more.
+                let copied = self.movers.claims.copies(stray.0, stray.1);
+                if !copied && self.catalog.is_stray(stray).map_err(fail)? {
+                    doomed.push(stray);
                 }
             }
+            if doomed.is_empty() {
+                continue;
+            }
+            // A crash must not bring back a layout whose objects are gone.
+            self.catalog.sync().map_err(fail)?;
+            let places: Vec<_> =
+                doomed.iter().enumerate().map(|(n, (object, to))| (n, *object, *to)).collect();
+            let stay = self.remove_objects(&places, away)?;
+            let gone = doomed.iter().enumerate().filter(|(n, _)| !stay.contains(n));
+            let gone: Vec<(ObjectId, TargetId)> = gone.map(|(_, stray)| *stray).collect();
+            left += stay.len();
+            self.catalog.forget_strays(&gone).map_err(fail)?;
+        }
+    }
+
+    /// Removes objects; the numbers of those that a target still has. What is lost has none.
+    fn remove_objects(
+        &self,
+        places: &[(usize, ObjectId, TargetId)],
+        away: &mut BTreeSet<TargetId>,
+    ) -> Result<BTreeSet<usize>, FsError> {
+        let all = self.catalog.targets().map_err(|e| fs_error("remove objects on targets", &e))?;
+        let lost: BTreeSet<TargetId> =
+            all.iter().filter(|target| target.lost).map(|target| target.id).collect();
+        let mut asked: Vec<(usize, TargetId, Result<Ticket, Failure>)> = Vec::new();
+        for (n, object, target) in places.iter().copied().filter(|(.., target)| !lost.contains(target)) {
+            let answer = if away.contains(&target) {
+                Err(failure(ErrorClass::Retry, "its node is down"))
+            } else {
+                self.ask_far(target, Op::Remove, object, 0)
+            };
+            asked.push((n, target, answer));
         }
         let mut left = BTreeSet::new();
         for (n, target, ticket) in asked {
@@ -149,8 +201,7 @@ impl Node {
                 }
             }
         }
-        let done = doomed.iter().enumerate().filter(|(n, _)| !left.contains(n));
-        done.map(|(_, (object, _))| *object).collect()
+        Ok(left)
     }
 
     /// Asks the mover of a target for something that concerns one object.

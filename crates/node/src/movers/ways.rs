@@ -3,6 +3,7 @@
 //! One channel for each target serves all files. The node is trusted: its capability is for all objects of the target, and is renewed long
 //! before it ends.
 
+use super::claims::Claims;
 use super::keys::{self, MasterKey};
 use super::pool::{Job, Pool};
 use super::room::Rounds;
@@ -42,8 +43,10 @@ pub(crate) struct Movers {
     ways: Mutex<BTreeMap<(TargetId, bool), Way>>,
     /// Targets that were down when that was looked at last.
     down: RwLock<Arc<BTreeSet<TargetId>>>,
-    /// Held by whoever rebuilds or moves a column.
-    pub(super) mending: Mutex<()>,
+    /// Files of which a column is being rebuilt or moved.
+    pub(super) claims: Claims,
+    /// What a request that moves columns waits for.
+    waits: Mutex<String>,
     reserved: Mutex<Reserved>,
     jobs: Pool,
     /// Room that was made on targets.
@@ -75,7 +78,8 @@ impl Movers {
             addresses: Addresses::default(),
             ways: Mutex::default(),
             down: RwLock::default(),
-            mending: Mutex::default(),
+            claims: Claims::default(),
+            waits: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
             jobs: Pool::default(),
@@ -95,6 +99,20 @@ impl Movers {
     /// Whether there are targets at all.
     pub(crate) fn is_used(&self) -> bool {
         !self.addresses.read().is_empty()
+    }
+
+    /// What moving columns waits for; empty: nothing.
+    pub(crate) fn waits(&self) -> String {
+        self.waits.lock().clone()
+    }
+
+    /// Takes note of what it waits for.
+    pub(super) fn note_wait(&self, why: String) {
+        let mut waits = self.waits.lock();
+        if !why.is_empty() && *waits != why {
+            tracing::warn!("moving columns between targets: {why}");
+        }
+        *waits = why;
     }
 
     /// Targets that were down a moment ago.
@@ -224,7 +242,7 @@ impl Node {
                 let patience = if quick { QUICK_PATIENCE } else { PATIENCE };
                 let channel = Arc::new(self.open_channel(target, capability.cluster, patience)?);
                 let slot = channel.attach(&capability, key).map_err(told)?;
-                Column { channel, slot }
+                Column { channel, slot, target }
             }
         };
         ways.insert(place, Way { column: column.clone(), issued: now });

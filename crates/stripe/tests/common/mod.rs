@@ -145,7 +145,7 @@ impl Cluster {
             expires: now().plus(Duration::from_secs(3600)),
         };
         let slot = channel.attach(&capability, secret(target.0).key(&capability.encode())).unwrap();
-        Column { channel: Arc::new(channel), slot }
+        Column { channel: Arc::new(channel), slot, target }
     }
 
     /// Asks for something of every object of a layout that lies on these targets.

@@ -3,10 +3,11 @@
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::out::Table;
+use crate::progress::begun;
 use crate::render::time;
 use crate::units::size;
 use anyhow::Result;
-use types::TargetView;
+use types::{RequestView, TargetAct, TargetId, TargetView};
 use wire::Call;
 
 /// Disk targets of the cluster
@@ -24,6 +25,39 @@ enum Command {
                             not been heard of for 20 seconds is down.\n\nExample:\n  thermo target ls"
     )]
     Ls,
+    /// Move what lies on a target to others; it gets no new files from now on
+    #[command(after_help = "Example:\n  thermo target drain 3 --wait")]
+    Drain(Which),
+    /// Have what a lost target had rebuilt on others, or come from tape; it is waited for no more
+    #[command(
+        after_help = "Files whose bytes lay there only come from tape. One that is not on tape stays as it is, and is named.\n\n\
+                            Example:\n  thermo target replace 3 --wait"
+    )]
+    Replace(Which),
+    /// Let a target that was drained, or was lost and is back, get new files again
+    #[command(after_help = "Example:\n  thermo target return 3")]
+    Return {
+        /// Number of the target
+        #[arg(value_name = "TARGET")]
+        target: u32,
+    },
+    /// Move what lies on the fuller targets to the emptier ones until they are about equally full
+    #[command(after_help = "Example:\n  thermo target balance --wait")]
+    Balance {
+        /// Wait until it is done
+        #[arg(short, long)]
+        wait: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// Number of the target
+    #[arg(value_name = "TARGET")]
+    target: u32,
+    /// Wait until it is done
+    #[arg(short, long)]
+    wait: bool,
 }
 
 /// Runs `thermo target`.
@@ -34,7 +68,21 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let utc = context.global.utc;
             context.print(&targets, |targets| table(targets, utc))
         }
+        Command::Drain(Which { target, wait }) => act(context, TargetAct::Drain(TargetId(target)), wait),
+        Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),
+        Command::Balance { wait } => act(context, TargetAct::Balance, wait),
+        Command::Return { target } => {
+            context.connect()?.ask::<()>(&Call::MoveTargets(TargetAct::Return(TargetId(target))))?;
+            context.out.line(format!("target {target} gets new files again"))?;
+            Ok(Exit::OK)
+        }
     }
+}
+
+fn act(context: &mut Context, act: TargetAct, wait: bool) -> Result<Exit> {
+    let mut node = context.connect()?;
+    let view: RequestView = node.ask(&Call::MoveTargets(act))?;
+    begun(context, &mut node, view, wait)
 }
 
 /// Targets as a table.

@@ -1,0 +1,220 @@
+//! Columns move between targets while a client on another host writes straight to them, and nodes die meanwhile.
+
+use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, words};
+use e2e::{Bed, can_mount, noise};
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of each target's file system.
+const TARGET: u64 = 150 << 20;
+
+/// A first node without targets, and three others with one each; the first and the second are mounted.
+struct Hosts {
+    beds: [Bed; 4],
+    /// Where files lie in two stripes, below both mounts.
+    here: PathBuf,
+    there: PathBuf,
+    _small: Vec<Small>,
+}
+
+impl Hosts {
+    fn new(pace: &str) -> Self {
+        let beds: [Bed; 4] = std::array::from_fn(|_| Bed::new(""));
+        let small = beds[1..].iter().map(|bed| Small::mount(bed, TARGET)).collect();
+        for (n, bed) in beds.iter().enumerate() {
+            configure(bed, "");
+            let path = bed.state().join("config.toml");
+            let config = fs::read_to_string(&path).unwrap();
+            let (before, target) = config.split_once("[[targets]]").expect("its target");
+            let target = if n == 0 { String::new() } else { format!("[[targets]]{target}") };
+            fs::write(&path, format!("{before}move_rate = \"{pace}\"\n{target}")).unwrap();
+            bed.up();
+        }
+        beds[0].ok(["cluster", "init", "--name", "first"]);
+        ["second", "third", "fourth"]
+            .iter()
+            .zip(&beds[1..])
+            .for_each(|(name, bed)| join(&beds[0], bed, name));
+        beds[0].wait("three targets", || up(&beds[0]) == [2, 3, 4]);
+        for bed in &beds[..2] {
+            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+        }
+        let [here, there] = [&beds[0], &beds[1]].map(|bed| bed.mount().join("striped"));
+        fs::create_dir(&here).unwrap();
+        beds[0].ok(words("layout set", &here, "--stripes 2 --stripe-size 64KiB"));
+        Self { beds, here, there, _small: small }
+    }
+
+    fn first(&self) -> &Bed {
+        &self.beds[0]
+    }
+
+    /// The node that serves a target.
+    fn of(&self, target: u64) -> &Bed {
+        let found = self.beds[1..].iter().find(|bed| serves(self.first(), bed, target));
+        found.expect("a node that serves it")
+    }
+
+    /// Nothing is left to be done, and nothing has failed.
+    fn all_moved(&self) {
+        self.first().wait("all requests", || {
+            let all = self.first().json(["request", "ls", "--all"]);
+            let all = all.as_array().unwrap();
+            assert!(all.iter().all(|view| view["request"]["state"] != "failed"), "{all:#?}");
+            all.iter().all(|view| view["request"]["state"] == "done")
+        });
+    }
+
+    fn drained(&self, target: u64) {
+        self.first().wait("it is empty", || objects(self.of(target)) == 0);
+    }
+
+    /// It gets new files again.
+    fn give_back(&self, target: u64) {
+        self.first().ok(["target", "return", &target.to_string()]);
+        self.first().wait("it is up", || up(self.first()).len() == 3);
+    }
+}
+
+/// A program that writes a file below the second mount, straight at the targets, and reads it below both.
+struct Writer(Child);
+
+impl Writer {
+    fn begin(hosts: &Hosts, what: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_writer"));
+        command.arg(what).arg(hosts.there.join(what)).arg(hosts.here.join(what)).stdin(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    fn goes_on(&mut self) {
+        assert_eq!(self.0.try_wait().unwrap(), None, "a writer has ended");
+    }
+
+    /// Stops it; what it wrote is there.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success(), "see what the writer says");
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            drop(self.0.kill());
+        }
+    }
+}
+
+/// Says stop when dropped, also by a panic.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Appends records to a file while both hosts do.
+fn append(hosts: &Hosts, dir: &Path, stop: &AtomicBool) -> u64 {
+    use std::io::Write;
+    let mut file = OpenOptions::new().append(true).create(true).open(dir.join("log")).unwrap();
+    let letter = if dir == hosts.here { 1 } else { 2 };
+    let mut n = 0;
+    while !stop.load(Ordering::Acquire) {
+        file.write_all(&noise(letter, 5_000)).unwrap();
+        n += 1;
+        std::thread::sleep(Duration::from_millis(15));
+    }
+    file.sync_all().unwrap();
+    n
+}
+
+#[test]
+fn targets_are_drained_and_balanced_while_another_host_writes_straight_to_them() {
+    if !can_mount("draining below another host") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, stop) = (hosts.first(), AtomicBool::new(false));
+    let mut writers = ["written", "long"].map(|what| Writer::begin(&hosts, what));
+    first.wait("the files", || ["written", "long"].iter().all(|what| hosts.here.join(what).exists()));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let logs = [&hosts.here, &hosts.there].map(|dir| scope.spawn(|| append(&hosts, dir, &stop)));
+        for target in [1_u64, 2, 3, 2, 1] {
+            first.ok(["target", "drain", &target.to_string(), "--wait"]);
+            assert!(!lies_on(first, &hosts.here.join("written")).contains(&target));
+            hosts.drained(target);
+            hosts.give_back(target);
+            writers.iter_mut().for_each(Writer::goes_on);
+        }
+        // The last one that was drained is emptier than the others now, when its node says so.
+        let used = || {
+            let used = |view: &serde_json::Value| {
+                let number = |what: &str| view["target"][what].as_u64().unwrap();
+                (view["target"]["id"].as_u64().unwrap(), number("capacity") - number("free"))
+            };
+            targets(first).iter().map(used).collect::<Vec<_>>()
+        };
+        let of_first = |used: Vec<(u64, u64)>| used.into_iter().find(|(id, _)| *id == 1).unwrap().1;
+        first.wait("its room", || of_first(used()) < 3 << 20);
+        first.ok(["target", "balance", "--wait"]);
+        assert!(objects(hosts.of(1)) > 0, "it has something again");
+        writers.into_iter().for_each(Writer::end);
+        stop.store(true, Ordering::Release);
+        let records: u64 = logs.map(|log| log.join().unwrap()).iter().sum();
+        let log = fs::read(hosts.there.join("log")).unwrap();
+        assert_eq!(log.len() as u64, records * 5_000);
+        let known = [noise(1, 5_000), noise(2, 5_000)];
+        assert!(log.chunks(5_000).all(|record| known.iter().any(|known| known == record)), "records mixed");
+    });
+    hosts.all_moved();
+    first.wait("what was left behind", || hosts.beds[1..].iter().map(objects).sum::<usize>() == 6);
+    first.check();
+}
+
+#[test]
+fn a_drain_below_another_host_goes_on_when_the_node_or_a_mover_dies_in_the_middle() {
+    if !can_mount("crashes in a drain") {
+        return;
+    }
+    // So slow that the deaths fall into it.
+    let hosts = Hosts::new("6 MiB");
+    let first = hosts.first();
+    for n in 0..6 {
+        fs::write(hosts.here.join(format!("f{n}")), noise(n, 3_000_000)).unwrap();
+    }
+    let mut writers = ["written", "long"].map(|what| Writer::begin(&hosts, what));
+    std::thread::sleep(Duration::from_secs(1));
+    for (target, pauses) in [(2_u64, [700, 1500, 400]), (3, [300, 900, 2000])] {
+        first.ok(["target", "drain", &target.to_string()]);
+        for pause in pauses {
+            std::thread::sleep(Duration::from_millis(pause));
+            first.kill();
+            first.up_mounted();
+        }
+        // The mover of the target itself, unless it is on the host that writes.
+        let mover = hosts.of(target);
+        if mover.state() != hosts.beds[1].state() {
+            mover.kill();
+            std::thread::sleep(Duration::from_millis(300));
+            mover.up();
+        }
+        hosts.all_moved();
+        hosts.drained(target);
+        hosts.give_back(target);
+        writers.iter_mut().for_each(Writer::goes_on);
+    }
+    writers.into_iter().for_each(Writer::end);
+    for n in 0..6 {
+        assert!(fs::read(hosts.here.join(format!("f{n}"))).unwrap() == noise(n, 3_000_000), "file {n}");
+    }
+    first.wait("what was left behind", || hosts.beds[1..].iter().map(objects).sum::<usize>() == 16);
+    first.check();
+}

@@ -1,0 +1,511 @@
+//! Moving columns from target to target: of targets that are to be empty, that are lost, or that are fuller than others. What is to be moved is a
+//! request with its files; a column lies at its new place from the transaction on that says so, and whatever a crash leaves elsewhere is on record
+//! to be removed.
+
+use super::PAGE;
+use super::claims::Claim;
+use crate::Node;
+use crate::clock::Moment;
+use crate::error::{failure, fs_error, refused};
+use crate::files::{Content, FarFile};
+use catalog::Far;
+use layout::{Candidate, Redundancy, Spread};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use stripe::Mended;
+use types::api::OpenFlags;
+use types::*;
+use wire::Failure;
+
+/// Between two looks for something to do.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Targets that are fuller than all together by this are emptied to that, in parts of a hundred.
+const UNEVEN_PERCENT: u64 = 2;
+/// What changes while a column is copied is copied once more so often at most ...
+const ROUNDS: usize = 8;
+/// ... or until it is no more than this (bytes): then writers wait for the rest.
+const CLOSE: u64 = 16 << 20;
+
+/// Where columns may come from and go to.
+#[derive(Default)]
+struct Places {
+    /// Bytes that are to leave each target.
+    from: BTreeMap<TargetId, u64>,
+    to: Vec<Candidate>,
+    /// Of all targets.
+    domains: BTreeMap<TargetId, u32>,
+    lost: BTreeSet<TargetId>,
+}
+
+impl Places {
+    fn of(views: &[TargetView], kind: RequestKind) -> Self {
+        let mut places = Self::default();
+        let mut domains = BTreeMap::new();
+        for TargetView { target, .. } in views {
+            let next = domains.len() as u32;
+            places.domains.insert(target.id, *domains.entry(target.domain.clone()).or_insert(next));
+        }
+        let up: Vec<&Target> =
+            views.iter().filter(|view| view.state == TargetState::Up).map(|view| &view.target).collect();
+        let candidate = |target: &Target, weight| {
+            let domain = places.domains.get(&target.id).copied().unwrap_or_default();
+            Candidate { target: target.id, domain, weight }
+        };
+        if kind == RequestKind::Balance {
+            let capacity: u64 = up.iter().map(|target| target.capacity).sum();
+            let used = |target: &Target| target.capacity.saturating_sub(target.free);
+            let all: u64 = up.iter().map(|target| used(target)).sum();
+            let share = |target: &Target, more: u64| {
+                let part = u128::from(all) * u128::from(target.capacity) / u128::from(capacity.max(1));
+                part as u64 + target.capacity / 100 * more
+            };
+            for target in up {
+                let (used, even) = (used(target), share(target, 0));
+                if used > share(target, UNEVEN_PERCENT) {
+                    places.from.insert(target.id, used - even);
+                } else if used < even {
+                    places.to.push(candidate(target, even - used));
+                }
+            }
+            return places;
+        }
+        places.to = up.iter().map(|target| candidate(target, target.free)).collect();
+        for TargetView { target, .. } in views.iter().filter(|view| view.target.draining || view.target.lost)
+        {
+            places.from.insert(target.id, u64::MAX);
+            if target.lost {
+                places.lost.insert(target.id);
+            }
+        }
+        places
+    }
+
+    /// Where a column may go: to a target that has nothing of the component, and where bytes lie more than once to another domain than
+    /// the others if there is one.
+    fn choose(&self, far: &Far, (number, column): (u16, u16)) -> Option<TargetId> {
+        let component = far.layout.components.get(usize::from(number))?;
+        let open: Vec<Candidate> =
+            self.to.iter().copied().filter(|one| !component.targets.contains(&one.target)).collect();
+        let others = (0..).zip(&component.targets).filter(|(other, _)| *other != column);
+        let together: BTreeSet<u32> = others
+            .filter(|(other, _)| match component.redundancy {
+                Redundancy::None => false,
+                Redundancy::Mirror { .. } => component.replicas(column).contains(other),
+                Redundancy::Coded { .. } => true,
+            })
+            .filter_map(|(_, target)| self.domains.get(target).copied())
+            .collect();
+        let apart: Vec<Candidate> =
+            open.iter().copied().filter(|one| !together.contains(&one.domain)).collect();
+        let from = if apart.iter().any(|one| one.weight > 0) { apart } else { open };
+        let seed = component.object(column).0.wrapping_add(far.layout.generation.into());
+        layout::place(seed, &from, 1, Spread::Targets).ok()?.first().copied()
+    }
+
+    /// Columns of a file that are to leave where they are.
+    fn leaving(&self, far: &Far) -> Vec<((u16, u16), TargetId)> {
+        let places = far.on(&self.from.keys().copied().collect()).into_iter();
+        let target = |(component, column): (u16, u16)| {
+            far.layout.components.get(usize::from(component)).and_then(|c| c.target(column))
+        };
+        places.filter_map(|place| Some((place, target(place)?))).collect()
+    }
+}
+
+/// Why a file is not moved.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    /// Its targets do not answer, or it is in use: again soon.
+    Later(String),
+    /// Until somebody does something about it.
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(why: String) -> Self {
+        Self::Later(why)
+    }
+}
+
+/// Bytes that a column has of a file of a size.
+fn bytes_of(far: &Far, (component, column): (u16, u16), size: u64) -> u64 {
+    far.layout.components.get(usize::from(component)).map_or(0, |c| c.object_length(column, size))
+}
+
+impl Node {
+    /// Begins what an operator wants of targets; a request unless there is nothing to be moved.
+    pub(crate) fn move_targets(&self, cx: &Cx, act: TargetAct) -> Result<Option<Request>, Failure> {
+        let fail = |e| refused("targets", &e);
+        let own = self.membership()?;
+        if own.is_none_or(|own| own.credentials.authority_key.is_none()) {
+            let message = "targets are moved by the cluster's first node; see `thermo cluster status`";
+            return Err(failure(ErrorClass::Invalid, message));
+        }
+        let (kind, subject) = match act {
+            TargetAct::Return(id) => {
+                self.catalog.set_target(id, false, false).map_err(fail)?;
+                return Ok(None);
+            }
+            TargetAct::Drain(id) => {
+                self.catalog.set_target(id, true, false).map_err(fail)?;
+                (RequestKind::Drain, format!("drain target {id}"))
+            }
+            TargetAct::Replace(id) => {
+                self.catalog.set_target(id, true, true).map_err(fail)?;
+                (RequestKind::Drain, format!("replace target {id}"))
+            }
+            TargetAct::Balance => (RequestKind::Balance, "balance targets".to_owned()),
+        };
+        let items = self.to_be_moved(kind).map_err(fail)?;
+        let mut request = Request::new(kind, cx.uid, subject, crate::now());
+        if items.is_empty() {
+            (request.state, request.finished) = (RequestState::Done, Some(request.created));
+            request.message = "there is nothing to be moved".to_owned();
+        }
+        let request = self.catalog.create_request(&request, &items).map_err(fail)?;
+        // It is promised now: a crash takes it no more.
+        self.catalog.sync().map_err(fail)?;
+        Ok(Some(request))
+    }
+
+    /// Files with something to be moved, and how much (bytes).
+    fn to_be_moved(&self, kind: RequestKind) -> catalog::Result<Vec<(Ino, u64)>> {
+        let views = self.target_views().unwrap_or_default();
+        let mut places = Places::of(&views, kind);
+        let (mut items, mut after) = (BTreeMap::new(), ObjectId(0));
+        loop {
+            let page = self.catalog.far_objects(after, PAGE)?;
+            let Some((last, _)) = page.last() else { return Ok(items.into_iter().collect()) };
+            after = *last;
+            for (object, far) in page {
+                let Some(ino) = self.catalog.object_owner(object)? else { continue };
+                let size = self.catalog.inode(ino)?.attr.size;
+                for (place, target) in places.leaving(&far) {
+                    let bytes = bytes_of(&far, place, size);
+                    if kind == RequestKind::Balance {
+                        let left = places.from.get(&target).copied().unwrap_or_default();
+                        if bytes == 0 || places.choose(&far, place).is_none() {
+                            continue;
+                        }
+                        match left.checked_sub(bytes).filter(|left| *left > 0) {
+                            Some(left) => drop(places.from.insert(target, left)),
+                            None => drop(places.from.remove(&target)),
+                        }
+                    }
+                    *items.entry(ino).or_default() += bytes;
+                }
+            }
+        }
+    }
+
+    /// Moves what requests want until the node stops.
+    pub(crate) fn move_far(&self) {
+        let mut told = String::new();
+        while !self.stops_within(AGAIN) {
+            let problem = self.move_requested().map_or_else(|e| e.to_string(), |()| String::new());
+            if !problem.is_empty() && problem != told {
+                tracing::error!("moving columns between targets: {problem}; tried again");
+            }
+            told = problem;
+        }
+    }
+
+    fn move_requested(&self) -> Result<(), FsError> {
+        let fail = |e| fs_error("move columns between targets", &e);
+        for request in self.catalog.open_requests().map_err(fail)? {
+            if !matches!(request.kind, RequestKind::Drain | RequestKind::Balance) {
+                continue;
+            }
+            if request.started.is_none() {
+                self.catalog.begin_request(request.id, crate::now()).map_err(fail)?;
+            }
+            let mut after = Ino(0);
+            loop {
+                let page = self.catalog.items(request.id, after, PAGE).map_err(fail)?;
+                let Some((last, ..)) = page.last() else { break };
+                after = *last;
+                for (ino, _, bytes) in page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending) {
+                    if self.stops_within(Duration::ZERO) || !self.is_open_request(request.id) {
+                        return Ok(());
+                    }
+                    let begun = crate::now();
+                    let (state, bytes) = match self.move_file(ino, request.kind) {
+                        Ok(()) => (ItemState::Done, bytes),
+                        Err(Stop::Later(why)) => {
+                            self.movers.note_wait(format!("inode {ino} waits: {why}"));
+                            // It may be for what is to be removed.
+                            self.movers.wake();
+                            continue;
+                        }
+                        Err(Stop::Failed(why)) => (ItemState::Failed(why), 0),
+                    };
+                    self.movers.note_wait(String::new());
+                    let ended =
+                        self.catalog.finish_item(request.id, ino, state, bytes, (begun, crate::now()));
+                    ended.map_err(fail)?;
+                }
+            }
+            self.follow_up(&request).map_err(fail)?;
+        }
+        Ok(())
+    }
+
+    fn is_open_request(&self, id: RequestId) -> bool {
+        let request = self.catalog.request(id).ok().flatten();
+        request.is_some_and(|r| matches!(r.state, RequestState::Queued | RequestState::Active))
+    }
+
+    /// Files that came to lie on a target just when it was to be emptied are moved by a request of their own.
+    fn follow_up(&self, request: &Request) -> catalog::Result<()> {
+        let now = self.catalog.request(request.id)?;
+        // What failed would fail again.
+        let clean = now.is_some_and(|now| now.state == RequestState::Done && now.files_failed == 0);
+        if request.kind != RequestKind::Drain || !clean {
+            return Ok(());
+        }
+        let mut left = Vec::new();
+        for (ino, bytes) in self.to_be_moved(request.kind)? {
+            if !self.catalog.items(request.id, Ino(ino.0 - 1), 1)?.iter().any(|(known, ..)| *known == ino) {
+                left.push((ino, bytes));
+            }
+        }
+        if !left.is_empty() {
+            let more = Request::new(request.kind, request.owner, request.subject.clone(), crate::now());
+            self.catalog.create_request(&more, &left)?;
+            self.catalog.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Moves what a file has where it is not to be.
+    fn move_file(&self, ino: Ino, kind: RequestKind) -> Result<(), Stop> {
+        let told = |e: catalog::CatalogError| e.to_string();
+        let gone = || "it has left its targets".to_owned();
+        let views = self.target_views().map_err(|e| e.to_string())?;
+        let places = Places::of(&views, kind);
+        let inode = match self.catalog.inode(ino) {
+            Err(e) if e.fs() == FsError::NotFound => return Ok(()),
+            inode => inode.map_err(told)?,
+        };
+        let Some((object, version)) = inode.file.filter(|f| f.far).and_then(|f| Some((f.object?, f.version)))
+        else {
+            return Ok(()); // it has left all targets meanwhile
+        };
+        let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
+        if !far.on(&places.lost).is_empty() && !far.can_spare(&places.lost) {
+            // What is lost comes from tape.
+            return self.purge_file(ino, version, object).map_err(|why| {
+                let lost = "what it had on the lost target is not on disk any more, and it stays as it is";
+                Stop::Failed(format!("{lost}: {why}"))
+            });
+        }
+        let mut leaving = places.leaving(&far);
+        if kind == RequestKind::Balance {
+            leaving.truncate(1);
+        }
+        for (place, target) in leaving {
+            let claim = self.movers.claims.take(object);
+            let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
+            let none = || Stop::Failed("no other target has room for it: see `thermo target ls`".to_owned());
+            let to = places.choose(&far, place).ok_or_else(none)?;
+            if places.lost.contains(&target) || far.stale.contains(&place) {
+                let far = self.catalog.relocate_column(object, place, to, true).map_err(told)?;
+                self.mend_file(object, &far, &places.lost)?;
+                continue;
+            }
+            self.move_column(ino, object, place, to, &claim)?;
+        }
+        self.movers.wake();
+        Ok(())
+    }
+
+    /// Moves what a file that grows has on a target that is full, so that it goes on; the writer waits for it.
+    pub(crate) fn leave_full(&self, file: &FarFile, object: ObjectId, full: TargetId) -> Result<(), String> {
+        let claim = self.movers.claims.take(object);
+        let far = self.catalog.far(object).map_err(|e| e.to_string())?.ok_or("it has left its targets")?;
+        let views = self.target_views().map_err(|e| e.to_string())?;
+        let mut places = Places::of(&views, RequestKind::Drain);
+        let tight = |one: &Candidate| {
+            let target = views.iter().map(|view| &view.target).find(|target| target.id == one.target);
+            target.is_none_or(|target| target.free < target.capacity / 100 * super::layouts::TIGHT_PERCENT)
+        };
+        places.to.retain(|one| !tight(one));
+        // Another writer may have moved it meanwhile: then nothing is left there.
+        for place in far.on(&BTreeSet::from([full])).into_iter().filter(|place| !far.stale.contains(place)) {
+            let length = bytes_of(&far, place, file.stamp().size);
+            places.to.retain(|one| one.weight > length);
+            let to = places.choose(&far, place).ok_or("no other target has room for what lies there")?;
+            tracing::info!(
+                "inode {}: column {} moves from target {full}, which is full, to {to}",
+                file.ino(),
+                place.1
+            );
+            self.copy_column(file, object, place, to, &claim)?;
+        }
+        self.movers.wake();
+        Ok(())
+    }
+
+    fn move_column(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        place: (u16, u16),
+        to: TargetId,
+        claim: &Claim<'_>,
+    ) -> Result<(), String> {
+        // Nobody releases or removes it meanwhile.
+        let opened = self.open_file(&Cx::admin(crate::now()), ino, OpenFlags::default());
+        let opened = opened.map_err(|e| e.to_string())?;
+        let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
+        let moved = match backing.filter(|backing| backing.object == object).map(|b| b.content) {
+            Some(Content::Far(file)) => self.copy_column(&file, object, place, to, claim),
+            _ => Ok(()),
+        };
+        self.close_file(opened.handle);
+        moved
+    }
+
+    /// Copies a column while its file is used, and has it lie at its new place from one moment on.
+    ///
+    /// Rights to write that others were given end before the first byte is copied: what is written meanwhile passes through the node, which copies
+    /// it once more. Rights to read end before the catalogue says that the column lies elsewhere, so nobody reads at the old place what is
+    /// written at the new one.
+    fn copy_column(
+        &self,
+        file: &FarFile,
+        object: ObjectId,
+        place: (u16, u16),
+        target: TargetId,
+        claim: &Claim<'_>,
+    ) -> Result<(), String> {
+        claim.copies_to(target);
+        let moved = self.copy_claimed(file, object, place, target, claim);
+        claim.over();
+        moved
+    }
+
+    fn copy_claimed(
+        &self,
+        file: &FarFile,
+        object: ObjectId,
+        place: (u16, u16),
+        target: TargetId,
+        claim: &Claim<'_>,
+    ) -> Result<(), String> {
+        file.note_machines();
+        self.fence_far(object).map_err(|e| e.to_string())?;
+        // On record before there is anything to remove.
+        self.catalog.intend_column(object, place, target).map_err(|e| e.to_string())?;
+        let to = self.column_to(file, place, target)?;
+        self.fence_column(object, place, target)?;
+        let moved = Mended { component: place.0.into(), column: place.1, to: &to };
+        let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
+        while let Some(from) = at {
+            let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
+            bytes += step.bytes;
+            at = step.next;
+            self.keep_pace(begun, bytes)?;
+        }
+        for _ in 0..ROUNDS {
+            if file.striped().behind() <= CLOSE {
+                break;
+            }
+            bytes += file.striped().catch_up(moved).map_err(|e| e.to_string())?;
+            self.keep_pace(begun, bytes)?;
+        }
+        let admit = || {
+            claim.ends(target);
+            self.fence_far(object).map_err(|e| e.to_string())?;
+            // All that can fail comes before it is on record: whoever has the file open must use the new place from then on.
+            let mut columns = self.columns_but(object, None)?;
+            columns[usize::from(place.0)][usize::from(place.1)] = Some(to.clone());
+            let recorded = self.catalog.relocate_column(object, place, target, false);
+            recorded.map(|_| columns).map_err(|e| e.to_string())
+        };
+        let ended = file.striped().finish_moving(moved, admit).map_err(|e| e.to_string());
+        file.note_machines();
+        ended
+    }
+
+    /// Rights to what a target had of a column in earlier times are of no use for what is copied there now.
+    fn fence_column(&self, object: ObjectId, place: (u16, u16), target: TargetId) -> Result<(), String> {
+        let far = self.catalog.far(object).map_err(|e| e.to_string())?.ok_or("it has left its targets")?;
+        let component = far.layout.components.get(usize::from(place.0)).into_iter();
+        let objects = component.flat_map(layout::Component::places).filter(|(_, column)| *column == place.1);
+        let objects = objects.map(|(object, _)| (object, target));
+        self.fence_objects(objects, far.layout.generation).map_err(|e| e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(id: u32, domain: &str, free: u64, state: TargetState) -> TargetView {
+        let target = Target {
+            id: TargetId(id),
+            uuid: String::new(),
+            node: NodeId(id),
+            data: Vec::new(),
+            domain: domain.to_owned(),
+            draining: matches!(state, TargetState::Draining | TargetState::Lost),
+            lost: state == TargetState::Lost,
+            capacity: 1000,
+            free,
+            seen: Time::new(1, 0),
+        };
+        TargetView { target, state }
+    }
+
+    fn far(redundancy: Redundancy, targets: &[u32]) -> Far {
+        let targets = targets.iter().copied().map(TargetId).collect();
+        let component = layout::Component {
+            range: 0..u64::MAX,
+            unit_bytes: 4096,
+            redundancy,
+            base: ObjectId(1),
+            targets,
+        };
+        Far { layout: layout::Layout { generation: 1, components: vec![component] }, stale: Vec::new() }
+    }
+
+    #[test]
+    fn balancing_takes_from_those_above_all_together_and_gives_to_those_below() {
+        let up = TargetState::Up;
+        let views = [
+            view(1, "a", 100, up),
+            view(2, "b", 900, up),
+            view(3, "c", 490, up),
+            view(4, "d", 0, TargetState::Down),
+        ];
+        let places = Places::of(&views, RequestKind::Balance);
+        // 1510 of 3000 bytes are used, 503 of 1000.
+        assert_eq!(places.from, BTreeMap::from([(TargetId(1), 397)]));
+        let to: Vec<(u32, u64)> = places.to.iter().map(|one| (one.target.0, one.weight)).collect();
+        assert_eq!(to, [(2, 403)], "one that is about right gets nothing");
+        let even = [view(1, "a", 500, up), view(2, "b", 490, up)];
+        assert!(Places::of(&even, RequestKind::Balance).from.is_empty());
+    }
+
+    #[test]
+    fn what_leaves_a_target_goes_where_nothing_of_the_file_is_and_apart_from_its_copies() {
+        let up = TargetState::Up;
+        let views = [
+            view(1, "a", 500, TargetState::Draining),
+            view(2, "b", 500, up),
+            view(3, "b", 900, up),
+            view(4, "c", 1, up),
+            view(5, "d", 900, TargetState::Lost),
+        ];
+        let places = Places::of(&views, RequestKind::Drain);
+        assert_eq!(places.from.keys().map(|target| target.0).collect::<Vec<_>>(), [1, 5]);
+        let mirror = far(Redundancy::Mirror { copies: 2 }, &[1, 2]);
+        assert_eq!(places.leaving(&mirror), [((0, 0), TargetId(1))]);
+        assert_eq!(places.choose(&mirror, (0, 0)), Some(TargetId(4)), "its copy is in the domain of 2 and 3");
+        let striped = far(Redundancy::None, &[1, 2, 4]);
+        assert_eq!(places.choose(&striped, (0, 0)), Some(TargetId(3)));
+        let everywhere = far(Redundancy::None, &[1, 2, 3, 4]);
+        assert_eq!(places.choose(&everywhere, (0, 0)), None);
+    }
+}
