@@ -19,8 +19,8 @@ use types::{
 };
 use wire::{FileCall, LockEvent, Reply};
 
-/// Between two attempts to hear news where nobody answers.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Before news are asked for again where nobody has answered for a minute, or does not want to.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// An owner's number, of each family.
 type Owner = (LockSpace, u64);
