@@ -157,6 +157,12 @@ fn a_catalogue_moves_into_a_cluster_and_back() {
     // What was left there is kept, and does not open.
     let (_, full) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(full.contains("is not empty") && full.contains("another name"), "{full}");
+    bed.ok(["engine", "clear", "--at", address.as_str()]);
+    bed.ok(["engine", "move", "--to", address.as_str()]);
+    bed.up();
+    is_whole(&bed, "again");
+    bed.ok(["down"]);
+    bed.ok(["engine", "move", "--to", "embedded"]);
     fs::rename(bed.state().join("catalog"), bed.path("hidden")).unwrap();
     set(&bed, &with_engine(&address));
     let (_, refused) = bed.fails(["up"]);

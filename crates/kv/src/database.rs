@@ -33,6 +33,8 @@ pub struct DatabaseOptions {
     pub aside: Option<String>,
     /// The engine becomes a copy with this mark: there must be nothing, or an earlier copy of this node that was not finished, which goes.
     pub fill: Option<Aside>,
+    /// What was moved elsewhere ([`Role::Left`]) may be filled too: what it holds goes.
+    pub clear: bool,
     /// After this long without a sign of life another node may take over. The engine gives one three times as often.
     pub lease: Duration,
     /// How long a server that does not answer is tried again before an operation fails.
@@ -50,6 +52,7 @@ impl DatabaseOptions {
             take_over: true,
             aside: None,
             fill: None,
+            clear: false,
             lease: Duration::from_secs(15),
             patience: Duration::from_secs(30),
             fold_every: Duration::from_secs(1),
@@ -70,7 +73,7 @@ impl DatabaseOptions {
     pub(crate) fn may_open(&self, path: PathBuf, mark: Option<Aside>) -> Result<()> {
         match (mark, &self.fill) {
             (None, None) => Ok(()),
-            (Some(mark), Some(_)) if mark.role == Role::Copy => Ok(()),
+            (Some(mark), Some(_)) if self.clear || mark.role == Role::Copy => Ok(()),
             (_, Some(_)) => Err(KvError::NotEmpty { path }),
             (Some(mark), None) if mark.opens_for(self.aside.as_deref()) => Ok(()),
             (Some(mark), None) => Err(KvError::Aside { path, why: mark.why }),

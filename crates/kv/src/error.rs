@@ -73,8 +73,8 @@ pub enum KvError {
     },
     /// A catalogue is to be copied to where one is.
     #[error(
-        "the database {path} is not empty; nothing was changed: name an empty one (in a TiKV cluster another name behind the last `/`), or, if nothing in \
-         it is needed, remove its tables kv, kv_delta, kv_session and kv_owner"
+        "the database {path} is not empty; nothing was changed: name an empty one (in a TiKV cluster another name behind the last `/`). What this node has \
+         left there is removed by `thermo engine clear`; tables kv, kv_delta, kv_session and kv_owner of which nothing is needed can be dropped"
     )]
     NotEmpty {
         /// Address.

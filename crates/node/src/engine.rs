@@ -1,9 +1,11 @@
 //! Which engine holds the catalogue: the embedded one in the state directory, or a database that the configuration names.
 
+mod clearing;
 mod moving;
 mod pairs;
 pub(crate) mod pending;
 
+pub use self::clearing::clear_engine;
 pub use self::moving::{MoveStep, Moved, move_engine};
 
 use crate::Config;

@@ -39,7 +39,7 @@ pub use clock::Clock;
 pub use cluster::{ClusterKeeper, ClusterServer, keep_cluster, serve_cluster};
 pub use config::{Config, ConfigError, Size};
 pub use devices::{DeviceConfig, NodePeers, devices_at};
-pub use engine::{MoveStep, Moved, move_engine};
+pub use engine::{MoveStep, Moved, clear_engine, move_engine};
 pub use moment::Source;
 pub use movers::{TargetServer, serve_targets};
 pub use node::{Mounter, Node};

@@ -94,8 +94,18 @@ fn a_catalogue_moves_into_a_database_and_back() {
     // What was left is kept: nothing is copied over it.
     let (_, full) = bed.fails(["engine", "move", "--to", address.as_str()]);
     assert!(full.contains("is not empty"), "{full}");
-    server.sql("DROP TABLE moved.kv, moved.kv_delta, moved.kv_session, moved.kv_owner");
+    bed.ok(["engine", "clear", "--at", address.as_str()]);
+    assert_eq!(server.sql("SELECT count(*) FROM moved.kv"), "0");
     bed.ok(["engine", "move", "--to", address.as_str()]);
+    let (_, counts) = bed.fails(["engine", "clear", "--at", address.as_str()]);
+    assert!(counts.contains("the catalogue is there"), "{counts}");
+    let own = settings(&bed);
+    set(&bed, CONFIG);
+    let (_, counts) = bed.fails(["engine", "clear", "--at", address.as_str()]);
+    assert!(counts.contains("is not empty"), "whatever a configuration says: {counts}");
+    let (_, none) = bed.fails(["engine", "clear", "--at", server.address("other", "").as_str()]);
+    assert!(none.contains("there is no engine"), "{none}");
+    set(&bed, &own);
     bed.up();
     bed.check();
     bed.ok(["down"]);

@@ -300,6 +300,10 @@ fn what_is_set_aside_opens_only_for_its_move() {
     drop(engine);
     assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
     assert!(matches!(open(&options), Err(KvError::NotEmpty { .. })), "what was left is kept");
+    // unless it is to be cleared
+    let clear = DatabaseOptions { clear: true, ..options.clone() };
+    assert_eq!(get(&open(&clear).unwrap(), b"k"), None);
+    drop(open(&options).expect("an unfinished copy again"));
 }
 
 #[test]

@@ -248,6 +248,10 @@ fn what_is_set_aside_opens_only_for_its_move() {
     drop(engine);
     assert!(matches!(open(&plain), Err(KvError::Aside { .. })));
     assert!(matches!(open(&fill), Err(KvError::NotEmpty { .. })), "what was left is kept");
+    // unless it is to be cleared
+    let clear = DatabaseOptions { clear: true, ..fill.clone() };
+    assert_eq!(get(&open(&clear).unwrap(), b"k"), None);
+    drop(open(&fill).expect("an unfinished copy again"));
 }
 
 /// A cluster of its own: what it forgets, it forgets for all.

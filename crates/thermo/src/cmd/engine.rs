@@ -5,7 +5,7 @@ use crate::exit::{Exit, usage};
 use crate::units::size;
 use anyhow::Result;
 use node::{MoveStep, Moved};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What `--to` says for the engine in the state directory.
 const EMBEDDED: &str = "embedded";
@@ -37,11 +37,28 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Remove what a move has left in a database; the node must not run
+    #[command(
+        after_help = "Example:\n  thermo engine clear --at tikv://pd1.example:2379,pd2.example:2379/NAME\n\n\
+                      Only an engine that this node has moved its catalogue out of, or a copy that was not finished. One that counts is \
+                      refused. A catalogue can be moved there again afterwards."
+    )]
+    Clear {
+        /// Address of the database
+        #[arg(long, value_name = "ADDRESS")]
+        at: String,
+        /// Configuration file of the node
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 /// Runs `thermo engine`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let Command::Move { to, config } = args.command;
+    let (to, config) = match args.command {
+        Command::Move { to, config } => (to, config),
+        Command::Clear { at, config } => return clear(context, &at, config.as_deref()),
+    };
     let to = match to.as_str() {
         EMBEDDED => None,
         address if address.contains("://") => Some(address),
@@ -55,6 +72,15 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let file = config.unwrap_or_else(|| context.global.state_dir().join("config.toml"));
     let moved = node::move_engine(&loaded, &file, to, &mut tell)?;
     report(context, &moved)
+}
+
+fn clear(context: &mut Context, at: &str, config: Option<&Path>) -> Result<Exit> {
+    node::clear_engine(&context.config(config)?, at)?;
+    match context.global.json {
+        true => context.out.json(&serde_json::json!({ "cleared": at }))?,
+        false => context.out.line("cleared: a catalogue can be moved there")?,
+    }
+    Ok(Exit::OK)
 }
 
 /// One line for each step, at once: whoever waits sees how far it is.
