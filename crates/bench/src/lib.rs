@@ -19,6 +19,7 @@ mod memory;
 mod migrate;
 mod mount;
 mod movers;
+mod peer;
 mod place;
 mod plot;
 mod rebuild;
@@ -72,11 +73,13 @@ pub enum Group {
     Movers,
     /// Files over more and more targets.
     Stripes,
+    /// The same calls through GlusterFS.
+    Peer,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -89,6 +92,7 @@ impl Group {
         Self::Rebuild,
         Self::Movers,
         Self::Stripes,
+        Self::Peer,
     ];
 
     /// Its name in files and documents.
@@ -106,6 +110,7 @@ impl Group {
             Self::Rebuild => "rebuild",
             Self::Movers => "movers",
             Self::Stripes => "stripes",
+            Self::Peer => "peer",
         }
     }
 }
@@ -162,6 +167,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Rebuild => (rebuild::measure(plan, told)?, Vec::new()),
             Group::Movers => (movers::measure(plan, told)?, Vec::new()),
             Group::Stripes => (stripes::measure(plan, told)?, Vec::new()),
+            Group::Peer => (peer::measure(plan, told)?, Vec::new()),
         };
         results.groups.push(Measured { group, figures, comparisons });
     }

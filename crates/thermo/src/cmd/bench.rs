@@ -97,6 +97,8 @@ enum Only {
     Movers,
     /// Files over 1, 2, 4 and 8 targets of limited rate
     Stripes,
+    /// The same calls through GlusterFS and through a mount over as many targets
+    Peer,
 }
 
 impl Only {
@@ -115,6 +117,7 @@ impl Only {
             Self::Rebuild => &[Group::Rebuild],
             Self::Movers => &[Group::Movers],
             Self::Stripes => &[Group::Stripes],
+            Self::Peer => &[Group::Peer],
         }
     }
 }
