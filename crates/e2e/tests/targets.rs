@@ -114,8 +114,8 @@ fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
     (0..13).for_each(write);
     first.ok(words("migrate --wait -r", &dir, ""));
     first.wait("the targets' report", || fullest(first) > 90);
-    // Nobody orders it.
-    first.wait("room", || fullest(first) <= 80);
+    // Nobody orders it. What is to leave is reckoned from a report that may be a little older than what was written last.
+    first.wait("room", || fullest(first) <= 83);
     assert!((0..3).any(|n| !on_targets(n)), "the oldest go first");
     assert!(on_targets(12), "those used last stay");
     for n in 0..13 {
