@@ -104,7 +104,7 @@ impl Striped {
     pub(crate) fn changed_since(&self, component: usize, column: u16, length: u64) -> Vec<Range<u64>> {
         let changed = self.changed.lock().take();
         let Some(changed) = changed.filter(|one| (one.component, one.column) == (component, column)) else {
-            return vec![0..length];
+            return std::iter::once(0..length).collect();
         };
         let mut steps = changed.steps;
         steps.extend(changed.cut.min(length) / STEP..length.div_ceil(STEP));
