@@ -1,7 +1,7 @@
 //! Typed answers: which reply belongs to which Rust type.
 
 use types::*;
-use wire::Reply;
+use wire::{FileLayout, Reply};
 
 /// A type that is the content of one kind of reply.
 pub trait FromReply: Sized {
@@ -68,6 +68,16 @@ impl FromReply for () {
     const NAME: &'static str = "Done";
     fn from_reply(reply: Reply) -> Option<Self> {
         matches!(reply, Reply::Done).then_some(())
+    }
+}
+
+impl FromReply for Option<FileLayout> {
+    const NAME: &'static str = "FileLayout";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::FileLayout(layout) => Some(layout.map(|layout| *layout)),
+            _ => None,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The namespace of a cluster on a host whose node does not hold it: the same names and files as at the first node, with POSIX semantics.
 
+use client::native::{File as NativeFile, OpenOptions as NativeOptions, Options, Session};
 use e2e::cluster::{configure, join, node, pair, up, words};
 use e2e::{Bed, can_mount, noise};
 use posix::twins::{Twins, calls};
@@ -402,5 +403,105 @@ fn a_removed_host_cannot_write_at_the_movers_either() {
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     assert!(fs::read(dir.join("file")).unwrap() == bytes, "a removed host has written");
     drop(reader);
+    first.check();
+}
+
+fn session(bed: &Bed, options: Options) -> Session {
+    Session::connect_with(&bed.state().join("control.sock"), options).unwrap()
+}
+
+/// Writes, reads and lengths in some order through the native library, compared with a list of bytes.
+fn library_trial(file: &NativeFile, seed: u64) -> Vec<u8> {
+    let mut model: Vec<u8> = Vec::new();
+    for call in 0..120_u64 {
+        let dice = noise(seed * 1000 + call, 16);
+        let number = |at: usize, below: usize| {
+            u32::from_le_bytes(dice[at..at + 4].try_into().unwrap()) as usize % below
+        };
+        let (at, len) = (number(0, 1_500_000), number(4, [300, 70_000, 1_200_000][number(8, 3)]));
+        match number(12, 8) {
+            0..3 => {
+                let data = noise(seed + call, len);
+                file.write_at(&data, at as u64).unwrap();
+                model.resize(model.len().max(at + len), 0);
+                model[at..at + len].copy_from_slice(&data);
+            }
+            3..6 => {
+                let mut bytes = vec![1; len];
+                let got = file.read_at(&mut bytes, at as u64).unwrap();
+                let wanted = &model[at.min(model.len())..(at + len).min(model.len())];
+                assert!(bytes[..got] == *wanted, "seed {seed}, call {call}: {got} bytes at {at}");
+            }
+            6 => {
+                file.set_len(at as u64).unwrap();
+                model.resize(at, 0);
+            }
+            _ => {
+                file.flush().unwrap();
+                assert_eq!(file.len().unwrap(), model.len() as u64, "seed {seed}, call {call}");
+            }
+        }
+    }
+    model
+}
+
+#[test]
+fn programs_with_the_native_library_move_bytes_of_striped_files_straight_to_the_movers() {
+    let Some((beds, [here, there])) = striped("the native library and movers") else { return };
+    let first = &beds[0];
+    let both = NativeOptions::new().read(true).write(true);
+    let nothing_held = Options { read_ahead: 0, write_behind: 0, ..Options::default() };
+    for (seed, options) in [(1, Options::default()), (2, nothing_held.clone()), (3, Options::default())] {
+        let (session, name) = (session(first, options), format!("striped/library {seed}"));
+        let file = session.open(format!("/{name}"), both.create(0o644)).unwrap();
+        assert!(file.is_direct());
+        let model = library_trial(&file, seed);
+        file.sync().unwrap();
+        file.close().unwrap();
+        for dir in [&here, &there] {
+            let read = fs::read(dir.parent().unwrap().join(&name)).unwrap();
+            assert!(read == model, "seed {seed}: {} bytes, {} expected", read.len(), model.len());
+        }
+    }
+    // What is written is seen everywhere at once, also how long the file is.
+    let (one, other) = (session(first, nothing_held.clone()), session(first, nothing_held));
+    let files = [&one, &other].map(|session| session.open("/striped/shared", both.create(0o644)).unwrap());
+    for n in 0..6_u64 {
+        files[n as usize % 2].write_at(&noise(n, 100_000), n * 100_000).unwrap();
+        for dir in [&here, &there] {
+            assert_eq!(fs::metadata(dir.join("shared")).unwrap().len(), (n + 1) * 100_000);
+        }
+        let mut bytes = vec![0; 100_000];
+        assert_eq!(files[1 - n as usize % 2].read_at(&mut bytes, n * 100_000).unwrap(), 100_000);
+        assert!(bytes == noise(n, 100_000), "{n}");
+    }
+    // While the first node stands still bytes move.
+    let pid = first.pid();
+    signal(first, pid, rustix::process::Signal::STOP);
+    let moved = std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            files[0].write_at(&noise(77, 300_000), 100_001).unwrap();
+            let mut bytes = vec![0; 300_000];
+            files[1].read_at(&mut bytes, 100_001).unwrap();
+            bytes == noise(77, 300_000)
+        });
+        let end = Instant::now() + Duration::from_secs(30);
+        while !work.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let finished = work.is_finished();
+        signal(first, pid, rustix::process::Signal::CONT);
+        assert!(finished, "bytes wait for the first node");
+        work.join().unwrap()
+    });
+    assert!(moved, "what was read while the first node stood still");
+    for file in files {
+        file.sync().unwrap();
+        file.close().unwrap();
+    }
+    drop((one, other));
+    // A node that has joined has no file of the cluster at its own socket.
+    assert!(session(&beds[1], Options::default()).stat("/striped/shared").is_err());
+    first.wait("the file to be closed", || is_closed(first, &here.join("shared")));
     first.check();
 }

@@ -1,6 +1,7 @@
 //! The control socket: one thread per connection, bounded.
 
 use crate::Node;
+use crate::admin::Held;
 use crate::error::failure;
 use parking_lot::Mutex;
 use std::net::Shutdown;
@@ -99,7 +100,7 @@ fn answer(node: &Arc<Node>, stream: UnixStream) {
         Ok(peer) => peer,
         Err(e) => return tracing::warn!("a connection without credentials is refused: {e}"),
     };
-    let mut session = crate::admin::Session::default();
+    let mut session = crate::admin::Session::of(Arc::new(Held::local()));
     let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
         let cx = Cx { groups: peer.groups.clone(), ..Cx::user(peer.uid, peer.gid, crate::now()) };
         node.call(&cx, &mut session, call)

@@ -94,6 +94,22 @@ impl Authority for Renewal {
     }
 }
 
+/// A file at its movers.
+pub(crate) fn striped(
+    found: &FileLayout,
+    columns: Columns,
+    authority: Arc<dyn Authority>,
+) -> Result<Striped, StripeError> {
+    let component = Component {
+        range: 0..u64::MAX,
+        unit_bytes: found.unit_bytes,
+        redundancy: Redundancy::None,
+        base: found.object,
+        targets: found.columns.iter().map(|column| column.target).collect(),
+    };
+    Striped::open_with(Layout { generation: 1, components: vec![component] }, columns, Some(authority))
+}
+
 fn of(layout: &FileLayout) -> (types::ObjectId, u32, usize) {
     (layout.object, layout.unit_bytes, layout.columns.len())
 }
@@ -127,21 +143,13 @@ impl Shared {
     }
 
     fn direct(self: &Arc<Self>, file: &Arc<OpenFile>, found: &FileLayout) -> FsResult<Direct> {
-        let component = Component {
-            range: 0..u64::MAX,
-            unit_bytes: found.unit_bytes,
-            redundancy: Redundancy::None,
-            base: found.object,
-            targets: found.columns.iter().map(|column| column.target).collect(),
-        };
         let failed = |e: &dyn std::fmt::Display| {
             tracing::error!("inode {}: its targets cannot be used: {e}", file.ino);
             FsError::Io
         };
         let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
         let renewal = Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: of(found) };
-        let layout = Layout { generation: 1, components: vec![component] };
-        let striped = Striped::open_with(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
+        let striped = striped(found, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
         file.inode.length.cuts.store(found.cuts, Ordering::Release);
         file.inode.length.is(found.length);
         Ok(Direct { striped })

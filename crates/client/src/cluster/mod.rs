@@ -17,6 +17,9 @@ mod names;
 mod table;
 mod threads;
 
+pub(crate) use direct::striped;
+pub(crate) use movers::Ways;
+
 use crate::{ClientError, Remote};
 use lines::Lines;
 use std::sync::Arc;

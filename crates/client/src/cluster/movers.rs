@@ -17,7 +17,7 @@ const WINDOW: usize = 16 << 20;
 
 /// What is open.
 #[derive(Default)]
-pub(super) struct Ways {
+pub(crate) struct Ways {
     next: AtomicU64,
     all: Mutex<HashMap<TargetId, Way>>,
 }
@@ -31,7 +31,7 @@ struct Way {
 
 impl Ways {
     /// The columns of a file, with the rights to them.
-    pub(super) fn columns(&self, layout: &FileLayout) -> Result<Columns, String> {
+    pub(crate) fn columns(&self, layout: &FileLayout) -> Result<Columns, String> {
         let column = |access: &ColumnAccess| {
             let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
             let bytes: &[u8; CAPABILITY_LEN] = access

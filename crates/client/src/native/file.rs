@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::behind::Behind;
+use super::direct::Direct;
 use super::lanes::{Held, Lanes, Opened};
 use super::port::{Port, Ports, fill};
 use super::{Done, PIECE, Session, Stride, names};
@@ -22,6 +23,7 @@ pub struct File {
     flags: OpenFlags,
     held: Arc<Held>,
     object: Option<Arc<std::fs::File>>,
+    movers: Option<Arc<Direct>>,
     ports: Ports,
     ahead: Mutex<Ahead>,
     behind: Behind,
@@ -91,9 +93,19 @@ impl File {
         let options = lanes.options();
         let Opened { held, attr, object } = opened;
         let (held, object) = (Arc::new(held), object.map(Arc::new));
-        let first = match &object {
-            Some(object) => Port::Object(object.clone()),
-            None => Port::Served(lanes.clone(), held.clone()),
+        // Where a file ends at this moment only the node knows.
+        let movers = match object.is_none() && lanes.local() && !flags.append {
+            true => Direct::open(lanes, &held),
+            false => Ok(None),
+        };
+        let movers = movers.unwrap_or_else(|e| {
+            tracing::warn!("inode {} goes through the node: {e}", attr.ino);
+            None
+        });
+        let first = match (&object, &movers) {
+            (Some(object), _) => Port::Object(object.clone()),
+            (None, Some(movers)) => Port::Movers(movers.clone(), lanes.clone(), held.clone()),
+            (None, None) => Port::Served(lanes.clone(), held.clone()),
         };
         let again = OpenFlags { truncate: false, exclusive: false, ..flags };
         let again = (!flags.append).then_some((attr.ino, again));
@@ -104,6 +116,7 @@ impl File {
             flags,
             held,
             object,
+            movers,
             ports: Ports::new(first, again, options.streams),
             ahead: Mutex::new(Ahead::new(options.read_ahead)),
             behind: Behind::new(behind),
@@ -116,9 +129,9 @@ impl File {
         self.ino
     }
 
-    /// Whether bytes go to the object on this host without passing through the node.
+    /// Whether bytes go to the object on this host, or to movers, without passing through the node.
     pub fn is_direct(&self) -> bool {
-        self.object.is_some()
+        self.object.is_some() || self.movers.is_some()
     }
 
     /// Reads until the buffer is full or the file ends; says how many bytes. Waits for tape.
@@ -279,7 +292,11 @@ impl File {
     /// # Errors
     /// The first thing that failed since the last flush.
     pub fn flush(&self) -> Done<()> {
-        if self.object.is_some() { Ok(()) } else { self.behind.flush(&self.ports) }
+        if self.object.is_some() {
+            return Ok(());
+        }
+        self.behind.flush(&self.ports)?;
+        self.told()
     }
 
     /// What was written, and the name, survive a power failure from now on.
@@ -288,7 +305,16 @@ impl File {
     /// As [`File::flush`], and those of fsync(2).
     pub fn sync(&self) -> Done<()> {
         self.flush()?;
-        self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false })
+        let sync = || self.lanes.call(&self.held, |handle| FileCall::Fsync { handle, data_only: false });
+        match &self.movers {
+            Some(movers) => movers.sync(sync),
+            None => sync(),
+        }
+    }
+
+    /// The node knows what was written at movers.
+    fn told(&self) -> Done<()> {
+        self.movers.as_ref().map_or(Ok(()), |movers| movers.commit())
     }
 
     /// Attributes now.
@@ -297,6 +323,7 @@ impl File {
     /// As [`File::flush`], and those of fstat(2).
     pub fn attr(&self) -> Done<Attr> {
         self.behind.settle(&self.ports)?;
+        self.told()?;
         self.lanes.names(|connection| connection.file(FileCall::GetAttr(self.ino)))
     }
 
@@ -326,7 +353,9 @@ impl File {
         self.ahead.lock().clear(u64::MAX);
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
-        self.lanes.names(|connection| connection.file::<Attr>(call)).map(drop)
+        let attr = self.lanes.names(|connection| connection.file::<Attr>(call))?;
+        self.movers.iter().for_each(|movers| movers.is(attr.size));
+        Ok(())
     }
 
     /// Flushes and closes. Dropping a file does the same, without a word when that fails.

@@ -2,13 +2,15 @@
 
 use super::Done;
 use super::session::Options;
+use crate::cluster::Ways;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use stripe::Columns;
 use types::{Attr, Handle};
-use wire::{Call, FileCall, Reply};
+use wire::{Call, FileCall, FileLayout, Reply};
 
 /// Connections for names and for opening, which never wait for tape.
 const NAMES: usize = 4;
@@ -23,10 +25,11 @@ pub enum Way {
 }
 
 /// A connection, and how many open files read and write over it.
-#[derive(Debug)]
 pub struct Lane {
     connection: Mutex<Option<Connection>>,
     files: AtomicUsize,
+    /// Connections to movers, in the name of this one.
+    ways: Ways,
 }
 
 /// All connections of a session.
@@ -57,9 +60,15 @@ pub struct Opened {
     pub object: Option<std::fs::File>,
 }
 
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
 impl Lane {
     fn new() -> Arc<Self> {
-        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0) })
+        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0), ways: Ways::default() })
     }
 }
 
@@ -111,6 +120,16 @@ impl Lanes {
     /// A call about an open file.
     pub fn call<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
         self.with(&held.lane, |connection| connection.file(call(held.handle)))
+    }
+
+    /// Where the bytes of an open file lie, with the right to read and write them there; None: they go through the node.
+    pub fn layout(&self, held: &Held) -> Done<Option<FileLayout>> {
+        self.call(held, FileCall::LayoutGet)
+    }
+
+    /// The columns of a file.
+    pub fn columns(&self, held: &Held, layout: &FileLayout) -> Result<Columns, String> {
+        held.lane.ways.columns(layout)
     }
 
     /// Gives a handle back; to be called once.

@@ -18,6 +18,7 @@
 
 mod ahead;
 mod behind;
+mod direct;
 mod file;
 mod lanes;
 mod names;

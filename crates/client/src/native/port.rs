@@ -1,5 +1,6 @@
 //! What moves the bytes of one open file: its object, or handles on several connections, each with a thread of its own.
 
+use super::direct::Direct;
 use super::lanes::{Held, Lanes};
 use super::{Done, PIECE};
 use crate::ClientError;
@@ -19,6 +20,8 @@ pub enum Port {
     Object(Arc<std::fs::File>),
     /// A handle of the node.
     Served(Arc<Lanes>, Arc<Held>),
+    /// The movers, as long as the file lies there; else a handle of the node.
+    Movers(Arc<Direct>, Arc<Lanes>, Arc<Held>),
 }
 
 /// Work for whichever way is free.
@@ -34,24 +37,11 @@ impl Port {
                 bytes.truncate(read);
                 Ok(bytes)
             }
-            Self::Served(lanes, held) => {
-                let mut bytes: Vec<u8> = Vec::new();
-                while bytes.len() < len {
-                    let (at, want) = (offset + bytes.len() as u64, (len - bytes.len()).min(PIECE));
-                    let call = |handle| FileCall::Read { handle, offset: at, len: want as u32 };
-                    let part: Vec<u8> = lanes.call(held, call)?;
-                    let short = part.len() < want;
-                    if bytes.is_empty() {
-                        bytes = part;
-                    } else {
-                        bytes.extend_from_slice(&part);
-                    }
-                    if short {
-                        break;
-                    }
-                }
-                Ok(bytes)
-            }
+            Self::Served(lanes, held) => read_served(lanes, held, offset, len),
+            Self::Movers(direct, lanes, held) => match direct.read(offset, len)? {
+                Some(bytes) => Ok(bytes),
+                None => read_served(lanes, held, offset, len),
+            },
         }
     }
 
@@ -59,22 +49,50 @@ impl Port {
     pub fn write(&self, offset: u64, data: &[u8]) -> Done<()> {
         match self {
             Self::Object(object) => object.write_all_at(data, offset).map_err(|e| of_object("write", e)),
-            Self::Served(lanes, held) => {
-                let mut written = 0;
-                while written < data.len() {
-                    let part = data[written..data.len().min(written + PIECE)].to_vec();
-                    let (at, most) = (offset + written as u64, part.len() as u64);
-                    let call = |handle| FileCall::Write { handle, offset: at, data: part };
-                    let taken: u64 = lanes.call(held, call)?;
-                    if taken == 0 || taken > most {
-                        return Err(ClientError::WrongAnswer { asked: "Write" });
-                    }
-                    written += taken as usize;
-                }
-                Ok(())
-            }
+            Self::Served(lanes, held) => write_served(lanes, held, offset, data),
+            Self::Movers(direct, ..) if direct.write(offset, data)? => Ok(()),
+            Self::Movers(_, lanes, held) => write_served(lanes, held, offset, data),
         }
     }
+
+    /// Whether further handles make further ways.
+    fn is_served(&self) -> bool {
+        matches!(self, Self::Served(..))
+    }
+}
+
+fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<u8>> {
+    let mut bytes: Vec<u8> = Vec::new();
+    while bytes.len() < len {
+        let (at, want) = (offset + bytes.len() as u64, (len - bytes.len()).min(PIECE));
+        let call = |handle| FileCall::Read { handle, offset: at, len: want as u32 };
+        let part: Vec<u8> = lanes.call(held, call)?;
+        let short = part.len() < want;
+        if bytes.is_empty() {
+            bytes = part;
+        } else {
+            bytes.extend_from_slice(&part);
+        }
+        if short {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+fn write_served(lanes: &Lanes, held: &Held, offset: u64, data: &[u8]) -> Done<()> {
+    let mut written = 0;
+    while written < data.len() {
+        let part = data[written..data.len().min(written + PIECE)].to_vec();
+        let (at, most) = (offset + written as u64, part.len() as u64);
+        let call = |handle| FileCall::Write { handle, offset: at, data: part };
+        let taken: u64 = lanes.call(held, call)?;
+        if taken == 0 || taken > most {
+            return Err(ClientError::WrongAnswer { asked: "Write" });
+        }
+        written += taken as usize;
+    }
+    Ok(())
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -138,8 +156,10 @@ impl Ports {
     fn start(&self) -> Done<Running> {
         let (jobs, todo) = unbounded();
         let mut threads = Vec::new();
-        for n in 0..if self.again.is_some() { self.streams } else { 1 } {
-            let (first, again, todo) = (self.first.clone(), self.again.filter(|_| n > 0), todo.clone());
+        let many = self.again.is_some() || matches!(self.first, Port::Movers(..));
+        for n in 0..if many { self.streams } else { 1 } {
+            let (first, again, todo) =
+                (self.first.clone(), self.again.filter(|_| n > 0 && self.first.is_served()), todo.clone());
             let thread = std::thread::Builder::new().name("thermo-file".into());
             match thread.spawn(move || work(first, again, &todo)) {
                 Ok(thread) => threads.push(thread),

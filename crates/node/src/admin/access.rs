@@ -357,7 +357,7 @@ impl Node {
         // None travels to another host, whatever is written from there is seen.
         if direct
             && flags.write
-            && session.client().is_none()
+            && session.is_local()
             && let Some(file) = self.open.handle(opened.handle)
         {
             file.lend();

@@ -31,11 +31,13 @@ impl Session {
 /// What is open and under way; released when the last connection to it ends.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Number of the session; 0: it is one connection.
+    /// Number of the client on data connections; 0: he has none.
     client: u64,
     /// As whom it locks files.
     pub(super) locks: LockSession,
     pub(super) news: super::locks::News,
+    /// Descriptors travel to him.
+    local: bool,
     handles: Mutex<HashSet<Handle>>,
     /// Those of them whose bytes he reads and writes at the targets.
     at_targets: Mutex<HashSet<Handle>>,
@@ -55,6 +57,16 @@ impl Held {
     /// Of a session with a number.
     pub(crate) fn of(client: u64, locks: LockSession) -> Self {
         Self { client, locks, ..Self::default() }
+    }
+
+    /// Of one connection on this host.
+    pub(crate) fn local() -> Self {
+        Self { client: uuid::Uuid::new_v4().as_u64_pair().0, local: true, ..Self::default() }
+    }
+
+    /// Whether descriptors travel to him.
+    pub(super) fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Number of the client on data connections; None: he has none.

@@ -1,0 +1,252 @@
+//! Bytes of files in stripes go straight to and from the movers. As for a host that mounts the namespace
+//! ([`crate::ClusterFiles`]): the node is told that a file has become longer before a write is answered, and that bytes were
+//! changed in place at flush, sync and close.
+
+use super::Done;
+use super::lanes::{Held, Lanes};
+use super::names::refused;
+use crate::ClientError;
+use crate::cluster::striped;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use stripe::{Authority, Columns, Machines, StripeError, Striped};
+use types::{ErrorClass, FsError};
+use wire::{Failure, FileCall, FileLayout};
+
+/// Where bytes go through the node, it is asked again so much later: a column that was moving lies somewhere then.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How often a file may have moved while one request of it is under way.
+const MOVES: usize = 16;
+
+/// The way to the movers of an open file.
+pub struct Direct {
+    lanes: Arc<Lanes>,
+    held: Arc<Held>,
+    way: Mutex<Way>,
+    /// What has the writes that are not known to be durable.
+    machines: Machines,
+    changed: Mutex<Changed>,
+    /// A length that the node knows (bytes).
+    known: AtomicU64,
+    /// How often the length was set, as the node said last.
+    cuts: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// How bytes go now.
+#[derive(Clone)]
+enum Way {
+    /// The node is to be asked.
+    Unknown,
+    /// Through the node, which said so then.
+    Served(Instant),
+    /// To and from movers.
+    Movers(Arc<Striped>),
+}
+
+/// What the node was not told yet.
+#[derive(Default)]
+struct Changed {
+    any: bool,
+    /// Greatest end of a write (bytes).
+    end: u64,
+}
+
+impl std::fmt::Debug for Direct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Direct").field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// Asks the node for another right when one has ended.
+struct Renewal {
+    lanes: Weak<Lanes>,
+    held: Arc<Held>,
+    object: types::ObjectId,
+}
+
+impl Authority for Renewal {
+    fn leave_out(&self, _: usize, _: u16, why: &data::DataError) -> Result<Columns, String> {
+        Err(format!("only the node that holds the namespace leaves columns out ({why})"))
+    }
+
+    fn renew(&self) -> Result<Columns, String> {
+        let lanes = self.lanes.upgrade().ok_or("the session has ended")?;
+        match lanes.layout(&self.held) {
+            Ok(Some(layout)) if layout.object == self.object => lanes.columns(&self.held, &layout),
+            Ok(_) => Err("the file lies elsewhere now".into()),
+            Err(e) => Err(format!("there is no new right: {e}")),
+        }
+    }
+}
+
+fn failed(error: &StripeError) -> ClientError {
+    let full = error.class() == ErrorClass::NoSpace;
+    let fs = if full { FsError::NoSpace } else { FsError::Io };
+    ClientError::Refused(Failure {
+        class: error.class(),
+        fs: Some(fs),
+        message: format!("the targets of an open file: {error}"),
+    })
+}
+
+impl Direct {
+    /// For a file that lies on movers; None: its bytes go through the node.
+    pub fn open(lanes: &Arc<Lanes>, held: &Arc<Held>) -> Done<Option<Arc<Self>>> {
+        let Some(layout) = lanes.layout(held)? else { return Ok(None) };
+        let direct = Self {
+            lanes: lanes.clone(),
+            held: held.clone(),
+            way: Mutex::new(Way::Unknown),
+            machines: Machines::default(),
+            changed: Mutex::default(),
+            known: AtomicU64::new(0),
+            cuts: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+        };
+        let way = direct.movers(&layout)?;
+        *direct.way.lock() = way;
+        Ok(Some(Arc::new(direct)))
+    }
+
+    fn movers(&self, layout: &FileLayout) -> Done<Way> {
+        let told = |e: String| {
+            ClientError::Refused(Failure { class: ErrorClass::Retry, fs: Some(FsError::Io), message: e })
+        };
+        let columns = self.lanes.columns(&self.held, layout).map_err(told)?;
+        let renewal =
+            Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), object: layout.object };
+        let striped = striped(layout, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
+        self.cuts.store(layout.cuts, Ordering::Release);
+        self.known.store(layout.length, Ordering::Release);
+        Ok(Way::Movers(Arc::new(striped)))
+    }
+
+    /// How bytes go now.
+    fn way(&self) -> Done<Way> {
+        let mut way = self.way.lock();
+        let asks = match &*way {
+            Way::Unknown => true,
+            Way::Served(since) => since.elapsed() >= AGAIN,
+            Way::Movers(_) => false,
+        };
+        if asks {
+            *way = match self.lanes.layout(&self.held)? {
+                None => Way::Served(Instant::now()),
+                Some(layout) => self.movers(&layout)?,
+            };
+        }
+        Ok(way.clone())
+    }
+
+    /// Does something at the movers; again if the file may lie elsewhere now. None: it goes through the node.
+    fn at_movers<T>(&self, act: impl Fn(&Striped) -> Result<T, StripeError>) -> Done<Option<T>> {
+        let mut times = 0;
+        loop {
+            let Way::Movers(striped) = self.way()? else { return Ok(None) };
+            match act(&striped) {
+                Ok(done) => return Ok(Some(done)),
+                Err(e) if e.class() == ErrorClass::NoSpace => {
+                    // The node has it move to where there is room.
+                    *self.way.lock() = Way::Served(Instant::now());
+                    return Ok(None);
+                }
+                // Its columns may be moved one after the other.
+                Err(e) if times == 0 || (times < MOVES && matches!(e, StripeError::Authority { .. })) => {
+                    tracing::debug!("the targets of an open file: {e}; the node is asked where it lies");
+                    times += 1;
+                    *self.way.lock() = Way::Unknown;
+                }
+                Err(e) => return Err(failed(&e)),
+            }
+        }
+    }
+
+    /// Reads; fewer bytes than asked for: the file ends there. None: the node reads.
+    pub fn read(&self, offset: u64, len: usize) -> Done<Option<Vec<u8>>> {
+        self.at_movers(|striped| {
+            let mut bytes = vec![0; len];
+            let got = striped.read_at(offset, &mut bytes)?;
+            bytes.truncate(got);
+            Ok(bytes)
+        })
+    }
+
+    /// Writes all of it; false: the node writes.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Done<bool> {
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        let end = end.ok_or_else(|| refused(b"open file", FsError::FileTooLarge))?;
+        // Also of a write that fails some bytes may be there.
+        self.changed.lock().any = true;
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        let written = self.at_movers(|striped| {
+            self.machines.note(striped);
+            let written = striped.write_at(offset, data);
+            self.machines.note(striped);
+            written
+        })?;
+        if written.is_none() {
+            return Ok(false);
+        }
+        {
+            let mut changed = self.changed.lock();
+            changed.any = true;
+            changed.end = changed.end.max(end);
+        }
+        if end > self.known.load(Ordering::Acquire) {
+            self.commit()?;
+        }
+        Ok(true)
+    }
+
+    /// Tells the node what was written, if it was not told yet.
+    pub fn commit(&self) -> Done<()> {
+        let Changed { any, end } = std::mem::take(&mut *self.changed.lock());
+        if !any {
+            return Ok(());
+        }
+        let machines = self.machines.known();
+        let cuts = self.cuts.load(Ordering::Acquire);
+        let told: Done<u64> = self.lanes.call(&self.held, |handle| FileCall::LayoutCommit {
+            handle,
+            end,
+            machines: machines.clone(),
+            cuts,
+        });
+        match told {
+            Ok(cuts) => {
+                self.machines.told(&machines);
+                if self.cuts.swap(cuts, Ordering::AcqRel) != cuts {
+                    self.known.store(0, Ordering::Release);
+                }
+                self.known.fetch_max(end, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(e) => {
+                // Told with the next chance.
+                let mut again = self.changed.lock();
+                *again = Changed { any: true, end: again.end.max(end) };
+                Err(e)
+            }
+        }
+    }
+
+    /// What was written before is durable when `sync` says so.
+    pub fn sync(&self, sync: impl FnOnce() -> Done<()>) -> Done<()> {
+        let before = self.writes.load(Ordering::Acquire);
+        self.commit()?;
+        let synced = sync();
+        if self.writes.load(Ordering::Acquire) == before {
+            // If a machine was started anew, that has been said now.
+            self.machines.forget();
+        }
+        synced
+    }
+
+    /// The length was set through the node.
+    pub fn is(&self, length: u64) {
+        self.known.store(length, Ordering::Release);
+    }
+}
