@@ -145,3 +145,27 @@ fn a_column_that_cannot_be_moved_stays_where_it_is() {
         assert!(read(&file, 0, 5) == bytes(5, 1) && read(&file, 5, 200_000) == model[5..]);
     }
 }
+
+/// The journals lie on the first two columns: with the first one away, the second has the only one.
+#[test]
+fn the_only_journal_that_is_there_moves_with_its_column() {
+    let cluster = Cluster::new(4);
+    let layout = cluster.coded(2 * UNIT, 2, 1);
+    let model = bytes(300_000, 9);
+    cluster.make(layout.clone()).write_at(0, &model).unwrap();
+    let away = BTreeSet::from([1]);
+    let file = cluster.open_but(layout.clone(), &away, &Terms1::default());
+    let mut to = layout;
+    to.components[0].targets[1] = TargetId(4);
+    cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
+    let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+    let moved = Mended { component: 0, column: 1, to: &column };
+    let mut next = Some(0);
+    while let Some(at) = next {
+        next = file.copy_column(moved, at).unwrap().next;
+    }
+    let columns = cluster.columns(&to, &away, &Terms1::default());
+    file.finish_moving(moved, || Ok(columns)).unwrap();
+    drop(file);
+    assert!(read(&cluster.open_but(to, &away, &Terms1::default()), 0, 400_000) == model, "opened anew");
+}

@@ -5,7 +5,7 @@ use super::shape::{CELL, HALVES, SEALS};
 use super::units::Cells;
 use crate::opened::Place;
 use crate::repair::Mended;
-use crate::{Result, Striped};
+use crate::{Result, StripeError, Striped};
 use data::frame::{MAX_IO, Op};
 use std::ops::Range;
 
@@ -79,11 +79,12 @@ impl Striped {
         }
         let number = mended.component;
         let object = coded.shape.journals + u64::from(mended.column);
-        let other = self
-            .journals(number, coded)
-            .into_iter()
-            .find(|place| place.column != mended.column && self.is_present(number, place.column));
-        let Some(other) = other else { return Ok(()) };
+        // Of a column that moves its own will do, if there is no other.
+        let mut there = self.journals(number, coded);
+        there.retain(|place| self.is_present(number, place.column));
+        there.sort_by_key(|place| place.column == mended.column);
+        let nowhere = StripeError::Columns { component: number, wanted: 1, found: 0 };
+        let other = there.into_iter().next().ok_or(nowhere)?;
         let read = |offset: u64, length: usize| {
             let place = Place { offset, length, ..other };
             let answer = self.submit(&place, Op::Read, Vec::new()).and_then(data::Ticket::wait);
