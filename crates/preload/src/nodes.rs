@@ -15,18 +15,9 @@ const ATTRIBUTE: &std::ffi::CStr = c"user.thermo.node";
 /// Longest value: a number and a path.
 const LONGEST: usize = 4200;
 
-/// Nodes by what their files say.
+/// Nodes by what their files say; None: not to be had.
 #[derive(Default)]
-pub struct Nodes(Mutex<Vec<Known>>);
-
-struct Known {
-    /// What its files say.
-    node: Vec<u8>,
-    /// The user that this program was when it connected: a node asks no more later.
-    user: libc::uid_t,
-    /// None: not to be had.
-    session: Option<Session>,
-}
+pub struct Nodes(Mutex<Vec<(Vec<u8>, Option<Session>)>>);
 
 /// What a file says of its node; None: it is on no mount of one.
 fn node_of(fd: c_int) -> Option<Vec<u8>> {
@@ -57,7 +48,7 @@ impl Nodes {
             Err(e) => {
                 stays(&e);
                 if e.no_node() {
-                    self.0.lock().retain(|known| known.node != node);
+                    self.0.lock().retain(|(known, _)| *known != node);
                 }
                 None
             }
@@ -65,17 +56,9 @@ impl Nodes {
     }
 
     fn session(&self, node: &[u8], ino: Ino) -> Option<Session> {
-        // SAFETY: it has no arguments and cannot fail.
-        let user = unsafe { libc::geteuid() };
         let mut all = self.0.lock();
-        if all.iter().any(|known| known.user != user) {
-            // Rights that the program has given up, or has for somebody else, are not used.
-            all.iter_mut().for_each(|known| known.session = None);
-            log::say(&"this program is another user now: everything stays with the mount");
-            return None;
-        }
-        if let Some(known) = all.iter().find(|known| known.node == node) {
-            return known.session.clone();
+        if let Some((_, session)) = all.iter().find(|(known, _)| known == node) {
+            return session.clone();
         }
         let session = match connect(node, ino) {
             Ok(session) => Some(session),
@@ -84,7 +67,7 @@ impl Nodes {
                 None
             }
         };
-        all.push(Known { node: node.to_owned(), user, session: session.clone() });
+        all.push((node.to_owned(), session.clone()));
         session
     }
 }

@@ -128,8 +128,6 @@ impl Striped {
             },
             reason,
         };
-        // Nobody decides on columns between what goes on record and what counts here.
-        let _one = self.deciding.lock();
         let columns = admit().map_err(refused)?;
         crate::opened::check_columns(&self.layout, &columns)?;
         *self.columns.write() = std::sync::Arc::new(columns);

@@ -46,23 +46,12 @@ pub(super) struct Changed {
     by: Option<Weak<OpenFile>>,
     /// Greatest end of a write (bytes).
     end: u64,
-    /// How often the length had been set when the first of them began: if it was set since, their end says nothing.
-    cuts: u64,
-}
-
-impl Changed {
-    fn note(&mut self, by: Weak<OpenFile>, end: u64, cuts: u64) {
-        self.cuts = if self.by.is_some() { self.cuts.min(cuts) } else { cuts };
-        (self.by, self.end) = (Some(by), self.end.max(end));
-    }
 }
 
 /// What is known of the length of an inode that is open.
 #[derive(Default)]
 pub(super) struct Length {
     changed: Mutex<Changed>,
-    /// Held while the node is told: who has nothing more to tell waits until what another one tells is known there.
-    telling: Mutex<()>,
     /// A length that the node knows (bytes).
     known: AtomicU64,
     /// How often it was cut, as the node said last: then what we know of its length says nothing.
@@ -226,8 +215,10 @@ impl Shared {
         }
         let length = &file.inode.length;
         // Also of a write that fails some bytes may be there.
-        let cuts = length.cuts.load(Ordering::Acquire);
-        length.changed.lock().note(Arc::downgrade(file), 0, cuts);
+        {
+            let mut changed = length.changed.lock();
+            changed.by = Some(Arc::downgrade(file));
+        }
         length.writes.fetch_add(1, Ordering::AcqRel);
         let written = self.at_movers(file, "writing", |direct| {
             length.machines.note(&direct.striped);
@@ -238,7 +229,11 @@ impl Shared {
         if written.is_none() {
             return Ok(None);
         }
-        length.changed.lock().note(Arc::downgrade(file), end, cuts);
+        {
+            let mut changed = length.changed.lock();
+            changed.by = Some(Arc::downgrade(file));
+            changed.end = changed.end.max(end);
+        }
         if end > length.known.load(Ordering::Acquire) {
             self.commit(&file.inode)?;
         }
@@ -247,27 +242,28 @@ impl Shared {
 
     /// Tells the node what was written here of an inode, if it was not told yet; true if there was something.
     pub(super) fn commit(&self, inode: &OpenInode) -> FsResult<bool> {
-        let _one = inode.length.telling.lock();
         let changed = std::mem::take(&mut *inode.length.changed.lock());
         // A file that is closed has told before.
         let Some(file) = changed.by.as_ref().and_then(Weak::upgrade) else { return Ok(false) };
         let machines = inode.length.machines.known();
-        let (end, cuts) = (changed.end, changed.cuts);
+        let (end, cuts) = (changed.end, inode.length.cuts.load(Ordering::Acquire));
         let number = self.lines.number();
         let call = |handle| Ok(FileCall::LayoutCommit { handle, end, machines: machines.clone(), cuts });
         let told = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(super::bytes::count);
         match told {
-            Ok(now) => {
+            Ok(cuts) => {
                 inode.length.machines.told(&machines);
-                match (inode.length.cuts.swap(now, Ordering::AcqRel), cuts) == (now, now) {
-                    true => drop(inode.length.known.fetch_max(end, Ordering::AcqRel)),
-                    false => inode.length.is(0),
+                if inode.length.cuts.swap(cuts, Ordering::AcqRel) != cuts {
+                    inode.length.is(0);
                 }
+                inode.length.known.fetch_max(end, Ordering::AcqRel);
                 Ok(true)
             }
             Err(e) => {
                 // Told with the next chance.
-                inode.length.changed.lock().note(Arc::downgrade(&file), end, cuts);
+                let mut again = inode.length.changed.lock();
+                again.end = again.end.max(end);
+                again.by.get_or_insert(Arc::downgrade(&file));
                 Err(e)
             }
         }

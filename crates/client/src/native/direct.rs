@@ -28,8 +28,6 @@ pub struct Direct {
     /// What has the writes that are not known to be durable.
     machines: Machines,
     changed: Mutex<Changed>,
-    /// Held while the node is told: who has nothing more to tell waits until what another one tells is known there.
-    telling: Mutex<()>,
     /// A length that the node knows (bytes).
     known: AtomicU64,
     /// How often the length was set, as the node said last.
@@ -54,15 +52,6 @@ struct Changed {
     any: bool,
     /// Greatest end of a write (bytes).
     end: u64,
-    /// How often the length had been set when the first of them began: if it was set since, their end says nothing.
-    cuts: u64,
-}
-
-impl Changed {
-    fn note(&mut self, end: u64, cuts: u64) {
-        self.cuts = if self.any { self.cuts.min(cuts) } else { cuts };
-        (self.any, self.end) = (true, self.end.max(end));
-    }
 }
 
 impl std::fmt::Debug for Direct {
@@ -113,7 +102,6 @@ impl Direct {
             way: Mutex::new(Way::Unknown),
             machines: Machines::default(),
             changed: Mutex::default(),
-            telling: Mutex::default(),
             known: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -190,10 +178,8 @@ impl Direct {
     pub fn write(&self, offset: u64, data: &[u8]) -> Done<bool> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or_else(|| refused(b"open file", FsError::FileTooLarge))?;
-        self.way()?;
         // Also of a write that fails some bytes may be there.
-        let cuts = self.cuts.load(Ordering::Acquire);
-        self.changed.lock().note(0, cuts);
+        self.changed.lock().any = true;
         self.writes.fetch_add(1, Ordering::AcqRel);
         let written = self.at_movers(|striped| {
             self.machines.note(striped);
@@ -204,7 +190,11 @@ impl Direct {
         if written.is_none() {
             return Ok(false);
         }
-        self.changed.lock().note(end, cuts);
+        {
+            let mut changed = self.changed.lock();
+            changed.any = true;
+            changed.end = changed.end.max(end);
+        }
         if end > self.known.load(Ordering::Acquire) {
             self.commit()?;
         }
@@ -213,12 +203,12 @@ impl Direct {
 
     /// Tells the node what was written, if it was not told yet.
     pub fn commit(&self) -> Done<()> {
-        let _one = self.telling.lock();
-        let Changed { any, end, cuts } = std::mem::take(&mut *self.changed.lock());
+        let Changed { any, end } = std::mem::take(&mut *self.changed.lock());
         if !any {
             return Ok(());
         }
         let machines = self.machines.known();
+        let cuts = self.cuts.load(Ordering::Acquire);
         let told: Done<u64> = self.lanes.call(&self.held, |handle| FileCall::LayoutCommit {
             handle,
             end,
@@ -226,17 +216,18 @@ impl Direct {
             cuts,
         });
         match told {
-            Ok(now) => {
+            Ok(cuts) => {
                 self.machines.told(&machines);
-                match (self.cuts.swap(now, Ordering::AcqRel), cuts) == (now, now) {
-                    true => drop(self.known.fetch_max(end, Ordering::AcqRel)),
-                    false => self.known.store(0, Ordering::Release),
+                if self.cuts.swap(cuts, Ordering::AcqRel) != cuts {
+                    self.known.store(0, Ordering::Release);
                 }
+                self.known.fetch_max(end, Ordering::AcqRel);
                 Ok(())
             }
             Err(e) => {
                 // Told with the next chance.
-                self.changed.lock().note(end, cuts);
+                let mut again = self.changed.lock();
+                *again = Changed { any: true, end: again.end.max(end) };
                 Err(e)
             }
         }

@@ -9,7 +9,7 @@ use catalog::{Far, New};
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
 use types::api::{FileApi, FsResult, OpenFlags, Opened};
 use types::*;
@@ -45,8 +45,6 @@ pub struct FarFile {
     decider: Option<Arc<Decider>>,
     /// Columns that are not read, and that are out of date as soon as something is written.
     absent: Mutex<Vec<(u16, u16)>>,
-    /// How many move or rebuild columns of it now, which writes what the log of a coded file has into its rows.
-    rewriting: AtomicUsize,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
 }
@@ -76,7 +74,7 @@ impl FarFile {
         // Whoever writes decides by himself.
         let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
         for ((component, column), way) in lost {
-            let left = if self.is_settled() && self.rewriting.load(Ordering::Acquire) == 0 {
+            let left = if self.is_settled() {
                 let aside = self.striped.put_aside(component, column);
                 self.absent.lock().extend(aside.then_some((component as u16, column)));
                 aside
@@ -87,19 +85,6 @@ impl FarFile {
                 tracing::info!("inode {} is read without target {}, which is down", self.ino, way.target);
             }
         }
-    }
-
-    /// Columns of it are moved or rebuilt until what this gives is dropped: what that does not reach is on record, or left out as for a writer.
-    ///
-    /// # Errors
-    /// A column that is away cannot be spared, or that cannot be recorded.
-    pub fn rewriting(&self) -> FsResult<Rewriting<'_>> {
-        self.rewriting.fetch_add(1, Ordering::AcqRel);
-        let rewriting = Rewriting(self);
-        // Whoever puts a column aside does so before this or after.
-        let _alone = self.length.write();
-        self.record_absent()?;
-        Ok(rewriting)
     }
 
     /// Before something is written: what it will not reach is on record.
@@ -286,15 +271,6 @@ impl FarFile {
     }
 }
 
-/// See [`FarFile::rewriting`].
-pub struct Rewriting<'a>(&'a FarFile);
-
-impl Drop for Rewriting<'_> {
-    fn drop(&mut self) {
-        self.0.rewriting.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 fn stamp_at(size: u64, at: Time) -> ObjectStamp {
     ObjectStamp { size, allocated: size.div_ceil(BLOCK) * BLOCK, mtime: at, ctime: at }
 }
@@ -327,7 +303,6 @@ impl Node {
             striped,
             stamp: Mutex::new(stamp),
             length: RwLock::default(),
-            rewriting: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             machines: Machines::default(),

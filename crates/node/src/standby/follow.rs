@@ -191,11 +191,9 @@ impl Standby {
         let mut epoch = record.epoch;
         if order.epoch >= epoch {
             epoch = order.epoch;
-            let noted = self.ledger.change(|r| {
+            self.ledger.change(|r| {
                 (r.epoch, r.lease_ms, r.promise) = (epoch, order.lease_ms, order.promise.clone());
-            });
-            // What is wrong with this disk must not sound like a no to who is followed.
-            noted.map_err(|e| Failure { class: ErrorClass::Retry, ..e })?;
+            })?;
             (now.last, now.last_ms) = (order.last, order.last_ms);
             take_part(&mut now.parts, follower, order)?;
             (now.answered, now.heard) = (Instant::now(), true);
