@@ -347,6 +347,7 @@ fn what_a_lost_target_had_is_rebuilt_on_another_or_comes_from_tape() {
     assert!(fs::read(plain.join("safe")).unwrap() == noise(50, 1_000_000), "from tape");
     assert!(fs::read(plain.join("gone")).is_err());
     fs::remove_file(plain.join("gone")).unwrap();
+    File::open(&plain).unwrap().sync_all().expect("the node is killed soon");
     assert!(objects(&fourth) >= 12);
     // The rebuilt columns stand in for others.
     beds[1].kill();

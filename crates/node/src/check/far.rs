@@ -28,8 +28,8 @@ pub(super) struct FarCheck<'a> {
     deep: bool,
     /// Targets that do not answer: asking each would take a minute.
     down: BTreeSet<TargetId>,
-    /// Files that could not be looked at.
-    skipped: BTreeMap<TargetId, u64>,
+    /// Files that could not be looked at: how many, and the first of them.
+    skipped: BTreeMap<TargetId, (u64, String)>,
 }
 
 impl<'a> FarCheck<'a> {
@@ -56,7 +56,7 @@ impl<'a> FarCheck<'a> {
         if !far.can_spare(&self.down) {
             let targets = far.layout.components.iter().flat_map(|component| &component.targets);
             for target in targets.filter(|target| self.down.contains(target)) {
-                *self.skipped.entry(*target).or_default() += 1;
+                self.skipped.entry(*target).or_insert_with(|| (0, subject.clone())).0 += 1;
             }
             return None;
         }
@@ -110,10 +110,10 @@ impl<'a> FarCheck<'a> {
     /// One finding for each target that does not answer.
     pub(super) fn skipped(&mut self) -> Vec<Finding> {
         let skipped = std::mem::take(&mut self.skipped);
-        let one = |(target, files): (TargetId, u64)| {
+        let one = |(target, (files, first)): (TargetId, (u64, String))| {
             serious(
                 format!("target {target}"),
-                format!("does not answer: {files} files on it were not looked at"),
+                format!("does not answer: {files} files on it were not looked at, the first is {first}"),
                 "see `thermo target ls`, and check again when its node is back",
             )
         };
