@@ -8,12 +8,14 @@ mod bare;
 mod bed;
 mod catalogue;
 mod compare;
+mod curve;
 mod database;
 mod figure;
 /// The floor that mounts are compared with; also an example of the mount gateway, to be looked at by hand.
 #[path = "../../fuse/examples/floor/empty.rs"]
 mod floor;
 mod image;
+mod library;
 mod machine;
 mod memory;
 mod migrate;
@@ -33,6 +35,7 @@ mod stripes;
 mod tape;
 
 pub use compare::{Base, Better, Comparison, Kind, Series, Side};
+pub use curve::Curve;
 pub use figure::{Figure, Target};
 pub use machine::Machine;
 pub use plot::pictures;
@@ -75,11 +78,13 @@ pub enum Group {
     Stripes,
     /// The same calls through GlusterFS.
     Peer,
+    /// The native library and the preload library.
+    Library,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -93,6 +98,7 @@ impl Group {
         Self::Movers,
         Self::Stripes,
         Self::Peer,
+        Self::Library,
     ];
 
     /// Its name in files and documents.
@@ -111,6 +117,7 @@ impl Group {
             Self::Movers => "movers",
             Self::Stripes => "stripes",
             Self::Peer => "peer",
+            Self::Library => "library",
         }
     }
 }
@@ -118,8 +125,9 @@ impl Group {
 /// A mount; ends when dropped.
 pub type Mounted = Box<dyn Send>;
 
-/// Mounts a file interface at an empty directory, so that this room need not know of the mount gateway.
-pub type MountFn<'a> = &'a dyn Fn(Arc<dyn FileApi>, &Path) -> Result<Mounted>;
+/// Mounts a file interface at an empty directory, with passthrough where there is any or without, so that this room need not know of the
+/// mount gateway.
+pub type MountFn<'a> = &'a dyn Fn(Arc<dyn FileApi>, &Path, bool) -> Result<Mounted>;
 
 /// What to measure, and where.
 #[derive(Clone, Debug)]
@@ -154,6 +162,7 @@ impl Plan {
 pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Results> {
     let mut results = Results::begin(plan)?;
     for &group in &plan.groups {
+        let mut curves = Vec::new();
         let (figures, comparisons) = match group {
             Group::Data | Group::Create | Group::List => {
                 (Vec::new(), mount::measure(plan, group, mount, told)?)
@@ -168,8 +177,13 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Movers => (movers::measure(plan, told)?, Vec::new()),
             Group::Stripes => (stripes::measure(plan, told)?, Vec::new()),
             Group::Peer => (peer::measure(plan, told)?, Vec::new()),
+            Group::Library => {
+                let (figures, drawn) = library::measure(plan, mount, told)?;
+                curves = drawn;
+                (figures, Vec::new())
+            }
         };
-        results.groups.push(Measured { group, figures, comparisons });
+        results.groups.push(Measured { group, figures, comparisons, curves });
     }
     Ok(results)
 }

@@ -1,6 +1,7 @@
 //! Pictures of results: one of all targets, one of absolute values per group. Drawn from the same figures as the tables, with
 //! text in a font that is everywhere and colours that are readable on a white ground of their own.
 
+mod curves;
 mod overview;
 mod panels;
 
@@ -25,8 +26,11 @@ pub fn pictures(runs: &[Results]) -> Vec<(String, String)> {
     let mut all: Vec<(String, Document)> = Vec::new();
     all.extend(overview::draw(runs).map(|drawn| ("targets".to_owned(), drawn)));
     for group in Group::ALL {
-        let drawn = panels::draw(&of_group(runs, group), below(runs));
+        let measured = of_group(runs, group);
+        let drawn = panels::draw(&measured, below(runs));
         all.extend(drawn.map(|drawn| (group.name().to_owned(), drawn)));
+        let drawn = curves::draw(&measured.curves);
+        all.extend(drawn.map(|drawn| (format!("{}-lengths", group.name()), drawn)));
     }
     all.into_iter().map(|(name, drawn)| (format!("perf-{name}.svg"), format!("{drawn}\n"))).collect()
 }

@@ -3,7 +3,7 @@
 use crate::compare::{Base, Comparison, Kind, Side, Verdict};
 use crate::figure::{Spread, number, spread};
 use crate::results::of_group;
-use crate::{Figure, Group, Results};
+use crate::{Figure, Group, Results, curve};
 use anyhow::{Context, Result, ensure};
 
 /// What a mark in a document looks like: the name of a section, then the end.
@@ -45,7 +45,8 @@ fn sections(runs: &[Results]) -> Vec<(&'static str, String)> {
         if !measured.comparisons.is_empty() {
             all.push((group.name(), comparisons(&measured.comparisons, below)));
         } else if !measured.figures.is_empty() {
-            all.push((group.name(), figures(&measured.figures)));
+            let curves = measured.curves.iter().map(|curve| format!("\n{}", lines(&curve::rows(curve))));
+            all.push((group.name(), figures(&measured.figures) + &curves.collect::<String>()));
         }
     }
     all
@@ -184,12 +185,17 @@ pub fn title(name: &str) -> &str {
 
 /// A Markdown table whose columns are aligned, so that it can be read as it is. The first row is the head.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    lines(rows)
+}
+
+fn lines<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let rows: Vec<&[String]> = rows.iter().map(AsRef::as_ref).collect();
     let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0).max(3);
-    let widths: [usize; N] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, |head| head.len())).map(width).collect();
     let mut out = String::new();
     for (n, row) in rows.iter().enumerate() {
         let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
         if n == 0 {
             let rule: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
@@ -218,7 +224,7 @@ mod tests {
         for (kind, value) in [(Kind::Native, 100.0), (Kind::Thermocline, 40.0)] {
             compared.push(Side { base: Base::Xfs, kind }, value);
         }
-        let group = |group, figures, comparisons| Measured { group, figures, comparisons };
+        let group = |group, figures, comparisons| Measured { group, figures, comparisons, curves: vec![] };
         Results {
             format: 1,
             version: "1".into(),

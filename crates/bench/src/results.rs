@@ -1,6 +1,6 @@
 //! Results as they are kept: every round of everything, with what it was measured on.
 
-use crate::{Comparison, Figure, Group, Machine, Plan, machine};
+use crate::{Comparison, Curve, Figure, Group, Machine, Plan, machine};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -38,6 +38,9 @@ pub struct Measured {
     pub figures: Vec<Figure>,
     /// Figures of several sides.
     pub comparisons: Vec<Comparison>,
+    /// What calls of different lengths reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<Curve>,
 }
 
 impl Results {
@@ -108,7 +111,7 @@ fn shorter(text: &str) -> String {
 
 /// What several runs measured of a group, in the order of the runs: what has the same name is put together.
 pub fn of_group(runs: &[Results], group: Group) -> Measured {
-    let mut all = Measured { group, figures: Vec::new(), comparisons: Vec::new() };
+    let mut all = Measured { group, figures: Vec::new(), comparisons: Vec::new(), curves: Vec::new() };
     for measured in runs.iter().flat_map(|run| &run.groups).filter(|m| m.group == group) {
         for figure in &measured.figures {
             match all.figures.iter_mut().find(|f| f.name == figure.name) {
@@ -127,6 +130,8 @@ pub fn of_group(runs: &[Results], group: Group) -> Measured {
                 None => all.comparisons.push(comparison.clone()),
             }
         }
+        // Those of another run may have other lengths.
+        all.curves.extend(measured.curves.iter().cloned());
     }
     all
 }

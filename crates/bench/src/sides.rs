@@ -56,7 +56,7 @@ impl Sides {
         told("mount: making file systems in image files");
         sides.add_base(Base::Directory, sides.place.path().to_owned(), mount)?;
         let dir = sides.empty_dir("floor")?;
-        let mounted = mount(Empty::new(sides.place.path())?, &dir)?;
+        let mounted = mount(Empty::new(sides.place.path())?, &dir, true)?;
         sides.live.push(Live { side: Side::FLOOR, dir, _mounted: Some(mounted), bed: None });
         for base in [Base::Ext4, Base::Xfs] {
             let kind = image::file_system(base);
@@ -98,7 +98,7 @@ impl Sides {
         self.live.push(Live { side, dir: native, _mounted: None, bed: None });
         let bed = Bed::start(bed::config(&root.join("state"), &["primary"]))?;
         let dir = self.empty_dir(&format!("mount-{base:?}").to_lowercase())?;
-        let mounted = mount(Arc::clone(&bed.node) as Arc<dyn FileApi>, &dir)?;
+        let mounted = mount(Arc::clone(&bed.node) as Arc<dyn FileApi>, &dir, true)?;
         let side = Side { base, kind: Kind::Thermocline };
         self.live.push(Live { side, dir, _mounted: Some(mounted), bed: Some(bed) });
         Ok(())

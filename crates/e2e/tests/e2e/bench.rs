@@ -20,7 +20,7 @@ const MOUNT: [&str; 13] = [
     "stat, forgotten",
     "stat, known",
 ];
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 23] = [
     "relaxed creates",
     "durable creates",
     "append 4 KiB + fdatasync",
@@ -41,6 +41,9 @@ const OTHERS: [&str; 20] = [
     "a bare TCP stream",
     "÷ 8 x 100 MB/s",
     "interleaved 47008 bytes",
+    "1 MiB written after the other, library",
+    "4 KiB read anywhere, library over connections",
+    "64 KiB",
 ];
 
 #[test]

@@ -99,6 +99,8 @@ enum Only {
     Stripes,
     /// The same calls through GlusterFS and through a mount over as many targets
     Peer,
+    /// The native library and the preload library
+    Library,
 }
 
 impl Only {
@@ -118,6 +120,7 @@ impl Only {
             Self::Movers => &[Group::Movers],
             Self::Stripes => &[Group::Stripes],
             Self::Peer => &[Group::Peer],
+            Self::Library => &[Group::Library],
         }
     }
 }
@@ -187,6 +190,7 @@ impl Drop for Whole {
     }
 }
 
-fn mount(api: Arc<dyn FileApi>, path: &Path) -> Result<Mounted> {
-    Ok(Box::new(Whole(fuse::mount(api, path, MountOptions::default())?)))
+fn mount(api: Arc<dyn FileApi>, path: &Path, passthrough: bool) -> Result<Mounted> {
+    let options = MountOptions { passthrough, ..MountOptions::default() };
+    Ok(Box::new(Whole(fuse::mount(api, path, options)?)))
 }
