@@ -1,5 +1,6 @@
 //! A node of its own in a temporary directory.
 
+use crate::Network;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -57,15 +58,29 @@ pub fn can_mount(test: &str) -> bool {
 pub struct Bed {
     /// Everything is below this.
     pub dir: TempDir,
+    /// Network namespace of its host, if it is not this machine.
+    inside: Option<String>,
 }
 
 impl Bed {
     /// A node to be, with this configuration (TOML).
     pub fn new(config: &str) -> Self {
-        let bed = Self { dir: tempfile::tempdir().expect("a temporary directory") };
+        Self::below(&std::env::temp_dir(), config)
+    }
+
+    fn below(dir: &Path, config: &str) -> Self {
+        let dir = tempfile::tempdir_in(dir).expect("a temporary directory");
+        let bed = Self { dir, inside: None };
         std::fs::create_dir(bed.state()).unwrap();
         std::fs::create_dir(bed.mount()).unwrap();
         std::fs::write(bed.state().join("config.toml"), config).unwrap();
+        bed
+    }
+
+    /// The same on a host of a network.
+    pub fn on(network: &Network, host: usize, config: &str) -> Self {
+        let mut bed = Self::below(&network.disks(), config);
+        bed.inside = Some(network.namespace(host));
         bed
     }
 
@@ -97,7 +112,15 @@ impl Bed {
 
     /// The command, ready to be started.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new("timeout");
+        let mut command = match &self.inside {
+            // Not ip-netns(8): mounts would be seen there only.
+            Some(namespace) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{namespace}")).arg("timeout");
+                command
+            }
+            None => Command::new("timeout"),
+        };
         command.args(["-k", "5", COMMAND_TIMEOUT]).arg(thermo()).arg("--state-dir").arg(self.state());
         command.args(arguments).stdin(Stdio::null());
         command

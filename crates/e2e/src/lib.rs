@@ -4,8 +4,11 @@
 
 mod bed;
 pub mod cluster;
+mod network;
+pub mod record;
 pub mod torture;
 mod trees;
 
 pub use bed::{Bed, can_mount, thermo};
+pub use network::{Network, Way};
 pub use trees::{digest, digests, make_files, noise};

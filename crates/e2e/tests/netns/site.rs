@@ -1,0 +1,128 @@
+//! The hosts and their nodes.
+
+use e2e::cluster::{join, targets};
+use e2e::{Bed, Network};
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where the namespace is.
+pub const FIRST: usize = 1;
+/// Where a copy of its catalogue is.
+pub const STANDBY: usize = 2;
+/// Hosts with a target each.
+pub const MOVERS: RangeInclusive<usize> = 3..=6;
+/// Hosts with a mount and programs.
+pub const CLIENTS: [usize; 2] = [7, 8];
+/// Directories of different layouts.
+const LAYOUTS: [(&str, &str); 3] = [
+    ("striped", "--stripes 2 --stripe-size 64KiB"),
+    ("copies", "--copies 2"),
+    ("coded", "--code 2+1 --stripe-size 64KiB"),
+];
+
+pub struct Site {
+    beds: Vec<Bed>,
+    pub network: Network,
+}
+
+impl Site {
+    /// A cluster whose clients have mounted it, if this machine lets us.
+    pub fn new(test: &str) -> Option<Self> {
+        if Command::new("fio").arg("--version").output().is_err() {
+            eprintln!("LEFT OUT {test}: it needs fio");
+            return None;
+        }
+        let network = Network::new(test, CLIENTS[1])?;
+        let beds: Vec<Bed> = (FIRST..=CLIENTS[1]).map(|host| Bed::on(&network, host, "")).collect();
+        for (host, bed) in (FIRST..).zip(&beds) {
+            fs::write(bed.state().join("config.toml"), configuration(&network, host, bed)).unwrap();
+        }
+        let site = Self { beds, network };
+        site.bed(FIRST).up();
+        site.bed(FIRST).ok(["cluster", "init", "--name", "first"]);
+        // The numbers of nodes are those of hosts.
+        for host in STANDBY..=CLIENTS[1] {
+            join(site.bed(FIRST), site.bed(host), &format!("host{host}"));
+        }
+        std::thread::scope(|scope| {
+            site.beds[1..].iter().for_each(|bed| drop(scope.spawn(|| bed.up())));
+        });
+        let config = site.bed(FIRST).state().join("config.toml");
+        let before = fs::read_to_string(&config).unwrap();
+        let standby = format!(
+            "[standby]\nto = [\"{}:7430\"]\nmode = \"wait\"\nlease_s = 4\n",
+            site.network.address(STANDBY)
+        );
+        fs::write(&config, before + &standby).unwrap();
+        site.bed(FIRST).ok(["down"]);
+        site.bed(FIRST).up();
+        site.is_whole();
+        for host in CLIENTS {
+            let bed = site.bed(host);
+            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+        }
+        for (name, layout) in LAYOUTS {
+            fs::create_dir(site.dir(CLIENTS[0], name)).unwrap();
+            let path = format!("tc:/{name}");
+            site.bed(FIRST).ok(["layout", "set", &path].into_iter().chain(layout.split(' ')));
+        }
+        Some(site)
+    }
+
+    pub fn bed(&self, host: usize) -> &Bed {
+        &self.beds[host - FIRST]
+    }
+
+    /// A directory below the mount of a client.
+    pub fn dir(&self, client: usize, name: &str) -> PathBuf {
+        self.bed(client).mount().join(name)
+    }
+
+    /// Waits until all targets are up and the standby has everything.
+    pub fn is_whole(&self) {
+        let first = self.bed(FIRST);
+        let up = || targets(first).iter().filter(|view| view["state"] == "Up").count();
+        first.wait("all targets", || up() == MOVERS.count());
+        first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
+    }
+
+    /// Nothing is missing, on disk and on tape.
+    pub fn check(&self) {
+        let report = self.bed(FIRST).json(["check", "--deep", "--tapes"]);
+        let findings = report["findings"].as_array().expect("a list of findings");
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // What is below a mount whose node is gone fails at once, and nothing is waited for.
+        CLIENTS.into_iter().chain(MOVERS).chain([FIRST, STANDBY]).for_each(|host| {
+            if std::thread::panicking() {
+                eprintln!("log of host {host}:\n{}", self.bed(host).log());
+            }
+            self.network.kill(host);
+        });
+    }
+}
+
+fn configuration(network: &Network, host: usize, bed: &Bed) -> String {
+    let at = network.address(host);
+    let mut text = format!(
+        "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n\
+         [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
+         [cluster]\nlisten = \"{at}:7430\"\ndata_listen = \"{at}:7431\"\n"
+    );
+    if host == STANDBY {
+        text.push_str("[standby]\nof = 1\nlease_s = 4\n");
+    }
+    if MOVERS.contains(&host) {
+        text.push_str(&format!("[[targets]]\npath = \"{}\"\n", bed.path("target").display()));
+    }
+    text
+}
