@@ -213,7 +213,11 @@ fn a_column_that_moves_is_on_record_where_it_comes_from_and_where_it_goes() {
     f.check();
     f.catalog.forget_strays(&strays()).unwrap();
     assert_eq!(strays(), []);
-    // One whose target is lost has to be rebuilt at its new place.
+    // One whose target is lost has to be rebuilt at its new place, when nothing of an earlier copy is left there to be removed.
+    f.catalog.intend_column(object, (0, 1), TargetId(5)).unwrap();
+    let early = f.catalog.relocate_column(object, (0, 1), TargetId(5), true).unwrap_err();
+    assert!(early.to_string().contains("yet to remove"), "{early}");
+    f.catalog.forget_strays(&strays()).unwrap();
     let rebuilt = f.catalog.relocate_column(object, (0, 1), TargetId(5), true).unwrap();
     assert_eq!(rebuilt.stale, [(0, 1)]);
     assert_eq!(f.catalog.stale_far(ObjectId(0), 10).unwrap().len(), 1);

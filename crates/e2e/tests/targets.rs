@@ -241,6 +241,74 @@ fn coded_files_go_on_without_a_target_and_are_mended() {
     }
 }
 
+/// Epoch of the log of a coded file and the last one that is in rows, by one of its journals, and whether the log has anything of the epoch.
+fn log_of(beds: &[Bed; 3], path: &Path) -> (u64, u64, bool) {
+    let view = beds[0].json(words("layout get", path, ""));
+    let journal = view["file"]["columns"].as_array().expect("columns").last().expect("a journal").clone();
+    let number = |name: &str| journal[name].as_u64().expect("a number");
+    let bed = beds.iter().find(|bed| serves(&beds[0], bed, number("target"))).expect("its node");
+    let object = number("object");
+    let file = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
+    let file = File::open(file).unwrap();
+    let at = |offset: u64| {
+        let mut bytes = [0; 8];
+        file.read_at(&mut bytes, offset).unwrap();
+        u64::from_le_bytes(bytes)
+    };
+    let head = [0, 2048].into_iter().max_by_key(|head| at(head + 16)).expect("two heads");
+    let (epoch, folded) = (at(head + 24), at(head + 32));
+    (epoch, folded, at(4096 + (epoch % 2) * (32 << 20) + 8) == epoch)
+}
+
+#[test]
+fn small_writes_to_a_coded_file_come_into_its_rows_when_it_is_left_alone() {
+    if !can_mount("a log that is folded") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--code 2+1 --stripe-size 64KiB");
+    let (first, path) = (&beds[0], dir.join("file"));
+    let mut model = noise(31, 8_000_000);
+    fs::write(&path, &model).unwrap();
+    let folded = || matches!(log_of(&beds, &path), (epoch, folded, false) if folded + 1 >= epoch);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let small_writes = |model: &mut Vec<u8>, seed: u64| {
+        for n in 0..40_u64 {
+            let (at, bytes) = ((n * 7_919_993 + seed) % 7_900_000, noise(seed + n, 5_000));
+            file.write_all_at(&bytes, at).unwrap();
+            model[at as usize..][..5_000].copy_from_slice(&bytes);
+        }
+        file.sync_all().unwrap();
+    };
+    first.wait("something in its log", || {
+        small_writes(&mut model, 1);
+        !folded()
+    });
+    first.wait("it is in the rows", folded);
+    assert!(fs::read(&path).unwrap() == model, "folded while it is open");
+    small_writes(&mut model, 1000);
+    // The node dies in the middle of it, if that can be met.
+    let begun = std::time::Instant::now();
+    first.wait("a fold", || {
+        let (epoch, folded, _) = log_of(&beds, &path);
+        folded + 1 < epoch || begun.elapsed().as_secs() > 5
+    });
+    first.kill();
+    first.up_mounted();
+    assert!(fs::read(&path).unwrap() == model, "the node died while it folded");
+    drop(file);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"before a crash", 1_000_001).unwrap();
+    file.sync_all().unwrap();
+    model[1_000_001..1_000_015].copy_from_slice(b"before a crash");
+    first.kill();
+    drop(file);
+    first.up_mounted();
+    first.wait("what an earlier run has left", folded);
+    assert!(fs::read(&path).unwrap() == model, "folded after a crash");
+    first.check();
+}
+
 /// Files on three targets of a cluster with a fourth one, which is empty.
 fn with_a_fourth(layout: &str) -> ([Bed; 3], Bed, std::path::PathBuf) {
     let beds = cluster();

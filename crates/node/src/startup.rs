@@ -76,6 +76,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "mend-far", move || mending.mend_far())?;
     let moving = node.clone();
     spawn(Some(&node), "move-far", move || moving.move_far())?;
+    let folding = node.clone();
+    spawn(Some(&node), "fold-far", move || folding.fold_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
     if ledger.has_taken_over() {

@@ -25,6 +25,8 @@ pub struct Striped {
     pub(crate) gate: RwLock<()>,
     /// Held by who asks the authority.
     pub(crate) deciding: Mutex<()>,
+    /// Columns that are not read, of which the authority does not know yet. Changes together with `columns`.
+    pub(crate) aside: Mutex<Vec<(usize, u16)>>,
     /// What is known of each component that is coded.
     pub(crate) coded: Vec<Option<Coded>>,
     /// What changes of the column that is being copied or rebuilt.
@@ -60,6 +62,7 @@ impl Striped {
             authority,
             gate: RwLock::default(),
             deciding: Mutex::default(),
+            aside: Mutex::default(),
             coded,
             changed: Mutex::default(),
         })

@@ -96,7 +96,7 @@ impl Striped {
     ) -> Result<()> {
         let mut left: Vec<usize> = (0..places.len()).collect();
         loop {
-            let used = self.columns();
+            let used = self.columns_to_change()?;
             for Place { component, column, .. } in left.iter().map(|n| places[*n]) {
                 let counts = used[component][usize::from(column)].is_some();
                 if !counts && !self.can_spare(&used, component, column) {
@@ -149,9 +149,47 @@ impl Striped {
             source: failed.source.clone(),
             reason,
         })?;
+        self.count(columns)
+    }
+
+    /// From now on these columns count. The caller holds `deciding`.
+    pub(crate) fn count(&self, columns: Columns) -> Result<()> {
         check_columns(&self.layout, &columns)?;
+        let mut aside = self.aside.lock();
         *self.columns.write() = Arc::new(columns);
+        // Nothing was changed without them: those that count again are up to date.
+        aside.clear();
         Ok(())
+    }
+
+    /// The columns that count, for a change: the authority knows of all others.
+    pub(crate) fn columns_to_change(&self) -> Result<Arc<Columns>> {
+        loop {
+            let aside = self.aside.lock();
+            if aside.is_empty() {
+                return Ok(self.columns());
+            }
+            drop(aside);
+            self.record_aside()?;
+        }
+    }
+
+    /// Tells the authority that what was put aside is out of date.
+    fn record_aside(&self) -> Result<()> {
+        let _one = self.deciding.lock();
+        let aside = self.aside.lock().clone();
+        let mut columns = None;
+        for (component, column) in aside {
+            let target = self.target(component, column);
+            let mover = format!("of target {target}");
+            let source = DataError::Unreachable { mover, reason: "it is down".to_owned() };
+            let told = match &self.authority {
+                Some(authority) => authority.leave_out(component, column, &source),
+                None => Err("nobody decides on its columns".to_owned()),
+            };
+            columns = Some(told.map_err(|reason| StripeError::Authority { target, source, reason })?);
+        }
+        columns.map_or(Ok(()), |columns| self.count(columns))
     }
 
     /// Does something that may be repeated; again with new capabilities where old ones have ended.
@@ -163,9 +201,7 @@ impl Striped {
                     let _one = self.deciding.lock();
                     if Arc::ptr_eq(&used, &self.columns()) {
                         let refused = |reason| StripeError::Authority { target, source, reason };
-                        let columns = authority.renew().map_err(refused)?;
-                        check_columns(&self.layout, &columns)?;
-                        *self.columns.write() = Arc::new(columns);
+                        self.count(authority.renew().map_err(refused)?)?;
                     }
                 }
                 (outcome, _) => return outcome,
@@ -184,8 +220,8 @@ impl Striped {
         places.collect()
     }
 
-    /// Goes on without a column, for reading: whoever calls this keeps everybody from writing until the authority knows that the column is
-    /// out of date. False if too little would be left.
+    /// Goes on without a column, for reading: before anything is changed the authority is told that the column is out of date. False if too
+    /// little would be left.
     pub fn put_aside(&self, component: usize, column: u16) -> bool {
         let _one = self.deciding.lock();
         let used = self.columns();
@@ -193,7 +229,9 @@ impl Striped {
         if spare {
             let mut columns = Columns::clone(&used);
             columns[component][usize::from(column)] = None;
+            let mut aside = self.aside.lock();
             *self.columns.write() = Arc::new(columns);
+            aside.push((component, column));
         }
         spare
     }
@@ -205,7 +243,15 @@ impl Striped {
     pub fn leave_out(&self, component: usize, column: u16, why: &str) -> Result<()> {
         let mover = format!("of target {}", self.target(component, column));
         let source = DataError::Unreachable { mover, reason: why.to_owned() };
-        self.decide(&self.columns(), &Failed { component, column, source })
+        let failed = Failed { component, column, source };
+        loop {
+            let used = self.columns_to_change()?;
+            if used[component][usize::from(column)].is_none() {
+                return Ok(());
+            }
+            // Somebody else may decide something else in the same moment.
+            self.decide(&used, &failed)?;
+        }
     }
 
     /// Whether all bytes are still there without a column.

@@ -128,10 +128,9 @@ impl Striped {
             },
             reason,
         };
-        let columns = admit().map_err(refused)?;
-        crate::opened::check_columns(&self.layout, &columns)?;
-        *self.columns.write() = std::sync::Arc::new(columns);
-        Ok(())
+        // Nobody decides on columns between what goes on record and what counts here.
+        let _one = self.deciding.lock();
+        self.count(admit().map_err(refused)?)
     }
 
     /// Asks the target that is mended.

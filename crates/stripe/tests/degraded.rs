@@ -153,6 +153,60 @@ fn rebuild(decides: &Decides, file: &Striped, model: &mut [u8]) {
 }
 
 #[test]
+fn what_is_read_without_a_column_is_not_changed_before_that_is_on_record() {
+    type Changed = fn(&Striped) -> stripe::Result<()>;
+    let changes: [(&str, Changed); 5] = [
+        ("fold", Striped::fold),
+        ("write", |file| file.write_at(5, b"x")),
+        ("whole rows", |file| file.write_at(0, &bytes(6 * 65_536, 4))),
+        ("length", |file| file.set_length(7)),
+        ("sync", Striped::sync),
+    ];
+    let cluster = Arc::new(Cluster::new(4));
+    for (what, change) in changes {
+        for layout in layouts(&cluster) {
+            let decides = Decides::new(&cluster, &layout);
+            drop(cluster.make(layout.clone()));
+            let file = decides.open();
+            let model = bytes(100_000, 9);
+            file.write_at(0, &model).unwrap();
+            assert!(file.put_aside(0, 3));
+            assert!(read(&file, 0, 100_000) == model);
+            assert!(decides.state.lock().1.is_empty(), "it is still up to date");
+            change(&file).unwrap();
+            let mirror = matches!(layout.components[0].redundancy, Redundancy::Mirror { .. });
+            let left_out = if mirror && what == "fold" { vec![] } else { vec![4] };
+            assert_eq!(decides.state.lock().1, BTreeSet::from_iter(left_out), "{what} of {layout:?}");
+        }
+    }
+}
+
+#[test]
+fn a_column_that_fails_when_another_is_taken_in_stays_left_out() {
+    let cluster = Arc::new(Cluster::new(4));
+    for layout in layouts(&cluster).into_iter().filter(|layout| layout.components[0].unit_bytes != 3 * UNIT) {
+        let decides = Decides::new(&cluster, &layout);
+        drop(cluster.make(layout.clone()));
+        let file = decides.open();
+        file.write_at(0, &bytes(100_000, 9)).unwrap();
+        let to = cluster.column(&layout.components[0], types::TargetId(2), &decides.terms(1));
+        let mended = Mended { component: 0, column: 1, to: &to };
+        assert!(file.mend(mended, 0).unwrap().next.is_none());
+        std::thread::scope(|scope| {
+            let admit = || {
+                let columns = decides.columns();
+                scope.spawn(|| file.leave_out(0, 2, "it fails").unwrap());
+                std::thread::sleep(Duration::from_millis(100));
+                Ok(columns)
+            };
+            file.finish_mending(mended, admit).unwrap();
+        });
+        assert_eq!(decides.state.lock().1, BTreeSet::from([3]));
+        assert!(file.ways().iter().all(|((_, column), _)| *column != 2), "it would be read: {layout:?}");
+    }
+}
+
+#[test]
 fn scrubbing_finds_what_rots_and_it_is_repaired_from_the_others() {
     use std::os::unix::fs::FileExt;
     let cluster = Cluster::new(4);

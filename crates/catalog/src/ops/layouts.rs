@@ -274,15 +274,20 @@ pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId
     for object in objects(&far, place) {
         let key = keys::stray(object, to);
         if tx.w.get_for_update(&key)?.is_some() {
-            let why = format!("target {to} has yet to remove an older object {object}");
-            return Err(CatalogError::refused("moving a column", why));
+            return Err(still_there(object, to));
         }
         tx.w.put(&key, &[])?;
     }
     Ok(())
 }
 
-/// A column lies elsewhere from now on (`stale`: and has to be rebuilt there); what its old target has is to be removed there.
+fn still_there(object: ObjectId, target: TargetId) -> CatalogError {
+    let why = format!("target {target} has yet to remove an older object {object}");
+    CatalogError::refused("moving a column", why)
+}
+
+/// A column lies elsewhere from now on (`stale`: and has to be rebuilt there, which is refused while the target still has something of an
+/// earlier copy that goes); what its old target has is to be removed there.
 pub fn relocate(
     tx: &mut Tx<'_>,
     object: ObjectId,
@@ -296,6 +301,9 @@ pub fn relocate(
     let target = target.ok_or_else(|| CatalogError::missing("column of object", object))?;
     let from = std::mem::replace(target, to);
     for object in objects(&far, (component, column)) {
+        if stale && tx.w.get_for_update(&keys::stray(object, to))?.is_some() {
+            return Err(still_there(object, to));
+        }
         tx.w.delete(&keys::stray(object, to))?;
         tx.w.put(&keys::stray(object, from), &[])?;
     }

@@ -43,8 +43,6 @@ pub struct FarFile {
     cuts: AtomicU64,
     /// Decides which columns count, where there are more than needed.
     decider: Option<Arc<Decider>>,
-    /// Columns that are not read, and that are out of date as soon as something is written.
-    absent: Mutex<Vec<(u16, u16)>>,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
 }
@@ -75,9 +73,7 @@ impl FarFile {
         let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
         for ((component, column), way) in lost {
             let left = if self.is_settled() {
-                let aside = self.striped.put_aside(component, column);
-                self.absent.lock().extend(aside.then_some((component as u16, column)));
-                aside
+                self.striped.put_aside(component, column)
             } else {
                 self.striped.leave_out(component, column, "it is down").is_ok()
             };
@@ -85,20 +81,6 @@ impl FarFile {
                 tracing::info!("inode {} is read without target {}, which is down", self.ino, way.target);
             }
         }
-    }
-
-    /// Before something is written: what it will not reach is on record.
-    fn record_absent(&self) -> FsResult<()> {
-        let mut absent = self.absent.lock();
-        while let Some((component, column)) = absent.last().copied() {
-            let decider = self.decider.as_ref().ok_or(FsError::Io)?;
-            decider.record(component, column, "it is down").map_err(|e| {
-                tracing::error!("inode {}: {e}", self.ino);
-                FsError::Io
-            })?;
-            absent.pop();
-        }
-        Ok(())
     }
 
     /// How it is now.
@@ -109,6 +91,11 @@ impl FarFile {
     /// What the targets say of its length (bytes).
     pub fn length(&self) -> stripe::Result<u64> {
         self.striped.length()
+    }
+
+    /// How often it was changed since it was opened.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// All that was changed is durable, and nothing else is there.
@@ -244,14 +231,19 @@ impl FarFile {
     }
 
     fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
-        self.record_absent()?;
         self.machines.note(&self.striped);
         let changed = change();
         self.machines.note(&self.striped);
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);
         }
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        let before = self.changes.fetch_add(1, Ordering::AcqRel);
+        if before == 0
+            && self.striped.is_coded()
+            && let Some(node) = self.decider.as_ref().and_then(|decider| decider.node())
+        {
+            node.movers.note_unfolded(self.ino);
+        }
         changed.map_err(|e| self.failed(doing, &e))
     }
 
@@ -298,6 +290,9 @@ impl Node {
         let authority = decider.clone().filter(|_| far.rule().is_redundant());
         let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
         let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| failed(&e))?;
+        for (component, column) in absent {
+            striped.put_aside(component.into(), column);
+        }
         Ok(Arc::new(FarFile {
             ino,
             striped,
@@ -308,7 +303,6 @@ impl Node {
             machines: Machines::default(),
             cuts: AtomicU64::new(1),
             decider,
-            absent: Mutex::new(absent),
             unsure: AtomicBool::new(false),
         }))
     }
@@ -364,7 +358,6 @@ impl Node {
             FsError::Io
         })?;
         let file = self.far_file(ino, object, ObjectStamp::default())?;
-        file.record_absent()?;
         file.striped.sync().map_err(|e| file.failed("syncing", &e))?;
         let size = file.striped.length().map_err(|e| file.failed("asking for the length of", &e))?;
         Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))

@@ -36,6 +36,16 @@ impl Claims {
         Claim { claims: self, object }
     }
 
+    /// None if somebody else has it.
+    pub(super) fn try_take(&self, object: ObjectId) -> Option<Claim<'_>> {
+        let mut files = self.files.lock();
+        let free = !files.contains_key(&object);
+        free.then(|| {
+            files.insert(object, Doing::default());
+            Claim { claims: self, object }
+        })
+    }
+
     /// What `look` finds of a file, and whether a client may be let at its targets as they are then, to write or only to read. Whoever writes
     /// while a column is copied does it through the node, which copies that once more.
     pub(super) fn look<T>(&self, object: ObjectId, writes: bool, look: impl FnOnce() -> T) -> (T, bool) {
@@ -106,6 +116,7 @@ mod tests {
         let (claims, file) = (Claims::default(), ObjectId(7));
         let first = claims.take(file);
         let other = claims.take(ObjectId(8));
+        assert!(claims.try_take(file).is_none() && claims.try_take(ObjectId(9)).is_some());
         std::thread::scope(|scope| {
             let second = scope.spawn(|| drop(claims.take(file)));
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -40,7 +40,8 @@ impl Node {
             after = *last;
             let down = self.down_targets()?;
             for (object, _) in page {
-                let _claim = self.movers.claims.take(object);
+                // What is just being moved is looked at again soon.
+                let Some(_claim) = self.movers.claims.try_take(object) else { continue };
                 let far = self.catalog.far(object).map_err(|e| fs_error("look for files to mend", &e))?;
                 let Some(far) = far else { continue };
                 if let Err(why) = self.mend_file(object, &far, &down) {
@@ -66,18 +67,28 @@ impl Node {
             let target = far.layout.components.get(usize::from(component)).and_then(|c| c.target(column));
             let Some(target) = target.filter(|target| !down.contains(target)) else { continue };
             let told = |e: String| format!("inode {ino}, column {column} on target {target}: {e}");
-            // Nobody releases or removes it meanwhile.
-            let opened = self.open_file(&Cx::admin(crate::now()), ino, OpenFlags::default());
-            let opened = opened.map_err(|e| told(e.to_string()))?;
-            let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
-            let mended = match backing.filter(|backing| backing.object == object).map(|b| b.content) {
-                Some(Content::Far(file)) => self.mend_column(&file, object, (component, column), target),
-                _ => Ok(()),
-            };
-            self.close_file(opened.handle);
-            mended.map_err(told)?;
+            let mend = |file: &Arc<FarFile>| self.mend_column(file, object, (component, column), target);
+            self.with_far(ino, object, mend).map_err(told)?;
         }
         Ok(())
+    }
+
+    /// Does something with a file that nobody releases or removes meanwhile; nothing if it has left its targets.
+    pub(super) fn with_far<T>(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        what: impl FnOnce(&Arc<FarFile>) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        let opened = self.open_file(&Cx::admin(crate::now()), ino, OpenFlags::default());
+        let opened = opened.map_err(|e| e.to_string())?;
+        let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
+        let done = match backing.filter(|backing| backing.object == object).map(|b| b.content) {
+            Some(Content::Far(file)) => what(&file).map(Some),
+            _ => Ok(None),
+        };
+        self.close_file(opened.handle);
+        done
     }
 
     fn mend_column(
@@ -101,7 +112,8 @@ impl Node {
             let mut columns = self.columns_but(object, Some((component, column)))?;
             columns[usize::from(component)][usize::from(column)] = Some(to.clone());
             let recorded = self.catalog.set_stale(object, (component, column), false);
-            recorded.map(|_| columns).map_err(|e| e.to_string())
+            self.settled(object, recorded, |far| !far.stale.contains(&(component, column)))?;
+            Ok(columns)
         };
         file.striped().finish_mending(mended, admit).map_err(|e| e.to_string())?;
         tracing::info!("inode {}: column {column} on target {target} is up to date again", file.ino());

@@ -2,12 +2,14 @@
 
 mod claims;
 mod decider;
+mod folding;
 mod grants;
 mod keys;
 mod known;
 mod layouts;
 mod mend;
 mod moves;
+mod outcome;
 mod pool;
 mod records;
 mod room;

@@ -7,13 +7,12 @@ use super::claims::Claim;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::{failure, fs_error, refused};
-use crate::files::{Content, FarFile};
+use crate::files::FarFile;
 use catalog::Far;
 use layout::{Candidate, Redundancy, Spread};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use stripe::Mended;
-use types::api::OpenFlags;
 use types::*;
 use wire::Failure;
 
@@ -156,7 +155,7 @@ impl Node {
             }
             TargetAct::Balance => (RequestKind::Balance, "balance targets".to_owned()),
         };
-        let items = self.to_be_moved(kind).map_err(fail)?;
+        let items = self.to_be_moved(kind, &self.target_views()?).map_err(fail)?;
         let mut request = Request::new(kind, cx.uid, subject, crate::now());
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(request.created));
@@ -169,9 +168,8 @@ impl Node {
     }
 
     /// Files with something to be moved, and how much (bytes).
-    fn to_be_moved(&self, kind: RequestKind) -> catalog::Result<Vec<(Ino, u64)>> {
-        let views = self.target_views().unwrap_or_default();
-        let mut places = Places::of(&views, kind);
+    fn to_be_moved(&self, kind: RequestKind, views: &[TargetView]) -> catalog::Result<Vec<(Ino, u64)>> {
+        let mut places = Places::of(views, kind);
         let (mut items, mut after) = (BTreeMap::new(), ObjectId(0));
         loop {
             let page = self.catalog.far_objects(after, PAGE)?;
@@ -263,8 +261,18 @@ impl Node {
         if request.kind != RequestKind::Drain || !clean {
             return Ok(());
         }
+        let views = match self.target_views() {
+            Ok(views) => views,
+            Err(e) => {
+                tracing::error!(
+                    "whether something came to lie there while request {} went on is not known: {e}; drain again",
+                    request.id
+                );
+                return Ok(());
+            }
+        };
         let mut left = Vec::new();
-        for (ino, bytes) in self.to_be_moved(request.kind)? {
+        for (ino, bytes) in self.to_be_moved(request.kind, &views)? {
             if !self.catalog.items(request.id, Ino(ino.0 - 1), 1)?.iter().any(|(known, ..)| *known == ino) {
                 left.push((ino, bytes));
             }
@@ -296,7 +304,10 @@ impl Node {
             // What is lost comes from tape.
             return self.purge_file(ino, version, object).map_err(|why| {
                 let lost = "what it had on the lost target is not on disk any more, and it stays as it is";
-                Stop::Failed(format!("{lost}: {why}"))
+                match self.is_open(ino) {
+                    true => Stop::Later(why),
+                    false => Stop::Failed(format!("{lost}: {why}")),
+                }
             });
         }
         let mut leaving = places.leaving(&far);
@@ -313,7 +324,7 @@ impl Node {
                 self.mend_file(object, &far, &places.lost)?;
                 continue;
             }
-            self.move_column(ino, object, place, to, &claim)?;
+            self.with_far(ino, object, |file| self.copy_column(file, object, place, to, &claim))?;
         }
         self.movers.wake();
         Ok(())
@@ -344,26 +355,6 @@ impl Node {
         }
         self.movers.wake();
         Ok(())
-    }
-
-    fn move_column(
-        &self,
-        ino: Ino,
-        object: ObjectId,
-        place: (u16, u16),
-        to: TargetId,
-        claim: &Claim<'_>,
-    ) -> Result<(), String> {
-        // Nobody releases or removes it meanwhile.
-        let opened = self.open_file(&Cx::admin(crate::now()), ino, OpenFlags::default());
-        let opened = opened.map_err(|e| e.to_string())?;
-        let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
-        let moved = match backing.filter(|backing| backing.object == object).map(|b| b.content) {
-            Some(Content::Far(file)) => self.copy_column(&file, object, place, to, claim),
-            _ => Ok(()),
-        };
-        self.close_file(opened.handle);
-        moved
     }
 
     /// Copies a column while its file is used, and has it lie at its new place from one moment on.
@@ -421,7 +412,9 @@ impl Node {
             let mut columns = self.columns_but(object, None)?;
             columns[usize::from(place.0)][usize::from(place.1)] = Some(to.clone());
             let recorded = self.catalog.relocate_column(object, place, target, false);
-            recorded.map(|_| columns).map_err(|e| e.to_string())
+            let lies = |far: &Far| far.layout.components.get(usize::from(place.0))?.target(place.1);
+            self.settled(object, recorded, |far| lies(far) == Some(target))?;
+            Ok(columns)
         };
         let ended = file.striped().finish_moving(moved, admit).map_err(|e| e.to_string());
         file.note_machines();

@@ -147,8 +147,8 @@ impl Node {
             let mut doomed = Vec::new();
             for stray in page {
                 // Whoever copies says so before it is on record, and until it is on record no more.
-                let copied = self.movers.claims.copies(stray.0, stray.1);
-                if !copied && self.catalog.is_stray(stray).map_err(fail)? {
+                let copied = || self.movers.claims.copies(stray.0, stray.1);
+                if !copied() && self.catalog.is_stray(stray).map_err(fail)? && !copied() {
                     doomed.push(stray);
                 }
             }

@@ -4,6 +4,7 @@
 //! before it ends.
 
 use super::claims::Claims;
+use super::folding::Unfolded;
 use super::keys::{self, MasterKey};
 use super::pool::{Job, Pool};
 use super::room::Rounds;
@@ -45,6 +46,8 @@ pub(crate) struct Movers {
     down: RwLock<Arc<BTreeSet<TargetId>>>,
     /// Files of which a column is being rebuilt or moved.
     pub(super) claims: Claims,
+    /// Coded files of which something may be in no row.
+    pub(super) unfolded: Unfolded,
     /// What a request that moves columns waits for.
     waits: Mutex<String>,
     reserved: Mutex<Reserved>,
@@ -79,6 +82,7 @@ impl Movers {
             ways: Mutex::default(),
             down: RwLock::default(),
             claims: Claims::default(),
+            unfolded: Unfolded::default(),
             waits: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
@@ -125,6 +129,11 @@ impl Movers {
         if **self.down.read() != *down {
             *self.down.write() = Arc::new(down.clone());
         }
+    }
+
+    /// Something was written to a coded file that may be in its log.
+    pub(crate) fn note_unfolded(&self, ino: Ino) {
+        self.unfolded.note(ino);
     }
 
     /// Gives work to the threads that may wait for movers.

@@ -24,7 +24,8 @@ struct Fold {
 }
 
 impl Striped {
-    /// Folds what is in the logs into rows. Writes go on meanwhile; a service calls this now and then, so that they find room.
+    /// Folds what is in the logs into rows, also what another writer has left there: who calls this may write. Writes go on meanwhile; a
+    /// service calls it when nobody has written for a while, so that whoever does finds room.
     ///
     /// # Errors
     /// `Mover`, `Lost`: what is not folded stays in the log.
@@ -32,12 +33,42 @@ impl Striped {
         let _passed = self.gate.read();
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded else { continue };
+            self.become_writer(number, coded)?;
             let _passed = coded.gate.read();
             if coded.log.lock().writer {
                 self.fold_all(number, coded)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether something of it is coded.
+    pub fn is_coded(&self) -> bool {
+        self.coded.iter().any(Option::is_some)
+    }
+
+    /// Bytes of the logs that are not in rows, about; asks a journal where nobody has written through this.
+    ///
+    /// # Errors
+    /// `Mover`.
+    pub fn logged(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for (number, coded) in self.coded.iter().enumerate() {
+            let Some(coded) = coded else { continue };
+            let own = {
+                let log = coded.log.lock();
+                log.writer.then(|| u64::from(log.head.folded + 1 < log.head.epoch) + log.end)
+            };
+            bytes += match own {
+                Some(own) => own,
+                None => {
+                    let loaded = self.load(number, coded, false)?;
+                    let halves = loaded.halves.iter().map(|(_, raw)| raw.len() as u64).sum::<u64>();
+                    halves + loaded.view.redo.len() as u64
+                }
+            };
+        }
+        Ok(bytes)
     }
 
     /// Folds everything that was appended before.

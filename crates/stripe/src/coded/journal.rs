@@ -27,6 +27,8 @@ impl Striped {
     fn append_one(&self, number: usize, coded: &Coded, at: u64, bytes: &[u8]) -> Result<()> {
         let whole = (RECORD_LEN + bytes.len()) as u64;
         let mut log = self.with_room(number, coded, whole)?;
+        // Under the lock, so that every copy gets records in their order, and has none without all before it.
+        let used = self.columns_to_change()?;
         let (start, epoch) = (log.end, log.head.epoch);
         let record = Record { kind: Kind::Data, epoch, at, within: 0, bytes: bytes.to_vec() }.encode();
         let places = self.record_places(number, coded, HALVES[(epoch % 2) as usize] + start, record.len());
@@ -34,8 +36,6 @@ impl Striped {
         let last = at + bytes.len() as u64;
         let rows = coded.shape.row(at)..=coded.shape.row(last - 1);
         log.written.extend(rows);
-        // Under the lock, so that every copy gets records in their order, and has none without all before it.
-        let used = self.columns();
         let tickets: Vec<data::Result<Ticket>> =
             places.iter().map(|place| self.submit(place, Op::Write, record.clone())).collect();
         drop(log);
