@@ -208,6 +208,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::Cluster
         | Call::ClusterRevoke
         | Call::ClusterRemoved { .. }
+        | Call::ClusterAddresses
         | Call::Holdings { .. }
         | Call::RequestSums(_)
         | Call::PurgeList { .. }

@@ -4,18 +4,20 @@ use e2e::Bed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const LIBRARY: &str = "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n";
 /// Longest wait for what needs no more than a moment.
 const SOON: Duration = Duration::from_secs(120);
 
-/// Of 127.0.0.0/8 everything is this machine.
+/// Of 127.0.0.0/8 everything is this machine. Those of `e2e::cluster` begin at 1.
 fn address() -> String {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
+    static NEXT: AtomicU8 = AtomicU8::new(128);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
 }
@@ -347,4 +349,104 @@ fn after_a_take_over_the_two_change_places_and_back() {
     configure(second, &follows(1, at_second));
     let (_, error) = second.fails(["up"]);
     assert!(error.contains("does not know that another node has taken over"), "{error}");
+}
+
+fn piece(n: usize) -> Vec<u8> {
+    e2e::noise(n as u64, 64 << 10)
+}
+
+/// Programs that write a large file and make small ones.
+#[derive(Default)]
+struct Programs {
+    stop: AtomicBool,
+    /// Pieces of the large file.
+    written: AtomicUsize,
+    /// Small files.
+    made: AtomicUsize,
+}
+
+impl Programs {
+    fn done(&self) -> (usize, usize) {
+        (self.written.load(Ordering::Acquire), self.made.load(Ordering::Acquire))
+    }
+
+    fn write(&self, path: &Path) {
+        let file = std::fs::File::create(path).unwrap();
+        for n in 0.. {
+            if self.stop.load(Ordering::Acquire) {
+                return file.sync_all().unwrap();
+            }
+            file.write_all_at(&piece(n), (n as u64) << 16).unwrap();
+            if n % 8 == 0 {
+                file.sync_all().unwrap();
+            }
+            self.written.store(n + 1, Ordering::Release);
+        }
+    }
+
+    /// How many calls were refused.
+    fn make(&self, dir: &Path) -> usize {
+        let mut refused = 0;
+        for n in 0.. {
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            let file = std::fs::File::create_new(dir.join(format!("small-{n}")));
+            match file.and_then(|mut file| file.write_all(&piece(n)[..100]).and_then(|()| file.sync_all())) {
+                Ok(()) => drop(self.made.fetch_add(1, Ordering::AcqRel)),
+                // Whether what was under way was done is not known.
+                Err(_) => refused += 1,
+            }
+        }
+        refused
+    }
+}
+
+/// A third host, with a target and a mount, uses the namespace: nobody gives an order.
+#[test]
+fn a_cluster_goes_on_by_itself_when_its_first_host_dies() {
+    if !e2e::can_mount("a host that goes on at the standby") {
+        return;
+    }
+    let Pair { first, second, at_second, .. } = &pair("mode = \"wait\"\n");
+    second.ok(["down"]);
+    configure(second, &format!("{}take_over_after_s = 2\n", follows(1, at_second)));
+    second.ok(["up"]);
+    let third = e2e::cluster::node();
+    e2e::cluster::join(first, &third, "third");
+    third.ok(["down"]); // as it is started it hears of the standby
+    third.up_mounted();
+    first.wait("the target", || e2e::cluster::up(first) == [3]);
+    until("the copy becomes complete", || is_armed(second));
+    let striped = third.mount().join("striped");
+    std::fs::create_dir(&striped).unwrap();
+    first.ok(["layout", "set", "tc:/striped", "--stripes", "1"]);
+
+    let programs = Programs::default();
+    let refused = std::thread::scope(|scope| {
+        scope.spawn(|| programs.write(&striped.join("big")));
+        let names = scope.spawn(|| programs.make(&striped));
+        until("there is work", || programs.done().0 > 20 && programs.done().1 > 3);
+        signal(first, Signal::KILL);
+        let (before, killed) = (programs.done(), Instant::now());
+        until("both go on", || programs.done().0 > before.0 + 20 && programs.done().1 > before.1 + 3);
+        eprintln!("all went on {:?} after the first host had died", killed.elapsed());
+        programs.stop.store(true, Ordering::Release);
+        names.join().unwrap()
+    });
+    assert!(refused <= 1, "{refused} calls were refused, and one was under way");
+    let big = std::fs::read(striped.join("big")).unwrap();
+    assert!(big.chunks(64 << 10).enumerate().all(|(n, bytes)| bytes == piece(n)));
+    assert!(big.len() >> 16 >= programs.done().0);
+    let small = std::fs::read_dir(&striped).unwrap().count() - 1;
+    assert!(small >= programs.done().1, "{small} names");
+
+    // The second node has what the first one had: it signs, and its word counts with targets.
+    second.ok(["cluster", "token"]);
+    assert_eq!(e2e::cluster::up(second), [3]);
+    put(second, "after").unwrap();
+    assert!(third.mount().join("after").exists());
+    second.check();
+    let (_, error) = first.fails(["up"]);
+    assert!(error.contains("has taken over from this node"), "{error}");
 }

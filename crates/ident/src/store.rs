@@ -134,6 +134,14 @@ impl Credentials {
         read_if_there(&dir.join(REMOVED))
     }
 
+    /// Keeps where the cluster is asked (`host:port`).
+    ///
+    /// # Errors
+    /// The file system.
+    pub fn keep_addresses(dir: &Path, addresses: &[String]) -> Result<(), IdentError> {
+        put(dir, ADDRESSES, addresses.join("\n").as_bytes(), 0o644)
+    }
+
     /// Keeps the roster: what the node with the authority's key knows of the members, for it alone to understand.
     ///
     /// # Errors

@@ -26,5 +26,5 @@ pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};
-pub use standby::{MAX_PART, StandbyAnswer, StandbyPromise, StandbyStep, StandbyView};
+pub use standby::{KeptFile, MAX_PART, StandbyAnswer, StandbyPromise, StandbyStep, StandbyView};
 pub use version::{SPOKEN, VERSION};

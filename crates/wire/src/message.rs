@@ -2,8 +2,8 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer,
-    StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
+    KeptFile, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
+    StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -366,6 +366,10 @@ pub enum Call {
     FileFor(Box<FileOrder>),
     /// What is to become of what lies on targets -> `Request`, or `Done` where nothing is to be moved.
     MoveTargets(TargetAct),
+    /// Where the node is asked that holds the namespace, or may come to hold it -> `Addresses`.
+    ClusterAddresses,
+    /// Files that this standby needs to serve the cluster; only over TLS, from the node that it follows -> `Done`.
+    StandbyKeep(Vec<KeptFile>),
 }
 
 /// Answers.
@@ -495,4 +499,6 @@ pub enum Reply {
     Lock(Option<LockHeld>),
     /// What became of locks that were waited for.
     LockEvents(Vec<LockEvent>),
+    /// `host:port`, the likeliest first.
+    Addresses(Vec<String>),
 }

@@ -27,6 +27,23 @@ pub struct StandbyStep {
     pub bytes: Vec<u8>,
 }
 
+/// A file of the state directory that is not in the catalogue.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Its path there.
+    pub name: String,
+    /// What is in it.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+}
+
+/// Without what is in it: it may be a key.
+impl std::fmt::Debug for KeptFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KeptFile({:?}, {} bytes)", self.name, self.bytes.len())
+    }
+}
+
 /// Nothing is acknowledged without the standby, but what came before: one that has all of that may take over.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyPromise {

@@ -46,7 +46,9 @@ impl Call {
             | Self::TakeDriveOut { .. }
             | Self::Session(_)
             | Self::FileFor(_)
-            | Self::MoveTargets(_) => 5,
+            | Self::MoveTargets(_)
+            | Self::ClusterAddresses
+            | Self::StandbyKeep(_) => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

@@ -81,6 +81,8 @@ pub(super) struct Lines {
     groups: [Group; 4],
     /// Whether the log knows that the node does not answer.
     away: Mutex<bool>,
+    /// Where the last connection was made to (`host:port`).
+    last: Mutex<Option<String>>,
 }
 
 struct Numbers {
@@ -145,6 +147,7 @@ impl Lines {
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
             groups: [group(8), group(8), group(super::THREADS), group(1)],
             away: Mutex::new(false),
+            last: Mutex::default(),
         }
     }
 
@@ -371,6 +374,10 @@ impl Lines {
         let order = FileOrder { who: who.clone(), number, answered, call };
         match line.exchange(number, &Call::FileFor(Box::new(order))) {
             Ok(Ok(reply)) => Ok(reply),
+            // Another node has taken over from that one.
+            Ok(Err(failure)) if failure.fs.is_none() && failure.class == ErrorClass::Retry => {
+                Err(Trouble::Lost(failure.to_string()))
+            }
             Ok(Err(failure)) => {
                 if failure.fs.is_none() {
                     tracing::warn!("the node that holds the namespace refuses: {failure}");
@@ -403,13 +410,21 @@ impl Lines {
         }
     }
 
-    /// Connects to the first node that answers, and joins the session there.
+    /// Connects to the first node that answers, that of the last connection before others, and joins the session there. What one says that believes
+    /// this host no more counts for more than that others do not answer.
     fn connect(&self) -> Result<Line, ClientError> {
         let mut last = ClientError::WrongAnswer { asked: "Session" };
-        for remote in (self.reach)()? {
+        let mut remotes = (self.reach)()?;
+        let first = self.last.lock().clone();
+        remotes.sort_by_key(|remote| Some(remote.address()) != first.as_deref());
+        for remote in remotes {
             match self.connect_to(&remote) {
-                Ok(line) => return Ok(line),
-                Err(e) => last = e,
+                Ok(line) => {
+                    *self.last.lock() = Some(remote.address().to_owned());
+                    return Ok(line);
+                }
+                Err(e) if last.class() != ErrorClass::Denied => last = e,
+                Err(_) => {}
             }
         }
         Err(last)

@@ -136,6 +136,7 @@ impl Node {
                 return Ok(Reply::Unreached(self.cluster_remove(id, &reason)?));
             }
             Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
+            Call::ClusterAddresses => return Ok(Reply::Addresses(self.namespace_addresses())),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => {
@@ -301,6 +302,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::ClusterRenew(_)
         | Call::ReportTargets(_)
         | Call::StandbyStep(_)
+        | Call::StandbyKeep(_)
         | Call::Session(_)
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
@@ -325,7 +327,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
 fn not_here(call: &Call) -> Failure {
     let message = match call {
         Call::StandbyTakeOver { .. } => "this node is no standby: it serves already",
-        Call::StandbyStep(_) => "a standby is fed over TLS, by its node",
+        Call::StandbyStep(_) | Call::StandbyKeep(_) => "a standby is fed over TLS, by its node",
         Call::ReportTargets(_) => "targets are reported over TLS, by their node",
         Call::Devices | Call::OpenDevice(_) | Call::Scsi(_) => {
             "devices of this host are for other nodes, over TLS"

@@ -11,7 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 
 impl Own {
-    /// Asks the first of those addresses (`host:port`) where a node answers; it must be this one, if it matters which.
+    /// Asks the first of those addresses (`host:port`) where a node answers; it must be this one, if it matters which. One that says that it may answer
+    /// later (a standby) is passed over.
     pub(crate) fn ask(
         &self,
         addresses: &[String],
@@ -21,6 +22,7 @@ impl Own {
         let mut last = failure(ErrorClass::Invalid, "no address of another node is known");
         for address in addresses {
             match self.ask_at(address, whom, call) {
+                Ok(Err(later)) if later.class == ErrorClass::Retry => last = later,
                 Ok(answer) => return answer,
                 Err(e) => last = failure(e.class, format!("{address}: {}", e.message)),
             }

@@ -255,6 +255,10 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
     let (mut session, mut part) = (Session::default(), None);
     let mut held = None;
     let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
+        // The namespace is elsewhere now, and he finds it there.
+        _ if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) => {
+            Err(failure(ErrorClass::Retry, "another node has taken over from this one: ask that one"))
+        }
         // He may have been removed since he connected.
         _ if node.membership.removed.contains(role) => {
             Err(failure(ErrorClass::Denied, format!("{role} was removed from this cluster")))
@@ -269,6 +273,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
         (Call::ClusterRenew(order), _) => Ok(node.cluster_renew(member_id(role), &order)?.into()),
+        (Call::ClusterAddresses, _) => Ok(Reply::Addresses(node.namespace_addresses()).into()),
         (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
             Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())

@@ -4,6 +4,7 @@ mod ask;
 mod calls;
 mod changes;
 mod listen;
+mod places;
 mod roster;
 mod sessions;
 mod tend;

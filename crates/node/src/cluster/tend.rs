@@ -1,4 +1,4 @@
-//! What a member does from time to time: it hears who was removed, and gets a new certificate before the present one ends.
+//! What a member does from time to time: it hears who was removed and where the namespace is, and gets a new certificate before the present one ends.
 
 use crate::Node;
 use parking_lot::{Condvar, Mutex};
@@ -44,6 +44,9 @@ fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
     while let Some(node) = node.upgrade() {
         if let Err(e) = node.hear_of_removed() {
             tracing::debug!("who was removed from the cluster is not known: {e}");
+        }
+        if let Err(e) = node.hear_of_places() {
+            tracing::debug!("whether the namespace is to be had elsewhere is not known: {e}");
         }
         if round % ROUNDS == 0
             && let Err(e) = node.renew_if_due(crate::now())

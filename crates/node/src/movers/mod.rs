@@ -19,6 +19,7 @@ mod ways;
 
 pub(crate) use decider::Decider;
 pub(crate) use grants::Grantee;
+pub(crate) use keys::MasterKey;
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use ways::Movers;
 

@@ -1,8 +1,8 @@
 //! The end that is followed: what is asked before a node starts, and the thread that brings batches to the standby.
 
-use super::Ledger;
 use super::ledger::{NAME, Role};
 use super::link::Link;
+use super::{Ledger, kept};
 use crate::Config;
 use crate::error::failure;
 use crate::startup::io;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::ErrorClass;
-use wire::{Failure, StandbyAnswer, StandbyPromise, StandbyView};
+use wire::{Failure, KeptFile, StandbyAnswer, StandbyPromise, StandbyView};
 
 /// Between two attempts to reach the standby.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -195,6 +195,11 @@ impl Feeding {
         })
     }
 
+    /// Whether another node has taken over.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.feed.health().taken.is_some()
+    }
+
     /// What an operator should look at.
     pub(crate) fn warning(&self, config: &Config) -> Option<String> {
         let health = self.feed.health();
@@ -255,11 +260,13 @@ impl Feeder {
         *self.socket.lock() = link.socket.try_clone().ok();
         let mut sender = Sender::new(&self.engine, feed.clone());
         let mut step = Step::Idle;
+        let mut kept = Kept::default();
         while !self.stop.load(Ordering::Acquire) {
             let sent = Instant::now();
             let record = ledger.get();
             let answer = link.exchange(&step, (record.epoch, record.promise.as_ref()), feed, config)?;
             let Some(state) = hear(answer, link.node, ledger, feed, config)? else { continue };
+            kept.bring(&mut link, &config.state_dir)?; // before anything is promised
             let was_ahead = feed.health().ahead.is_some();
             feed.answered(&state, sent);
             *said = false;
@@ -280,6 +287,25 @@ impl Feeder {
                 step = sender.next(&state).map_err(fail)?;
             }
         }
+        Ok(())
+    }
+}
+
+/// What the standby of this connection has of the files that it needs, and when that was looked at.
+#[derive(Default)]
+struct Kept(Option<(Instant, Vec<KeptFile>)>);
+
+impl Kept {
+    /// Brings them when they have changed.
+    fn bring(&mut self, link: &mut Link, state: &Path) -> Result<(), Failure> {
+        if self.0.as_ref().is_some_and(|(looked, _)| looked.elapsed() < BEAT) {
+            return Ok(());
+        }
+        let now = kept::gather(state)?;
+        if self.0.as_ref().is_none_or(|(_, there)| *there != now) {
+            link.keep(now.clone())?;
+        }
+        self.0 = Some((Instant::now(), now));
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! The standby: a process that has an engine and nothing else, until it takes over.
 
-use super::Ledger;
 use super::ledger::{NAME, Record, Role};
 use super::listen::{Listening, listen};
+use super::{Ledger, kept};
 use crate::Config;
 use crate::engine::{EMBEDDED, class};
 use crate::error::failure;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId, NodeId};
-use wire::{Call, Failure, Reply, StandbyAnswer, StandbyStep, StandbyView};
+use wire::{Call, Failure, KeptFile, Reply, StandbyAnswer, StandbyStep, StandbyView};
 
 /// Lets the answer to who ordered the end get there.
 const PARTING: Duration = Duration::from_millis(300);
@@ -93,6 +93,7 @@ pub fn follow(config: &Config, stopped: &AtomicBool) -> Result<Followed, Failure
     let engine = state.join(EMBEDDED);
     if ledger.has_taken_over() {
         finish(config)?;
+        kept::install(&config.state_dir)?;
         return Ok(Followed::TookOver);
     }
     begin(&ledger, config)?;
@@ -106,13 +107,16 @@ pub fn follow(config: &Config, stopped: &AtomicBool) -> Result<Followed, Failure
         last_ms: 0,
         ended: None,
     };
-    let (state, changed) = (Mutex::new(now), Condvar::new());
-    let standby = Arc::new(Standby { config: config.clone(), ledger, state, changed });
+    let (now, changed) = (Mutex::new(now), Condvar::new());
+    let standby = Arc::new(Standby { config: config.clone(), ledger, state: now, changed });
     let listening: Listening = listen(&standby)?;
     tracing::info!("this node is a standby, and follows");
-    let followed = standby.wait(stopped);
+    let mut followed = standby.wait(stopped);
     std::thread::sleep(PARTING);
     drop(listening);
+    if followed == Ok(Followed::TookOver) {
+        followed = kept::install(state).map(|()| Followed::TookOver);
+    }
     let _ = std::fs::remove_file(config.socket_path()); // the node makes it anew
     standby.state.lock().follower = None;
     drop(lock);
@@ -166,7 +170,24 @@ impl Standby {
             if stopped.load(Ordering::Acquire) {
                 now.ended.get_or_insert(Ok(Followed::Stopped));
             }
+            let due = now.ended.is_none() && self.is_due(&now);
+            drop(now);
+            if due && let Err(e) = self.take_over(false) {
+                tracing::error!("{} is silent, and this standby does not take over: {e}", self.other());
+                // It is not tried again before that one was heard.
+                self.state.lock().heard = false;
+            }
         }
+    }
+
+    /// Whether it is to take over by itself: the other node was heard, and is silent for as long as the settings say and as is safe, and acknowledges nothing without
+    /// this one.
+    fn is_due(&self, now: &Now) -> bool {
+        let Some(after) = self.config.standby.take_over_after_s.filter(|_| now.heard) else { return false };
+        let record = self.ledger.get();
+        let safe = self.safe_after(&record).max(Duration::from_secs(after.into()));
+        let complete = now.follower.as_ref().is_some_and(|f| has_everything(f.state(), &record));
+        complete && now.answered.elapsed() >= safe
     }
 
     pub(super) fn goes_on(&self) -> bool {
@@ -200,6 +221,15 @@ impl Standby {
         }
         let State { lineage, number, time_ms, copied } = follower.state().clone();
         Ok(StandbyAnswer { epoch, serves: false, lineage, number, time_ms, copied })
+    }
+
+    /// Files that it needs when it takes over.
+    pub(super) fn keep(&self, files: &[KeptFile]) -> Result<(), Failure> {
+        let now = self.state.lock();
+        if self.ledger.get().role != Role::Follows || now.ended.is_some() {
+            return Err(failure(ErrorClass::Busy, "this standby stops"));
+        }
+        kept::keep(&self.config.state_dir, files)
     }
 
     /// How long it is silent before it may take over, from its last answer on: clocks may run differently.

@@ -10,7 +10,9 @@ use kv::standby::{Feed, Step};
 use std::net::TcpStream;
 use std::time::Duration;
 use types::{ErrorClass, MemberId, NodeId};
-use wire::{Call, Channel, Failure, MAX_PART, Reply, StandbyAnswer, StandbyPromise, StandbyStep, WireError};
+use wire::{
+    Call, Channel, Failure, KeptFile, MAX_PART, Reply, StandbyAnswer, StandbyPromise, StandbyStep, WireError,
+};
 
 /// Longest silence of the other end.
 const MOST: Duration = Duration::from_secs(10);
@@ -64,6 +66,13 @@ impl Link {
         let socket = stream.socket().try_clone().map_err(|e| lost(e.into()))?;
         let channel = Channel::over(Box::new(stream), PROGRAM).map_err(lost)?;
         Ok(Self { channel, calls: 0, node, socket })
+    }
+
+    /// Brings files there.
+    pub(super) fn keep(&mut self, files: Vec<KeptFile>) -> Result<(), Failure> {
+        self.calls += 1;
+        self.channel.send_call(self.calls, &Call::StandbyKeep(files)).map_err(lost)?;
+        self.channel.receive_result().map_err(lost)?.result.map(drop)
     }
 
     /// Brings a step there, in parts, and returns what the last one is answered with. The outer result is that of the connection, the inner one what the

@@ -170,10 +170,15 @@ fn serve_remote(
     socket.set_read_timeout(Some(HELLO_PATIENCE)).map_err(of_io)?;
     let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(|e| e.to_string())?;
     if who.is_none() || who != of {
-        let (id, _) = channel.receive_call().map_err(|e| e.to_string())?;
+        let (id, call) = channel.receive_call().map_err(|e| e.to_string())?;
         let whom = of.map_or("its node".into(), |of| of.to_string());
+        // A node that takes this one for its standby, and a member who looks for the namespace, which may be here later.
+        let class = match call {
+            Call::StandbyStep(_) => ErrorClass::Denied,
+            _ => ErrorClass::Retry,
+        };
         let message = format!("this is a standby, and listens to {whom} only, which it follows");
-        let refused = Err(failure(ErrorClass::Denied, message));
+        let refused = Err(failure(class, message));
         return channel.send_result(id, &refused, None).map_err(|e| e.to_string());
     }
     drop(place); // nobody else can have so many
@@ -186,6 +191,7 @@ fn serve_remote(
         Call::StandbyStep(order) => {
             standby.step(&order).map(|answer| Reply::StandbyState(Box::new(answer)).into())
         }
+        Call::StandbyKeep(files) => standby.keep(&files).map(|()| Reply::Done.into()),
         _ => Err(failure(
             ErrorClass::Invalid,
             "this is a standby: it takes batches from its node, and nothing else",

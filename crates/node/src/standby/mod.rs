@@ -3,6 +3,7 @@
 
 mod feeder;
 mod follow;
+mod kept;
 mod ledger;
 mod link;
 mod listen;

@@ -42,6 +42,9 @@ pub struct StandbyConfig {
     pub patience_s: u32,
     /// How long after its last answer the standby does not take over (seconds).
     pub lease_s: u32,
+    /// After how long a silence of the node that it follows this standby takes over by itself (seconds), if nothing is acknowledged without it; None: a
+    /// person orders it.
+    pub take_over_after_s: Option<u32>,
 }
 
 impl Default for StandbyConfig {
@@ -53,6 +56,7 @@ impl Default for StandbyConfig {
             when_away: WhenAway::Refuse,
             patience_s: 10,
             lease_s: 10,
+            take_over_after_s: None,
         }
     }
 }
@@ -91,6 +95,14 @@ impl StandbyConfig {
             return Err(
                 "standby.of: a standby is called by the node that it follows: say where it listens (cluster.listen)".into(),
             );
+        }
+        if self.take_over_after_s.is_some() && self.of.is_none() {
+            return Err(
+                "standby.take_over_after_s is for the node that follows (of): that one takes over".into()
+            );
+        }
+        if self.take_over_after_s.is_some_and(|after| !(2..=86_400).contains(&after)) {
+            return Err("standby.take_over_after_s is 2 to 86400 seconds".into());
         }
         if !(1..=3600).contains(&self.patience_s) || !(2..=3600).contains(&self.lease_s) {
             return Err("standby: patience_s is 1 to 3600 and lease_s 2 to 3600 seconds".into());
