@@ -9,6 +9,7 @@ mod connection;
 pub mod copy;
 mod errno;
 mod error;
+mod length;
 pub mod native;
 mod path;
 mod remote;

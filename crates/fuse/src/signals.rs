@@ -4,6 +4,7 @@
 //! So the waiting thread's pending signals are read from `/proc/<tid>/status` (proc_pid_status(5)).
 
 use std::fs;
+use std::time::Duration;
 
 /// What should happen to a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +38,39 @@ pub(crate) enum LockCall {
 }
 
 /// The call for a lock that `tid` is inside of; None if that cannot be seen.
+///
+/// It waits for our answer, so it sleeps soon if it does not yet; before, nothing can be seen of it.
 pub(crate) fn lock_call(tid: u32) -> Option<LockCall> {
-    fs::read_to_string(format!("/proc/{tid}/syscall")).ok().and_then(|line| asks_for(&line))
+    look_asleep(&|| fs::read_to_string(format!("/proc/{tid}/syscall")).ok())
 }
+
+/// How often, and between two looks how long.
+const LOOKS: u32 = 5000;
+const PAUSE: Duration = Duration::from_micros(100);
+
+fn look_asleep(line: &dyn Fn() -> Option<String>) -> Option<LockCall> {
+    for _ in 0..LOOKS {
+        let line = line()?;
+        if line.trim_end() != "running" {
+            return asks_for(&line);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// Numbers of the same calls for programs of 32 bits (x86 and ARM); no call for a lock has them on machines of 64.
+const FLOCK_32: i64 = 143;
+const FCNTL_32: i64 = 55;
+const FCNTL64_32: i64 = 221;
 
 fn asks_for(line: &str) -> Option<LockCall> {
     let mut words = line.split_whitespace();
     let call: i64 = words.next()?.parse().ok()?;
     let mut argument = words.skip(1).map(|word| i64::from_str_radix(word.trim_start_matches("0x"), 16));
     match call {
-        libc::SYS_flock => Some(LockCall::File),
-        libc::SYS_fcntl => match argument.next()?.ok()? as i32 {
+        libc::SYS_flock | FLOCK_32 => Some(LockCall::File),
+        libc::SYS_fcntl | FCNTL_32 | FCNTL64_32 => match argument.next()?.ok()? as i32 {
             libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Some(LockCall::Description),
             _ => Some(LockCall::Process),
         },
@@ -130,7 +153,22 @@ mod tests {
         assert_eq!(line(libc::SYS_fcntl, libc::F_SETLKW), Some(LockCall::Process));
         assert_eq!(line(libc::SYS_fcntl, libc::F_OFD_SETLKW), Some(LockCall::Description));
         assert_eq!(line(libc::SYS_read, 0), None);
+        // Programs of 32 bits.
+        assert_eq!(line(143, libc::LOCK_EX), Some(LockCall::File));
+        assert_eq!(line(55, 6), Some(LockCall::Process));
+        assert_eq!(line(221, libc::F_OFD_SETLK), Some(LockCall::Description));
         assert_eq!(asks_for("running\n"), None);
+    }
+
+    #[test]
+    fn who_does_not_sleep_yet_is_looked_at_again() {
+        let looks = std::cell::Cell::new(0);
+        let found = look_asleep(&|| {
+            looks.set(looks.get() + 1);
+            Some(if looks.get() < 3 { "running\n".into() } else { format!("{} 0x3 0x2\n", libc::SYS_flock) })
+        });
+        assert_eq!((found, looks.get()), (Some(LockCall::File), 3));
+        assert_eq!(look_asleep(&|| None), None);
     }
 
     #[test]

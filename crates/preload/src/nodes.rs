@@ -15,12 +15,38 @@ const ATTRIBUTE: &std::ffi::CStr = c"user.thermo.node";
 /// Longest value: a number and a path.
 const LONGEST: usize = 4200;
 
-/// Nodes by what their files say; None: not to be had.
+/// Nodes by what their files say.
 #[derive(Default)]
-pub struct Nodes(Mutex<Vec<(Vec<u8>, Option<Session>)>>);
+pub struct Nodes(Mutex<Vec<Known>>);
 
-/// What a file says of its node; None: it is on no mount of one.
+struct Known {
+    /// What its files say.
+    node: Vec<u8>,
+    /// Who this program was when it connected: a node asks no more later.
+    who: Who,
+    /// None: not to be had.
+    session: Option<Session>,
+}
+
+/// Real and effective user and group.
+type Who = (libc::uid_t, libc::uid_t, libc::gid_t, libc::gid_t);
+
+fn who() -> Who {
+    // SAFETY: they have no arguments and cannot fail.
+    unsafe { (libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()) }
+}
+
+/// What statfs(2) calls a mount of FUSE.
+const FUSE: libc::c_long = 0x6573_5546;
+
+/// What a file says of its node; None: it is on no mount of one. On other file systems users may set the attribute themselves.
 fn node_of(fd: c_int) -> Option<Vec<u8>> {
+    // SAFETY: a structure of numbers.
+    let mut system: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a structure that is filled.
+    if unsafe { libc::fstatfs(fd, &mut system) } != 0 || system.f_type != FUSE {
+        return None;
+    }
     let mut value = vec![0; LONGEST];
     // SAFETY: a name and a buffer of this length.
     let length = unsafe { libc::fgetxattr(fd, ATTRIBUTE.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
@@ -48,7 +74,7 @@ impl Nodes {
             Err(e) => {
                 stays(&e);
                 if e.no_node() {
-                    self.0.lock().retain(|(known, _)| *known != node);
+                    self.0.lock().retain(|known| known.node != node);
                 }
                 None
             }
@@ -56,9 +82,16 @@ impl Nodes {
     }
 
     fn session(&self, node: &[u8], ino: Ino) -> Option<Session> {
+        let who = who();
         let mut all = self.0.lock();
-        if let Some((_, session)) = all.iter().find(|(known, _)| known == node) {
-            return session.clone();
+        if all.iter().any(|known| known.who != who) {
+            // Rights that the program has given up, or has for somebody else, are not used.
+            all.iter_mut().for_each(|known| known.session = None);
+            log::say(&"this program is another user now: everything stays with the mount");
+            return None;
+        }
+        if let Some(known) = all.iter().find(|known| known.node == node) {
+            return known.session.clone();
         }
         let session = match connect(node, ino) {
             Ok(session) => Some(session),
@@ -67,7 +100,7 @@ impl Nodes {
                 None
             }
         };
-        all.push((node.to_owned(), session.clone()));
+        all.push(Known { node: node.to_owned(), who, session: session.clone() });
         session
     }
 }

@@ -6,12 +6,11 @@
 use super::Shared;
 use super::lines::Kind;
 use super::table::{OpenFile, OpenInode};
+use crate::length::{News, Telling};
 use layout::{Component, Layout, Redundancy};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use stripe::{Authority, Columns, Machines, StripeError, Striped};
+use stripe::{Authority, Columns, StripeError, Striped};
 use types::api::FsResult;
 use types::{ErrorClass, FsError};
 use wire::{FileCall, FileLayout, Reply};
@@ -37,36 +36,6 @@ pub(super) enum Route {
 /// The way to the movers of an open file.
 pub(super) struct Direct {
     striped: Striped,
-}
-
-/// What was changed of an inode and the node was not told yet.
-#[derive(Default)]
-pub(super) struct Changed {
-    /// Through which handle.
-    by: Option<Weak<OpenFile>>,
-    /// Greatest end of a write (bytes).
-    end: u64,
-}
-
-/// What is known of the length of an inode that is open.
-#[derive(Default)]
-pub(super) struct Length {
-    changed: Mutex<Changed>,
-    /// A length that the node knows (bytes).
-    known: AtomicU64,
-    /// How often it was cut, as the node said last: then what we know of its length says nothing.
-    cuts: AtomicU64,
-    /// Writes so far.
-    writes: AtomicU64,
-    /// What has them.
-    machines: Machines,
-}
-
-impl Length {
-    /// The node has said how long the file is.
-    pub(super) fn is(&self, size: u64) {
-        self.known.store(size, Ordering::Release);
-    }
 }
 
 /// Asks the node for another right when one has ended.
@@ -150,8 +119,7 @@ impl Shared {
         let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
         let renewal = Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: of(found) };
         let striped = striped(found, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
-        file.inode.length.cuts.store(found.cuts, Ordering::Release);
-        file.inode.length.is(found.length);
+        file.inode.length.found(found.length, found.cuts);
         Ok(Direct { striped })
     }
 
@@ -214,12 +182,7 @@ impl Shared {
             return Ok(None);
         }
         let length = &file.inode.length;
-        // Also of a write that fails some bytes may be there.
-        {
-            let mut changed = length.changed.lock();
-            changed.by = Some(Arc::downgrade(file));
-        }
-        length.writes.fetch_add(1, Ordering::AcqRel);
+        let writing = length.writing(Arc::downgrade(file));
         let written = self.at_movers(file, "writing", |direct| {
             length.machines.note(&direct.striped);
             let written = direct.striped.write_at(offset, bytes);
@@ -229,55 +192,43 @@ impl Shared {
         if written.is_none() {
             return Ok(None);
         }
-        {
-            let mut changed = length.changed.lock();
-            changed.by = Some(Arc::downgrade(file));
-            changed.end = changed.end.max(end);
-        }
-        if end > length.known.load(Ordering::Acquire) {
-            self.commit(&file.inode)?;
+        if length.written(Arc::downgrade(file), writing, end) {
+            self.commit(&file.inode, Telling::All)?;
         }
         Ok(Some(bytes.len()))
     }
 
-    /// Tells the node what was written here of an inode, if it was not told yet; true if there was something.
-    pub(super) fn commit(&self, inode: &OpenInode) -> FsResult<bool> {
-        let changed = std::mem::take(&mut *inode.length.changed.lock());
-        // A file that is closed has told before.
-        let Some(file) = changed.by.as_ref().and_then(Weak::upgrade) else { return Ok(false) };
-        let machines = inode.length.machines.known();
-        let (end, cuts) = (changed.end, inode.length.cuts.load(Ordering::Acquire));
-        let number = self.lines.number();
-        let call = |handle| Ok(FileCall::LayoutCommit { handle, end, machines: machines.clone(), cuts });
-        let told = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(super::bytes::count);
-        match told {
-            Ok(cuts) => {
-                inode.length.machines.told(&machines);
-                if inode.length.cuts.swap(cuts, Ordering::AcqRel) != cuts {
-                    inode.length.is(0);
-                }
-                inode.length.known.fetch_max(end, Ordering::AcqRel);
-                Ok(true)
-            }
-            Err(e) => {
-                // Told with the next chance.
-                let mut again = inode.length.changed.lock();
-                again.end = again.end.max(end);
-                again.by.get_or_insert(Arc::downgrade(&file));
-                Err(e)
-            }
-        }
+    /// Tells the node what was written here of an inode, if it has not said yet that it knows; true if there was something.
+    pub(super) fn commit(&self, inode: &OpenInode, what: Telling) -> FsResult<bool> {
+        self.commit_by(inode, what, None)
+    }
+
+    /// The same; through this handle if the one through which it was written is closed, and could not tell.
+    pub(super) fn commit_by(
+        &self,
+        inode: &OpenInode,
+        what: Telling,
+        other: Option<&Arc<OpenFile>>,
+    ) -> FsResult<bool> {
+        inode.length.commit(what, |by, News { end, cuts, machines }| {
+            let other = other.filter(|other| other.flags.write).cloned();
+            let Some(file) = by.iter().find_map(Weak::upgrade).or(other) else { return Ok(None) };
+            let number = self.lines.number();
+            let call = |handle| {
+                Ok(FileCall::LayoutCommit { handle, end: *end, machines: machines.clone(), cuts: *cuts })
+            };
+            let told = self.lines.ask_open(Kind::Bytes, &file, number.value, &call);
+            told.and_then(super::bytes::count).map(Some)
+        })
     }
 
     /// What was written through a handle before is durable, and the node knows of it, if the node says so.
-    pub(super) fn sync_direct(&self, file: &OpenFile, sync: impl FnOnce() -> FsResult<()>) -> FsResult<()> {
-        let before = file.inode.length.writes.load(Ordering::Acquire);
-        self.commit(&file.inode)?;
-        let synced = sync();
-        if file.inode.length.writes.load(Ordering::Acquire) == before {
-            // If a machine was started anew, that has been said now.
-            file.inode.length.machines.forget();
-        }
-        synced
+    pub(super) fn sync_direct(
+        &self,
+        file: &Arc<OpenFile>,
+        sync: impl FnOnce() -> FsResult<()>,
+    ) -> FsResult<()> {
+        let commit = || self.commit_by(&file.inode, Telling::All, Some(file)).map(drop);
+        file.inode.length.sync(commit, sync)
     }
 }

@@ -69,6 +69,16 @@ impl State {
         }
     }
 
+    /// A lock of flock(2) is not held while another kind of it is waited for.
+    fn give_up(&mut self, file: &OpenFile, order: &LockOrder) {
+        if order.space == LockSpace::Files
+            && let Some(owners) = self.held.get_mut(&file.ino)
+        {
+            owners.remove(&(order.space, order.owner));
+            self.mark(file);
+        }
+    }
+
     /// Notes what the node did in a session; false: meanwhile another session has what the owner holds.
     fn record(&mut self, file: &Arc<OpenFile>, order: &LockOrder, begun: u64) -> bool {
         let owners = self.held.entry(file.ino).or_default();
@@ -103,6 +113,27 @@ impl Locks {
             owners.retain(|_, held| !Arc::ptr_eq(&held.file, file));
             state.mark(file);
         }
+    }
+
+    /// A lock of flock(2) that was to change its kind is given up before it is waited for. If news of the wait have come already, they say what is
+    /// held.
+    fn given_up(&self, number: u64, file: &OpenFile, order: &LockOrder) {
+        let mut state = self.0.lock();
+        if state.waiting.contains_key(&number) {
+            state.give_up(file, order);
+        }
+    }
+
+    /// News of a wait: a lock that was got is on record. False: it was got in a session that has ended since.
+    fn settled(&self, waiting: &Waiting, got: bool, begun: u64) -> bool {
+        let mut state = self.0.lock();
+        match got {
+            true => return state.record(&waiting.file, &waiting.order, begun),
+            // Who asked has not come to know yet that it waits.
+            false if waiting.begun == 0 => state.give_up(&waiting.file, &waiting.order),
+            false => {}
+        }
+        true
     }
 
     /// Marks a wait as not wanted any more; true if that is to be told.
@@ -186,13 +217,8 @@ impl Shared {
             }
         };
         self.lines.finish(number);
-        if order.space == LockSpace::Files && matches!(answer, Ok((false, _)) | Err(FsError::WouldBlock)) {
-            // A lock that was to change its kind is given up first.
-            let mut state = self.locks.0.lock();
-            if let Some(owners) = state.held.get_mut(&file.ino) {
-                owners.remove(&(order.space, order.owner));
-                state.mark(&file);
-            }
+        if matches!(answer, Ok((false, _)) | Err(FsError::WouldBlock)) {
+            self.locks.given_up(number, &file, &order);
         }
         match answer {
             Ok((true, _)) => self.locks.end(number, Ok(())),
@@ -235,7 +261,7 @@ impl Shared {
     fn lock_event(self: &Arc<Self>, begun: u64, event: &LockEvent) {
         let Some(waiting) = self.locks.take(event.call) else { return };
         let outcome = event.refused.map_or(Ok(()), Err);
-        if outcome.is_ok() && !self.locks.0.lock().record(&waiting.file, &waiting.order, begun) {
+        if !self.locks.settled(&waiting, outcome.is_ok(), begun) {
             // It was got in a session that has ended since.
             self.locks.0.lock().waiting.insert(event.call, Waiting { begun: 0, ..waiting });
             return self.ask_later(event.call);
@@ -345,6 +371,61 @@ impl ClusterFiles {
         if self.0.locks.withdraw(number) {
             let shared = self.0.clone();
             self.0.quick.run(Box::new(move || shared.withdraw_lock(number)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Place, Table};
+    use super::*;
+    use types::api::OpenFlags;
+
+    fn flock(kind: LockKind) -> LockOrder {
+        LockOrder {
+            space: LockSpace::Files,
+            owner: 5,
+            kind: Some(kind),
+            range: LockRange::WHOLE,
+            pid: 1,
+            wait: LockWait::Patient,
+        }
+    }
+
+    /// Somebody holds a lock shared, and call 9 asks for it exclusive. The node has said that it waits, and the thread that asked has not heard that yet.
+    fn waits() -> (Locks, Arc<OpenFile>) {
+        let (locks, table) = (Locks::default(), Table::default());
+        let place = Place { begun: 3, handle: Handle(1) };
+        let handle = table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place);
+        let file = table.get(handle).unwrap();
+        let order = flock(LockKind::Exclusive);
+        let waiting =
+            Waiting { file: file.clone(), order, done: Box::new(|_| {}), begun: 0, withdrawn: false };
+        let mut state = locks.0.lock();
+        assert!(state.record(&file, &flock(LockKind::Shared), 3));
+        state.waiting.insert(9, waiting);
+        drop(state);
+        (locks, file)
+    }
+
+    #[test]
+    fn a_lock_of_which_news_come_before_the_answer_that_it_waits_is_held() {
+        for (got, news_first, held) in [(true, true, true), (false, true, false), (false, false, false)] {
+            let (locks, file) = waits();
+            let news = || {
+                let waiting = locks.take(9).unwrap();
+                assert!(locks.settled(&waiting, got, 3));
+            };
+            let heard = || locks.given_up(9, &file, &flock(LockKind::Exclusive));
+            if news_first {
+                news();
+                heard();
+            } else {
+                heard();
+                assert!(!locks.holds(Ino(7), (LockSpace::Files, 5)), "it is given up while it waits");
+                news();
+            }
+            assert_eq!(locks.holds(Ino(7), (LockSpace::Files, 5)), held, "{got} {news_first}");
         }
     }
 }

@@ -4,6 +4,7 @@ use super::ClusterFiles;
 use super::bytes::{count, done, nobody};
 use super::lines::Kind;
 use super::table::Place;
+use crate::length::Telling;
 use std::sync::Arc;
 use types::api::*;
 use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
@@ -25,7 +26,7 @@ impl ClusterFiles {
         let attr: Attr = ask(call)?;
         // What was written here is seen here.
         match self.0.table.inode(attr.ino) {
-            Some(inode) if self.0.commit(&inode)? => ask(FileCall::GetAttr(attr.ino)),
+            Some(inode) if self.0.commit(&inode, Telling::All)? => ask(FileCall::GetAttr(attr.ino)),
             _ => Ok(attr),
         }
     }
@@ -67,7 +68,7 @@ impl FileApi for ClusterFiles {
         let inode = self.0.table.inode(ino);
         if let Some(inode) = &inode {
             // What was written before does not count as written after it.
-            self.0.commit(inode)?;
+            self.0.commit(inode, Telling::All)?;
         }
         let Reply::Attr(attr) = self.0.lines.ask(kind, cx, FileCall::SetAttr { ino, set: set.clone() })?
         else {
@@ -149,7 +150,7 @@ impl FileApi for ClusterFiles {
 
     fn flush(&self, handle: Handle) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
-        self.0.commit(&file.inode).map(drop)
+        self.0.commit_by(&file.inode, Telling::Rest, Some(&file)).map(drop)
     }
 
     fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()> {
@@ -162,7 +163,7 @@ impl FileApi for ClusterFiles {
     fn release(&self, handle: Handle) {
         let Some(file) = self.0.table.leave(handle) else { return };
         self.0.locks.forget(&file);
-        if let Err(e) = self.0.commit(&file.inode) {
+        if let Err(e) = self.0.commit_by(&file.inode, Telling::All, Some(&file)) {
             tracing::error!(
                 "inode {}: what was written at its targets was not told to the node: {e}",
                 file.ino

@@ -1,10 +1,11 @@
 //! Open files: what the node knows them by, and what is needed to open them again.
 
-use super::direct::{Length, Route};
+use super::direct::Route;
+use crate::length::Length;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use types::api::{FsResult, OpenFlags};
 use types::{Cx, FsError, Handle, Ino};
 use wire::Speaks;
@@ -36,7 +37,8 @@ pub(super) struct Place {
 pub(super) struct OpenInode {
     /// Its content can be changed without waiting for tape: a file that is open is not released.
     pub(super) prepared: AtomicBool,
-    pub(super) length: Length,
+    /// What the node was told of its length.
+    pub(super) length: Length<Weak<OpenFile>>,
     /// The session in which locks of it are held; 0: none are.
     pub(super) locked_in: AtomicU64,
 }

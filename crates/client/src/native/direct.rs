@@ -7,11 +7,11 @@ use super::lanes::{Held, Lanes};
 use super::names::refused;
 use crate::ClientError;
 use crate::cluster::striped;
+use crate::length::{Length, News, Telling};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use stripe::{Authority, Columns, Machines, StripeError, Striped};
+use stripe::{Authority, Columns, StripeError, Striped};
 use types::{ErrorClass, FsError};
 use wire::{Failure, FileCall, FileLayout};
 
@@ -25,14 +25,7 @@ pub struct Direct {
     lanes: Arc<Lanes>,
     held: Arc<Held>,
     way: Mutex<Way>,
-    /// What has the writes that are not known to be durable.
-    machines: Machines,
-    changed: Mutex<Changed>,
-    /// A length that the node knows (bytes).
-    known: AtomicU64,
-    /// How often the length was set, as the node said last.
-    cuts: AtomicU64,
-    writes: AtomicU64,
+    length: Length<()>,
 }
 
 /// How bytes go now.
@@ -44,14 +37,6 @@ enum Way {
     Served(Instant),
     /// To and from movers.
     Movers(Arc<Striped>),
-}
-
-/// What the node was not told yet.
-#[derive(Default)]
-struct Changed {
-    any: bool,
-    /// Greatest end of a write (bytes).
-    end: u64,
 }
 
 impl std::fmt::Debug for Direct {
@@ -100,11 +85,7 @@ impl Direct {
             lanes: lanes.clone(),
             held: held.clone(),
             way: Mutex::new(Way::Unknown),
-            machines: Machines::default(),
-            changed: Mutex::default(),
-            known: AtomicU64::new(0),
-            cuts: AtomicU64::new(0),
-            writes: AtomicU64::new(0),
+            length: Length::default(),
         };
         let way = direct.movers(&layout)?;
         *direct.way.lock() = way;
@@ -119,8 +100,7 @@ impl Direct {
         let renewal =
             Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), object: layout.object };
         let striped = striped(layout, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
-        self.cuts.store(layout.cuts, Ordering::Release);
-        self.known.store(layout.length, Ordering::Release);
+        self.length.found(layout.length, layout.cuts);
         Ok(Way::Movers(Arc::new(striped)))
     }
 
@@ -178,75 +158,44 @@ impl Direct {
     pub fn write(&self, offset: u64, data: &[u8]) -> Done<bool> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or_else(|| refused(b"open file", FsError::FileTooLarge))?;
-        // Also of a write that fails some bytes may be there.
-        self.changed.lock().any = true;
-        self.writes.fetch_add(1, Ordering::AcqRel);
+        // It says how often the length was set.
+        self.way()?;
+        let writing = self.length.writing(());
         let written = self.at_movers(|striped| {
-            self.machines.note(striped);
+            self.length.machines.note(striped);
             let written = striped.write_at(offset, data);
-            self.machines.note(striped);
+            self.length.machines.note(striped);
             written
         })?;
         if written.is_none() {
             return Ok(false);
         }
-        {
-            let mut changed = self.changed.lock();
-            changed.any = true;
-            changed.end = changed.end.max(end);
-        }
-        if end > self.known.load(Ordering::Acquire) {
+        if self.length.written((), writing, end) {
             self.commit()?;
         }
         Ok(true)
     }
 
-    /// Tells the node what was written, if it was not told yet.
+    /// Tells the node what was written, if it has not said yet that it knows.
     pub fn commit(&self) -> Done<()> {
-        let Changed { any, end } = std::mem::take(&mut *self.changed.lock());
-        if !any {
-            return Ok(());
-        }
-        let machines = self.machines.known();
-        let cuts = self.cuts.load(Ordering::Acquire);
-        let told: Done<u64> = self.lanes.call(&self.held, |handle| FileCall::LayoutCommit {
-            handle,
-            end,
-            machines: machines.clone(),
-            cuts,
-        });
-        match told {
-            Ok(cuts) => {
-                self.machines.told(&machines);
-                if self.cuts.swap(cuts, Ordering::AcqRel) != cuts {
-                    self.known.store(0, Ordering::Release);
-                }
-                self.known.fetch_max(end, Ordering::AcqRel);
-                Ok(())
-            }
-            Err(e) => {
-                // Told with the next chance.
-                let mut again = self.changed.lock();
-                *again = Changed { any: true, end: again.end.max(end) };
-                Err(e)
-            }
-        }
+        let tell = |_: &[()], News { end, cuts, machines }: &News| {
+            self.lanes.call(&self.held, |handle| FileCall::LayoutCommit {
+                handle,
+                end: *end,
+                machines: machines.clone(),
+                cuts: *cuts,
+            })
+        };
+        self.length.commit(Telling::All, |by, news| tell(by, news).map(Some)).map(drop)
     }
 
     /// What was written before is durable when `sync` says so.
     pub fn sync(&self, sync: impl FnOnce() -> Done<()>) -> Done<()> {
-        let before = self.writes.load(Ordering::Acquire);
-        self.commit()?;
-        let synced = sync();
-        if self.writes.load(Ordering::Acquire) == before {
-            // If a machine was started anew, that has been said now.
-            self.machines.forget();
-        }
-        synced
+        self.length.sync(|| self.commit(), sync)
     }
 
     /// The length was set through the node.
     pub fn is(&self, length: u64) {
-        self.known.store(length, Ordering::Release);
+        self.length.is(length);
     }
 }

@@ -271,3 +271,50 @@ assert all(os.fstat(o).st_size == 0 for o in others)
     );
     bed.check();
 }
+
+/// Rights at the node are those of the user that the program was when it connected, and only mounts say which node serves them.
+#[test]
+fn another_user_and_files_of_other_file_systems_ask_no_node() {
+    let Some(bed) = mounted(SERVED) else { return };
+    let elsewhere = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let program = |script: &str| {
+        let mut command = Command::new("python3");
+        command.arg("-c").arg(format!("import os, sys\nmount, elsewhere = sys.argv[1:]\n{script}"));
+        command.arg(bed.mount()).arg(elsewhere.path());
+        preloaded(&bed, &mut command);
+        run(&mut command);
+        let log = said(&bed);
+        let _ = fs::remove_file(self::log(&bed));
+        log
+    };
+    let log = program(
+        "
+os.close(os.open(mount + '/one', os.O_RDWR | os.O_CREAT))
+os.setxattr(elsewhere, 'user.thermo.node', os.getxattr(mount + '/one', 'user.thermo.node'))
+fd = os.open(elsewhere, os.O_RDWR)
+assert os.write(fd, b'a' * 300000) == 300000 and os.fstat(fd).st_size == 300000
+fd = os.open(mount + '/one', os.O_RDWR)
+os.write(fd, b'b' * 300000)
+",
+    );
+    assert!(log.contains("goes past the mount") && !log.contains("stays with the mount"), "{log}");
+    assert!(fs::read(elsewhere.path()).unwrap() == [b'a'; 300_000]);
+    assert!(fs::read(bed.mount().join("one")).unwrap() == [b'b'; 300_000]);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can become another user: not tried");
+        return;
+    }
+    let log = program(
+        "
+os.mkdir(mount + '/all'); os.chmod(mount + '/all', 0o777)
+for name, user in [('root', 0), ('nobody', 65534), ('root again', 0)]:
+    os.seteuid(user)
+    fd = os.open(mount + '/all/' + name, os.O_RDWR | os.O_CREAT)
+    os.write(fd, b'c' * 300000)
+    assert os.pread(fd, 2, 299998) == b'cc'
+    os.close(fd)
+",
+    );
+    assert_eq!(log.matches("goes past the mount").count(), 1, "{log}");
+    bed.check();
+}

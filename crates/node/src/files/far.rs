@@ -301,7 +301,8 @@ impl Node {
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             machines: Machines::default(),
-            cuts: AtomicU64::new(1),
+            // What was told of it while it was open before, or to an earlier run of the node, is another number.
+            cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
             decider,
             unsure: AtomicBool::new(false),
         }))

@@ -377,10 +377,21 @@ fn abandoned(state: &Path) -> Failure {
 /// The name of the history of an engine: made anew with each engine, since a restored one lies in a new directory.
 fn lineage(engine: &Path) -> Result<[u8; 16], Failure> {
     let file = engine.join("lineage");
-    if let Ok(text) = std::fs::read_to_string(&file)
-        && let Ok(known) = text.trim().parse::<uuid::Uuid>()
-    {
-        return Ok(*known.as_bytes());
+    match std::fs::read_to_string(&file) {
+        Ok(text) => {
+            let known = text.trim().parse::<uuid::Uuid>().map_err(|e| {
+                let message = format!(
+                    "{} names no history of the engine: {e}; bring it back from a copy of the state directory, or remove it: the standby then \
+                     copies everything anew",
+                    file.display()
+                );
+                failure(ErrorClass::Corrupt, message)
+            })?;
+            return Ok(*known.as_bytes());
+        }
+        // Another name would make the standby begin anew, over a good copy.
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io(&file, &e)),
+        Err(_) => {}
     }
     let new = uuid::Uuid::new_v4();
     let write = || {
@@ -450,6 +461,21 @@ mod tests {
         assert!(bed.feed.health().taken.is_some());
         let written = Ledger::open(bed.dir.path()).unwrap().get();
         assert!(written.epoch == 2 && written.replaced_by.is_some(), "{written:?}");
+    }
+
+    #[test]
+    fn a_history_has_another_name_only_where_it_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = lineage(dir.path()).unwrap();
+        assert_eq!(lineage(dir.path()).unwrap(), name);
+        let file = dir.path().join("lineage");
+        std::fs::write(&file, "no name").unwrap();
+        assert_eq!(lineage(dir.path()).unwrap_err().class, ErrorClass::Corrupt);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap(); // it cannot be read
+        assert!(lineage(dir.path()).is_err() && file.is_dir());
+        std::fs::remove_dir(&file).unwrap();
+        assert_ne!(lineage(dir.path()).unwrap(), name);
     }
 
     #[test]

@@ -212,9 +212,11 @@ impl Standby {
         let mut epoch = record.epoch;
         if order.epoch >= epoch {
             epoch = order.epoch;
-            self.ledger.change(|r| {
+            let noted = self.ledger.change(|r| {
                 (r.epoch, r.lease_ms, r.promise) = (epoch, order.lease_ms, order.promise.clone());
-            })?;
+            });
+            // What is wrong with this disk must not sound like a no to who is followed: he would give way.
+            noted.map_err(|e| Failure { class: ErrorClass::Retry, ..e })?;
             (now.last, now.last_ms) = (order.last, order.last_ms);
             take_part(&mut now.parts, follower, order)?;
             (now.answered, now.heard) = (Instant::now(), true);
@@ -402,6 +404,42 @@ fn take_part(parts: &mut Vec<u8>, follower: &mut Follower, order: &StandbyStep) 
 mod tests {
     use super::*;
     use wire::StandbyPromise;
+
+    #[test]
+    fn a_disk_where_nothing_can_be_written_down_is_no_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: dir.path().into(), ..Config::default() };
+        let ledger = Ledger::open(dir.path()).unwrap();
+        ledger.change(|r| r.role = Role::Follows).unwrap();
+        let now = Now {
+            follower: Some(Follower::open(&dir.path().join(EMBEDDED), LmdbOptions::default()).unwrap()),
+            parts: Vec::new(),
+            answered: Instant::now(),
+            heard: false,
+            last: 0,
+            last_ms: 0,
+            ended: None,
+        };
+        let standby = Standby { config, ledger, state: Mutex::new(now), changed: Condvar::new() };
+        let bytes = Step::Idle.encode();
+        let total = bytes.len() as u32;
+        let order = StandbyStep {
+            epoch: 1,
+            lease_ms: 0,
+            promise: None,
+            last: 0,
+            last_ms: 0,
+            offset: 0,
+            total,
+            bytes,
+        };
+        let in_the_way = dir.path().join("standby.new");
+        std::fs::create_dir(&in_the_way).unwrap();
+        assert_eq!(standby.step(&order).unwrap_err().class, ErrorClass::Retry);
+        assert!(!standby.state.lock().heard && standby.ledger.get().epoch == 0);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(standby.step(&order).unwrap().epoch, 1);
+    }
 
     #[test]
     fn a_promise_counts_for_who_has_all_from_before_it_and_of_the_same_history_only() {

@@ -141,6 +141,20 @@ fn serve_local(standby: &Standby, stream: UnixStream) {
     }
 }
 
+/// What somebody is told whom a standby that follows `of` does not follow. A node whose standby denies it a step gives way for good: that is said only
+/// where the configuration names another node, not where a line of it is missing. Others are members who look for the namespace, which may be here later.
+fn no_listener(of: Option<MemberId>, call: &Call) -> Failure {
+    let Some(of) = of else {
+        let message = "this is a standby, and does not know of which node: set standby.of in its configuration, and start it again";
+        return failure(ErrorClass::Retry, message);
+    };
+    let class = match call {
+        Call::StandbyStep(_) => ErrorClass::Denied,
+        _ => ErrorClass::Retry,
+    };
+    failure(class, format!("this is a standby, and listens to {of} only, which it follows"))
+}
+
 /// Credentials are read anew: they may have been replaced.
 fn serve_remote(
     standby: &Standby,
@@ -171,15 +185,7 @@ fn serve_remote(
     let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(|e| e.to_string())?;
     if who.is_none() || who != of {
         let (id, call) = channel.receive_call().map_err(|e| e.to_string())?;
-        let whom = of.map_or("its node".into(), |of| of.to_string());
-        // A node that takes this one for its standby, and a member who looks for the namespace, which may be here later.
-        let class = match call {
-            Call::StandbyStep(_) => ErrorClass::Denied,
-            _ => ErrorClass::Retry,
-        };
-        let message = format!("this is a standby, and listens to {whom} only, which it follows");
-        let refused = Err(failure(class, message));
-        return channel.send_result(id, &refused, None).map_err(|e| e.to_string());
+        return channel.send_result(id, &Err(no_listener(of, &call)), None).map_err(|e| e.to_string());
     }
     drop(place); // nobody else can have so many
     socket.set_read_timeout(None).map_err(of_io)?;
@@ -198,4 +204,29 @@ fn serve_remote(
         )),
     });
     served.map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::StandbyStep;
+
+    #[test]
+    fn only_one_that_follows_another_node_denies() {
+        let step = Call::StandbyStep(StandbyStep {
+            epoch: 1,
+            lease_ms: 0,
+            promise: None,
+            last: 0,
+            last_ms: 0,
+            offset: 0,
+            total: 0,
+            bytes: Vec::new(),
+        });
+        let other = Some(MemberId::Node(NodeId(3)));
+        assert_eq!(no_listener(other, &step).class, ErrorClass::Denied);
+        assert_eq!(no_listener(other, &Call::Session(1)).class, ErrorClass::Retry);
+        let lost = no_listener(None, &step);
+        assert!(lost.class == ErrorClass::Retry && lost.message.contains("standby.of"), "{lost}");
+    }
 }
