@@ -62,6 +62,8 @@ impl TryFrom<u8> for Op {
 pub const SETTLED: u8 = 1;
 /// Bit of [`Request::flags`]: a descriptor is wanted for writing too.
 pub const FOR_WRITING: u8 = 2;
+/// Bit of [`Request::flags`]: the mover compares the blocks of a read with their sums, and sends no bytes.
+pub const COMPARED: u8 = 4;
 
 /// Header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -309,6 +309,82 @@ fn small_writes_to_a_coded_file_come_into_its_rows_when_it_is_left_alone() {
     first.check();
 }
 
+/// Objects of a file on a target.
+fn objects_on(first: &Bed, path: &Path, target: u64) -> Vec<u64> {
+    let view = first.json(words("layout get", path, ""));
+    let all = view["file"]["columns"].as_array().expect("columns").clone();
+    let here = all.iter().filter(|column| column["target"] == target);
+    here.map(|column| column["object"].as_u64().expect("a number")).collect()
+}
+
+/// Changes a byte of an object below its mover.
+fn spoil(bed: &Bed, object: u64, at: u64) {
+    let path = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    assert_eq!(file.read_at(&mut byte, at).unwrap(), 1);
+    file.write_all_at(&[!byte[0]], at).unwrap();
+}
+
+#[test]
+fn what_rots_on_a_target_is_found_and_comes_from_copies_parity_or_tape() {
+    if !can_mount("scrubbing a target") {
+        return;
+    }
+    let beds = cluster();
+    let coded = directory(&beds, "--code 2+1 --stripe-size 64KiB");
+    let first = &beds[0];
+    let [mirrored, plain] = ["mirrored", "plain"].map(|name| first.mount().join(name));
+    for (dir, layout) in [(&mirrored, "--copies 2"), (&plain, "--stripes 3 --stripe-size 64KiB")] {
+        fs::create_dir(dir).unwrap();
+        first.ok(words("layout set", dir, layout));
+    }
+    let bed = &beds[2];
+    let target = (1..=3).find(|id| serves(first, bed, *id)).expect("its number");
+    let there = |path: &std::path::PathBuf| {
+        File::create(path).unwrap();
+        lies_on(first, path).contains(&target)
+    };
+    let copy = (0..60).map(|n| mirrored.join(format!("f{n}"))).find(there).expect("a file on it");
+    let files = [coded.join("rows"), coded.join("journal"), copy, plain.join("safe"), plain.join("gone")];
+    let content = |n: usize| noise(70 + n as u64, 1_000_000 + n);
+    for (n, path) in files.iter().enumerate() {
+        fs::write(path, content(n)).unwrap();
+        wait_for_close(first, path);
+    }
+    first.ok(words("migrate --wait", &files[3], ""));
+    let number = target.to_string();
+    first.ok(["target", "scrub", &number, "--wait"]);
+    for path in &files {
+        let objects = objects_on(first, path, target);
+        let journal = path.ends_with("journal") && objects.len() > 1;
+        spoil(bed, if journal { objects[1] } else { objects[0] }, if journal { 10 } else { 100_000 });
+    }
+    let scrubbed = first.run(["target", "scrub", &number, "--wait"]);
+    assert!(!scrubbed.status.success(), "nothing can repair one of them");
+    for path in &files[..3] {
+        wait_for_mending(first, path);
+    }
+    assert_eq!(lies_on(first, &files[3]), [0_u64; 0], "its bytes are on tape");
+    assert_eq!(findings(first, "plain/gone")[0]["grade"], "serious");
+    let told = findings(first, "plain/gone")[0]["problem"].as_str().expect("a text").to_owned();
+    assert!(told.contains("plain/gone") && told.contains(&format!("target {target}")), "{told}");
+    assert!(fs::read(&files[3]).unwrap() == content(3), "from tape");
+    fs::remove_file(&files[4]).unwrap();
+    first.ok(["target", "scrub", &number, "--wait"]);
+    // Without another one: what was repaired stands in for it.
+    beds[1].kill();
+    first.kill();
+    first.up_mounted();
+    first.wait("its target", || fs::read(&files[0]).is_ok());
+    for (n, path) in files.iter().enumerate().take(3) {
+        assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
+    }
+    beds[1].up();
+    first.wait("it is up", || up(first).contains(&2));
+    first.check();
+}
+
 /// Files on three targets of a cluster with a fourth one, which is empty.
 fn with_a_fourth(layout: &str) -> ([Bed; 3], Bed, std::path::PathBuf) {
     let beds = cluster();

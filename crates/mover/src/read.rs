@@ -124,7 +124,7 @@ impl Object {
         Ok(bytes)
     }
 
-    fn corrupt(&self, block: u64, what: &str) -> Refusal {
+    pub(crate) fn corrupt(&self, block: u64, what: &str) -> Refusal {
         Refusal::Corrupt(format!(
             "{what} {block} (64 KiB each) of object {} ({}) is not what was written; it has to be restored from redundancy or tape",
             self.id,

@@ -63,6 +63,30 @@ impl Target {
     }
 }
 
+impl Target {
+    /// Compares the blocks of a range with their sums, for a client that wants none of the bytes; the length of the object (bytes).
+    ///
+    /// # Errors
+    /// `Corrupt` names the first one that is not what was written; `Missing`, `Fenced`, `Disk`.
+    pub(crate) fn compare(
+        &self,
+        id: ObjectId,
+        generation: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<u64, Refusal> {
+        let object = self.object(id)?;
+        object.admits(generation)?;
+        let first = offset / BLOCK as u64;
+        let end = offset.saturating_add(length).div_ceil(BLOCK as u64);
+        let scrubbed = self.scrub(id, first, end.saturating_sub(first))?;
+        match scrubbed.bad.first() {
+            Some(block) => Err(object.corrupt(*block, "a block")),
+            None => object.length(),
+        }
+    }
+}
+
 impl Object {
     /// How many bytes a block has; none if it cannot be read or is not what was written.
     fn scrubbed(&self, number: u64, stored: u32) -> Option<u64> {

@@ -78,6 +78,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "move-far", move || moving.move_far())?;
     let folding = node.clone();
     spawn(Some(&node), "fold-far", move || folding.fold_far())?;
+    let scrubbing = node.clone();
+    spawn(Some(&node), "scrub-far", move || scrubbing.scrub_far())?;
     let keeping = node.clone();
     spawn(Some(&node), "keeper", move || keeping.keep())?;
     if ledger.has_taken_over() {
@@ -404,7 +406,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
             RequestKind::Stage => resume_stage(node, &request)?,
             RequestKind::Migrate => node.governor.wake(),
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => node.keeper.wake(),
-            RequestKind::Drain | RequestKind::Balance => {} // they go on by themselves
+            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub => {} // they go on by themselves
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild | RequestKind::Import => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {

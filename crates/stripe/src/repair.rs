@@ -65,6 +65,8 @@ impl Striped {
     /// # Errors
     /// `Mover`, `Lost`: it has to come from tape.
     pub fn repair(&self, component: usize, column: u16, range: Range<u64>) -> Result<u64> {
+        // What is written meanwhile would be overwritten by what another copy had before.
+        let _nobody = self.gate.write();
         let columns = self.columns();
         let Some(to) = &columns[component][usize::from(column)] else { return Ok(0) };
         if let Some(coded) = &self.coded[component] {

@@ -479,6 +479,8 @@ pub enum RequestKind {
     Drain,
     /// Move what lies on the fuller disk targets to the emptier ones.
     Balance,
+    /// Compare what lies on a disk target with its sums, and repair what is not what was written.
+    Scrub,
 }
 
 impl RequestKind {

@@ -64,6 +64,8 @@ pub enum TargetAct {
     Return(TargetId),
     /// What lies on the fuller ones moves to the emptier ones until they are about equally full.
     Balance,
+    /// What lies there is compared with its sums, and repaired where it is not what was written.
+    Scrub(TargetId),
 }
 
 /// A target as `thermo target ls` shows it.

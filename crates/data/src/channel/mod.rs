@@ -184,7 +184,7 @@ impl std::fmt::Debug for Channel {
 pub struct Ask {
     /// The operation.
     pub op: Op,
-    /// Bits of it ([`frame::SETTLED`], [`frame::FOR_WRITING`]).
+    /// Bits of it ([`frame::SETTLED`], [`frame::FOR_WRITING`], [`frame::COMPARED`]).
     pub flags: u8,
     /// The object.
     pub object: u64,

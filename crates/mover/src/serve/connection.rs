@@ -4,7 +4,7 @@ use super::{Mover, Served, Turn};
 use crate::read::{Content, Source};
 use crate::sidecar::Done;
 use crate::target::{Target, disk_refused};
-use data::frame::{self, Answer, FOR_WRITING, Op, REQUEST_LEN, Request, SETTLED, Session};
+use data::frame::{self, Answer, COMPARED, FOR_WRITING, Op, REQUEST_LEN, Request, SETTLED, Session};
 use data::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use data::{
     CAPABILITY_LEN, Capability, CapabilityKey, Incoming, Link, MAX_MESSAGE, Outgoing, Refusal, Rights,
@@ -279,6 +279,9 @@ impl Connection<'_> {
         let nothing = |value| (value, Body::Nothing);
         match request.op {
             Op::Attach => Ok(nothing(0)),
+            Op::Read if request.flags & COMPARED != 0 => {
+                target.compare(id, generation, request.offset, request.length).map(nothing)
+            }
             Op::Read => {
                 let settled = request.flags & SETTLED != 0;
                 let content =

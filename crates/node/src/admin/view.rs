@@ -153,7 +153,9 @@ impl Node {
                 Moving { doing, queue_position, ..Moving::default() }
             }
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
-            RequestKind::Drain | RequestKind::Balance => moving_columns(request, self.movers.waits()),
+            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub => {
+                moving_columns(request, self.movers.waits(request.kind))
+            }
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
         }
     }

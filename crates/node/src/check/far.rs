@@ -30,6 +30,8 @@ pub(super) struct FarCheck<'a> {
     down: BTreeSet<TargetId>,
     /// Files that could not be looked at: how many, and the first of them.
     skipped: BTreeMap<TargetId, (u64, String)>,
+    /// What scrubbing could not repair.
+    unrepaired: BTreeMap<Ino, String>,
 }
 
 impl<'a> FarCheck<'a> {
@@ -38,7 +40,8 @@ impl<'a> FarCheck<'a> {
             true => node.down_targets().map_err(|e| fs_failure("check", e))?,
             false => BTreeSet::new(),
         };
-        Ok(Self { node, deep, down, skipped: BTreeMap::new() })
+        let unrepaired = node.unrepaired().map_err(|e| refused("what scrubs have found", &e))?;
+        Ok(Self { node, deep, down, skipped: BTreeMap::new(), unrepaired })
     }
 
     /// What is wrong with a file.
@@ -67,6 +70,12 @@ impl<'a> FarCheck<'a> {
         };
         if busy() {
             return None;
+        }
+        if let Some(why) = self.unrepaired.get(&ino)
+            && node.is_bad(&far).unwrap_or(true)
+        {
+            let remedy = "restore the file from elsewhere, or remove it; see the disk of that target";
+            return Some(serious(subject, why.clone(), remedy));
         }
         let lacks = lacks(&subject, &far);
         let found = self.look(ino, far, file, inode.observed.unwrap_or_default(), verified);

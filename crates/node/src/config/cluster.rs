@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
 /// Where a node of a cluster is reached. Without `listen` it takes calls on its own host only.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
     /// Take calls over TLS at this address (`"0.0.0.0:7430"`).
@@ -18,6 +18,24 @@ pub struct ClusterConfig {
     pub data_listen: Option<SocketAddr>,
     /// What is moved between targets, or rebuilt there, at most (bytes per second); 0: as fast as they can.
     pub move_rate: Size,
+    /// How often all that lies on each target is compared with its sums (days); 0: only when asked for.
+    pub scrub_every_days: u32,
+    /// What is read of a target for that, at most (bytes per second); 0: as fast as it can.
+    pub scrub_rate: Size,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            control: Vec::new(),
+            data: Vec::new(),
+            data_listen: None,
+            move_rate: Size(0),
+            scrub_every_days: 30,
+            scrub_rate: Size(20_000_000),
+        }
+    }
 }
 
 impl ClusterConfig {

@@ -105,7 +105,7 @@ impl Node {
             let step = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             bytes += step.bytes;
             at = step.next;
-            self.keep_pace(begun, bytes)?;
+            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
         let admit = || {
             // All that can fail comes before it is on record: whoever has the file open must use the column from then on.
@@ -151,9 +151,8 @@ impl Node {
         self.way(target, false).map_err(|e| e.to_string())
     }
 
-    /// Waits as long as the rate at which columns may be moved and rebuilt wants it.
-    pub(super) fn keep_pace(&self, begun: Moment, bytes: u64) -> Result<(), String> {
-        let rate = self.config.cluster.move_rate.0;
+    /// Waits as long as a rate wants it (bytes per second; 0: as fast as they can).
+    pub(super) fn keep_pace(&self, rate: u64, begun: Moment, bytes: u64) -> Result<(), String> {
         let due = match rate {
             0 => Duration::ZERO,
             rate => Duration::from_secs_f64(bytes as f64 / rate as f64),

@@ -4,9 +4,10 @@
 
 use super::PAGE;
 use super::claims::Claim;
+use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
-use crate::error::{failure, fs_error, refused};
+use crate::error::{failure, refused};
 use crate::files::FarFile;
 use catalog::Far;
 use layout::{Candidate, Redundancy, Spread};
@@ -111,23 +112,8 @@ impl Places {
     }
 }
 
-/// Why a file is not moved.
-#[derive(Debug, PartialEq, Eq)]
-enum Stop {
-    /// Its targets do not answer, or it is in use: again soon.
-    Later(String),
-    /// Until somebody does something about it.
-    Failed(String),
-}
-
-impl From<String> for Stop {
-    fn from(why: String) -> Self {
-        Self::Later(why)
-    }
-}
-
 /// Bytes that a column has of a file of a size.
-fn bytes_of(far: &Far, (component, column): (u16, u16), size: u64) -> u64 {
+pub(super) fn bytes_of(far: &Far, (component, column): (u16, u16), size: u64) -> u64 {
     far.layout.components.get(usize::from(component)).map_or(0, |c| c.object_length(column, size))
 }
 
@@ -154,12 +140,22 @@ impl Node {
                 (RequestKind::Drain, format!("replace target {id}"))
             }
             TargetAct::Balance => (RequestKind::Balance, "balance targets".to_owned()),
+            TargetAct::Scrub(id) => {
+                if !self.catalog.targets().map_err(fail)?.iter().any(|one| one.id == id) {
+                    let message = format!("there is no target {id}; see `thermo target ls`");
+                    return Err(failure(ErrorClass::NotFound, message));
+                }
+                (RequestKind::Scrub, super::scrub::subject(id))
+            }
         };
-        let items = self.to_be_moved(kind, &self.target_views()?).map_err(fail)?;
+        let items = match act {
+            TargetAct::Scrub(id) => self.to_be_scrubbed(id).map_err(fail)?,
+            _ => self.to_be_moved(kind, &self.target_views()?).map_err(fail)?,
+        };
         let mut request = Request::new(kind, cx.uid, subject, crate::now());
         if items.is_empty() {
             (request.state, request.finished) = (RequestState::Done, Some(request.created));
-            request.message = "there is nothing to be moved".to_owned();
+            request.message = "it has nothing".to_owned();
         }
         let request = self.catalog.create_request(&request, &items).map_err(fail)?;
         // It is promised now: a crash takes it no more.
@@ -209,48 +205,9 @@ impl Node {
     }
 
     fn move_requested(&self) -> Result<(), FsError> {
-        let fail = |e| fs_error("move columns between targets", &e);
-        for request in self.catalog.open_requests().map_err(fail)? {
-            if !matches!(request.kind, RequestKind::Drain | RequestKind::Balance) {
-                continue;
-            }
-            if request.started.is_none() {
-                self.catalog.begin_request(request.id, crate::now()).map_err(fail)?;
-            }
-            let mut after = Ino(0);
-            loop {
-                let page = self.catalog.items(request.id, after, PAGE).map_err(fail)?;
-                let Some((last, ..)) = page.last() else { break };
-                after = *last;
-                for (ino, _, bytes) in page.into_iter().filter(|(_, state, _)| *state == ItemState::Pending) {
-                    if self.stops_within(Duration::ZERO) || !self.is_open_request(request.id) {
-                        return Ok(());
-                    }
-                    let begun = crate::now();
-                    let (state, bytes) = match self.move_file(ino, request.kind) {
-                        Ok(()) => (ItemState::Done, bytes),
-                        Err(Stop::Later(why)) => {
-                            self.movers.note_wait(format!("inode {ino} waits: {why}"));
-                            // It may be for what is to be removed.
-                            self.movers.wake();
-                            continue;
-                        }
-                        Err(Stop::Failed(why)) => (ItemState::Failed(why), 0),
-                    };
-                    self.movers.note_wait(String::new());
-                    let ended =
-                        self.catalog.finish_item(request.id, ino, state, bytes, (begun, crate::now()));
-                    ended.map_err(fail)?;
-                }
-            }
-            self.follow_up(&request).map_err(fail)?;
-        }
-        Ok(())
-    }
-
-    fn is_open_request(&self, id: RequestId) -> bool {
-        let request = self.catalog.request(id).ok().flatten();
-        request.is_some_and(|r| matches!(r.state, RequestState::Queued | RequestState::Active))
+        let kinds = [RequestKind::Drain, RequestKind::Balance];
+        let work = |request: &Request, ino| self.move_file(ino, request.kind);
+        self.each_requested(&kinds, work, |request| self.follow_up(request))
     }
 
     /// Files that came to lie on a target just when it was to be emptied are moved by a request of their own.
@@ -396,14 +353,14 @@ impl Node {
             let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
             bytes += step.bytes;
             at = step.next;
-            self.keep_pace(begun, bytes)?;
+            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
         for _ in 0..ROUNDS {
             if file.striped().behind() <= CLOSE {
                 break;
             }
             bytes += file.striped().catch_up(moved).map_err(|e| e.to_string())?;
-            self.keep_pace(begun, bytes)?;
+            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
         let admit = || {
             claim.ends(target);

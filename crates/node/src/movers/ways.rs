@@ -13,12 +13,12 @@ use crate::error::{failure, refused};
 use catalog::Far;
 use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
 use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stripe::{Column, Columns};
-use types::{ErrorClass, Ino, ObjectId, TargetId, Time};
+use types::{ErrorClass, Ino, ObjectId, RequestKind, TargetId, Time};
 use wire::Failure;
 
 /// How long a request waits for a mover that does not answer ...
@@ -48,8 +48,8 @@ pub(crate) struct Movers {
     pub(super) claims: Claims,
     /// Coded files of which something may be in no row.
     pub(super) unfolded: Unfolded,
-    /// What a request that moves columns waits for.
-    waits: Mutex<String>,
+    /// What requests of a kind wait for.
+    waits: Mutex<HashMap<RequestKind, String>>,
     reserved: Mutex<Reserved>,
     jobs: Pool,
     /// Room that was made on targets.
@@ -105,18 +105,17 @@ impl Movers {
         !self.addresses.read().is_empty()
     }
 
-    /// What moving columns waits for; empty: nothing.
-    pub(crate) fn waits(&self) -> String {
-        self.waits.lock().clone()
+    /// What requests of a kind wait for; empty: nothing.
+    pub(crate) fn waits(&self, kind: RequestKind) -> String {
+        self.waits.lock().get(&kind).cloned().unwrap_or_default()
     }
 
-    /// Takes note of what it waits for.
-    pub(super) fn note_wait(&self, why: String) {
-        let mut waits = self.waits.lock();
-        if !why.is_empty() && *waits != why {
-            tracing::warn!("moving columns between targets: {why}");
+    /// Takes note of what they wait for.
+    pub(super) fn note_wait(&self, kind: RequestKind, why: String) {
+        let last = self.waits.lock().insert(kind, why.clone());
+        if !why.is_empty() && last.as_ref() != Some(&why) {
+            tracing::warn!("{kind:?} of targets: {why}");
         }
-        *waits = why;
     }
 
     /// Targets that were down a moment ago.

@@ -34,6 +34,12 @@ enum Command {
                             Example:\n  thermo target replace 3 --wait"
     )]
     Replace(Which),
+    /// Compare what lies on a target with its sums, and repair what is not what was written
+    #[command(
+        after_help = "The mover reads and compares; blocks that rot are made from other copies or parity, else the file comes from tape. \
+                            What nothing can repair is named, also by thermo check.\n\nExample:\n  thermo target scrub 3 --wait"
+    )]
+    Scrub(Which),
     /// Let a target that was drained, or was lost and is back, get new files again
     #[command(after_help = "Example:\n  thermo target return 3")]
     Return {
@@ -70,6 +76,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         Command::Drain(Which { target, wait }) => act(context, TargetAct::Drain(TargetId(target)), wait),
         Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),
+        Command::Scrub(Which { target, wait }) => act(context, TargetAct::Scrub(TargetId(target)), wait),
         Command::Balance { wait } => act(context, TargetAct::Balance, wait),
         Command::Return { target } => {
             context.connect()?.ask::<()>(&Call::MoveTargets(TargetAct::Return(TargetId(target))))?;
