@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Served, ask, capability, create, key, path, read, write};
-use data::frame::Op;
+use data::frame::{COMPARED, Op};
 use data::sum::BLOCK;
 use data::{Refusal, Rights};
 use proptest::prelude::*;
@@ -103,6 +103,14 @@ fn what_rots_on_the_disk_is_named_and_no_later_write_hides_it() {
         assert!(error.is(&Refusal::Corrupt(String::new())), "{error}");
         assert!(error.to_string().contains("object 9"), "{error}");
     }
+    // Compared where it lies: nothing of it is sent.
+    let compare = |offset: u64, length: u64| {
+        channel.call(&slot, data::Ask { flags: COMPARED, ..ask(Op::Read, 9, offset, length) }, vec![])
+    };
+    let error = compare(0, 3 * BLOCK as u64).unwrap_err();
+    assert!(error.is(&Refusal::Corrupt(String::new())) && error.to_string().contains("object 9"), "{error}");
+    let good = compare(2 * BLOCK as u64, BLOCK as u64).unwrap();
+    assert_eq!((good.bytes.len(), good.object_length), (0, 3 * BLOCK as u64));
     write(&channel, &slot, 9, BLOCK as u64 + 600, b"written beside it");
     let error = channel.call(&slot, ask(Op::Read, 9, BLOCK as u64, 10), vec![]).unwrap_err();
     assert!(error.is(&Refusal::Corrupt(String::new())), "{error}");

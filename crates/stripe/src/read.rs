@@ -73,7 +73,12 @@ impl Striped {
         if !short {
             return Ok(buf.len());
         }
-        let available = self.length()?.saturating_sub(offset);
+        let length = match &over[..] {
+            // As it was when that was looked at: what has come since was not read.
+            [Some(over)] => over.length(),
+            _ => self.length()?,
+        };
+        let available = length.saturating_sub(offset);
         Ok(usize::try_from(available).unwrap_or(usize::MAX).min(buf.len()).max(got))
     }
 

@@ -108,22 +108,26 @@ impl Striped {
         Ok(())
     }
 
-    /// The heads of a journal; the one in force, and the length of the journal.
+    /// The head of a journal that is in force, and the length of the journal as it is with that head, or is later.
     fn read_heads(&self, journal: &Place) -> Result<(Head, u64)> {
-        self.heads_of(journal, self.ask_heads(journal))
+        let head = self.head_of(journal, self.ask_heads(journal))?;
+        // With the answer to a read comes a length from before its bytes, which may lack seals; and a read may be asked for twice.
+        let stat = self.submit(journal, Op::Stat, Vec::new()).and_then(Ticket::wait);
+        let failed = |source| self.failed(journal.component, journal.column, source);
+        Ok((head, stat.map_err(failed)?.object_length))
     }
 
     pub(super) fn ask_heads(&self, journal: &Place) -> data::Result<Ticket> {
         self.submit(&Place { offset: 0, length: HALVES[0] as usize, ..*journal }, Op::Read, Vec::new())
     }
 
-    pub(super) fn heads_of(&self, journal: &Place, asked: data::Result<Ticket>) -> Result<(Head, u64)> {
+    pub(super) fn head_of(&self, journal: &Place, asked: data::Result<Ticket>) -> Result<Head> {
         let failed = |source| self.failed(journal.component, journal.column, source);
         let reply = asked.and_then(Ticket::wait).map_err(failed)?;
         let heads = HEADS.map(|at| reply.bytes.get(at as usize..).and_then(Head::decode));
         match heads.into_iter().flatten().max_by_key(|head| head.count) {
-            Some(head) => Ok((head, reply.object_length)),
-            None if reply.bytes.iter().all(|byte| *byte == 0) => Ok((Head::default(), reply.object_length)),
+            Some(head) => Ok(head),
+            None if reply.bytes.iter().all(|byte| *byte == 0) => Ok(Head::default()),
             None => Err(StripeError::Journal {
                 target: self.target(journal.component, journal.column),
                 what: "has no head that this release understands",

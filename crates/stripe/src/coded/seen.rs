@@ -87,12 +87,14 @@ impl Striped {
         let near =
             Place { offset: log.start, length: NEAR.min((log.end - log.start) as usize), ..mark.journal };
         let near = self.submit(&near, Op::Read, Vec::new());
-        let (head, length) = self.heads_of(&mark.journal, heads)?;
+        let head = self.head_of(&mark.journal, heads)?;
         if head != mark.head {
             return Ok(None);
         }
         let failed = |source| self.failed(number, mark.journal.column, source);
-        let near = near.and_then(Ticket::wait).map_err(failed)?.bytes;
+        let near = near.and_then(Ticket::wait).map_err(failed)?;
+        // From after the head was read: all seals that it tells of are there.
+        let (near, length) = (near.bytes, near.object_length);
         let belongs = |_: Option<&Record>, record: &Record| record.epoch == epoch;
         // What was folded is in the columns, and may have been changed there since.
         let end = if head.folded < epoch { log.end.min(length) } else { log.start };
