@@ -16,7 +16,7 @@ pub const MAX_SUMS: usize = MAX_IO / sum::BLOCK + 1;
 pub const REQUEST_LEN: usize = 40 + SIGNATURE_LEN;
 /// Length of the header of an answer, signature included (bytes).
 pub const ANSWER_LEN: usize = 32 + SIGNATURE_LEN;
-/// Most objects that one request makes.
+/// Most objects that one request makes or removes.
 pub const MAX_CREATE: u64 = 4096;
 
 /// What is asked.
@@ -35,9 +35,9 @@ pub enum Op {
     SetLength = 5,
     /// Ask for the length.
     Stat = 6,
-    /// Make `length` empty objects from `object` on, durably.
+    /// Make `length` empty objects from `object` on, or those of the list that follows, durably.
     Create = 7,
-    /// Remove the object.
+    /// Remove the object, or those of the list that follows, durably.
     Remove = 8,
     /// From now on refuse capabilities with a generation below `offset` for the object, durably.
     Fence = 9,
@@ -64,6 +64,8 @@ pub const SETTLED: u8 = 1;
 pub const FOR_WRITING: u8 = 2;
 /// Bit of [`Request::flags`]: the mover compares the blocks of a read with their sums, and sends no bytes.
 pub const COMPARED: u8 = 4;
+/// Bit of [`Request::flags`]: the numbers of the objects that are to be made or removed follow, 8 bytes each, `length` of them.
+pub const LISTED: u8 = 8;
 
 /// Header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +110,12 @@ impl Request {
     pub fn payload(&self) -> usize {
         match self.op {
             Op::Attach | Op::Write => self.length as usize,
+            Op::Create | Op::Remove if self.flags & LISTED != 0 => self.length as usize * 8,
             _ => 0,
         }
     }
 
-    /// The header, signed together with `sums` (and, of an attachment, the `body`).
+    /// The header, signed together with `sums` (and, of an attachment or a list, the `body`).
     pub fn encode(
         &self,
         session: &Session,
@@ -154,7 +157,8 @@ impl Request {
             moves && self.offset.checked_add(self.length).is_none(),
             "the range goes beyond the largest offset",
         )?;
-        refuse(self.op == Op::Create && self.length > MAX_CREATE, "too many objects at once")?;
+        let many = matches!(self.op, Op::Create | Op::Remove);
+        refuse(many && self.length > MAX_CREATE, "too many objects at once")?;
         refuse(self.object.checked_add(MAX_CREATE).is_none(), "no such object")?;
         refuse(
             self.op == Op::Attach && self.length != CAPABILITY_LEN as u64,
@@ -184,7 +188,7 @@ impl Request {
 
     /// What of the body is signed: bytes of files are covered by the sums, which are.
     fn signed<'a>(&self, body: &'a [u8]) -> &'a [u8] {
-        if self.op == Op::Attach { body } else { &[] }
+        if matches!(self.op, Op::Attach | Op::Create | Op::Remove) { body } else { &[] }
     }
 
     fn plain(&self) -> [u8; 40] {
@@ -280,6 +284,16 @@ impl Answer {
 /// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session(pub(crate) [u8; 32]);
+
+/// Numbers of objects as they travel.
+pub fn encode_list(objects: &[u64]) -> Vec<u8> {
+    objects.iter().flat_map(|object| object.to_le_bytes()).collect()
+}
+
+/// Inverse of [`encode_list`]; bytes that are left over are left out.
+pub fn decode_list(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks::<8>().0.iter().map(|object| u64::from_le_bytes(*object)).collect()
+}
 
 /// Sums as they travel.
 pub fn encode_sums(sums: &[u32]) -> Vec<u8> {

@@ -4,7 +4,6 @@ use crate::{DiskError, Result, marker};
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -93,22 +92,22 @@ impl DiskTarget {
     /// # Errors
     /// `Exists` when an object is there already, `NoSpace`, `Io`. What was made before the error is removed again as
     /// far as possible; the ids of the batch must not be used.
-    pub fn precreate(&self, ids: Range<u64>) -> Result<()> {
-        let mut made = ids.start..ids.start;
+    pub fn precreate(&self, ids: impl IntoIterator<Item = u64>) -> Result<()> {
+        let mut made = Vec::new();
         let outcome = self.make_all(ids, &mut made);
         if outcome.is_err() {
             // Best effort: a leftover is harmless, nobody refers to it and the start-up sweep finds it.
-            made.map(ObjectId).for_each(|id| drop(self.remove(id)));
+            made.into_iter().for_each(|id| drop(self.remove(id)));
         }
         outcome
     }
 
-    fn make_all(&self, ids: Range<u64>, made: &mut Range<u64>) -> Result<()> {
+    fn make_all(&self, ids: impl IntoIterator<Item = u64>, made: &mut Vec<ObjectId>) -> Result<()> {
         let mut touched = BTreeSet::new();
-        for id in ids {
-            self.make(ObjectId(id))?;
-            made.end = id + 1;
-            touched.insert(fan_out(ObjectId(id)));
+        for id in ids.into_iter().map(ObjectId) {
+            self.make(id)?;
+            made.push(id);
+            touched.insert(fan_out(id));
         }
         touched.into_iter().try_for_each(|number| self.sync_directory(number))
     }

@@ -179,3 +179,35 @@ fn what_is_removed_while_a_target_is_away_goes_there_when_it_is_back() {
     assert!(fs::read(dir.join("kept")).unwrap() == noise(1, 400_000));
     first.check();
 }
+
+#[test]
+fn objects_of_files_that_are_made_in_a_row_are_there_before_and_what_is_left_of_them_goes() {
+    if !can_mount("many files in a row") {
+        return;
+    }
+    let (beds, dir) = striped();
+    let [first, second, third] = &beds;
+    let content = |n: usize| noise(n as u64, 100 + 7_000 * n);
+    let make = |numbers: std::ops::Range<usize>| {
+        numbers.for_each(|n| fs::write(dir.join(n.to_string()), content(n)).unwrap());
+    };
+    let there = |count: usize| beds.each_ref().map(objects) == [count; 3];
+    make(0..40);
+    first.wait("objects for the next files", || objects(second) > 40);
+    // What a node that dies has ready belongs to nobody.
+    first.kill();
+    first.up_mounted();
+    first.wait("what it had made goes", || there(40));
+    // A mover dies with objects that it has made: they are used.
+    make(40..70);
+    first.wait("objects for the next files", || objects(third) > 70);
+    third.kill();
+    third.up();
+    first.wait("the target", || up(first) == [1, 2, 3]);
+    make(70..80);
+    first.wait("what nobody has used goes", || there(80));
+    for n in 0..80 {
+        assert!(fs::read(dir.join(n.to_string())).unwrap() == content(n), "file {n}");
+    }
+    first.check();
+}

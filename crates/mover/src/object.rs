@@ -85,6 +85,7 @@ impl Object {
     /// Notes, durably and once, that regions of a range are being written, and takes space for their sums.
     pub(crate) fn begin(&self, intents: &Intents, offset: u64, length: u64) -> Result<(), Refusal> {
         let Some(sidecar) = &self.sidecar else { return Ok(()) };
+        self.begin_sidecar()?;
         let first = region(offset);
         let last = region(offset.saturating_add(length.max(1)) - 1);
         let mut dirty = self.dirty.lock();
@@ -108,11 +109,32 @@ impl Object {
         intents.begin(self.id, region(offset), TO_THE_END).map_err(refused)
     }
 
+    /// Writes the head of a sidecar that is empty: it is there before anything behind it, also where a crash leaves a part of both.
+    pub(crate) fn begin_sidecar(&self) -> Result<(), Refusal> {
+        let mut kept = self.head.lock();
+        if let Some(sidecar) = self.sidecar.as_ref().filter(|_| kept.head.blank) {
+            sidecar.write_head(&kept.head).map_err(refused)?;
+            kept.head.blank = false;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing was ever written to it.
+    pub(crate) fn is_as_made(&self) -> Result<bool, Refusal> {
+        Ok(self.head.lock().head.blank && self.length()? == 0)
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.lock().is_empty()
     }
 
-    /// Makes what was written durable, with its sums and the numbers of what was done.
+    /// Makes what was written durable, if there is anything. Whoever writes with sums notes before which regions.
+    pub(crate) fn sync_written(&self) -> Result<(), Refusal> {
+        let untouched = self.summed().is_some() && !self.is_dirty() && !self.lost.load(Ordering::Acquire);
+        if untouched { Ok(()) } else { self.sync() }
+    }
+
+    /// Makes everything durable, with its sums and the numbers of what was done.
     pub(crate) fn sync(&self) -> Result<(), Refusal> {
         let synced = fs::fdatasync(&self.file)
             .map_err(|e| self.failed("syncing", e))
@@ -157,7 +179,7 @@ impl Object {
         let Some(sidecar) = &self.sidecar else {
             return Err(Refusal::Capability("the object was made without a mover and keeps no fence"));
         };
-        let head = Head { fence: generation, ..kept.head.clone() };
+        let head = Head { fence: generation, blank: false, ..kept.head.clone() };
         sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
         // Only now: asked again after an error, it has to be made durable.
         kept.head = head;
@@ -171,7 +193,7 @@ impl Object {
         if kept.head.unsummed {
             return Ok(());
         }
-        let head = Head { unsummed: true, ..kept.head.clone() };
+        let head = Head { unsummed: true, blank: false, ..kept.head.clone() };
         if let Some(sidecar) = &self.sidecar {
             sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;
         }
@@ -190,16 +212,19 @@ impl Object {
         let mut kept = self.head.lock();
         let place = kept.take_place(done);
         kept.head.channels[place] = Some(done);
-        match &self.sidecar {
-            Some(sidecar) => sidecar.write_done(place, done).map_err(refused),
-            None => Ok(()),
+        let Some(sidecar) = &self.sidecar else { return Ok(()) };
+        if !kept.head.blank {
+            return sidecar.write_done(place, done).map_err(refused);
         }
+        sidecar.write_head(&kept.head).map_err(refused)?;
+        kept.head.blank = false;
+        Ok(())
     }
 
     /// Forgets what channels have done: the machine went down, and what they wrote may be lost while the note of it was kept.
     pub(crate) fn forget_done(&self) -> Result<(), Refusal> {
         let mut kept = self.head.lock();
-        *kept = Kept::new(Head { channels: Vec::new(), ..kept.head.clone() });
+        *kept = Kept::new(Head { channels: Vec::new(), blank: false, ..kept.head.clone() });
         match &self.sidecar {
             Some(sidecar) => sidecar.write_head(&kept.head).map_err(refused),
             None => Ok(()),

@@ -47,6 +47,7 @@ impl Object {
     fn recompute(&self, first: u32, last: u32) -> Result<u64, Refusal> {
         let Some(sidecar) = self.summed() else { return Ok(0) };
         let _all = self.gate.write();
+        self.begin_sidecar()?;
         let blocks = self.length()?.div_ceil(BLOCK as u64);
         if u64::from(last) >= blocks / BLOCKS_PER_PAGE {
             // Behind the end there is nothing.

@@ -42,6 +42,8 @@ pub(crate) struct Head {
     pub(crate) fence: u64,
     /// The sums say nothing.
     pub(crate) unsummed: bool,
+    /// The file is still empty: nothing was written since the object was made.
+    pub(crate) blank: bool,
     /// What was done last, by (client, channel), in the order of the file.
     pub(crate) channels: Vec<Option<Done>>,
 }
@@ -85,23 +87,16 @@ impl Sidecars {
         Ok(Self { dir, root })
     }
 
-    /// Makes sidecars for new objects, durably. One that a crash left behind is replaced: its object was never made.
-    pub(crate) fn create(&self, ids: std::ops::Range<u64>, done: Done) -> Result<(), FileError> {
-        let mut touched = std::collections::BTreeSet::new();
-        for id in ids.map(ObjectId) {
+    /// Makes empty sidecars for new objects, durably, as are those that are `present`. One that a crash left behind is replaced: its object was
+    /// never made.
+    pub(crate) fn create(&self, new: &[u64], present: &[ObjectId]) -> Result<(), FileError> {
+        for id in new.iter().copied().map(ObjectId) {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let path = self.dir.join(relative(id));
-            let fail = |doing| {
-                let path = path.clone();
-                move |source| FileError { doing, path, source }
-            };
-            let file = fs::openat(&self.root, relative(id), flags, Mode::RUSR | Mode::WUSR)
-                .map_err(fail("making"))?;
-            let sidecar = Sidecar { file, path: path.clone() };
-            sidecar.write_head(&Head { channels: vec![Some(done)], ..Head::default() })?;
-            fs::fsync(&sidecar.file).map_err(fail("syncing"))?;
-            touched.insert(fan_out(id));
+            fs::openat(&self.root, relative(id), flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|source| FileError { doing: "making", path: self.dir.join(relative(id)), source })?;
         }
+        let all = new.iter().copied().map(ObjectId).chain(present.iter().copied());
+        let touched: std::collections::BTreeSet<u8> = all.map(fan_out).collect();
         touched.into_iter().try_for_each(|number| self.sync_directory(number))
     }
 
@@ -141,6 +136,9 @@ impl Sidecar {
     pub(crate) fn head(&self) -> Result<Result<Head, &'static str>, FileError> {
         let mut bytes = [0; HEAD as usize];
         let got = self.read(&mut bytes, 0)?;
+        if got == 0 {
+            return Ok(Ok(Head { blank: true, ..Head::default() }));
+        }
         if got < bytes.len() || bytes[..8] != MAGIC {
             return Ok(Err("this is not a file of sums"));
         }
@@ -154,6 +152,7 @@ impl Sidecar {
         Ok(Ok(Head {
             fence: long(&bytes, 16),
             unsummed: word(12) & UNSUMMED != 0,
+            blank: false,
             channels: (0..CHANNELS).map(|n| decode_done(&bytes, n)).collect(),
         }))
     }

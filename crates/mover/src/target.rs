@@ -17,6 +17,9 @@ const OPEN: usize = 4096;
 /// Of these so many are closed at once when there are more.
 const CLOSED_AT_ONCE: usize = 256;
 
+/// Objects of which is remembered who made them; twice what one request makes.
+const MADE: usize = 2 * data::frame::MAX_CREATE as usize;
+
 /// The secrets that a target shares with the metadata services, by epoch.
 pub type Secrets = BTreeMap<u32, TargetSecret>;
 
@@ -30,6 +33,8 @@ pub struct Target {
     pub(crate) revoked: Revoked,
     secrets: RwLock<Secrets>,
     open: Mutex<Open>,
+    /// Who made which objects lately.
+    made: Mutex<BTreeMap<ObjectId, Done>>,
 }
 
 #[derive(Default)]
@@ -82,6 +87,7 @@ impl Target {
             revoked,
             secrets: RwLock::new(secrets),
             open: Mutex::default(),
+            made: Mutex::default(),
         };
         target.recover(&found).map_err(|refusal| beside(refusal.to_string()))?;
         Ok(target)
@@ -130,41 +136,67 @@ impl Target {
         self.revoked.add(client, since).map_err(refused)
     }
 
-    /// Makes empty objects, durably, with sums. Those that the same request made before are left as they are.
+    /// Makes empty objects, durably, with sums; the directories that they fall into are synced once. Those that the same request made
+    /// before are left as they are.
     ///
     /// # Errors
     /// `Exists`, `NoSpace`, `Disk`.
-    pub(crate) fn create(&self, ids: std::ops::Range<u64>, done: Done) -> Result<(), Refusal> {
-        let mut missing = ids.clone();
-        for id in ids.map(ObjectId) {
+    pub(crate) fn create(&self, ids: &[u64], done: Done) -> Result<(), Refusal> {
+        let (mut missing, mut present) = (Vec::new(), Vec::new());
+        for id in ids.iter().copied().map(ObjectId) {
             if !self.disk.exists(id).map_err(disk_refused)? {
-                continue;
-            }
-            // They are made in order: whatever is there behind a missing one was made by somebody else.
-            if missing.start != id.0 || self.object(id)?.done_by(done) < Some(done.sequence) {
+                missing.push(id.0);
+            } else if self.has_made(id, done)? {
+                present.push(id);
+            } else {
                 let path = self.disk.path(id);
                 return Err(Refusal::Exists(format!("object {id} exists already at {}", path.display())));
             }
-            missing.start = id.0 + 1;
         }
-        self.sidecars.create(missing.clone(), done).map_err(refused)?;
-        self.disk.precreate(missing).map_err(disk_refused)
+        self.sidecars.create(&missing, &present).map_err(refused)?;
+        self.disk.precreate(missing.iter().copied()).map_err(disk_refused)?;
+        let mut made = self.made.lock();
+        made.extend(missing.into_iter().map(|id| (ObjectId(id), done)));
+        while made.len() > MADE {
+            made.pop_first();
+        }
+        drop(made);
+        // What was there may have been made by a mover that died before it was durable.
+        self.disk.sync_entries(&present).map_err(disk_refused)
     }
 
-    /// Removes an object, durably; one that is not there is gone already.
+    /// Whether an object that is there was made by this request. Of what an earlier mover made nobody knows by whom, until something is written
+    /// to it: whoever had no answer asks again.
+    fn has_made(&self, id: ObjectId, done: Done) -> Result<bool, Refusal> {
+        let object = self.object(id)?;
+        if object.done_by(done) >= Some(done.sequence) {
+            return Ok(true);
+        }
+        match self.made.lock().get(&id) {
+            Some(by) => {
+                Ok((by.client, by.channel) == (done.client, done.channel) && by.sequence >= done.sequence)
+            }
+            None => object.is_as_made(),
+        }
+    }
+
+    /// Removes objects, durably; one that is not there is gone already.
     ///
     /// # Errors
-    /// `Disk`.
-    pub(crate) fn remove(&self, id: ObjectId) -> Result<(), Refusal> {
-        self.open.lock().objects.remove(&id);
-        match self.disk.remove(id) {
-            Ok(_) | Err(DiskError::Missing { .. }) => {}
-            Err(e) => return Err(disk_refused(e)),
+    /// `Disk`: some of them may be gone.
+    pub(crate) fn remove(&self, ids: &[ObjectId]) -> Result<(), Refusal> {
+        for id in ids.iter().copied() {
+            self.open.lock().objects.remove(&id);
+            self.made.lock().remove(&id);
+            match self.disk.remove(id) {
+                Ok(_) | Err(DiskError::Missing { .. }) => {}
+                Err(e) => return Err(disk_refused(e)),
+            }
+            self.sidecars.remove(id).map_err(refused)?;
+            self.intents.end(id).map_err(refused)?;
         }
-        self.sidecars.remove(id).map_err(refused)?;
-        self.intents.end(id).map_err(refused)?;
-        // Who asked forgets the object: nobody would ever remove it again.
-        self.disk.sync_entries(&[id]).map_err(disk_refused)
+        // Who asked forgets the objects: nobody would ever remove them again.
+        self.disk.sync_entries(ids).map_err(disk_refused)
     }
 
     /// An object, open.

@@ -6,8 +6,8 @@ use common::{
     CLUSTER, EPOCH, PATIENCE, Served, TARGET, ask, capability, channel, create, key, now, path, read, secret,
     write,
 };
-use data::frame::Op;
-use data::{Channel, Link, Refusal, Terms};
+use data::frame::{LISTED, Op, encode_list};
+use data::{Ask, Channel, Link, Refusal, Terms};
 use layout::SplitMix64;
 use mover::{Mover, Target};
 use std::io::{Read, Write};
@@ -175,6 +175,102 @@ fn what_a_power_failure_took_away_is_written_when_it_is_asked_for_again() {
     std::fs::write(crashed.path().join("intents"), log).unwrap();
     let served = Served::new(crashed.path());
     assert_eq!(ask_once(&served), b"to be kept");
+}
+
+/// As much of it as a crash may leave: the copy of a target that is in use.
+fn crashed(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-a").arg(dir.join(".")).arg(copy.path()).status().unwrap();
+    assert!(copied.success());
+    copy
+}
+
+fn make_listed(channel: &Channel, slot: &data::Slot, objects: &[u64]) -> data::Result<data::Reply> {
+    let least = objects.iter().min().copied().unwrap();
+    let ask = Ask { op: Op::Create, flags: LISTED, object: least, offset: 0, length: objects.len() as u64 };
+    channel.call(slot, ask, encode_list(objects))
+}
+
+#[test]
+fn one_request_makes_objects_wherever_their_numbers_lie() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let some = data::Capability { objects: 5..901, ..capability(1) };
+    let channel = served.channel(1, 1);
+    let slot = channel.attach(&some, key(&some)).unwrap();
+    let list = [300, 5, 900];
+    for beyond in [[4, 300], [300, 901]] {
+        let refused = make_listed(&channel, &slot, &beyond).unwrap_err();
+        assert!(refused.is(&Refusal::Capability("")), "{refused}");
+    }
+    make_listed(&channel, &slot, &list).unwrap();
+    for object in list {
+        write(&channel, &slot, object, 0, &object.to_be_bytes());
+    }
+    list.iter().for_each(|object| assert_eq!(read(&channel, &slot, *object, 0, 9), object.to_be_bytes()));
+    let there = channel.call(&slot, ask(Op::Stat, 301, 0, 0), vec![]).unwrap_err();
+    assert!(there.is(&Refusal::Missing(String::new())), "nothing between them is made: {there}");
+    // Asked once more by whoever had no answer it is done already; by another it is refused, and makes nothing.
+    let again = served.channel(1, 1);
+    make_listed(&again, &again.attach(&some, key(&some)).unwrap(), &list).unwrap();
+    let other = served.channel(1, 2);
+    let other_slot = other.attach(&some, key(&some)).unwrap();
+    let taken = make_listed(&other, &other_slot, &[301, 900]).unwrap_err();
+    assert!(taken.is(&Refusal::Exists(String::new())), "{taken}");
+    assert!(other.call(&other_slot, ask(Op::Stat, 301, 0, 0), vec![]).is_err());
+}
+
+#[test]
+fn objects_that_a_mover_made_before_it_died_are_there_for_whoever_asks_again_until_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let make = |served: &Served, number| {
+        let channel = served.channel(1, number);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        (make_listed(&channel, &slot, &[8, 20]).map(drop), channel, slot)
+    };
+    make(&served, 6).0.unwrap();
+    let copy = crashed(dir.path());
+    let served = Served::new(copy.path());
+    let (made, maker, slot) = make(&served, 6);
+    made.unwrap();
+    write(&maker, &slot, 20, 0, b"kept");
+    let copy = crashed(copy.path());
+    let served = Served::new(copy.path());
+    let (refused, other, slot) = make(&served, 7);
+    assert!(refused.unwrap_err().is(&Refusal::Exists(String::new())));
+    assert_eq!(read(&other, &slot, 20, 0, 10), b"kept");
+}
+
+/// The sums of a new object have not reached the disk, the bytes have.
+#[test]
+fn an_object_whose_file_of_sums_is_still_empty_after_a_crash_is_read_and_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let reached = |served: &Served, number| {
+        let channel = served.channel(1, number);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        (channel, slot)
+    };
+    let (channel, slot) = reached(&served, 1);
+    create(&channel, &slot, 1..2);
+    write(&channel, &slot, 1, 70_000, b"bytes");
+    let mut copy = crashed(dir.path());
+    std::fs::write(copy.path().join("sums/00/0000000000000001"), b"").unwrap();
+    for number in 2..5 {
+        let served = Served::new(copy.path());
+        let (channel, slot) = reached(&served, number);
+        assert_eq!(read(&channel, &slot, 1, 70_000, 10), b"bytes", "opened {number} times");
+        if number == 4 {
+            write(&channel, &slot, 1, 0, b"more");
+            assert_eq!(read(&channel, &slot, 1, 0, 4), b"more");
+        }
+        let next = crashed(copy.path());
+        drop((channel, slot, served));
+        copy = next;
+    }
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Channel {
         self.shared.submit(slot, ask, Vec::new()).map(drop)
     }
 
-    /// Sends a request; [`Ticket::wait`] gives the answer. For [`Op::Write`], `buffer` holds the bytes; for [`Op::Read`] it is memory
+    /// Sends a request; [`Ticket::wait`] gives the answer. For [`Op::Write`], `buffer` holds the bytes, for [`Op::Create`] and [`Op::Remove`] the list if there is one; for [`Op::Read`] it is memory
     /// that is used again for the answer. Waits while more than [`Terms::window_bytes`] are on their way.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Channel {
 pub struct Ask {
     /// The operation.
     pub op: Op,
-    /// Bits of it ([`frame::SETTLED`], [`frame::FOR_WRITING`], [`frame::COMPARED`]).
+    /// Bits of it ([`frame::SETTLED`], [`frame::FOR_WRITING`], [`frame::COMPARED`], [`frame::LISTED`]).
     pub flags: u8,
     /// The object.
     pub object: u64,

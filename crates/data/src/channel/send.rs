@@ -47,7 +47,7 @@ pub(super) fn send(out: &mut dyn Outgoing, item: &Item, session: &Session) -> st
     let buffer = item.buffer.lock();
     let body: &[u8] = match item.request.op {
         Op::Attach => &granted.capability,
-        Op::Write => &buffer,
+        Op::Write | Op::Create | Op::Remove => &buffer,
         _ => &[],
     };
     let header = item.request.encode(session, &granted.key, &item.sums, body);

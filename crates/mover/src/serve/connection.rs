@@ -4,7 +4,7 @@ use super::{Mover, Served, Turn};
 use crate::read::{Content, Source};
 use crate::sidecar::Done;
 use crate::target::{Target, disk_refused};
-use data::frame::{self, Answer, COMPARED, FOR_WRITING, Op, REQUEST_LEN, Request, SETTLED, Session};
+use data::frame::{self, Answer, COMPARED, FOR_WRITING, LISTED, Op, REQUEST_LEN, Request, SETTLED, Session};
 use data::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use data::{
     CAPABILITY_LEN, Capability, CapabilityKey, Incoming, Link, MAX_MESSAGE, Outgoing, Refusal, Rights,
@@ -194,7 +194,8 @@ impl Connection<'_> {
             self.refuse(request, None, &Refusal::Capability("none was presented in this slot"))?;
             return self.after(request, true);
         };
-        if let Err(refusal) = Request::verify(header, &self.session, &attached.key, sums, &[]) {
+        let body = &self.buffer[..request.payload()];
+        if let Err(refusal) = Request::verify(header, &self.session, &attached.key, sums, body) {
             self.refuse(request, None, &refusal)?;
             return Err(Served::Refused(refusal));
         }
@@ -262,12 +263,27 @@ impl Connection<'_> {
                 return Err(Refusal::Capability("it is for some objects only"));
             }
             Op::Revoke => 0,
-            Op::Create => request.object.saturating_add(request.length.max(1) - 1),
+            Op::Create | Op::Remove => self.named(request).max().unwrap_or(request.object),
             _ => request.object,
         };
+        let least = match request.op {
+            Op::Create | Op::Remove => self.named(request).min().unwrap_or(object),
+            _ => request.object.min(object),
+        };
         capability.allows(rights, ObjectId(object), &range, self.now())?;
-        capability.allows(rights, ObjectId(request.object.min(object)), &range, self.now())?;
+        capability.allows(rights, ObjectId(least), &range, self.now())?;
         attached.target.admits(capability)
+    }
+
+    /// Numbers of the objects that a request to make or remove some names.
+    fn named(&self, request: &Request) -> impl Iterator<Item = u64> + use<> {
+        let listed = frame::decode_list(&self.buffer[..request.payload()]);
+        let counted = match request.op {
+            _ if request.flags & LISTED != 0 => 0,
+            Op::Create => request.length,
+            _ => 1,
+        };
+        listed.into_iter().chain(request.object..request.object.saturating_add(counted))
     }
 
     fn execute(&self, request: &Request, attached: &Attached, sums: &[u8]) -> Result<(u64, Body), Refusal> {
@@ -298,15 +314,18 @@ impl Connection<'_> {
                 let object = target.object(id)?;
                 object.admits(generation)?;
                 if request.op == Op::Sync {
-                    object.sync()?;
+                    object.sync_written()?;
                 }
                 object.length().map(nothing)
             }
             Op::Create => {
-                let end = request.object.saturating_add(request.length);
-                target.create(request.object..end, done).map(|()| nothing(0))
+                let objects: Vec<u64> = self.named(request).collect();
+                target.create(&objects, done).map(|()| nothing(0))
             }
-            Op::Remove => target.remove(id).map(|()| nothing(0)),
+            Op::Remove => {
+                let objects: Vec<ObjectId> = self.named(request).map(ObjectId).collect();
+                target.remove(&objects).map(|()| nothing(0))
+            }
             Op::Fence => target.object(id)?.fence(request.offset).map(|()| nothing(0)),
             Op::Revoke => {
                 let since = Time::from_nanos(i64::try_from(request.offset).unwrap_or(i64::MAX));

@@ -154,7 +154,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let fence = |(object, target): (ObjectId, TargetId)| {
             let ask = Ask { op: Op::Fence, flags: 0, object: object.0, offset: generation.into(), length: 0 };
-            (target, self.submit_far(target, ask))
+            (target, self.submit_far(target, ask, Vec::new()))
         };
         let asked: Vec<_> = objects.into_iter().map(fence).collect();
         asked.into_iter().try_for_each(|(target, ticket)| {

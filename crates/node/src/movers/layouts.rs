@@ -86,8 +86,15 @@ impl Node {
         Ok(())
     }
 
-    /// Reserves objects for a new file and makes them on their targets. They are reserved until [`super::Movers::settle`].
+    /// Objects for a new file, made on their targets: from the stock, or now. They are reserved until [`super::Movers::settle`].
     pub(crate) fn make_far(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
+        match self.from_stock(rule) {
+            Some(ready) => Ok(ready),
+            None => self.make_far_now(rule),
+        }
+    }
+
+    fn make_far_now(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
         let mut avoid = BTreeSet::new();
         loop {
             let views = self.target_views().map_err(|e| {
@@ -104,7 +111,7 @@ impl Node {
                 })?;
             // On record before there is anything to remove.
             self.catalog.sync().map_err(|e| fs_error("create", &e))?;
-            let Err((target, e)) = self.make_objects(&far) else { return Ok((object, far)) };
+            let Err((target, e)) = self.make_objects(&[&far]) else { return Ok((object, far)) };
             self.movers.settle(object);
             self.movers.wake();
             avoid.insert(target);
@@ -116,7 +123,11 @@ impl Node {
         }
     }
 
-    fn reserve_on(&self, rule: &LayoutRule, candidates: &Candidates) -> catalog::Result<(ObjectId, Far)> {
+    pub(super) fn reserve_on(
+        &self,
+        rule: &LayoutRule,
+        candidates: &Candidates,
+    ) -> catalog::Result<(ObjectId, Far)> {
         let Candidates { roomy, tight, away } = candidates;
         let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
             self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
@@ -135,17 +146,22 @@ impl Node {
         made
     }
 
-    fn make_objects(&self, far: &Far) -> Result<(), (TargetId, Failure)> {
-        let mut asked = Vec::new();
-        for (n, component) in (0..).zip(&far.layout.components) {
-            for (object, column) in component.places() {
-                let Some(target) = component.target(column) else { continue };
-                if far.stale.contains(&(n, column)) {
-                    continue;
+    /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once.
+    pub(super) fn make_objects(&self, files: &[&Far]) -> Result<(), (TargetId, Failure)> {
+        let mut wanted: BTreeMap<TargetId, Vec<u64>> = BTreeMap::new();
+        for far in files {
+            for (n, component) in (0..).zip(&far.layout.components) {
+                let there = component.places().filter(|(_, column)| !far.stale.contains(&(n, *column)));
+                for (object, column) in there {
+                    let target = component.target(column);
+                    target.into_iter().for_each(|target| wanted.entry(target).or_default().push(object.0));
                 }
-                asked.push((target, self.ask_far(target, Op::Create, object, 1)));
             }
         }
+        let asked: Vec<_> = wanted
+            .into_iter()
+            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects)))
+            .collect();
         let mut made = Ok(());
         for (target, ticket) in asked {
             let answer = ticket.and_then(|ticket| {

@@ -16,6 +16,7 @@ mod requested;
 mod room;
 mod scrub;
 mod serve;
+mod stock;
 mod tend;
 mod ways;
 

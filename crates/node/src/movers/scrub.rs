@@ -267,7 +267,7 @@ impl Node {
         length: u64,
     ) -> Result<(), Failure> {
         let ask = Ask { op: Op::Read, flags: COMPARED, object: object.0, offset, length };
-        self.answered(target, self.submit_far(target, ask)).map(drop)
+        self.answered(target, self.submit_far(target, ask, Vec::new())).map(drop)
     }
 
     fn answered(

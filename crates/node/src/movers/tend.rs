@@ -2,12 +2,13 @@
 //! closed that were being written when the node or a target went down. Both are on record in the catalogue until they are done.
 
 use super::PAGE;
+use super::stock::LIFE;
 use crate::Node;
 use crate::error::{failure, fs_error};
 use catalog::Far;
-use data::frame::Op;
+use data::frame::{LISTED, MAX_CREATE, Op, encode_list};
 use data::{Ask, Ticket};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::*;
 use wire::Failure;
@@ -23,6 +24,7 @@ impl Node {
         let mut told = String::new();
         loop {
             let mut away = BTreeSet::new();
+            let stocked = self.shrink_stock(LIFE);
             let outcome = self.down_targets().and_then(|down| {
                 self.movers.note_down(&down);
                 away = down;
@@ -43,7 +45,11 @@ impl Node {
             told = problem;
             let mut woken = self.movers.wake.0.lock();
             if !*woken {
-                let pause = if outcome.is_ok_and(|left| left == 0) { PAUSE } else { AGAIN };
+                let pause = match outcome {
+                    Ok(0) if stocked => LIFE,
+                    Ok(0) => PAUSE,
+                    _ => AGAIN,
+                };
                 self.movers.wake.1.wait_for(&mut woken, pause);
             }
             *woken = false;
@@ -176,32 +182,54 @@ impl Node {
         let all = self.catalog.targets().map_err(|e| fs_error("remove objects on targets", &e))?;
         let lost: BTreeSet<TargetId> =
             all.iter().filter(|target| target.lost).map(|target| target.id).collect();
-        let mut asked: Vec<(usize, TargetId, Result<Ticket, Failure>)> = Vec::new();
-        for (n, object, target) in places.iter().copied().filter(|(.., target)| !lost.contains(target)) {
-            let answer = if away.contains(&target) {
-                Err(failure(ErrorClass::Retry, "its node is down"))
-            } else {
-                self.ask_far(target, Op::Remove, object, 0)
-            };
-            asked.push((n, target, answer));
+        let mut wanted: BTreeMap<TargetId, Vec<(usize, u64)>> = BTreeMap::new();
+        for (n, object, target) in places.iter().filter(|(.., target)| !lost.contains(target)) {
+            wanted.entry(*target).or_default().push((*n, object.0));
+        }
+        let mut asked = Vec::new();
+        for (target, objects) in &wanted {
+            for some in objects.chunks(MAX_CREATE as usize) {
+                let answer = match away.contains(target) {
+                    true => Err(failure(ErrorClass::Retry, "its node is down")),
+                    false => {
+                        let list: Vec<u64> = some.iter().map(|(_, object)| *object).collect();
+                        self.ask_of_many(*target, Op::Remove, &list)
+                    }
+                };
+                asked.push((some, *target, answer));
+            }
         }
         let mut left = BTreeSet::new();
-        for (n, target, ticket) in asked {
+        for (some, target, ticket) in asked {
             let answer = ticket.and_then(|ticket| {
                 ticket.wait().map_err(|e| failure(e.class(), format!("target {target}: {e}")))
             });
             match answer {
                 Ok(_) => {}
                 Err(e) if e.class == ErrorClass::NotFound => {}
+                // One that the disk does not let go keeps no other.
+                Err(e) if e.class != ErrorClass::Retry && some.len() > 1 => {
+                    for (n, object) in some {
+                        let place = (*n, ObjectId(*object), target);
+                        left.extend(self.remove_objects(&[place], &mut away.clone())?);
+                    }
+                }
                 Err(e) => {
                     if away.insert(target) {
                         tracing::warn!("objects are not removed now: {e}; tried again until that is done");
                     }
-                    left.insert(n);
+                    left.extend(some.iter().map(|(n, _)| *n));
                 }
             }
         }
         Ok(left)
+    }
+
+    /// Asks the mover of a target to make or to remove objects.
+    pub(super) fn ask_of_many(&self, target: TargetId, op: Op, objects: &[u64]) -> Result<Ticket, Failure> {
+        let object = objects.iter().min().copied().unwrap_or_default();
+        let ask = Ask { op, flags: LISTED, object, offset: 0, length: objects.len() as u64 };
+        self.submit_far(target, ask, encode_list(objects))
     }
 
     /// Asks the mover of a target for something that concerns one object.
@@ -212,13 +240,13 @@ impl Node {
         object: ObjectId,
         length: u64,
     ) -> Result<Ticket, Failure> {
-        self.submit_far(target, Ask { op, flags: 0, object: object.0, offset: 0, length })
+        self.submit_far(target, Ask { op, flags: 0, object: object.0, offset: 0, length }, Vec::new())
     }
 
     /// Asks the mover of a target.
-    pub(super) fn submit_far(&self, target: TargetId, ask: Ask) -> Result<Ticket, Failure> {
+    pub(super) fn submit_far(&self, target: TargetId, ask: Ask, body: Vec<u8>) -> Result<Ticket, Failure> {
         let column = self.way(target, false)?;
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
-        column.channel.submit(&column.slot, ask, Vec::new()).map_err(told)
+        column.channel.submit(&column.slot, ask, body).map_err(told)
     }
 }

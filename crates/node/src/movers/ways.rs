@@ -8,6 +8,7 @@ use super::folding::Unfolded;
 use super::keys::{self, MasterKey};
 use super::pool::{Job, Pool};
 use super::room::Rounds;
+use super::stock::Stock;
 use crate::Node;
 use crate::error::{failure, refused};
 use catalog::Far;
@@ -51,6 +52,8 @@ pub(crate) struct Movers {
     /// What requests of a kind wait for.
     waits: Mutex<HashMap<RequestKind, String>>,
     reserved: Mutex<Reserved>,
+    /// Objects that were made for files to come.
+    pub(super) stock: Stock,
     jobs: Pool,
     /// Room that was made on targets.
     pub(super) rounds: Rounds,
@@ -86,6 +89,7 @@ impl Movers {
             waits: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
+            stock: Stock::default(),
             jobs: Pool::default(),
             rounds: Rounds::default(),
             node: OnceLock::new(),
