@@ -106,12 +106,18 @@ fn readers_of_one_handle_find_what_was_written_before_they_began() {
 }
 
 /// Steps that fill, fold, overwrite and cut a file of two units of data and one of parity.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 11] = [
     Step::Write { offset: 0, length: 3 * 8192, seed: 1 },
     Step::Write { offset: 5000, length: 6000, seed: 2 },
     Step::Write { offset: 30_000, length: 100, seed: 3 },
+    // A row that is filled in pieces.
+    Step::Write { offset: 40_960, length: 5000, seed: 6 },
+    Step::Write { offset: 45_960, length: 4000, seed: 7 },
     Step::Fold,
     Step::Write { offset: 100, length: 10_000, seed: 4 },
+    // Rows that are there, and all of which changes.
+    Step::Write { offset: 8000, length: 17_000, seed: 8 },
+    Step::Fold,
     Step::SetLength(9000),
     Step::Write { offset: 20_000, length: 20_000, seed: 5 },
 ];

@@ -1,5 +1,6 @@
 //! Bytes of the file that lie in the log and not yet in their columns.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -47,6 +48,18 @@ impl Extents {
         })
     }
 
+    /// What is here of a range, pieces that lie end to end joined.
+    pub(crate) fn runs(&self, range: Range<u64>) -> Vec<(u64, Cow<'_, [u8]>)> {
+        let mut runs: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
+        for (start, piece) in self.within(range) {
+            match runs.last_mut() {
+                Some((at, run)) if *at + run.len() as u64 == start => run.to_mut().extend_from_slice(piece),
+                _ => runs.push((start, Cow::Borrowed(piece))),
+            }
+        }
+        runs
+    }
+
     /// Lays what is here over bytes that begin at `at` of the file; says how far from their start on it reaches.
     pub(crate) fn lay_over(&self, at: u64, bytes: &mut [u8]) -> usize {
         let mut reach = 0;
@@ -88,6 +101,14 @@ mod tests {
             let range = range.0..range.0 + range.1;
             let mut bytes = vec![0; (range.end - range.start) as usize];
             let reach = extents.lay_over(range.start, &mut bytes);
+            for (at, run) in extents.runs(range.clone()) {
+                let before = at.checked_sub(1).filter(|before| range.contains(before));
+                prop_assert!(before.is_none_or(|before| model[before as usize].is_none()), "a run begins in the middle");
+                let after = at as usize + run.len();
+                prop_assert!(!range.contains(&(after as u64)) || model[after].is_none(), "a run ends in the middle");
+                let expected: Vec<Option<u8>> = run.iter().copied().map(Some).collect();
+                prop_assert_eq!(&model[at as usize..after], expected);
+            }
             let there = &model[range.start as usize..range.end as usize];
             let expected: Vec<u8> = there.iter().map(|byte| byte.unwrap_or(0)).collect();
             prop_assert_eq!(bytes, expected);

@@ -8,8 +8,10 @@ use super::write::sealed;
 use super::{Coded, View};
 use crate::opened::Place;
 use crate::{Result, StripeError, Striped};
-use data::frame::Op;
+use data::frame::{MAX_IO, Op};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Bytes of parity that one record of a fold has at most.
 const REDO_BYTES: usize = 1 << 20;
@@ -91,7 +93,9 @@ impl Striped {
         if head.folded + 1 >= head.epoch {
             return Ok(());
         }
-        let parts = parts(coded, &view);
+        let whole = whole_rows(coded, &view);
+        whole.iter().try_for_each(|rows| self.fold_whole(number, coded, &view, rows.clone()))?;
+        let parts = parts(coded, &view, &whole);
         let least = RECORD_LEN + coded.shape.seal_len();
         let one = |cells: &Cells| least + cells.length() * coded.shape.m;
         let mut left = parts.as_slice();
@@ -107,6 +111,9 @@ impl Striped {
             coded.log.lock().head.turn = head.turn;
             left = later;
         }
+        if !whole.is_empty() {
+            self.sync_component(number)?;
+        }
         let head = Head { count: head.count + 1, folded: head.epoch - 1, ..head };
         self.write_head(number, coded, &head)?;
         self.sync_journals(number, coded)?;
@@ -114,6 +121,21 @@ impl Striped {
         log.head = head;
         log.view.old = Default::default();
         Ok(())
+    }
+
+    /// Writes rows of which the log has every byte, like new ones: should it end in the middle, the log still has all of them.
+    fn fold_whole(&self, number: usize, coded: &Coded, view: &View, rows: Range<u64>) -> Result<()> {
+        let shape = &coded.shape;
+        let _held = coded.hold(rows.clone());
+        let mut bytes = vec![0; (rows.end - rows.start) as usize * shape.row_bytes() as usize];
+        view.old.lay_over(shape.row_start(rows.start), &mut bytes);
+        self.write_rows(number, coded, rows, &bytes)
+    }
+
+    /// Everything that was written to columns and journals is durable.
+    fn sync_component(&self, number: usize) -> Result<()> {
+        let all: Vec<Place> = self.places(number).collect();
+        self.everywhere(Op::Sync, &all, &|_| Vec::new())
     }
 
     fn fold_batch(
@@ -128,12 +150,13 @@ impl Striped {
         rows.dedup();
         let _held = coded.hold(rows.iter().copied());
         let folds = self.folds(number, coded, view, batch)?;
-        let records = folds.iter().flat_map(|fold| {
+        let mut records = Vec::new();
+        for fold in &folds {
             let bytes = [&fold.seal.0, &fold.parity.concat()[..]].concat();
             let (at, within) = (fold.cells.row, fold.cells.from as u64);
-            Record { kind: Kind::Redo, epoch: turn, at, within, bytes }.encode()
-        });
-        let records: Vec<u8> = records.collect();
+            let record = Record { kind: Kind::Redo, epoch: turn, at, within, bytes };
+            records.extend_from_slice(&record.encode());
+        }
         // What is going to be in the rows is durable before anything of them changes.
         self.write_journals(number, coded, REDO.start, &records)?;
         self.sync_journals(number, coded)?;
@@ -193,29 +216,28 @@ impl Striped {
     /// Writes what is in records of a fold into rows, durably.
     fn put(&self, number: usize, coded: &Coded, view: &View, folds: &[Fold]) -> Result<()> {
         let shape = &coded.shape;
-        let mut puts: Vec<(Place, &[u8])> = Vec::new();
+        let mut puts: Vec<(Place, Cow<'_, [u8]>)> = Vec::new();
         for fold in folds {
             for unit in 0..shape.k {
                 let at = fold.cells.in_file(coded, unit);
                 let whole = fold.cells.place(coded, number, unit);
-                for (start, bytes) in view.old.within(at..at + fold.cells.length() as u64) {
+                for (start, bytes) in view.old.runs(at..at + fold.cells.length() as u64) {
                     let offset = whole.offset + (start - at);
                     puts.push((Place { offset, length: bytes.len(), ..whole }, bytes));
                 }
             }
             for (p, bytes) in fold.parity.iter().enumerate() {
-                puts.push((fold.cells.place(coded, number, shape.k + p), bytes));
+                puts.push((fold.cells.place(coded, number, shape.k + p), Cow::Borrowed(bytes)));
             }
             let seal = &fold.seal.0;
             let seals = self.record_places(number, coded, shape.seal_at(fold.cells.row), seal.len());
-            puts.extend(seals.into_iter().map(|place| (place, seal.as_slice())));
+            puts.extend(seals.into_iter().map(|place| (place, Cow::Borrowed(seal.as_slice()))));
         }
         let rows = folds.iter().map(|fold| fold.cells.row);
         coded.log.lock().changed.iter_mut().for_each(|changed| changed.extend(rows.clone()));
         let places: Vec<Place> = puts.iter().map(|(place, _)| *place).collect();
         self.everywhere(Op::Write, &places, &|n| puts[n].1.to_vec())?;
-        let all: Vec<Place> = self.places(number).collect();
-        self.everywhere(Op::Sync, &all, &|_| Vec::new())
+        self.sync_component(number)
     }
 
     /// Takes over: finishes what the writer before has left.
@@ -303,8 +325,30 @@ impl Striped {
     }
 }
 
-/// The parts of rows that a log changes, each small enough for one record.
-fn parts(coded: &Coded, view: &View) -> Vec<Cells> {
+/// Rows of which a log has every byte, as many in a run as are written at once.
+fn whole_rows(coded: &Coded, view: &View) -> Vec<Range<u64>> {
+    let shape = &coded.shape;
+    let most = (MAX_IO / shape.unit).max(1) as u64;
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    // A row that is whole has a piece that reaches its end.
+    for (at, bytes) in view.old.within(0..u64::MAX) {
+        let (first, end) = (shape.row(at), shape.row(at + bytes.len() as u64));
+        for row in first..end {
+            let start = shape.row_start(row);
+            if !view.old.cover(start..start + shape.row_bytes()) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.end == row && run.end - run.start < most => run.end += 1,
+                _ => runs.push(row..row + 1),
+            }
+        }
+    }
+    runs
+}
+
+/// The parts of rows that a log changes, but for those that are `whole`, each small enough for one record.
+fn parts(coded: &Coded, view: &View, whole: &[Range<u64>]) -> Vec<Cells> {
     let shape = &coded.shape;
     let mut hulls: BTreeMap<u64, Cells> = BTreeMap::new();
     for (at, bytes) in view.old.within(0..u64::MAX) {
@@ -315,6 +359,11 @@ fn parts(coded: &Coded, view: &View) -> Vec<Cells> {
             let within = (from - shape.row_start(row)) as usize;
             let place = within % shape.unit;
             let length = (shape.unit - place).min((end - from) as usize);
+            let after = whole.partition_point(|rows| rows.end <= row);
+            if whole.get(after).is_some_and(|rows| rows.contains(&row)) {
+                from += length as u64;
+                continue;
+            }
             let touched = Cells::around(coded, row, place..place + length);
             let hull = hulls.entry(row).or_insert(touched);
             (hull.from, hull.to) = (hull.from.min(touched.from), hull.to.max(touched.to));

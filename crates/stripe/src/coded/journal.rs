@@ -8,6 +8,7 @@ use crate::opened::Place;
 use crate::{Result, Striped};
 use data::frame::{MAX_IO, Op};
 use data::{DataError, Ticket};
+use parking_lot::MutexGuard;
 
 impl Striped {
     /// The copies of a component's journal.
@@ -38,7 +39,7 @@ impl Striped {
         log.written.extend(rows);
         let tickets: Vec<data::Result<Ticket>> =
             places.iter().map(|place| self.submit(place, Op::Write, record.clone())).collect();
-        drop(log);
+        MutexGuard::unlock_fair(log);
         let appended = self.appended_everywhere(&used, &places, tickets, &record);
         let mut log = coded.log.lock();
         while log.writer && log.head.epoch == epoch && log.answered != start {

@@ -40,8 +40,17 @@ impl Striped {
             let from = run.offset.max(row * unit) - row * unit;
             let to = end.min((row + 1) * unit) - row * unit;
             let cells = Cells::around(coded, row, from as usize..to as usize);
+            let place = shape.place(row, run.column);
+            let at = cells.in_file(coded, place) + from - cells.from as u64;
+            if view.old.cover(at..at + to - from) {
+                // Where a fold writes the whole row, it leaves no word of how far it is; and nothing of the row is needed.
+                let start = bytes.len();
+                bytes.resize(start + (to - from) as usize, 0);
+                view.old.lay_over(at, &mut bytes[start..]);
+                continue;
+            }
             let units = self.complete(run.component, coded, view, &cells)?;
-            let found = units.into_iter().nth(shape.place(row, run.column)).flatten().unwrap_or_default();
+            let found = units.into_iter().nth(place).flatten().unwrap_or_default();
             bytes.extend_from_slice(&found[from as usize - cells.from..to as usize - cells.from]);
         }
         Ok(bytes)

@@ -55,8 +55,15 @@ impl Striped {
         fresh
     }
 
-    /// Writes whole rows that have no bytes yet: data, parity and seals at once. What a crash leaves of that does not match its seals.
-    fn write_rows(&self, number: usize, coded: &Coded, rows: Range<u64>, bytes: &[u8]) -> Result<()> {
+    /// Writes whole rows that have no bytes yet, or of which the log has all: data, parity and seals at once. What a crash leaves of that does
+    /// not match its seals.
+    pub(super) fn write_rows(
+        &self,
+        number: usize,
+        coded: &Coded,
+        rows: Range<u64>,
+        bytes: &[u8],
+    ) -> Result<()> {
         let shape = &coded.shape;
         let mut parity: Vec<Vec<Vec<u8>>> = Vec::new();
         let mut seals = Vec::new();
