@@ -136,6 +136,8 @@ pub mod cluster_part {
     pub const LAST_TARGET: u8 = 4;
     /// `node session`.
     pub const LOCKS: u8 = 5;
+    /// `node session number`.
+    pub const DONE: u8 = 6;
 }
 
 /// Fields of `REQUEST`.
@@ -420,6 +422,22 @@ pub fn lock_sessions() -> [u8; 2] {
 
 pub fn lock_session(node: NodeId, number: u64) -> Vec<u8> {
     let mut key = text(&lock_sessions(), &node.0.to_be_bytes());
+    key.extend(number.to_be_bytes());
+    key
+}
+
+pub fn done_calls() -> [u8; 2] {
+    [CLUSTER, cluster_part::DONE]
+}
+
+pub fn done_in(node: NodeId, session: u64) -> Vec<u8> {
+    let mut key = text(&done_calls(), &node.0.to_be_bytes());
+    key.extend(session.to_be_bytes());
+    key
+}
+
+pub fn done_call(node: NodeId, session: u64, number: u64) -> Vec<u8> {
+    let mut key = done_in(node, session);
     key.extend(number.to_be_bytes());
     key
 }

@@ -1,6 +1,6 @@
 //! Files as the namespace sees them.
 
-use crate::{ClassName, CopyNo, Digest, Ino, ObjectId, Time, Version};
+use crate::{ClassName, CopyNo, Digest, Ino, NodeId, ObjectId, Time, Version};
 use serde::{Deserialize, Serialize};
 
 /// What kind of node an inode is.
@@ -160,12 +160,28 @@ pub struct Cx {
     pub checked: bool,
     /// Wall-clock time of the call.
     pub now: Time,
+    /// Which call of another host it is, if it must not be done twice: what it did is recorded with what it changes.
+    #[serde(skip)]
+    pub call: Option<CallId>,
+}
+
+/// A call of another host on names, which may be made again when the node was started anew, or another one has taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallId {
+    /// Whose.
+    pub node: NodeId,
+    /// The number that he gave the session.
+    pub session: u64,
+    /// That of the call in its session.
+    pub number: u64,
+    /// No call below this number is made again.
+    pub answered: u64,
 }
 
 impl Cx {
     /// A user with one group, to be checked.
     pub fn user(uid: u32, gid: u32, now: Time) -> Self {
-        Self { uid, gid, groups: Vec::new(), checked: false, now }
+        Self { uid, gid, groups: Vec::new(), checked: false, now, call: None }
     }
 
     /// The administrator (uid 0) at `now`.

@@ -324,6 +324,24 @@ pub struct LockEvent {
 }
 
 impl FileCall {
+    /// Whether the node records with what the call changes that it was done, so that it may be made again when the node was started anew.
+    pub fn is_recorded(&self) -> bool {
+        matches!(
+            self,
+            Self::Mkdir { .. }
+                | Self::Mknod { .. }
+                | Self::Symlink { .. }
+                | Self::Link { .. }
+                | Self::Unlink { .. }
+                | Self::Rmdir { .. }
+                | Self::Rename { .. }
+                | Self::CreateAs { .. }
+                | Self::SetXattr { .. }
+                | Self::SetXattrAs { .. }
+                | Self::RemoveXattr { .. }
+        )
+    }
+
     /// Whether doing it twice is not the same as once: an answer that was lost is given again, not made again.
     pub fn is_once(&self) -> bool {
         !matches!(

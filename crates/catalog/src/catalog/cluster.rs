@@ -3,7 +3,8 @@
 use super::Catalog;
 use crate::Result;
 use crate::ops::cluster::{self, Renewed};
-use types::{Cluster, Digest, Grant, Member, MemberId, NodeId, Removal, Time, TokenRecord};
+use crate::ops::done;
+use types::{CallId, Cluster, Digest, Grant, Ino, Member, MemberId, NodeId, Removal, Time, TokenRecord};
 
 impl Catalog {
     /// The cluster; None if this is none.
@@ -79,6 +80,22 @@ impl Catalog {
     /// Sessions of other nodes that may hold locks.
     pub fn lock_sessions(&self) -> Result<Vec<(NodeId, u64)>> {
         self.read(cluster::lock_sessions)
+    }
+
+    /// What a call of another host came to: the node that it made, if any. None: it was not done.
+    pub fn done_call(&self, call: &CallId) -> Result<Option<Option<Ino>>> {
+        self.read(|v| done::find(v, call))
+    }
+
+    /// Whether calls of a session of another host are recorded: it is from before a restart.
+    pub fn has_done_calls(&self, node: NodeId, session: u64) -> Result<bool> {
+        self.read(|v| done::any(v, node, session))
+    }
+
+    /// Forgets calls of sessions that did not come back since a moment.
+    pub fn forget_done_before(&self, moment: Time) -> Result<()> {
+        while self.relaxed(|tx| done::forget_before(tx, moment))? {}
+        Ok(())
     }
 
     /// A member.

@@ -1,7 +1,7 @@
 //! Names and attributes. All Relaxed: in order, on stable storage soon, or at the next `sync` or Durable operation.
 
 use super::Catalog;
-use crate::ops::{create, link, list, lookup, path, remove, rename, resolve, setattr, sums, xattr};
+use crate::ops::{create, done, link, list, lookup, path, remove, rename, resolve, setattr, sums, xattr};
 use crate::perm;
 use crate::{Listed, New, Removed, Result, Totals, Usage};
 use types::api::XattrMode;
@@ -65,13 +65,19 @@ impl Catalog {
     /// is its directory's.
     pub fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New) -> Result<Inode> {
         let id = Ino(self.next_id()?);
-        self.relaxed(|tx| create::create(tx, cx, parent, name, new, id))
+        self.relaxed(|tx| {
+            let made = create::create(tx, cx, parent, name, new, id)?;
+            done::record(tx, cx, Some(id)).map(|()| made)
+        })
     }
 
     /// Adds a hard link to anything but a directory.
     pub fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode> {
         let cookie = self.next_id()?;
-        self.relaxed(|tx| link::link(tx, cx, ino, parent, name, cookie))
+        self.relaxed(|tx| {
+            let linked = link::link(tx, cx, ino, parent, name, cookie)?;
+            done::record(tx, cx, Some(ino)).map(|()| linked)
+        })
     }
 
     /// Removes a name that is not a directory. The last link of an inode that `is_open` leaves an orphan. `is_open` is
@@ -83,12 +89,18 @@ impl Catalog {
         name: &[u8],
         is_open: &dyn Fn(Ino) -> bool,
     ) -> Result<Removed> {
-        self.relaxed(|tx| remove::unlink(tx, cx, parent, name, is_open))
+        self.relaxed(|tx| {
+            let removed = remove::unlink(tx, cx, parent, name, is_open)?;
+            done::record(tx, cx, None).map(|()| removed)
+        })
     }
 
     /// Removes an empty directory.
     pub fn rmdir(&self, cx: &Cx, parent: Ino, name: &[u8]) -> Result<()> {
-        self.relaxed(|tx| remove::rmdir(tx, cx, parent, name))
+        self.relaxed(|tx| {
+            remove::rmdir(tx, cx, parent, name)?;
+            done::record(tx, cx, None)
+        })
     }
 
     /// Renames; the result is what became of a replaced node (also a replaced directory).
@@ -101,7 +113,10 @@ impl Catalog {
         is_open: &dyn Fn(Ino) -> bool,
     ) -> Result<Option<Removed>> {
         let cookie = self.next_id()?;
-        self.relaxed(|tx| rename::rename(tx, cx, from, to, mode, is_open, cookie))
+        self.relaxed(|tx| {
+            let replaced = rename::rename(tx, cx, from, to, mode, is_open, cookie)?;
+            done::record(tx, cx, None).map(|()| replaced)
+        })
     }
 
     /// Changes mode, owner, group and times by POSIX's rules. `set.size` is ignored: length belongs to `observe`. A time
@@ -143,12 +158,18 @@ impl Catalog {
 
     /// Sets an extended attribute: `user.`, `trusted.`, `security.` or the two POSIX ACLs, stored as given.
     pub fn setxattr(&self, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.relaxed(|tx| xattr::set(tx, cx, ino, name, value, mode))
+        self.relaxed(|tx| {
+            xattr::set(tx, cx, ino, name, value, mode)?;
+            done::record(tx, cx, None)
+        })
     }
 
     /// Removes an extended attribute.
     pub fn removexattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> Result<()> {
-        self.relaxed(|tx| xattr::remove(tx, cx, ino, name))
+        self.relaxed(|tx| {
+            xattr::remove(tx, cx, ino, name)?;
+            done::record(tx, cx, None)
+        })
     }
 
     /// Sums over the namespace; costs a read per user.

@@ -8,6 +8,7 @@ pub mod candidates;
 pub mod class;
 pub mod cluster;
 pub mod create;
+pub mod done;
 pub mod drive;
 pub mod import;
 pub mod keep;

@@ -1,7 +1,7 @@
 //! Connections to the node that holds the namespace, all of one session, and calls over them.
 //!
-//! A call whose connection breaks is made again over another one under the same number; the node does what must not be done twice once. If
-//! it was started anew meanwhile it cannot know what it did: such a call is EIO then, and the log says which.
+//! A call whose connection breaks is made again over another one under the same number; the node does what must not be done twice once, also when it was
+//! started anew meanwhile or another one has taken over: what was done to names is on record there.
 
 use super::Reach;
 use super::table::{OpenFile, Place};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use types::api::{FsResult, OpenFlags, XattrMode};
+use types::api::{FsResult, OpenFlags};
 use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
 use wire::{Call, Channel, Failure, FileCall, FileOrder, LockEvent, Reply, Speaks};
 
@@ -354,7 +354,7 @@ impl Lines {
             }
             Ok(call) => call,
         };
-        if asked.is_some_and(|before| before != begun) && !may_be_repeated(&call) {
+        if asked.is_some_and(|before| before != begun) && !may_be_made_again(&call) {
             used.line = Some(line);
             tracing::error!(
                 "the node was started anew while it was asked for {call:?}: whether that was done is not known"
@@ -459,17 +459,17 @@ pub(super) fn speaks(cx: &Cx) -> Speaks {
     Speaks { uid: cx.uid, gid: cx.gid, groups: cx.groups.clone(), checked: cx.checked }
 }
 
-/// Whether a call may be made of a node that was started anew, although it may have been done before: doing it twice comes to the same.
-fn may_be_repeated(call: &FileCall) -> bool {
+/// Whether a call may be made of a node that was started anew, although it may have been done before: the node has recorded that, or doing it twice comes to
+/// the same.
+fn may_be_made_again(call: &FileCall) -> bool {
     let idempotent = matches!(
         call,
         FileCall::SetAttr { .. }
             | FileCall::ClearSetId(_)
-            | FileCall::SetXattrAs { mode: XattrMode::Any, .. }
             | FileCall::OpenAs { .. }
             | FileCall::Release { .. }
             | FileCall::Fallocate { .. }
             | FileCall::Lock { .. }
     );
-    idempotent || !call.is_once()
+    idempotent || call.is_recorded() || !call.is_once()
 }

@@ -3,7 +3,7 @@
 use super::Session;
 use super::session::Held;
 use crate::Node;
-use crate::error::{failure, fs_failure};
+use crate::error::{failure, fs_failure, refused};
 use crate::movers::Grantee;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -238,12 +238,49 @@ impl Node {
     /// A call of another node for one of its users, which is done once however often it is made.
     pub(crate) fn file_for(&self, session: &Session, order: FileOrder) -> Result<Reply, Failure> {
         let FileOrder { who: Speaks { uid, gid, groups, checked }, number, answered, call } = order;
-        let cx = Cx { uid, gid, groups, checked, now: crate::now() };
+        let recorded = session.held.recorded(number, answered).filter(|_| call.is_recorded());
+        let (name, resumed) = recorded.map_or((None, false), |(name, resumed)| (Some(name), resumed));
+        let cx = Cx { uid, gid, groups, checked, now: crate::now(), call: name };
         session.held.answered_below(answered.min(number));
         let once = call.is_once();
+        let lasts = call.is_recorded() || matches!(call, FileCall::SetAttr { .. });
         // No descriptor travels to another host.
-        let act = || self.file_call(&cx, session, call, number).map(|answer| answer.reply);
+        let act = || {
+            let done = match name.filter(|_| resumed) {
+                Some(name) => self.catalog.done_call(&name).map_err(|e| refused("the call", &e))?,
+                None => None,
+            };
+            let answer = match done {
+                Some(made) => self.done_before(&cx, session, &call, made),
+                None => self.file_call(&cx, session, call, number),
+            };
+            let answer = answer?;
+            // Whoever asked may be answered by another node next: what he was told of names is there.
+            if lasts {
+                self.sync_names().map_err(|e| fs_failure("names", e))?;
+            }
+            Ok(answer.reply)
+        };
         if once { session.held.once(number, act) } else { act() }
+    }
+
+    /// The answer to a call that was done in an earlier session of the same number.
+    fn done_before(
+        &self,
+        cx: &Cx,
+        session: &Session,
+        call: &FileCall,
+        made: Option<Ino>,
+    ) -> Result<Answer, Failure> {
+        let answer = match (call, made) {
+            (FileCall::CreateAs { flags, .. }, Some(ino)) => {
+                let flags = OpenFlags { truncate: false, exclusive: false, ..*flags };
+                self.open(cx, ino, flags).map(|opened| self.handed(&session.held, opened, flags))
+            }
+            (_, Some(ino)) => self.getattr(cx, ino).map(|attr| Reply::Attr(attr).into()),
+            (_, None) => Ok(Reply::Done.into()),
+        };
+        answer.map_err(|e| fs_failure("a call that was done before", e))
     }
 
     /// Inode numbers give no way around the directories above: a caller who is not the administrator must be able to

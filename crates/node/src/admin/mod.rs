@@ -2,6 +2,8 @@
 
 mod access;
 mod acts;
+#[cfg(test)]
+mod again;
 mod classes;
 mod exchange;
 mod keep;

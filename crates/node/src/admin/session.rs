@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use types::api::{FileApi, WaitId};
-use types::{ErrorClass, Handle};
+use types::{CallId, ErrorClass, Handle, NodeId};
 use wire::{Failure, Reply};
 
 /// Answers that are kept for one session at once: more than calls that its caller can have under way.
@@ -33,6 +33,8 @@ impl Session {
 pub(crate) struct Held {
     /// Number of the client on data connections; 0: he has none.
     client: u64,
+    /// The host of the session, and whether calls of an earlier session of this number are on record.
+    caller: Option<(NodeId, bool)>,
     /// As whom it locks files.
     pub(super) locks: LockSession,
     pub(super) news: super::locks::News,
@@ -54,9 +56,15 @@ enum Wait {
 }
 
 impl Held {
-    /// Of a session with a number.
-    pub(crate) fn of(client: u64, locks: LockSession) -> Self {
-        Self { client, locks, ..Self::default() }
+    /// Of a session with a number; `caller`: the host, and whether calls of such a session are on record.
+    pub(crate) fn of(client: u64, locks: LockSession, caller: Option<(NodeId, bool)>) -> Self {
+        Self { client, locks, caller, ..Self::default() }
+    }
+
+    /// The name of a call for the record, and whether it may be there already.
+    pub(super) fn recorded(&self, number: u64, answered: u64) -> Option<(CallId, bool)> {
+        let (node, resumed) = self.caller?;
+        Some((CallId { node, session: self.client, number, answered }, resumed))
     }
 
     /// Of one connection on this host.

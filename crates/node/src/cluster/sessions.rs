@@ -9,11 +9,13 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{ErrorClass, MemberId};
+use types::{ErrorClass, MemberId, NodeId, Time};
 use wire::Failure;
 
 /// How long a session waits for another connection when its last one has ended.
 const GRACE: Duration = Duration::from_secs(30);
+/// How long it is known which calls were done for a host that does not come back for their answers (seconds).
+const KEEP_CALLS_S: i64 = 24 * 3600;
 /// Most sessions at once: each holds memory for as long as it has a connection, or `GRACE` longer.
 const MOST: usize = 4096;
 
@@ -51,9 +53,12 @@ pub(super) fn join(node: &Arc<Node>, who: MemberId, number: u64) -> Result<Part,
         ));
     }
     let begin = || {
+        // What cannot be read may be there: each call looks for itself, then.
+        let resumed = |id: NodeId| node.catalog.has_done_calls(id, number).unwrap_or(true);
         let begun = uuid::Uuid::new_v4().as_u64_pair().0;
         let key = lock_key((who, number));
-        let held = Arc::new(Held::of(number, LockSession { number: begun, key }));
+        let caller = key.map(|(node, _)| (node, resumed(node)));
+        let held = Arc::new(Held::of(number, LockSession { number: begun, key }, caller));
         Shared { held, begun, connections: 0, left: 0 }
     };
     let shared = all.entry((who, number)).or_insert_with(begin);
@@ -70,6 +75,13 @@ fn lock_key((who, number): Key) -> Option<SessionKey> {
 }
 
 impl Node {
+    /// Forgets which calls were done for hosts that did not come back for them.
+    pub(super) fn forget_old_calls(&self) -> Result<(), Failure> {
+        let now = crate::now();
+        let before = Time::new(now.secs - KEEP_CALLS_S, 0);
+        self.catalog.forget_done_before(before).map_err(|e| crate::error::refused("calls of other hosts", &e))
+    }
+
     /// Whether a session is there.
     pub(crate) fn has_session(&self, key: Key) -> bool {
         self.membership.sessions.0.lock().contains_key(&key)

@@ -49,6 +49,11 @@ fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
             tracing::debug!("whether the namespace is to be had elsewhere is not known: {e}");
         }
         if round % ROUNDS == 0
+            && let Err(e) = node.forget_old_calls()
+        {
+            tracing::warn!("calls of hosts that did not come back stay on record: {e}");
+        }
+        if round % ROUNDS == 0
             && let Err(e) = node.renew_if_due(crate::now())
         {
             tracing::warn!("the certificate of this node ends soon, and there is no new one: {e}");
