@@ -88,7 +88,7 @@ impl Node {
 
     /// Objects for a new file, made on their targets: from the stock, or now. They are reserved until [`super::Movers::settle`].
     pub(crate) fn make_far(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
-        match self.from_stock(rule) {
+        match self.take_from_stock(rule) {
             Some(ready) => Ok(ready),
             None => self.make_far_now(rule),
         }

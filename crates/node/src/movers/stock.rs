@@ -65,9 +65,10 @@ impl Stock {
         let mut shelves = self.0.lock();
         let mut old = Vec::new();
         for shelf in shelves.values_mut() {
-            while let Some((object, _)) = shelf.ready.pop_front_if(|(_, made)| made.elapsed() > life) {
-                old.push(object);
-            }
+            // They lie in the order in which they were made.
+            let young = shelf.ready.iter().position(|(_, made)| made.elapsed() <= life);
+            let count = young.unwrap_or(shelf.ready.len());
+            old.extend(shelf.ready.drain(..count).map(|(object, _)| object));
         }
         shelves.retain(|_, shelf| shelf.filling || !shelf.ready.is_empty() || shelf.since.elapsed() <= SOON);
         (old, shelves.values().any(|shelf| !shelf.ready.is_empty()))
@@ -82,7 +83,7 @@ impl Shelf {
 
 impl Node {
     /// Objects for a new file that are there already. Where many are asked for, more are made meanwhile.
-    pub(super) fn from_stock(&self, rule: &LayoutRule) -> Option<(ObjectId, Far)> {
+    pub(super) fn take_from_stock(&self, rule: &LayoutRule) -> Option<(ObjectId, Far)> {
         loop {
             let (taken, fill) = self.movers.stock.take(rule);
             if fill {
