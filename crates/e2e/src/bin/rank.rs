@@ -1,51 +1,85 @@
-//! `rank PATH RANK RANKS`: one of several programs, on any host, that write one file at once, as checkpoints of parallel programs are written. Record `n` of
-//! the file is that of rank `n` modulo `RANKS`; its bytes follow from `n` and from how often it was written. Each rank writes its records again and again, syncs,
-//! and reads back what it wrote, until its standard input ends. Then it says how often its records were all written, and how many once more.
+//! `rank PATH RANK RANKS PROGRESS`: one of several programs, on any host, that write one file at once, as checkpoints of parallel programs are written. Record
+//! `n` of the file is that of rank `n` modulo `RANKS`; its bytes follow from `n` and from how often it was written. Each rank writes its records again and again,
+//! syncs, and reads back what it wrote, until its standard input ends. PROGRESS says how many were synced, also to the next one that goes on as this rank.
 
-use e2e::record::{RECORD, RECORDS, bytes};
-use std::fs::{File, OpenOptions};
+use e2e::record::{RECORD, RECORDS, SYNC, bytes, last_pass};
+use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [path, rank, ranks] = &arguments[..] else { panic!("rank PATH RANK RANKS") };
-    let (rank, ranks): (u64, u64) = (rank.parse().unwrap(), ranks.parse().unwrap());
-    // Made by one of them; nobody truncates it.
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    let [path, rank, ranks, progress] = &arguments[..] else { panic!("rank PATH RANK RANKS PROGRESS") };
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     std::thread::spawn(move || {
         std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         stopped.store(true, Ordering::Release);
     });
-    let mut written = 0;
-    while written < RECORDS || !stop.load(Ordering::Acquire) {
-        let (pass, k) = (written / RECORDS, written % RECORDS);
-        let n = k * ranks + rank;
-        file.write_all_at(&bytes(n, pass), n * RECORD)
-            .unwrap_or_else(|e| panic!("rank {rank}, record {n}: {e}"));
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let rank = Rank { file, rank: rank.parse().unwrap(), ranks: ranks.parse().unwrap() };
+    let mut written = fs::read_to_string(progress).map_or(0, |text| text.parse().unwrap());
+    rank.goes_on(written);
+    while written < RECORDS || written % SYNC != 0 || !stop.load(Ordering::Acquire) {
+        rank.write(written);
         written += 1;
-        if k % 8 == 7 {
-            file.sync_all().unwrap_or_else(|e| panic!("rank {rank}, fsync after record {n}: {e}"));
+        if written % SYNC == 0 {
+            rank.sync();
+            say(Path::new(progress), written);
             // One of those just synced, and one that was written long ago.
-            is_there(&file, rank, n, pass);
-            let before = (k + RECORDS / 2) % RECORDS;
-            if let Some(pass) = if before > k { pass.checked_sub(1) } else { Some(pass) } {
-                is_there(&file, rank, before * ranks + rank, pass);
-            }
+            rank.is_there((written - 1) % RECORDS, written);
+            rank.is_there((written + RECORDS / 2) % RECORDS, written);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    file.sync_all().unwrap_or_else(|e| panic!("rank {rank}, last fsync: {e}"));
-    println!("{} {}", written / RECORDS, written % RECORDS);
 }
 
-fn is_there(file: &File, rank: u64, n: u64, pass: u64) {
-    let mut read = vec![0; RECORD as usize];
-    file.read_exact_at(&mut read, n * RECORD).unwrap_or_else(|e| panic!("rank {rank}, record {n}: {e}"));
-    assert!(read == bytes(n, pass), "rank {rank}: record {n} is not what it wrote in pass {pass}");
+/// Replaced as a whole: this program may be killed.
+fn say(progress: &Path, written: u64) {
+    let new = progress.with_extension("new");
+    fs::write(&new, written.to_string()).unwrap();
+    fs::rename(new, progress).unwrap();
+}
+
+struct Rank {
+    file: File,
+    rank: u64,
+    ranks: u64,
+}
+
+impl Rank {
+    /// Place of one of its records.
+    fn number(&self, k: u64) -> u64 {
+        k * self.ranks + self.rank
+    }
+
+    fn write(&self, written: u64) {
+        let n = self.number(written % RECORDS);
+        let wrote = self.file.write_all_at(&bytes(n, written / RECORDS), n * RECORD);
+        wrote.unwrap_or_else(|e| panic!("rank {}, record {n}: {e}", self.rank));
+    }
+
+    fn sync(&self) {
+        self.file.sync_all().unwrap_or_else(|e| panic!("rank {}, fsync: {e}", self.rank));
+    }
+
+    /// It is what was written last, when so many were.
+    fn is_there(&self, k: u64, written: u64) {
+        let Some(pass) = last_pass(k, written) else { return };
+        let n = self.number(k);
+        let mut read = vec![0; RECORD as usize];
+        let got = self.file.read_exact_at(&mut read, n * RECORD);
+        got.unwrap_or_else(|e| panic!("rank {}, reading record {n}: {e}", self.rank));
+        assert!(read == bytes(n, pass), "rank {}: record {n} is not what it wrote in pass {pass}", self.rank);
+    }
+
+    /// One was killed when so many were synced: these are there, but for those that it may have been writing anew.
+    fn goes_on(&self, synced: u64) {
+        let begun = |k: u64| (k + RECORDS - synced % RECORDS) % RECORDS < SYNC;
+        (0..RECORDS).filter(|k| !begun(*k)).for_each(|k| self.is_there(k, synced));
+    }
 }

@@ -1,49 +1,62 @@
 //! What runs on the clients: fio with verification, programs that write one file at once, tar.
 
 use crate::site::{CLIENTS, Site};
-use e2e::record::{RECORD, RECORDS, bytes};
+use e2e::record::{RECORD, RECORDS, bytes, last_pass};
 use e2e::{digests, make_files};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
 
 /// Programs that write the shared file, on both clients in turn.
 const RANKS: usize = 4;
-/// The file that they write.
-const SHARED: &str = "striped/shared";
+/// Files without redundancy. The first is the shared one.
+pub const STRIPED: [&str; 3] = ["striped/shared", "striped/fio-0", "striped/fio-1"];
 
 pub struct Load {
     stop: Arc<AtomicBool>,
     ranks: Vec<Child>,
-    /// Each says how often it was through.
-    rounds: Vec<(&'static str, JoinHandle<usize>)>,
+    rounds: Vec<Rounds>,
+}
+
+/// Something that is done again and again.
+struct Rounds {
+    what: &'static str,
+    pause: Arc<Pause>,
+    /// Says how often it was through.
+    thread: JoinHandle<usize>,
+}
+
+/// Between two rounds.
+#[derive(Default)]
+struct Pause {
+    wanted: AtomicBool,
+    /// Held while a round lasts.
+    round: Mutex<()>,
 }
 
 impl Load {
     pub fn begin(site: &Site) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let ranks = (0..RANKS).map(|rank| begin_rank(&site.dir(CLIENTS[rank % 2], SHARED), rank)).collect();
         let [one, other] = CLIENTS.map(|client| site.bed(client).mount());
+        for name in STRIPED {
+            File::create(one.join(name)).unwrap();
+        }
         let tree = site.bed(CLIENTS[1]).path("tree");
         fs::create_dir(&tree).unwrap();
         make_files(&tree, 12, 150_000);
+        let stop = Arc::new(AtomicBool::new(false));
+        let [in_stripes, in_copies] = [("striped", &one, &other), ("copies", &other, &one)]
+            .map(|(name, dir, elsewhere)| (dir.join(name), elsewhere.join(name)));
+        let in_code = (other.join("coded"), one.join("coded"));
         let rounds = vec![
-            again("fio in stripes", &stop, {
-                let (a, b) = (one.join("striped"), other.join("striped"));
-                move |n| fio(&a, &b, n)
-            }),
-            again("fio in copies", &stop, {
-                let (a, b) = (other.join("copies"), one.join("copies"));
-                move |n| fio(&a, &b, n)
-            }),
-            again("tar", &stop, {
-                let (a, b) = (other.join("coded"), one.join("coded"));
-                move |n| tar(&tree, &a, &b, n)
-            }),
+            again("fio in stripes", &stop, move |n| fio(&in_stripes.0, &in_stripes.1, n)),
+            again("fio in copies", &stop, move |n| fio(&in_copies.0, &in_copies.1, n)),
+            again("tar", &stop, move |n| tar(&tree, &in_code.0, &in_code.1, n)),
         ];
+        let ranks = (0..RANKS).map(|rank| begin_rank(site, rank)).collect();
         Self { stop, ranks, rounds }
     }
 
@@ -52,28 +65,56 @@ impl Load {
         for (n, rank) in self.ranks.iter_mut().enumerate() {
             assert_eq!(rank.try_wait().unwrap(), None, "rank {n} has ended");
         }
-        for (what, thread) in &self.rounds {
-            assert!(!thread.is_finished(), "{what} has ended");
+        for round in &self.rounds {
+            assert!(!round.thread.is_finished(), "{} has ended", round.what);
+        }
+    }
+
+    /// Does something while those of the rounds that begin with `what` stand still.
+    pub fn without<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
+        let chosen: Vec<&Pause> = self
+            .rounds
+            .iter()
+            .filter(|round| round.what.starts_with(what))
+            .map(|round| &*round.pause)
+            .collect();
+        chosen.iter().for_each(|pause| pause.wanted.store(true, Ordering::Release));
+        let held: Vec<_> = chosen.iter().map(|pause| pause.round.lock()).collect();
+        let done = work();
+        chosen.iter().for_each(|pause| pause.wanted.store(false, Ordering::Release));
+        drop(held);
+        done
+    }
+
+    /// The second client has died, and its programs with it; it is back.
+    pub fn begin_again(&mut self, site: &Site) {
+        for rank in (1..RANKS).step_by(2) {
+            let _ = self.ranks[rank].kill(); // it may have met an error first
+            self.ranks[rank].wait().unwrap();
+            self.ranks[rank] = begin_rank(site, rank);
         }
     }
 
     /// Lets all end by themselves; every byte is right on both clients.
     pub fn end(mut self, site: &Site) {
         self.stop.store(true, Ordering::Release);
-        for (what, thread) in std::mem::take(&mut self.rounds) {
+        for Rounds { what, thread, .. } in std::mem::take(&mut self.rounds) {
             let rounds = thread.join().unwrap_or_else(|_| panic!("{what} has failed"));
             println!("{what}: {rounds} rounds");
-            assert!(rounds > 0, "{what}");
         }
-        let ranks: Vec<(u64, u64)> = std::mem::take(&mut self.ranks).into_iter().map(end_rank).collect();
-        println!("passes of the shared file, and records more: {ranks:?}");
+        for mut rank in std::mem::take(&mut self.ranks) {
+            drop(rank.stdin.take());
+            assert!(rank.wait().unwrap().success(), "see what the rank says");
+        }
+        let said = |rank| fs::read_to_string(progress(site, rank)).unwrap().parse().unwrap();
+        let written: Vec<u64> = (0..RANKS).map(said).collect();
+        println!("records written of the shared file: {written:?}");
         for client in CLIENTS {
-            let read = fs::read(site.dir(client, SHARED)).unwrap();
+            let read = fs::read(site.dir(client, STRIPED[0])).unwrap();
             assert_eq!(read.len() as u64, RECORD * RECORDS * RANKS as u64);
             for (n, record) in (0..).zip(read.chunks(RECORD as usize)) {
-                let (passes, more) = ranks[n as usize % RANKS];
-                let last = if n / (RANKS as u64) < more { passes } else { passes - 1 };
-                assert!(record == bytes(n, last), "client {client}: record {n} of pass {last}");
+                let pass = last_pass(n / RANKS as u64, written[n as usize % RANKS]).expect("written once");
+                assert!(record == bytes(n, pass), "client {client}: record {n} of pass {pass}");
             }
         }
     }
@@ -83,43 +124,39 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for rank in &mut self.ranks {
-            let _ = rank.kill();
+            let _ = rank.kill(); // it may have ended
         }
     }
 }
 
-fn begin_rank(path: &Path, rank: usize) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
-    command.arg(path).arg(rank.to_string()).arg(RANKS.to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+fn progress(site: &Site, rank: usize) -> PathBuf {
+    site.bed(CLIENTS[rank % 2]).path(&format!("rank-{rank}"))
 }
 
-/// How often all its records were written, and how many once more.
-fn end_rank(mut rank: Child) -> (u64, u64) {
-    drop(rank.stdin.take());
-    let output = rank.wait_with_output().unwrap();
-    assert!(output.status.success(), "see what the rank says");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let (passes, more) = said.trim().split_once(' ').expect("two numbers");
-    (passes.parse().unwrap(), more.parse().unwrap())
+fn begin_rank(site: &Site, rank: usize) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
+    command.arg(site.dir(CLIENTS[rank % 2], STRIPED[0])).arg(rank.to_string()).arg(RANKS.to_string());
+    command.arg(progress(site, rank)).stdin(Stdio::piped()).spawn().unwrap()
 }
 
 /// Does something again and again in a thread until it is told to stop.
-fn again(
-    what: &'static str,
-    stop: &Arc<AtomicBool>,
-    work: impl Fn(usize) + Send + 'static,
-) -> (&'static str, JoinHandle<usize>) {
-    let stop = stop.clone();
-    let work = move || {
+fn again(what: &'static str, stop: &Arc<AtomicBool>, work: impl Fn(usize) + Send + 'static) -> Rounds {
+    let (stop, pause) = (stop.clone(), Arc::new(Pause::default()));
+    let held = pause.clone();
+    let thread = std::thread::spawn(move || {
         let mut rounds = 0;
         while rounds == 0 || !stop.load(Ordering::Acquire) {
+            if held.wanted.load(Ordering::Acquire) {
+                sleep(Duration::from_millis(10));
+                continue;
+            }
+            let _round = held.round.lock();
             work(rounds);
             rounds += 1;
         }
         rounds
-    };
-    (what, std::thread::spawn(work))
+    });
+    Rounds { what, pause, thread }
 }
 
 /// Writes a file at random places, reads it back and verifies it; then the other client does.
@@ -128,16 +165,14 @@ fn fio(dir: &Path, elsewhere: &Path, round: usize) {
     let run = |dir: &Path, how: &[&str]| {
         let mut command = Command::new("fio");
         command.args(["--name=proof", "--rw=randwrite", "--bs=32k", "--size=4m", "--fallocate=none"]);
-        command.args(["--verify=crc32c", "--verify_fatal=1", "--fsync=16"]).args(how);
+        command
+            .args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--fsync=16"])
+            .args(how);
         command.arg(format!("--randseed={round}")).arg(format!("--filename={}", dir.join(&name).display()));
         let output = command.stdin(Stdio::null()).output().expect("fio starts");
         let said = [output.stdout, output.stderr].concat();
-        assert!(
-            output.status.success(),
-            "round {round}, {}: {}",
-            dir.display(),
-            String::from_utf8_lossy(&said)
-        );
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "round {round}, {}: {said}", dir.display());
     };
     run(dir, &["--verify_backlog=32", "--rate=2m"]);
     run(elsewhere, &["--verify_only"]);
@@ -151,7 +186,7 @@ fn tar(tree: &Path, dir: &Path, elsewhere: &Path, round: usize) {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "round {round}: tar {arguments:?}: {said}");
     };
-    let path: PathBuf = dir.join(archive);
+    let path = dir.join(archive);
     tar(&["-cf", path.to_str().unwrap(), "."], tree);
     fs::create_dir(elsewhere.join(&copy)).unwrap();
     tar(&["-xf", &format!("../{archive}")], &elsewhere.join(&copy));

@@ -1,22 +1,31 @@
 //! A cluster on hosts of their own, in network namespaces: a first node and its standby, four movers, two clients. Programs on both clients go on while
 //! hosts die and links fail, and every byte is right at the end.
 
+mod faults;
 mod load;
 mod site;
 
+use faults::{ALWAYS, LONG};
 use load::Load;
+use posix::random::{self, Random};
 use site::Site;
+use std::time::Instant;
 
+/// Each fault once, in an order that follows from `SEED`; with `RANDOM_SECONDS` again and again until so many have passed, in which a disk is lost and a target
+/// full, too.
 #[test]
-fn programs_on_two_clients_go_on_while_movers_die() {
-    let Some(site) = Site::new("a cluster in network namespaces") else { return };
+fn programs_on_two_clients_go_on_whatever_happens_to_hosts_and_links() {
+    let Some(mut site) = Site::new("a cluster in network namespaces") else { return };
+    let seed = if std::env::var_os("SEED").is_some() { random::seed("hosts and links") } else { 1 };
+    let (length, begun) = (random::seconds(0), Instant::now());
+    let mut random = Random::new(seed);
     let mut load = Load::begin(&site);
-    for host in site::MOVERS {
-        site.network.kill(host);
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        site.bed(host).up();
-        site.is_whole();
-        load.goes_on();
+    let mut faults = ALWAYS.to_vec();
+    while !faults.is_empty() {
+        faults.swap_remove(random.below(faults.len())).happen(&mut site, &mut load, &mut random);
+        if faults.is_empty() && begun.elapsed() < length {
+            faults = [ALWAYS.as_slice(), &LONG].concat();
+        }
     }
     load.end(&site);
     site.check();

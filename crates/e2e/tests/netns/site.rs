@@ -7,7 +7,9 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Where the namespace is.
 pub const FIRST: usize = 1;
@@ -17,6 +19,8 @@ pub const STANDBY: usize = 2;
 pub const MOVERS: RangeInclusive<usize> = 3..=6;
 /// Hosts with a mount and programs.
 pub const CLIENTS: [usize; 2] = [7, 8];
+/// Bytes of the file system of a target.
+pub const TARGET: u64 = 128 << 20;
 /// Directories of different layouts.
 const LAYOUTS: [(&str, &str); 3] = [
     ("striped", "--stripes 2 --stripe-size 64KiB"),
@@ -27,6 +31,8 @@ const LAYOUTS: [(&str, &str); 3] = [
 pub struct Site {
     beds: Vec<Bed>,
     pub network: Network,
+    /// How many disks each host has had for its target.
+    disks: Vec<usize>,
 }
 
 impl Site {
@@ -39,9 +45,11 @@ impl Site {
         let network = Network::new(test, CLIENTS[1])?;
         let beds: Vec<Bed> = (FIRST..=CLIENTS[1]).map(|host| Bed::on(&network, host, "")).collect();
         for (host, bed) in (FIRST..).zip(&beds) {
-            fs::write(bed.state().join("config.toml"), configuration(&network, host, bed)).unwrap();
+            fs::write(bed.state().join("config.toml"), configuration(&network, host)).unwrap();
         }
-        let site = Self { beds, network };
+        let mut site = Self { disks: vec![0; beds.len()], beds, network };
+        MOVERS.for_each(|host| site.new_disk(host));
+        let site = site;
         site.bed(FIRST).up();
         site.bed(FIRST).ok(["cluster", "init", "--name", "first"]);
         // The numbers of nodes are those of hosts.
@@ -54,7 +62,7 @@ impl Site {
         let config = site.bed(FIRST).state().join("config.toml");
         let before = fs::read_to_string(&config).unwrap();
         let standby = format!(
-            "[standby]\nto = [\"{}:7430\"]\nmode = \"wait\"\nlease_s = 4\n",
+            "[standby]\nto = [\"{}:7430\"]\nmode = \"wait\"\nlease_s = 4\npatience_s = 40\n",
             site.network.address(STANDBY)
         );
         fs::write(&config, before + &standby).unwrap();
@@ -62,9 +70,9 @@ impl Site {
         site.bed(FIRST).up();
         site.is_whole();
         for host in CLIENTS {
-            let bed = site.bed(host);
-            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+            let everybody = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(site.bed(host).dir.path(), everybody).unwrap();
+            site.mount(host);
         }
         for (name, layout) in LAYOUTS {
             fs::create_dir(site.dir(CLIENTS[0], name)).unwrap();
@@ -83,6 +91,38 @@ impl Site {
         self.bed(client).mount().join(name)
     }
 
+    /// Mounts the namespace at a client, anew if its node has died.
+    pub fn mount(&self, client: usize) {
+        let bed = self.bed(client);
+        let _ = Command::new("umount").arg("-l").arg(bed.mount()).stderr(Stdio::null()).status(); // there may be none
+        bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
+    }
+
+    /// Where the target of a mover is.
+    pub fn target(&self, host: usize) -> PathBuf {
+        self.bed(host).path(&format!("target-{}", self.disks[host - FIRST]))
+    }
+
+    /// Gives a mover that does not run an empty disk for its target, and takes away the one that it has.
+    pub fn new_disk(&mut self, host: usize) {
+        let old = self.target(host);
+        if self.disks[host - FIRST] > 0 {
+            let gone = Command::new("umount").arg("-l").arg(&old).status();
+            assert!(gone.unwrap().success(), "{}", old.display());
+        }
+        self.disks[host - FIRST] += 1;
+        let (path, config) = (self.target(host), self.bed(host).state().join("config.toml"));
+        fs::create_dir(&path).unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={TARGET}"), "none"])
+            .arg(&path)
+            .status();
+        assert!(mount.unwrap().success(), "tmpfs");
+        let text = fs::read_to_string(&config).unwrap();
+        let before = text.split("[[targets]]").next().unwrap_or_default();
+        fs::write(&config, format!("{before}[[targets]]\npath = \"{}\"\n", path.display())).unwrap();
+    }
+
     /// Waits until all targets are up and the standby has everything.
     pub fn is_whole(&self) {
         let first = self.bed(FIRST);
@@ -91,11 +131,20 @@ impl Site {
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
     }
 
-    /// Nothing is missing, on disk and on tape.
+    /// Nothing is missing or out of date, on disk and on tape.
     pub fn check(&self) {
-        let report = self.bed(FIRST).json(["check", "--deep", "--tapes"]);
-        let findings = report["findings"].as_array().expect("a list of findings");
-        assert!(findings.is_empty(), "{findings:#?}");
+        let first = self.bed(FIRST);
+        let report = |options: &[&str]| first.json(["check"].iter().chain(options))["findings"].clone();
+        let mut found = report(&[]);
+        let begun = Instant::now();
+        // Columns that were away are rebuilt in their time.
+        while found.as_array().is_none_or(|found| !found.is_empty())
+            && begun.elapsed() < Duration::from_secs(120)
+        {
+            sleep(Duration::from_millis(500));
+            found = report(&[]);
+        }
+        assert_eq!(report(&["--deep", "--tapes"]), serde_json::json!([]), "{found:#}");
     }
 }
 
@@ -111,7 +160,7 @@ impl Drop for Site {
     }
 }
 
-fn configuration(network: &Network, host: usize, bed: &Bed) -> String {
+fn configuration(network: &Network, host: usize) -> String {
     let at = network.address(host);
     let mut text = format!(
         "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n\
@@ -120,9 +169,6 @@ fn configuration(network: &Network, host: usize, bed: &Bed) -> String {
     );
     if host == STANDBY {
         text.push_str("[standby]\nof = 1\nlease_s = 4\n");
-    }
-    if MOVERS.contains(&host) {
-        text.push_str(&format!("[[targets]]\npath = \"{}\"\n", bed.path("target").display()));
     }
     text
 }

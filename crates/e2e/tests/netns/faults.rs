@@ -1,0 +1,132 @@
+//! What happens to the hosts while programs run on the clients.
+
+use crate::load::{Load, STRIPED};
+use crate::site::{CLIENTS, FIRST, MOVERS, STANDBY, Site, TARGET};
+use e2e::Way;
+use e2e::cluster::{lies_on, targets};
+use posix::random::Random;
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Hosts and how long it lasts follow from the seed.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The first node, or its standby, is killed and started again.
+    KillFirst,
+    KillStandby,
+    KillMover,
+    /// With all its programs.
+    KillClient,
+    /// The link of a host is cut, with the first node alive and all others.
+    CutMover(Way),
+    CutClient(Way),
+    CutStandby,
+    CutFirst,
+    /// A host can send and receive two megabits a second only.
+    Slow,
+    /// Somebody else fills the file system of a target.
+    Fill,
+    /// The disk of a target is gone, and replaced.
+    LoseDisk,
+}
+
+/// Those that everything stands, once each.
+pub const ALWAYS: [Fault; 13] = [
+    Fault::KillMover,
+    Fault::CutMover(Way::To),
+    Fault::CutMover(Way::From),
+    Fault::CutMover(Way::Both),
+    Fault::KillStandby,
+    Fault::KillFirst,
+    Fault::CutClient(Way::To),
+    Fault::CutClient(Way::From),
+    Fault::CutClient(Way::Both),
+    Fault::CutStandby,
+    Fault::CutFirst,
+    Fault::Slow,
+    Fault::KillClient,
+];
+/// Those that something may still fail in: only in the long run.
+pub const LONG: [Fault; 2] = [Fault::LoseDisk, Fault::Fill];
+
+impl Fault {
+    /// Lets it happen, and waits until all hosts are back.
+    pub fn happen(self, site: &mut Site, load: &mut Load, random: &mut Random) {
+        let begun = Instant::now();
+        let mover = *random.of(&MOVERS.collect::<Vec<_>>());
+        let client = *random.of(&CLIENTS);
+        let pause = Duration::from_millis(500 + random.below(2000) as u64);
+        println!("{self:?}, mover {mover}, client {client}, {pause:?}");
+        match self {
+            // A change of names that is under way in such a moment is an I/O error.
+            Self::KillFirst => load.without("tar", || die(site, FIRST, pause)),
+            Self::KillStandby => die(site, STANDBY, pause),
+            Self::KillMover => die(site, mover, pause),
+            Self::KillClient => {
+                load.without("", || {
+                    die(site, CLIENTS[1], pause);
+                    site.mount(CLIENTS[1]);
+                });
+                load.begin_again(site);
+            }
+            Self::CutMover(way) => cut(site, mover, way, 2 * pause),
+            Self::CutClient(way) => cut(site, client, way, 2 * pause),
+            Self::CutStandby => cut(site, STANDBY, Way::Both, 2 * pause),
+            Self::CutFirst => cut(site, FIRST, Way::Both, 2 * pause),
+            Self::Slow => {
+                site.network.slow(mover, 2);
+                sleep(2 * pause);
+                site.network.heal(mover);
+            }
+            Self::Fill => fill(site, mover, 2 * pause),
+            Self::LoseDisk => lose(site, random),
+        }
+        site.is_whole();
+        load.goes_on();
+        println!("it lasted {:?}", begun.elapsed());
+    }
+}
+
+fn die(site: &Site, host: usize, pause: Duration) {
+    site.network.kill(host);
+    sleep(pause);
+    site.bed(host).up();
+}
+
+fn cut(site: &Site, host: usize, way: Way, pause: Duration) {
+    site.network.cut(host, way);
+    sleep(pause);
+    site.network.heal(host);
+}
+
+fn fill(site: &Site, host: usize, pause: Duration) {
+    let filler = site.target(host).join("filler");
+    // Until nothing more goes in.
+    let full = fs::write(&filler, vec![1; TARGET as usize]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    sleep(pause);
+    fs::remove_file(filler).unwrap();
+}
+
+/// The disk on which nothing lies that has no redundancy.
+fn lose(site: &mut Site, random: &mut Random) {
+    let first = site.bed(FIRST);
+    let needed: Vec<u64> =
+        STRIPED.iter().flat_map(|name| lies_on(first, Path::new(&format!("tc:/{name}")))).collect();
+    let all = targets(first);
+    let number = |view: &serde_json::Value, what: &str| view["target"][what].as_u64().unwrap();
+    let spare: Vec<_> =
+        all.iter().filter(|view| !needed.contains(&number(view, "id")) && view["state"] == "Up").collect();
+    if spare.is_empty() {
+        println!("no target without files in stripes: none is lost");
+        return;
+    }
+    let lost = random.of(&spare);
+    let (target, host) = (number(lost, "id").to_string(), number(lost, "node") as usize);
+    site.network.kill(host);
+    site.new_disk(host);
+    site.bed(host).up();
+    site.bed(FIRST).ok(["target", "replace", &target, "--wait"]);
+}
