@@ -18,6 +18,8 @@ pub struct Connection {
     patience: Duration,
     place: Place,
     channel: Option<Channel>,
+    /// How often it was connected: what belongs to a session of the node is gone with each.
+    connected: u64,
     last_id: u64,
 }
 
@@ -63,7 +65,8 @@ impl Connection {
         patience: Duration,
         place: Place,
     ) -> Result<Self, ClientError> {
-        let mut connection = Self { socket, remote, patience, place, channel: None, last_id: 0 };
+        let mut connection =
+            Self { socket, remote, patience, place, channel: None, connected: 0, last_id: 0 };
         connection.with_patience(|c| c.connect())?;
         Ok(connection)
     }
@@ -71,6 +74,11 @@ impl Connection {
     /// Control socket of this connection, or address of the node.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// How often it was connected: handles of the node are those of one time.
+    pub(crate) fn connected(&self) -> u64 {
+        self.connected
     }
 
     /// Id of the process that listens at the control socket, whatever its role is.
@@ -136,6 +144,7 @@ impl Connection {
         }
         if let Some(remote) = &self.remote {
             self.channel = Some(remote.channel()?);
+            self.connected += 1;
             return Ok(());
         }
         let stream = UnixStream::connect(&self.socket)
@@ -143,6 +152,7 @@ impl Connection {
         let stream = UnixStream::from((self.place)(stream.into()));
         let channel = Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?;
         self.channel = Some(channel);
+        self.connected += 1;
         Ok(())
     }
 
@@ -217,6 +227,7 @@ fn repeatable(call: &Call) -> bool {
         Call::File(file) => matches!(
             file,
             FileCall::Resolve { .. }
+                | FileCall::Follow { .. }
                 | FileCall::Lookup { .. }
                 | FileCall::GetAttr(_)
                 | FileCall::ReadDir { .. }

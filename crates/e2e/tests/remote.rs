@@ -1,5 +1,9 @@
 //! The namespace of a cluster on a host whose node does not hold it: the same names and files as at the first node, with POSIX semantics.
 
+#[path = "common/at_movers.rs"]
+mod at_movers;
+
+use at_movers::at_movers;
 use client::native::{File as NativeFile, OpenOptions as NativeOptions, Options, Session};
 use e2e::cluster::{configure, join, node, pair, up, words};
 use e2e::{Bed, can_mount, noise};
@@ -12,6 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use wire::{Call, FileCall, Reply};
 
 /// What is below the mount of the second node has the same path below that of the first, which moves it to tape and back.
 struct Elsewhere<'a>(&'a [Bed; 2]);
@@ -403,6 +408,76 @@ fn a_removed_host_cannot_write_at_the_movers_either() {
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
     assert!(fs::read(dir.join("file")).unwrap() == bytes, "a removed host has written");
     drop(reader);
+    first.check();
+}
+
+#[test]
+fn who_has_closed_a_file_does_not_change_it_once_it_goes_to_tape() {
+    let Some((beds, [here, _])) = striped("rights after a close") else { return };
+    let first = &beds[0];
+    let path = here.join("file");
+    fs::write(&path, noise(8, 1_000_000)).unwrap();
+    let ino = types::Ino(fs::metadata(&path).unwrap().ino());
+    let mut connection = client::Connection::open(&first.state().join("control.sock")).unwrap();
+    let mut ask = |call: FileCall| connection.call(&Call::File(call)).unwrap().0;
+    let flags = types::api::OpenFlags { write: true, ..Default::default() };
+    let Reply::Opened { handle, .. } = ask(FileCall::OpenAs { ino, flags }) else { panic!("no handle") };
+    let Reply::FileLayout(Some(layout)) = ask(FileCall::LayoutGet(handle)) else { panic!("no layout") };
+    let movers = at_movers(&layout);
+    movers.write_at(0, b"before the close").unwrap();
+    let (end, machines, cuts) = (16, vec![0, 0], layout.cuts);
+    assert!(matches!(ask(FileCall::LayoutCommit { handle, end, machines, cuts }), Reply::Count(_)));
+    assert_eq!(ask(FileCall::Release { handle, sync: false }), Reply::Done);
+    movers.write_at(0, b"behind").expect("a close ends no right");
+    first.wait("its close", || is_closed(first, &path));
+    first.ok([OsStr::new("migrate"), OsStr::new("--wait"), path.as_os_str()]);
+    let refused = movers.write_at(0, b"and this").unwrap_err();
+    assert_eq!(refused.class(), types::ErrorClass::Denied, "{refused}");
+    let seen = fs::read(&path).unwrap();
+    assert_eq!(&seen[..16], b"behind the close");
+    first.ok([OsStr::new("purge"), OsStr::new("--wait"), path.as_os_str()]);
+    assert!(
+        fs::read(&path).unwrap() == seen,
+        "on tape there is something else than there was on the targets"
+    );
+    first.check();
+}
+
+#[test]
+fn what_a_host_that_is_gone_held_locked_goes_to_others_when_it_cannot_write_any_more() {
+    if !can_mount("locks of a host that is gone, and movers") {
+        return;
+    }
+    let beds = [bare_node(), node(), node(), bare_node()];
+    let [first, mover, _, other] = &beds;
+    first.ok(["cluster", "init", "--name", "first"]);
+    ["second", "third", "fourth"].into_iter().zip(&beds[1..]).for_each(|(name, bed)| join(first, bed, name));
+    first.wait("two targets", || up(first) == [2, 3]);
+    [first, other].iter().for_each(|bed| drop(bed.ok([OsStr::new("mount"), bed.mount().as_os_str()])));
+    let dir = first.mount().join("striped");
+    fs::create_dir(&dir).unwrap();
+    first.ok(words("layout set", &dir, "--stripes 2 --stripe-size 64KiB"));
+    let file = File::create(other.mount().join("striped/file")).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    file.write_all_at(&noise(9, 300_000), 0).unwrap();
+    let here = File::open(dir.join("file")).unwrap();
+    let locked = || rustix::fs::flock(&here, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok();
+    assert!(!locked());
+    let pid = mover.pid();
+    signal(mover, pid, rustix::process::Signal::STOP);
+    first.ok(["cluster", "remove", "node", "4"]);
+    let end = Instant::now() + Duration::from_secs(4);
+    let mut early = false;
+    while Instant::now() < end && !early {
+        early = locked();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    signal(mover, pid, rustix::process::Signal::CONT);
+    assert!(!early, "the host that is gone may write at a target that was not told");
+    first.wait("the lock", locked);
+    assert!(file.write_all_at(&[0; 200_000], 0).is_err(), "a removed host has written");
+    assert!(fs::read(dir.join("file")).unwrap() == noise(9, 300_000));
+    drop(file);
     first.check();
 }
 

@@ -42,6 +42,8 @@ struct State {
 struct Held {
     /// Through which it was got last.
     file: Arc<OpenFile>,
+    /// All through which any was got: a process locks files, not handles.
+    through: Vec<Weak<OpenFile>>,
     pid: u32,
     ranges: LockRanges,
     /// In which session.
@@ -83,7 +85,8 @@ impl State {
     fn record(&mut self, file: &Arc<OpenFile>, order: &LockOrder, begun: u64) -> bool {
         let owners = self.held.entry(file.ino).or_default();
         let key = (order.space, order.owner);
-        let new = || Held { file: file.clone(), pid: 0, ranges: LockRanges::default(), begun };
+        let new =
+            || Held { file: file.clone(), through: Vec::new(), pid: 0, ranges: LockRanges::default(), begun };
         let held = owners.entry(key).or_insert_with(new);
         if held.begun != begun {
             return false;
@@ -92,6 +95,10 @@ impl State {
         held.ranges.set(range, order.kind);
         if order.kind.is_some() {
             (held.file, held.pid) = (file.clone(), order.pid);
+            if !held.through.iter().any(|known| known.ptr_eq(&Arc::downgrade(file))) {
+                held.through.retain(|known| known.strong_count() > 0);
+                held.through.push(Arc::downgrade(file));
+            }
         }
         if held.ranges.is_empty() {
             owners.remove(&key);
@@ -177,7 +184,9 @@ impl Locks {
     }
 
     fn lose(&self, owner: Owner, held: &Held) {
-        held.file.lost.store(true, Ordering::Release);
+        for file in held.through.iter().filter_map(Weak::upgrade) {
+            file.lost.store(true, Ordering::Release);
+        }
         let mut state = self.0.lock();
         if let Some(owners) = state.held.get_mut(&held.file.ino) {
             owners.remove(&owner);
@@ -427,5 +436,28 @@ mod tests {
             }
             assert_eq!(locks.holds(Ino(7), (LockSpace::Files, 5)), held, "{got} {news_first}");
         }
+    }
+
+    #[test]
+    fn what_a_process_locked_through_two_handles_is_lost_for_both() {
+        let (locks, table) = (Locks::default(), Table::default());
+        let place = Place { begun: 3, handle: Handle(1) };
+        let open = || table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place);
+        let handles = [open(), open(), open()];
+        let files = handles.map(|handle| table.get(handle).unwrap());
+        let part = |start, kind| LockOrder {
+            space: LockSpace::Records,
+            range: LockRange { start, end: start },
+            kind,
+            ..flock(LockKind::Exclusive)
+        };
+        for (file, start) in [(&files[0], 1), (&files[1], 2), (&files[0], 3)] {
+            assert!(locks.0.lock().record(file, &part(start, Some(LockKind::Exclusive)), 3));
+        }
+        assert!(locks.0.lock().record(&files[2], &part(9, None), 3));
+        let (owner, held) = locks.unclaimed(4).pop().unwrap();
+        locks.lose(owner, &held);
+        let lost = handles.map(|handle| table.get(handle).is_err());
+        assert_eq!(lost, [true, true, false], "the third only gave back");
     }
 }

@@ -1,6 +1,7 @@
 //! Connections of a session. Calls of one connection are answered one after another, so what may wait for tape has connections of its own.
 
 use super::Done;
+use super::names::refused;
 use super::session::Options;
 use crate::cluster::Ways;
 use crate::{ClientError, Connection, Remote};
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stripe::Columns;
-use types::{Attr, Handle};
+use types::{Attr, FsError, Handle};
 use wire::{Call, FileCall, FileLayout, Reply};
 
 /// Connections for names and for opening, which never wait for tape.
@@ -46,6 +47,8 @@ pub struct Lanes {
 #[derive(Debug)]
 pub struct Held {
     lane: Arc<Lane>,
+    /// How often that had been connected: a node that was started anew gives the same number to other files.
+    connected: u64,
     handle: Handle,
     counted: bool,
 }
@@ -100,15 +103,15 @@ impl Lanes {
         let lane = if own { self.for_bytes() } else { self.idle() };
         let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
             (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
-                Ok((handle, attr, descriptor))
+                Ok((handle, connection.connected(), attr, descriptor))
             }
             _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
         });
         match opened {
-            Ok((handle, attr, descriptor)) => {
+            Ok((handle, connected, attr, descriptor)) => {
                 let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
                 let object = object.map(std::fs::File::from);
-                Ok(Opened { held: Held { lane, handle, counted: own }, attr, object })
+                Ok(Opened { held: Held { lane, connected, handle, counted: own }, attr, object })
             }
             Err(e) => {
                 lane.files.fetch_sub(usize::from(own), Ordering::Relaxed);
@@ -119,7 +122,10 @@ impl Lanes {
 
     /// A call about an open file.
     pub fn call<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
-        self.with(&held.lane, |connection| connection.file(call(held.handle)))
+        self.with(&held.lane, |connection| match connection.connected() == held.connected {
+            true => connection.file(call(held.handle)),
+            false => Err(refused(b"open file", FsError::Stale)),
+        })
     }
 
     /// Where the bytes of an open file lie, with the right to read and write them there; None: they go through the node.

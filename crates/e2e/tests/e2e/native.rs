@@ -240,6 +240,33 @@ fn files_on_tape_come_back_by_being_read() {
 }
 
 /// The C library, as a stranger builds a program with it, and the Python module with the test that comes with it.
+/// A session that waits for a node that is started anew: what it had open belongs to the node before, whose numbers are given to other files.
+#[test]
+fn handles_from_before_a_restart_of_the_node_are_stale_and_mean_no_other_file() {
+    let bed = Bed::new(CONFIG);
+    bed.up();
+    let session =
+        session(&bed, Options { patience: std::time::Duration::from_secs(30), ..Options::default() });
+    let both = OpenOptions::new().read(true).write(true);
+    let open = |name: &str| session.open(name, both.create(0o644)).unwrap();
+    let before: Vec<File> = (0..8).map(|n| open(&format!("/before-{n}"))).collect();
+    bed.kill();
+    bed.up();
+    session.stat("/").unwrap();
+    let after: Vec<File> = (0..8).map(|n| open(&format!("/after-{n}"))).collect();
+    for file in &before {
+        let refused = file.sync().unwrap_err();
+        assert!(matches!(&refused, ClientError::Refused(f) if f.fs == Some(FsError::Stale)), "{refused}");
+    }
+    drop(before);
+    for file in after {
+        file.write_at(b"here", 0).unwrap();
+        file.sync().unwrap();
+        file.close().unwrap();
+    }
+    bed.check();
+}
+
 #[test]
 fn a_c_program_and_python_use_the_installed_library() {
     let bed = Bed::new(CONFIG);

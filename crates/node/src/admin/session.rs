@@ -185,6 +185,15 @@ impl Drop for Doing<'_> {
 }
 
 impl Node {
+    /// If a session that is gone holds locks, they go to others once it can write at no target any more what it had open: until this returns, that may be minutes
+    /// where a target does not answer.
+    pub(crate) fn fence_what_locks_protect(&self, held: &Held) {
+        if self.locks.any_of(held.locks) {
+            let handles: Vec<Handle> = held.at_targets.lock().iter().copied().collect();
+            self.fence_patiently(handles.into_iter().filter_map(|handle| self.written_far(handle)).collect());
+        }
+    }
+
     /// Releases what was left open.
     pub(crate) fn end_held(&self, held: &Held) {
         let at_targets = std::mem::take(&mut *held.at_targets.lock());

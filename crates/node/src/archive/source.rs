@@ -153,6 +153,12 @@ impl Source {
             return later("it is closed when its targets answer");
         }
         let failed = |e: FsError| Skip::Later(format!("its targets: {e}"));
+        let missing = node.missing_targets_of(object).map_err(failed)?;
+        if !missing.is_empty() {
+            return Err(Skip::Later(format!("its targets {missing:?} do not answer")));
+        }
+        // Who had it open may write at the targets still: all copies are to be the same.
+        node.end_rights(object).map_err(|e| Skip::Later(format!("its targets: {e}")))?;
         let content = Content::Far(node.far_file(item.ino, object, stamp).map_err(failed)?);
         let origin = Origin { object, stamp, far: true };
         let (from, to) = part.unwrap_or((0, stamp.size));

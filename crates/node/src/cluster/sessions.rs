@@ -5,7 +5,7 @@ use crate::Node;
 use crate::admin::Held;
 use crate::error::failure;
 use crate::locks::{LockSession, SessionKey};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,11 @@ type Key = (MemberId, u64);
 
 /// All sessions.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<Key, Shared>>);
+pub(crate) struct Sessions {
+    all: Mutex<HashMap<Key, Shared>>,
+    /// One has ended.
+    over: Condvar,
+}
 
 struct Shared {
     held: Arc<Held>,
@@ -33,6 +37,8 @@ struct Shared {
     connections: usize,
     /// How often the last connection has ended.
     left: u64,
+    /// It ends: nobody joins it any more.
+    ends: bool,
 }
 
 /// One connection's part in a session, until it is dropped.
@@ -45,25 +51,66 @@ pub(super) struct Part {
 
 /// Another connection for a session, which begins with its first.
 pub(super) fn join(node: &Arc<Node>, who: MemberId, number: u64) -> Result<Part, Failure> {
-    let mut all = node.membership.sessions.0.lock();
-    if all.len() >= MOST && !all.contains_key(&(who, number)) {
-        return Err(failure(
-            ErrorClass::Busy,
-            format!("{MOST} sessions of other hosts are open; try again later"),
-        ));
+    let key = (who, number);
+    // What cannot be read may be there: each call looks for itself, then.
+    let resumed = |id: NodeId| node.catalog.has_done_calls(id, number).unwrap_or(true);
+    let (held, begun) = node.membership.sessions.enter(key, resumed)?;
+    Ok(Part { node: node.clone(), key, held, begun })
+}
+
+impl Sessions {
+    /// One more connection. If the session is just ending another one of that number begins, once nothing of this one is remembered: else what the
+    /// other one locks would be forgotten with it.
+    /// `resumed`: whether calls of such a session of a host are on record.
+    fn enter(&self, key: Key, resumed: impl FnOnce(NodeId) -> bool) -> Result<(Arc<Held>, u64), Failure> {
+        let mut all = self.all.lock();
+        while all.get(&key).is_some_and(|shared| shared.ends) {
+            self.over.wait(&mut all);
+        }
+        if all.len() >= MOST && !all.contains_key(&key) {
+            return Err(failure(
+                ErrorClass::Busy,
+                format!("{MOST} sessions of other hosts are open; try again later"),
+            ));
+        }
+        let begin = || {
+            let begun = uuid::Uuid::new_v4().as_u64_pair().0;
+            let locks = LockSession { number: begun, key: lock_key(key) };
+            let caller = locks.key.map(|(node, _)| (node, resumed(node)));
+            let held = Arc::new(Held::of(key.1, locks, caller));
+            Shared { held, begun, connections: 0, left: 0, ends: false }
+        };
+        let shared = all.entry(key).or_insert_with(begin);
+        shared.connections += 1;
+        Ok((shared.held.clone(), shared.begun))
     }
-    let begin = || {
-        // What cannot be read may be there: each call looks for itself, then.
-        let resumed = |id: NodeId| node.catalog.has_done_calls(id, number).unwrap_or(true);
-        let begun = uuid::Uuid::new_v4().as_u64_pair().0;
-        let key = lock_key((who, number));
-        let caller = key.map(|(node, _)| (node, resumed(node)));
-        let held = Arc::new(Held::of(number, LockSession { number: begun, key }, caller));
-        Shared { held, begun, connections: 0, left: 0 }
-    };
-    let shared = all.entry((who, number)).or_insert_with(begin);
-    shared.connections += 1;
-    Ok(Part { node: node.clone(), key: (who, number), held: shared.held.clone(), begun: shared.begun })
+
+    /// One connection less; if it was the last, how often that was so.
+    fn leave(&self, key: Key) -> Option<u64> {
+        let mut all = self.all.lock();
+        let shared = all.get_mut(&key)?;
+        shared.connections -= 1;
+        if shared.connections > 0 {
+            return None;
+        }
+        shared.left += 1;
+        Some(shared.left)
+    }
+
+    /// Ends a session to which nobody has come back since its last connection ended for this time. `forget` is done before another one of its number can
+    /// begin.
+    fn end(&self, key: Key, left: u64, forget: impl FnOnce()) -> Option<Arc<Held>> {
+        let held = {
+            let mut all = self.all.lock();
+            let shared = all.get_mut(&key).filter(|s| s.connections == 0 && s.left == left && !s.ends)?;
+            shared.ends = true;
+            shared.held.clone()
+        };
+        forget();
+        self.all.lock().remove(&key);
+        self.over.notify_all();
+        Some(held)
+    }
 }
 
 /// Only nodes have sessions with locks that outlive a restart.
@@ -84,7 +131,7 @@ impl Node {
 
     /// Whether a session is there.
     pub(crate) fn has_session(&self, key: Key) -> bool {
-        self.membership.sessions.0.lock().contains_key(&key)
+        self.membership.sessions.all.lock().contains_key(&key)
     }
 }
 
@@ -92,16 +139,7 @@ impl Drop for Part {
     /// The thread of the connection has nothing else to do: it waits here whether somebody comes back.
     fn drop(&mut self) {
         let sessions = &self.node.membership.sessions;
-        let mine = {
-            let mut all = sessions.0.lock();
-            let Some(shared) = all.get_mut(&self.key) else { return };
-            shared.connections -= 1;
-            if shared.connections > 0 {
-                return;
-            }
-            shared.left += 1;
-            shared.left
-        };
+        let Some(left) = sessions.leave(self.key) else { return };
         let removed = self.node.membership.removed.contains(super::role(self.key.0));
         let grace = if removed { Duration::ZERO } else { GRACE };
         // A node that stops waits for nobody; who was cut off then may claim his locks from the next.
@@ -109,15 +147,53 @@ impl Drop for Part {
         if stops {
             self.node.locks.stop();
         }
-        let ended = {
-            let mut all = sessions.0.lock();
-            let over = all.get(&self.key).is_some_and(|s| s.connections == 0 && s.left == mine);
-            if over { all.remove(&self.key) } else { None }
+        let forget = || {
+            lock_key(self.key).filter(|_| !stops).into_iter().for_each(|key| self.node.forget_locks_of(key))
         };
-        if let Some(shared) = ended {
+        if let Some(held) = sessions.end(self.key, left, forget) {
             tracing::info!("a session of {} has ended", self.key.0);
-            lock_key(self.key).filter(|_| !stops).into_iter().for_each(|key| self.node.forget_locks_of(key));
-            self.node.end_held(&shared.held);
+            if !stops {
+                self.node.fence_what_locks_protect(&held);
+            }
+            self.node.end_held(&held);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::bounded;
+
+    #[test]
+    fn who_comes_back_while_his_session_ends_begins_another_when_that_one_is_forgotten() {
+        let (sessions, key) = (Sessions::default(), (MemberId::Node(NodeId(2)), 7));
+        let enter = || sessions.enter(key, |_| false);
+        let (_, first) = enter().unwrap();
+        let left = sessions.leave(key).unwrap();
+        assert_eq!(enter().unwrap().1, first, "nobody has noticed");
+        assert!(sessions.end(key, left, || panic!("somebody is there")).is_none());
+        let left = sessions.leave(key).unwrap();
+        let (begun, (forgets, forgotten)) = (bounded(0), bounded::<()>(0));
+        std::thread::scope(|scope| {
+            let ended = scope.spawn(|| {
+                sessions.end(key, left, || {
+                    begun.0.send(()).unwrap();
+                    forgotten.recv().unwrap();
+                })
+            });
+            begun.1.recv().unwrap();
+            let (joins, joined) = bounded(1);
+            let enter = &enter;
+            scope.spawn(move || joins.send(enter().unwrap().1).unwrap());
+            assert!(
+                joined.recv_timeout(Duration::from_millis(50)).is_err(),
+                "it joins what is being forgotten"
+            );
+            forgets.send(()).unwrap();
+            assert!(ended.join().unwrap().is_some());
+            assert_ne!(joined.recv().unwrap(), first);
+        });
+        assert_eq!(sessions.all.lock()[&key].connections, 1);
     }
 }

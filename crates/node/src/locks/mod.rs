@@ -78,6 +78,11 @@ impl Locks {
         self.change(|state, ended| state.table.end(ino, handle, ended));
     }
 
+    /// Whether a session holds any.
+    pub(crate) fn any_of(&self, session: LockSession) -> bool {
+        self.state.lock().table.any_of(session.number)
+    }
+
     /// The node stops: sessions end with it and come back, and nothing of theirs may go to others meanwhile.
     pub(crate) fn stop(&self) {
         self.state.lock().table.close();

@@ -107,6 +107,11 @@ impl Table {
         self.closed = true;
     }
 
+    /// Whether a session holds any.
+    pub(super) fn any_of(&self, session: u64) -> bool {
+        self.files.values().any(|file| file.holders.keys().any(|(_, who)| who.session == session))
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -6,11 +6,14 @@
 
 use super::keys::{self, MasterKey};
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::{failure, fs_error};
 use catalog::Far;
 use data::frame::Op;
 use data::{Ask, Capability, Rights, TargetSecret};
 use layout::Redundancy;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
@@ -18,6 +21,51 @@ use wire::{ColumnAccess, Failure, FileLayout, JoinSecret};
 
 /// A right lives so long.
 const LIFE: Duration = Duration::from_secs(600);
+
+/// Before a target that did not answer is asked again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Entries of [`Given`] between two looks for such as are of no use any more.
+const MANY: usize = 4096;
+
+/// Until when clients may have rights to write at the targets of a file: closing it does not end them.
+pub(super) struct Given {
+    /// What an earlier run of the node has given ends here.
+    known_from: Moment,
+    until: Mutex<BTreeMap<ObjectId, Moment>>,
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        Self { known_from: Moment::now() + LIFE, until: Mutex::default() }
+    }
+}
+
+impl Given {
+    /// A right is going to be given.
+    fn note(&self, object: ObjectId, until: Moment) {
+        let mut all = self.until.lock();
+        if all.len() % MANY == MANY - 1 {
+            let now = Moment::now();
+            all.retain(|_, until| *until >= now || now < self.known_from);
+        }
+        all.insert(object, until);
+    }
+
+    /// Until when somebody may have a right; None: nobody has.
+    fn until(&self, object: ObjectId, now: Moment) -> Option<Moment> {
+        let known = self.until.lock().get(&object).copied();
+        Some(known.unwrap_or(self.known_from)).filter(|until| now < *until)
+    }
+
+    /// All that was given until then has ended, if nothing was since.
+    fn ended(&self, object: ObjectId, until: Moment, now: Moment) {
+        let mut all = self.until.lock();
+        if all.get(&object).is_none_or(|known| *known == until) {
+            all.insert(object, now);
+        }
+    }
+}
 
 /// For whom a right is.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +102,9 @@ impl Node {
             (false, true) => Rights::WRITE,
             (true, true) => Rights::READ.and(Rights::WRITE),
         };
+        if file.flags.write {
+            self.movers.given.note(object, Moment::now() + LIFE);
+        }
         let columns = self.accesses(file.inode.ino, &far, rights, grantee).map_err(|e| {
             tracing::error!("inode {}: nobody can be let at its targets: {e}", file.inode.ino);
             FsError::Io
@@ -74,6 +125,43 @@ impl Node {
         let backing = file.inode.state.lock().backing.clone();
         let far = backing.as_ref().and_then(|backing| backing.far()).ok_or(FsError::Stale)?;
         far.written_elsewhere(end, machines, cuts)
+    }
+
+    /// The object of a handle through which a file on targets may be written.
+    pub(crate) fn written_far(&self, handle: Handle) -> Option<ObjectId> {
+        let file = self.open.handle(handle).filter(|file| file.flags.write)?;
+        let backing = file.inode.state.lock().backing.clone()?;
+        backing.far().map(|_| backing.object)
+    }
+
+    /// Ends all rights to these objects. Who has one may reach a target that does not answer here: then they end by themselves, and this waits for that.
+    pub(crate) fn fence_patiently(&self, mut objects: Vec<ObjectId>) {
+        let (end, mut said) = (Moment::now() + LIFE, false);
+        while !objects.is_empty() && Moment::now() < end {
+            objects.retain(|object| match self.fence_far(*object) {
+                Ok(()) => false,
+                Err(e) if Moment::now() < end => {
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::warn!(
+                            "what a host that is gone held locked goes to others in up to {LIFE:?}: {e}"
+                        );
+                    }
+                    true
+                }
+                Err(_) => false,
+            });
+            if !objects.is_empty() && self.stops_within(RETRY) {
+                return;
+            }
+        }
+    }
+
+    /// Nobody writes with a right from before any more when this returns, though the file be closed. Nothing is done where nobody has any.
+    pub(crate) fn end_rights(&self, object: ObjectId) -> Result<(), Failure> {
+        let Some(until) = self.movers.given.until(object, Moment::now()) else { return Ok(()) };
+        self.fence_far(object)?;
+        self.movers.given.ended(object, until, Moment::now());
+        Ok(())
     }
 
     /// A client that reads or writes at the targets has gone without closing the file.
@@ -171,5 +259,30 @@ impl Node {
                 tracing::warn!("rights of a session that has ended go on for up to {LIFE:?}: {e}");
             }
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_write_is_known_until_his_rights_have_ended() {
+        let (object, other) = (ObjectId(1), ObjectId(2));
+        let (given, now) = (Given::default(), Moment::now());
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert!(given.until(object, now).is_some(), "an earlier run may have given some");
+        assert_eq!(given.until(object, later(700)), None);
+        given.note(object, later(1000));
+        let until = given.until(object, later(700));
+        assert_eq!((until, given.until(other, later(700))), (Some(later(1000)), None));
+        given.note(object, later(1100));
+        given.ended(object, until.unwrap(), later(700));
+        assert_eq!(given.until(object, later(701)), Some(later(1100)), "another was given meanwhile");
+        given.ended(object, later(1100), later(702));
+        assert_eq!(given.until(object, later(703)), None);
+        // Of an earlier run.
+        given.ended(other, given.until(other, now).unwrap(), now);
+        assert_eq!(given.until(other, later(1)), None);
     }
 }

@@ -5,6 +5,7 @@
 
 use super::claims::Claims;
 use super::folding::Unfolded;
+use super::grants::Given;
 use super::keys::{self, MasterKey};
 use super::pool::{Job, Pool};
 use super::room::Rounds;
@@ -47,6 +48,8 @@ pub(crate) struct Movers {
     down: RwLock<Arc<BTreeSet<TargetId>>>,
     /// Files of which a column is being rebuilt or moved.
     pub(super) claims: Claims,
+    /// Who may write past the node.
+    pub(super) given: Given,
     /// Coded files of which something may be in no row.
     pub(super) unfolded: Unfolded,
     /// What requests of a kind wait for.
@@ -85,6 +88,7 @@ impl Movers {
             ways: Mutex::default(),
             down: RwLock::default(),
             claims: Claims::default(),
+            given: Given::default(),
             unfolded: Unfolded::default(),
             waits: Mutex::default(),
             // What is unowned when the node starts is left over.
