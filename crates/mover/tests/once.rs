@@ -246,6 +246,12 @@ fn objects_that_a_mover_made_before_it_died_are_there_for_whoever_asks_again_unt
 /// The sums of a new object have not reached the disk, the bytes have.
 #[test]
 fn an_object_whose_file_of_sums_is_still_empty_after_a_crash_is_read_and_written() {
+    for left in [0, 4096, 8192] {
+        is_read_and_written_with(&vec![0; left]);
+    }
+}
+
+fn is_read_and_written_with(sums: &[u8]) {
     let dir = tempfile::tempdir().unwrap();
     let served = Served::new(dir.path());
     let granted = capability(1);
@@ -258,7 +264,7 @@ fn an_object_whose_file_of_sums_is_still_empty_after_a_crash_is_read_and_written
     create(&channel, &slot, 1..2);
     write(&channel, &slot, 1, 70_000, b"bytes");
     let mut copy = crashed(dir.path());
-    std::fs::write(copy.path().join("sums/00/0000000000000001"), b"").unwrap();
+    std::fs::write(copy.path().join("sums/00/0000000000000001"), sums).unwrap();
     for number in 2..5 {
         let served = Served::new(copy.path());
         let (channel, slot) = reached(&served, number);

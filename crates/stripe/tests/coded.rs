@@ -256,3 +256,30 @@ fn a_block_that_rots_is_computed_and_one_too_many_is_named() {
     // Written whole again it is as good as new.
     assert!(read(&file, 3 * 65_536, 500_000) == content[3 * 65_536..]);
 }
+
+/// The log stands for rows while they are overwritten: a row that was synced must not be lost with power when the log is.
+#[test]
+fn rows_are_folded_over_only_when_the_log_is_durable() {
+    let cluster = Cluster::new(3);
+    let layout = cluster.coded(common::UNIT, 2, 1);
+    let component = layout.components[0].clone();
+    let terms = Terms1 { budget: Some(Arc::new(AtomicI64::new(i64::MAX))), ..Terms1::default() };
+    cluster.every_object(&layout, data::frame::Op::Create, 0, 1, &BTreeSet::new());
+    let file = cluster.open_but(layout, &BTreeSet::new(), &terms);
+    let row = bytes(2 * common::UNIT as usize, 3);
+    file.write_at(0, &row).unwrap();
+    file.sync().unwrap();
+    for (n, piece) in row.chunks(1000).enumerate() {
+        file.write_at(n as u64 * 1000, piece).unwrap();
+    }
+    terms.sent.lock().unwrap().clear();
+    file.fold().unwrap();
+    let sent = terms.sent.lock().unwrap().clone();
+    let columns: Vec<_> = (0..3).map(|column| component.object(column)).collect();
+    let over = sent.iter().position(|(op, object)| *op == data::frame::Op::Write && columns.contains(object));
+    let over = over.expect("the row is written");
+    for (journal, _) in component.places().filter(|(object, _)| !columns.contains(object)) {
+        let last = sent[..over].iter().rev().find(|(_, object)| *object == journal);
+        assert_eq!(last, Some(&(data::frame::Op::Sync, journal)), "{sent:?}");
+    }
+}

@@ -40,6 +40,8 @@ pub(super) enum Trouble {
     Refused(FsError),
     /// It cannot be reached; why, for the log.
     Lost(String),
+    /// It has not done it, and another node may: why, for the log.
+    Elsewhere(String),
     /// What the file's handles hold locked is to be claimed first.
     Later,
 }
@@ -319,7 +321,7 @@ impl Lines {
                     tracing::error!("a file operation failed: for a minute its locks could not be claimed");
                     return Err(FsError::Io);
                 }
-                Err(Trouble::Lost(why)) => {
+                Err(Trouble::Lost(why) | Trouble::Elsewhere(why)) => {
                     if !std::mem::replace(&mut *self.away.lock(), true) {
                         tracing::warn!(
                             "the node that holds the namespace does not answer: {why}; calls wait for it"
@@ -361,9 +363,11 @@ impl Lines {
             );
             return Err(Trouble::Refused(FsError::Io));
         }
-        *asked = Some(begun);
+        let before = asked.replace(begun);
         let answer = self.exchange(&mut line, who, number, call);
-        if !matches!(answer, Err(Trouble::Lost(_))) {
+        if matches!(answer, Err(Trouble::Elsewhere(_))) {
+            *asked = before;
+        } else if !matches!(answer, Err(Trouble::Lost(_))) {
             used.line = Some(line);
         }
         Ok((answer?, begun))
@@ -376,7 +380,7 @@ impl Lines {
             Ok(Ok(reply)) => Ok(reply),
             // Another node has taken over from that one.
             Ok(Err(failure)) if failure.fs.is_none() && failure.class == ErrorClass::Retry => {
-                Err(Trouble::Lost(failure.to_string()))
+                Err(Trouble::Elsewhere(failure.to_string()))
             }
             Ok(Err(failure)) => {
                 if failure.fs.is_none() {
@@ -410,10 +414,10 @@ impl Lines {
         }
     }
 
-    /// Connects to the first node that answers, that of the last connection before others, and joins the session there. What one says that believes
-    /// this host no more counts for more than that others do not answer.
+    /// Connects to the first node that answers, that of the last connection before others, and joins the session there. This host is believed no
+    /// more if all of them say so.
     fn connect(&self) -> Result<Line, ClientError> {
-        let mut last = ClientError::WrongAnswer { asked: "Session" };
+        let (mut last, mut heard) = (ClientError::WrongAnswer { asked: "Session" }, false);
         let mut remotes = (self.reach)()?;
         let first = self.last.lock().clone();
         remotes.sort_by_key(|remote| Some(remote.address()) != first.as_deref());
@@ -423,7 +427,7 @@ impl Lines {
                     *self.last.lock() = Some(remote.address().to_owned());
                     return Ok(line);
                 }
-                Err(e) if last.class() != ErrorClass::Denied => last = e,
+                Err(e) if e.class() != ErrorClass::Denied || !heard => (last, heard) = (e, true),
                 Err(_) => {}
             }
         }

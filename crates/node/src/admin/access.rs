@@ -254,14 +254,16 @@ impl Node {
                 Some(made) => self.done_before(&cx, session, &call, made),
                 None => self.file_call(&cx, session, call, number),
             };
-            let answer = answer?;
-            // Whoever asked may be answered by another node next: what he was told of names is there.
-            if lasts {
-                self.sync_names().map_err(|e| fs_failure("names", e))?;
-            }
-            Ok(answer.reply)
+            answer.map(|answer| answer.reply)
         };
-        if once { session.held.once(number, act) } else { act() }
+        let reply = if once { session.held.once(number, act) } else { act() }?;
+        // Whoever asked may be answered by another node next: what he was told of names is there. Until then it is no answer, and he asks again.
+        match if lasts { self.catalog.sync() } else { Ok(()) } {
+            Err(e) if e.class() == ErrorClass::Retry => {
+                Err(failure(ErrorClass::Retry, format!("what was done is not durable yet: {e}")))
+            }
+            synced => synced.map(|()| reply).map_err(|e| refused("names", &e)),
+        }
     }
 
     /// The answer to a call that was done in an earlier session of the same number.

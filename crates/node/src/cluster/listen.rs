@@ -256,7 +256,9 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
     let mut held = None;
     let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
         // The namespace is elsewhere now, and he finds it there.
-        _ if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) => {
+        (Call::Session(_) | Call::FileFor(_) | Call::ReportTargets(_) | Call::ClusterAddresses, _)
+            if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) =>
+        {
             Err(failure(ErrorClass::Retry, "another node has taken over from this one: ask that one"))
         }
         // He may have been removed since he connected.

@@ -17,6 +17,30 @@ use types::*;
 /// Between two looks for something to do.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The start of the machine that a column is written to: what was written there before another one, and not synced, may be lost.
+pub(super) struct Started<'a> {
+    to: &'a Column,
+    boot: Option<u64>,
+}
+
+impl<'a> Started<'a> {
+    pub(super) fn of(to: &'a Column) -> Self {
+        Self { to, boot: to.channel.boot() }
+    }
+
+    /// Asked when all was synced.
+    pub(super) fn is_the_same(&self) -> Result<(), String> {
+        let boot = self.to.channel.boot();
+        if boot.is_some() && boot == self.boot {
+            return Ok(());
+        }
+        Err(format!(
+            "the machine of target {} may have been started anew meanwhile: it is done again",
+            self.to.target
+        ))
+    }
+}
+
 impl Node {
     /// Does it until the node stops.
     pub(crate) fn mend_far(&self) {
@@ -99,6 +123,7 @@ impl Node {
         target: TargetId,
     ) -> Result<(), String> {
         let to = self.column_to(file, (component, column), target)?;
+        let started = Started::of(&to);
         let mended = Mended { component: component.into(), column, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
         while let Some(from) = at {
@@ -108,6 +133,7 @@ impl Node {
             self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
         let admit = || {
+            started.is_the_same()?;
             // All that can fail comes before it is on record: whoever has the file open must use the column from then on.
             let mut columns = self.columns_but(object, Some((component, column)))?;
             columns[usize::from(component)][usize::from(column)] = Some(to.clone());

@@ -4,6 +4,7 @@
 
 use super::PAGE;
 use super::claims::Claim;
+use super::mend::Started;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
@@ -347,6 +348,7 @@ impl Node {
         self.catalog.intend_column(object, place, target).map_err(|e| e.to_string())?;
         let to = self.column_to(file, place, target)?;
         self.fence_column(object, place, target)?;
+        let started = Started::of(&to);
         let moved = Mended { component: place.0.into(), column: place.1, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
         while let Some(from) = at {
@@ -364,6 +366,7 @@ impl Node {
         }
         let admit = || {
             claim.ends(target);
+            started.is_the_same()?;
             self.fence_far(object).map_err(|e| e.to_string())?;
             // All that can fail comes before it is on record: whoever has the file open must use the new place from then on.
             let mut columns = self.columns_but(object, None)?;

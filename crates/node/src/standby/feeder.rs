@@ -266,7 +266,7 @@ impl Feeder {
             let record = ledger.get();
             let answer = link.exchange(&step, (record.epoch, record.promise.as_ref()), feed, config)?;
             let Some(state) = hear(answer, link.node, ledger, feed, config)? else { continue };
-            kept.bring(&mut link, &config.state_dir)?; // before anything is promised
+            kept.bring(&mut link, &config.state_dir, record.promise.is_some())?;
             let was_ahead = feed.health().ahead.is_some();
             feed.answered(&state, sent);
             *said = false;
@@ -291,21 +291,41 @@ impl Feeder {
     }
 }
 
-/// What the standby of this connection has of the files that it needs, and when that was looked at.
+/// What the standby of this connection has of the files that it needs.
 #[derive(Default)]
-struct Kept(Option<(Instant, Vec<KeptFile>)>);
+struct Kept {
+    looked: Option<Instant>,
+    there: Option<Vec<KeptFile>>,
+    said: bool,
+}
 
 impl Kept {
-    /// Brings them when they have changed.
-    fn bring(&mut self, link: &mut Link, state: &Path) -> Result<(), Failure> {
-        if self.0.as_ref().is_some_and(|(looked, _)| looked.elapsed() < BEAT) {
+    /// Brings them when they have changed. Nothing may be promised before it has them; later, what is promised goes on without the newest.
+    fn bring(&mut self, link: &mut Link, state: &Path, promised: bool) -> Result<(), Failure> {
+        if self.looked.is_some_and(|looked| looked.elapsed() < BEAT) {
             return Ok(());
         }
-        let now = kept::gather(state)?;
-        if self.0.as_ref().is_none_or(|(_, there)| *there != now) {
-            link.keep(now.clone())?;
+        self.looked = Some(Instant::now());
+        match self.bring_now(link, state) {
+            Err(e) if !promised => return Err(e),
+            Err(e) if !self.said => {
+                tracing::warn!(
+                    "the standby cannot get what it needs beside the catalogue: {e}; it is tried on"
+                );
+                self.said = true;
+            }
+            Err(_) => {}
+            Ok(()) => self.said = false,
         }
-        self.0 = Some((Instant::now(), now));
+        Ok(())
+    }
+
+    fn bring_now(&mut self, link: &mut Link, state: &Path) -> Result<(), Failure> {
+        let now = kept::gather(state)?;
+        if self.there.as_ref() != Some(&now) {
+            link.keep(now.clone())?;
+            self.there = Some(now);
+        }
         Ok(())
     }
 }

@@ -20,6 +20,9 @@ use wire::{Call, Failure, KeptFile, Reply, StandbyAnswer, StandbyStep, StandbyVi
 /// Lets the answer to who ordered the end get there.
 const PARTING: Duration = Duration::from_millis(300);
 
+/// After so long between two looks this process has stood still.
+const STOOD_STILL: Duration = Duration::from_secs(2);
+
 /// How following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Followed {
@@ -134,7 +137,8 @@ fn begin(ledger: &Ledger, config: &Config) -> Result<(), Failure> {
     if record.role == Role::Follows && record.of == of {
         return Ok(());
     }
-    // What another node has promised does not concern this one.
+    // What another node has promised, or brought, does not concern this one.
+    kept::forget(state)?;
     ledger.change(|r| *r = Record { role: Role::Follows, epoch: r.epoch, of, ..Record::default() })
 }
 
@@ -161,8 +165,14 @@ fn has_everything(state: &State, record: &Record) -> bool {
 
 impl Standby {
     fn wait(&self, stopped: &AtomicBool) -> Result<Followed, Failure> {
+        let mut looked = Instant::now();
         loop {
             let mut now = self.state.lock();
+            if looked.elapsed() > STOOD_STILL {
+                // This process stood still, and may have been spoken to meanwhile.
+                now.answered = Instant::now();
+            }
+            looked = Instant::now();
             if let Some(ended) = &now.ended {
                 return ended.clone();
             }
@@ -227,11 +237,13 @@ impl Standby {
 
     /// Files that it needs when it takes over.
     pub(super) fn keep(&self, files: &[KeptFile]) -> Result<(), Failure> {
-        let now = self.state.lock();
+        let mut now = self.state.lock();
         if self.ledger.get().role != Role::Follows || now.ended.is_some() {
             return Err(failure(ErrorClass::Busy, "this standby stops"));
         }
-        kept::keep(&self.config.state_dir, files)
+        let kept = kept::keep(&self.config.state_dir, files);
+        now.answered = Instant::now(); // it takes its time
+        kept
     }
 
     /// How long it is silent before it may take over, from its last answer on: clocks may run differently.

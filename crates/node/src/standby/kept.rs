@@ -49,6 +49,15 @@ pub(super) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Forgets what is kept: it is of another node.
+pub(super) fn forget(state: &Path) -> Result<(), Failure> {
+    let dir = state.join(KEPT);
+    match fs::remove_dir_all(&dir) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(io(&dir, &e)),
+        _ => sync(state).map_err(|e| io(state, &e)),
+    }
+}
+
 /// Puts what is kept in its place. Where a crash interrupts that, it is done again.
 pub(super) fn install(state: &Path) -> Result<(), Failure> {
     let dir = state.join(KEPT);
@@ -60,10 +69,7 @@ pub(super) fn install(state: &Path) -> Result<(), Failure> {
             Err(e) => return Err(io(&from, &e)),
         }
     }
-    match fs::remove_dir_all(&dir) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(io(&dir, &e)),
-        _ => sync(state).map_err(|e| io(state, &e)),
-    }
+    forget(state)
 }
 
 fn beside(name: &str) -> String {
@@ -73,7 +79,8 @@ fn beside(name: &str) -> String {
 /// Replaces a file durably, for its owner alone to read.
 fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if fs::read(path).is_ok_and(|there| there == bytes) {
-        return File::open(path)?.sync_all();
+        File::open(path)?.sync_all()?;
+        return path.parent().map_or(Ok(()), sync);
     }
     let new = path.with_extension("new");
     match fs::remove_file(&new) {

@@ -94,6 +94,10 @@ impl Striped {
             return Ok(());
         }
         let whole = whole_rows(coded, &view);
+        if !whole.is_empty() {
+            // What is overwritten may have been synced, so what stands for it meanwhile has to be durable.
+            self.sync_journals(number, coded)?;
+        }
         whole.iter().try_for_each(|rows| self.fold_whole(number, coded, &view, rows.clone()))?;
         let parts = parts(coded, &view, &whole);
         let least = RECORD_LEN + coded.shape.seal_len();

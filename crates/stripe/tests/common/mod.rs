@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use stripe::{Column, Columns, Striped};
 use types::{Ino, ObjectId, TargetId, Time};
@@ -35,11 +35,13 @@ pub struct Terms1 {
     pub generation: u64,
     /// What may still be sent before the client dies; for ever without.
     pub budget: Option<Arc<AtomicI64>>,
+    /// What has been sent, in order, where there is a budget.
+    pub sent: Arc<Mutex<Vec<(Op, ObjectId)>>>,
 }
 
 impl Default for Terms1 {
     fn default() -> Self {
-        Self { patience: PATIENCE, generation: 1, budget: None }
+        Self { patience: PATIENCE, generation: 1, budget: None, sent: Arc::default() }
     }
 }
 
@@ -108,7 +110,7 @@ impl Cluster {
 
     pub fn column(&self, component: &Component, target: TargetId, terms: &Terms1) -> Column {
         let address = self.movers[target.0 as usize - 1].1;
-        let budget = terms.budget.clone();
+        let (budget, sent) = (terms.budget.clone(), terms.sent.clone());
         let patience = terms.patience;
         let terms = Terms1 { ..terms.clone() };
         let channel_terms = Terms {
@@ -125,7 +127,7 @@ impl Cluster {
             }
             let mut link = Link::tcp(TcpStream::connect(address)?)?;
             if let Some(left) = budget.clone() {
-                link.outgoing = Box::new(Mortal { left, out: link.outgoing });
+                link.outgoing = Box::new(Mortal { left, sent: sent.clone(), out: link.outgoing });
             }
             Ok(link)
         };
@@ -220,6 +222,7 @@ impl Drop for Cluster {
 /// Sends until the client is dead.
 struct Mortal {
     left: Arc<AtomicI64>,
+    sent: Arc<Mutex<Vec<(Op, ObjectId)>>>,
     out: Box<dyn Outgoing>,
 }
 
@@ -228,6 +231,10 @@ impl Outgoing for Mortal {
         // Greetings and capabilities do not count, so that each step is one that matters.
         if parts.len() == 3 && self.left.fetch_sub(1, Ordering::SeqCst) <= 0 {
             return Err(std::io::Error::other("this client is dead"));
+        }
+        if let ([header, _, _], Some(op)) = (parts, parts[0].first()) {
+            let object = u64::from_le_bytes(header[16..24].try_into().unwrap());
+            self.sent.lock().unwrap().push((Op::try_from(*op).unwrap(), ObjectId(object)));
         }
         self.out.send(parts, more)
     }
