@@ -194,7 +194,8 @@ fn objects_of_files_that_are_made_in_a_row_are_there_before_and_what_is_left_of_
     let there = |count: usize| beds.each_ref().map(objects) == [count; 3];
     make(0..40);
     first.wait("objects for the next files", || objects(second) > 40);
-    // What a node that dies has ready belongs to nobody.
+    // What a node that dies has ready belongs to nobody; the names of files are there once they are synced.
+    fs::File::open(&dir).unwrap().sync_all().unwrap();
     first.kill();
     first.up_mounted();
     first.wait("what it had made goes", || there(40));

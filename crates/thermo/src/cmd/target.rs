@@ -37,7 +37,7 @@ enum Command {
     /// Compare what lies on a target with its sums, and repair what is not what was written
     #[command(
         after_help = "The mover reads and compares; blocks that rot are made from other copies or parity, else the file comes from tape. \
-                            What nothing can repair is named, also by thermo check.\n\nExample:\n  thermo target scrub 3 --wait"
+                            What nothing can repair is named in the log and by a check.\n\nExample:\n  thermo target scrub 3 --wait"
     )]
     Scrub(Which),
     /// Let a target that was drained, or was lost and is back, get new files again
