@@ -2,7 +2,7 @@
 
 mod support;
 
-use node::{Node, Size};
+use node::{Config, Node, Size};
 use support::{Bed, pattern};
 use types::*;
 use wire::Call;
@@ -11,12 +11,14 @@ const MB: usize = 1 << 20;
 /// Of the drives here (bytes per second).
 const RATE: u64 = 2 << 20;
 
+fn slowly(c: &mut Config) {
+    c.library.drive_rate = Size(RATE);
+    c.tape.block_size = Size(64 << 10);
+    c.classes[0].copies.truncate(1);
+}
+
 fn slow() -> Bed {
-    Bed::with(|c| {
-        c.library.drive_rate = Size(RATE);
-        c.tape.block_size = Size(64 << 10);
-        c.classes[0].copies.truncate(1);
-    })
+    Bed::with(slowly)
 }
 
 /// What was learnt, as a node keeps it.
@@ -142,9 +144,13 @@ fn each_file_of_a_run_is_resident_soon_after_it_was_read() {
 
 #[test]
 fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_before_anything_counts() {
-    let bed = slow();
+    // What is read ahead of the drive when the node stops is written all the same: with few buffers that is not all.
+    let bed = Bed::with(|c| {
+        slowly(c);
+        c.tape.buffers = Size(0);
+    });
     bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
-    (0..2).for_each(|i| _ = bed.write(&format!("f{i}"), &pattern(6 * MB, i)));
+    (0..2).for_each(|i| _ = bed.write(&format!("f{i}"), &pattern(8 * MB, i)));
     let id = bed.begin(Call::Migrate(bed.all())).request.id;
     bed.until("it waits for the robot", |b| !b.request(id).why.is_empty());
     let waits = bed.request(id);
@@ -154,7 +160,7 @@ fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_befor
     );
     bed.node.virtual_library().clear_faults();
     let mut shown = Vec::new();
-    bed.until("half of it is written", |b| {
+    bed.until("much of it is written", |b| {
         let view = b.request(id);
         if let Some(started) = view.request.started {
             assert_eq!(view.request.state, RequestState::Active);
@@ -163,7 +169,7 @@ fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_befor
         // Both are written in one batch: until it is flushed nothing counts.
         assert_eq!((view.request.bytes_done, view.request.files_done), (0, 0), "{view:?}");
         assert!(view.bytes_moved == 0 || view.doing.contains("written and do not count yet"), "{view:?}");
-        view.percent >= 50
+        view.percent >= 40
     });
     let started = shown[0].0;
     assert!(shown.iter().all(|(at, _)| *at == started), "{shown:?}");
@@ -178,7 +184,7 @@ fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_befor
     let over = bed.wait(id);
     assert_eq!(
         (over.state, over.started, over.bytes_done),
-        (RequestState::Done, Some(started), 12 * MB as u64)
+        (RequestState::Done, Some(started), 16 * MB as u64)
     );
     assert_eq!(bed.request(id).percent, 100);
 }
