@@ -24,8 +24,8 @@ impl Boots for Arc<Channel> {
 struct Known<C> {
     /// By component and column.
     columns: BTreeMap<(usize, u16), Machine<C>>,
-    /// Machines that columns have left, with all that was written there.
-    left: BTreeSet<u64>,
+    /// Columns, and machines that they have left with all that was written there, and have not come back to.
+    left: BTreeSet<((usize, u16), u64)>,
     /// Columns that may lack something, until [`Machines::forget`].
     lost: BTreeSet<(usize, u16)>,
 }
@@ -56,7 +56,12 @@ impl<C: Boots> Known<C> {
             if now.is_some() && known.is_some() && known != now {
                 self.lost.insert(place);
             }
-            self.columns.insert(place, Machine { target, way, boot: known.or(now) });
+            let boot = known.or(now);
+            if let Some(boot) = boot {
+                // What is written there from now on is there only.
+                self.left.remove(&(place, boot));
+            }
+            self.columns.insert(place, Machine { target, way, boot });
         }
         self.lost.iter().copied().collect()
     }
@@ -65,7 +70,7 @@ impl<C: Boots> Known<C> {
     fn leave(&mut self, place: (usize, u16), old: &Machine<C>) {
         match (old.boot, old.way.boot()) {
             (Some(known), Some(now)) if known != now => drop(self.lost.insert(place)),
-            (known, now) => self.left.extend(known.or(now)),
+            (known, now) => self.left.extend(known.or(now).map(|boot| (place, boot))),
         }
     }
 
@@ -75,7 +80,11 @@ impl<C: Boots> Known<C> {
         let mut columns = self.columns.iter_mut();
         for heard in others {
             let here = columns.next();
-            if *heard == 0 || self.left.contains(heard) || now.contains(heard) {
+            let left = match &here {
+                Some((place, _)) => self.left.contains(&(**place, *heard)),
+                None => self.left.iter().any(|(_, boot)| boot == heard),
+            };
+            if *heard == 0 || left || now.contains(heard) {
                 continue;
             }
             let same = here.map(|(place, machine)| (*place, *machine.boot.get_or_insert(*heard) == *heard));
@@ -116,12 +125,13 @@ impl Machines {
     pub fn known(&self) -> Vec<u64> {
         let known = self.0.lock();
         let now = known.columns.values().map(|machine| machine.boot.unwrap_or(0));
-        now.chain(known.left.iter().copied()).collect()
+        let left: BTreeSet<u64> = known.left.iter().map(|(_, boot)| *boot).collect();
+        now.chain(left).collect()
     }
 
     /// Those that columns have left are known where it matters.
     pub fn told(&self, machines: &[u64]) {
-        self.0.lock().left.retain(|boot| !machines.contains(boot));
+        self.0.lock().left.retain(|(_, boot)| !machines.contains(boot));
     }
 
     /// Takes over what another client that wrote the file knows, as [`Machines::known`] gives it; false if something may be lost.
@@ -210,5 +220,27 @@ mod tests {
         assert!(known.heard(&[10]), "nothing is known of a machine that is not connected");
         machines[0].set(11);
         assert_eq!(see(&mut known, &machines, &[Some(0)]), [(0, 0)], "until it is");
+    }
+
+    #[test]
+    fn a_machine_that_a_column_has_left_counts_for_others_and_once_it_is_back() {
+        // All are durable; then the second machine loses power.
+        let lose = |known: &mut Known<Started>, machines: &[Started], columns: &[Option<usize>]| {
+            known.columns.values_mut().for_each(|machine| machine.boot = None);
+            machines[1].set(21);
+            assert!(see(known, machines, columns).is_empty());
+        };
+        let (mut known, machines) = new();
+        for there in [1, 2, 1] {
+            see(&mut known, &machines, &[Some(0), Some(there)]);
+        }
+        lose(&mut known, &machines, &[Some(0), Some(1)]);
+        assert!(!known.heard(&[0, 20]), "another client wrote there after the column had come back");
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(1), Some(1)]);
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        lose(&mut known, &machines, &[Some(0), Some(1)]);
+        assert!(known.heard(&[20]), "what left is elsewhere");
+        assert!(!known.heard(&[0, 20]), "what stayed is not");
     }
 }
