@@ -1,7 +1,9 @@
 //! Which machines have what was written and is not known to be durable: one that was started anew meanwhile may have lost it.
 
-use crate::Striped;
-use data::Channel;
+use crate::opened::Place;
+use crate::{Result, Striped};
+use data::frame::Op;
+use data::{Channel, DataError, Ticket};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,6 +145,50 @@ impl Machines {
 impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Machines({:?})", self.known())
+    }
+}
+
+/// How often something is done again because a machine was started anew before it was durable there.
+const ATTEMPTS: usize = 4;
+
+impl Striped {
+    /// Does something that may be repeated, and makes it durable at some places; again if one of their machines was started anew in between, which
+    /// may have lost it.
+    pub(crate) fn durably(&self, places: &[Place], what: impl Fn() -> Result<()>) -> Result<()> {
+        let mut suspect = 0;
+        for _ in 0..ATTEMPTS {
+            let before = self.starts(places);
+            what()?;
+            self.everywhere(Op::Sync, places, &|_| Vec::new())?;
+            let now = self.starts(places);
+            // What was left out meanwhile is made anew from others.
+            let lost = now.into_iter().find(|(column, start)| before.get(column) != Some(start));
+            match lost {
+                None => return Ok(()),
+                Some(((_, column), _)) => suspect = column,
+            }
+        }
+        let component = places.first().map_or(0, |place| place.component);
+        let mover = format!("of target {}", self.target(component, suspect));
+        let reason = "its machine is started anew again and again; see its log".to_owned();
+        Err(self.failed(component, suspect, DataError::Unreachable { mover, reason }))
+    }
+
+    /// Which starts of their machines the columns of some places are served by now, as far as they count and answer.
+    fn starts(&self, places: &[Place]) -> BTreeMap<(usize, u16), u64> {
+        let concerned: BTreeSet<(usize, u16)> =
+            places.iter().map(|place| (place.component, place.column)).collect();
+        let mut starts = BTreeMap::new();
+        for (place, way) in self.ways().into_iter().filter(|(place, _)| concerned.contains(place)) {
+            if way.channel.boot().is_none()
+                && let Some(one) = places.iter().find(|one| (one.component, one.column) == place)
+            {
+                // Nothing was asked there yet. If it does not answer, what comes next says so.
+                drop(self.submit(one, Op::Stat, Vec::new()).and_then(Ticket::wait));
+            }
+            starts.extend(way.channel.boot().map(|start| (place, start)));
+        }
+        starts
     }
 }
 
