@@ -7,6 +7,7 @@
 mod bare;
 mod bed;
 mod catalogue;
+mod cluster;
 mod compare;
 mod curve;
 mod database;
@@ -18,6 +19,7 @@ mod image;
 mod library;
 mod machine;
 mod memory;
+mod metadata;
 mod migrate;
 mod mount;
 mod movers;
@@ -80,11 +82,13 @@ pub enum Group {
     Peer,
     /// The native library and the preload library.
     Library,
+    /// Names over the network.
+    Metadata,
 }
 
 impl Group {
     /// All, in the order in which they are shown.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Data,
         Self::Create,
         Self::List,
@@ -99,6 +103,7 @@ impl Group {
         Self::Stripes,
         Self::Peer,
         Self::Library,
+        Self::Metadata,
     ];
 
     /// Its name in files and documents.
@@ -118,6 +123,7 @@ impl Group {
             Self::Stripes => "stripes",
             Self::Peer => "peer",
             Self::Library => "library",
+            Self::Metadata => "metadata",
         }
     }
 }
@@ -177,6 +183,7 @@ pub fn run(plan: &Plan, mount: MountFn<'_>, told: &dyn Fn(&str)) -> Result<Resul
             Group::Movers => (movers::measure(plan, told)?, Vec::new()),
             Group::Stripes => (stripes::measure(plan, told)?, Vec::new()),
             Group::Peer => (peer::measure(plan, told)?, Vec::new()),
+            Group::Metadata => (metadata::measure(plan, told)?, Vec::new()),
             Group::Library => {
                 let (figures, drawn) = library::measure(plan, mount, told)?;
                 curves = drawn;

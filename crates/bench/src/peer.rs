@@ -2,14 +2,13 @@
 //! same disk, by turns. All parts run on this machine.
 
 mod gluster;
-mod ours;
 
+use crate::cluster::{Cluster, Wanted};
 use crate::place::{self, Scatter, timed};
 use crate::sides::{Cache, forget};
 use crate::{Figure, Plan, Target};
 use anyhow::{Context, Result, ensure};
 use gluster::Gluster;
-use ours::Cluster;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -96,11 +95,13 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         files: plan.amount(100, 2000),
     };
     let place = place::make(&plan.dir, 12 * amounts.bytes + SPARE)?;
-    let sides = (Cluster::start(&place.path().join("ours"))?, Gluster::start(&place.path().join("theirs"))?);
+    let wanted = Wanted { targets: [PARTS, 0], database: None };
+    let ours = Cluster::start(&place.path().join("ours"), &wanted)?;
+    let (mount, theirs) = (ours.mount()?, Gluster::start(&place.path().join("theirs"))?);
     let mut figures = Vec::new();
     for shape in Shape::ALL {
         told(&format!("peer: {}, beside {version}", shape.name()));
-        let dirs = [sides.0.mounted(shape)?, sides.1.mounted(shape)?];
+        let dirs = [shaped(&ours, &mount, shape)?, theirs.mounted(shape)?];
         let mut rows = WORKS.map(|(what, unit, _)| Row::new(shape, what, unit));
         for round in 0..plan.rounds {
             let dirs = dirs.each_ref().map(|dir| dir.join(format!("round-{round}")));
@@ -129,6 +130,18 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         );
     }
     Ok(figures)
+}
+
+/// A directory of our mount in which files have this shape.
+fn shaped(ours: &Cluster, mount: &Path, shape: Shape) -> Result<PathBuf> {
+    let (name, layout) = match shape {
+        Shape::Distributed => ("distributed", ["--stripes", "4"]),
+        Shape::Dispersed => ("dispersed", ["--code", "3+1"]),
+    };
+    let dir = mount.join(name);
+    fs::create_dir(&dir)?;
+    ours.tell(0, &[&["layout", "set", &format!("tc:/{name}")][..], &layout[..]].concat())?;
+    Ok(dir)
 }
 
 /// Both sides, each first by turns.
@@ -230,16 +243,4 @@ fn list(amounts: &Amounts, dir: &Path) -> Result<f64> {
         timed(|| Ok(Command::new("ls").arg("-l").arg(dir.join("small")).stdout(Stdio::null()).status()?))?;
     ensure!(status.success(), "ls failed");
     Ok(amounts.files as f64 / seconds)
-}
-
-/// Runs a program to its end; gives what it printed.
-fn run(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

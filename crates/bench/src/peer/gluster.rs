@@ -1,6 +1,7 @@
 //! GlusterFS on this machine: its daemon, volumes of four bricks, its mounts. Everything is removed again.
 
-use super::{PARTS, Shape, run};
+use super::{PARTS, Shape};
+use crate::cluster::run;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};

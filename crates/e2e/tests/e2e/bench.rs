@@ -20,7 +20,7 @@ const MOUNT: [&str; 13] = [
     "stat, forgotten",
     "stat, known",
 ];
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 26] = [
     "relaxed creates",
     "durable creates",
     "append 4 KiB + fdatasync",
@@ -44,6 +44,9 @@ const OTHERS: [&str; 23] = [
     "1 MiB written after the other, library",
     "4 KiB read anywhere, library over connections",
     "64 KiB",
+    "embedded engine, durable creates, 32 clients",
+    "opened and closed, 32 clients",
+    "longest wait when a mover is killed",
 ];
 
 #[test]

@@ -36,7 +36,7 @@ pub struct Args {
     /// Files in the catalogue when memory is looked at [default: 1000000, with --quick 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=5_000_000))]
     files: Option<u64>,
-    /// Measure the catalogue in this database too; it must be empty, and tables stay there [with catalogue]
+    /// Measure the catalogue in this database too; it must be empty, and tables stay there [with catalogue or metadata]
     #[arg(long, value_name = "ADDRESS")]
     database: Option<String>,
     /// Keep all values of all rounds in this file (JSON)
@@ -101,6 +101,8 @@ enum Only {
     Peer,
     /// The native library and the preload library
     Library,
+    /// Durable creates of 32 clients over the network, and how long clients wait for a node that died
+    Metadata,
 }
 
 impl Only {
@@ -121,6 +123,7 @@ impl Only {
             Self::Stripes => &[Group::Stripes],
             Self::Peer => &[Group::Peer],
             Self::Library => &[Group::Library],
+            Self::Metadata => &[Group::Metadata],
         }
     }
 }

@@ -1,0 +1,160 @@
+//! This program as its users run it: a node with targets, and a second one that has joined it. Both are processes of their own.
+
+use anyhow::{Context, Result, ensure};
+use client::{ClientError, ClusterFiles, Connection, Remote};
+use ident::Credentials;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long targets may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Of 127.0.0.0/8 everything is this machine: an address for each node that others will hardly use.
+const HOSTS: [&str; 2] = ["127.74.30.1", "127.74.30.2"];
+
+/// What the nodes are to be.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Targets of each node.
+    pub targets: [u16; 2],
+    /// Address of the database that holds the catalogue.
+    pub database: Option<&'a str>,
+}
+
+/// Two nodes.
+pub struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    /// Starts both, with everything below `dir`.
+    pub fn start(dir: &Path, wanted: &Wanted<'_>) -> Result<Self> {
+        let cluster = Self { dir: dir.to_owned() };
+        for (number, targets) in wanted.targets.into_iter().enumerate() {
+            fs::create_dir_all(cluster.state(number))?;
+            let database = wanted.database.filter(|_| number == 0);
+            let config = cluster.config(number, targets, database);
+            fs::write(cluster.state(number).join("config.toml"), config)?;
+            cluster.tell(number, &["up"])?;
+        }
+        cluster.tell(0, &["cluster", "init", "--name", "first"])?;
+        cluster.join()?;
+        let until = Instant::now() + PATIENCE;
+        while cluster.up()? < wanted.targets.into_iter().map(usize::from).sum() {
+            ensure!(
+                Instant::now() < until,
+                "the targets do not come up: {}",
+                cluster.tell(0, &["target", "ls"])?
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(cluster)
+    }
+
+    fn config(&self, number: usize, targets: u16, database: Option<&str>) -> String {
+        let host = HOSTS[number];
+        let mut config = format!(
+            "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n\
+             [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 86400\n\
+             [cluster]\nlisten = \"{host}:7430\"\ndata_listen = \"{host}:7431\"\n"
+        );
+        if let Some(address) = database {
+            config.push_str(&format!("[catalog]\nengine = \"{address}\"\n"));
+        }
+        for target in 0..targets {
+            let path = self.dir.join(format!("target-{number}-{target}"));
+            // As if each were a host.
+            config.push_str(&format!(
+                "[[targets]]\npath = \"{}\"\ndomain = \"{number}-{target}\"\n",
+                path.display()
+            ));
+        }
+        config
+    }
+
+    fn state(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("node-{}", number + 1))
+    }
+
+    fn command(&self, number: usize, words: &[&str]) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe().context("looking for this program")?);
+        command.arg("--state-dir").arg(self.state(number)).args(words);
+        Ok(command)
+    }
+
+    /// Runs a command for one of the nodes; gives what it printed.
+    pub fn tell(&self, number: usize, words: &[&str]) -> Result<String> {
+        run(&mut self.command(number, words)?)
+    }
+
+    /// The second node joins the first.
+    fn join(&self) -> Result<()> {
+        let token = self.tell(0, &["cluster", "token"])?;
+        let mut command = self.command(1, &["cluster", "join", "--name", "second"])?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        child.stdin.take().context("a pipe")?.write_all(token.as_bytes())?;
+        ensure!(child.wait()?.success(), "the second node cannot join");
+        Ok(())
+    }
+
+    fn up(&self) -> Result<usize> {
+        let listed = self.tell(0, &["--json", "target", "ls"])?;
+        let listed: Vec<serde_json::Value> = serde_json::from_str(&listed)?;
+        Ok(listed.iter().filter(|view| view["state"] == "Up").count())
+    }
+
+    /// Mounts the namespace on the second node.
+    pub fn mount(&self) -> Result<PathBuf> {
+        let mount = self.dir.join("mount");
+        fs::create_dir(&mount)?;
+        self.tell(1, &["mount", &mount.to_string_lossy()])?;
+        Ok(mount)
+    }
+
+    /// The namespace as the mount of the second node has it, with connections of its own. `session`: another number each time.
+    pub fn files(&self, session: u64) -> Result<ClusterFiles> {
+        let member = self.state(1).join("cluster");
+        let reach = move || {
+            let told = |source| ClientError::Ident { node: member.display().to_string(), source };
+            let own = Credentials::load(&member).map_err(told)?;
+            let own = own.ok_or_else(|| told(ident::IdentError::NoCertificate))?;
+            own.addresses.iter().map(|address| Remote::new(address, &own)).collect()
+        };
+        let files = ClusterFiles::new(Box::new(reach), session);
+        files.probe()?;
+        Ok(files)
+    }
+
+    /// Kills a node, and starts it again at once.
+    pub fn kill(&self, number: usize) -> Result<()> {
+        let socket = self.state(number).join("control.sock");
+        let process = Connection::open(&socket)?.process()?;
+        let process = Pid::from_raw(process).context("the node has no process")?;
+        kill_process(process, Signal::KILL)?;
+        self.tell(number, &["up"]).map(drop)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // What is measured is thrown away with its directory.
+        for number in [1, 0] {
+            let _ = self.tell(number, &["down"]);
+        }
+    }
+}
+
+/// Runs a program to its end; gives what it printed.
+pub fn run(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
