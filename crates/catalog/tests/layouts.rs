@@ -226,3 +226,43 @@ fn a_column_that_moves_is_on_record_where_it_comes_from_and_where_it_goes() {
     assert_eq!(f.catalog.far(object).unwrap().unwrap(), rebuilt, "nothing of it stays");
     f.check();
 }
+
+#[test]
+fn a_file_gets_other_objects_in_one_step_and_keeps_its_content_and_its_copies() {
+    let f = lmdb();
+    let (ino, object) = written(&f, "file", 5 << 20);
+    let before = f.catalog.inode(ino).unwrap();
+    let version = before.file.as_ref().unwrap().version;
+    record(&f.catalog, "VA0001L9", 20, vec![segment(ino, version, 1, 5 << 20, (0, 5 << 20), 0)]);
+    let mirror = LayoutRule { stripes: 1, copies: 2, ..RULE };
+    let new = base(&f.catalog.reserve_far(&mirror, &targets(&[1, 2]), &NOBODY).unwrap());
+    assert!(f.catalog.replace_object(ino, ObjectId(object.0 + 1), new).is_err(), "it has another object");
+    f.check();
+    f.catalog.replace_object(ino, object, new).unwrap();
+    f.check();
+    let after = f.catalog.inode(ino).unwrap();
+    let file = after.file.unwrap();
+    assert_eq!((file.object, file.far, file.version), (Some(new), true, version));
+    assert_eq!(
+        (after.attr.size, after.attr.mtime, after.observed),
+        (5 << 20, before.attr.mtime, before.observed)
+    );
+    assert_eq!(file.copies.len(), 1, "the copy on tape counts as before");
+    assert_eq!(f.catalog.far(new).unwrap().unwrap().rule(), mirror);
+    let unowned: Vec<ObjectId> =
+        f.catalog.unowned_far(ObjectId(0), 10).unwrap().iter().map(|(object, _)| *object).collect();
+    assert_eq!(unowned, [object], "the old objects are to be removed");
+    assert!(f.catalog.replace_object(ino, new, object).is_ok(), "as long as they are on record");
+    f.catalog.replace_object(ino, object, new).unwrap();
+    f.catalog.forget_far(&[object]).unwrap();
+    assert!(f.catalog.replace_object(ino, new, object).is_err(), "they are gone");
+    f.check();
+    // What is on tape only comes back as it is wanted now.
+    assert!(f.catalog.set_return_rule(ino, RULE).is_err(), "it is on disk");
+    record(&f.catalog, "VB0001L9", 21, vec![segment(ino, version, 2, 5 << 20, (0, 5 << 20), 0)]);
+    f.catalog.release_object(ino, version, new, &stamp(5 << 20, 11)).unwrap();
+    assert_eq!(f.catalog.layout_rule(ino).unwrap(), Some(mirror));
+    f.catalog.set_return_rule(ino, RULE).unwrap();
+    assert_eq!(f.catalog.layout_rule(ino).unwrap(), Some(RULE));
+    f.check();
+}

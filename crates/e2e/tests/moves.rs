@@ -1,4 +1,4 @@
-//! Columns move between targets while a client on another host writes straight to them, and nodes die meanwhile.
+//! Columns move between targets, and files get other layouts, while a client on another host writes straight to them, and nodes die meanwhile.
 
 use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, words};
 use e2e::{Bed, can_mount, noise};
@@ -216,5 +216,153 @@ fn a_drain_below_another_host_goes_on_when_the_node_or_a_mover_dies_in_the_middl
         assert!(fs::read(hosts.here.join(format!("f{n}"))).unwrap() == noise(n, 3_000_000), "file {n}");
     }
     first.wait("what was left behind", || hosts.beds[1..].iter().map(objects).sum::<usize>() == 16);
+    first.check();
+}
+
+/// Ways to deal out files, and how many objects a file has with them.
+const LAYOUTS: [(&str, usize); 4] = [
+    ("--copies 2 --stripe-size 64KiB", 2),
+    ("--code 2+1 --stripe-size 64KiB", 5),
+    ("--copies 3", 3),
+    ("--copies 1 --stripes 2 --stripe-size 128KiB", 2),
+];
+
+/// Objects on all targets.
+fn all_objects(hosts: &Hosts) -> usize {
+    hosts.beds[1..].iter().map(objects).sum()
+}
+
+#[test]
+fn files_get_another_layout_while_another_host_writes_straight_to_them() {
+    if !can_mount("changing layouts below another host") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, stop) = (hosts.first(), AtomicBool::new(false));
+    let closed = noise(9, 9_000_000);
+    fs::write(hosts.here.join("closed"), &closed).unwrap();
+    fs::create_dir(hosts.here.join("below")).unwrap();
+    let sparse = fs::File::create(hosts.here.join("below/sparse")).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"here", 30 << 20).unwrap();
+    drop(sparse);
+    let mut writers = ["written", "long"].map(|what| Writer::begin(&hosts, what));
+    first.wait("the files", || ["written", "long"].iter().all(|what| hosts.here.join(what).exists()));
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        let logs = [&hosts.here, &hosts.there].map(|dir| scope.spawn(|| append(&hosts, dir, &stop)));
+        first.wait("the log", || hosts.here.join("log").exists());
+        for (layout, columns) in LAYOUTS {
+            first.ok(words("protect --wait -r", &hosts.here, layout));
+            for file in ["closed", "below/sparse", "written", "long", "log"] {
+                assert_eq!(lies_on(first, &hosts.here.join(file)).len(), columns, "{file} with {layout}");
+            }
+            assert!(fs::read(hosts.here.join("closed")).unwrap() == closed, "{layout}");
+            assert!(fs::read(hosts.there.join("closed")).unwrap() == closed, "{layout}, on the other host");
+            let get = hosts.beds[1].path("got");
+            first.ok([OsStr::new("get"), OsStr::new("tc:/striped/closed"), get.as_os_str()]);
+            assert!(fs::read(get).unwrap() == closed, "{layout}, past the mount");
+            let sparse = fs::read(hosts.there.join("below/sparse")).unwrap();
+            assert_eq!(sparse.len(), 40 << 20);
+            assert!(&sparse[30 << 20..(30 << 20) + 4] == b"here");
+            writers.iter_mut().for_each(Writer::goes_on);
+        }
+        writers.into_iter().for_each(Writer::end);
+        stop.store(true, Ordering::Release);
+        let records: u64 = logs.map(|log| log.join().unwrap()).iter().sum();
+        let log = fs::read(hosts.there.join("log")).unwrap();
+        assert_eq!(log.len() as u64, records * 5_000);
+        let known = [noise(1, 5_000), noise(2, 5_000)];
+        assert!(log.chunks(5_000).all(|record| known.iter().any(|known| known == record)), "records mixed");
+    });
+    fs::write(hosts.here.join("below/new"), b"new").unwrap();
+    assert_eq!(lies_on(first, &hosts.here.join("below/new")).len(), 2, "new files get it, too");
+    first.wait("what was left behind", || all_objects(&hosts) == 6 * 2);
+    first.check();
+}
+
+#[test]
+fn another_layout_is_there_or_the_old_one_when_the_node_or_a_mover_dies_in_the_middle() {
+    if !can_mount("crashes while layouts change") {
+        return;
+    }
+    // So slow that the deaths fall into it.
+    let hosts = Hosts::new("12 MiB");
+    let first = hosts.first();
+    for n in 0..6 {
+        fs::write(hosts.here.join(format!("f{n}")), noise(n, 2_000_000)).unwrap();
+    }
+    let mut writers = ["written", "long"].map(|what| Writer::begin(&hosts, what));
+    std::thread::sleep(Duration::from_secs(1));
+    let (layout, columns) = LAYOUTS[1];
+    first.ok(words("protect -r", &hosts.here, layout));
+    for pause in [300, 1500] {
+        std::thread::sleep(Duration::from_millis(pause));
+        first.kill();
+        first.up_mounted();
+    }
+    hosts.beds[3].kill();
+    std::thread::sleep(Duration::from_millis(300));
+    hosts.beds[3].up();
+    hosts.all_moved();
+    for n in 0..6 {
+        let file = hosts.here.join(format!("f{n}"));
+        assert_eq!(lies_on(first, &file).len(), columns, "file {n}");
+        assert!(fs::read(file).unwrap() == noise(n, 2_000_000), "file {n}");
+    }
+    writers.iter_mut().for_each(Writer::goes_on);
+    writers.into_iter().for_each(Writer::end);
+    first.wait("what was left behind", || all_objects(&hosts) == 8 * 5);
+    first.check();
+}
+
+#[test]
+fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_it_is_wanted() {
+    if !can_mount("a layout without room") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, bytes) = (hosts.first(), noise(3, 12_000_000));
+    let file = hosts.here.join("file");
+    fs::write(&file, &bytes).unwrap();
+    let before = first.json(words("layout get", &file, ""));
+    let ballast = hosts.beds[1..].iter().map(|bed| bed.path("target").join("ballast"));
+    let ballast: Vec<PathBuf> = ballast.collect();
+    // A third of it fits.
+    for path in &ballast {
+        let used = TARGET - (16 << 20);
+        let status = Command::new("fallocate").arg("-l").arg(used.to_string()).arg(path).status();
+        assert!(status.unwrap().success(), "ballast");
+    }
+    let refused = first.run(words("protect --wait", &file, "--copies 3"));
+    assert!(!refused.status.success(), "it has no room");
+    let requests = first.json(["request", "ls", "--all"]);
+    let id = requests[0]["request"]["id"].to_string();
+    let said = first.ok(["request", "show", &id, "--failed"]);
+    assert!(said.contains("it stays as it is"), "{said}");
+    let now = first.json(words("layout get", &file, ""));
+    assert_eq!(
+        (&now["file"]["rule"], &now["file"]["columns"]),
+        (&before["file"]["rule"], &before["file"]["columns"])
+    );
+    assert!(fs::read(&file).unwrap() == bytes && fs::read(hosts.there.join("file")).unwrap() == bytes);
+    first.wait("what was begun", || all_objects(&hosts) == 2);
+    ballast.iter().for_each(|path| fs::remove_file(path).unwrap());
+    first.ok(words("migrate --wait", &file, ""));
+    first.ok(words("purge --wait", &file, ""));
+    first.ok(words("protect --wait", &file, "--code 2+1"));
+    assert_eq!(lies_on(first, &file), [0_u64; 0], "it stays on tape");
+    assert!(fs::read(hosts.there.join("file")).unwrap() == bytes, "from tape");
+    first.wait("it is back on targets", || lies_on(first, &file).len() == 5);
+    // What counts on tape counts with another layout.
+    first.ok(words("protect --wait", &file, "--copies 2"));
+    first.ok(words("purge --wait", &file, ""));
+    first.wait("nothing is left on targets", || all_objects(&hosts) == 0);
+    assert!(fs::read(&file).unwrap() == bytes, "from tape again");
+    let near = hosts.first().mount().join("near");
+    fs::write(&near, b"near").unwrap();
+    let refused = first.run(words("protect --wait", &near, "--copies 2"));
+    assert!(!refused.status.success(), "it is on no target");
+    assert!(!first.run(words("protect", &file, "")).status.success(), "it has to be said what may be lost");
     first.check();
 }

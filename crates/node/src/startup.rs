@@ -76,6 +76,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "mend-far", move || mending.mend_far())?;
     let moving = node.clone();
     spawn(Some(&node), "move-far", move || moving.move_far())?;
+    let protecting = node.clone();
+    spawn(Some(&node), "protect-far", move || protecting.protect_far())?;
     let folding = node.clone();
     spawn(Some(&node), "fold-far", move || folding.fold_far())?;
     let scrubbing = node.clone();
@@ -406,7 +408,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
             RequestKind::Stage => resume_stage(node, &request)?,
             RequestKind::Migrate => node.governor.wake(),
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => node.keeper.wake(),
-            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub => {} // they go on by themselves
+            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub | RequestKind::Protect => {} // they go on by themselves
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild | RequestKind::Import => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {

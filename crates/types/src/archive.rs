@@ -481,6 +481,8 @@ pub enum RequestKind {
     Balance,
     /// Compare what lies on a disk target with its sums, and repair what is not what was written.
     Scrub,
+    /// Give files on disk targets another layout.
+    Protect,
 }
 
 impl RequestKind {

@@ -25,6 +25,8 @@ pub enum Act {
     Pin(bool),
     /// Nothing: say what bringing them back would take.
     Quote,
+    /// Give them another layout on disk targets; new files of the directories among them get it too.
+    Protect(LayoutRule),
 }
 
 /// One part of a list.

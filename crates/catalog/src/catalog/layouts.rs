@@ -85,6 +85,17 @@ impl Catalog {
         self.durable(|tx| layouts::relocate(tx, object, column, to, stale))
     }
 
+    /// The bytes of a file lie in the objects of another layout from now on, that were reserved and have all of them; those that it had are unowned.
+    /// Its content is the same, so copies of it count as before. Durable.
+    pub fn replace_object(&self, ino: Ino, from: ObjectId, to: ObjectId) -> Result<Far> {
+        self.durable(|tx| layouts::replace(tx, ino, from, to))
+    }
+
+    /// What a file that is on tape only gets when it comes back. Durable.
+    pub fn set_return_rule(&self, ino: Ino, rule: LayoutRule) -> Result<()> {
+        self.durable(|tx| layouts::set_return(tx, ino, rule))
+    }
+
     /// Up to `limit` objects after `after` on targets where they do not belong, or are just being copied to.
     pub fn strays(&self, after: (ObjectId, TargetId), limit: usize) -> Result<Vec<(ObjectId, TargetId)>> {
         self.read(|v| layouts::strays(v, after, limit))

@@ -100,6 +100,29 @@ pub fn keep(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<()> {
     Ok(tx.w.put(&keys::inode(ino, part::LAYOUT), &record::encode(&RuleRec(far.rule())))?)
 }
 
+/// The bytes of a file lie in another object on targets from now on; the one that it had is to be removed.
+pub fn replace(tx: &mut Tx<'_>, ino: Ino, from: ObjectId, to: ObjectId) -> Result<Far> {
+    let far = raise_generation(tx, to)?;
+    let old = tx.load_file(ino)?;
+    let mut rec = old.clone();
+    let reserved = tx.w.get_for_update(&keys::unowned(to))?.as_deref() == Some(&[ON_TARGETS]);
+    match &mut rec.file {
+        Some(f) if f.object == Some(from) && f.far && reserved => f.object = Some(to),
+        _ => return Err(CatalogError::refused(format!("inode {ino}"), "it has other content by now")),
+    }
+    tx.replace(Some(&old), Some(&rec))?;
+    Ok(far)
+}
+
+/// What a file that is on tape only gets when it comes back.
+pub fn set_return(tx: &mut Tx<'_>, ino: Ino, rule: LayoutRule) -> Result<()> {
+    let rec = tx.load_file(ino)?;
+    if rec.file.is_none_or(|f| f.object.is_some()) {
+        return Err(CatalogError::refused(format!("inode {ino}"), "it is on disk by now"));
+    }
+    Ok(tx.w.put(&keys::inode(ino, part::LAYOUT), &record::encode(&RuleRec(rule)))?)
+}
+
 /// A new directory gets what the one above it has.
 pub fn inherit(tx: &mut Tx<'_>, parent: Ino, dir: Ino) -> Result<()> {
     let Some(value) = tx.w.get(&keys::inode(parent, part::LAYOUT))? else { return Ok(()) };

@@ -77,6 +77,9 @@ impl Node {
             return Err(failure(ErrorClass::Retry, message));
         }
         let (mut gathered, mut left) = (begun, Left::default());
+        if let Act::Protect(rule) = &order.act {
+            self.check_rule(rule)?;
+        }
         self.gather(cx, &order.act, &order.files, &mut gathered, &mut left);
         let outcome = if order.last {
             self.act_on(cx, &order.act, &mut gathered, &mut left)?
@@ -151,6 +154,21 @@ impl Node {
             Act::Pin(_) => self.select(cx, files, Need::Write, left, &mut |inode| {
                 items.push(bare(inode.attr.ino, 0));
             }),
+            Act::Protect(rule) => {
+                let mut refused = Vec::new();
+                let chosen = self.select(cx, files, Need::Place, left, &mut |inode| match inode.attr.kind {
+                    FileKind::File => items.push(bare(inode.attr.ino, inode.attr.size)),
+                    FileKind::Directory => {
+                        let set = self.catalog.set_layout_rule(inode.attr.ino, Some(*rule));
+                        refused.extend(set.err().map(|e| (inode.attr.ino, e)));
+                    }
+                    _ => {}
+                });
+                refused
+                    .iter()
+                    .for_each(|(ino, e)| left.below(self.catalog.path_of(*ino).unwrap_or_default(), e));
+                chosen
+            }
             Act::Quote => {
                 self.select(cx, files, Need::Read, left, &mut |inode| self.to_quote(cx, quoting, &inode))
             }
@@ -171,6 +189,7 @@ impl Node {
             Act::Stage { priority, by } => self.stage(cx, gathered, *priority, *by)?,
             Act::Migrate => self.migrate(cx, gathered)?,
             Act::Purge => self.purge(cx, gathered)?,
+            Act::Protect(rule) => self.protect(cx, gathered, rule)?,
             Act::Pin(pin) => return Ok(Outcome::Changed(self.pin(gathered, *pin, left))),
             Act::Quote => {
                 let (view, waits) = self.quote(&mut gathered.quoting);
@@ -286,6 +305,13 @@ impl Node {
         self.governor.wake();
         let done = self.catalog.request(request.id).map_err(|e| refused("request", &e))?;
         Ok(done.unwrap_or(request))
+    }
+
+    /// Gives files another layout.
+    fn protect(&self, cx: &Cx, gathered: &mut Gathered, rule: &LayoutRule) -> Result<Request, Failure> {
+        let items = of_request(&gathered.items());
+        let subject = crate::movers::protect_subject(rule, &gathered.subject());
+        self.enter(cx, Request { subject, ..gathered.named(RequestKind::Protect, String::new()) }, &items)
     }
 
     /// Pins or unpins; returns how many files changed.

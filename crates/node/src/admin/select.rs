@@ -21,12 +21,19 @@ pub(super) enum Need {
     Write = 2,
     /// As `Write`, and nodes without data are chosen too.
     Copy = 3,
+    /// The same, of directories only one's own.
+    Place = 6,
 }
 
 impl Need {
     /// What the mode has to allow.
     fn permission(self) -> u32 {
         if self == Self::Read { 4 } else { 2 }
+    }
+
+    /// Whether more is chosen than files.
+    fn is_for_all(self) -> bool {
+        matches!(self, Self::Copy | Self::Place)
     }
 }
 
@@ -98,7 +105,7 @@ impl Node {
         let inode = self.catalog.resolve(cx, path, true).map_err(|e| cannot(&e))?;
         match inode.attr.kind {
             FileKind::Directory if recursive => {
-                if need == Need::Copy && self.may(cx, &inode.attr, need).is_ok() {
+                if need.is_for_all() && self.may(cx, &inode.attr, need).is_ok() {
                     f(inode.clone());
                 }
                 self.select_tree(cx, inode, need, left, f);
@@ -123,6 +130,8 @@ impl Node {
     fn may(&self, cx: &Cx, attr: &Attr, need: Need) -> Result<(), catalog::CatalogError> {
         if need != Need::Read && cx.uid == attr.uid {
             Ok(())
+        } else if need == Need::Place && attr.kind == FileKind::Directory && !self.is_admin(cx) {
+            Err(FsError::NotPermitted.into())
         } else {
             self.catalog.access(cx, attr, need.permission())
         }
@@ -157,7 +166,7 @@ impl Node {
                         }
                     };
                     let is_dir = inode.attr.kind == FileKind::Directory;
-                    let wanted = need == Need::Copy || inode.attr.kind == FileKind::File;
+                    let wanted = need.is_for_all() || inode.attr.kind == FileKind::File;
                     if wanted && self.may(cx, &inode.attr, need).is_ok() {
                         f(inode.clone());
                     }

@@ -153,7 +153,7 @@ impl Node {
                 Moving { doing, queue_position, ..Moving::default() }
             }
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
-            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub => {
+            RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub | RequestKind::Protect => {
                 moving_columns(request, self.movers.waits(request.kind))
             }
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),

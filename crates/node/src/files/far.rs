@@ -1,6 +1,7 @@
 //! An open file whose bytes lie on disk targets of the cluster. The node is the only one that writes there, so it knows the file's length and
 //! times; what it knew is asked of the targets again after a crash ([`Node::learn_far`]).
 
+use super::copied::Copied;
 use super::open::{Backing, Content, OpenFile};
 use crate::Node;
 use crate::error::fs_error;
@@ -30,32 +31,56 @@ const BLOCK: u64 = 512;
 #[derive(Debug)]
 pub struct FarFile {
     ino: Ino,
-    striped: Striped,
+    /// Taken shared by whoever reads or syncs, so that nothing is removed below him.
+    pub(super) place: RwLock<Place>,
     /// As the catalogue is to see it.
     stamp: Mutex<ObjectStamp>,
     /// Passed shared by writers; held alone by who needs the length not to change.
-    length: RwLock<()>,
+    pub(super) length: RwLock<()>,
     /// Changes so far, and how many of them are durable.
-    changes: AtomicU64,
-    synced: AtomicU64,
-    machines: Machines,
+    pub(super) changes: AtomicU64,
+    pub(super) synced: AtomicU64,
+    pub(super) machines: Machines,
     /// How often the length was set; 0 is what nobody knows.
     cuts: AtomicU64,
-    /// Decides which columns count, where there are more than needed.
-    decider: Option<Arc<Decider>>,
+    /// What has changed since its bytes began to be copied to other objects.
+    pub(super) copied: Copied,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
 }
 
-impl FarFile {
-    /// Its columns.
-    pub fn striped(&self) -> &Striped {
+/// The objects of an open file.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    striped: Arc<Striped>,
+    /// Decides which columns count, where there are more than needed.
+    decider: Option<Arc<Decider>>,
+}
+
+impl Place {
+    /// Their columns.
+    pub(crate) fn striped(&self) -> &Arc<Striped> {
         &self.striped
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        self.decider.as_ref().and_then(|decider| decider.node())
+    }
+}
+
+impl FarFile {
+    /// Its columns. They are those of the file as long as whoever asks has claimed it.
+    pub fn striped(&self) -> Arc<Striped> {
+        self.place().striped
+    }
+
+    fn place(&self) -> Place {
+        self.place.read_recursive().clone()
     }
 
     /// Notes which machines have what was written: before one of its columns is moved, and after.
     pub fn note_machines(&self) {
-        self.machines.note(&self.striped);
+        self.machines.note(&self.striped());
     }
 
     /// The inode.
@@ -65,17 +90,18 @@ impl FarFile {
 
     /// Reads without targets that went down since it was opened, if that is possible: each read would wait for them.
     fn avoid_down(&self) {
-        let Some(node) = self.decider.as_ref().and_then(|decider| decider.node()) else { return };
+        let place = self.place();
+        let Some(node) = place.node() else { return };
         let down = node.movers.down();
-        let mut lost = self.striped.ways();
+        let mut lost = place.striped.ways();
         lost.retain(|(_, way)| down.contains(&way.target) || way.channel.is_away());
         // Whoever writes decides by himself.
         let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
         for ((component, column), way) in lost {
             let left = if self.is_settled() {
-                self.striped.put_aside(component, column)
+                place.striped.put_aside(component, column)
             } else {
-                self.striped.leave_out(component, column, "it is down").is_ok()
+                place.striped.leave_out(component, column, "it is down").is_ok()
             };
             if left {
                 tracing::info!("inode {} is read without target {}, which is down", self.ino, way.target);
@@ -90,7 +116,7 @@ impl FarFile {
 
     /// What the targets say of its length (bytes).
     pub fn length(&self) -> stripe::Result<u64> {
-        self.striped.length()
+        self.place.read_recursive().striped.length()
     }
 
     /// How often it was changed since it was opened.
@@ -108,11 +134,17 @@ impl FarFile {
     pub fn read(&self, offset: u64, len: u32) -> FsResult<Vec<u8>> {
         let there = self.stamp().size.saturating_sub(offset).min(len.into());
         let mut bytes = vec![0; there as usize];
-        self.avoid_down();
-        let got = self.striped.read_at(offset, &mut bytes).map_err(|e| self.failed("reading", &e))?;
         // Behind what the targets have, the file is a hole.
-        bytes[got..].fill(0);
+        self.read_there(offset, &mut bytes).map_err(|e| self.failed("reading", &e))?;
         Ok(bytes)
+    }
+
+    /// Fills a buffer with what the targets have from `offset` on, zeros behind that.
+    pub(super) fn read_there(&self, offset: u64, buf: &mut [u8]) -> stripe::Result<()> {
+        self.avoid_down();
+        let got = self.place.read_recursive().striped.read_at(offset, buf)?;
+        buf[got..].fill(0);
+        Ok(())
     }
 
     /// The same into memory of the caller; the number of bytes.
@@ -136,28 +168,32 @@ impl FarFile {
     fn put(&self, offset: u64, data: &[u8]) -> FsResult<usize> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or(FsError::FileTooLarge)?;
-        self.changing("writing", || self.write_with_room(offset, data))?;
+        self.changing("writing", |place| {
+            let written = self.write_with_room(place, offset, data);
+            self.copied.written(offset..end);
+            written
+        })?;
         self.changed(|size| size.max(end));
         Ok(data.len())
     }
 
     /// Writes; where a target is full, what the file has there moves to another one.
-    fn write_with_room(&self, offset: u64, data: &[u8]) -> stripe::Result<()> {
-        let mut written = self.striped.write_at(offset, data);
-        for _ in 0..self.striped.ways().len() {
+    fn write_with_room(&self, place: &Place, offset: u64, data: &[u8]) -> stripe::Result<()> {
+        let mut written = place.striped.write_at(offset, data);
+        for _ in 0..place.striped.ways().len() {
             let full = match &written {
                 Err(StripeError::Mover { target, source }) if source.class() == ErrorClass::NoSpace => {
                     *target
                 }
                 _ => break,
             };
-            let node = self.decider.as_ref().and_then(|decider| Some((decider.node()?, decider.object())));
+            let node = place.decider.as_ref().and_then(|decider| Some((decider.node()?, decider.object())));
             let Some((node, object)) = node else { break };
             if let Err(why) = node.leave_full(self, object, full) {
                 tracing::error!("inode {}: target {full} is full: {why}", self.ino);
                 break;
             }
-            written = self.striped.write_at(offset, data);
+            written = place.striped.write_at(offset, data);
         }
         written
     }
@@ -166,7 +202,11 @@ impl FarFile {
     pub fn truncate(&self, size: u64) -> FsResult<()> {
         let _alone = self.length.write();
         self.cuts.fetch_add(1, Ordering::AcqRel);
-        self.changing("truncating", || self.striped.set_length(size))?;
+        self.changing("truncating", |place| {
+            let cut = place.striped.set_length(size);
+            self.copied.cut(size);
+            cut
+        })?;
         self.changed(|_| size);
         Ok(())
     }
@@ -180,7 +220,7 @@ impl FarFile {
             true => end,
             false => end.min(self.length().map_err(|e| self.failed("asking for the length of", &e))?),
         };
-        self.machines.note(&self.striped);
+        self.machines.note(&self.striped());
         if !self.machines.heard(machines) {
             self.doubt();
         }
@@ -205,8 +245,9 @@ impl FarFile {
         if self.synced.load(Ordering::Acquire) >= changes {
             return Ok(());
         }
-        self.striped.sync().map_err(|e| self.failed("syncing", &e))?;
-        let lost = self.machines.note(&self.striped);
+        let place = self.place.read_recursive();
+        place.striped.sync().map_err(|e| self.failed("syncing", &e))?;
+        let lost = self.machines.note(&place.striped);
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 {
             self.unsure.store(true, Ordering::Release);
@@ -225,22 +266,36 @@ impl FarFile {
         Ok(())
     }
 
-    /// Whether it matters that a column may have lost what was written: if others have that too, it is rebuilt from them.
-    fn is_lost(&self, component: usize, column: u16) -> bool {
-        self.striped.leave_out(component, column, "its machine was started anew").is_err()
+    /// Whether something that was written, and is not known to be durable, may be gone. Afterwards it is known which machines have all of it.
+    pub(super) fn has_lost(&self) -> bool {
+        let lost = self.machines.note(&self.striped());
+        if !lost.is_empty() && self.is_settled() {
+            self.machines.forget();
+            self.note_machines();
+            return false;
+        }
+        self.unsure.load(Ordering::Acquire)
+            || lost.into_iter().any(|(component, column)| self.is_lost(component, column))
     }
 
-    fn changing(&self, doing: &str, change: impl FnOnce() -> stripe::Result<()>) -> FsResult<()> {
-        self.machines.note(&self.striped);
-        let changed = change();
-        self.machines.note(&self.striped);
+    /// Whether it matters that a column may have lost what was written: if others have that too, it is rebuilt from them.
+    fn is_lost(&self, component: usize, column: u16) -> bool {
+        self.striped().leave_out(component, column, "its machine was started anew").is_err()
+    }
+
+    /// Changes something; the caller holds `length`.
+    fn changing(&self, doing: &str, change: impl FnOnce(&Place) -> stripe::Result<()>) -> FsResult<()> {
+        let place = self.place();
+        self.machines.note(&place.striped);
+        let changed = change(&place);
+        self.machines.note(&place.striped);
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);
         }
         let before = self.changes.fetch_add(1, Ordering::AcqRel);
         if before == 0
-            && self.striped.is_coded()
-            && let Some(node) = self.decider.as_ref().and_then(|decider| decider.node())
+            && place.striped.is_coded()
+            && let Some(node) = place.node()
         {
             node.movers.note_unfolded(self.ino);
         }
@@ -281,21 +336,13 @@ impl Node {
         far: Far,
         stamp: ObjectStamp,
     ) -> FsResult<Arc<FarFile>> {
-        let failed = |e: &dyn std::fmt::Display| {
+        let place = self.place_of(ino, object, far).map_err(|e| {
             tracing::error!("opening inode {ino}: {e}");
             FsError::Io
-        };
-        let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| failed(&e))?;
-        let decider = self.movers.node().map(|node| Arc::new(Decider::new(&node, ino, object)));
-        let authority = decider.clone().filter(|_| far.rule().is_redundant());
-        let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
-        let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| failed(&e))?;
-        for (component, column) in absent {
-            striped.put_aside(component.into(), column);
-        }
+        })?;
         Ok(Arc::new(FarFile {
             ino,
-            striped,
+            place: RwLock::new(place),
             stamp: Mutex::new(stamp),
             length: RwLock::default(),
             changes: AtomicU64::new(0),
@@ -303,9 +350,23 @@ impl Node {
             machines: Machines::default(),
             // What was told of it while it was open before, or to an earlier run of the node, is another number.
             cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
-            decider,
+            copied: Copied::default(),
             unsure: AtomicBool::new(false),
         }))
+    }
+
+    /// The ways to the objects of a file.
+    pub(crate) fn place_of(&self, ino: Ino, object: ObjectId, far: Far) -> Result<Place, String> {
+        let told = |e: &dyn std::fmt::Display| e.to_string();
+        let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| told(&e))?;
+        let decider = self.movers.node().map(|node| Arc::new(Decider::new(&node, ino, object)));
+        let authority = decider.clone().filter(|_| far.rule().is_redundant());
+        let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
+        let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| told(&e))?;
+        for (component, column) in absent {
+            striped.put_aside(component.into(), column);
+        }
+        Ok(Place { striped: Arc::new(striped), decider })
     }
 
     /// What was being written when the node, or too many targets, went down may be there in one copy and not in another: from now on one counts,
@@ -359,8 +420,8 @@ impl Node {
             FsError::Io
         })?;
         let file = self.far_file(ino, object, ObjectStamp::default())?;
-        file.striped.sync().map_err(|e| file.failed("syncing", &e))?;
-        let size = file.striped.length().map_err(|e| file.failed("asking for the length of", &e))?;
+        file.striped().sync().map_err(|e| file.failed("syncing", &e))?;
+        let size = file.length().map_err(|e| file.failed("asking for the length of", &e))?;
         Ok(Some(Learned { object, before: inode.observed, stamp: stamp_at(size, crate::now()) }))
     }
 
@@ -461,12 +522,10 @@ impl Node {
     pub(super) fn truncate_far(&self, cx: &Cx, ino: Ino, size: u64) -> FsResult<bool> {
         let opened = self.open_file(cx, ino, OpenFlags { write: true, ..OpenFlags::default() })?;
         let backing = self.open.handle(opened.handle).and_then(|f| f.inode.state.lock().backing.clone());
-        let done = match backing.as_ref().and_then(|b| Some((b.object, b.far()?))) {
+        let done = match backing.as_ref().and_then(Backing::far) {
             None => Ok(false),
-            Some((object, far)) => far.truncate(size).and_then(|()| {
-                let stamp = far.stamp();
-                self.observe(cx, ino, object, stamp, false, kv::Durability::Relaxed).map(|_| true)
-            }),
+            // It may have other objects by now.
+            Some(far) => far.truncate(size).and_then(|()| self.observe_open(cx, ino)).map(|()| true),
         };
         self.close_file(opened.handle);
         done

@@ -441,19 +441,19 @@ impl Node {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
         if let Some(backing) = backing {
+            let (cx, ino) = (Cx::admin(crate::now()), file.inode.ino);
             match &backing.content {
-                Content::Local(fd) => self.disk.sync_all(fd).map_err(|e| disk_error("fsync", &e))?,
-                Content::Far(far) => far.sync()?,
+                Content::Local(fd) => {
+                    self.disk.sync_all(fd).map_err(|e| disk_error("fsync", &e))?;
+                    let stamp = self.stamp_of(&backing)?;
+                    self.observe(&cx, ino, backing.object, stamp, false, Durability::Relaxed)?;
+                }
+                // It may have other objects by now.
+                Content::Far(far) => {
+                    far.sync()?;
+                    self.observe_open(&cx, ino)?;
+                }
             }
-            let stamp = self.stamp_of(&backing)?;
-            self.observe(
-                &Cx::admin(crate::now()),
-                file.inode.ino,
-                backing.object,
-                stamp,
-                false,
-                Durability::Relaxed,
-            )?;
         }
         self.catalog.sync().map_err(|e| fs_error("fsync", &e))
     }

@@ -1,6 +1,7 @@
 //! Files: names and bytes of the namespace, residency, space.
 
 mod back;
+mod copied;
 mod far;
 mod io;
 mod names;
@@ -15,6 +16,7 @@ mod steady;
 mod truncate;
 mod vattr;
 
+pub(crate) use copied::{Copy, Unfinished};
 pub(crate) use far::FarFile;
 pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;

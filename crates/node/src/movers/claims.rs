@@ -13,7 +13,9 @@ pub(super) struct Claims {
 
 #[derive(Clone, Copy, Default)]
 struct Doing {
-    /// A column is copied to this target.
+    /// Something of it is copied.
+    copies: bool,
+    /// A column, to this target.
     to: Option<TargetId>,
     /// It is about to lie there.
     ends: bool,
@@ -50,7 +52,7 @@ impl Claims {
     /// while a column is copied does it through the node, which copies that once more.
     pub(super) fn look<T>(&self, object: ObjectId, writes: bool, look: impl FnOnce() -> T) -> (T, bool) {
         let files = self.files.lock();
-        let closed = files.get(&object).is_some_and(|doing| doing.ends || (writes && doing.to.is_some()));
+        let closed = files.get(&object).is_some_and(|doing| doing.ends || (writes && doing.copies));
         (look(), !closed)
     }
 
@@ -66,14 +68,21 @@ impl Claim<'_> {
         self.claims.files.lock().insert(self.object, doing);
     }
 
-    /// From now on nobody gets a right to write at the targets.
+    /// A column is copied: from now on nobody gets a right to write at the targets.
     pub(super) fn copies_to(&self, to: TargetId) {
-        self.set(Doing { to: Some(to), ends: false });
+        self.set(Doing { copies: true, to: Some(to), ends: false });
+    }
+
+    /// The same; all of it, to other objects.
+    pub(super) fn copies(&self) {
+        self.set(Doing { copies: true, ..Doing::default() });
     }
 
     /// From now on nobody gets any.
-    pub(super) fn ends(&self, to: TargetId) {
-        self.set(Doing { to: Some(to), ends: true });
+    pub(super) fn ends(&self) {
+        if let Some(doing) = self.claims.files.lock().get_mut(&self.object) {
+            doing.ends = true;
+        }
     }
 
     /// It lies where the catalogue says.
@@ -102,11 +111,14 @@ mod tests {
         claim.copies_to(to);
         assert_eq!((may(), claims.copies(ObjectId(8), to)), ([false, true], true));
         assert!(!claims.copies(ObjectId(6), to) && !claims.copies(file, TargetId(3)));
-        claim.ends(to);
+        claim.ends();
         assert_eq!(may(), [false, false]);
         claim.over();
         assert_eq!((may(), claims.copies(file, to)), ([true, true], false));
-        claim.ends(to);
+        claim.copies();
+        assert_eq!((may(), claims.copies(file, to)), ([false, true], false));
+        claim.ends();
+        assert_eq!(may(), [false, false]);
         drop(claim);
         assert_eq!(may(), [true, true]);
     }

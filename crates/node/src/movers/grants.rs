@@ -87,8 +87,13 @@ impl Node {
         };
         // In this order: if it is set in between, he knows an old count, and is not believed.
         let (cuts, length) = (far.cuts(), far.stamp().size);
-        let find = || self.catalog.far(object);
-        let (far, open) = self.movers.claims.look(object, file.flags.write, find);
+        let same = || file.inode.state.lock().backing.as_ref().is_some_and(|now| now.object == object);
+        let find = || (same(), self.catalog.far(object));
+        let ((same, far), open) = self.movers.claims.look(object, file.flags.write, find);
+        if !same {
+            // It has just got other objects: he asks again.
+            return Ok(None);
+        }
         let far = far.map_err(|e| fs_error("layout", &e))?.ok_or(FsError::Stale)?;
         if !open {
             return Ok(None);

@@ -43,7 +43,7 @@ impl Node {
         }
         if inode.attr.kind != FileKind::Directory {
             let message = format!(
-                "{shown} is no directory: a file keeps the layout that its directory had when it was made; copy it to change that"
+                "{shown} is no directory: a file keeps the layout that its directory had when it was made; `thermo protect` changes that"
             );
             return Err(failure(ErrorClass::Invalid, message));
         }
@@ -53,7 +53,7 @@ impl Node {
         self.catalog.set_layout_rule(inode.attr.ino, rule).map_err(|e| refused(&shown, &e))
     }
 
-    fn check_rule(&self, rule: &LayoutRule) -> Result<(), Failure> {
+    pub(crate) fn check_rule(&self, rule: &LayoutRule) -> Result<(), Failure> {
         let invalid = |message: String| Err(failure(ErrorClass::Invalid, message));
         if rule.copies == 0 || (rule.parity > 0 && (rule.copies > 1 || rule.stripes < 2)) {
             return invalid(

@@ -11,6 +11,7 @@ mod mend;
 mod moves;
 mod outcome;
 mod pool;
+mod protect;
 mod records;
 mod requested;
 mod room;
@@ -23,6 +24,7 @@ mod ways;
 pub(crate) use decider::Decider;
 pub(crate) use grants::Grantee;
 pub(crate) use keys::MasterKey;
+pub(crate) use protect::subject as protect_subject;
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use ways::Movers;
 

@@ -365,7 +365,7 @@ impl Node {
             self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
         let admit = || {
-            claim.ends(target);
+            claim.ends();
             started.is_the_same()?;
             self.fence_far(object).map_err(|e| e.to_string())?;
             // All that can fail comes before it is on record: whoever has the file open must use the new place from then on.

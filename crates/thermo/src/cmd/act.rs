@@ -1,8 +1,9 @@
-//! `thermo migrate`, `thermo purge`, `thermo stage`: requests about files.
+//! `thermo migrate`, `thermo protect`, `thermo purge`, `thermo stage`: requests about files.
 
 use super::files::Files;
+use super::layout::RuleArgs;
 use crate::context::Context;
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::progress::{follow_and_tell, print_request};
 use crate::render::request_line;
 use anyhow::Result;
@@ -69,6 +70,28 @@ pub struct StageArgs {
     /// Change nothing: say what it would take
     #[arg(long, conflicts_with_all = ["wait", "priority", "by"])]
     dry_run: bool,
+}
+
+/// Give files on disk targets another layout while they are used; directories with -r give it to new files, too
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The options are those of `thermo layout set`. What a file has now says `thermo layout get`.\n\nExample:\n  thermo protect --copies 2 --wait /mnt/tc/runs/field.nc\n  thermo protect --code 4+2 -r /mnt/tc/home\n  thermo protect --copies 1 --stripes 4 -r /mnt/tc/scratch"
+)]
+pub struct ProtectArgs {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    rule: RuleArgs,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+/// Runs `thermo protect`.
+pub fn protect(context: &mut Context, args: ProtectArgs) -> Result<Exit> {
+    if !args.rule.is_about_redundancy() {
+        return Err(usage("say what may be lost: --copies 2, --code 4+2, or --copies 1 for no redundancy"));
+    }
+    act(context, args.files, args.wait, Act::Protect(args.rule.rule()?))
 }
 
 /// Runs `thermo migrate`.

@@ -28,6 +28,40 @@ enum Command {
     Set(SetArgs),
 }
 
+/// How the bytes of a file are dealt out
+#[derive(Debug, clap::Args)]
+pub struct RuleArgs {
+    /// Targets among which the bytes of a file are dealt out
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    stripes: u16,
+    /// Bytes that lie in one piece on one target before the next one's turn comes (a multiple of 4 KiB); without it 1 MiB, with a code so
+    /// much that the units of data come to 1 MiB together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    stripe_size: Option<u64>,
+    /// Targets that hold the same byte
+    #[arg(long, value_name = "N")]
+    copies: Option<u8>,
+    /// Units of data and of parity (`4+2`): any two targets may be lost with 2 of parity; instead of stripes and copies
+    #[arg(long, value_name = "K+M", value_parser = parse_code, conflicts_with_all = ["stripes", "copies"])]
+    code: Option<(u16, u8)>,
+}
+
+impl RuleArgs {
+    /// Whether it is said what may be lost.
+    pub fn is_about_redundancy(&self) -> bool {
+        self.copies.is_some() || self.code.is_some()
+    }
+
+    /// What they say.
+    pub fn rule(&self) -> Result<LayoutRule> {
+        let (stripes, parity) = self.code.unwrap_or((self.stripes, 0));
+        let bytes = self.stripe_size.unwrap_or_else(|| usual_unit(self.code));
+        let unit_bytes = u32::try_from(bytes)
+            .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
+        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity })
+    }
+}
+
 /// Say what new files and directories of a directory get; files that are there keep what they have
 #[derive(Debug, clap::Args)]
 #[command(
@@ -39,19 +73,8 @@ struct SetArgs {
     /// Directory
     #[arg(value_name = "DIR")]
     dir: OsString,
-    /// Targets among which the bytes of a file are dealt out
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    stripes: u16,
-    /// Bytes that lie in one piece on one target before the next one's turn comes (a multiple of 4 KiB); without it 1 MiB, with a code so
-    /// much that the units of data come to 1 MiB together
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    stripe_size: Option<u64>,
-    /// Targets that hold the same byte
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    copies: u8,
-    /// Units of data and of parity (`4+2`): any two targets may be lost with 2 of parity; instead of stripes and copies
-    #[arg(long, value_name = "K+M", value_parser = parse_code, conflicts_with_all = ["stripes", "copies"])]
-    code: Option<(u16, u8)>,
+    #[command(flatten)]
+    rule: RuleArgs,
     /// One object in the node's own disk tier, as without a layout
     #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code"])]
     local: bool,
@@ -73,13 +96,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     let rule = match args.local {
         true => None,
-        false => {
-            let (stripes, parity) = args.code.unwrap_or((args.stripes, 0));
-            let bytes = args.stripe_size.unwrap_or_else(|| usual_unit(args.code));
-            let unit_bytes = u32::try_from(bytes)
-                .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
-            Some(LayoutRule { unit_bytes, stripes, copies: args.copies, parity })
-        }
+        false => Some(args.rule.rule()?),
     };
     let mut node = context.connect()?;
     let path = context.path(&mut node, &args.dir)?;
@@ -103,7 +120,8 @@ fn parse_code(text: &str) -> Result<(u16, u8), String> {
     parts.filter(fits).ok_or_else(|| "units of data, at least 2, and of parity, as 4+2".to_owned())
 }
 
-fn said(rule: Option<&LayoutRule>) -> String {
+/// A layout in words.
+pub fn said(rule: Option<&LayoutRule>) -> String {
     match rule {
         None => "an object in the node's own disk tier".to_owned(),
         Some(LayoutRule { unit_bytes, stripes, copies, parity }) => {

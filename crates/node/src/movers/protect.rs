@@ -1,0 +1,205 @@
+//! Another layout for files that are there: all bytes are copied to new objects while the file is used, and lie there from the transaction on
+//! that says so. Until then the new objects belong to nobody, from then on the old ones do: whatever a crash leaves is on record to be removed.
+
+use super::claims::Claim;
+use super::requested::Stop;
+use crate::Node;
+use crate::clock::Moment;
+use crate::files::{Backing, Copy, FarFile, Unfinished};
+use std::sync::Arc;
+use std::time::Duration;
+use stripe::StripeError;
+use types::*;
+
+/// Between two looks for something to do.
+const AGAIN: Duration = Duration::from_secs(1);
+/// What changes while a file is copied is copied once more, until it is no more than this (bytes) or gets no less: then writers wait for the rest.
+const CLOSE: u64 = 16 << 20;
+const SUBJECT: &str = "protect ";
+
+/// What a request is about: the options of `thermo protect`.
+pub(crate) fn subject(rule: &LayoutRule, what: &str) -> String {
+    let LayoutRule { unit_bytes, stripes, copies, parity } = rule;
+    format!(
+        "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {what}"
+    )
+}
+
+fn rule_of(subject: &str) -> Option<LayoutRule> {
+    let mut words = subject.strip_prefix(SUBJECT)?.split(' ');
+    let mut number = |option: &str| {
+        words.next().filter(|word| *word == option)?;
+        words.next()?.parse::<u32>().ok()
+    };
+    let (stripes, copies) = (number("--stripes")?, number("--copies")?);
+    let (parity, unit_bytes) = (number("--parity")?, number("--stripe-size")?);
+    Some(LayoutRule {
+        unit_bytes,
+        stripes: stripes.try_into().ok()?,
+        copies: copies.try_into().ok()?,
+        parity: parity.try_into().ok()?,
+    })
+}
+
+impl From<Unfinished> for Stop {
+    fn from(why: Unfinished) -> Self {
+        match why {
+            Unfinished::Targets(e) => e.into(),
+            Unfinished::Later(why) => Self::Later(why),
+        }
+    }
+}
+
+impl From<StripeError> for Stop {
+    fn from(e: StripeError) -> Self {
+        match e.class() {
+            ErrorClass::NoSpace => Self::Failed(format!("{e}; it stays as it is")),
+            _ => Self::Later(e.to_string()),
+        }
+    }
+}
+
+impl Node {
+    /// Changes layouts that requests want otherwise until the node stops.
+    pub(crate) fn protect_far(&self) {
+        let mut told = String::new();
+        while !self.stops_within(AGAIN) {
+            let work = |request: &Request, ino| match rule_of(&request.subject) {
+                Some(rule) => self.protect_file(request.id, ino, &rule),
+                None => Err(Stop::Failed("it names no layout".to_owned())),
+            };
+            let done = self.each_requested(&[RequestKind::Protect], work, |_| Ok(()));
+            let problem = done.map_or_else(|e| e.to_string(), |()| String::new());
+            if !problem.is_empty() && problem != told {
+                tracing::error!("changing layouts: {problem}; tried again");
+            }
+            told = problem;
+        }
+    }
+
+    /// Gives a file a layout.
+    fn protect_file(&self, request: RequestId, ino: Ino, rule: &LayoutRule) -> Result<(), Stop> {
+        let told = |e: catalog::CatalogError| e.to_string();
+        let inode = match self.catalog.inode(ino) {
+            Err(e) if e.fs() == FsError::NotFound => return Ok(()),
+            inode => inode.map_err(told)?,
+        };
+        let Some(file) = inode.file else { return Ok(()) };
+        let Some(object) = file.object else { return self.protect_return(ino, rule) };
+        if !file.far {
+            let why = "it lies in the node's own disk tier; `thermo layout set` its directory, and copy it";
+            return Err(Stop::Failed(why.to_owned()));
+        }
+        let claim = self.movers.claims.take(object);
+        let far = self.catalog.far(object).map_err(told)?.ok_or("it has left its targets".to_owned())?;
+        if far.rule() == *rule {
+            return Ok(());
+        }
+        let copy = |file: &Arc<FarFile>| Ok(self.copy_far(request, file, object, rule, &claim));
+        let copied = self.with_far(ino, object, copy)?;
+        self.movers.wake();
+        copied.unwrap_or_else(|| Err(Stop::Later("it has other content by now".to_owned())))
+    }
+
+    /// What is on tape only gets it when it comes back.
+    fn protect_return(&self, ino: Ino, rule: &LayoutRule) -> Result<(), Stop> {
+        self.open.with(ino, |_, _| match self.staging.get(ino) {
+            Some(_) => Err(Stop::Later("it is coming back from tape".to_owned())),
+            None => self.catalog.set_return_rule(ino, *rule).map_err(|e| Stop::Later(e.to_string())),
+        })
+    }
+
+    fn copy_far(
+        &self,
+        request: RequestId,
+        file: &FarFile,
+        object: ObjectId,
+        rule: &LayoutRule,
+        claim: &Claim<'_>,
+    ) -> Result<(), Stop> {
+        let (new, far) = self.make_far(rule).map_err(|e| match e {
+            FsError::NoSpace => {
+                Stop::Failed("too few targets have room for it: see `thermo target ls`".to_owned())
+            }
+            e => Stop::Later(format!("its new objects are not made: {e}")),
+        })?;
+        claim.copies();
+        let copied = self
+            .place_of(file.ino(), new, far)
+            .map_err(Stop::Later)
+            .and_then(|to| self.copy_far_claimed(request, Copy::begin(file, to), (object, new), claim));
+        claim.over();
+        // It belongs to the file now, or is to be removed.
+        self.movers.settle(new);
+        if copied.is_ok() && rule.parity > 0 {
+            self.movers.note_unfolded(file.ino());
+        }
+        copied
+    }
+
+    /// Rights to write that others were given end before the first byte is copied, rights to read before the catalogue says that the file lies
+    /// elsewhere.
+    fn copy_far_claimed(
+        &self,
+        request: RequestId,
+        copy: Copy<'_>,
+        (object, new): (ObjectId, ObjectId),
+        claim: &Claim<'_>,
+    ) -> Result<(), Stop> {
+        let ino = copy.ino();
+        let fence = || self.fence_far(object).map_err(|e| e.to_string());
+        fence()?;
+        let rate = self.config.cluster.move_rate.0;
+        let (begun, mut at, mut bytes) = (Moment::now(), 0, 0);
+        loop {
+            let length = copy.length()?;
+            if at >= length {
+                break;
+            }
+            let next = copy.step(at, length)?;
+            bytes += next - at;
+            at = next;
+            self.keep_pace(rate, begun, bytes)?;
+            if !self.is_open_request(request) {
+                return Err(Stop::Failed("the request was withdrawn".to_owned()));
+            }
+        }
+        let mut before = u64::MAX;
+        while copy.behind() > CLOSE && copy.behind() < before {
+            before = copy.behind();
+            bytes += copy.catch_up()?;
+            self.keep_pace(rate, begun, bytes)?;
+        }
+        let admit = || {
+            claim.ends();
+            fence()?;
+            self.open.with(ino, |_, state| {
+                let now = state.backing.as_mut().filter(|backing| backing.object == object);
+                let backing: &mut Backing = now.ok_or("it has other content by now")?;
+                let recorded = self.catalog.replace_object(ino, object, new);
+                let has = |inode: Inode| inode.file.is_some_and(|file| file.object == Some(new));
+                self.settled(new, recorded, |_| self.catalog.inode(ino).is_ok_and(has))?;
+                backing.object = new;
+                Ok(())
+            })
+        };
+        Ok(copy.finish(admit)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_which_layout_it_wants() {
+        let rule = LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2 };
+        for what in ["/a", "/--stripes 3 and 2 more", ""] {
+            assert_eq!(rule_of(&subject(&rule, what)), Some(rule));
+        }
+        let mirror = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0 };
+        assert_eq!(rule_of(&subject(&mirror, "/a")), Some(mirror));
+        assert_eq!(rule_of("drain target 3"), None);
+        assert_eq!(rule_of("protect --stripes 1 --copies 300 --parity 0 --stripe-size 4096 /a"), None);
+    }
+}
