@@ -42,7 +42,7 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let c = Catalog::open(engine, Time::new(1_700_000_000, 0))?;
     let mut figures = rates(plan, &c, place.path(), told)?;
     figures.extend(full(plan, &c, told)?);
-    if let Some(address) = &plan.database {
+    for address in &plan.databases {
         figures.extend(crate::database::measure(plan, address, told)?);
     }
     Ok(figures)

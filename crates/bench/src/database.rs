@@ -18,7 +18,8 @@ const ROOM: u64 = 256 << 20;
 pub(crate) fn measure(plan: &Plan, address: &str, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let place = place::make(&plan.dir, ROOM)?;
     let embedded = LmdbEngine::open(&place.path().join("catalogue"), LmdbOptions::default())?;
-    let sides = [("embedded", catalogue(Arc::new(embedded))?), ("database", catalogue(database(address)?)?)];
+    let sides =
+        [("embedded", catalogue(Arc::new(embedded))?), (kind(address), catalogue(database(address)?)?)];
     let mut figures = Vec::new();
     for clients in CLIENTS {
         let each = (plan.amount(320, 6400) / clients).max(5);
@@ -40,6 +41,11 @@ pub(crate) fn measure(plan: &Plan, address: &str, told: &dyn Fn(&str)) -> Result
         figures.extend(pair);
     }
     Ok(figures)
+}
+
+/// What people call it.
+pub(crate) fn kind(address: &str) -> &'static str {
+    if address.starts_with("tikv:") { "TiKV" } else { "PostgreSQL" }
 }
 
 fn catalogue(engine: Arc<dyn Engine>) -> Result<Catalog> {

@@ -148,8 +148,8 @@ pub struct Plan {
     pub quick: bool,
     /// Files of the catalogue whose memory is measured.
     pub files: u64,
-    /// Address of an empty database, to be measured as the catalogue's engine.
-    pub database: Option<String>,
+    /// Addresses of empty databases, to be measured as the catalogue's engine.
+    pub databases: Vec<String>,
     /// What is to be kept with the results, as the revision that was built.
     pub remark: String,
 }

@@ -29,7 +29,7 @@ const CALM: Duration = Duration::from_millis(1500);
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let mut figures = rates(plan, None, told)?;
-    if let Some(address) = &plan.database {
+    for address in &plan.databases {
         figures.extend(rates(plan, Some(address), told)?);
     }
     figures.extend(pauses(plan, told)?);
@@ -39,10 +39,10 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 /// Creates and looks per second.
 fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let (engine, target) = match database {
-        None => ("embedded", Target::AtLeast(20_000.0)),
-        Some(_) => ("database", Target::None),
+        None => ("embedded engine", Target::AtLeast(20_000.0)),
+        Some(address) => (crate::database::kind(address), Target::None),
     };
-    let figure = |what: &str, target| Figure::new(format!("metadata: {engine} engine, {what}"), "/s", target);
+    let figure = |what: &str, target| Figure::new(format!("metadata: {engine}, {what}"), "/s", target);
     let mut made = figure(&format!("durable creates, {CLIENTS} clients"), target);
     let mut opened = figure(&format!("durable creates, opened and closed, {CLIENTS} clients"), Target::None);
     let mut looked = figure(&format!("stat, {CLIENTS} clients"), Target::None);
@@ -52,7 +52,7 @@ fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec
     let clients = (0..CLIENTS).map(|n| cluster.files(n + 1)).collect::<Result<Vec<_>>>()?;
     let each = if database.is_some() { plan.amount(5, 50) } else { plan.amount(20, 1000) };
     for round in 0..plan.rounds as u64 {
-        told(&format!("metadata: {engine} engine, round {}", round + 1));
+        told(&format!("metadata: {engine}, round {}", round + 1));
         let dir = clients[0].mkdir(&bed::cx(), Ino::ROOT, format!("round-{round}").as_bytes(), 0o755)?.ino;
         let (seconds, ()) = timed(|| every(&clients, |n, files| make(files, dir, n, each)))?;
         made.values.push((CLIENTS * each) as f64 / seconds);

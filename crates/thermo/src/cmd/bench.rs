@@ -36,9 +36,9 @@ pub struct Args {
     /// Files in the catalogue when memory is looked at [default: 1000000, with --quick 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=5_000_000))]
     files: Option<u64>,
-    /// Measure the catalogue in this database too; it must be empty, and tables stay there [with catalogue or metadata]
+    /// Measure the catalogue in this database too (may be given again); it must be empty, and what is made stays there [with catalogue or metadata]
     #[arg(long, value_name = "ADDRESS")]
-    database: Option<String>,
+    database: Vec<String>,
     /// Keep all values of all rounds in this file (JSON)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -145,7 +145,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         rounds: args.rounds.into(),
         quick: args.quick,
         files: args.files.unwrap_or(if args.quick { 10_000 } else { 1_000_000 }),
-        database: args.database,
+        databases: args.database,
         remark: args.remark,
     };
     let results = bench::run(&plan, &mount, &|text| eprintln!("{text}"))?;
