@@ -162,3 +162,38 @@ impl Drop for Small {
         assert!(done || std::thread::panicking(), "{} stays mounted", self.0.display());
     }
 }
+
+/// Waits until a file is closed, as the catalogue sees it.
+pub fn wait_for_close(first: &Bed, path: &Path) {
+    first.wait("its close", || first.json(words("stat", path, ""))[0]["file"]["stamp"].is_object());
+}
+
+/// Columns of a file: target, and whether it is up to date.
+pub fn columns(first: &Bed, path: &Path) -> Vec<(u64, bool)> {
+    let view = first.json(words("layout get", path, ""));
+    let column = |column: &Value| {
+        (column["target"].as_u64().expect("a number"), column["current"].as_bool().expect("yes or no"))
+    };
+    view["file"]["columns"].as_array().expect("columns").iter().map(column).collect()
+}
+
+/// Waits until nothing of a file is out of date.
+pub fn wait_for_mending(first: &Bed, path: &Path) {
+    first.wait("it is mended", || columns(first, path).iter().all(|(_, current)| *current));
+}
+
+/// What `thermo check` says of a file.
+pub fn findings(first: &Bed, name: &str) -> Vec<Value> {
+    let checked = first.run(["--json", "check"]);
+    let report: Value = serde_json::from_slice(&checked.stdout).expect("a report");
+    let all = report["findings"].as_array().expect("findings").clone();
+    all.into_iter().filter(|one| one["subject"].as_str().is_some_and(|s| s.contains(name))).collect()
+}
+
+/// Objects of a file on a target.
+pub fn objects_on(first: &Bed, path: &Path, target: u64) -> Vec<u64> {
+    let view = first.json(words("layout get", path, ""));
+    let all = view["file"]["columns"].as_array().expect("columns").clone();
+    let here = all.iter().filter(|column| column["target"] == target);
+    here.map(|column| column["object"].as_u64().expect("a number")).collect()
+}

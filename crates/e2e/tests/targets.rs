@@ -1,18 +1,13 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
 use e2e::cluster::{
-    Small, cluster, configure, directory, join, lies_on, make_cluster, node, objects, serves, striped,
-    targets, up, words,
+    Small, cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects,
+    serves, striped, targets, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// Waits until a file is closed, as the catalogue sees it.
-fn wait_for_close(first: &Bed, path: &Path) {
-    first.wait("its close", || first.json(words("stat", path, ""))[0]["file"]["stamp"].is_object());
-}
 
 #[test]
 fn files_on_targets_go_to_tape_leave_the_targets_only_then_and_come_back_to_targets() {
@@ -123,28 +118,6 @@ fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
         assert!(fs::read(dir.join(format!("f{n:02}"))).unwrap() == noise(n, 10 << 20), "file {n}");
     }
     first.check();
-}
-
-/// Columns of a file: target, and whether it is up to date.
-fn columns(first: &Bed, path: &Path) -> Vec<(u64, bool)> {
-    let view = first.json(words("layout get", path, ""));
-    let column = |column: &serde_json::Value| {
-        (column["target"].as_u64().expect("a number"), column["current"].as_bool().expect("yes or no"))
-    };
-    view["file"]["columns"].as_array().expect("columns").iter().map(column).collect()
-}
-
-/// Waits until nothing of a file is out of date.
-fn wait_for_mending(first: &Bed, path: &Path) {
-    first.wait("it is mended", || columns(first, path).iter().all(|(_, current)| *current));
-}
-
-/// What `thermo check` says of a file.
-fn findings(first: &Bed, name: &str) -> Vec<serde_json::Value> {
-    let checked = first.run(["--json", "check"]);
-    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).expect("a report");
-    let all = report["findings"].as_array().expect("findings").clone();
-    all.into_iter().filter(|one| one["subject"].as_str().is_some_and(|s| s.contains(name))).collect()
 }
 
 /// A file goes to tape and back like any other.
@@ -306,90 +279,6 @@ fn small_writes_to_a_coded_file_come_into_its_rows_when_it_is_left_alone() {
     first.up_mounted();
     first.wait("what an earlier run has left", folded);
     assert!(fs::read(&path).unwrap() == model, "folded after a crash");
-    first.check();
-}
-
-/// Objects of a file on a target.
-fn objects_on(first: &Bed, path: &Path, target: u64) -> Vec<u64> {
-    let view = first.json(words("layout get", path, ""));
-    let all = view["file"]["columns"].as_array().expect("columns").clone();
-    let here = all.iter().filter(|column| column["target"] == target);
-    here.map(|column| column["object"].as_u64().expect("a number")).collect()
-}
-
-/// A byte of an object as it lies on a disk.
-fn byte_of(bed: &Bed, (object, at): (u64, u64)) -> u8 {
-    let path = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
-    let mut byte = [0];
-    File::open(path).unwrap().read_exact_at(&mut byte, at).unwrap();
-    byte[0]
-}
-
-/// Changes a byte of an object below its mover; what it was.
-fn spoil(bed: &Bed, (object, at): (u64, u64)) -> u8 {
-    let before = byte_of(bed, (object, at));
-    let path = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
-    File::options().write(true).open(path).unwrap().write_all_at(&[!before], at).unwrap();
-    before
-}
-
-#[test]
-fn what_rots_on_a_target_is_found_and_comes_from_copies_parity_or_tape() {
-    if !can_mount("scrubbing a target") {
-        return;
-    }
-    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
-    for bed in &beds {
-        // What is on tape must not leave the targets before, however full this machine is.
-        configure(bed, "[disk]\nhigh_watermark = 100\nlow_watermark = 99");
-        bed.up();
-    }
-    make_cluster(&beds);
-    let coded = directory(&beds, "--code 2+1 --stripe-size 64KiB");
-    let first = &beds[0];
-    let [mirrored, plain] = ["mirrored", "plain"].map(|name| first.mount().join(name));
-    for (dir, layout) in [(&mirrored, "--copies 2"), (&plain, "--stripes 3 --stripe-size 64KiB")] {
-        fs::create_dir(dir).unwrap();
-        first.ok(words("layout set", dir, layout));
-    }
-    let bed = &beds[2];
-    let target = (1..=3).find(|id| serves(first, bed, *id)).expect("its number");
-    let there = |path: &std::path::PathBuf| {
-        File::create(path).unwrap();
-        lies_on(first, path).contains(&target)
-    };
-    let copy = (0..60).map(|n| mirrored.join(format!("f{n}"))).find(there).expect("a file on it");
-    let files = [coded.join("rows"), coded.join("journal"), copy, plain.join("safe"), plain.join("gone")];
-    let content = |n: usize| noise(70 + n as u64, 1_000_000 + n);
-    for (n, path) in files.iter().enumerate() {
-        fs::write(path, content(n)).unwrap();
-        wait_for_close(first, path);
-    }
-    first.ok(words("migrate --wait", &files[3], ""));
-    let number = target.to_string();
-    first.ok(["target", "scrub", &number, "--wait"]);
-    let spoiled = files.each_ref().map(|path| {
-        let objects = objects_on(first, path, target);
-        let journal = path.ends_with("journal") && objects.len() > 1;
-        let place = if journal { (objects[1], 10) } else { (objects[0], 100_000) };
-        (place, spoil(bed, place))
-    });
-    let scrubbed = first.run(["target", "scrub", &number, "--wait"]);
-    assert!(!scrubbed.status.success(), "nothing can repair one of them");
-    for path in &files[..3] {
-        wait_for_mending(first, path);
-    }
-    assert_eq!(lies_on(first, &files[3]), [0_u64; 0], "its bytes are on tape");
-    assert_eq!(findings(first, "plain/gone")[0]["grade"], "serious");
-    let told = findings(first, "plain/gone")[0]["problem"].as_str().expect("a text").to_owned();
-    assert!(told.contains("plain/gone") && told.contains(&format!("target {target}")), "{told}");
-    assert!(fs::read(&files[3]).unwrap() == content(3), "from tape");
-    fs::remove_file(&files[4]).unwrap();
-    first.ok(["target", "scrub", &number, "--wait"]);
-    for (n, (place, before)) in spoiled.into_iter().enumerate().take(3) {
-        assert_eq!(byte_of(bed, place), before, "{} on the disk", files[n].display());
-        assert!(fs::read(&files[n]).unwrap() == content(n), "{}", files[n].display());
-    }
     first.check();
 }
 

@@ -6,7 +6,7 @@
 
 use crate::intents::{Intents, REGION, TO_THE_END};
 use crate::sidecar::{BLOCKS_PER_PAGE, CHANNELS, Done, Head, Sidecar};
-use crate::target::{Target, disk_refused, refused};
+use crate::target::{Target, disk_refused, refused, remedy};
 use data::{Refusal, sum};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::fs;
@@ -238,7 +238,7 @@ impl Object {
             Errno::NOSPC | Errno::DQUOT => Refusal::NoSpace(format!(
                 "no space left while {doing} {path}: purge or migrate files, or add targets"
             )),
-            e => Refusal::Disk(format!("{doing} {path}: {e}; look at the kernel log and at the disk")),
+            e => Refusal::Disk(format!("{doing} {path}: {e}; {}", remedy(e))),
         }
     }
 }

@@ -278,6 +278,16 @@ pub(crate) fn refused(error: FileError) -> Refusal {
         Errno::NOSPC | Errno::DQUOT => {
             Refusal::NoSpace(format!("{error}: purge or migrate files, or add targets"))
         }
-        _ => Refusal::Disk(format!("{error}; look at the kernel log and at the disk")),
+        errno => Refusal::Disk(format!("{error}; {}", remedy(errno))),
+    }
+}
+
+/// What to do about an error of the system.
+pub(crate) fn remedy(errno: rustix::io::Errno) -> &'static str {
+    use rustix::io::Errno;
+    match errno {
+        Errno::MFILE | Errno::NFILE => "the limit of open files is too low: raise LimitNOFILE of the service",
+        Errno::NOMEM => "this machine has too little memory",
+        _ => "look at the kernel log and at the disk",
     }
 }

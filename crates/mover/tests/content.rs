@@ -110,7 +110,7 @@ fn what_rots_on_the_disk_is_named_and_no_later_write_hides_it() {
     let error = compare(0, 3 * BLOCK as u64).unwrap_err();
     assert!(error.is(&Refusal::Corrupt(String::new())) && error.to_string().contains("object 9"), "{error}");
     let good = compare(2 * BLOCK as u64, BLOCK as u64).unwrap();
-    assert_eq!((good.bytes.len(), good.object_length), (0, 3 * BLOCK as u64));
+    assert_eq!((good.bytes.len(), good.object_length), (0, BLOCK as u64));
     write(&channel, &slot, 9, BLOCK as u64 + 600, b"written beside it");
     let error = channel.call(&slot, ask(Op::Read, 9, BLOCK as u64, 10), vec![]).unwrap_err();
     assert!(error.is(&Refusal::Corrupt(String::new())), "{error}");
@@ -118,6 +118,34 @@ fn what_rots_on_the_disk_is_named_and_no_later_write_hides_it() {
     assert!(read(&channel, &slot, 9, 2 * BLOCK as u64, 10) == bytes(3 * BLOCK, 1)[2 * BLOCK..2 * BLOCK + 10]);
     write(&channel, &slot, 9, BLOCK as u64, &bytes(BLOCK, 2));
     assert!(read(&channel, &slot, 9, BLOCK as u64, BLOCK as u64) == bytes(BLOCK, 2));
+}
+
+#[test]
+fn holes_are_compared_without_being_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let channel = served.channel(1, 1);
+    let granted = capability(1);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    create(&channel, &slot, 9..10);
+    let (block, far) = (BLOCK as u64, 8 * BLOCK as u64);
+    write(&channel, &slot, 9, 0, &bytes(BLOCK, 1));
+    write(&channel, &slot, 9, far, &bytes(BLOCK, 2));
+    channel.call(&slot, ask(Op::SetLength, 9, 2 * far, 0), vec![]).unwrap();
+    let compare = |offset: u64, length: u64| {
+        let asked = data::Ask { flags: COMPARED, ..ask(Op::Read, 9, offset, length) };
+        channel.call(&slot, asked, vec![]).map(|reply| reply.object_length)
+    };
+    let read = |offset, length| compare(offset, length).unwrap();
+    // A file system may take whole extents for what is not a hole.
+    assert!((2 * block..far).contains(&read(0, 2 * far)), "{}", read(0, 2 * far));
+    assert_eq!((read(far, block), read(far + far / 2, far / 2)), (block, 0));
+    // What was written and is a hole now was lost.
+    let file = std::fs::File::options().write(true).open(path(dir.path(), 9)).unwrap();
+    file.set_len(far).unwrap();
+    file.set_len(2 * far).unwrap();
+    let error = compare(far, block).unwrap_err();
+    assert!(error.is(&Refusal::Corrupt(String::new())), "{error}");
 }
 
 /// What lies in a region that was being written at a crash is taken for true; what lies elsewhere is not.

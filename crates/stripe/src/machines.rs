@@ -1,7 +1,9 @@
 //! Which machines have what was written and is not known to be durable: one that was started anew meanwhile may have lost it.
 
-use crate::Striped;
-use data::Channel;
+use crate::opened::Place;
+use crate::{Result, Striped};
+use data::frame::Op;
+use data::{Channel, DataError, Ticket};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +26,8 @@ impl Boots for Arc<Channel> {
 struct Known<C> {
     /// By component and column.
     columns: BTreeMap<(usize, u16), Machine<C>>,
-    /// Machines that columns have left, with all that was written there.
-    left: BTreeSet<u64>,
+    /// Columns, and machines that they have left with all that was written there, and have not come back to.
+    left: BTreeSet<((usize, u16), u64)>,
     /// Columns that may lack something, until [`Machines::forget`].
     lost: BTreeSet<(usize, u16)>,
 }
@@ -42,7 +44,7 @@ impl<C: Boots> Known<C> {
     fn see(&mut self, present: BTreeMap<(usize, u16), (TargetId, C)>) -> Vec<(usize, u16)> {
         // What is out of date is made anew from others; in another layout there may be fewer.
         let gone = self.columns.iter().filter(|(place, _)| !present.contains_key(place));
-        self.left.extend(gone.filter_map(|(_, machine)| machine.boot));
+        self.left.extend(gone.filter_map(|(place, machine)| Some((*place, machine.boot?))));
         self.columns.retain(|place, _| present.contains_key(place));
         self.lost.retain(|place| present.contains_key(place));
         for (place, (target, way)) in present {
@@ -58,7 +60,12 @@ impl<C: Boots> Known<C> {
             if now.is_some() && known.is_some() && known != now {
                 self.lost.insert(place);
             }
-            self.columns.insert(place, Machine { target, way, boot: known.or(now) });
+            let boot = known.or(now);
+            if let Some(boot) = boot {
+                // What is written there from now on is there only.
+                self.left.remove(&(place, boot));
+            }
+            self.columns.insert(place, Machine { target, way, boot });
         }
         self.lost.iter().copied().collect()
     }
@@ -67,7 +74,7 @@ impl<C: Boots> Known<C> {
     fn leave(&mut self, place: (usize, u16), old: &Machine<C>) {
         match (old.boot, old.way.boot()) {
             (Some(known), Some(now)) if known != now => drop(self.lost.insert(place)),
-            (known, now) => self.left.extend(known.or(now)),
+            (known, now) => self.left.extend(known.or(now).map(|boot| (place, boot))),
         }
     }
 
@@ -77,7 +84,11 @@ impl<C: Boots> Known<C> {
         let mut columns = self.columns.iter_mut();
         for heard in others {
             let here = columns.next();
-            if *heard == 0 || self.left.contains(heard) || now.contains(heard) {
+            let left = match &here {
+                Some((place, _)) => self.left.contains(&(**place, *heard)),
+                None => self.left.iter().any(|(_, boot)| boot == heard),
+            };
+            if *heard == 0 || left || now.contains(heard) {
                 continue;
             }
             let same = here.map(|(place, machine)| (*place, *machine.boot.get_or_insert(*heard) == *heard));
@@ -117,9 +128,8 @@ impl Machines {
     /// All that was written is durable elsewhere: the columns that come to be noted are others.
     pub fn leave(&self) {
         let mut known = self.0.lock();
-        let boots: Vec<u64> = known.columns.values().filter_map(|machine| machine.boot).collect();
-        known.left.extend(boots);
-        known.columns.clear();
+        let columns = std::mem::take(&mut known.columns);
+        known.left.extend(columns.into_iter().filter_map(|(place, machine)| Some((place, machine.boot?))));
         known.lost.clear();
     }
 
@@ -127,12 +137,13 @@ impl Machines {
     pub fn known(&self) -> Vec<u64> {
         let known = self.0.lock();
         let now = known.columns.values().map(|machine| machine.boot.unwrap_or(0));
-        now.chain(known.left.iter().copied()).collect()
+        let left: BTreeSet<u64> = known.left.iter().map(|(_, boot)| *boot).collect();
+        now.chain(left).collect()
     }
 
     /// Those that columns have left are known where it matters.
     pub fn told(&self, machines: &[u64]) {
-        self.0.lock().left.retain(|boot| !machines.contains(boot));
+        self.0.lock().left.retain(|(_, boot)| !machines.contains(boot));
     }
 
     /// Takes over what another client that wrote the file knows, as [`Machines::known`] gives it; false if something may be lost.
@@ -144,6 +155,50 @@ impl Machines {
 impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Machines({:?})", self.known())
+    }
+}
+
+/// How often something is done again because a machine was started anew before it was durable there.
+const ATTEMPTS: usize = 4;
+
+impl Striped {
+    /// Does something that may be repeated, and makes it durable at some places; again if one of their machines was started anew in between, which
+    /// may have lost it.
+    pub(crate) fn durably(&self, places: &[Place], what: impl Fn() -> Result<()>) -> Result<()> {
+        let mut suspect = 0;
+        for _ in 0..ATTEMPTS {
+            let before = self.starts(places);
+            what()?;
+            self.everywhere(Op::Sync, places, &|_| Vec::new())?;
+            let now = self.starts(places);
+            // What was left out meanwhile is made anew from others.
+            let lost = now.into_iter().find(|(column, start)| before.get(column) != Some(start));
+            match lost {
+                None => return Ok(()),
+                Some(((_, column), _)) => suspect = column,
+            }
+        }
+        let component = places.first().map_or(0, |place| place.component);
+        let mover = format!("of target {}", self.target(component, suspect));
+        let reason = "its machine is started anew again and again; see its log".to_owned();
+        Err(self.failed(component, suspect, DataError::Unreachable { mover, reason }))
+    }
+
+    /// Which starts of their machines the columns of some places are served by now, as far as they count and answer.
+    fn starts(&self, places: &[Place]) -> BTreeMap<(usize, u16), u64> {
+        let concerned: BTreeSet<(usize, u16)> =
+            places.iter().map(|place| (place.component, place.column)).collect();
+        let mut starts = BTreeMap::new();
+        for (place, way) in self.ways().into_iter().filter(|(place, _)| concerned.contains(place)) {
+            if way.channel.boot().is_none()
+                && let Some(one) = places.iter().find(|one| (one.component, one.column) == place)
+            {
+                // Nothing was asked there yet. If it does not answer, what comes next says so.
+                drop(self.submit(one, Op::Stat, Vec::new()).and_then(Ticket::wait));
+            }
+            starts.extend(way.channel.boot().map(|start| (place, start)));
+        }
+        starts
     }
 }
 
@@ -210,7 +265,7 @@ mod tests {
         let (mut known, machines) = new();
         see(&mut known, &machines, &[Some(0), Some(1)]);
         see(&mut known, &machines, &[Some(2)]);
-        assert_eq!(known.left, BTreeSet::from([10, 20]));
+        assert_eq!(known.left, BTreeSet::from([((0, 0), 10), ((0, 1), 20)]));
         assert!(known.heard(&[30, 10, 20]) && !known.heard(&[0, 21]));
     }
 
@@ -230,5 +285,27 @@ mod tests {
         assert!(known.heard(&[10]), "nothing is known of a machine that is not connected");
         machines[0].set(11);
         assert_eq!(see(&mut known, &machines, &[Some(0)]), [(0, 0)], "until it is");
+    }
+
+    #[test]
+    fn a_machine_that_a_column_has_left_counts_for_others_and_once_it_is_back() {
+        // All are durable; then the second machine loses power.
+        let lose = |known: &mut Known<Started>, machines: &[Started], columns: &[Option<usize>]| {
+            known.columns.values_mut().for_each(|machine| machine.boot = None);
+            machines[1].set(21);
+            assert!(see(known, machines, columns).is_empty());
+        };
+        let (mut known, machines) = new();
+        for there in [1, 2, 1] {
+            see(&mut known, &machines, &[Some(0), Some(there)]);
+        }
+        lose(&mut known, &machines, &[Some(0), Some(1)]);
+        assert!(!known.heard(&[0, 20]), "another client wrote there after the column had come back");
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(1), Some(1)]);
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        lose(&mut known, &machines, &[Some(0), Some(1)]);
+        assert!(known.heard(&[20]), "what left is elsewhere");
+        assert!(!known.heard(&[0, 20]), "what stayed is not");
     }
 }

@@ -2,13 +2,15 @@
 
 mod common;
 
-use common::{Cluster, Step, Terms1, bytes, file_step, model_step, read, steps};
+use common::{Cluster, Power, Step, Terms1, bytes, file_step, model_step, read, steps};
+use data::frame::Op;
 use layout::Layout;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use stripe::StripeError;
+use types::ObjectId;
 
 /// The seals and logs say the same as the columns, for whoever opens the file without some of the targets.
 fn without_any(columns: u32, most: usize) -> Vec<BTreeSet<u32>> {
@@ -281,5 +283,51 @@ fn rows_are_folded_over_only_when_the_log_is_durable() {
     for (journal, _) in component.places().filter(|(object, _)| !columns.contains(object)) {
         let last = sent[..over].iter().rev().find(|(_, object)| *object == journal);
         assert_eq!(last, Some(&(data::frame::Op::Sync, journal)), "{sent:?}");
+    }
+}
+
+/// A machine with a column loses power between the writes of a fold and its syncs, and is back before anybody misses it.
+#[test]
+fn a_fold_does_again_what_a_machine_has_lost_before_it_was_durable() {
+    let cluster = Cluster::new(3);
+    let unit = 65_536;
+    let row = 2 * unit;
+    // Parts of a row, and all of it.
+    for (offset, length) in [(unit / 2, 3000), (0, row)] {
+        for target in 1..=3_u32 {
+            let layout = cluster.coded(unit as u32, 2, 1);
+            let own = layout.components[0].base.0 + u64::from(target) - 1;
+            let mut model = bytes(3 * row, 1);
+            {
+                let before = cluster.make(layout.clone());
+                before.write_at(0, &model).unwrap();
+                before.fold().unwrap();
+                before.sync().unwrap();
+            }
+            let power = Arc::new(Power {
+                target,
+                at: (Op::Sync, ObjectId(own)),
+                files: Default::default(),
+                starts: Default::default(),
+            });
+            let terms = Terms1 { power: Some(power.clone()), ..Terms1::default() };
+            let file = cluster.open_but(layout.clone(), &BTreeSet::new(), &terms);
+            let new = bytes(length, 2);
+            file.write_at((row + offset) as u64, &new).unwrap();
+            model[row + offset..row + offset + length].copy_from_slice(&new);
+            file.sync().unwrap();
+            let saved = cluster.files(target, own).map(|path| {
+                let bytes = std::fs::read(&path).unwrap();
+                (path, bytes)
+            });
+            *power.files.lock().unwrap() = saved.into();
+            file.fold().unwrap();
+            assert_eq!(power.starts.load(Ordering::SeqCst), 1, "it has lost power");
+            for lost in without_any(3, 1) {
+                let reader = cluster.open_but(layout.clone(), &lost, &Terms1::default());
+                let what = format!("bytes {offset} of {length}, power of {target}, without {lost:?}");
+                assert!(read(&reader, 0, model.len()) == model, "{what}");
+            }
+        }
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Item {
 /// An answer.
 #[derive(Debug)]
 pub struct Reply {
-    /// Length of the object (bytes).
+    /// Length of the object; of a read with [`crate::frame::COMPARED`] what was read of it (bytes).
     pub object_length: u64,
     /// What was read; what was written is given back.
     pub bytes: Vec<u8>,

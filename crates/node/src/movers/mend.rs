@@ -166,14 +166,19 @@ impl Node {
         let striped = file.striped();
         let shape = &striped.layout().components[usize::from(component)];
         for (object, _) in shape.places().filter(|(_, place)| *place == column) {
-            let stat = self.ask_far(target, Op::Stat, object, 0).map_err(|e| e.to_string())?;
-            match stat.wait() {
+            let ask = |op, length| -> Result<data::Result<data::Reply>, String> {
+                Ok(self.ask_far(target, op, object, length).map_err(|e| e.to_string())?.wait())
+            };
+            match ask(Op::Stat, 0)? {
                 Ok(_) => continue,
                 Err(e) if e.class() == ErrorClass::NotFound => {}
+                // Its file of sums is of no use: nothing of it counts, and all of it is written anew.
+                Err(e) if e.class() == ErrorClass::Corrupt => {
+                    ask(Op::Remove, 1)?.map_err(|e| e.to_string())?;
+                }
                 Err(e) => return Err(e.to_string()),
             }
-            let made = self.ask_far(target, Op::Create, object, 1).map_err(|e| e.to_string())?;
-            made.wait().map_err(|e| e.to_string())?;
+            ask(Op::Create, 1)?.map_err(|e| e.to_string())?;
         }
         self.way(target, false).map_err(|e| e.to_string())
     }

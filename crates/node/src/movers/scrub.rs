@@ -1,6 +1,6 @@
 //! Scrubbing: the movers compare what lies on a target with its sums, file by file at a set pace, before somebody needs it. What is not what was
 //! written is made from other copies or parity; of a file without redundancy the bytes come from tape, if its copies there count. What
-//! nothing can repair is a failed item of the request, which `thermo check` looks at again.
+//! nothing can repair is a failed item of the request, which `thermo check` looks at again; so is what the disk does not give, which may be good.
 
 use super::moves::bytes_of;
 use super::requested::Stop;
@@ -10,9 +10,9 @@ use crate::error::failure;
 use crate::files::FarFile;
 use crate::startup::io;
 use catalog::Far;
-use data::Ask;
 use data::frame::{COMPARED, MAX_IO, Op};
 use data::sum::BLOCK;
+use data::{Ask, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
@@ -41,7 +41,14 @@ fn target_of(subject: &str) -> Option<TargetId> {
 }
 
 /// A block that is not what was written: its object, and where it begins there (bytes).
-type Bad = (ObjectId, u64);
+type Block = (ObjectId, u64);
+
+/// What is not as it was written of what a file has on a target.
+enum Bad {
+    Blocks(Vec<Block>),
+    /// An object is missing, or its file of sums is of no use.
+    Object(String),
+}
 
 /// When scrubs began, by target (seconds since 1970).
 type Begun = BTreeMap<TargetId, i64>;
@@ -156,26 +163,30 @@ impl Node {
         let Some(far) = self.catalog.far(object).map_err(told)? else { return Ok(()) };
         for place in far.on(&BTreeSet::from([target])).into_iter().filter(|place| !far.stale.contains(place))
         {
-            let rate = self.config.cluster.scrub_rate.0;
-            let bad = match self.bad_blocks(&far, place, target, rate) {
-                // It has moved, or was removed.
-                Err(e) if e.class == ErrorClass::NotFound => continue,
-                Err(e) if e.class == ErrorClass::Corrupt => return Err(Stop::Failed(e.message)),
-                bad => bad.map_err(|e| e.message)?,
-            };
-            let Some((first, at)) = bad.first() else { continue };
+            let Some(bad) = self.bad_of(object, &far, place, target)? else { continue };
             let path = self.catalog.path_of(ino).unwrap_or_default();
-            let what = format!(
-                "{} (inode {ino}): {} blocks on target {target} are not what was written, the first at byte {at} of object {first}",
-                String::from_utf8_lossy(&path),
-                bad.len()
-            );
+            let told = match &bad {
+                Bad::Object(why) => why.clone(),
+                Bad::Blocks(blocks) => format!(
+                    "{} blocks on target {target} are not what was written, the first at byte {} of object {}",
+                    blocks.len(),
+                    blocks[0].1,
+                    blocks[0].0
+                ),
+            };
+            let what = format!("{} (inode {ino}): {told}", String::from_utf8_lossy(&path));
             tracing::error!("{what}");
             match far.rule().is_redundant() {
                 true => self.repair_file(ino, object, &far, (place, target), &bad, &what)?,
-                false => self.purge_file(ino, version, object).map_err(|why| match self.is_open(ino) {
-                    true => Stop::Later(why),
-                    false => Stop::Failed(format!("{what}; no other copy on disk, nor on tape: {why}")),
+                false => self.purge_file(ino, version, object).map_err(|why| {
+                    let open = self.is_open(ino);
+                    let rest = match open {
+                        true => {
+                            "it comes from tape if it is there: scrub again when nobody has the file open"
+                        }
+                        false => "no other copy on disk, nor on tape",
+                    };
+                    Stop::Failed(format!("{what}; {rest}: {why}"))
                 })?,
             }
             tracing::warn!(
@@ -185,13 +196,35 @@ impl Node {
         Ok(())
     }
 
+    /// What is bad of a place of a file; None: nothing, or it does not lie there any more.
+    fn bad_of(
+        &self,
+        object: ObjectId,
+        far: &Far,
+        place: (u16, u16),
+        target: TargetId,
+    ) -> Result<Option<Bad>, Stop> {
+        match self.bad_blocks(far, place, target, self.config.cluster.scrub_rate.0) {
+            Ok(blocks) => Ok(Some(blocks).filter(|blocks| !blocks.is_empty()).map(Bad::Blocks)),
+            Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Corrupt) => {
+                let now = self.catalog.far(object).map_err(|e| e.to_string())?;
+                let there = now.is_some_and(|now| {
+                    now.on(&BTreeSet::from([target])).contains(&place) && !now.stale.contains(&place)
+                });
+                Ok(there.then_some(Bad::Object(e.message)))
+            }
+            Err(e) if e.class == ErrorClass::Drive => Err(Stop::Failed(e.message)),
+            Err(e) => Err(Stop::Later(e.message)),
+        }
+    }
+
     fn repair_file(
         &self,
         ino: Ino,
         object: ObjectId,
         far: &Far,
         at: ((u16, u16), TargetId),
-        bad: &[Bad],
+        bad: &Bad,
         what: &str,
     ) -> Result<(), Stop> {
         if !far.on(&self.movers.down()).is_empty() {
@@ -209,11 +242,16 @@ impl Node {
         file: &FarFile,
         far: &Far,
         ((component, column), target): ((u16, u16), TargetId),
-        bad: &[Bad],
+        bad: &Bad,
     ) -> Result<(), String> {
         let told = |e: stripe::StripeError| e.to_string();
         let number = usize::from(component);
         let own = far.layout.components[number].object(column);
+        let bad = match bad {
+            // All of it is made anew, by a rebuild.
+            Bad::Object(why) => return file.striped().leave_out(number, column, why).map_err(told),
+            Bad::Blocks(blocks) => blocks,
+        };
         for (_, at) in bad.iter().filter(|(object, _)| *object == own) {
             file.striped().repair(number, column, *at..*at + BLOCK as u64).map_err(told)?;
         }
@@ -223,51 +261,56 @@ impl Node {
         }
         file.striped().sync().map_err(told)?;
         bad.iter().try_for_each(|(object, at)| {
-            self.compare_far(target, *object, *at, BLOCK as u64).map_err(|e| e.message)
+            self.compare_far(target, *object, *at, BLOCK as u64).map(drop).map_err(|e| e.message)
         })
     }
 
     /// Blocks of a column that are not what was written, looked for at a rate (bytes per second).
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`: one of its objects is missing, or has lost its sums. `Drive`: the disk does not give them.
     fn bad_blocks(
         &self,
         far: &Far,
         (component, column): (u16, u16),
         target: TargetId,
         rate: u64,
-    ) -> Result<Vec<Bad>, Failure> {
+    ) -> Result<Vec<Block>, Failure> {
         let mut bad = Vec::new();
         let places = far.layout.components[usize::from(component)].places();
         for (object, _) in places.filter(|(_, place)| *place == column) {
             let length = self.answered(target, self.ask_far(target, Op::Stat, object, 0))?.object_length;
             for at in (0..length).step_by(MAX_IO) {
                 let (begun, end) = (Moment::now(), length.min(at + STEP));
-                match self.compare_far(target, object, at, STEP) {
+                let read = match self.compare_far(target, object, at, STEP) {
                     Err(e) if e.class == ErrorClass::Corrupt => {
                         for block in (at..end).step_by(BLOCK) {
                             match self.compare_far(target, object, block, BLOCK as u64) {
                                 Err(e) if e.class == ErrorClass::Corrupt => bad.push((object, block)),
-                                compared => compared?,
+                                compared => drop(compared?),
                             }
                         }
+                        end - at
                     }
-                    compared => compared?,
-                }
-                self.keep_pace(rate, begun, end - at).map_err(|why| failure(ErrorClass::Retry, why))?;
+                    // Movers of the release before say how long the object is.
+                    compared => compared?.min(end - at),
+                };
+                self.keep_pace(rate, begun, read).map_err(|why| failure(ErrorClass::Retry, why))?;
             }
         }
         Ok(bad)
     }
 
-    /// Has the mover of a target compare a range of an object with its sums.
+    /// Has the mover of a target compare a range of an object with its sums; how many bytes it has read.
     fn compare_far(
         &self,
         target: TargetId,
         object: ObjectId,
         offset: u64,
         length: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
         let ask = Ask { op: Op::Read, flags: COMPARED, object: object.0, offset, length };
-        self.answered(target, self.submit_far(target, ask, Vec::new())).map(drop)
+        self.answered(target, self.submit_far(target, ask, Vec::new())).map(|reply| reply.object_length)
     }
 
     fn answered(
@@ -275,7 +318,10 @@ impl Node {
         target: TargetId,
         ticket: Result<data::Ticket, Failure>,
     ) -> Result<data::Reply, Failure> {
-        ticket?.wait().map_err(|e| failure(e.class(), format!("target {target}: {e}")))
+        ticket?.wait().map_err(|e| {
+            let class = if e.is(&Refusal::Disk(String::new())) { ErrorClass::Drive } else { e.class() };
+            failure(class, format!("target {target}: {e}"))
+        })
     }
 
     /// What scrubbing could not repair, by file.

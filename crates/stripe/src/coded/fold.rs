@@ -97,8 +97,9 @@ impl Striped {
         if !whole.is_empty() {
             // What is overwritten may have been synced, so what stands for it meanwhile has to be durable.
             self.sync_journals(number, coded)?;
+            let write = |rows: &Range<u64>| self.fold_whole(number, coded, &view, rows.clone());
+            self.durably(&self.all_places(number), || whole.iter().try_for_each(write))?;
         }
-        whole.iter().try_for_each(|rows| self.fold_whole(number, coded, &view, rows.clone()))?;
         let parts = parts(coded, &view, &whole);
         let least = RECORD_LEN + coded.shape.seal_len();
         let one = |cells: &Cells| least + cells.length() * coded.shape.m;
@@ -115,12 +116,8 @@ impl Striped {
             coded.log.lock().head.turn = head.turn;
             left = later;
         }
-        if !whole.is_empty() {
-            self.sync_component(number)?;
-        }
         let head = Head { count: head.count + 1, folded: head.epoch - 1, ..head };
-        self.write_head(number, coded, &head)?;
-        self.sync_journals(number, coded)?;
+        self.durably(&self.journals(number, coded), || self.write_head(number, coded, &head))?;
         let mut log = coded.log.lock();
         log.head = head;
         log.view.old = Default::default();
@@ -136,10 +133,9 @@ impl Striped {
         self.write_rows(number, coded, rows, &bytes)
     }
 
-    /// Everything that was written to columns and journals is durable.
-    fn sync_component(&self, number: usize) -> Result<()> {
-        let all: Vec<Place> = self.places(number).collect();
-        self.everywhere(Op::Sync, &all, &|_| Vec::new())
+    /// Columns and journals.
+    fn all_places(&self, number: usize) -> Vec<Place> {
+        self.places(number).collect()
     }
 
     fn fold_batch(
@@ -162,8 +158,8 @@ impl Striped {
             records.extend_from_slice(&record.encode());
         }
         // What is going to be in the rows is durable before anything of them changes.
-        self.write_journals(number, coded, REDO.start, &records)?;
-        self.sync_journals(number, coded)?;
+        let write = || self.write_journals(number, coded, REDO.start, &records);
+        self.durably(&self.journals(number, coded), write)?;
         self.put(number, coded, view, &folds)
     }
 
@@ -240,8 +236,8 @@ impl Striped {
         let rows = folds.iter().map(|fold| fold.cells.row);
         coded.log.lock().changed.iter_mut().for_each(|changed| changed.extend(rows.clone()));
         let places: Vec<Place> = puts.iter().map(|(place, _)| *place).collect();
-        self.everywhere(Op::Write, &places, &|n| puts[n].1.to_vec())?;
-        self.sync_component(number)
+        let write = || self.everywhere(Op::Write, &places, &|n| puts[n].1.to_vec());
+        self.durably(&self.all_places(number), write)
     }
 
     /// Takes over: finishes what the writer before has left.

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use data::frame::Op;
-use data::{Ask, Capability, Channel, Link, Outgoing, Rights, TargetSecret, Terms};
+use data::{Ask, Capability, Channel, Incoming, Link, Outgoing, Rights, TargetSecret, Terms};
 use layout::{Component, Layout, Redundancy};
 use mover::{Mover, Secrets, Target};
 use proptest::prelude::*;
@@ -37,11 +37,22 @@ pub struct Terms1 {
     pub budget: Option<Arc<AtomicI64>>,
     /// What has been sent, in order, where there is a budget.
     pub sent: Arc<Mutex<Vec<(Op, ObjectId)>>>,
+    /// A machine that loses power.
+    pub power: Option<Arc<Power>>,
+}
+
+/// A machine that loses power when it is asked for something for the first time, and is back at once.
+pub struct Power {
+    pub target: u32,
+    pub at: (Op, ObjectId),
+    /// Files, with what is on its disk of them. Empty: it has not happened, or has.
+    pub files: Mutex<Vec<(std::path::PathBuf, Vec<u8>)>>,
+    pub starts: AtomicU64,
 }
 
 impl Default for Terms1 {
     fn default() -> Self {
-        Self { patience: PATIENCE, generation: 1, budget: None, sent: Arc::default() }
+        Self { patience: PATIENCE, generation: 1, budget: None, sent: Arc::default(), power: None }
     }
 }
 
@@ -112,6 +123,7 @@ impl Cluster {
         let address = self.movers[target.0 as usize - 1].1;
         let (budget, sent) = (terms.budget.clone(), terms.sent.clone());
         let patience = terms.patience;
+        let power = terms.power.clone().filter(|power| power.target == target.0);
         let terms = Terms1 { ..terms.clone() };
         let channel_terms = Terms {
             mover: address.to_string(),
@@ -128,6 +140,10 @@ impl Cluster {
             let mut link = Link::tcp(TcpStream::connect(address)?)?;
             if let Some(left) = budget.clone() {
                 link.outgoing = Box::new(Mortal { left, sent: sent.clone(), out: link.outgoing });
+            }
+            if let Some(power) = power.clone() {
+                link.incoming = Box::new(Started { power: power.clone(), incoming: link.incoming });
+                link.outgoing = Box::new(Powered { power, out: link.outgoing });
             }
             Ok(link)
         };
@@ -191,10 +207,16 @@ impl Cluster {
         columns.collect()
     }
 
+    /// Where a mover keeps an object, and its sums.
+    pub fn files(&self, target: u32, object: u64) -> [std::path::PathBuf; 2] {
+        let dir = self.dirs[target as usize - 1].path();
+        ["objects", "sums"].map(|kind| dir.join(format!("{kind}/{:02x}/{object:016x}", (object >> 8) as u8)))
+    }
+
     /// Where a mover keeps an object.
     pub fn path(&self, target: u32, object: u64) -> std::path::PathBuf {
-        let dir = self.dirs[target as usize - 1].path();
-        dir.join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8))
+        let [object, _] = self.files(target, object);
+        object
     }
 }
 
@@ -253,6 +275,71 @@ impl Outgoing for Mortal {
 
     fn is_local(&self) -> bool {
         false
+    }
+}
+
+/// Sends until power is lost.
+struct Powered {
+    power: Arc<Power>,
+    out: Box<dyn Outgoing>,
+}
+
+impl Outgoing for Powered {
+    fn send(&mut self, parts: &[&[u8]], more: bool) -> std::io::Result<()> {
+        if let ([header, _, _], Some(op)) = (parts, parts[0].first()) {
+            let object = ObjectId(u64::from_le_bytes(header[16..24].try_into().unwrap()));
+            let mut files = self.power.files.lock().unwrap();
+            if (Op::try_from(*op).unwrap(), object) == self.power.at && !files.is_empty() {
+                for (path, bytes) in files.drain(..) {
+                    std::fs::write(path, bytes).unwrap();
+                }
+                self.power.starts.fetch_add(1, Ordering::SeqCst);
+                return Err(std::io::Error::other("this machine has lost power"));
+            }
+        }
+        self.out.send(parts, more)
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> std::io::Result<()> {
+        self.out.send_file(file, offset, length)
+    }
+
+    fn pass(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> std::io::Result<()> {
+        self.out.pass(bytes, descriptor)
+    }
+
+    fn finish(&mut self) {
+        self.out.finish();
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+/// Says how often the machine was started.
+struct Started {
+    power: Arc<Power>,
+    incoming: Box<dyn Incoming>,
+}
+
+impl Incoming for Started {
+    fn receive(&mut self, into: &mut [u8]) -> std::io::Result<()> {
+        self.incoming.receive(into)?;
+        if into.len() == data::hello::HELLO_LEN && into.starts_with(b"THERMOD") {
+            let boot = u64::from_le_bytes(into[16..24].try_into().unwrap());
+            let boot = boot.wrapping_add(self.power.starts.load(Ordering::SeqCst));
+            into[16..24].copy_from_slice(&boot.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {
+        self.incoming.descriptor()
+    }
+
+    fn set_patience(&mut self, patience: Option<Duration>) -> std::io::Result<()> {
+        self.incoming.set_patience(patience)
     }
 }
 

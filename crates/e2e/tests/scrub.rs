@@ -1,0 +1,160 @@
+//! What rots, goes missing or cannot be read on a disk target is found, and made anew or named.
+
+use e2e::cluster::{
+    configure, directory, findings, lies_on, make_cluster, objects_on, serves, up, wait_for_close,
+    wait_for_mending, words,
+};
+use e2e::{Bed, can_mount, noise};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// A byte of an object as it lies on a disk.
+fn byte_of(bed: &Bed, (object, at): (u64, u64)) -> u8 {
+    let path = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
+    let mut byte = [0];
+    File::open(path).unwrap().read_exact_at(&mut byte, at).unwrap();
+    byte[0]
+}
+
+/// Changes a byte of an object below its mover; what it was.
+fn spoil(bed: &Bed, (object, at): (u64, u64)) -> u8 {
+    let before = byte_of(bed, (object, at));
+    let path = bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8));
+    File::options().write(true).open(path).unwrap().write_all_at(&[!before], at).unwrap();
+    before
+}
+
+/// A cluster with directories for coded files and such without redundancy.
+fn files_are_scrubbed() -> ([Bed; 3], PathBuf, PathBuf) {
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    for bed in &beds {
+        // What is on tape must not leave the targets before, however full this machine is.
+        configure(bed, "[disk]\nhigh_watermark = 100\nlow_watermark = 99");
+        bed.up();
+    }
+    make_cluster(&beds);
+    let coded = directory(&beds, "--code 2+1 --stripe-size 64KiB");
+    let plain = beds[0].mount().join("plain");
+    fs::create_dir(&plain).unwrap();
+    beds[0].ok(words("layout set", &plain, "--stripes 3 --stripe-size 64KiB"));
+    (beds, coded, plain)
+}
+
+#[test]
+fn what_rots_on_a_target_is_found_and_comes_from_copies_parity_or_tape() {
+    if !can_mount("scrubbing a target") {
+        return;
+    }
+    let (beds, coded, plain) = files_are_scrubbed();
+    let first = &beds[0];
+    let mirrored = first.mount().join("mirrored");
+    fs::create_dir(&mirrored).unwrap();
+    first.ok(words("layout set", &mirrored, "--copies 2"));
+    let bed = &beds[2];
+    let target = (1..=3).find(|id| serves(first, bed, *id)).expect("its number");
+    let there = |path: &PathBuf| {
+        File::create(path).unwrap();
+        lies_on(first, path).contains(&target)
+    };
+    let copy = (0..60).map(|n| mirrored.join(format!("f{n}"))).find(there).expect("a file on it");
+    let files = [coded.join("rows"), coded.join("journal"), copy, plain.join("safe"), plain.join("gone")];
+    let content = |n: usize| noise(70 + n as u64, 1_000_000 + n);
+    for (n, path) in files.iter().enumerate() {
+        fs::write(path, content(n)).unwrap();
+        wait_for_close(first, path);
+    }
+    first.ok(words("migrate --wait", &files[3], ""));
+    let number = target.to_string();
+    first.ok(["target", "scrub", &number, "--wait"]);
+    let spoiled = files.each_ref().map(|path| {
+        let objects = objects_on(first, path, target);
+        let journal = path.ends_with("journal") && objects.len() > 1;
+        let place = if journal { (objects[1], 10) } else { (objects[0], 100_000) };
+        (place, spoil(bed, place))
+    });
+    let scrubbed = first.run(["target", "scrub", &number, "--wait"]);
+    assert!(!scrubbed.status.success(), "nothing can repair one of them");
+    for path in &files[..3] {
+        wait_for_mending(first, path);
+    }
+    assert_eq!(lies_on(first, &files[3]), [0_u64; 0], "its bytes are on tape");
+    assert_eq!(findings(first, "plain/gone")[0]["grade"], "serious");
+    let told = findings(first, "plain/gone")[0]["problem"].as_str().expect("a text").to_owned();
+    assert!(told.contains("plain/gone") && told.contains(&format!("target {target}")), "{told}");
+    assert!(fs::read(&files[3]).unwrap() == content(3), "from tape");
+    fs::remove_file(&files[4]).unwrap();
+    first.ok(["target", "scrub", &number, "--wait"]);
+    for (n, (place, before)) in spoiled.into_iter().enumerate().take(3) {
+        assert_eq!(byte_of(bed, place), before, "{} on the disk", files[n].display());
+        assert!(fs::read(&files[n]).unwrap() == content(n), "{}", files[n].display());
+    }
+    first.check();
+}
+
+#[test]
+fn what_is_missing_on_a_target_is_made_anew_and_what_its_disk_does_not_give_stays() {
+    if !can_mount("scrubbing a target that lacks something") {
+        return;
+    }
+    let (beds, coded, plain) = files_are_scrubbed();
+    let (first, bed) = (&beds[0], &beds[2]);
+    let target = (1..=3).find(|id| serves(first, bed, *id)).expect("its number");
+    let number = target.to_string();
+    let names =
+        [coded.join("gone"), coded.join("sums"), plain.join("gone"), plain.join("disk"), plain.join("held")];
+    let content = |n: usize| noise(90 + n as u64, 1_000_000 + n);
+    for (n, path) in names.iter().enumerate() {
+        fs::write(path, content(n)).unwrap();
+        wait_for_close(first, path);
+    }
+    for path in &names[2..4] {
+        first.ok(words("migrate --wait", path, ""));
+    }
+    let files = names.each_ref().map(|path| {
+        let object = objects_on(first, path, target)[0];
+        ["objects", "sums"]
+            .map(|kind| bed.path("target").join(format!("{kind}/{:02x}/{object:016x}", (object >> 8) as u8)))
+    });
+    // So that its mover has none of them open.
+    bed.ok(["down"]);
+    fs::remove_file(&files[0][0]).unwrap();
+    File::options().write(true).open(&files[1][1]).unwrap().write_all_at(b"rot", 12).unwrap();
+    fs::remove_file(&files[2][0]).unwrap();
+    let kept = bed.path("kept");
+    fs::rename(&files[3][1], &kept).unwrap();
+    fs::create_dir(&files[3][1]).unwrap();
+    bed.up();
+    first.wait("it is up", || up(first) == [1, 2, 3]);
+    spoil(bed, (objects_on(first, &names[4], target)[0], 100_000));
+    let held = File::open(&names[4]).unwrap();
+    let scrubbed = first.run(["target", "scrub", &number, "--wait"]);
+    assert!(!scrubbed.status.success(), "it ends, and says what is left");
+    for path in &names[..2] {
+        wait_for_mending(first, path);
+    }
+    assert!(files[0][0].exists(), "it is made anew");
+    assert_eq!(lies_on(first, &names[2]), [0_u64; 0], "its bytes are on tape");
+    assert_eq!(lies_on(first, &names[3]), [1, 2, 3], "nothing says that it is bad");
+    let told = |name: &str| findings(first, name)[0]["problem"].as_str().expect("a text").to_owned();
+    assert!(
+        told("plain/disk").contains("disk") && told("plain/disk").contains(files[3][1].to_str().unwrap())
+    );
+    assert!(told("plain/held").contains("open"), "{}", told("plain/held"));
+    drop(held);
+    fs::remove_file(&names[4]).unwrap();
+    fs::remove_dir(&files[3][1]).unwrap();
+    fs::rename(&kept, &files[3][1]).unwrap();
+    first.ok(["target", "scrub", &number, "--wait"]);
+    for (n, path) in names[..4].iter().enumerate() {
+        assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
+    }
+    // What was made anew stands in for others.
+    beds[1].kill();
+    for (n, path) in names[..2].iter().enumerate() {
+        assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
+    }
+    beds[1].up();
+    first.wait("it is up", || up(first) == [1, 2, 3]);
+    first.check();
+}
