@@ -260,6 +260,7 @@ fn name(call: &Call) -> &'static str {
         Call::ClusterRenew(_) => "asking for another certificate",
         Call::ClusterRemove { .. } => "removing a member",
         Call::ClusterRevoke => "withdrawing tokens",
+        Call::MoveEngine { .. } => "asking for a move of the catalogue",
         Call::Rebuild => "asking for a rebuild of the catalogue",
         Call::File(FileCall::Read { .. }) => "reading a file",
         Call::File(FileCall::Write { .. }) => "writing a file",

@@ -108,6 +108,11 @@ fn variants_keep_their_numbers() {
         RequestKind::Repack,
         RequestKind::Import,
         RequestKind::Export,
+        RequestKind::Drain,
+        RequestKind::Balance,
+        RequestKind::Scrub,
+        RequestKind::Protect,
+        RequestKind::MoveEngine,
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
         assert_eq!(usize::from(encode(&Request { kind, ..request() })[2]), number, "{kind:?}");

@@ -81,11 +81,11 @@ impl DatabaseOptions {
     }
 }
 
-/// Whether `address` can be that of a database.
+/// Whether `address` can be that of a database; the address without a password, as it is shown.
 ///
 /// # Errors
 /// `Address` says what is wrong with it.
-pub fn check_address(address: &str) -> Result<()> {
+pub fn check_address(address: &str) -> Result<String> {
     match address.starts_with(TIKV) {
         true => tikv::check(address),
         false => PostgresEngine::check_address(address),
@@ -108,7 +108,7 @@ mod tikv {
     use super::{Database, DatabaseOptions};
     use crate::{Result, TikvEngine};
 
-    pub(super) fn check(address: &str) -> Result<()> {
+    pub(super) fn check(address: &str) -> Result<String> {
         TikvEngine::check_address(address)
     }
 
@@ -127,7 +127,7 @@ mod tikv {
         KvError::Address { detail: detail.into() }
     }
 
-    pub(super) fn check(_address: &str) -> Result<()> {
+    pub(super) fn check(_address: &str) -> Result<String> {
         Err(missing())
     }
 

@@ -23,6 +23,7 @@ mod limits;
 mod lmdb;
 mod memory;
 mod merge;
+mod movable;
 mod postgres;
 pub mod standby;
 #[cfg(feature = "tikv")]
@@ -35,6 +36,7 @@ pub use database::{Database, DatabaseOptions, check_address, open_database};
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;
+pub use movable::{Movable, Noting, Paused};
 pub use postgres::PostgresEngine;
 #[cfg(feature = "tikv")]
 pub use tikv::TikvEngine;

@@ -22,6 +22,9 @@ use types::{Class, ClassName, FormatRule, Generation, NonBlock, PoolName};
 pub struct Config {
     /// Directory for the catalogue, the control socket and the log.
     pub state_dir: PathBuf,
+    /// The file that it was read from, which commands change; None: `config.toml` in the state directory.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
     /// Disk tier.
     pub disk: DiskConfig,
     /// Virtual tape library; used when none is attached.
@@ -345,6 +348,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             state_dir: PathBuf::from("/var/lib/thermo"),
+            file: None,
             disk: DiskConfig::default(),
             library: LibraryConfig::default(),
             libraries: Vec::new(),

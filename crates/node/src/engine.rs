@@ -2,18 +2,23 @@
 
 mod clearing;
 mod moving;
+mod online;
 mod pairs;
 pub(crate) mod pending;
+mod plan;
 
 pub use self::clearing::clear_engine;
 pub use self::moving::{MoveStep, Moved, move_engine};
+pub(crate) use self::online::EngineMoves;
 
 use crate::Config;
 use crate::error::failure;
 use crate::startup::{has_catalogue, io, open_engine, patiently};
-use kv::log::LogOptions;
+use kv::log::{LogOptions, LogState};
 use kv::standby::Feed;
-use kv::{Aside, Database, DatabaseOptions, Engine, KvError, LmdbEngine};
+use kv::{
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, LmdbEngine, Movable, Reader, Stats, Writer,
+};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -46,23 +51,25 @@ pub(crate) fn validate(config: &Config) -> Result<(), String> {
 }
 
 /// An engine of either kind.
-enum Opened {
-    Embedded(LmdbEngine),
-    Database(Box<dyn Database>),
+pub(crate) enum Opened {
+    /// In the state directory.
+    Embedded(Arc<LmdbEngine>),
+    /// In servers, at this address.
+    Database { engine: Box<dyn Database>, address: String },
 }
 
 impl Opened {
     fn engine(&self) -> &dyn Engine {
         match self {
-            Self::Embedded(engine) => engine,
-            Self::Database(engine) => engine.as_ref(),
+            Self::Embedded(engine) => engine.as_ref(),
+            Self::Database { engine, .. } => engine.as_ref(),
         }
     }
 
     fn set_aside(&self, mark: Option<&Aside>) -> Result<(), Failure> {
         let set = match self {
             Self::Embedded(engine) => engine.set_aside(mark),
-            Self::Database(engine) => engine.set_aside(mark),
+            Self::Database { engine, .. } => engine.set_aside(mark),
         };
         set.map_err(|e| failure(class(&e), e.to_string()))
     }
@@ -71,34 +78,72 @@ impl Opened {
     fn shown(&self, state: &Path) -> String {
         match self {
             Self::Embedded(_) => state.join(EMBEDDED).display().to_string(),
-            Self::Database(engine) => engine.shown(),
+            Self::Database { engine, .. } => engine.shown(),
+        }
+    }
+
+    /// What the configuration calls it; None: the embedded one.
+    fn address(&self) -> Option<&str> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Database { address, .. } => Some(address),
+        }
+    }
+
+    /// As what it is, if it is embedded.
+    pub(crate) fn embedded(&self) -> Option<Arc<LmdbEngine>> {
+        match self {
+            Self::Embedded(engine) => Some(engine.clone()),
+            Self::Database { .. } => None,
         }
     }
 }
 
-/// An engine, and the same again if it is embedded.
-pub(crate) type OpenEngine = (Arc<dyn Engine>, Option<Arc<LmdbEngine>>);
+impl Engine for Opened {
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> kv::Result<()>) -> kv::Result<()> {
+        self.engine().read_dyn(f)
+    }
 
-/// Opens the engine that the configuration names, and again as what it is if it is embedded; a `fresh` state directory may get a new one.
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn Writer) -> kv::Result<()>,
+    ) -> kv::Result<()> {
+        self.engine().write_dyn(durability, f)
+    }
+
+    fn sync(&self) -> kv::Result<()> {
+        self.engine().sync()
+    }
+
+    fn verify(&self) -> kv::Result<()> {
+        self.engine().verify()
+    }
+
+    fn backup(&self, to: &Path) -> kv::Result<()> {
+        self.engine().backup(to)
+    }
+
+    fn log(&self) -> Option<LogState> {
+        self.engine().log()
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine().stats()
+    }
+}
+
+/// Opens the engine that the configuration names; a `fresh` state directory may get a new one. Another one can take its place while it is used.
 pub(crate) fn open(
     config: &Config,
     fresh: bool,
     log: Option<LogOptions>,
     feed: Option<Arc<Feed>>,
-) -> Result<OpenEngine, Failure> {
-    Ok(match open_counting(config, fresh, log, feed)? {
-        Opened::Embedded(engine) => {
-            let engine = Arc::new(engine);
-            (engine.clone(), Some(engine))
-        }
-        Opened::Database(engine) => {
-            let engine: Box<dyn Engine> = engine;
-            (Arc::from(engine), None)
-        }
-    })
+) -> Result<Arc<Movable<Opened>>, Failure> {
+    open_counting(config, fresh, log, feed).map(|engine| Arc::new(Movable::new(engine)))
 }
 
-/// The same. A move that was under way is over then, before anything is changed: the other engine does not open any more.
+/// The same engine alone. A move that was under way is over then, before anything is changed: the other engine does not open any more.
 fn open_counting(
     config: &Config,
     fresh: bool,
@@ -140,9 +185,12 @@ fn open_named(
                 has_catalogue(state)?;
             }
             let engine = patiently(|| open_engine(&state.join(EMBEDDED), log.clone(), moved, feed.clone()))?;
-            Ok(Opened::Embedded(engine))
+            Ok(Opened::Embedded(Arc::new(engine)))
         }
-        Some(address) => open_database(state, address, fresh, moved).map(Opened::Database),
+        Some(address) => {
+            let engine = open_database(state, address, fresh, moved)?;
+            Ok(Opened::Database { engine, address: address.clone() })
+        }
     }
 }
 

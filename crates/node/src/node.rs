@@ -77,6 +77,8 @@ pub struct Node {
     pub(crate) movers: crate::movers::Movers,
     /// Brings batches to the standby, if there is one.
     pub(crate) feeding: std::sync::OnceLock<crate::standby::Feeding>,
+    /// The engine below the catalogue, and its move to another one.
+    pub(crate) engine_moves: crate::engine::EngineMoves,
     /// One at a time puts a backup of the catalogue into the namespace.
     pub(crate) putting_backup: Mutex<()>,
     pub(crate) _lock: std::fs::File,

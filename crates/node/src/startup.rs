@@ -42,14 +42,17 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let prepared = crate::standby::before_start(&config, &ledger)?;
     let feed = prepared.as_ref().map(|prepared| prepared.feed.clone());
     let has_none = fresh && !ledger.has_taken_over();
-    let (engine, embedded) = crate::engine::open(&config, has_none, change_log(&config), feed)?;
-    let feeding =
-        prepared.zip(embedded).map(|(prepared, engine)| prepared.start(engine, &config)).transpose()?;
+    let engine = crate::engine::open(&config, has_none, change_log(&config), feed)?;
+    let feeding = prepared
+        .zip(engine.engine().embedded())
+        .map(|(prepared, engine)| prepared.start(engine, &config))
+        .transpose()?;
     if ledger.has_taken_over() {
         crate::standby::settle_in(&ledger, engine.clone())?;
     }
     let hardware = |config: &Config| Hardware::of(config, library.clone());
-    let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine, hardware)?;
+    let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;
+    node.engine_moves.belongs(engine);
     if let Some(feeding) = feeding {
         node.feeding.get_or_init(|| feeding);
     }
@@ -130,9 +133,7 @@ pub(crate) fn assemble(
     let hardware = patiently(|| hardware(&config))?;
     let (archive, events) = Archive::new();
     let (to_finish, ready) = crossbeam_channel::unbounded::<Ready>();
-    let objects = ObjectPool::new(&catalog).map_err(|e| fs_failure("disk objects", e))?;
-    // A simulator starts nodes by the thousand.
-    let objects = if crate::clock::alone() { objects.with_stock(STOCK_ALONE) } else { objects };
+    let objects = object_pool(&catalog)?;
     let node = Node {
         space: Space::new(&config.disk),
         quotas: Quotas::default(),
@@ -165,10 +166,17 @@ pub(crate) fn assemble(
         locks: Default::default(),
         movers: crate::movers::Movers::new(),
         feeding: Default::default(),
+        engine_moves: Default::default(),
         putting_backup: Default::default(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })
+}
+
+fn object_pool(catalog: &Catalog) -> Result<ObjectPool, Failure> {
+    let objects = ObjectPool::new(catalog).map_err(|e| fs_failure("disk objects", e))?;
+    // A simulator starts nodes by the thousand.
+    Ok(if crate::clock::alone() { objects.with_stock(STOCK_ALONE) } else { objects })
 }
 
 /// Changes are logged beside the backups.
@@ -409,6 +417,7 @@ pub(crate) fn resume(node: &Arc<Node>) -> Result<(), Failure> {
             RequestKind::Migrate => node.governor.wake(),
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => node.keeper.wake(),
             RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub | RequestKind::Protect => {} // they go on by themselves
+            RequestKind::MoveEngine => node.resume_engine_move(&request)?,
             RequestKind::Purge | RequestKind::Label | RequestKind::Rebuild | RequestKind::Import => {
                 let now = crate::now();
                 let end = &mut |r: &mut Request| {

@@ -105,6 +105,7 @@ impl Context {
             None if own.exists() => load(&own)?,
             None => Config::default(),
         };
+        config.file = named.map(std::path::absolute).transpose()?;
         // Only a file that was named may say where the state is, and the command line has the last word.
         if named.is_none() || self.global.state_dir.is_some() {
             config.state_dir = state_dir;

@@ -107,7 +107,11 @@ pub fn request_state(out: &Out, state: RequestState) -> String {
 
 /// What a request of this kind counts.
 pub fn counted(kind: RequestKind) -> &'static str {
-    if kind.is_of_volumes() { "volumes" } else { "files" }
+    match kind {
+        RequestKind::MoveEngine => "keys",
+        kind if kind.is_of_volumes() => "volumes",
+        _ => "files",
+    }
 }
 
 /// One line about a request.

@@ -483,15 +483,15 @@ pub enum RequestKind {
     Scrub,
     /// Give files on disk targets another layout.
     Protect,
+    /// Move the catalogue to another engine; its files are keys.
+    MoveEngine,
 }
 
 impl RequestKind {
     /// Counts volumes, not files.
     pub fn is_of_volumes(self) -> bool {
-        matches!(
-            self,
-            Self::Label | Self::Rebuild | Self::Verify | Self::Repack | Self::Import | Self::Export
-        )
+        use RequestKind as K;
+        matches!(self, K::Label | K::Rebuild | K::Verify | K::Repack | K::Import | K::Export)
     }
 }
 

@@ -370,6 +370,11 @@ pub enum Call {
     ClusterAddresses,
     /// Files that this standby needs to serve the cluster; only over TLS, from the node that it follows -> `Done`.
     StandbyKeep(Vec<KeptFile>),
+    /// Move the catalogue to another engine -> `Request`.
+    MoveEngine {
+        /// Address of a database; None: into the state directory.
+        to: Option<String>,
+    },
 }
 
 /// Answers.

@@ -48,7 +48,8 @@ impl Call {
             | Self::FileFor(_)
             | Self::MoveTargets(_)
             | Self::ClusterAddresses
-            | Self::StandbyKeep(_) => 5,
+            | Self::StandbyKeep(_)
+            | Self::MoveEngine { .. } => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

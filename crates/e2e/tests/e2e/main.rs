@@ -18,6 +18,7 @@ mod crash;
 mod demo;
 mod devices;
 mod engine_move;
+mod engine_online;
 mod exchange;
 mod native;
 mod nodes;

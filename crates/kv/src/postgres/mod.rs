@@ -55,12 +55,12 @@ struct Core {
 }
 
 impl PostgresEngine {
-    /// Whether `address` can be one.
+    /// Whether `address` can be one; the address without a password.
     ///
     /// # Errors
     /// `Address` says what is wrong with it.
-    pub fn check_address(address: &str) -> Result<()> {
-        Server::new(address).map(drop)
+    pub fn check_address(address: &str) -> Result<String> {
+        Server::new(address).map(|server| server.address.to_string())
     }
 
     /// Opens the engine in the database at `address`: `postgres://USER@HOST:PORT/DATABASE?SETTING=VALUE`.

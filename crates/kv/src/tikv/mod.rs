@@ -68,8 +68,8 @@ impl TikvEngine {
     ///
     /// # Errors
     /// `Address` says what is wrong with it.
-    pub fn check_address(address: &str) -> Result<()> {
-        Address::parse(address).map(drop)
+    pub fn check_address(address: &str) -> Result<String> {
+        Address::parse(address).map(|address| address.to_string())
     }
 
     /// Opens the engine at `address`: `tikv://HOST:PORT,HOST:PORT/NAME?SETTING=VALUE`.

@@ -153,11 +153,10 @@ impl Node {
                 }
                 return Ok(Reply::Backup(made));
             }
-            Call::MoveTargets(act) => {
-                if let Some(request) = self.move_targets(cx, act)? {
-                    return Ok(self.request_reply(request));
-                }
+            Call::MoveEngine { to } => {
+                return self.move_engine(cx, to.as_deref()).map(|r| self.request_reply(r));
             }
+            Call::MoveTargets(act) => return self.move_targets_reply(cx, act),
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,
             Call::SetVolume { volumes, state, reason } => {
@@ -197,6 +196,11 @@ impl Node {
             Outcome::Quote(view, waits) => Reply::Quote(Box::new(view.with_waiting_lost(*waits))),
             Outcome::Gathered | Outcome::Nothing => Reply::Done,
         })
+    }
+
+    fn move_targets_reply(self: &Arc<Self>, cx: &Cx, act: TargetAct) -> Result<Reply, Failure> {
+        let request = self.move_targets(cx, act)?;
+        Ok(request.map_or(Reply::Done, |request| self.request_reply(request)))
     }
 
     fn request_reply(&self, request: Request) -> Reply {
@@ -309,6 +313,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
         Call::Rebuild => "rebuilding the catalogue",
+        Call::MoveEngine { .. } => "moving the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",
         Call::Inventory { .. } => "having the library's inventory taken",
         Call::ExportCartridges(_) | Call::ImportCartridges(_) => "moving cartridges in and out",

@@ -208,6 +208,9 @@ impl Node {
                 format!("request {id} has ended already ({})", request.state),
             ));
         }
+        if request.kind == RequestKind::MoveEngine {
+            self.engine_moves.withdraw(id)?;
+        }
         let now = crate::now();
         self.catalog
             .update_request(id, &mut |r| {

@@ -156,6 +156,7 @@ impl Node {
             RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub | RequestKind::Protect => {
                 moving_columns(request, self.movers.waits(request.kind))
             }
+            RequestKind::MoveEngine => self.engine_moves.moving(request),
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
         }
     }

@@ -1,34 +1,43 @@
-//! Moving the catalogue of a node that is not running from one engine to another.
+//! Moving the catalogue from one engine to another, while a node uses it or not.
 //!
 //! At every moment one engine opens: the one that the configuration names. Each end is marked before the configuration changes, and a marked
 //! engine opens only together with the note of the move ([`pending`]), which whoever opens an engine takes away before he changes
 //! anything: he writes into it which one was chosen, takes the mark of that one away, and removes the note. So the other one stays refused from
 //! then on, whatever a configuration says.
 //!
-//! 1. The copy is made, marked as one from its first moment, and compared.
-//! 2. The note is written, for the source.
-//! 3. The source is marked.
-//! 4. The note is written for both.
-//! 5. The configuration names the copy: this decides.
-//! 6. The copy is opened as a start of the node opens it: its mark goes, then the note.
+//! 1. The copy is made of one moment, marked as one from its first moment on, and compared. Keys that change meanwhile are noted ([`kv::Movable`]).
+//! 2. The copy stands where it will be looked for. Noted keys are brought over, again and again, until few are left.
+//! 3. Nothing changes from here to the end. The last keys are brought over.
+//! 4. The note is written, for the source.
+//! 5. The source is marked.
+//! 6. The note is written for both.
+//! 7. The configuration names the copy: this decides.
+//! 8. As a start of the node does it: the note is made one for the copy alone, its mark goes, then the note.
+//! 9. The copy takes the place of the source in the running node.
+//!
+//! Until 7 an error undoes what was written, and the source goes on.
 
 use super::pairs::{self, Content};
-use super::{EMBEDDED, Opened, class, kind, open_counting, owner, pending};
+use super::plan::Plan;
+use super::{Opened, class, open_counting, pending};
 use crate::Config;
-use crate::attached::replace;
 use crate::error::failure;
-use crate::restore::put_in_place;
-use crate::startup::{io, open_engine, patiently, prepare};
-use kv::{Aside, DatabaseOptions, KvError, LmdbEngine, Role};
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use toml_edit::{DocumentMut, Item, Table, value};
+use crate::startup::{io, patiently, prepare};
+use kv::{Aside, KvError, Movable, Noting, Role};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use types::ErrorClass;
 use wire::Failure;
 
-/// Where an embedded engine is filled.
-const FILLING: &str = "catalog.moving";
+/// Keys that may change while everything is copied and compared (bytes in memory).
+const MOST_NOTED: usize = 256 << 20;
+/// Changes wait while more keys than this are to be brought over ...
+const HELD_ABOVE: usize = 1_000;
+/// ... and are held back altogether once it is no more than this, or after so many rounds.
+const FEW: usize = 200;
+const ROUNDS: u32 = 100;
 
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,42 +49,53 @@ pub enum MoveStep {
         /// Their bytes.
         bytes: u64,
     },
-    /// The copy is complete; it is read again and compared.
-    Compares,
-    /// Both are the same; the source is set aside.
+    /// The copy is complete; so many pairs of it are read again.
+    Compares {
+        /// Keys with their values.
+        pairs: u64,
+    },
+    /// Both are the same, and what changed meanwhile is brought over.
+    Follows,
+    /// Few changes are left: changes are held back, and the source is set aside. From here on a move is not given up any more.
     Marks,
     /// The configuration names the copy now.
     Switched,
 }
 
+/// Told of every step; `Break` gives the move up.
+pub(super) type Told<'t> = &'t mut dyn FnMut(MoveStep) -> ControlFlow<()>;
+
 /// What a move did.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// Keys with their values.
+    /// Keys with their values, when they were copied.
     pub pairs: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Digest of all of them, the same at both ends.
     pub digest: String,
+    /// Keys that changed while that was done. Each was read again after it was brought over.
+    pub changed: u64,
+    /// How long changes were held back.
+    pub paused: Duration,
     /// The engine that was left; it is kept.
     pub from: String,
     /// The engine that counts now.
     pub to: String,
 }
 
-/// Moves the catalogue into the database at the address `to`, or into an embedded engine (`None`), and changes the configuration in
-/// `file` (made if it is not there). The node must not run. After an error, and after a kill at any moment, the engine that the configuration
+/// Moves the catalogue of a node that does not run into the database at the address `to`, or into an embedded engine (`None`), and changes its
+/// configuration file (made if it is not there). After an error, and after a kill at any moment, the engine that the configuration
 /// names is whole and the only one that opens.
 ///
 /// # Errors
 /// The node runs; either engine cannot be opened or written; the place is not empty; the copies differ; the configuration cannot be changed.
 pub fn move_engine(
     config: &Config,
-    file: &Path,
     to: Option<&str>,
     told: &mut dyn FnMut(MoveStep),
 ) -> Result<Moved, Failure> {
-    let plan = Plan::of(config, file, to)?;
+    let plan = Plan::of(config, to)?;
     let state = &config.state_dir;
     let (_lock, fresh) = patiently(|| prepare(state))?;
     if fresh {
@@ -85,33 +105,45 @@ pub fn move_engine(
         );
         return Err(failure(ErrorClass::NotFound, message));
     }
-    let source = open_counting(config, false, None, None)?;
+    let engine = Movable::new(open_counting(config, false, None, None)?);
+    carry(&engine, &plan, &mut |step| {
+        told(step);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Moves what `engine` holds to where `plan` says, and makes that the engine, while it is used.
+pub(super) fn carry(engine: &Movable<Opened>, plan: &Plan, told: Told<'_>) -> Result<Moved, Failure> {
+    let state = &plan.config.state_dir;
+    let noting = engine.note(MOST_NOTED);
+    let source = engine.engine();
     let from = source.shown(state);
     let id = uuid::Uuid::new_v4().to_string();
-    let copy = plan.target(&mark_copy(&id, &from))?;
-    let shown = match &copy {
-        Opened::Embedded(_) => state.join(EMBEDDED).display().to_string(),
-        Opened::Database(_) => copy.shown(state),
-    };
+    let mark = mark_copy(&id, &from);
+    let copy = plan.target(&mark)?;
     let content = transfer(&source, &copy, told)?;
-    told(MoveStep::Marks);
-    plan.place(copy, &mark_copy(&id, &from))?;
-    let fail = |e: std::io::Error| io(state, &e);
-    pending::choose(state, &id, kind(config)).map_err(fail)?;
-    source.set_aside(Some(&mark_left(&id, &shown)))?;
-    drop(source);
-    pending::write(state, &id).map_err(fail)?;
-    replace(&plan.file, &plan.text).map_err(|e| plan.unwritten(&e))?;
-    told(MoveStep::Switched);
-    open_counting(&plan.config, false, None, None).map(drop).map_err(|e| {
+    let copy = plan.place(copy, &mark)?;
+    let to = copy.shown(state);
+    let mut changed = follow(&noting, &source, &copy, told)?;
+    goes_on(told(MoveStep::Marks))?;
+    let begun = Instant::now();
+    let paused = noting.pause();
+    changed += bring(paused.take(), &source, &copy)?;
+    let ends = Ends { plan, source: &source, copy: &copy, id: &id };
+    ends.decide(&mark_left(&id, &to))?;
+    let _ = told(MoveStep::Switched); // it is decided
+    let finished = ends.finish();
+    paused.replace(Arc::new(copy));
+    let pause = begun.elapsed();
+    finished.map_err(|e| {
         let message = format!(
-            "{}; the catalogue is in {shown} now, and the next start of the node goes on from there",
+            "{}; the catalogue is in {to} now, and the next start of the node goes on from there",
             e.message
         );
         failure(e.class, message)
     })?;
     let digest = content.digest.iter().map(|b| format!("{b:02x}")).collect();
-    Ok(Moved { pairs: content.pairs, bytes: content.bytes, digest, from, to: shown })
+    Ok(Moved { pairs: content.pairs, bytes: content.bytes, digest, changed, paused: pause, from, to })
 }
 
 fn mark_copy(id: &str, from: &str) -> Aside {
@@ -130,150 +162,113 @@ fn mark_left(id: &str, to: &str) -> Aside {
     Aside { role: Role::Left, id: id.into(), why }
 }
 
-/// Copies and compares.
-fn transfer(from: &Opened, to: &Opened, told: &mut dyn FnMut(MoveStep)) -> Result<Content, Failure> {
-    let fail = |e: KvError| failure(class(&e), e.to_string());
-    let copied =
-        pairs::copy(from.engine(), to.engine(), &mut |pairs, bytes| told(MoveStep::Copied { pairs, bytes }));
-    let sent = copied.map_err(fail)?;
-    told(MoveStep::Compares);
-    let stored = pairs::content(to.engine()).map_err(fail)?;
+fn goes_on(on: ControlFlow<()>) -> Result<(), Failure> {
+    match on {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(given_up()),
+    }
+}
+
+fn given_up() -> Failure {
+    let message = "the move was given up: the catalogue stays where it is, and the copy is not used";
+    failure(ErrorClass::Busy, message)
+}
+
+fn failed(e: KvError) -> Failure {
+    match e {
+        KvError::Aborted => given_up(),
+        e => failure(class(&e), e.to_string()),
+    }
+}
+
+/// Copies what is there at one moment, and compares.
+fn transfer(from: &Opened, to: &Opened, told: Told<'_>) -> Result<Content, Failure> {
+    let sent = pairs::copy(from, to, &mut |pairs, bytes| told(MoveStep::Copied { pairs, bytes }));
+    let sent = sent.map_err(failed)?;
+    goes_on(told(MoveStep::Compares { pairs: 0 }))?;
+    let stored = pairs::content(to, &mut |pairs, _| told(MoveStep::Compares { pairs })).map_err(failed)?;
     if sent == stored {
         return Ok(sent);
     }
+    Err(differs(&format!("{} keys there, {} here", stored.pairs, sent.pairs)))
+}
+
+fn differs(how: &str) -> Failure {
     let message = format!(
-        "the copy differs from what was read ({} keys there, {} here); nothing was changed but the copy, which is not used: check the memory and \
-         the disks of both ends, then try again",
-        stored.pairs, sent.pairs
+        "the copy differs from what was read ({how}); nothing was changed but the copy, which is not used: check the memory and \
+         the disks of both ends, then try again"
     );
-    Err(failure(ErrorClass::Corrupt, message))
+    failure(ErrorClass::Corrupt, message)
 }
 
-/// What is to be made of the configuration.
-struct Plan {
-    /// With the other engine.
-    config: Config,
-    /// The configuration file itself, not a link to it.
-    file: PathBuf,
-    /// Its new content.
-    text: String,
+/// Brings over what changed, until little is left.
+fn follow(noting: &Noting<'_, Opened>, from: &Opened, to: &Opened, told: Told<'_>) -> Result<u64, Failure> {
+    noting.hold_above(HELD_ABOVE);
+    let mut changed = 0;
+    for _ in 0..ROUNDS {
+        goes_on(told(MoveStep::Follows))?;
+        let few = bring(noting.take(), from, to)?;
+        changed += few;
+        if few <= FEW as u64 {
+            break;
+        }
+    }
+    Ok(changed)
 }
 
-impl Plan {
-    fn of(config: &Config, file: &Path, to: Option<&str>) -> Result<Self, Failure> {
-        let invalid = |message: String| failure(ErrorClass::Invalid, message);
-        let in_file = |problem: String| invalid(format!("configuration {}: {problem}", file.display()));
-        if config.catalog.engine.as_deref() == to {
-            return Err(invalid(
-                "the catalogue is there already (catalog.engine in the configuration)".into(),
-            ));
-        }
-        if config.in_database() && to.is_some() {
-            let message = "from one database to another the catalogue goes by way of the state directory: move it there first (--to embedded)";
-            return Err(invalid(message.into()));
-        }
-        let mut new = config.clone();
-        new.catalog.engine = to.map(Into::into);
-        new.validate().map_err(|e| invalid(format!("configuration: {e}")))?;
-        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
-            Err(e) => return Err(in_file(format!("cannot be read: {e}"))),
-        };
-        let text = edited(&text, to).map_err(in_file)?;
-        let parsed =
-            Config::parse(&text).map_err(|e| in_file(format!("would not be valid afterwards: {e}")))?;
-        if parsed.catalog != new.catalog {
-            return Err(in_file("was changed meanwhile; try again".into()));
-        }
-        Ok(Self { config: new, file, text })
-    }
-
-    /// A new engine, set aside as a copy.
-    fn target(&self, mark: &Aside) -> Result<Opened, Failure> {
-        let state = &self.config.state_dir;
-        let fail = |e: std::io::Error| io(state, &e);
-        match &self.config.catalog.engine {
-            None => {
-                let dir = state.join(FILLING); // nobody opens it under this name
-                if dir.exists() {
-                    fs::remove_dir_all(&dir).map_err(fail)?;
-                }
-                Ok(Opened::Embedded(open_engine(&dir, None, None, None)?))
-            }
-            Some(address) => {
-                let mut options = DatabaseOptions::new(&owner(state).map_err(fail)?);
-                (options.take_over, options.fill) = (false, Some(mark.clone()));
-                let opened = kv::open_database(address, options);
-                Ok(Opened::Database(opened.map_err(|e| failure(class(&e), e.to_string()))?))
-            }
-        }
-    }
-
-    /// Closes a copy that is complete and puts it, still set aside, where it will be looked for.
-    fn place(&self, copy: Opened, mark: &Aside) -> Result<(), Failure> {
-        let state = &self.config.state_dir;
-        let embedded = matches!(copy, Opened::Embedded(_));
-        copy.set_aside(Some(mark))?;
-        drop(copy);
-        if !embedded {
-            return Ok(());
-        }
-        let place = || {
-            let kept = put_in_place(state, &state.join(FILLING), &state.join(EMBEDDED), crate::now().secs)?;
-            File::open(state)?.sync_all()?;
-            let unfinished = |dir: &PathBuf| {
-                LmdbEngine::aside(dir).is_ok_and(|mark| mark.is_some_and(|mark| mark.role == Role::Copy))
-            };
-            kept.filter(unfinished).map_or(Ok(()), fs::remove_dir_all)
-        };
-        place().map_err(|e| io(state, &e))
-    }
-
-    fn unwritten(&self, e: &std::io::Error) -> Failure {
-        let message = format!(
-            "configuration {}: cannot be written: {e}; the engine that it names is the one that counts, and the next start uses it",
-            self.file.display()
-        );
-        failure(ErrorClass::Denied, message)
-    }
-}
-
-/// The text of a configuration with another engine; everything else stays as it is.
-fn edited(text: &str, engine: Option<&str>) -> Result<String, String> {
-    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| e.to_string())?;
-    let section = document.entry("catalog").or_insert_with(|| Item::Table(Table::new()));
-    let Some(section) = section.as_table_like_mut() else {
-        return Err("`catalog` is no section; write it as [catalog]".into());
+/// Brings keys over; how many.
+fn bring(keys: Option<BTreeSet<Vec<u8>>>, from: &Opened, to: &Opened) -> Result<u64, Failure> {
+    let Some(keys) = keys else {
+        let message = "more of the catalogue changed while it was copied than is kept note of (256 MiB of keys): it stays where it is, and the \
+                       copy is not used; try again when fewer files are made and changed, or stop the node for the move";
+        return Err(failure(ErrorClass::Busy, message));
     };
-    match engine {
-        None => drop(section.remove("engine")),
-        Some(address) => {
-            let mut new = toml_edit::Value::from(address);
-            if let Some(old) = section.get("engine").and_then(Item::as_value) {
-                *new.decor_mut() = old.decor().clone();
-            }
-            section.insert("engine", value(new));
-        }
+    let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    match pairs::bring(&keys, from, to).map_err(failed)? {
+        None => Ok(keys.len() as u64),
+        Some(key) => Err(differs(&format!("key {key:02x?}"))),
     }
-    Ok(document.to_string())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Both engines of a move, which hold the same.
+struct Ends<'m> {
+    plan: &'m Plan,
+    source: &'m Opened,
+    copy: &'m Opened,
+    id: &'m str,
+}
 
-    #[test]
-    fn the_configuration_changes_in_one_line_only() {
-        let address = "postgres://thermo@db/thermo?connections=8";
-        let before = "# ours\nmount = \"/mnt\"\n\n[catalog] # names\nbackup_keep = 3\n";
-        let with = edited(before, Some(address)).unwrap();
-        assert_eq!(with, format!("{before}engine = \"{address}\"\n"));
-        assert_eq!(edited(&with, None).unwrap(), before);
-        assert_eq!(edited("", Some(address)).unwrap(), format!("[catalog]\nengine = \"{address}\"\n"));
-        let inline = edited("catalog = { backup_keep = 3 }\n", Some(address)).unwrap();
-        assert_eq!(Config::parse(&inline).unwrap().catalog.engine.as_deref(), Some(address));
-        assert!(edited("catalog = 3\n", Some(address)).is_err());
+impl Ends<'_> {
+    /// From when this succeeds the copy is the engine that counts. If it fails, the source is, as before.
+    fn decide(&self, left: &Aside) -> Result<(), Failure> {
+        let state = &self.plan.config.state_dir;
+        let fail = |e: std::io::Error| io(state, &e);
+        let decided = pending::choose(state, self.id, self.plan.kinds().0)
+            .map_err(fail)
+            .and_then(|()| self.source.set_aside(Some(left)))
+            .and_then(|()| pending::write(state, self.id).map_err(fail))
+            .and_then(|()| self.plan.decide());
+        if decided.is_err()
+            && let Err(e) = self.take(self.plan.kinds().0, self.source)
+        {
+            tracing::error!(
+                "a move of the catalogue has failed, and what it had written cannot be undone: {}; the next start does that",
+                e.message
+            );
+        }
+        decided
+    }
+
+    /// Takes the marks of the move away, as the next start would.
+    fn finish(&self) -> Result<(), Failure> {
+        self.take(self.plan.kinds().1, self.copy)
+    }
+
+    fn take(&self, kind: &str, engine: &Opened) -> Result<(), Failure> {
+        let state = &self.plan.config.state_dir;
+        let fail = |e: std::io::Error| io(state, &e);
+        pending::choose(state, self.id, kind).map_err(fail)?;
+        engine.set_aside(None)?;
+        pending::remove(state).map_err(fail)
     }
 }

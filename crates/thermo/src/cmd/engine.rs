@@ -2,10 +2,14 @@
 
 use crate::context::Context;
 use crate::exit::{Exit, usage};
+use crate::progress::begun;
 use crate::units::size;
 use anyhow::Result;
+use client::ClientError;
 use node::{MoveStep, Moved};
 use std::path::{Path, PathBuf};
+use types::RequestView;
+use wire::Call;
 
 /// What `--to` says for the engine in the state directory.
 const EMBEDDED: &str = "embedded";
@@ -19,7 +23,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Move the catalogue to another engine; the node must not run
+    /// Move the catalogue to another engine, while the node runs or not
     #[command(
         after_help = "Example:\n  thermo engine move --to postgres://thermo@db.example/thermo?sslmode=require\n  \
                       thermo engine move --to tikv://pd1.example:2379,pd2.example:2379/NAME\n  \
@@ -27,15 +31,20 @@ enum Command {
                       Everything is copied, read again at the other end and compared; then `catalog.engine` in the configuration is \
                       changed. Whenever this is interrupted, the engine that the configuration names is whole and the only one that \
                       opens; run the command again. The old one is kept, and refused, until you remove it. A password belongs into a \
-                      file (setting passwordfile of the address), not on the command line."
+                      file (setting passwordfile of the address), not on the command line.\n\n\
+                      If the node runs, it goes on meanwhile, and makes this a request: changes are held back for a moment at its end \
+                      only, and until then it can be withdrawn."
     )]
     Move {
         /// Address of an empty database, of an engine that a TiKV cluster does not have yet, or `embedded`: the state directory
         #[arg(long, value_name = "ADDRESS")]
         to: String,
-        /// Configuration file of the node
+        /// Configuration file of a node that does not run
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Wait until the catalogue is there
+        #[arg(short, long)]
+        wait: bool,
     },
     /// Remove what a move has left in a database; the node must not run
     #[command(
@@ -55,8 +64,8 @@ enum Command {
 
 /// Runs `thermo engine`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
-    let (to, config) = match args.command {
-        Command::Move { to, config } => (to, config),
+    let (to, config, wait) = match args.command {
+        Command::Move { to, config, wait } => (to, config, wait),
         Command::Clear { at, config } => return clear(context, &at, config.as_deref()),
     };
     let to = match to.as_str() {
@@ -68,10 +77,17 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             )));
         }
     };
-    let loaded = context.config(config.as_deref())?;
-    let file = config.unwrap_or_else(|| context.global.state_dir().join("config.toml"));
-    let moved = node::move_engine(&loaded, &file, to, &mut tell)?;
-    report(context, &moved)
+    match context.connect() {
+        Ok(mut node) => {
+            let view: RequestView = node.ask(&Call::MoveEngine { to: to.map(Into::into) })?;
+            begun(context, &mut node, view, wait)
+        }
+        Err(e) if matches!(e.downcast_ref(), Some(ClientError::Unreachable { .. })) => {
+            let moved = node::move_engine(&context.config(config.as_deref())?, to, &mut tell)?;
+            report(context, &moved)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 fn clear(context: &mut Context, at: &str, config: Option<&Path>) -> Result<Exit> {
@@ -87,7 +103,8 @@ fn clear(context: &mut Context, at: &str, config: Option<&Path>) -> Result<Exit>
 fn tell(step: MoveStep) {
     match step {
         MoveStep::Copied { pairs, bytes } => eprintln!("{pairs} keys copied ({})", size(bytes)),
-        MoveStep::Compares => eprintln!("comparing"),
+        MoveStep::Compares { pairs: 0 } => eprintln!("comparing"),
+        MoveStep::Compares { .. } | MoveStep::Follows => {} // nothing changes meanwhile
         MoveStep::Marks => eprintln!("the copy is the same; setting the old engine aside"),
         MoveStep::Switched => eprintln!("the configuration names the new engine"),
     }

@@ -1,0 +1,167 @@
+//! Where a move goes: the other engine, and the configuration that names it.
+
+use super::{EMBEDDED, Opened, class, kind, owner};
+use crate::Config;
+use crate::attached::replace;
+use crate::error::failure;
+use crate::restore::put_in_place;
+use crate::startup::{io, open_engine};
+use kv::{Aside, DatabaseOptions, LmdbEngine, Role};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+use toml_edit::{DocumentMut, Item, Table, value};
+use types::ErrorClass;
+use wire::Failure;
+
+/// Where an embedded engine is filled.
+const FILLING: &str = "catalog.moving";
+
+/// What is to be made of the configuration.
+pub(super) struct Plan {
+    /// With the other engine.
+    pub(super) config: Config,
+    /// How the note of a move calls the engine that is left.
+    from: &'static str,
+    /// The configuration file itself, not a link to it.
+    file: PathBuf,
+    /// Its new content.
+    text: String,
+}
+
+impl Plan {
+    /// To the address `to`, or to the state directory (`None`), from where `config` says that the catalogue is.
+    pub(super) fn of(config: &Config, to: Option<&str>) -> Result<Self, Failure> {
+        let invalid = |message: String| failure(ErrorClass::Invalid, message);
+        if config.catalog.engine.as_deref() == to {
+            return Err(invalid(
+                "the catalogue is there already (catalog.engine in the configuration)".into(),
+            ));
+        }
+        if config.in_database() && to.is_some() {
+            let message = "from one database to another the catalogue goes by way of the state directory: move it there first (--to embedded)";
+            return Err(invalid(message.into()));
+        }
+        let mut new = config.clone();
+        new.catalog.engine = to.map(Into::into);
+        new.validate().map_err(|e| invalid(format!("configuration: {e}")))?;
+        let file = config.file.clone().unwrap_or_else(|| config.state_dir.join("config.toml"));
+        let file = file.canonicalize().unwrap_or(file);
+        let in_file = |problem: String| invalid(format!("configuration {}: {problem}", file.display()));
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            Err(e) => return Err(in_file(format!("cannot be read: {e}"))),
+        };
+        let text = edited(&text, to).map_err(in_file)?;
+        let parsed =
+            Config::parse(&text).map_err(|e| in_file(format!("would not be valid afterwards: {e}")))?;
+        if parsed.catalog != new.catalog {
+            return Err(in_file(
+                "its section [catalog] is not the one that was read: put it back, or restart the node, and try again"
+                    .into(),
+            ));
+        }
+        Ok(Self { config: new, from: kind(config), file, text })
+    }
+
+    /// How the note of the move calls both engines: the one that is left, and the new one.
+    pub(super) fn kinds(&self) -> (&'static str, &'static str) {
+        (self.from, kind(&self.config))
+    }
+
+    /// A new engine, set aside as a copy, or where nobody opens it.
+    pub(super) fn target(&self, mark: &Aside) -> Result<Opened, Failure> {
+        let state = &self.config.state_dir;
+        let fail = |e: std::io::Error| io(state, &e);
+        match &self.config.catalog.engine {
+            None => {
+                let dir = state.join(FILLING); // nobody opens it under this name
+                if dir.exists() {
+                    fs::remove_dir_all(&dir).map_err(fail)?;
+                }
+                Ok(Opened::Embedded(Arc::new(open_engine(&dir, None, None, None)?)))
+            }
+            Some(address) => {
+                let mut options = DatabaseOptions::new(&owner(state).map_err(fail)?);
+                (options.take_over, options.fill) = (false, Some(mark.clone()));
+                let opened = kv::open_database(address, options);
+                let engine = opened.map_err(|e| failure(class(&e), e.to_string()))?;
+                Ok(Opened::Database { engine, address: address.clone() })
+            }
+        }
+    }
+
+    /// Puts a copy, still set aside, where it will be looked for.
+    pub(super) fn place(&self, copy: Opened, mark: &Aside) -> Result<Opened, Failure> {
+        if matches!(copy, Opened::Database { .. }) {
+            return Ok(copy);
+        }
+        let state = &self.config.state_dir;
+        copy.set_aside(Some(mark))?;
+        drop(copy);
+        let place = || {
+            let kept = put_in_place(state, &state.join(FILLING), &state.join(EMBEDDED), crate::now().secs)?;
+            File::open(state)?.sync_all()?;
+            let unfinished = |dir: &PathBuf| {
+                LmdbEngine::aside(dir).is_ok_and(|mark| mark.is_some_and(|mark| mark.role == Role::Copy))
+            };
+            kept.filter(unfinished).map_or(Ok(()), fs::remove_dir_all)
+        };
+        place().map_err(|e| io(state, &e))?;
+        let engine = open_engine(&state.join(EMBEDDED), None, Some(&mark.id), None)?;
+        Ok(Opened::Embedded(Arc::new(engine)))
+    }
+
+    /// Changes the configuration, durably: this decides.
+    pub(super) fn decide(&self) -> Result<(), Failure> {
+        match replace(&self.file, &self.text) {
+            Ok(()) => Ok(()),
+            // It may have failed behind the renaming.
+            Err(_) if fs::read_to_string(&self.file).is_ok_and(|text| text == self.text) => Ok(()),
+            Err(e) => {
+                let message = format!("configuration {}: cannot be written: {e}", self.file.display());
+                Err(failure(ErrorClass::Denied, message))
+            }
+        }
+    }
+}
+
+/// The text of a configuration with another engine; everything else stays as it is.
+fn edited(text: &str, engine: Option<&str>) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| e.to_string())?;
+    let section = document.entry("catalog").or_insert_with(|| Item::Table(Table::new()));
+    let Some(section) = section.as_table_like_mut() else {
+        return Err("`catalog` is no section; write it as [catalog]".into());
+    };
+    match engine {
+        None => drop(section.remove("engine")),
+        Some(address) => {
+            let mut new = toml_edit::Value::from(address);
+            if let Some(old) = section.get("engine").and_then(Item::as_value) {
+                *new.decor_mut() = old.decor().clone();
+            }
+            section.insert("engine", value(new));
+        }
+    }
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_changes_in_one_line_only() {
+        let address = "postgres://thermo@db/thermo?connections=8";
+        let before = "# ours\nmount = \"/mnt\"\n\n[catalog] # names\nbackup_keep = 3\n";
+        let with = edited(before, Some(address)).unwrap();
+        assert_eq!(with, format!("{before}engine = \"{address}\"\n"));
+        assert_eq!(edited(&with, None).unwrap(), before);
+        assert_eq!(edited("", Some(address)).unwrap(), format!("[catalog]\nengine = \"{address}\"\n"));
+        let inline = edited("catalog = { backup_keep = 3 }\n", Some(address)).unwrap();
+        assert_eq!(Config::parse(&inline).unwrap().catalog.engine.as_deref(), Some(address));
+        assert!(edited("catalog = 3\n", Some(address)).is_err());
+    }
+}
