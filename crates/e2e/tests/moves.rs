@@ -4,7 +4,7 @@ use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up
 use e2e::{Bed, can_mount, noise};
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// Bytes of each target's file system.
 const TARGET: u64 = 150 << 20;
+
+/// The same where all of one is taken.
+const SMALL: u64 = 48 << 20;
 
 /// A first node without targets, and three others with one each; the first and the second are mounted.
 struct Hosts {
@@ -365,4 +368,149 @@ fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_
     assert!(!refused.status.success(), "it is on no target");
     assert!(!first.run(words("protect", &file, "")).status.success(), "it has to be said what may be lost");
     first.check();
+}
+
+/// A first node and three more with a target each, and a directory at the first whose files are coded over three of them.
+struct Coded {
+    beds: [Bed; 4],
+    dir: PathBuf,
+    _small: Vec<Small>,
+}
+
+impl Coded {
+    fn new() -> Self {
+        let beds: [Bed; 4] = std::array::from_fn(|_| Bed::new(""));
+        let small = beds.iter().map(|bed| Small::mount(bed, SMALL)).collect();
+        for bed in &beds {
+            configure(bed, "");
+            bed.up();
+        }
+        let first = &beds[0];
+        first.ok(["cluster", "init", "--name", "first"]);
+        ["second", "third", "fourth"].iter().zip(&beds[1..]).for_each(|(name, bed)| join(first, bed, name));
+        first.wait("four targets", || up(first) == [1, 2, 3, 4]);
+        first.ok([OsStr::new("mount"), first.mount().as_os_str()]);
+        let dir = first.mount().join("coded");
+        fs::create_dir(&dir).unwrap();
+        first.ok(words("layout set", &dir, "--code 2+1 --stripe-size 64KiB"));
+        Self { beds, dir, _small: small }
+    }
+
+    /// Somebody else takes all that is left of the target of a node; how to give it back.
+    fn fill(&self, node: usize) -> PathBuf {
+        let filler = self.beds[node].path("target").join("filler");
+        let mut file = fs::File::create(&filler).unwrap();
+        let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut file, &[1; 4096]));
+        let full = full.take(SMALL as usize / 4096 + 1).find_map(Result::err).expect("it is not endless");
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        filler
+    }
+}
+
+/// Bytes that nobody uses of a target, as its node has told.
+fn free(first: &Bed, target: u64) -> u64 {
+    let all = targets(first);
+    let view = all.iter().find(|view| view["target"]["id"] == target).expect("it is known");
+    view["target"]["free"].as_u64().unwrap()
+}
+
+/// What a file is to be, and the file.
+struct Kept {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Kept {
+    fn new(dir: &Path, name: &str, length: usize) -> Self {
+        let kept = Self { path: dir.join(name), bytes: noise(7, length) };
+        fs::write(&kept.path, &kept.bytes).unwrap();
+        kept
+    }
+
+    /// Changes it in the middle, makes it longer, and cuts it in a row.
+    fn change(&mut self, seed: u64) {
+        let file = OpenOptions::new().write(true).open(&self.path).unwrap();
+        let told = |what: &str, done: std::io::Result<()>| {
+            done.unwrap_or_else(|e| panic!("{what} {}: {e}", self.path.display()));
+        };
+        let (middle, end) = (noise(seed, 20_000), noise(seed + 1, 300_000));
+        let half = self.bytes.len() / 2;
+        told("changing", file.write_all_at(&middle, half as u64));
+        self.bytes[half..half + middle.len()].copy_from_slice(&middle);
+        told("appending to", file.write_all_at(&end, self.bytes.len() as u64));
+        self.bytes.extend(end);
+        self.bytes.truncate(self.bytes.len() - 50_000);
+        told("cutting", file.set_len(self.bytes.len() as u64));
+        told("syncing", file.sync_all());
+    }
+
+    fn is_there(&self) {
+        assert!(fs::read(&self.path).unwrap() == self.bytes, "{}", self.path.display());
+    }
+}
+
+#[test]
+fn coded_files_are_made_and_written_while_one_of_more_targets_than_they_need_is_full() {
+    if !can_mount("coded files beside a full target") {
+        return;
+    }
+    let site = Coded::new();
+    let (first, dir) = (&site.beds[0], &site.dir);
+    let mut kept: Vec<Kept> = (0..9).map(|n| Kept::new(dir, &format!("old-{n}"), 700_000)).collect();
+    let full = (1..=4).find(|id| serves(first, &site.beds[3], *id)).expect("its number");
+    let there = |kept: &Kept| lies_on(first, &kept.path).contains(&full);
+    assert!(kept.iter().any(there), "none of them lies there");
+    // What their logs have is in no row yet, most likely, and rows would be longer than they are.
+    kept.iter_mut().for_each(|kept| kept.change(1));
+    let filler = site.fill(3);
+    for (n, kept) in kept.iter_mut().enumerate() {
+        kept.change(10 + n as u64);
+        kept.is_there();
+    }
+    kept.extend((0..9).map(|n| Kept::new(dir, &format!("new-{n}"), 700_000)));
+    // Many writers of one file meet the full target at once.
+    let mut shared = Kept::new(dir, "shared", 0);
+    shared.bytes = noise(8, 1_600_000);
+    std::thread::scope(|scope| {
+        for (n, part) in shared.bytes.chunks(100_000).enumerate() {
+            let path = &shared.path;
+            scope.spawn(move || {
+                let file = OpenOptions::new().write(true).open(path).unwrap();
+                let written = file.write_all_at(part, n as u64 * 100_000);
+                written.unwrap_or_else(|e| panic!("part {n} of the shared file: {e}"));
+            });
+        }
+    });
+    kept.push(shared);
+    kept.iter().for_each(Kept::is_there);
+    fs::remove_file(filler).unwrap();
+    first.wait("its room", || free(first, full) > SMALL / 2);
+    for (n, kept) in kept.iter_mut().enumerate() {
+        kept.change(50 + n as u64);
+        kept.is_there();
+    }
+    first.check();
+}
+
+#[test]
+fn a_coded_file_goes_on_when_there_is_room_again_after_all_targets_were_full() {
+    if !can_mount("coded files on full targets") {
+        return;
+    }
+    let site = Coded::new();
+    let mut kept = Kept::new(&site.dir, "kept", 700_000);
+    let file = OpenOptions::new().write(true).open(&kept.path).unwrap();
+    let fillers: Vec<PathBuf> = (0..4).map(|node| site.fill(node)).collect();
+    let full = file.write_all_at(&noise(9, 300_000), kept.bytes.len() as u64).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(28), "ENOSPC: {full}");
+    assert!(fs::read(&kept.path).unwrap()[..kept.bytes.len()] == kept.bytes, "what was there before");
+    fillers.into_iter().for_each(|filler| fs::remove_file(filler).unwrap());
+    let more = noise(9, 300_000);
+    file.write_all_at(&more, kept.bytes.len() as u64).expect("there is room again");
+    kept.bytes.extend(more);
+    file.sync_all().unwrap();
+    drop(file);
+    kept.change(90);
+    kept.is_there();
+    site.beds[0].check();
 }

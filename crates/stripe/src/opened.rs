@@ -48,6 +48,10 @@ pub trait Authority: Send + Sync {
 /// How often something is begun anew with new capabilities.
 const ATTEMPTS: usize = 4;
 
+/// How often something is begun anew because another write, in front of it in the log, has failed: each writer of a file that meets the same
+/// failure does that to the others.
+const INTERRUPTIONS: usize = 100;
+
 /// A range of an object that is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -192,12 +196,18 @@ impl Striped {
         columns.map_or(Ok(()), |columns| self.count(columns))
     }
 
-    /// Does something that may be repeated; again with new capabilities where old ones have ended.
+    /// Does something that may be repeated; again with new capabilities where old ones have ended, and where somebody else's write failed in
+    /// front of it.
     pub(crate) fn renewing<T>(&self, mut what: impl FnMut() -> Result<T>) -> Result<T> {
-        for _ in 1..ATTEMPTS {
+        let (mut renewed, mut interrupted) = (1, 0);
+        loop {
             let used = self.columns();
             match (what(), &self.authority) {
-                (Err(StripeError::Mover { target, source }), Some(authority)) if has_ended(&source) => {
+                (Err(StripeError::Interrupted), _) if interrupted < INTERRUPTIONS => interrupted += 1,
+                (Err(StripeError::Mover { target, source }), Some(authority))
+                    if renewed < ATTEMPTS && has_ended(&source) =>
+                {
+                    renewed += 1;
                     let _one = self.deciding.lock();
                     if Arc::ptr_eq(&used, &self.columns()) {
                         let refused = |reason| StripeError::Authority { target, source, reason };
@@ -207,7 +217,6 @@ impl Striped {
                 (outcome, _) => return outcome,
             }
         }
-        what()
     }
 
     /// Component and column of those that count now, and the way to each.
@@ -282,4 +291,35 @@ pub(crate) fn check_columns(layout: &layout::Layout, columns: &Columns) -> Resul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use layout::{Component, Layout};
+    use types::ObjectId;
+
+    #[test]
+    fn what_a_write_in_front_of_it_has_interrupted_is_done_again_and_not_for_ever() {
+        let component = Component {
+            range: 0..u64::MAX,
+            unit_bytes: 4096,
+            redundancy: Redundancy::None,
+            base: ObjectId(1),
+            targets: vec![TargetId(1)],
+        };
+        let layout = Layout { generation: 1, components: vec![component] };
+        let file = Striped::open_with(layout, vec![vec![None]], None).unwrap();
+        let mut asked = 0;
+        let mut until = |good: usize| {
+            asked = 0;
+            let done = file.renewing(|| {
+                asked += 1;
+                if asked > good { Ok(()) } else { Err(StripeError::Interrupted) }
+            });
+            (done.is_ok(), asked)
+        };
+        assert_eq!(until(20), (true, 21));
+        assert_eq!(until(usize::MAX), (false, INTERRUPTIONS + 1));
+    }
 }

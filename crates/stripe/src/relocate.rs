@@ -3,6 +3,7 @@
 use crate::opened::{Columns, Place};
 use crate::repair::{Mended, Progress, STEP};
 use crate::{Result, Striped};
+use data::frame::{MAX_IO, Op};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -88,6 +89,43 @@ impl Striped {
         admit: impl FnOnce() -> Result<Columns, String>,
     ) -> Result<()> {
         self.finish_from(moved, true, admit)
+    }
+
+    /// Moves a column of a coded file to another target as it is, with its journal, while nobody writes: where nothing can be folded first,
+    /// because there is no room where it lies. `admit` as in [`Striped::finish_moving`].
+    ///
+    /// # Errors
+    /// As [`Striped::finish_mending`]: the column is where it was.
+    pub fn carry(&self, moved: Mended<'_>, admit: impl FnOnce() -> Result<Columns, String>) -> Result<()> {
+        let _nobody = self.gate.write();
+        let _not_even_who_takes_over = self.coded[moved.component].as_ref().map(|coded| coded.gate.write());
+        for place in self.places(moved.component).filter(|place| place.column == moved.column) {
+            self.carry_object(&moved, &place)?;
+        }
+        self.admit(&moved, admit)
+    }
+
+    /// Copies an object, without its holes, durably.
+    fn carry_object(&self, moved: &Mended<'_>, place: &Place) -> Result<()> {
+        let ask = |op, offset, length| {
+            let answer = self.submit(&Place { offset, length, ..*place }, op, Vec::new());
+            let answer = answer.and_then(data::Ticket::wait);
+            answer.map_err(|source| self.failed(place.component, place.column, source))
+        };
+        let length = ask(Op::Stat, 0, 0)?.object_length;
+        // There may be something of an attempt before.
+        self.tell(moved, place.object, Op::SetLength, 0, 0, Vec::new())?;
+        let mut at = 0;
+        while at < length {
+            let bytes = ask(Op::Read, at, MAX_IO.min((length - at) as usize))?.bytes;
+            let next = at + bytes.len().max(1) as u64;
+            if bytes.iter().any(|byte| *byte != 0) {
+                self.tell(moved, place.object, Op::Write, at, bytes.len() as u64, bytes)?;
+            }
+            at = next;
+        }
+        self.tell(moved, place.object, Op::SetLength, length, 0, Vec::new())?;
+        self.tell(moved, place.object, Op::Sync, 0, 0, Vec::new()).map(drop)
     }
 
     /// From now on notes what changes of a column.

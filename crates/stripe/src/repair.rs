@@ -121,7 +121,16 @@ impl Striped {
         for place in self.places(component).filter(|place| place.column == column) {
             self.tell(&mended, place.object, Op::Sync, 0, 0, Vec::new())?;
         }
-        let target = self.target(component, column);
+        self.admit(&mended, admit)
+    }
+
+    /// What the column is to have is durable where it is to lie: the metadata service is told, and says which columns count.
+    pub(crate) fn admit(
+        &self,
+        mended: &Mended<'_>,
+        admit: impl FnOnce() -> Result<Columns, String>,
+    ) -> Result<()> {
+        let target = self.target(mended.component, mended.column);
         let refused = |reason: String| StripeError::Authority {
             target,
             source: DataError::Unreachable {

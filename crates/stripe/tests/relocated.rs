@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, Terms1, UNIT, bytes, read};
+use data::Ask;
 use data::frame::Op;
 use layout::{Layout, Redundancy};
 use std::collections::BTreeSet;
@@ -144,6 +145,81 @@ fn a_column_that_cannot_be_moved_stays_where_it_is() {
         file.write_at(0, &bytes(5, 1)).unwrap();
         assert!(read(&file, 0, 5) == bytes(5, 1) && read(&file, 5, 200_000) == model[5..]);
     }
+}
+
+fn write(file: &Striped, model: &mut Vec<u8>, at: usize, length: usize) {
+    let bytes = bytes(length, at as u8);
+    file.write_at(at as u64, &bytes).unwrap();
+    model.resize(model.len().max(at + length), 0);
+    model[at..at + length].copy_from_slice(&bytes);
+}
+
+/// With what is in no row yet, and over what an attempt before has left.
+#[test]
+fn a_column_of_a_coded_file_is_carried_as_it_is_with_its_journal() {
+    for number in 0..3_u16 {
+        let cluster = Cluster::new(4);
+        let layout = cluster.coded(2 * UNIT, 2, 1);
+        let file = cluster.make(layout.clone());
+        let mut model = Vec::new();
+        write(&file, &mut model, 0, 300_000);
+        file.fold().unwrap();
+        write(&file, &mut model, 300_000, 5_000);
+        let mut to = layout.clone();
+        to.components[0].targets[usize::from(number)] = TargetId(4);
+        cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
+        let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+        let moved = Mended { component: 0, column: number, to: &column };
+        assert!(file.carry(moved, || Err("the catalogue is full".to_owned())).is_err());
+        file.fold().unwrap();
+        write(&file, &mut model, 1_000, 30_000);
+        file.set_length(200_000).unwrap();
+        model.truncate(200_000);
+        write(&file, &mut model, 199_000, 4_000);
+        let logged = file.logged().unwrap();
+        let columns = cluster.columns(&to, &BTreeSet::new(), &Terms1::default());
+        file.carry(moved, || Ok(columns)).unwrap();
+        assert!(logged > 0 && file.logged().unwrap() == logged, "nothing was folded");
+        // What the old target has is of no use any more.
+        for (object, _) in layout.components[0].places().filter(|(_, column)| *column == number) {
+            std::fs::write(cluster.path(u32::from(number) + 1, object.0), b"gone").unwrap();
+        }
+        write(&file, &mut model, 150_000, 60_000);
+        assert!(read(&file, 0, 400_000) == model, "column {number}");
+        drop(file);
+        for away in (1..=4).filter(|target| *target != u32::from(number) + 1) {
+            let without = cluster.open_but(to.clone(), &BTreeSet::from([away]), &Terms1::default());
+            assert!(read(&without, 0, 400_000) == model, "column {number}, without target {away}");
+        }
+        let file = cluster.open(to);
+        file.fold().unwrap();
+        assert!(read(&file, 0, 400_000) == model, "column {number}, folded");
+    }
+}
+
+#[test]
+fn holes_of_a_column_that_is_carried_are_holes_whatever_an_attempt_before_has_left() {
+    const FAR: usize = 17 << 20;
+    let cluster = Cluster::new(4);
+    let layout = cluster.coded(2 * UNIT, 2, 1);
+    let file = cluster.make(layout.clone());
+    for at in [0, FAR] {
+        file.write_at(at as u64, &bytes(50_000, 7)).unwrap();
+    }
+    file.fold().unwrap();
+    let mut to = layout.clone();
+    to.components[0].targets[1] = TargetId(4);
+    cluster.every_object(&to, Op::Create, 0, 1, &[1, 2, 3].into());
+    let column = cluster.column(&to.components[0], TargetId(4), &Terms1::default());
+    let (left, object) = (bytes(100_000, 3), layout.components[0].base.0 + 1);
+    let ask = Ask { op: Op::Write, flags: 0, object, offset: 5 << 20, length: left.len() as u64 };
+    column.channel.call(&column.slot, ask, left).unwrap();
+    let columns = cluster.columns(&to, &BTreeSet::new(), &Terms1::default());
+    file.carry(Mended { component: 0, column: 1, to: &column }, || Ok(columns)).unwrap();
+    drop(file);
+    let copy = std::fs::read(cluster.path(4, object)).unwrap();
+    assert!(copy == std::fs::read(cluster.path(2, object)).unwrap(), "it is what the old target has");
+    assert!(read(&cluster.open(to), FAR, 60_000) == bytes(50_000, 7));
 }
 
 /// The journals lie on the first two columns: with the first one away, the second has the only one.

@@ -169,7 +169,7 @@ impl FarFile {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or(FsError::FileTooLarge)?;
         self.changing("writing", |place| {
-            let written = self.write_with_room(place, offset, data);
+            let written = place.striped.write_at(offset, data);
             self.copied.written(offset..end);
             written
         })?;
@@ -177,15 +177,12 @@ impl FarFile {
         Ok(data.len())
     }
 
-    /// Writes; where a target is full, what the file has there moves to another one.
-    fn write_with_room(&self, place: &Place, offset: u64, data: &[u8]) -> stripe::Result<()> {
-        let mut written = place.striped.write_at(offset, data);
+    /// Changes something; where a target is full, what the file has there moves to another one.
+    fn with_room(&self, place: &Place, change: impl Fn() -> stripe::Result<()>) -> stripe::Result<()> {
         for _ in 0..place.striped.ways().len() {
-            let full = match &written {
-                Err(StripeError::Mover { target, source }) if source.class() == ErrorClass::NoSpace => {
-                    *target
-                }
-                _ => break,
+            let full = match change() {
+                Err(StripeError::Mover { target, source }) if source.class() == ErrorClass::NoSpace => target,
+                changed => return changed,
             };
             let node = place.decider.as_ref().and_then(|decider| Some((decider.node()?, decider.object())));
             let Some((node, object)) = node else { break };
@@ -193,9 +190,15 @@ impl FarFile {
                 tracing::error!("inode {}: target {full} is full: {why}", self.ino);
                 break;
             }
-            written = place.striped.write_at(offset, data);
         }
-        written
+        // Whatever it says now is the truth.
+        change()
+    }
+
+    /// Puts what is in the log of a coded file into its rows.
+    pub(crate) fn fold(&self) -> stripe::Result<()> {
+        let place = self.place();
+        self.with_room(&place, || place.striped.fold())
     }
 
     /// Sets the length.
@@ -284,10 +287,10 @@ impl FarFile {
     }
 
     /// Changes something; the caller holds `length`.
-    fn changing(&self, doing: &str, change: impl FnOnce(&Place) -> stripe::Result<()>) -> FsResult<()> {
+    fn changing(&self, doing: &str, change: impl Fn(&Place) -> stripe::Result<()>) -> FsResult<()> {
         let place = self.place();
         self.machines.note(&place.striped);
-        let changed = change(&place);
+        let changed = self.with_room(&place, || change(&place));
         self.machines.note(&place.striped);
         if changed.is_err() {
             self.unsure.store(true, Ordering::Release);

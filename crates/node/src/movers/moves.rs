@@ -282,7 +282,7 @@ impl Node {
                 self.mend_file(object, &far, &places.lost)?;
                 continue;
             }
-            self.with_far(ino, object, |file| self.copy_column(file, object, place, to, &claim))?;
+            self.with_far(ino, object, |file| self.copy_column(file, object, (place, to), false, &claim))?;
         }
         self.movers.wake();
         Ok(())
@@ -303,19 +303,37 @@ impl Node {
         for place in far.on(&BTreeSet::from([full])).into_iter().filter(|place| !far.stale.contains(place)) {
             let length = bytes_of(&far, place, file.stamp().size);
             places.to.retain(|one| one.weight > length);
-            let to = places.choose(&far, place).ok_or("no other target has room for what lies there")?;
-            tracing::info!(
-                "inode {}: column {} moves from target {full}, which is full, to {to}",
-                file.ino(),
-                place.1
-            );
-            self.copy_column(file, object, place, to, &claim)?;
+            self.leave_by(file, object, &far, (place, full), &mut places, &claim)?;
         }
         self.movers.wake();
         Ok(())
     }
 
-    /// Copies a column while its file is used, and has it lie at its new place from one moment on.
+    /// Moves a column to the first target that takes it: that one had room a moment ago is no promise.
+    fn leave_by(
+        &self,
+        file: &FarFile,
+        object: ObjectId,
+        far: &Far,
+        (place, full): ((u16, u16), TargetId),
+        places: &mut Places,
+        claim: &Claim<'_>,
+    ) -> Result<(), String> {
+        let mut why = "no other target has room for what lies there".to_owned();
+        while let Some(to) = places.choose(far, place) {
+            let (ino, column) = (file.ino(), place.1);
+            tracing::info!("inode {ino}: column {column} moves from target {full}, which is full, to {to}");
+            match self.copy_column(file, object, (place, to), true, claim) {
+                Ok(()) => return Ok(()),
+                Err(e) => why = format!("target {to} does not take what lies there: {e}"),
+            }
+            places.to.retain(|one| one.target != to);
+        }
+        Err(why)
+    }
+
+    /// Copies a column while its file is used, and has it lie at its new place from one moment on. Of a coded file the log is folded first, unless
+    /// it lies on a target that is `full`: then it is carried as it is, and writers wait.
     ///
     /// Rights to write that others were given end before the first byte is copied: what is written meanwhile passes through the node, which copies
     /// it once more. Rights to read end before the catalogue says that the column lies elsewhere, so nobody reads at the old place what is
@@ -324,12 +342,12 @@ impl Node {
         &self,
         file: &FarFile,
         object: ObjectId,
-        place: (u16, u16),
-        target: TargetId,
+        (place, target): ((u16, u16), TargetId),
+        full: bool,
         claim: &Claim<'_>,
     ) -> Result<(), String> {
         claim.copies_to(target);
-        let moved = self.copy_claimed(file, object, place, target, claim);
+        let moved = self.copy_claimed(file, object, (place, target), full, claim);
         claim.over();
         moved
     }
@@ -338,8 +356,8 @@ impl Node {
         &self,
         file: &FarFile,
         object: ObjectId,
-        place: (u16, u16),
-        target: TargetId,
+        (place, target): ((u16, u16), TargetId),
+        full: bool,
         claim: &Claim<'_>,
     ) -> Result<(), String> {
         file.note_machines();
@@ -350,6 +368,32 @@ impl Node {
         self.fence_column(object, place, target)?;
         let started = Started::of(&to);
         let moved = Mended { component: place.0.into(), column: place.1, to: &to };
+        let carried = full && file.striped().is_coded();
+        if !carried {
+            self.copy_while_used(file, moved)?;
+        }
+        let admit = || {
+            claim.ends();
+            started.is_the_same()?;
+            self.fence_far(object).map_err(|e| e.to_string())?;
+            // All that can fail comes before it is on record: whoever has the file open must use the new place from then on.
+            let mut columns = self.columns_but(object, None)?;
+            columns[usize::from(place.0)][usize::from(place.1)] = Some(to.clone());
+            let recorded = self.catalog.relocate_column(object, place, target, false);
+            let lies = |far: &Far| far.layout.components.get(usize::from(place.0))?.target(place.1);
+            self.settled(object, recorded, |far| lies(far) == Some(target))?;
+            Ok(columns)
+        };
+        let ended = match carried {
+            true => file.striped().carry(moved, admit),
+            false => file.striped().finish_moving(moved, admit),
+        };
+        file.note_machines();
+        ended.map_err(|e| e.to_string())
+    }
+
+    /// Copies a column, and what changes meanwhile until that is little.
+    fn copy_while_used(&self, file: &FarFile, moved: Mended<'_>) -> Result<(), String> {
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
         while let Some(from) = at {
             let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
@@ -364,21 +408,7 @@ impl Node {
             bytes += file.striped().catch_up(moved).map_err(|e| e.to_string())?;
             self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
         }
-        let admit = || {
-            claim.ends();
-            started.is_the_same()?;
-            self.fence_far(object).map_err(|e| e.to_string())?;
-            // All that can fail comes before it is on record: whoever has the file open must use the new place from then on.
-            let mut columns = self.columns_but(object, None)?;
-            columns[usize::from(place.0)][usize::from(place.1)] = Some(to.clone());
-            let recorded = self.catalog.relocate_column(object, place, target, false);
-            let lies = |far: &Far| far.layout.components.get(usize::from(place.0))?.target(place.1);
-            self.settled(object, recorded, |far| lies(far) == Some(target))?;
-            Ok(columns)
-        };
-        let ended = file.striped().finish_moving(moved, admit).map_err(|e| e.to_string());
-        file.note_machines();
-        ended
+        Ok(())
     }
 
     /// Rights to what a target had of a column in earlier times are of no use for what is copied there now.

@@ -5,9 +5,9 @@ use super::shape::{HALF, HALVES, HEADS};
 use super::{Coded, Log};
 use crate::error::Failed;
 use crate::opened::Place;
-use crate::{Result, Striped};
+use crate::{Result, StripeError, Striped};
+use data::Ticket;
 use data::frame::{MAX_IO, Op};
-use data::{DataError, Ticket};
 use parking_lot::MutexGuard;
 
 impl Striped {
@@ -58,7 +58,7 @@ impl Striped {
         appended?;
         match lost {
             false => Ok(()),
-            true => Err(self.interrupted(number)),
+            true => Err(StripeError::Interrupted),
         }
     }
 
@@ -87,16 +87,6 @@ impl Striped {
         self.everywhere(Op::Write, &again, &|_| record.to_vec())
     }
 
-    /// An append before this one failed, so that this one cannot be found.
-    fn interrupted(&self, number: usize) -> crate::StripeError {
-        let target = self.target(number, 0);
-        let reason = "a write before this one failed; write again".to_owned();
-        crate::StripeError::Mover {
-            target,
-            source: DataError::Unreachable { mover: format!("of target {target}"), reason },
-        }
-    }
-
     /// The log, with so much room in the half that is appended to. Where there is none in either half, folds first.
     fn with_room<'a>(
         &self,
@@ -107,7 +97,7 @@ impl Striped {
         loop {
             let log = coded.log.lock();
             if !log.writer {
-                return Err(self.interrupted(number));
+                return Err(StripeError::Interrupted);
             }
             if log.head.epoch > 0 && log.end + whole <= HALF {
                 return Ok(log);
@@ -131,7 +121,7 @@ impl Striped {
             coded.appended.wait(&mut log);
         }
         if !log.writer {
-            return Err(self.interrupted(number));
+            return Err(StripeError::Interrupted);
         }
         let head = Head { count: log.head.count + 1, epoch: log.head.epoch + 1, ..log.head };
         // Nobody appends meanwhile.
