@@ -436,6 +436,7 @@ impl Kept {
         let (middle, end) = (noise(seed, 20_000), noise(seed + 1, 300_000));
         let half = self.bytes.len() / 2;
         told("changing", file.write_all_at(&middle, half as u64));
+        self.bytes.resize(self.bytes.len().max(half + middle.len()), 0);
         self.bytes[half..half + middle.len()].copy_from_slice(&middle);
         told("appending to", file.write_all_at(&end, self.bytes.len() as u64));
         self.bytes.extend(end);
@@ -450,18 +451,24 @@ impl Kept {
 }
 
 #[test]
-fn coded_files_are_made_and_written_while_one_of_more_targets_than_they_need_is_full() {
-    if !can_mount("coded files beside a full target") {
+fn files_are_made_and_written_while_one_of_more_targets_than_they_need_is_full() {
+    if !can_mount("files beside a full target") {
         return;
     }
     let site = Coded::new();
     let (first, dir) = (&site.beds[0], &site.dir);
-    let mut kept: Vec<Kept> = (0..9).map(|n| Kept::new(dir, &format!("old-{n}"), 700_000)).collect();
+    let plain = first.mount().join("plain");
+    fs::create_dir(&plain).unwrap();
+    first.ok(words("layout set", &plain, "--stripes 2 --stripe-size 64KiB"));
     let full = (1..=4).find(|id| serves(first, &site.beds[3], *id)).expect("its number");
     let there = |kept: &Kept| lies_on(first, &kept.path).contains(&full);
-    assert!(kept.iter().any(there), "none of them lies there");
+    // Of some nothing was ever written.
+    let mut kept: Vec<Kept> = (0..6).map(|n| Kept::new(&plain, &format!("empty-{n}"), 0)).collect();
+    let mut coded: Vec<Kept> = (0..9).map(|n| Kept::new(dir, &format!("old-{n}"), 700_000)).collect();
+    assert!(kept.iter().any(there) && coded.iter().any(there), "nothing lies there");
     // What their logs have is in no row yet, most likely, and rows would be longer than they are.
-    kept.iter_mut().for_each(|kept| kept.change(1));
+    coded.iter_mut().for_each(|kept| kept.change(1));
+    kept.append(&mut coded);
     let filler = site.fill(3);
     for (n, kept) in kept.iter_mut().enumerate() {
         kept.change(10 + n as u64);

@@ -116,15 +116,16 @@ impl Intents {
         Ok(())
     }
 
-    /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more.
+    /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more. So it is on
+    /// a disk that is full, from which objects are removed nevertheless.
     pub(crate) fn end(&self, id: ObjectId) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        self.append(&mut state, id, 0, 0, CLEAN)?;
+        let mut noted = self.append(&mut state, id, 0, 0, CLEAN).map(drop);
         state.now.remove(&id);
         if state.end > LONG && !state.syncing && state.now.len() * 4 * RECORD < LONG as usize {
-            self.rewrite(&mut state)?;
+            noted = self.rewrite(&mut state);
         }
-        Ok(())
+        noted.or_else(|e| if matches!(e.source, Errno::NOSPC | Errno::DQUOT) { Ok(()) } else { Err(e) })
     }
 
     /// Writes the log anew with what is true now, durably.
@@ -256,6 +257,23 @@ mod tests {
         let (_, found) = Intents::open(dir.path(), 2).unwrap();
         assert_eq!(found.unfinished, expected);
         assert!(found.rebooted);
+    }
+
+    #[test]
+    fn an_end_for_which_there_is_no_room_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = Intents::open(dir.path(), 1).unwrap();
+        intents.shorten().unwrap();
+        intents.begin(ObjectId(7), 0, 1).unwrap();
+        let full = fs::open("/dev/full", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let log = std::mem::replace(&mut intents.state.lock().file, full.into());
+        assert_eq!(intents.begin(ObjectId(8), 0, 0).unwrap_err().source, Errno::NOSPC);
+        intents.end(ObjectId(7)).unwrap();
+        intents.state.lock().file = log;
+        intents.begin(ObjectId(9), 0, 0).unwrap();
+        drop(intents);
+        let found = Intents::open(dir.path(), 1).unwrap().1.unfinished;
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [ObjectId(7), ObjectId(9)]);
     }
 
     #[test]

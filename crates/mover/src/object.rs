@@ -10,12 +10,20 @@ use crate::target::{Target, disk_refused, refused, remedy};
 use data::{Refusal, sum};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::fs;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::ObjectId;
 
 const SHARDS: usize = 64;
+
+/// Whether a region has the space for its sums: writing them must not fail once the bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    Taken,
+    /// A cut has given it back.
+    GivenBack,
+}
 
 pub(crate) struct Object {
     pub(crate) id: ObjectId,
@@ -28,7 +36,7 @@ pub(crate) struct Object {
     shards: [Mutex<()>; SHARDS],
     head: Mutex<Kept>,
     /// Regions that are noted as being written.
-    dirty: Mutex<BTreeSet<u32>>,
+    dirty: Mutex<BTreeMap<u32, Space>>,
     /// A sync failed: what was written may be lost, and no later sync shows it.
     lost: AtomicBool,
 }
@@ -90,14 +98,22 @@ impl Object {
         let last = region(offset.saturating_add(length.max(1)) - 1);
         let mut dirty = self.dirty.lock();
         for number in first..=last {
-            if dirty.contains(&number) {
+            let known = dirty.get(&number).copied();
+            if known == Some(Space::Taken) {
                 continue;
             }
             sidecar.reserve(u64::from(number) * BLOCKS_PER_PAGE, 1).map_err(refused)?;
-            intents.begin(self.id, number, number).map_err(refused)?;
-            dirty.insert(number);
+            if known.is_none() {
+                intents.begin(self.id, number, number).map_err(refused)?;
+            }
+            dirty.insert(number, Space::Taken);
         }
         Ok(())
+    }
+
+    /// Its sums end with the block that has the byte before `length`: what was taken behind them is free again.
+    pub(crate) fn gave_back(&self, length: u64) {
+        self.dirty.lock().range_mut(region(length)..).for_each(|(_, space)| *space = Space::GivenBack);
     }
 
     /// The same for everything from the region of `offset` on.

@@ -88,12 +88,15 @@ impl Sidecars {
     }
 
     /// Makes empty sidecars for new objects, durably, as are those that are `present`. One that a crash left behind is replaced: its object was
-    /// never made.
+    /// never made. What a head needs is taken now: on a disk that is full an object can be fenced, and so be moved away.
     pub(crate) fn create(&self, new: &[u64], present: &[ObjectId]) -> Result<(), FileError> {
         for id in new.iter().copied().map(ObjectId) {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            fs::openat(&self.root, relative(id), flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|source| FileError { doing: "making", path: self.dir.join(relative(id)), source })?;
+            let path = self.dir.join(relative(id));
+            match fs::openat(&self.root, relative(id), flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => Sidecar { file, path }.take(0, HEAD)?,
+                Err(source) => return Err(FileError { doing: "making", path, source }),
+            }
         }
         let all = new.iter().copied().map(ObjectId).chain(present.iter().copied());
         let touched: std::collections::BTreeSet<u8> = all.map(fan_out).collect();
@@ -195,9 +198,12 @@ impl Sidecar {
 
     /// Takes disk space for the sums of `pages` pages from that of block `first` on, so that writing them cannot fail for want of it.
     pub(crate) fn reserve(&self, first: u64, pages: u64) -> Result<(), FileError> {
-        let at = HEAD + first / BLOCKS_PER_PAGE * HEAD;
+        self.take(HEAD + first / BLOCKS_PER_PAGE * HEAD, pages * HEAD)
+    }
+
+    fn take(&self, at: u64, length: u64) -> Result<(), FileError> {
         loop {
-            match fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, pages * HEAD) {
+            match fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, at, length) {
                 // File systems that cannot reserve take the space when it is written.
                 Ok(()) | Err(Errno::OPNOTSUPP) => return Ok(()),
                 Err(Errno::INTR) => {}

@@ -63,6 +63,7 @@ impl Target {
         object.begin_to_the_end(&self.intents, length)?;
         if length < object.length()? {
             object.cut_sums(length)?;
+            object.gave_back(length);
         }
         fs::ftruncate(&object.file, length).map_err(|e| object.failed("setting the length of", e))?;
         object.note(done)?;

@@ -117,7 +117,7 @@ impl Node {
             avoid.insert(target);
             if avoid.len() >= ATTEMPTS {
                 tracing::error!("a new file gets no objects: {e}");
-                return Err(FsError::Io);
+                return Err(if e.class == ErrorClass::NoSpace { FsError::NoSpace } else { FsError::Io });
             }
             tracing::warn!("a new file gets other targets: {e}");
         }
@@ -197,8 +197,11 @@ impl Candidates {
             match state {
                 _ if target.draining || target.lost => {}
                 TargetState::Up if !avoid.contains(&target.id) => {
-                    let tight = target.free < target.capacity / 100 * TIGHT_PERCENT;
-                    if tight { &mut found.tight } else { &mut found.roomy }.push(one);
+                    match target.free < target.capacity / 100 * TIGHT_PERCENT {
+                        // What it has told may be old.
+                        true => found.tight.push(Candidate { weight: one.weight.max(1), ..one }),
+                        false => found.roomy.push(one),
+                    }
                 }
                 // Drawn last.
                 _ => found.away.push(Candidate { weight: 1, ..one }),
@@ -246,11 +249,12 @@ mod tests {
             view(4, 500, TargetState::Draining),
             view(5, 500, TargetState::Lost),
             view(6, 500, TargetState::Up),
+            view(7, 0, TargetState::Up),
         ];
         let found = Candidates::of(views.to_vec(), &BTreeSet::from([TargetId(6)]));
         let of = |all: &[Candidate]| all.iter().map(|one| (one.target.0, one.weight)).collect::<Vec<_>>();
         assert_eq!(of(&found.roomy), [(1, 500)]);
-        assert_eq!(of(&found.tight), [(2, 29)]);
+        assert_eq!(of(&found.tight), [(2, 29), (7, 1)]);
         assert_eq!(of(&found.away), [(3, 1), (6, 1)]);
     }
 }

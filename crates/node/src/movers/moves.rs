@@ -294,40 +294,48 @@ impl Node {
         let far = self.catalog.far(object).map_err(|e| e.to_string())?.ok_or("it has left its targets")?;
         let views = self.target_views().map_err(|e| e.to_string())?;
         let mut places = Places::of(&views, RequestKind::Drain);
+        let all = std::mem::take(&mut places.to);
         let tight = |one: &Candidate| {
             let target = views.iter().map(|view| &view.target).find(|target| target.id == one.target);
             target.is_none_or(|target| target.free < target.capacity / 100 * super::layouts::TIGHT_PERCENT)
         };
-        places.to.retain(|one| !tight(one));
         // Another writer may have moved it meanwhile: then nothing is left there.
         for place in far.on(&BTreeSet::from([full])).into_iter().filter(|place| !far.stale.contains(place)) {
             let length = bytes_of(&far, place, file.stamp().size);
-            places.to.retain(|one| one.weight > length);
-            self.leave_by(file, object, &far, (place, full), &mut places, &claim)?;
+            let (roomy, others): (Vec<Candidate>, Vec<Candidate>) =
+                all.iter().partition(|one| !tight(one) && one.weight > length);
+            // What they have told may be old: only themselves know.
+            let others = others.into_iter().map(|one| Candidate { weight: 1, ..one }).collect();
+            self.leave_by(file, (object, &far), (place, full), &mut places, [roomy, others], &claim)?;
         }
         self.movers.wake();
         Ok(())
     }
 
-    /// Moves a column to the first target that takes it: that one had room a moment ago is no promise.
+    /// Moves a column to the first target that takes it, of these in turn.
     fn leave_by(
         &self,
         file: &FarFile,
-        object: ObjectId,
-        far: &Far,
+        (object, far): (ObjectId, &Far),
         (place, full): ((u16, u16), TargetId),
         places: &mut Places,
+        candidates: [Vec<Candidate>; 2],
         claim: &Claim<'_>,
     ) -> Result<(), String> {
         let mut why = "no other target has room for what lies there".to_owned();
-        while let Some(to) = places.choose(far, place) {
-            let (ino, column) = (file.ino(), place.1);
-            tracing::info!("inode {ino}: column {column} moves from target {full}, which is full, to {to}");
-            match self.copy_column(file, object, (place, to), true, claim) {
-                Ok(()) => return Ok(()),
-                Err(e) => why = format!("target {to} does not take what lies there: {e}"),
+        for candidates in candidates {
+            places.to = candidates;
+            while let Some(to) = places.choose(far, place) {
+                let (ino, column) = (file.ino(), place.1);
+                tracing::info!(
+                    "inode {ino}: column {column} moves from target {full}, which is full, to {to}"
+                );
+                match self.copy_column(file, object, (place, to), true, claim) {
+                    Ok(()) => return Ok(()),
+                    Err(e) => why = format!("target {to} does not take what lies there: {e}"),
+                }
+                places.to.retain(|one| one.target != to);
             }
-            places.to.retain(|one| one.target != to);
         }
         Err(why)
     }
