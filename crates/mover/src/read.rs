@@ -60,21 +60,15 @@ impl Target {
         let object = self.object(id)?;
         let passed = object.gate.read();
         object.admits(generation)?;
+        if settled && let Some(sidecar) = object.summed() {
+            return object.settled(sidecar, offset, length);
+        }
         let object_length = object.length()?;
-        let length = length.min(usize::try_from(object_length.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let length = length.min(available(object_length, offset));
         let (parts, source) = match object.summed() {
             None => {
                 let bytes = object.get_exactly(offset, length)?;
                 (sum::parts(offset, &bytes), Source::Memory(bytes))
-            }
-            Some(sidecar) if settled => {
-                let _blocks = object.lock(offset, length);
-                let parts = object.true_parts(sidecar, offset, length, object_length, true)?;
-                let bytes = object.get_exactly(offset, length)?;
-                if sum::parts(offset, &bytes) != parts {
-                    return Err(object.corrupt(offset / BLOCK as u64, "a block"));
-                }
-                (parts, Source::Memory(bytes))
             }
             Some(sidecar) => {
                 let parts = object.true_parts(sidecar, offset, length, object_length, false)?;
@@ -86,7 +80,26 @@ impl Target {
     }
 }
 
+/// Bytes that an object of a length has from an offset on.
+fn available(object_length: u64, offset: u64) -> usize {
+    usize::try_from(object_length.saturating_sub(offset)).unwrap_or(usize::MAX)
+}
+
 impl Object {
+    /// A range while nobody writes it.
+    fn settled(&self, sidecar: &Sidecar, offset: u64, length: usize) -> Result<Content, Refusal> {
+        let _blocks = self.lock(offset, length);
+        // Only now: who makes it longer changes of what the sum of its last block is.
+        let object_length = self.length()?;
+        let length = length.min(available(object_length, offset));
+        let parts = self.true_parts(sidecar, offset, length, object_length, true)?;
+        let bytes = self.get_exactly(offset, length)?;
+        if sum::parts(offset, &bytes) != parts {
+            return Err(self.corrupt(offset / BLOCK as u64, "a block"));
+        }
+        Ok(Content { object_length, length, parts, source: Source::Memory(bytes) })
+    }
+
     /// For each block of a range the part of the bytes in it: of a whole block the sum that is stored; of a piece, once the block has
     /// been found to have its sum, what is computed. `locked`: the caller has the locks of the blocks.
     fn true_parts(

@@ -5,11 +5,13 @@
 //! before; the last step, with nobody writing, makes that good.
 
 use crate::coded::Coded;
+use crate::coded::shape::CELL;
 use crate::opened::{Column, Columns, Place};
 use crate::{Result, StripeError, Striped};
 use data::frame::Op;
 use data::{Ask, DataError, Reply};
 use std::ops::Range;
+use types::ErrorClass;
 
 /// Bytes of a column that one step looks at, at least a unit.
 pub(crate) const STEP: u64 = 4 << 20;
@@ -26,21 +28,26 @@ pub struct Mended<'a> {
 }
 
 /// What a step has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Progress {
     /// How many bytes of the column it has looked at.
     pub bytes: u64,
     /// How many of them it has written.
     pub written: u64,
+    /// How many of them nothing says any more, or too little of what belongs together, and why that is so of the first.
+    pub lost: u64,
+    /// Why.
+    pub why: Option<StripeError>,
     /// Where the next step begins in the column's object; none at the end.
     pub next: Option<u64>,
 }
 
 impl Striped {
-    /// Makes a part of a column what the others say, from `at` on.
+    /// Makes a part of a column what the others say, from `at` on. What they do not say is passed over, and counted: the column cannot count before
+    /// that was written again.
     ///
     /// # Errors
-    /// `Mover`, `Lost`.
+    /// `Mover`.
     pub fn mend(&self, mended: Mended<'_>, at: u64) -> Result<Progress> {
         self.mend_from(mended, at, false)
     }
@@ -56,8 +63,39 @@ impl Striped {
         let length = self.length_of_column(component, column, own)?;
         let end =
             length.min(at.saturating_add(STEP.max(self.layout.components[component].unit_bytes.into())));
-        let written = self.mend_range(&mended, at..end, own)?;
-        Ok(Progress { bytes: end.saturating_sub(at), written, next: (end < length).then_some(end) })
+        let next = (end < length).then_some(end);
+        let mut step = Progress { bytes: end.saturating_sub(at), next, ..Progress::default() };
+        match self.mend_range(&mended, at..end, own) {
+            Err(e) if !own && self.is_lost(&e) => self.mend_parts(&mended, at..end, &mut step)?,
+            written => step.written = written?,
+        }
+        Ok(step)
+    }
+
+    /// The same in parts, where something of it is lost.
+    fn mend_parts(&self, mended: &Mended<'_>, range: Range<u64>, step: &mut Progress) -> Result<()> {
+        let part = match &self.coded[mended.component] {
+            Some(coded) => coded.whole_units(),
+            None => data::sum::BLOCK as u64,
+        };
+        for at in (range.start / part * part..range.end).step_by(part as usize) {
+            let part = at.max(range.start)..range.end.min(at + part);
+            let length = part.end - part.start;
+            match self.mend_range(mended, part, false) {
+                Err(e) if self.is_lost(&e) => {
+                    step.lost += length;
+                    step.why.get_or_insert(e);
+                }
+                written => step.written += written?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether something is gone, and comes back only if it is written again.
+    fn is_lost(&self, error: &StripeError) -> bool {
+        // What a target that is down has may be what is missing.
+        self.aside.lock().is_empty() && matches!(error.class(), ErrorClass::Corrupt | ErrorClass::NotFound)
     }
 
     /// Makes blocks right that scrubbing has found bad, in a column that counts.
@@ -170,7 +208,7 @@ impl Striped {
         let length = bytes.len() as u64;
         match self.tell(mended, object, Op::Read, offset, length, Vec::new()) {
             Ok(reply) if reply.bytes == bytes => return Ok(0),
-            Err(e) if e.class() != types::ErrorClass::Corrupt => return Err(e),
+            Err(e) if e.class() != ErrorClass::Corrupt => return Err(e),
             _ => {}
         }
         self.tell(mended, object, Op::Write, offset, length, bytes)?;
@@ -247,6 +285,11 @@ impl Striped {
 }
 
 impl Coded {
+    /// Bytes of a column that are mended at once: whole units, and whole blocks of its mover.
+    pub(crate) fn whole_units(&self) -> u64 {
+        (self.shape.cells() * CELL) as u64
+    }
+
     /// Whether this is a coded component's column of journals.
     pub(crate) fn has_journal(&self, column: u16) -> bool {
         usize::from(column) <= self.shape.m

@@ -242,6 +242,64 @@ fn scrubbing_finds_what_rots_and_it_is_repaired_from_the_others() {
 }
 
 #[test]
+fn a_rebuild_passes_over_what_is_lost_and_counts_it_and_goes_on_behind_it() {
+    use std::os::unix::fs::FileExt;
+    let cluster = Arc::new(Cluster::new(4));
+    // One with two pieces of parity would lose nothing.
+    for layout in layouts(&cluster).into_iter().take(2) {
+        let coded = matches!(layout.components[0].redundancy, Redundancy::Coded { .. });
+        let decides = Decides::new(&cluster, &layout);
+        let file = cluster.make(layout.clone());
+        let mut content = bytes(3_000_000, 5);
+        file.write_at(0, &content).unwrap();
+        file.fold().unwrap();
+        drop(file);
+        let base = layout.components[0].base.0;
+        let whole = std::fs::read(cluster.path(2, base + 1)).unwrap();
+        // The second target comes back with something else, and something of the first has rotted.
+        *decides.state.lock() = (1, BTreeSet::from([2]));
+        let spoil = |target: u32, object: u64, at: u64| {
+            let rotten = std::fs::File::options().write(true).open(cluster.path(target, object)).unwrap();
+            rotten.write_all_at(&[0xa5; 200], at).unwrap();
+        };
+        spoil(1, base, 200_000);
+        [5_000, 500_000].iter().for_each(|at| spoil(2, base + 1, *at));
+        let file = decides.open();
+        let to = cluster.column(&layout.components[0], types::TargetId(2), &decides.terms(1));
+        let mended = Mended { component: 0, column: 1, to: &to };
+        let over = || {
+            let (mut next, mut lost, mut first) = (Some(0), 0, None);
+            while let Some(at) = next {
+                let step = file.mend(mended, at).unwrap();
+                (next, lost) = (step.next, lost + step.lost);
+                first = first.or(step.why.map(|e| e.to_string()));
+            }
+            (lost, first)
+        };
+        let (lost, why) = over();
+        assert!(lost > 0 && lost < 400_000, "{lost} of {layout:?}");
+        let why = why.unwrap();
+        assert!(
+            why.contains(if coded { "write these bytes again" } else { "is not what was written" }),
+            "{why}"
+        );
+        let now = std::fs::read(cluster.path(2, base + 1)).unwrap();
+        assert!(
+            now[..190_000] == whole[..190_000] && now[450_000..900_000] == whole[450_000..900_000],
+            "around it: {layout:?}"
+        );
+        // Once it was written again, nothing is missing.
+        let new = bytes(1_000_000, 6);
+        file.write_at(0, &new).unwrap();
+        content[..1_000_000].copy_from_slice(&new);
+        file.fold().unwrap();
+        assert_eq!(over(), (0, None), "{layout:?}");
+        file.finish_mending(mended, || Ok(decides.next(BTreeSet::clear))).unwrap();
+        assert!(read(&file, 0, 3_100_000) == content);
+    }
+}
+
+#[test]
 fn nothing_is_written_where_too_few_columns_count() {
     let cluster = Cluster::new(4);
     let plain = vec![cluster.component(0..u64::MAX, UNIT, Redundancy::None, 2)];

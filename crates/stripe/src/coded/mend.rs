@@ -1,7 +1,7 @@
 //! Making a column of a coded component what the others say.
 
 use super::Coded;
-use super::shape::{CELL, HALVES, SEALS};
+use super::shape::{HALVES, SEALS};
 use super::units::Cells;
 use crate::opened::Place;
 use crate::repair::Mended;
@@ -26,7 +26,7 @@ impl Striped {
     /// Makes a range of a column what it is to be, in whole blocks: so a bad one is replaced and not changed.
     pub(crate) fn mend_coded(&self, mended: &Mended<'_>, coded: &Coded, range: Range<u64>) -> Result<u64> {
         let shape = &coded.shape;
-        let (unit, step) = (shape.unit as u64, (shape.cells() * CELL) as u64);
+        let (unit, step) = (shape.unit as u64, coded.whole_units());
         let length = self.rows_length(mended.component, coded)?;
         let object = shape.base + u64::from(mended.column);
         let mut written = 0;

@@ -87,7 +87,8 @@ impl Striped {
         let first = cells.from / CELL;
         let sealed = view.redo.get(&cells.row).map(|redo| redo.seal.clone());
         let journals = if sealed.is_some() { Vec::new() } else { self.journals(number, coded) };
-        let stored = journals.iter().map(|journal| self.read_seal(coded, journal, cells.row));
+        let counting = journals.iter().filter(|journal| self.is_present(number, journal.column));
+        let stored = counting.map(|journal| self.read_seal(coded, journal, cells.row));
         for seal in sealed.map(Ok).into_iter().chain(stored) {
             let seal = match seal {
                 Ok(seal) => seal,
@@ -149,7 +150,10 @@ impl Striped {
                     units.push(Some(bytes));
                 }
                 Err(e) if helps(&e) => {
-                    last = Some(e);
+                    // That it is out of date says less than what others say.
+                    if last.is_none() || self.is_present(number, coded.shape.column(cells.row, unit)) {
+                        last = Some(e);
+                    }
                     units.push(None);
                 }
                 Err(source) => {
