@@ -118,6 +118,7 @@ fn what_is_missing_on_a_target_is_made_anew_and_what_its_disk_does_not_give_stay
     });
     // So that its mover has none of them open.
     bed.ok(["down"]);
+    let before = [&files[0], &files[1]].map(|[object, _]| fs::read(object).unwrap());
     fs::remove_file(&files[0][0]).unwrap();
     File::options().write(true).open(&files[1][1]).unwrap().write_all_at(b"rot", 12).unwrap();
     fs::remove_file(&files[2][0]).unwrap();
@@ -133,7 +134,9 @@ fn what_is_missing_on_a_target_is_made_anew_and_what_its_disk_does_not_give_stay
     for path in &names[..2] {
         wait_for_mending(first, path);
     }
-    assert!(files[0][0].exists(), "it is made anew");
+    for ([object, _], before) in files.iter().zip(before) {
+        assert!(fs::read(object).unwrap() == before, "it is what it was: {}", object.display());
+    }
     assert_eq!(lies_on(first, &names[2]), [0_u64; 0], "its bytes are on tape");
     assert_eq!(lies_on(first, &names[3]), [1, 2, 3], "nothing says that it is bad");
     let told = |name: &str| findings(first, name)[0]["problem"].as_str().expect("a text").to_owned();
@@ -149,12 +152,55 @@ fn what_is_missing_on_a_target_is_made_anew_and_what_its_disk_does_not_give_stay
     for (n, path) in names[..4].iter().enumerate() {
         assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
     }
-    // What was made anew stands in for others.
-    beds[1].kill();
-    for (n, path) in names[..2].iter().enumerate() {
-        assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
+    first.check();
+}
+
+#[test]
+fn a_rebuild_names_what_cannot_be_made_and_takes_from_tape_what_is_there() {
+    if !can_mount("a rebuild with too little") {
+        return;
     }
-    beds[1].up();
-    first.wait("it is up", || up(first) == [1, 2, 3]);
+    let (beds, coded, _) = files_are_scrubbed();
+    let (first, bed) = (&beds[0], &beds[2]);
+    let [target, other] =
+        [2, 1].map(|n| (1..=3).find(|id| serves(first, &beds[n], *id)).expect("its number"));
+    let names = ["lost", "taped", "whole"].map(|name| coded.join(name));
+    let content = |n: usize| noise(50 + n as u64, 1_000_000 + n);
+    for (n, path) in names.iter().enumerate() {
+        fs::write(path, content(n)).unwrap();
+        wait_for_close(first, path);
+    }
+    first.ok(words("migrate --wait", &names[1], ""));
+    let gone = names.each_ref().map(|path| {
+        let object = objects_on(first, path, target)[0];
+        bed.path("target").join(format!("objects/{:02x}/{object:016x}", (object >> 8) as u8))
+    });
+    // What the log of a file has would stand in for its rows.
+    for bed in &beds[1..] {
+        bed.ok(["down"]);
+    }
+    gone.iter().for_each(|path| fs::remove_file(path).unwrap());
+    for path in &names[..2] {
+        spoil(&beds[1], (objects_on(first, path, other)[0], 100_000));
+    }
+    for bed in &beds[1..] {
+        bed.up();
+    }
+    first.wait("they are up", || up(first) == [1, 2, 3]);
+    first.ok(["target", "scrub", &target.to_string(), "--wait"]);
+    wait_for_mending(first, &names[2]);
+    first.wait("check names it", || {
+        let found = findings(first, "striped/lost");
+        found.iter().any(|one| one["problem"].as_str().is_some_and(|s| s.contains("cannot be made")))
+    });
+    first.wait("it comes from tape", || lies_on(first, &names[1]).is_empty());
+    for n in [1, 2] {
+        assert!(fs::read(&names[n]).unwrap() == content(n), "{}", names[n].display());
+    }
+    // Once it is written again, nothing is missing.
+    let new = noise(60, 1_000_000);
+    File::options().write(true).open(&names[0]).unwrap().write_all_at(&new, 0).unwrap();
+    wait_for_mending(first, &names[0]);
+    assert!(fs::read(&names[0]).unwrap() == new);
     first.check();
 }

@@ -77,6 +77,10 @@ impl<'a> FarCheck<'a> {
             let remedy = "restore the file from elsewhere, or remove it; see the disk of that target";
             return Some(serious(subject, why.clone(), remedy));
         }
+        if let Some(why) = node.unmade(object, inode.observed) {
+            let remedy = "write these bytes again, restore the file from elsewhere, or remove it; it is tried again when the file has changed";
+            return Some(serious(subject, why, remedy));
+        }
         let lacks = lacks(&subject, &far);
         let found = self.look(ino, far, file, inode.observed.unwrap_or_default(), verified);
         if found.is_ok() {

@@ -1,13 +1,15 @@
 //! Rebuilds what is out of date on targets that answer again, beside whoever uses the files. What is left to do is on record in the catalogue.
 
 use super::PAGE;
+use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::files::{Content, FarFile};
 use catalog::Far;
 use data::frame::Op;
-use std::collections::BTreeSet;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use stripe::{Column, Columns, Mended};
@@ -16,6 +18,37 @@ use types::*;
 
 /// Between two looks for something to do.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// What cannot be made is tried again after this, or when the file has changed.
+const UNMADE: Duration = Duration::from_secs(600);
+
+/// Columns with something that cannot be made from the others, as they were found lately.
+#[derive(Default)]
+pub(super) struct Unmade(Mutex<BTreeMap<(ObjectId, (u16, u16)), Found>>);
+
+/// How one was found.
+struct Found {
+    at: Moment,
+    stamp: Option<ObjectStamp>,
+    why: String,
+}
+
+impl Unmade {
+    fn note(&self, object: ObjectId, place: (u16, u16), stamp: Option<ObjectStamp>, why: String) {
+        let mut all = self.0.lock();
+        all.retain(|_, found| found.at.elapsed() < UNMADE);
+        all.insert((object, place), Found { at: Moment::now(), stamp, why });
+    }
+
+    /// Why the first column of an object, or one of them, cannot be made, if the file is as it was then.
+    fn of(&self, object: ObjectId, place: Option<(u16, u16)>, stamp: Option<ObjectStamp>) -> Option<String> {
+        let all = self.0.lock();
+        let known = all.range((object, (0, 0))..=(object, (u16::MAX, u16::MAX)));
+        let mut here = known.filter(|((_, known), _)| place.is_none_or(|place| place == *known));
+        let found = here.find(|(_, found)| found.at.elapsed() < UNMADE && found.stamp == stamp);
+        found.map(|(_, found)| found.why.clone())
+    }
+}
 
 /// The start of the machine that a column is written to: what was written there before another one, and not synced, may be lost.
 pub(super) struct Started<'a> {
@@ -68,7 +101,7 @@ impl Node {
                 let Some(_claim) = self.movers.claims.try_take(object) else { continue };
                 let far = self.catalog.far(object).map_err(|e| fs_error("look for files to mend", &e))?;
                 let Some(far) = far else { continue };
-                if let Err(why) = self.mend_file(object, &far, &down) {
+                if let Err(Stop::Later(why) | Stop::Failed(why)) = self.mend_file(object, &far, &down) {
                     problem = Some(why);
                 }
                 if self.stops_within(Duration::ZERO) {
@@ -78,23 +111,54 @@ impl Node {
         }
     }
 
-    /// Mends the columns of a file whose targets are not down. The caller has claimed it.
+    /// Mends the columns of a file whose targets are not down, those behind one that cannot be made too. The caller has claimed it.
     pub(super) fn mend_file(
         &self,
         object: ObjectId,
         far: &Far,
         down: &BTreeSet<TargetId>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Stop> {
         let owner = self.catalog.object_owner(object).map_err(|e| e.to_string())?;
         let Some(ino) = owner else { return Ok(()) };
+        let inode = self.catalog.inode(ino).map_err(|e| e.to_string())?;
+        let (mut later, mut unmade) = (Vec::new(), Vec::new());
         for (component, column) in far.stale.iter().copied() {
             let target = far.layout.components.get(usize::from(component)).and_then(|c| c.target(column));
             let Some(target) = target.filter(|target| !down.contains(target)) else { continue };
+            let place = (component, column);
+            if let Some(why) = self.movers.unmade.of(object, Some(place), inode.observed) {
+                unmade.push(why);
+                continue;
+            }
             let told = |e: String| format!("inode {ino}, column {column} on target {target}: {e}");
-            let mend = |file: &Arc<FarFile>| self.mend_column(file, object, (component, column), target);
-            self.with_far(ino, object, mend).map_err(told)?;
+            match self.with_far(ino, object, |file| self.mend_column(file, object, place, target)) {
+                Ok(Some(Some(lost))) => {
+                    let why = told(lost);
+                    self.movers.unmade.note(object, place, inode.observed, why.clone());
+                    unmade.push(why);
+                }
+                Ok(_) => {}
+                Err(e) => later.push(told(e)),
+            }
         }
-        Ok(())
+        if !later.is_empty() {
+            return Err(Stop::Later(later.join("; ")));
+        }
+        let Some(why) = (!unmade.is_empty()).then(|| unmade.join("; ")) else { return Ok(()) };
+        // On tape all of it is.
+        let version = inode.file.map(|f| f.version).ok_or("it is no file any more".to_owned())?;
+        match self.purge_file(ino, version, object) {
+            Ok(()) => {
+                tracing::warn!("{why}; its bytes come from tape");
+                Ok(())
+            }
+            Err(e) => Err(Stop::Failed(format!("{why}; nor does it come from tape: {e}"))),
+        }
+    }
+
+    /// Why a file of which something is out of date cannot be made whole, as far as that was tried lately.
+    pub(crate) fn unmade(&self, object: ObjectId, stamp: Option<ObjectStamp>) -> Option<String> {
+        self.movers.unmade.of(object, None, stamp)
     }
 
     /// Does something with a file that nobody releases or removes meanwhile; nothing if it has left its targets.
@@ -115,22 +179,31 @@ impl Node {
         done
     }
 
+    /// Makes a column what the others say; what is missing there if it cannot.
     fn mend_column(
         &self,
         file: &Arc<FarFile>,
         object: ObjectId,
         (component, column): (u16, u16),
         target: TargetId,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
         let to = self.column_to(file, (component, column), target)?;
         let started = Started::of(&to);
         let mended = Mended { component: component.into(), column, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
+        let (mut lost, mut first) = (0, None);
         while let Some(from) = at {
             let step = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
             bytes += step.bytes;
+            lost += step.lost;
+            first = first.or(step.why);
             at = step.next;
             self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
+        }
+        if let Some(why) = first {
+            return Ok(Some(format!(
+                "{lost} of {bytes} bytes cannot be made from the others, the first because {why}"
+            )));
         }
         let admit = || {
             started.is_the_same()?;
@@ -143,7 +216,7 @@ impl Node {
         };
         file.striped().finish_mending(mended, admit).map_err(|e| e.to_string())?;
         tracing::info!("inode {}: column {column} on target {target} is up to date again", file.ino());
-        Ok(())
+        Ok(None)
     }
 
     /// The columns of a file as they are on record, all of which have to answer but those that are out of date; of one nothing is asked.

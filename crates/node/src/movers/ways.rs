@@ -7,6 +7,7 @@ use super::claims::Claims;
 use super::folding::Unfolded;
 use super::grants::Given;
 use super::keys::{self, MasterKey};
+use super::mend::Unmade;
 use super::pool::{Job, Pool};
 use super::room::Rounds;
 use super::stock::Stock;
@@ -52,6 +53,8 @@ pub(crate) struct Movers {
     pub(super) given: Given,
     /// Coded files of which something may be in no row.
     pub(super) unfolded: Unfolded,
+    /// Columns with something that cannot be made.
+    pub(super) unmade: Unmade,
     /// What requests of a kind wait for.
     waits: Mutex<HashMap<RequestKind, String>>,
     reserved: Mutex<Reserved>,
@@ -90,6 +93,7 @@ impl Movers {
             claims: Claims::default(),
             given: Given::default(),
             unfolded: Unfolded::default(),
+            unmade: Unmade::default(),
             waits: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
