@@ -81,13 +81,14 @@ impl<C: Boots> Known<C> {
     fn heard(&mut self, others: &[u64]) -> bool {
         let now: BTreeSet<u64> = self.columns.values().filter_map(|machine| machine.boot).collect();
         let mut all = true;
+        let there: BTreeSet<(usize, u16)> = self.columns.keys().copied().collect();
         let mut columns = self.columns.iter_mut();
-        for heard in others {
+        for (column, heard) in (0_u16..).zip(others) {
             let here = columns.next();
-            let left = match &here {
-                Some((place, _)) => self.left.contains(&(**place, *heard)),
-                None => self.left.iter().any(|(_, boot)| boot == heard),
-            };
+            // Of another column that is there it says nothing: that one may be elsewhere, while this one is still on that machine.
+            let concerns =
+                |place: &(usize, u16)| here.is_none() || *place == (0, column) || !there.contains(place);
+            let left = self.left.iter().any(|(place, boot)| boot == heard && concerns(place));
             if *heard == 0 || left || now.contains(heard) {
                 continue;
             }
