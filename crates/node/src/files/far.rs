@@ -74,6 +74,7 @@ impl FarFile {
         self.place().striped
     }
 
+    /// May be asked by who has it already.
     fn place(&self) -> Place {
         self.place.read_recursive().clone()
     }
@@ -116,7 +117,7 @@ impl FarFile {
 
     /// What the targets say of its length (bytes).
     pub fn length(&self) -> stripe::Result<u64> {
-        self.place.read_recursive().striped.length()
+        self.place.read().striped.length()
     }
 
     /// How often it was changed since it was opened.
@@ -142,7 +143,7 @@ impl FarFile {
     /// Fills a buffer with what the targets have from `offset` on, zeros behind that.
     pub(super) fn read_there(&self, offset: u64, buf: &mut [u8]) -> stripe::Result<()> {
         self.avoid_down();
-        let got = self.place.read_recursive().striped.read_at(offset, buf)?;
+        let got = self.place.read().striped.read_at(offset, buf)?;
         buf[got..].fill(0);
         Ok(())
     }
@@ -248,7 +249,7 @@ impl FarFile {
         if self.synced.load(Ordering::Acquire) >= changes {
             return Ok(());
         }
-        let place = self.place.read_recursive();
+        let place = self.place.read();
         place.striped.sync().map_err(|e| self.failed("syncing", &e))?;
         let lost = self.machines.note(&place.striped);
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();

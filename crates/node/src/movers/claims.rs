@@ -19,6 +19,8 @@ struct Doing {
     to: Option<TargetId>,
     /// It is about to lie there.
     ends: bool,
+    /// Somebody else waits for it.
+    wanted: bool,
 }
 
 /// A file that nobody else rebuilds or moves.
@@ -31,7 +33,8 @@ impl Claims {
     /// Waits until nobody else has it.
     pub(super) fn take(&self, object: ObjectId) -> Claim<'_> {
         let mut files = self.files.lock();
-        while files.contains_key(&object) {
+        while let Some(doing) = files.get_mut(&object) {
+            doing.wanted = true;
             self.given_back.wait(&mut files);
         }
         files.insert(object, Doing::default());
@@ -65,12 +68,18 @@ impl Claims {
 
 impl Claim<'_> {
     fn set(&self, doing: Doing) {
-        self.claims.files.lock().insert(self.object, doing);
+        let wanted = self.is_wanted();
+        self.claims.files.lock().insert(self.object, Doing { wanted, ..doing });
+    }
+
+    /// Whether somebody else waits for it: a writer whose target is full, or who moves its columns.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.claims.files.lock().get(&self.object).is_some_and(|doing| doing.wanted)
     }
 
     /// A column is copied: from now on nobody gets a right to write at the targets.
     pub(super) fn copies_to(&self, to: TargetId) {
-        self.set(Doing { copies: true, to: Some(to), ends: false });
+        self.set(Doing { copies: true, to: Some(to), ..Doing::default() });
     }
 
     /// The same; all of it, to other objects.
@@ -133,6 +142,9 @@ mod tests {
             let second = scope.spawn(|| drop(claims.take(file)));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!second.is_finished());
+            assert!(first.is_wanted() && !other.is_wanted());
+            first.copies();
+            assert!(first.is_wanted(), "whatever is done with it");
             drop((first, other));
         });
     }

@@ -160,6 +160,9 @@ impl Node {
             bytes += next - at;
             at = next;
             self.keep_pace(rate, begun, bytes)?;
+            if claim.is_wanted() {
+                return Err(Stop::Later("a column of it moves first".to_owned()));
+            }
             if !self.is_open_request(request) {
                 return Err(Stop::Failed("the request was withdrawn".to_owned()));
             }
