@@ -2,7 +2,7 @@
 
 mod common;
 
-use catalog::{Far, New};
+use catalog::{Far, New, Reported};
 use common::*;
 use layout::{Candidate, Redundancy};
 use types::*;
@@ -238,6 +238,12 @@ fn a_file_gets_other_objects_in_one_step_and_keeps_its_content_and_its_copies() 
     let new = base(&f.catalog.reserve_far(&mirror, &targets(&[1, 2]), &NOBODY).unwrap());
     assert!(f.catalog.replace_object(ino, ObjectId(object.0 + 1), new).is_err(), "it has another object");
     f.check();
+    let said = Reported { uuid: "a", node: NodeId(1), data: &[], domain: "d", capacity: 100, free: 50 };
+    f.catalog.report_target(&said, t(100), t(80)).unwrap();
+    f.catalog.set_target(TargetId(1), true, false).unwrap();
+    let emptied = f.catalog.replace_object(ino, object, new).unwrap_err();
+    assert!(emptied.to_string().contains("being emptied"), "{emptied}");
+    f.catalog.set_target(TargetId(1), false, false).unwrap();
     f.catalog.replace_object(ino, object, new).unwrap();
     f.check();
     let after = f.catalog.inode(ino).unwrap();

@@ -323,12 +323,23 @@ mod tests {
         assert_eq!(noting.take().map(|keys| keys.len()), Some(4));
     }
 
+    /// Tells threads to stop.
+    struct StopAtEnd<'a>(&'a AtomicBool);
+
+    impl Drop for StopAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
     /// Threads change counters and names; each key that was acknowledged is in the engine that counts in the end, and nothing else is.
     #[test]
     fn what_was_acknowledged_is_in_the_engine_that_counts() {
         let engine = Movable::new(MemoryEngine::new());
         let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         let added: Vec<i64> = thread::scope(|scope| {
+            // Also when this fails, or the scope would wait for threads for ever.
+            let _stop = StopAtEnd(&stop);
             let work = |n: u8| {
                 let mut done = 0i64;
                 while !stop.load(Ordering::Acquire) {

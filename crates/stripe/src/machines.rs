@@ -30,6 +30,10 @@ struct Known<C> {
     left: BTreeSet<((usize, u16), u64)>,
     /// Columns that may lack something, until [`Machines::forget`].
     lost: BTreeSet<(usize, u16)>,
+    /// Something may be lost that no column stands for, so that no other one has it either; until then too.
+    adrift: bool,
+    /// The columns are others than they were at first: what is heard may be of those.
+    relaid: bool,
 }
 
 /// The way to a column, and the machine that was there when something was written that is not known to be durable.
@@ -40,6 +44,25 @@ struct Machine<C> {
 }
 
 impl<C: Boots> Known<C> {
+    fn new() -> Self {
+        let (left, lost) = (BTreeSet::new(), BTreeSet::new());
+        Self { columns: BTreeMap::new(), left, lost, adrift: false, relaid: false }
+    }
+
+    /// All that was written is durable elsewhere.
+    fn leave_all(&mut self) {
+        self.relaid = true;
+        let columns = std::mem::take(&mut self.columns);
+        self.left.extend(columns.into_iter().filter_map(|(place, machine)| Some((place, machine.boot?))));
+        self.lost.clear();
+    }
+
+    fn forget(&mut self) {
+        self.columns.values_mut().for_each(|machine| machine.boot = None);
+        self.lost.clear();
+        self.adrift = false;
+    }
+
     /// Sees the columns that count now; those that may lack something.
     fn see(&mut self, present: BTreeMap<(usize, u16), (TargetId, C)>) -> Vec<(usize, u16)> {
         // What is out of date is made anew from others; in another layout there may be fewer.
@@ -92,12 +115,24 @@ impl<C: Boots> Known<C> {
             if *heard == 0 || left || now.contains(heard) {
                 continue;
             }
-            let same = here.map(|(place, machine)| (*place, *machine.boot.get_or_insert(*heard) == *heard));
-            // Behind the columns: a machine that one has left, and that is not known here. Which one, nobody says.
-            let (place, same) = same.unwrap_or(((0, 0), false));
-            if !same {
-                self.lost.insert(place);
-            }
+            let same = match here {
+                Some((place, machine)) if !self.relaid => {
+                    let same = *machine.boot.get_or_insert(*heard) == *heard;
+                    if !same {
+                        self.lost.insert(*place);
+                    }
+                    same
+                }
+                Some((_, machine)) if machine.boot.or(machine.way.boot()) == Some(*heard) => {
+                    machine.boot = Some(*heard);
+                    true
+                }
+                // Of other columns than these, or a machine that one has left, and that is not known here: which one, nobody says.
+                _ => {
+                    self.adrift = true;
+                    false
+                }
+            };
             all &= same;
         }
         all
@@ -107,7 +142,7 @@ impl<C: Boots> Known<C> {
 impl Default for Machines {
     /// Nothing was written yet.
     fn default() -> Self {
-        Self(Mutex::new(Known { columns: BTreeMap::new(), left: BTreeSet::new(), lost: BTreeSet::new() }))
+        Self(Mutex::new(Known::new()))
     }
 }
 
@@ -121,17 +156,22 @@ impl Machines {
 
     /// All that was written is durable, or is known to be lost.
     pub fn forget(&self) {
-        let mut known = self.0.lock();
-        known.columns.values_mut().for_each(|machine| machine.boot = None);
-        known.lost.clear();
+        self.0.lock().forget();
+    }
+
+    /// Whether something may be lost that no column stands for, however many copies there are.
+    pub fn adrift(&self) -> bool {
+        self.0.lock().adrift
+    }
+
+    /// Whether of every column it is known which machine has what was written there.
+    pub fn is_complete(&self) -> bool {
+        self.0.lock().columns.values().all(|machine| machine.boot.is_some())
     }
 
     /// All that was written is durable elsewhere: the columns that come to be noted are others.
     pub fn leave(&self) {
-        let mut known = self.0.lock();
-        let columns = std::mem::take(&mut known.columns);
-        known.left.extend(columns.into_iter().filter_map(|(place, machine)| Some((place, machine.boot?))));
-        known.lost.clear();
+        self.0.lock().leave_all();
     }
 
     /// For each column the machine that was there, 0 where nothing was written; behind them those that columns have left.
@@ -226,8 +266,7 @@ mod tests {
     }
 
     fn new() -> (Known<Started>, [Started; 3]) {
-        let known = Known { columns: BTreeMap::new(), left: BTreeSet::new(), lost: BTreeSet::new() };
-        (known, [10, 20, 30].map(|boot| Rc::new(Cell::new(boot))))
+        (Known::new(), [10, 20, 30].map(|boot| Rc::new(Cell::new(boot))))
     }
 
     #[test]
@@ -308,5 +347,30 @@ mod tests {
         lose(&mut known, &machines, &[Some(0), Some(1)]);
         assert!(known.heard(&[20]), "what left is elsewhere");
         assert!(!known.heard(&[0, 20]), "what stayed is not");
+    }
+    /// Another client wrote to the only column at first, on the second machine, which has lost power since, before anybody here noted it. Now there are
+    /// two copies on others.
+    #[test]
+    fn what_was_lost_where_a_file_lay_at_first_is_not_in_any_copy_that_was_made_later() {
+        let (mut known, machines) = new();
+        machines[1].set(21);
+        see(&mut known, &machines, &[Some(1)]);
+        for forgotten in [false, true] {
+            known.leave_all();
+            see(&mut known, &machines, &[Some(0), Some(2)]);
+            if forgotten {
+                known.forget();
+            }
+            assert!(known.heard(&[21]), "it is there still");
+            assert!(!known.heard(&[20]) && known.adrift);
+            assert!(
+                see(&mut known, &machines, &[Some(0), Some(2)]).is_empty(),
+                "no copy is worse than another"
+            );
+            known.forget();
+            assert!(!known.adrift && known.heard(&[10, 30]), "what is written from now on");
+        }
+        machines[2].set(31);
+        assert_eq!(see(&mut known, &machines, &[Some(0), Some(2)]), [(0, 1)]);
     }
 }

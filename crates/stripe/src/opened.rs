@@ -229,6 +229,11 @@ impl Striped {
         places.collect()
     }
 
+    /// Whether every column counts.
+    pub fn is_whole(&self) -> bool {
+        self.columns().iter().flatten().all(Option::is_some)
+    }
+
     /// Goes on without a column, for reading: before anything is changed the authority is told that the column is out of date. False if too
     /// little would be left.
     pub fn put_aside(&self, component: usize, column: u16) -> bool {

@@ -103,6 +103,13 @@ pub fn keep(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<()> {
 /// The bytes of a file lie in another object on targets from now on; the one that it had is to be removed.
 pub fn replace(tx: &mut Tx<'_>, ino: Ino, from: ObjectId, to: ObjectId) -> Result<Far> {
     let far = raise_generation(tx, to)?;
+    // An operator may have begun to empty one since they were chosen, and counts what is there only.
+    for target in far.layout.components.iter().flat_map(|component| &component.targets) {
+        if targets::one(tx, *target)?.is_some_and(|known| known.draining || known.lost) {
+            let why = format!("target {target}, which it was to lie on, is being emptied by now");
+            return Err(CatalogError::refused(format!("inode {ino}"), why));
+        }
+    }
     let old = tx.load_file(ino)?;
     let mut rec = old.clone();
     let reserved = tx.w.get_for_update(&keys::unowned(to))?.as_deref() == Some(&[ON_TARGETS]);

@@ -12,6 +12,7 @@ use stripe::{Machines, StripeError};
 const STEP: u64 = 4 << 20;
 /// ... in which it is noted what has changed.
 const PIECE: u64 = 1 << 20;
+const LOST: &str = "something of it that was written last may be lost: it is looked at when it is closed";
 /// How long the last step waits until nobody writes, and until nobody reads: who does may wait for a target that does not answer, or for this very
 /// file to be let go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,11 +36,18 @@ impl Default for Since {
 }
 
 impl Since {
-    /// What has to be copied once more of a file that has a length now, and has been cut in the copy.
-    fn ranges(self, length: u64) -> impl Iterator<Item = Range<u64>> {
-        let mut pieces = self.pieces;
-        pieces.extend(self.cut / PIECE..length.div_ceil(PIECE));
-        pieces.into_iter().map(move |piece| length.min(piece * PIECE)..length.min((piece + 1) * PIECE))
+    /// What has to be copied once more of a file that has a length now, and has been cut in the copy: behind the cut that is empty.
+    fn ranges(self, length: u64) -> impl Iterator<Item = (Range<u64>, bool)> {
+        let Self { mut pieces, cut } = self;
+        pieces.extend(cut / PIECE..length.div_ceil(PIECE));
+        let range = move |piece| length.min(piece * PIECE)..length.min((piece + 1) * PIECE);
+        pieces.into_iter().map(range).map(move |range| (range.clone(), range.start >= cut))
+    }
+
+    /// How much that is of a file of this length (bytes, about).
+    fn bytes(&self, length: u64) -> u64 {
+        let noted = self.pieces.range(..self.cut.div_ceil(PIECE)).count() as u64 * PIECE;
+        noted + length.saturating_sub(self.cut)
     }
 }
 
@@ -79,17 +87,35 @@ pub(crate) struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     /// Notes from now on what changes. Whoever copies has claimed the file, and nobody writes to it past the node.
-    pub(crate) fn begin(file: &'a FarFile, to: Place) -> Self {
-        file.copied.restart();
+    ///
+    /// # Errors
+    /// A new object does not answer, or something of the file may be lost already.
+    pub(crate) fn begin(file: &'a FarFile, to: Place) -> Result<Self, Unfinished> {
         file.note_machines();
-        let machines = Machines::default();
-        machines.note(to.striped());
-        Self { file, to, machines }
+        if file.has_lost() {
+            return Err(Unfinished::Later(LOST.to_owned()));
+        }
+        // Asked before anything is written: which machines they are is known from then on.
+        to.striped().length()?;
+        let copy = Self { file, to, machines: Machines::default() };
+        copy.is_sound()?;
+        copy.file.copied.restart();
+        Ok(copy)
     }
 
-    /// The inode.
-    pub(crate) fn ino(&self) -> types::Ino {
-        self.file.ino()
+    /// Nothing of what was written to the new objects can be lost, and there is as much of it as there is to be.
+    fn is_sound(&self) -> Result<(), Unfinished> {
+        let there = self.to.striped();
+        let later = |why: &str| Err(Unfinished::Later(why.to_owned()));
+        if !self.machines.note(there).is_empty() || !self.machines.is_complete() {
+            return later("a machine of its new targets was started anew meanwhile, or does not answer");
+        }
+        match there.is_whole() {
+            true => Ok(()),
+            false => {
+                later("a target of its new objects is away, so there would be less of it than there is to be")
+            }
+        }
     }
 
     /// What is there to be copied (bytes): what another host wrote behind the end, and has yet to tell, is part of it.
@@ -98,9 +124,10 @@ impl<'a> Copy<'a> {
     }
 
     /// Copies what nobody has copied yet, from `at` on; what is zeros stays a hole.
-    pub(crate) fn step(&self, at: u64, length: u64) -> stripe::Result<u64> {
+    pub(crate) fn step(&self, at: u64, length: u64) -> Result<u64, Unfinished> {
         let end = length.min(at + STEP);
         self.range(at..end, true)?;
+        self.is_sound()?;
         Ok(end)
     }
 
@@ -115,7 +142,8 @@ impl<'a> Copy<'a> {
 
     /// How much has changed since (bytes, about).
     pub(crate) fn behind(&self) -> u64 {
-        self.file.copied.0.lock().as_ref().map_or(0, |since| since.pieces.len() as u64 * PIECE)
+        let length = self.file.stamp().size;
+        self.file.copied.0.lock().as_ref().map_or(0, |since| since.bytes(length))
     }
 
     /// Copies that once more; how much it was (bytes).
@@ -127,9 +155,9 @@ impl<'a> Copy<'a> {
         // Not before: what was noted may lie behind an earlier end.
         let length = self.length()?;
         let mut bytes = 0;
-        for range in since.ranges(length) {
+        for (range, empty) in since.ranges(length) {
             bytes += range.end - range.start;
-            self.range(range, false)?;
+            self.range(range, empty)?;
         }
         Ok(bytes)
     }
@@ -149,18 +177,15 @@ impl<'a> Copy<'a> {
         let there = self.to.striped();
         there.set_length(self.length()?)?;
         there.sync()?;
-        if !self.machines.note(there).is_empty() {
-            return later("a machine of its new targets was started anew meanwhile");
-        }
+        self.is_sound()?;
         if file.has_lost() {
-            return later(
-                "something of it that was written last may be lost: it is looked at when it is closed",
-            );
+            return later(LOST);
         }
         let mut place = file.place.try_write_for(PATIENCE).ok_or_else(busy)?;
         admit().map_err(Unfinished::Later)?;
         *place = self.to.clone();
         file.machines.leave();
+        file.machines.note(self.to.striped());
         file.synced.fetch_max(file.changes.load(Ordering::Acquire), Ordering::AcqRel);
         Ok(())
     }
@@ -194,7 +219,7 @@ mod tests {
     #[test]
     fn what_changes_while_a_file_is_copied_is_known_and_what_lies_behind_a_cut_counts_as_changed() {
         let copied = Copied::default();
-        let again = |length: u64| copied.restart().ranges(length).collect::<Vec<_>>();
+        let again = |length: u64| copied.restart().ranges(length).map(|(range, _)| range).collect::<Vec<_>>();
         let pieces = |all: &[u64]| all.iter().map(|n| n * PIECE..(n + 1) * PIECE).collect::<Vec<_>>();
         copied.written(0..1);
         assert_eq!(again(9 * PIECE), [], "nobody copied yet");
@@ -205,7 +230,14 @@ mod tests {
         copied.cut(3 * PIECE + 5);
         copied.cut(7 * PIECE);
         copied.written(0..1);
-        assert_eq!(copied.restart().cut, 3 * PIECE + 5);
+        let since = copied.restart();
+        assert_eq!((since.cut, since.bytes(9 * PIECE)), (3 * PIECE + 5, 7 * PIECE - 5));
+        let behind: Vec<bool> = since.ranges(6 * PIECE).map(|(_, empty)| empty).collect();
+        assert_eq!(
+            behind,
+            [false, false, true, true],
+            "what lies behind a cut is not written where it is zeros"
+        );
         copied.cut(3 * PIECE + 5);
         copied.written(0..1);
         let mut expected = pieces(&[0, 3, 4]);

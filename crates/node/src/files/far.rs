@@ -253,7 +253,7 @@ impl FarFile {
         place.striped.sync().map_err(|e| self.failed("syncing", &e))?;
         let lost = self.machines.note(&place.striped);
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
-        if lost > 0 {
+        if lost > 0 || self.machines.adrift() {
             self.unsure.store(true, Ordering::Release);
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \

@@ -17,7 +17,7 @@ mod truncate;
 mod vattr;
 
 pub(crate) use copied::{Copy, Unfinished};
-pub(crate) use far::FarFile;
+pub(crate) use far::{FarFile, Place};
 pub(crate) use names::{past_damage, unknown};
 pub use objects::ObjectPool;
 pub use open::OpenTable;

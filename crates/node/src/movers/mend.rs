@@ -24,7 +24,10 @@ const UNMADE: Duration = Duration::from_secs(600);
 
 /// Columns with something that cannot be made from the others, as they were found lately.
 #[derive(Default)]
-pub(super) struct Unmade(Mutex<BTreeMap<(ObjectId, (u16, u16)), Found>>);
+pub(super) struct Unmade(Mutex<BTreeMap<Which, Found>>);
+
+/// An object, with component and column.
+type Which = (ObjectId, (u16, u16));
 
 /// How one was found.
 struct Found {

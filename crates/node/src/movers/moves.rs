@@ -13,6 +13,7 @@ use crate::files::FarFile;
 use catalog::Far;
 use layout::{Candidate, Redundancy, Spread};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 use stripe::Mended;
 use types::*;
@@ -282,7 +283,9 @@ impl Node {
                 self.mend_file(object, &far, &places.lost)?;
                 continue;
             }
-            self.with_far(ino, object, |file| self.copy_column(file, object, (place, to), false, &claim))?;
+            let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), false, &claim);
+            let moved = self.with_far(ino, object, copy)?;
+            moved.ok_or_else(|| Stop::Later("it has other objects by now".to_owned()))?;
         }
         self.movers.wake();
         Ok(())

@@ -5,7 +5,7 @@ use super::claims::Claim;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
-use crate::files::{Backing, Copy, FarFile, Unfinished};
+use crate::files::{Backing, Copy, FarFile, Place, Unfinished};
 use std::sync::Arc;
 use std::time::Duration;
 use stripe::StripeError;
@@ -54,6 +54,9 @@ impl From<StripeError> for Stop {
     fn from(e: StripeError) -> Self {
         match e.class() {
             ErrorClass::NoSpace => Self::Failed(format!("{e}; it stays as it is")),
+            ErrorClass::Corrupt => Self::Failed(format!(
+                "{e}; it stays as it is: `thermo target scrub` brings what is bad from copies, parity or tape"
+            )),
             _ => Self::Later(e.to_string()),
         }
     }
@@ -118,7 +121,7 @@ impl Node {
         claim: &Claim<'_>,
     ) -> Result<(), Stop> {
         let (new, far) = self.make_far(rule).map_err(|e| match e {
-            FsError::NoSpace => {
+            FsError::NoSpace if self.movers.down().is_empty() => {
                 Stop::Failed("too few targets have room for it: see `thermo target ls`".to_owned())
             }
             e => Stop::Later(format!("its new objects are not made: {e}")),
@@ -127,7 +130,7 @@ impl Node {
         let copied = self
             .place_of(file.ino(), new, far)
             .map_err(Stop::Later)
-            .and_then(|to| self.copy_far_claimed(request, Copy::begin(file, to), (object, new), claim));
+            .and_then(|to| self.copy_far_claimed(request, file, to, (object, new), claim));
         claim.over();
         // It belongs to the file now, or is to be removed.
         self.movers.settle(new);
@@ -142,13 +145,15 @@ impl Node {
     fn copy_far_claimed(
         &self,
         request: RequestId,
-        copy: Copy<'_>,
+        file: &FarFile,
+        to: Place,
         (object, new): (ObjectId, ObjectId),
         claim: &Claim<'_>,
     ) -> Result<(), Stop> {
-        let ino = copy.ino();
+        let ino = file.ino();
         let fence = || self.fence_far(object).map_err(|e| e.to_string());
         fence()?;
+        let copy = Copy::begin(file, to)?;
         let rate = self.config.cluster.move_rate.0;
         let (begun, mut at, mut bytes) = (Moment::now(), 0, 0);
         loop {
@@ -180,13 +185,25 @@ impl Node {
                 let now = state.backing.as_mut().filter(|backing| backing.object == object);
                 let backing: &mut Backing = now.ok_or("it has other content by now")?;
                 let recorded = self.catalog.replace_object(ino, object, new);
-                let has = |inode: Inode| inode.file.is_some_and(|file| file.object == Some(new));
-                self.settled(new, recorded, |_| self.catalog.inode(ino).is_ok_and(has))?;
+                self.settled(new, recorded, |_| self.lies_in(ino, new))?;
                 backing.object = new;
                 Ok(())
             })
         };
         Ok(copy.finish(admit)?)
+    }
+
+    /// Whether a file has this object by now; asked until the engine answers, or the node stops.
+    fn lies_in(&self, ino: Ino, object: ObjectId) -> bool {
+        loop {
+            match self.catalog.inode(ino) {
+                Err(catalog::CatalogError::Kv(_)) if !self.stops_within(AGAIN) => {}
+                inode => {
+                    return inode
+                        .is_ok_and(|inode| inode.file.is_some_and(|file| file.object == Some(object)));
+                }
+            }
+        }
     }
 }
 

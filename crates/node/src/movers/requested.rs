@@ -69,7 +69,9 @@ impl Node {
     }
 
     pub(super) fn is_open_request(&self, id: RequestId) -> bool {
-        let request = self.catalog.request(id).ok().flatten();
-        request.is_some_and(|r| matches!(r.state, RequestState::Queued | RequestState::Active))
+        // While the engine does not answer, nobody knows that it was withdrawn.
+        self.catalog.request(id).map_or(true, |request| {
+            request.is_some_and(|r| matches!(r.state, RequestState::Queued | RequestState::Active))
+        })
     }
 }
