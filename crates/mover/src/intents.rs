@@ -128,13 +128,22 @@ impl Intents {
         noted.or_else(|e| if matches!(e.source, Errno::NOSPC | Errno::DQUOT) { Ok(()) } else { Err(e) })
     }
 
-    /// Writes the log anew with what is true now, durably.
+    /// Writes the log anew with what is true now, durably; on a disk that is full it stays as it is, and what it says is checked once more when
+    /// the target is opened next.
     pub(crate) fn shorten(&self) -> Result<(), FileError> {
         let mut state = self.state.lock();
         while state.syncing {
             self.synced.wait(&mut state);
         }
-        self.rewrite(&mut state)
+        match self.rewrite(&mut state) {
+            Err(e) if matches!(e.source, Errno::NOSPC | Errno::DQUOT) => {
+                tracing::warn!("{e}; the log stays long until there is room");
+                // What is left of it takes room, too.
+                let _ = fs::unlink(self.dir.join("intents.new"));
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     fn rewrite(&self, state: &mut State) -> Result<(), FileError> {

@@ -370,8 +370,9 @@ fn a_volume_that_is_due_is_verified_while_it_is_in_a_drive_anyway() {
     let ino = bed.write("f", &pattern(250_000, 1));
     bed.migrate_and_purge();
     let [here, other] = [0, 1].map(|copy| bed.volumes_of("/f").remove(copy));
-    // Both are due in a while, the one that nobody reads first.
-    let late = |more: i64| Time::new(support::cx().now.secs - 86_400 + 15 + more, 0);
+    // Both are due in a while, the one that nobody reads first, and so soon before the other that nobody looks in between.
+    let due_secs = support::cx().now.secs - 86_400 + 15;
+    let late = |more: u32| Time::new(due_secs, more * 1_000_000);
     let due = [(here.clone(), late(1)), (other.clone(), late(0))];
     let at = |barcode: &Barcode| due.iter().find(|(b, _)| b == barcode).map(|(_, at)| *at);
     let bed = restarted(

@@ -90,6 +90,11 @@ impl<C: Boots> Known<C> {
             }
             self.columns.insert(place, Machine { target, way, boot });
         }
+        if self.relaid {
+            // Of other columns than these: the machine itself is where something may be lost again.
+            let now: BTreeSet<u64> = self.columns.values().filter_map(|machine| machine.boot).collect();
+            self.left.retain(|(_, boot)| !now.contains(boot));
+        }
         self.lost.iter().copied().collect()
     }
 
@@ -102,6 +107,11 @@ impl<C: Boots> Known<C> {
     }
 
     fn heard(&mut self, others: &[u64]) -> bool {
+        if self.relaid {
+            // Which of the columns it is of does not matter: it is there still.
+            let free = self.columns.values_mut().filter(|machine| machine.boot.is_none());
+            free.for_each(|machine| machine.boot = machine.way.boot().filter(|boot| others.contains(boot)));
+        }
         let now: BTreeSet<u64> = self.columns.values().filter_map(|machine| machine.boot).collect();
         let mut all = true;
         let there: BTreeSet<(usize, u16)> = self.columns.keys().copied().collect();
@@ -122,10 +132,6 @@ impl<C: Boots> Known<C> {
                         self.lost.insert(*place);
                     }
                     same
-                }
-                Some((_, machine)) if machine.boot.or(machine.way.boot()) == Some(*heard) => {
-                    machine.boot = Some(*heard);
-                    true
                 }
                 // Of other columns than these, or a machine that one has left, and that is not known here: which one, nobody says.
                 _ => {
@@ -372,5 +378,18 @@ mod tests {
         }
         machines[2].set(31);
         assert_eq!(see(&mut known, &machines, &[Some(0), Some(2)]), [(0, 1)]);
+    }
+
+    #[test]
+    fn a_machine_that_keeps_one_of_fewer_columns_is_not_one_that_was_left() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0), Some(1)]);
+        known.leave_all();
+        see(&mut known, &machines, &[Some(1)]);
+        assert!(known.heard(&[10, 20]), "all of that was copied");
+        known.forget();
+        machines[1].set(21);
+        see(&mut known, &machines, &[Some(1)]);
+        assert!(!known.heard(&[20]), "written there by somebody else before it lost power");
     }
 }

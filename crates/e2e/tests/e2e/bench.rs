@@ -83,7 +83,7 @@ fn a_quick_run_prints_every_row() {
 fn values_are_sound(results: &Value) {
     assert_eq!(results["remark"], "tested");
     let groups = results["groups"].as_array().unwrap();
-    assert_eq!(groups.len(), 14);
+    assert_eq!(groups.len(), 15);
     for group in groups {
         let figures = group["figures"].as_array().unwrap().iter();
         let series =

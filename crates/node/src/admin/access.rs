@@ -386,8 +386,6 @@ impl Node {
     fn handed(&self, session: &Held, opened: Opened, flags: OpenFlags) -> Answer {
         session.add(opened.handle);
         let descriptor = match opened.backing {
-            // None travels to another host, whatever is written from there is seen.
-            Some(_) if !session.is_local() => None,
             // Whether a file is long enough to be written at its end is known to the node only at that moment.
             Some(_) if flags.append => None,
             Some(fd) if flags.read && flags.write => Some(fd),
@@ -395,8 +393,10 @@ impl Node {
             None => None,
         };
         let direct = descriptor.is_some();
+        // None travels to another host, whatever is written from there is seen.
         if direct
             && flags.write
+            && session.is_local()
             && let Some(file) = self.open.handle(opened.handle)
         {
             file.lend();

@@ -214,8 +214,10 @@ impl Node {
         let now = crate::now();
         self.catalog
             .update_request(id, &mut |r| {
-                r.state = RequestState::Cancelled;
-                r.finished = Some(now);
+                // It may have ended meanwhile.
+                if r.finished.is_none() {
+                    (r.state, r.finished) = (RequestState::Cancelled, Some(now));
+                }
             })
             .map_err(fail)?;
         if request.kind == RequestKind::Stage {

@@ -18,7 +18,7 @@
 //! Until 7 an error undoes what was written, and the source goes on.
 
 use super::pairs::{self, Content};
-use super::plan::Plan;
+use super::plan::{Plan, surely};
 use super::{Opened, class, open_counting, pending};
 use crate::Config;
 use crate::error::failure;
@@ -115,6 +115,10 @@ pub fn move_engine(
 /// Moves what `engine` holds to where `plan` says, and makes that the engine, while it is used.
 pub(super) fn carry(engine: &Movable<Opened>, plan: &Plan, told: Told<'_>) -> Result<Moved, Failure> {
     let state = &plan.config.state_dir;
+    if pending::read(state).map_err(|e| io(state, &e))?.is_some() {
+        let message = "an earlier move is not quite over (the log says why): restart the node, which ends it, then move";
+        return Err(failure(ErrorClass::Busy, message));
+    }
     let noting = engine.note(MOST_NOTED);
     let source = engine.engine();
     let from = source.shown(state);
@@ -266,9 +270,8 @@ impl Ends<'_> {
 
     fn take(&self, kind: &str, engine: &Opened) -> Result<(), Failure> {
         let state = &self.plan.config.state_dir;
-        let fail = |e: std::io::Error| io(state, &e);
-        pending::choose(state, self.id, kind).map_err(fail)?;
+        surely("the note of the move", || pending::choose(state, self.id, kind));
         engine.set_aside(None)?;
-        pending::remove(state).map_err(fail)
+        pending::remove(state).map_err(|e| io(state, &e))
     }
 }

@@ -11,10 +11,14 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use toml_edit::{DocumentMut, Item, Table, value};
 use types::ErrorClass;
 use wire::Failure;
 
+/// Between two attempts, and how many there are.
+const AGAIN: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 30;
 /// Where an embedded engine is filled.
 const FILLING: &str = "catalog.moving";
 
@@ -24,10 +28,6 @@ pub(super) struct Plan {
     pub(super) config: Config,
     /// How the note of a move calls the engine that is left.
     from: &'static str,
-    /// The configuration file itself, not a link to it.
-    file: PathBuf,
-    /// Its new content.
-    text: String,
 }
 
 impl Plan {
@@ -46,24 +46,33 @@ impl Plan {
         let mut new = config.clone();
         new.catalog.engine = to.map(Into::into);
         new.validate().map_err(|e| invalid(format!("configuration: {e}")))?;
+        let plan = Self { config: new, from: kind(config) };
+        plan.file().map(|_| plan)
+    }
+
+    /// The configuration file itself, not a link to it, and what it is to be; read anew, since somebody may change something else in it meanwhile.
+    fn file(&self) -> Result<(PathBuf, String), Failure> {
+        let config = &self.config;
         let file = config.file.clone().unwrap_or_else(|| config.state_dir.join("config.toml"));
         let file = file.canonicalize().unwrap_or(file);
-        let in_file = |problem: String| invalid(format!("configuration {}: {problem}", file.display()));
+        let in_file = |problem: String| {
+            failure(ErrorClass::Invalid, format!("configuration {}: {problem}", file.display()))
+        };
         let text = match fs::read_to_string(&file) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             Err(e) => return Err(in_file(format!("cannot be read: {e}"))),
         };
-        let text = edited(&text, to).map_err(in_file)?;
+        let text = edited(&text, config.catalog.engine.as_deref()).map_err(in_file)?;
         let parsed =
             Config::parse(&text).map_err(|e| in_file(format!("would not be valid afterwards: {e}")))?;
-        if parsed.catalog != new.catalog {
+        if parsed.catalog != config.catalog {
             return Err(in_file(
                 "its section [catalog] is not the one that was read: put it back, or restart the node, and try again"
                     .into(),
             ));
         }
-        Ok(Self { config: new, from: kind(config), file, text })
+        Ok((file, text))
     }
 
     /// How the note of the move calls both engines: the one that is left, and the new one.
@@ -116,16 +125,37 @@ impl Plan {
 
     /// Changes the configuration, durably: this decides.
     pub(super) fn decide(&self) -> Result<(), Failure> {
-        match replace(&self.file, &self.text) {
+        let (file, text) = self.file()?;
+        match replace(&file, &text) {
             Ok(()) => Ok(()),
-            // It may have failed behind the renaming.
-            Err(_) if fs::read_to_string(&self.file).is_ok_and(|text| text == self.text) => Ok(()),
+            // It has failed behind the renaming.
+            Err(_) if fs::read_to_string(&file).is_ok_and(|now| now == text) => {
+                let dir = file.parent().unwrap_or(&self.config.state_dir);
+                surely("the name of the configuration", || File::open(dir)?.sync_all());
+                Ok(())
+            }
             Err(e) => {
-                let message = format!("configuration {}: cannot be written: {e}", self.file.display());
+                let message = format!("configuration {}: cannot be written: {e}", file.display());
                 Err(failure(ErrorClass::Denied, message))
             }
         }
     }
+}
+
+/// Makes something durable on which it depends which of two engines counts. While it is not known to be, neither may acknowledge a change: if the
+/// disk refuses for half a minute, the process ends, and the next start decides.
+pub(super) fn surely(what: &str, mut sync: impl FnMut() -> std::io::Result<()>) {
+    for _ in 0..ATTEMPTS {
+        let Err(e) = sync() else { return };
+        tracing::error!(
+            "moving the catalogue: {what} is not durable: {e}; tried again, nothing changes meanwhile"
+        );
+        crate::clock::sleep(AGAIN);
+    }
+    tracing::error!(
+        "moving the catalogue: {what} does not get durable; this process ends: look at the disk, then start the node again"
+    );
+    std::process::abort();
 }
 
 /// The text of a configuration with another engine; everything else stays as it is.

@@ -1,6 +1,6 @@
 //! The bytes of an open file on targets are copied to other objects while it is used, and lie there from one moment on.
 
-use super::far::{FarFile, Place};
+use super::far::{FarFile, LOST, Place, Sources};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +12,6 @@ use stripe::{Machines, StripeError};
 const STEP: u64 = 4 << 20;
 /// ... in which it is noted what has changed.
 const PIECE: u64 = 1 << 20;
-const LOST: &str = "something of it that was written last may be lost: it is looked at when it is closed";
 /// How long the last step waits until nobody writes, and until nobody reads: who does may wait for a target that does not answer, or for this very
 /// file to be let go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -83,6 +82,7 @@ pub(crate) struct Copy<'a> {
     to: Place,
     /// Which have what was written there.
     machines: Machines,
+    sources: Sources,
 }
 
 impl<'a> Copy<'a> {
@@ -91,21 +91,22 @@ impl<'a> Copy<'a> {
     /// # Errors
     /// A new object does not answer, or something of the file may be lost already.
     pub(crate) fn begin(file: &'a FarFile, to: Place) -> Result<Self, Unfinished> {
-        file.note_machines();
+        let sources = file.sources();
         if file.has_lost() {
             return Err(Unfinished::Later(LOST.to_owned()));
         }
         // Asked before anything is written: which machines they are is known from then on.
         to.striped().length()?;
-        let copy = Self { file, to, machines: Machines::default() };
+        let copy = Self { file, to, machines: Machines::default(), sources };
         copy.is_sound()?;
         copy.file.copied.restart();
         Ok(copy)
     }
 
-    /// Nothing of what was written to the new objects can be lost, and there is as much of it as there is to be.
+    /// Nothing old was read, nothing of what was written to the new objects can be lost, and there is as much of it as there is to be.
     fn is_sound(&self) -> Result<(), Unfinished> {
         let there = self.to.striped();
+        self.file.sources_hold(&self.sources).map_err(Unfinished::Later)?;
         let later = |why: &str| Err(Unfinished::Later(why.to_owned()));
         if !self.machines.note(there).is_empty() || !self.machines.is_complete() {
             return later("a machine of its new targets was started anew meanwhile, or does not answer");

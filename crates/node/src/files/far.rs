@@ -9,6 +9,7 @@ use crate::movers::Decider;
 use catalog::{Far, New};
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
@@ -23,6 +24,9 @@ pub(super) struct Learned {
     before: Option<ObjectStamp>,
     stamp: ObjectStamp,
 }
+
+pub(super) const LOST: &str =
+    "something of it that was written last may be lost: it is looked at when it is synced or closed";
 
 /// Allocation is told in blocks of this size (bytes).
 const BLOCK: u64 = 512;
@@ -57,6 +61,17 @@ pub(crate) struct Place {
     decider: Option<Arc<Decider>>,
 }
 
+/// Columns with their targets and the starts of the machines there.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sources(BTreeMap<(usize, u16), (TargetId, Option<u64>)>);
+
+impl Sources {
+    fn of(striped: &Striped) -> Self {
+        let one = |(place, way): ((usize, u16), stripe::Column)| (place, (way.target, way.channel.boot()));
+        Self(striped.ways().into_iter().map(one).collect())
+    }
+}
+
 impl Place {
     /// Their columns.
     pub(crate) fn striped(&self) -> &Arc<Striped> {
@@ -82,6 +97,33 @@ impl FarFile {
     /// Notes which machines have what was written: before one of its columns is moved, and after.
     pub fn note_machines(&self) {
         self.machines.note(&self.striped());
+    }
+
+    /// Which starts of their machines have the columns that count, from before they are read to make others of them.
+    pub(crate) fn sources(&self) -> Sources {
+        // Asked, so that they are known. If one does not answer, whoever reads it says so.
+        let _ = self.length();
+        self.note_machines();
+        Sources::of(&self.striped())
+    }
+
+    /// Nothing that was read since [`FarFile::sources`] was old because its machine had lost what was written last: then others may have that, or
+    /// nobody, and an fsync has to say so.
+    ///
+    /// # Errors
+    /// It may have been.
+    pub(crate) fn sources_hold(&self, sources: &Sources) -> Result<(), String> {
+        let striped = self.striped();
+        if !self.machines.note(&striped).is_empty() && !self.is_settled() {
+            return Err(LOST.to_owned());
+        }
+        let now = Sources::of(&striped).0;
+        match sources.0.iter().find(|(place, start)| now.get(place) != Some(start)) {
+            None => Ok(()),
+            Some((_, (target, _))) => Err(format!(
+                "target {target} was started anew or left out while it was read: it is done again"
+            )),
+        }
     }
 
     /// The inode.

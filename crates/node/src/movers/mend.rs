@@ -155,7 +155,10 @@ impl Node {
                 tracing::warn!("{why}; its bytes come from tape");
                 Ok(())
             }
-            Err(e) => Err(Stop::Failed(format!("{why}; nor does it come from tape: {e}"))),
+            Err(e) => match self.is_open(ino) {
+                true => Err(Stop::Later(format!("{why}; it comes from tape if it is there: {e}"))),
+                false => Err(Stop::Failed(format!("{why}; nor does it come from tape: {e}"))),
+            },
         }
     }
 
@@ -191,7 +194,7 @@ impl Node {
         target: TargetId,
     ) -> Result<Option<String>, String> {
         let to = self.column_to(file, (component, column), target)?;
-        let started = Started::of(&to);
+        let (started, sources) = (Started::of(&to), file.sources());
         let mended = Mended { component: component.into(), column, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
         let (mut lost, mut first) = (0, None);
@@ -210,6 +213,7 @@ impl Node {
         }
         let admit = || {
             started.is_the_same()?;
+            file.sources_hold(&sources)?;
             // All that can fail comes before it is on record: whoever has the file open must use the column from then on.
             let mut columns = self.columns_but(object, Some((component, column)))?;
             columns[usize::from(component)][usize::from(column)] = Some(to.clone());

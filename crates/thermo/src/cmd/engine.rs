@@ -82,7 +82,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             let view: RequestView = node.ask(&Call::MoveEngine { to: to.map(Into::into) })?;
             begun(context, &mut node, view, wait)
         }
-        Err(e) if matches!(e.downcast_ref(), Some(ClientError::Unreachable { .. })) => {
+        // That of this machine does not run; of another one nothing is known.
+        Err(e)
+            if context.global.node.is_none()
+                && matches!(e.downcast_ref(), Some(ClientError::Unreachable { .. })) =>
+        {
             let moved = node::move_engine(&context.config(config.as_deref())?, to, &mut tell)?;
             report(context, &moved)
         }
