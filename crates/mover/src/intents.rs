@@ -55,6 +55,8 @@ struct State {
     broken: Option<Errno>,
     /// What the log says, all in all.
     now: Regions,
+    /// Objects that are whole, of which it does not say so yet: there was no room.
+    unsaid: BTreeSet<ObjectId>,
 }
 
 impl Intents {
@@ -81,8 +83,17 @@ impl Intents {
         let (now, last_boot) = replay(&bytes[..got]);
         let found = Found { unfinished: now.clone(), rebooted: last_boot != Some(boot) };
         let end = (got / RECORD * RECORD) as u64;
-        let state =
-            State { file: file.into(), end, durable: end, syncing: false, rewritten: 0, broken: None, now };
+        reserve(&file);
+        let state = State {
+            file: file.into(),
+            end,
+            durable: end,
+            syncing: false,
+            rewritten: 0,
+            broken: None,
+            now,
+            unsaid: BTreeSet::new(),
+        };
         let intents = Self { dir, boot, state: Mutex::new(state), synced: Condvar::new() };
         Ok((intents, found))
     }
@@ -90,8 +101,14 @@ impl Intents {
     /// Notes that regions `first..=last` of an object may be written from now on; returns when that is durable.
     pub(crate) fn begin(&self, id: ObjectId, first: u32, last: u32) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        let mine = self.append(&mut state, id, first, last, DIRTY)?;
+        let mut mine = self.append(&mut state, id, first, last, DIRTY)?;
         state.now.entry(id).or_default().insert((first, last));
+        // What it was before says nothing any more.
+        state.unsaid.remove(&id);
+        if !state.unsaid.is_empty() {
+            self.say(&mut state)?;
+            mine = state.end;
+        }
         let rewritten = state.rewritten;
         while state.durable < mine && state.rewritten == rewritten {
             if let Some(source) = state.broken {
@@ -116,16 +133,28 @@ impl Intents {
         Ok(())
     }
 
-    /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more. So it is on
-    /// a disk that is full, from which objects are removed nevertheless.
+    /// Notes that the whole object is durable with its sums. Needs not be durable itself: what is forgotten is only checked once more. On a disk
+    /// that is full, from which objects are removed nevertheless, it is said as soon as there is room.
     pub(crate) fn end(&self, id: ObjectId) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        let mut noted = self.append(&mut state, id, 0, 0, CLEAN).map(drop);
         state.now.remove(&id);
+        state.unsaid.insert(id);
+        let noted = self.say(&mut state);
         if state.end > LONG && !state.syncing && state.now.len() * 4 * RECORD < LONG as usize {
-            noted = self.rewrite(&mut state);
+            return self.rewrite(&mut state).or_else(if_there_is_room);
         }
-        noted.or_else(|e| if matches!(e.source, Errno::NOSPC | Errno::DQUOT) { Ok(()) } else { Err(e) })
+        noted
+    }
+
+    /// Says of which objects nothing is unfinished, as far as there is room for that.
+    fn say(&self, state: &mut State) -> Result<(), FileError> {
+        while let Some(id) = state.unsaid.first().copied() {
+            match self.append(state, id, 0, 0, CLEAN) {
+                Ok(_) => drop(state.unsaid.remove(&id)),
+                Err(e) => return if_there_is_room(e),
+            }
+        }
+        Ok(())
     }
 
     /// Writes the log anew with what is true now, durably; on a disk that is full it stays as it is, and what it says is checked once more when
@@ -164,7 +193,9 @@ impl Intents {
         fs::fdatasync(&file).map_err(fail("syncing"))?;
         fs::rename(&new, self.dir.join("intents")).map_err(fail("renaming"))?;
         sync_dir(&self.dir)?;
+        reserve(&file);
         state.file = file.into();
+        state.unsaid.clear();
         state.rewritten += 1;
         state.broken = None;
         (state.end, state.durable) = (bytes.len() as u64, bytes.len() as u64);
@@ -188,6 +219,18 @@ impl Intents {
 
     fn error(&self, doing: &'static str, source: Errno) -> FileError {
         FileError { doing, path: self.dir.join("intents"), source }
+    }
+}
+
+/// What must not be done on a full disk need not be done.
+fn if_there_is_room(error: FileError) -> Result<(), FileError> {
+    if matches!(error.source, Errno::NOSPC | Errno::DQUOT) { Ok(()) } else { Err(error) }
+}
+
+/// Has the disk keep room for the log, so that it is written when the disk is full. Where that cannot be had it is written while there is room.
+fn reserve(file: &OwnedFd) {
+    if let Err(e) = fs::fallocate(file, fs::FallocateFlags::KEEP_SIZE, 0, 2 * LONG) {
+        tracing::debug!("no room is kept for the log of what is being written: {e}");
     }
 }
 
@@ -269,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_for_which_there_is_no_room_is_forgotten() {
+    fn an_end_for_which_there_is_no_room_is_said_when_there_is() {
         let dir = tempfile::tempdir().unwrap();
         let (intents, _) = Intents::open(dir.path(), 1).unwrap();
         intents.shorten().unwrap();
@@ -278,11 +321,33 @@ mod tests {
         let log = std::mem::replace(&mut intents.state.lock().file, full.into());
         assert_eq!(intents.begin(ObjectId(8), 0, 0).unwrap_err().source, Errno::NOSPC);
         intents.end(ObjectId(7)).unwrap();
-        intents.state.lock().file = log;
+        let full = std::mem::replace(&mut intents.state.lock().file, log);
         intents.begin(ObjectId(9), 0, 0).unwrap();
+        // Nobody waits with what has begun anew for what was said of it before.
+        intents.begin(ObjectId(10), 0, 0).unwrap();
+        let log = std::mem::replace(&mut intents.state.lock().file, full);
+        intents.end(ObjectId(10)).unwrap();
+        intents.state.lock().file = log;
+        intents.begin(ObjectId(10), 1, 1).unwrap();
         drop(intents);
         let found = Intents::open(dir.path(), 1).unwrap().1.unfinished;
-        assert_eq!(found.into_keys().collect::<Vec<_>>(), [ObjectId(7), ObjectId(9)]);
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [ObjectId(9), ObjectId(10)]);
+    }
+
+    #[test]
+    fn room_for_the_log_is_kept() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let probe = std::fs::File::create(dir.path().join("probe")).unwrap();
+        if fs::fallocate(&probe, fs::FallocateFlags::KEEP_SIZE, 0, LONG).is_err() {
+            return; // this file system cannot
+        }
+        let (intents, _) = Intents::open(dir.path(), 1).unwrap();
+        let kept = || std::fs::metadata(dir.path().join("intents")).unwrap().blocks() * 512;
+        assert!(kept() >= 2 * LONG, "{}", kept());
+        intents.begin(ObjectId(7), 0, 1).unwrap();
+        intents.shorten().unwrap();
+        assert!(kept() >= 2 * LONG, "{}", kept());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::intents::{Intents, REGION, TO_THE_END};
 use crate::sidecar::{BLOCKS_PER_PAGE, CHANNELS, Done, Head, Sidecar};
-use crate::target::{Target, disk_refused, refused, remedy};
+use crate::target::{Target, disk_refused, failed, refused};
 use data::{Refusal, sum};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::fs;
@@ -248,14 +248,7 @@ impl Object {
     }
 
     pub(crate) fn failed(&self, doing: &str, errno: rustix::io::Errno) -> Refusal {
-        use rustix::io::Errno;
-        let path = self.path.display();
-        match errno {
-            Errno::NOSPC | Errno::DQUOT => Refusal::NoSpace(format!(
-                "no space left while {doing} {path}: purge or migrate files, or add targets"
-            )),
-            e => Refusal::Disk(format!("{doing} {path}: {e}; {}", remedy(e))),
-        }
+        failed(doing, &self.path, errno)
     }
 }
 

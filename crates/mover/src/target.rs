@@ -7,15 +7,21 @@ use crate::sidecar::{Done, FileError, Sidecars};
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal, TargetSecret};
 use disk::{DiskError, DiskTarget};
 use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use types::{ObjectId, TargetId, Time};
 
-/// Objects that are kept open.
+/// Objects that are kept open at most ...
 const OPEN: usize = 4096;
-/// Of these so many are closed at once when there are more.
-const CLOSED_AT_ONCE: usize = 256;
+/// ... and that always are, however few descriptors there are.
+const OPEN_AT_LEAST: usize = 32;
+/// Of those that are kept open the part that is closed at once when there are more.
+const CLOSED_AT_ONCE: usize = 16;
+/// Targets that this process has open: their objects share its descriptors.
+static TARGETS: AtomicUsize = AtomicUsize::new(0);
 
 /// Objects of which is remembered who made them; twice what one request makes.
 const MADE: usize = 2 * data::frame::MAX_CREATE as usize;
@@ -89,6 +95,7 @@ impl Target {
             open: Mutex::default(),
             made: Mutex::default(),
         };
+        TARGETS.fetch_add(1, Ordering::Relaxed);
         target.recover(&found).map_err(|refusal| beside(refusal.to_string()))?;
         Ok(target)
     }
@@ -153,8 +160,8 @@ impl Target {
                 return Err(Refusal::Exists(format!("object {id} exists already at {}", path.display())));
             }
         }
-        self.sidecars.create(&missing, &present).map_err(refused)?;
-        self.disk.precreate(missing.iter().copied()).map_err(disk_refused)?;
+        self.with_room(|| self.sidecars.create(&missing, &present).map_err(refused))?;
+        self.with_room(|| self.disk.precreate(missing.iter().copied()).map_err(disk_refused))?;
         let mut made = self.made.lock();
         made.extend(missing.into_iter().map(|id| (ObjectId(id), done)));
         while made.len() > MADE {
@@ -201,6 +208,22 @@ impl Target {
 
     /// An object, open.
     pub(crate) fn object(&self, id: ObjectId) -> Result<Arc<Object>, Refusal> {
+        self.with_room(|| self.open_object(id))
+    }
+
+    /// Does something again if there was no descriptor for it, with fewer objects open: any that nobody uses may be closed.
+    fn with_room<T>(&self, what: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        match what() {
+            Err(Refusal::Busy(_)) => {
+                self.make_room();
+                self.make_room();
+                what()
+            }
+            done => done,
+        }
+    }
+
+    fn open_object(&self, id: ObjectId) -> Result<Arc<Object>, Refusal> {
         let mut open = self.open.lock();
         open.uses += 1;
         let used = open.uses;
@@ -210,15 +233,24 @@ impl Target {
         }
         let object = Arc::new(Object::open(self, id)?);
         open.objects.insert(id, Kept { object: object.clone(), used });
-        let unsettled = if open.objects.len() > OPEN { open.make_room() } else { Vec::new() };
+        let many = open.objects.len() > most_open();
         drop(open);
+        if many {
+            self.make_room();
+        }
+        Ok(object)
+    }
+
+    /// Closes some of the objects that nobody uses, and makes others durable, so that they can be closed next.
+    fn make_room(&self) {
+        let most = most_open();
+        let unsettled = self.open.lock().make_room((most / CLOSED_AT_ONCE).max(CLOSED_AT_ONCE));
         for idle in unsettled {
             if let Err(refusal) = idle.settle(&self.intents) {
                 // It stays open, and noted as being written.
                 tracing::error!(target = self.id.0, "making an object durable that nobody uses: {refusal}");
             }
         }
-        Ok(object)
     }
 
     /// Makes everything durable and notes that nothing is being written: after this, opening the target needs no repair.
@@ -235,9 +267,9 @@ impl Target {
 }
 
 impl Open {
-    /// Closes the objects that were used least lately and that nobody uses now. Such as have unfinished writes are given back instead:
+    /// Closes so many of the objects that were used least lately and that nobody uses now. Such as have unfinished writes are given back instead:
     /// once they are settled, they can be closed next time.
-    fn make_room(&mut self) -> Vec<Arc<Object>> {
+    fn make_room(&mut self, count: usize) -> Vec<Arc<Object>> {
         let mut idle: Vec<(u64, ObjectId)> = self
             .objects
             .iter()
@@ -245,7 +277,7 @@ impl Open {
             .map(|(id, kept)| (kept.used, *id))
             .collect();
         idle.sort_unstable();
-        idle.truncate(CLOSED_AT_ONCE);
+        idle.truncate(count);
         let mut unsettled = Vec::new();
         for (_, id) in idle {
             match self.objects.get(&id) {
@@ -254,6 +286,20 @@ impl Open {
             }
         }
         unsettled
+    }
+}
+
+/// How many objects of a target are kept open: of the descriptors that this process may have, all targets together take half; an object has two.
+fn most_open() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let targets = TARGETS.load(Ordering::Relaxed).max(1);
+    let share = limit.map_or(OPEN, |limit| usize::try_from(limit / 4).unwrap_or(OPEN) / targets);
+    share.clamp(OPEN_AT_LEAST, OPEN)
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        TARGETS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -268,26 +314,28 @@ pub(crate) fn disk_refused(error: DiskError) -> Refusal {
         DiskError::Missing { .. } => Refusal::Missing(error.to_string()),
         DiskError::Exists { .. } => Refusal::Exists(error.to_string()),
         DiskError::NoSpace { .. } => Refusal::NoSpace(error.to_string()),
+        DiskError::Io { doing, path, source } => {
+            failed(doing, &path, Errno::from_io_error(&source).unwrap_or(Errno::IO))
+        }
         _ => Refusal::Disk(error.to_string()),
     }
 }
 
 pub(crate) fn refused(error: FileError) -> Refusal {
-    use rustix::io::Errno;
-    match error.source {
-        Errno::NOSPC | Errno::DQUOT => {
-            Refusal::NoSpace(format!("{error}: purge or migrate files, or add targets"))
-        }
-        errno => Refusal::Disk(format!("{error}; {}", remedy(errno))),
-    }
+    failed(error.doing, &error.path, error.source)
 }
 
-/// What to do about an error of the system.
-pub(crate) fn remedy(errno: rustix::io::Errno) -> &'static str {
-    use rustix::io::Errno;
+/// What an error of the system means for who asked.
+pub(crate) fn failed(doing: &str, path: &Path, errno: Errno) -> Refusal {
+    let path = path.display();
     match errno {
-        Errno::MFILE | Errno::NFILE => "the limit of open files is too low: raise LimitNOFILE of the service",
-        Errno::NOMEM => "this machine has too little memory",
-        _ => "look at the kernel log and at the disk",
+        Errno::NOSPC | Errno::DQUOT => Refusal::NoSpace(format!(
+            "no space left while {doing} {path}: purge or migrate files, or add targets"
+        )),
+        Errno::MFILE | Errno::NFILE => Refusal::Busy(format!(
+            "{doing} {path}: {errno}; more files are open than the limit allows: raise LimitNOFILE of the service"
+        )),
+        Errno::NOMEM => Refusal::Busy(format!("{doing} {path}: {errno}; this machine has too little memory")),
+        _ => Refusal::Disk(format!("{doing} {path}: {errno}; look at the kernel log and at the disk")),
     }
 }
