@@ -72,6 +72,11 @@ impl Striped {
         self.columns.read()[component][usize::from(column)].is_some()
     }
 
+    /// Whether a column does not count until it is rebuilt, whoever answers meanwhile; one that was only put aside is away.
+    pub(crate) fn is_out_of_date(&self, component: usize, column: u16) -> bool {
+        !self.is_present(component, column) && !self.aside.lock().contains(&(component, column))
+    }
+
     /// Asks an object on the target of a column.
     pub(crate) fn submit(&self, place: &Place, op: Op, buffer: Vec<u8>) -> data::Result<Ticket> {
         let columns = self.columns();

@@ -180,3 +180,12 @@ fn changed(error: StripeError, writer: bool) -> ReadError {
 pub(crate) fn helps(error: &DataError) -> bool {
     matches!(error.class(), ErrorClass::Retry | ErrorClass::Corrupt | ErrorClass::NotFound)
 }
+
+/// Of what several columns say why they do not give something, what counts for all of it: while one of them may only be away for a moment,
+/// nothing is lost.
+pub(crate) fn graver(known: Option<DataError>, next: DataError) -> Option<DataError> {
+    match known {
+        Some(known) if known.class() == ErrorClass::Retry => Some(known),
+        _ => Some(next),
+    }
+}

@@ -7,6 +7,7 @@
 use crate::coded::Coded;
 use crate::coded::shape::CELL;
 use crate::opened::{Column, Columns, Place};
+use crate::read::graver;
 use crate::{Result, StripeError, Striped};
 use data::frame::Op;
 use data::{Ask, DataError, Reply};
@@ -231,22 +232,36 @@ impl Striped {
             // Whole blocks, so that a bad one is replaced and not changed.
             let next = range.end.min((at / STEP + 1) * STEP);
             let length = (next - at) as usize;
-            let mut outcome = Err(self.no_copy(component, column));
-            for copy in self.sources(component, column, own) {
-                let place =
-                    Place { component, column: copy, object: shape.object(copy).0, offset: at, length };
-                let answer = self.submit(&place, Op::Read, Vec::new()).and_then(data::Ticket::wait);
-                outcome = answer.map_err(|source| self.failed(component, copy, source));
-                if outcome.is_ok() {
-                    break;
-                }
-            }
-            let mut bytes = outcome?.bytes;
+            let mut bytes = self.read_copy(component, column, at..next, own)?;
             bytes.resize(length, 0);
             written += self.make_equal(mended, shape.object(column).0, at, bytes)?;
             at = next;
         }
         Ok(written)
+    }
+
+    /// A range of an object of a mirror, from the first copy that gives it.
+    fn read_copy(&self, component: usize, column: u16, range: Range<u64>, own: bool) -> Result<Vec<u8>> {
+        let shape = &self.layout.components[component];
+        let length = (range.end - range.start) as usize;
+        let (mut why, mut from) = (None, column);
+        for copy in self.sources(component, column, own) {
+            let object = shape.object(copy).0;
+            let place = Place { component, column: copy, object, offset: range.start, length };
+            match self.submit(&place, Op::Read, Vec::new()).and_then(data::Ticket::wait) {
+                Ok(reply) => return Ok(reply.bytes),
+                Err(_) if self.is_out_of_date(component, copy) => {}
+                Err(e) => {
+                    let away = |known: &DataError| known.class() == ErrorClass::Retry;
+                    from = if why.as_ref().is_some_and(away) { from } else { copy };
+                    why = graver(why, e);
+                }
+            }
+        }
+        match why {
+            Some(source) => Err(self.failed(component, from, source)),
+            None => Err(self.no_copy(component, column)),
+        }
     }
 
     fn no_copy(&self, component: usize, column: u16) -> StripeError {

@@ -300,6 +300,38 @@ fn a_rebuild_passes_over_what_is_lost_and_counts_it_and_goes_on_behind_it() {
 }
 
 #[test]
+fn what_a_target_that_is_away_has_is_not_lost() {
+    use std::os::unix::fs::FileExt;
+    // While the second column is rebuilt a copy or unit rots, and the next target, or the one before, does not answer for a moment.
+    for (rots, away) in [(1, 3), (3, 1)] {
+        let cluster = Arc::new(Cluster::new(4));
+        let three = vec![cluster.component(0..u64::MAX, UNIT, Redundancy::Mirror { copies: 3 }, 3)];
+        let layouts = [Layout { generation: 1, components: three }, cluster.coded(65_536, 2, 2)];
+        let files = layouts.each_ref().map(|layout| {
+            let file = cluster.make(layout.clone());
+            file.write_at(0, &bytes(600_000, 7)).unwrap();
+            file.fold().unwrap();
+            drop(file);
+            let decides = Decides::new(&cluster, layout);
+            *decides.state.lock() = (1, BTreeSet::from([2]));
+            let (file, to) = (decides.open(), &layout.components[0]);
+            let to = cluster.column(to, types::TargetId(2), &decides.terms(1));
+            let step = file.mend(Mended { component: 0, column: 1, to: &to }, 0).unwrap();
+            assert_eq!(step.lost, 0);
+            let object = layout.components[0].base.0 + u64::from(rots) - 1;
+            let rotten = std::fs::File::options().write(true).open(cluster.path(rots, object)).unwrap();
+            rotten.write_all_at(&[0xa5; 200], 5_000).unwrap();
+            (file, to)
+        });
+        cluster.movers[away as usize - 1].0.stop().unwrap();
+        for (file, to) in &files {
+            let again = file.mend(Mended { component: 0, column: 1, to }, 0).unwrap_err();
+            assert_eq!(again.class(), types::ErrorClass::Retry, "{again}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_written_where_too_few_columns_count() {
     let cluster = Cluster::new(4);
     let plain = vec![cluster.component(0..u64::MAX, UNIT, Redundancy::None, 2)];

@@ -3,7 +3,7 @@
 use super::shape::{CELL, Seal};
 use super::{Coded, View};
 use crate::opened::Place;
-use crate::read::helps;
+use crate::read::{graver, helps};
 use crate::{Result, StripeError, Striped};
 use data::frame::Op;
 use data::{DataError, Ticket};
@@ -48,6 +48,19 @@ impl Cells {
 /// What columns gave, unit by unit.
 type Units = Vec<Option<Vec<u8>>>;
 
+/// Units of a row as their columns gave them.
+struct Taken {
+    units: Units,
+    /// Why one is missing that counts; where one of them may only be away for a moment, why that is.
+    why: Option<DataError>,
+}
+
+impl Taken {
+    fn is_whole(&self) -> bool {
+        self.units.iter().all(Option::is_some)
+    }
+}
+
 impl Striped {
     /// The units of data of some rows, each as its column has it; where one is missing, computed.
     ///
@@ -64,12 +77,12 @@ impl Striped {
         let asked: Vec<_> = wanted.iter().map(|cells| self.ask_units(number, coded, cells, 0..k)).collect();
         let mut all = Vec::with_capacity(wanted.len());
         for (cells, tickets) in wanted.iter().zip(asked) {
-            let (mut units, last) = self.take_units(number, coded, cells, tickets)?;
-            if last.is_some() {
-                units = self.complete(number, coded, view, cells)?;
-                units.truncate(k);
-            }
-            all.push(units.into_iter().flatten().collect());
+            let taken = self.take_units(number, coded, cells, tickets)?;
+            let units = match taken.is_whole() {
+                true => taken.units,
+                false => self.complete(number, coded, view, cells)?,
+            };
+            all.push(units.into_iter().take(k).flatten().collect());
         }
         Ok(all)
     }
@@ -81,7 +94,7 @@ impl Striped {
     pub(super) fn complete(&self, number: usize, coded: &Coded, view: &View, cells: &Cells) -> Result<Units> {
         let shape = &coded.shape;
         let tickets = self.ask_units(number, coded, cells, 0..shape.n());
-        let (mut units, mut last) = self.take_units(number, coded, cells, tickets)?;
+        let Taken { mut units, mut why } = self.take_units(number, coded, cells, tickets)?;
         self.lay_redo_over(coded, view, cells, &mut units);
         let mut found = 0;
         let first = cells.from / CELL;
@@ -93,7 +106,7 @@ impl Striped {
             let seal = match seal {
                 Ok(seal) => seal,
                 Err(e) if helps(&e) => {
-                    last = Some(e);
+                    why = graver(why, e);
                     continue;
                 }
                 Err(source) => return Err(self.failed(number, 0, source)),
@@ -111,7 +124,7 @@ impl Striped {
                 return Ok(good);
             }
         }
-        Err(StripeError::Lost { offset: shape.row_start(cells.row), found, needed: shape.k, last })
+        Err(StripeError::Lost { offset: shape.row_start(cells.row), found, needed: shape.k, last: why })
     }
 
     pub(super) fn read_seal(&self, coded: &Coded, journal: &Place, row: u64) -> data::Result<Seal> {
@@ -132,36 +145,33 @@ impl Striped {
         units.map(|unit| self.submit(&cells.place(coded, number, unit), Op::Read, Vec::new())).collect()
     }
 
-    /// Takes what comes; what is missing behind the end of an object is zeros. Also the last error of a unit that others can make good.
+    /// Takes what comes; what is missing behind the end of an object is zeros.
     fn take_units(
         &self,
         number: usize,
         coded: &Coded,
         cells: &Cells,
         tickets: Vec<data::Result<Ticket>>,
-    ) -> Result<(Units, Option<DataError>)> {
-        let mut last = None;
-        let mut units = Units::new();
+    ) -> Result<Taken> {
+        let mut taken = Taken { units: Units::new(), why: None };
         for (unit, ticket) in tickets.into_iter().enumerate() {
+            let column = coded.shape.column(cells.row, unit);
             match ticket.and_then(Ticket::wait) {
                 Ok(reply) => {
                     let mut bytes = reply.bytes;
                     bytes.resize(cells.length(), 0);
-                    units.push(Some(bytes));
+                    taken.units.push(Some(bytes));
                 }
                 Err(e) if helps(&e) => {
-                    // That it is out of date says less than what others say.
-                    if last.is_none() || self.is_present(number, coded.shape.column(cells.row, unit)) {
-                        last = Some(e);
+                    if !self.is_out_of_date(number, column) {
+                        taken.why = graver(taken.why, e);
                     }
-                    units.push(None);
+                    taken.units.push(None);
                 }
-                Err(source) => {
-                    return Err(self.failed(number, coded.shape.column(cells.row, unit), source));
-                }
+                Err(source) => return Err(self.failed(number, column, source)),
             }
         }
-        Ok((units, last))
+        Ok(taken)
     }
 
     /// What an interrupted fold writes into a row, as far as it is known: then data and parity belong together.
