@@ -12,8 +12,6 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::{Durability, Engine, Reader, Result, Stats, Visit, Writer, log};
 
-/// How long a change waits at most so that whoever brings keys over is not left behind.
-const HELD: Duration = Duration::from_millis(20);
 /// What a noted key takes besides its bytes (estimate).
 const AROUND: usize = 48;
 
@@ -39,8 +37,8 @@ struct Noted {
     bytes: usize,
     /// There were more than can be noted; none is any more.
     too_many: bool,
-    /// Changes wait a moment while this many keys are noted.
-    held_above: Option<usize>,
+    /// Changes wait while more keys than this are noted, so long at most.
+    held_above: Option<(usize, Duration)>,
 }
 
 impl Notes {
@@ -67,8 +65,8 @@ impl Notes {
 
     fn hold(&self) {
         let mut noted = self.noted.lock();
-        if noted.held_above.is_some_and(|most| noted.keys.len() > most) {
-            self.taken.wait_for(&mut noted, HELD);
+        if let Some((_, most)) = noted.held_above.filter(|(keys, _)| noted.keys.len() > *keys) {
+            self.taken.wait_for(&mut noted, most);
         }
     }
 }
@@ -105,9 +103,9 @@ impl<E: Engine> Noting<'_, E> {
         self.notes.take()
     }
 
-    /// From now on every change waits for 20 ms at most while more than `keys` are noted.
-    pub fn hold_above(&self, keys: usize) {
-        self.notes.noted.lock().held_above = Some(keys);
+    /// From now on every change waits while more than `keys` are noted, until they are taken, and for no longer than `most`.
+    pub fn hold_above(&self, keys: usize, most: Duration) {
+        self.notes.noted.lock().held_above = Some((keys, most));
     }
 
     /// Waits for changes under way, and begins no other until what this returns is dropped. Reading goes on.
@@ -318,7 +316,7 @@ mod tests {
     fn changes_wait_a_moment_for_who_brings_keys_over_and_no_longer() {
         let engine = Movable::new(MemoryEngine::new());
         let noting = engine.note(MUCH);
-        noting.hold_above(1);
+        noting.hold_above(1, Duration::from_millis(20));
         (0..4u8).for_each(|n| put(&engine, &[n + 1])); // would hang
         assert_eq!(noting.take().map(|keys| keys.len()), Some(4));
     }

@@ -4,7 +4,7 @@ use super::{AttachedDrive, AttachedLibrary};
 use crate::config::{Config, ConfigError};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 /// Puts `library` into the configuration file at `path` (made if it is not there). A library that the file has under the
@@ -109,11 +109,7 @@ fn put(table: &mut Table, key: &str, new: Option<toml_edit::Value>) {
 
 /// Writes a new file beside the old one and puts it in its place.
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(dir)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".new-{}", std::process::id()));
-    let new = dir.join(name);
+    let (dir, new) = beside(path)?;
     let write = || {
         let mut file = File::create(&new)?;
         if let Ok(old) = fs::metadata(path) {
@@ -125,13 +121,29 @@ pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)?;
-        File::open(dir)?.sync_all()
+        File::open(&dir)?.sync_all()
     };
     let done = write();
     if done.is_err() {
         let _ = fs::remove_file(&new);
     }
     done
+}
+
+/// Whether [`replace`] would succeed, as far as that can be known before.
+pub(crate) fn may_replace(path: &Path) -> std::io::Result<()> {
+    let (_, new) = beside(path)?;
+    File::create(&new)?;
+    fs::remove_file(&new)
+}
+
+/// The directory of a file, and the place of the one that is to take its place.
+fn beside(path: &Path) -> std::io::Result<(PathBuf, PathBuf)> {
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(dir)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    Ok((dir.to_owned(), dir.join(name)))
 }
 
 #[cfg(test)]

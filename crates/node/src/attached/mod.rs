@@ -2,8 +2,8 @@
 
 mod edit;
 
-pub(crate) use edit::replace;
 pub use edit::write_library;
+pub(crate) use edit::{may_replace, replace};
 
 use scsi::Address;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

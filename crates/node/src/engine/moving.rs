@@ -33,11 +33,13 @@ use wire::Failure;
 
 /// Keys that may change while everything is copied and compared (bytes in memory).
 const MOST_NOTED: usize = 256 << 20;
-/// Changes wait while more keys than this are to be brought over ...
+/// Changes wait while more keys than this are to be brought over, of half as many in each round, for twice as long ...
 const HELD_ABOVE: usize = 1_000;
-/// ... and are held back altogether once it is no more than this, or after so many rounds.
+const HELD: Duration = Duration::from_millis(20);
+const HELD_MOST: Duration = Duration::from_secs(1);
+/// ... and are held back altogether once it is no more than this, which has to be so after this many rounds.
 const FEW: usize = 200;
-const ROUNDS: u32 = 100;
+const ROUNDS: u32 = 50;
 
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +134,8 @@ pub(super) fn carry(engine: &Movable<Opened>, plan: &Plan, told: Told<'_>) -> Re
     goes_on(told(MoveStep::Marks))?;
     let begun = Instant::now();
     let paused = noting.pause();
-    changed += bring(paused.take(), &source, &copy)?;
+    // It is not given up any more.
+    changed += bring(paused.take(), &source, &copy, &mut || ControlFlow::Continue(()))?;
     let ends = Ends { plan, source: &source, copy: &copy, id: &id };
     ends.decide(&mark_left(&id, &to))?;
     let _ = told(MoveStep::Switched); // it is decided
@@ -207,28 +210,36 @@ fn differs(how: &str) -> Failure {
 
 /// Brings over what changed, until little is left.
 fn follow(noting: &Noting<'_, Opened>, from: &Opened, to: &Opened, told: Told<'_>) -> Result<u64, Failure> {
-    noting.hold_above(HELD_ABOVE);
     let mut changed = 0;
-    for _ in 0..ROUNDS {
-        goes_on(told(MoveStep::Follows))?;
-        let few = bring(noting.take(), from, to)?;
+    for round in 0..ROUNDS {
+        noting
+            .hold_above((HELD_ABOVE >> round.min(9)).max(FEW / 2), HELD_MOST.min(HELD * (1 << round.min(9))));
+        let few = bring(noting.take(), from, to, &mut || told(MoveStep::Follows))?;
         changed += few;
         if few <= FEW as u64 {
-            break;
+            goes_on(told(MoveStep::Follows))?;
+            return Ok(changed);
         }
     }
-    Ok(changed)
+    let message = "the catalogue changes faster than its changes are brought over, even while each waits for a second: it stays where it is, and the \
+                   copy is not used; try again when fewer files are made and changed, or stop the node for the move";
+    Err(failure(ErrorClass::Busy, message))
 }
 
 /// Brings keys over; how many.
-fn bring(keys: Option<BTreeSet<Vec<u8>>>, from: &Opened, to: &Opened) -> Result<u64, Failure> {
+fn bring(
+    keys: Option<BTreeSet<Vec<u8>>>,
+    from: &Opened,
+    to: &Opened,
+    on: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<u64, Failure> {
     let Some(keys) = keys else {
         let message = "more of the catalogue changed while it was copied than is kept note of (256 MiB of keys): it stays where it is, and the \
                        copy is not used; try again when fewer files are made and changed, or stop the node for the move";
         return Err(failure(ErrorClass::Busy, message));
     };
     let keys: Vec<Vec<u8>> = keys.into_iter().collect();
-    match pairs::bring(&keys, from, to).map_err(failed)? {
+    match pairs::bring(&keys, from, to, on).map_err(failed)? {
         None => Ok(keys.len() as u64),
         Some(key) => Err(differs(&format!("key {key:02x?}"))),
     }

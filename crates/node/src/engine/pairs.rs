@@ -121,13 +121,17 @@ fn copy_snapshot(
     }
 }
 
-/// Brings these keys over as they are now, on stable storage, and reads them again; a key that differs then.
+/// Brings these keys over as they are now, on stable storage, and reads them again; a key that differs then. `Aborted` if it was given up.
 pub(super) fn bring(
     keys: &[Vec<u8>],
     from: &dyn Engine,
     to: &dyn Engine,
+    goes_on: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Vec<u8>>, KvError> {
     for part in keys.chunks(KEYS) {
+        if goes_on().is_break() {
+            return Err(KvError::Aborted);
+        }
         let now = values(from, part)?;
         put(to, &now)?;
         let there = values(to, part)?;
@@ -222,7 +226,10 @@ mod tests {
         put(&from, &pairs([(1, b"new".to_vec()), (2, b"made".to_vec())])).unwrap();
         put(&to, &pairs([(1, b"old".to_vec()), (3, b"removed".to_vec())])).unwrap();
         let keys = [vec![1], vec![2], vec![3], vec![4]];
-        assert_eq!(bring(&keys, &from, &to).unwrap(), None);
+        let mut on = || ControlFlow::Continue(());
+        assert_eq!(bring(&keys, &from, &to, &mut on).unwrap(), None);
+        let given_up = bring(&keys, &from, &to, &mut || ControlFlow::Break(()));
+        assert!(matches!(given_up, Err(KvError::Aborted)));
         assert_eq!(whole(&to), whole(&from));
         remove_all(&to).unwrap();
         assert_eq!(whole(&to).pairs, 0);

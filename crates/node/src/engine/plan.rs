@@ -2,14 +2,14 @@
 
 use super::{EMBEDDED, Opened, class, kind, owner};
 use crate::Config;
-use crate::attached::replace;
+use crate::attached::{may_replace, replace};
 use crate::error::failure;
 use crate::restore::put_in_place;
 use crate::startup::{io, open_engine};
 use kv::{Aside, DatabaseOptions, LmdbEngine, Role};
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use toml_edit::{DocumentMut, Item, Table, value};
@@ -47,7 +47,20 @@ impl Plan {
         new.catalog.engine = to.map(Into::into);
         new.validate().map_err(|e| invalid(format!("configuration: {e}")))?;
         let plan = Self { config: new, from: kind(config) };
-        plan.file().map(|_| plan)
+        let (file, _) = plan.file()?;
+        match may_replace(&file) {
+            Ok(()) => Ok(plan),
+            Err(e) => Err(plan.unwritten(&file, &e)),
+        }
+    }
+
+    fn unwritten(&self, file: &Path, e: &std::io::Error) -> Failure {
+        let (file, engine) = (file.display(), self.config.catalog.engine.as_deref());
+        let line = engine.map_or("no line `engine`".to_owned(), |to| format!("engine = \"{to}\""));
+        let message = format!(
+            "configuration {file}: it cannot be written ({e}), and the move ends with its [catalog] having {line}: let the node write it, then move"
+        );
+        failure(ErrorClass::Denied, message)
     }
 
     /// The configuration file itself, not a link to it, and what it is to be; read anew, since somebody may change something else in it meanwhile.
@@ -134,10 +147,7 @@ impl Plan {
                 surely("the name of the configuration", || File::open(dir)?.sync_all());
                 Ok(())
             }
-            Err(e) => {
-                let message = format!("configuration {}: cannot be written: {e}", file.display());
-                Err(failure(ErrorClass::Denied, message))
-            }
+            Err(e) => Err(self.unwritten(&file, &e)),
         }
     }
 }
@@ -181,6 +191,18 @@ fn edited(text: &str, engine: Option<&str>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_be_written_is_found_before_anything_is_copied() {
+        let mut config = Config { file: Some("/proc/self/config.toml".into()), ..Config::default() };
+        let to = "postgres://thermo@db/thermo";
+        let refused = Plan::of(&config, Some(to)).err().unwrap().message;
+        assert!(refused.contains("cannot be written") && refused.contains(to), "{refused}");
+        let dir = tempfile::tempdir().unwrap();
+        config.file = Some(dir.path().join("config.toml"));
+        assert!(Plan::of(&config, Some(to)).is_ok());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn the_configuration_changes_in_one_line_only() {
