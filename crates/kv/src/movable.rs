@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
@@ -65,9 +65,9 @@ impl Notes {
 
     fn hold(&self) {
         let mut noted = self.noted.lock();
-        if let Some((_, most)) = noted.held_above.filter(|(keys, _)| noted.keys.len() > *keys) {
-            self.taken.wait_for(&mut noted, most);
-        }
+        let Some((keys, most)) = noted.held_above else { return };
+        let until = Instant::now() + most;
+        while noted.keys.len() > keys && !self.taken.wait_until(&mut noted, until).timed_out() {}
     }
 }
 

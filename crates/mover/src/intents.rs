@@ -37,6 +37,8 @@ pub(crate) struct Found {
 
 pub(crate) struct Intents {
     dir: PathBuf,
+    /// The directory: it is synced also when no descriptor is left.
+    entries: OwnedFd,
     boot: u64,
     state: Mutex<State>,
     synced: Condvar,
@@ -70,7 +72,9 @@ impl Intents {
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(fail("opening"))?;
-        sync_dir(&dir)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let entries = fs::open(&dir, flags, Mode::empty()).map_err(fail("opening the directory of"))?;
+        fs::fsync(&entries).map_err(fail("syncing the directory of"))?;
         let length = fs::fstat(&file).map_err(fail("looking at"))?.st_size.max(0) as usize;
         let mut bytes = vec![0; length];
         let mut got = 0;
@@ -94,21 +98,18 @@ impl Intents {
             now,
             unsaid: BTreeSet::new(),
         };
-        let intents = Self { dir, boot, state: Mutex::new(state), synced: Condvar::new() };
+        let intents = Self { dir, entries, boot, state: Mutex::new(state), synced: Condvar::new() };
         Ok((intents, found))
     }
 
     /// Notes that regions `first..=last` of an object may be written from now on; returns when that is durable.
     pub(crate) fn begin(&self, id: ObjectId, first: u32, last: u32) -> Result<(), FileError> {
         let mut state = self.state.lock();
-        let mut mine = self.append(&mut state, id, first, last, DIRTY)?;
+        // First what it was before: else a crash would have that computed anew, too.
+        self.say(&mut state)?;
+        let mine = self.append(&mut state, id, first, last, DIRTY)?;
         state.now.entry(id).or_default().insert((first, last));
-        // What it was before says nothing any more.
         state.unsaid.remove(&id);
-        if !state.unsaid.is_empty() {
-            self.say(&mut state)?;
-            mine = state.end;
-        }
         let rewritten = state.rewritten;
         while state.durable < mine && state.rewritten == rewritten {
             if let Some(source) = state.broken {
@@ -140,8 +141,12 @@ impl Intents {
         state.now.remove(&id);
         state.unsaid.insert(id);
         let noted = self.say(&mut state);
-        if state.end > LONG && !state.syncing && state.now.len() * 4 * RECORD < LONG as usize {
-            return self.rewrite(&mut state).or_else(if_there_is_room);
+        if state.end > LONG
+            && !state.syncing
+            && state.now.len() * 4 * RECORD < LONG as usize
+            && let Err(e) = self.rewrite(&mut state)
+        {
+            tracing::debug!("{e}; the log of what is being written stays long");
         }
         noted
     }
@@ -167,8 +172,6 @@ impl Intents {
         match self.rewrite(&mut state) {
             Err(e) if matches!(e.source, Errno::NOSPC | Errno::DQUOT) => {
                 tracing::warn!("{e}; the log stays long until there is room");
-                // What is left of it takes room, too.
-                let _ = fs::unlink(self.dir.join("intents.new"));
                 Ok(())
             }
             written => written,
@@ -189,17 +192,22 @@ impl Intents {
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::open(&new, flags, Mode::RUSR | Mode::WUSR).map_err(fail("making"))?;
-        write_all(&file, &bytes, 0).map_err(fail("writing"))?;
-        fs::fdatasync(&file).map_err(fail("syncing"))?;
-        fs::rename(&new, self.dir.join("intents")).map_err(fail("renaming"))?;
-        sync_dir(&self.dir)?;
-        reserve(&file);
+        let placed = write_all(&file, &bytes, 0)
+            .and_then(|()| fs::fdatasync(&file))
+            .and_then(|()| fs::rename(&new, self.dir.join("intents")));
+        if let Err(source) = placed {
+            // What is left of it takes room.
+            let _ = fs::unlink(&new);
+            return Err(fail("writing")(source));
+        }
+        // From here on the old one is not found any more.
         state.file = file.into();
         state.unsaid.clear();
         state.rewritten += 1;
-        state.broken = None;
         (state.end, state.durable) = (bytes.len() as u64, bytes.len() as u64);
-        Ok(())
+        reserve(&state.file);
+        state.broken = fs::fsync(&self.entries).err();
+        state.broken.map_or(Ok(()), |source| Err(fail("syncing the directory of")(source)))
     }
 
     /// Appends a record; gives the end of the log behind it. What a failed write left is written over by the next one.
@@ -276,12 +284,6 @@ fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-fn sync_dir(dir: &Path) -> Result<(), FileError> {
-    fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(fs::fsync)
-        .map_err(|source| FileError { doing: "syncing", path: dir.to_path_buf(), source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,7 +325,7 @@ mod tests {
         intents.end(ObjectId(7)).unwrap();
         let full = std::mem::replace(&mut intents.state.lock().file, log);
         intents.begin(ObjectId(9), 0, 0).unwrap();
-        // Nobody waits with what has begun anew for what was said of it before.
+        // What begins anew is not said to be whole because of what it was before.
         intents.begin(ObjectId(10), 0, 0).unwrap();
         let log = std::mem::replace(&mut intents.state.lock().file, full);
         intents.end(ObjectId(10)).unwrap();
@@ -332,6 +334,46 @@ mod tests {
         drop(intents);
         let found = Intents::open(dir.path(), 1).unwrap().1.unfinished;
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [ObjectId(9), ObjectId(10)]);
+    }
+
+    #[test]
+    fn what_was_whole_before_it_began_anew_is_said_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = Intents::open(dir.path(), 1).unwrap();
+        intents.begin(ObjectId(7), 0, 1).unwrap();
+        let full = fs::open("/dev/full", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let log = std::mem::replace(&mut intents.state.lock().file, full.into());
+        intents.end(ObjectId(7)).unwrap();
+        intents.state.lock().file = log;
+        intents.begin(ObjectId(7), 5, 5).unwrap();
+        drop(intents);
+        let found = Intents::open(dir.path(), 1).unwrap().1.unfinished;
+        assert_eq!(found, Regions::from([(ObjectId(7), BTreeSet::from([(5, 5)]))]));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_anew_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = Intents::open(dir.path(), 1).unwrap();
+        // In the way of the new one.
+        std::fs::create_dir(dir.path().join("intents.new")).unwrap();
+        intents.begin(ObjectId(7), 0, 1).unwrap();
+        let mut ended = 0;
+        while intents.state.lock().end <= LONG + 10 * RECORD as u64 {
+            intents.append(&mut intents.state.lock(), ObjectId(9), 0, 0, DIRTY).unwrap();
+            ended += 1;
+        }
+        assert!(ended > 1000);
+        intents.end(ObjectId(9)).unwrap();
+        intents.begin(ObjectId(9), 3, 3).unwrap();
+        std::fs::remove_dir(dir.path().join("intents.new")).unwrap();
+        intents.end(ObjectId(8)).unwrap();
+        assert!(intents.state.lock().end < LONG, "it is short again");
+        drop(intents);
+        let found = Intents::open(dir.path(), 1).unwrap().1.unfinished;
+        let expected =
+            [(ObjectId(7), (0, 1)), (ObjectId(9), (3, 3))].map(|(id, r)| (id, BTreeSet::from([r])));
+        assert_eq!(found, Regions::from(expected));
     }
 
     #[test]

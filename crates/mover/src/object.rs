@@ -144,9 +144,14 @@ impl Object {
         !self.dirty.lock().is_empty()
     }
 
+    /// Whether it has to stay open: only this knows that a sync failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
     /// Makes what was written durable, if there is anything. Whoever writes with sums notes before which regions.
     pub(crate) fn sync_written(&self) -> Result<(), Refusal> {
-        let untouched = self.summed().is_some() && !self.is_dirty() && !self.lost.load(Ordering::Acquire);
+        let untouched = self.summed().is_some() && !self.is_dirty() && !self.is_lost();
         if untouched { Ok(()) } else { self.sync() }
     }
 
@@ -175,9 +180,9 @@ impl Object {
             return Ok(());
         }
         self.sync()?;
-        intents.end(self.id).map_err(refused)?;
+        // Whatever becomes of the note: who writes next notes it anew, and behind this one.
         dirty.clear();
-        Ok(())
+        intents.end(self.id).map_err(refused)
     }
 
     /// Whether capabilities of this generation still count.

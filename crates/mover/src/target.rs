@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use types::{ObjectId, TargetId, Time};
 
 /// Objects that are kept open at most ...
@@ -20,6 +21,9 @@ const OPEN: usize = 4096;
 const OPEN_AT_LEAST: usize = 32;
 /// Of those that are kept open the part that is closed at once when there are more.
 const CLOSED_AT_ONCE: usize = 16;
+/// How often something for which there is no descriptor is tried again, the second time after this and then after as much more each time: a second in all.
+const ATTEMPTS: u32 = 7;
+const PAUSE: Duration = Duration::from_millis(50);
 /// Targets that this process has open: their objects share its descriptors.
 static TARGETS: AtomicUsize = AtomicUsize::new(0);
 
@@ -169,7 +173,7 @@ impl Target {
         }
         drop(made);
         // What was there may have been made by a mover that died before it was durable.
-        self.disk.sync_entries(&present).map_err(disk_refused)
+        self.with_room(|| self.disk.sync_entries(&present).map_err(disk_refused))
     }
 
     /// Whether an object that is there was made by this request. Of what an earlier mover made nobody knows by whom, until something is written
@@ -203,7 +207,7 @@ impl Target {
             self.intents.end(id).map_err(refused)?;
         }
         // Who asked forgets the objects: nobody would ever remove them again.
-        self.disk.sync_entries(ids).map_err(disk_refused)
+        self.with_room(|| self.disk.sync_entries(ids).map_err(disk_refused))
     }
 
     /// An object, open.
@@ -212,15 +216,19 @@ impl Target {
     }
 
     /// Does something again if there was no descriptor for it, with fewer objects open: any that nobody uses may be closed.
-    fn with_room<T>(&self, what: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
-        match what() {
-            Err(Refusal::Busy(_)) => {
-                self.make_room();
-                self.make_room();
-                what()
+    pub(crate) fn with_room<T>(&self, what: impl Fn() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let mut outcome = what();
+        for attempt in 0..ATTEMPTS {
+            if !matches!(outcome, Err(Refusal::Busy(_))) {
+                break;
             }
-            done => done,
+            // Others of this process may take what this gives back, or give some back themselves.
+            std::thread::sleep(PAUSE * attempt);
+            self.make_room();
+            self.make_room();
+            outcome = what();
         }
+        outcome
     }
 
     fn open_object(&self, id: ObjectId) -> Result<Arc<Object>, Refusal> {
@@ -247,7 +255,7 @@ impl Target {
         let unsettled = self.open.lock().make_room((most / CLOSED_AT_ONCE).max(CLOSED_AT_ONCE));
         for idle in unsettled {
             if let Err(refusal) = idle.settle(&self.intents) {
-                // It stays open, and noted as being written.
+                // It is noted as being written, and stays open if it is not known to be durable.
                 tracing::error!(target = self.id.0, "making an object durable that nobody uses: {refusal}");
             }
         }
@@ -273,7 +281,7 @@ impl Open {
         let mut idle: Vec<(u64, ObjectId)> = self
             .objects
             .iter()
-            .filter(|(_, kept)| Arc::strong_count(&kept.object) == 1)
+            .filter(|(_, kept)| Arc::strong_count(&kept.object) == 1 && !kept.object.is_lost())
             .map(|(id, kept)| (kept.used, *id))
             .collect();
         idle.sort_unstable();

@@ -181,11 +181,10 @@ pub(crate) fn helps(error: &DataError) -> bool {
     matches!(error.class(), ErrorClass::Retry | ErrorClass::Corrupt | ErrorClass::NotFound)
 }
 
-/// Of what several columns say why they do not give something, what counts for all of it: while one of them may only be away for a moment,
-/// nothing is lost.
+/// Of what several columns say why they do not give something, what counts for all of it: while one of them may still have it, nothing is lost.
 pub(crate) fn graver(known: Option<DataError>, next: DataError) -> Option<DataError> {
     match known {
-        Some(known) if known.class() == ErrorClass::Retry => Some(known),
+        Some(known) if !matches!(known.class(), ErrorClass::Corrupt | ErrorClass::NotFound) => Some(known),
         _ => Some(next),
     }
 }

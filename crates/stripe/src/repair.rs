@@ -252,8 +252,9 @@ impl Striped {
                 Ok(reply) => return Ok(reply.bytes),
                 Err(_) if self.is_out_of_date(component, copy) => {}
                 Err(e) => {
-                    let away = |known: &DataError| known.class() == ErrorClass::Retry;
-                    from = if why.as_ref().is_some_and(away) { from } else { copy };
+                    let lost =
+                        |e: &DataError| matches!(e.class(), ErrorClass::Corrupt | ErrorClass::NotFound);
+                    from = if why.as_ref().is_none_or(lost) { copy } else { from };
                     why = graver(why, e);
                 }
             }

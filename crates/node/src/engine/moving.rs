@@ -37,9 +37,12 @@ const MOST_NOTED: usize = 256 << 20;
 const HELD_ABOVE: usize = 1_000;
 const HELD: Duration = Duration::from_millis(20);
 const HELD_MOST: Duration = Duration::from_secs(1);
-/// ... and are held back altogether once it is no more than this, which has to be so after this many rounds.
+/// ... and are held back altogether once it is no more than this, or takes no longer than that.
 const FEW: usize = 200;
+const SOON: Duration = Duration::from_millis(250);
+/// After so many rounds it may take so long; else the move is given up.
 const ROUNDS: u32 = 50;
+const LATE: Duration = Duration::from_secs(5);
 
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,11 +215,13 @@ fn differs(how: &str) -> Failure {
 fn follow(noting: &Noting<'_, Opened>, from: &Opened, to: &Opened, told: Told<'_>) -> Result<u64, Failure> {
     let mut changed = 0;
     for round in 0..ROUNDS {
-        noting
-            .hold_above((HELD_ABOVE >> round.min(9)).max(FEW / 2), HELD_MOST.min(HELD * (1 << round.min(9))));
+        let turn = round.min(9);
+        noting.hold_above((HELD_ABOVE >> turn).max(FEW / 2), HELD_MOST.min(HELD * (1 << turn)));
+        let begun = Instant::now();
         let few = bring(noting.take(), from, to, &mut || told(MoveStep::Follows))?;
         changed += few;
-        if few <= FEW as u64 {
+        let enough = if round + 1 == ROUNDS { LATE } else { SOON };
+        if few <= FEW as u64 || begun.elapsed() <= enough {
             goes_on(told(MoveStep::Follows))?;
             return Ok(changed);
         }
