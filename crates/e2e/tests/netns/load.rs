@@ -41,9 +41,11 @@ struct Pause {
 impl Load {
     pub fn begin(site: &Site) -> Self {
         let [one, other] = CLIENTS.map(|client| site.bed(client).mount());
-        for name in STRIPED {
-            File::create(one.join(name)).unwrap();
-        }
+        site.on_two_targets(|| {
+            for name in STRIPED {
+                File::create(one.join(name)).unwrap();
+            }
+        });
         let tree = site.bed(CLIENTS[1]).path("tree");
         fs::create_dir(&tree).unwrap();
         make_files(&tree, 12, 150_000);

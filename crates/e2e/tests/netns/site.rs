@@ -123,6 +123,17 @@ impl Site {
         fs::write(&config, format!("{before}[[targets]]\npath = \"{}\"\n", path.display())).unwrap();
     }
 
+    /// Files that this makes lie on two of the targets: another one may be lost.
+    pub fn on_two_targets(&self, make: impl FnOnce()) {
+        let first = self.bed(FIRST);
+        let all: Vec<String> = targets(first).iter().map(|view| view["target"]["id"].to_string()).collect();
+        let order = |what: &str| all[2..].iter().for_each(|id| drop(first.ok(["target", what, id])));
+        order("drain");
+        make();
+        order("return");
+        self.is_whole();
+    }
+
     /// Waits until all targets are up and the standby has everything.
     pub fn is_whole(&self) {
         let first = self.bed(FIRST);
