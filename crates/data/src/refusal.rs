@@ -46,6 +46,9 @@ pub enum Refusal {
     /// The mover ends, or has too much to do.
     #[error("{0}")]
     Busy(String),
+    /// The target is not served there, or not any more: it is as far away as one whose mover does not answer.
+    #[error("{0}")]
+    Elsewhere(String),
 }
 
 impl Refusal {
@@ -64,6 +67,7 @@ impl Refusal {
             Self::NoSpace(_) => 10,
             Self::Disk(_) => 11,
             Self::Busy(_) => 12,
+            Self::Elsewhere(_) => 13,
         }
     }
 

@@ -43,6 +43,7 @@ fn the_tables_of_operations_and_refusals_are_those_of_the_code() {
         Refusal::NoSpace(text()),
         Refusal::Disk(text()),
         Refusal::Busy(text()),
+        Refusal::Elsewhere(text()),
     ];
     let named: Vec<(u8, String)> = refusals
         .iter()

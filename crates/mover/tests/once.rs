@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Passes bytes on in both directions, and cuts each connection after some number of bytes.
@@ -355,6 +355,53 @@ fn once_some_have_waited_in_vain_nobody_else_waits_long_until_the_mover_is_back(
     mover.kill().unwrap();
     mover.wait().unwrap();
     assert_eq!(timed(Duration::from_secs(7)), (true, false), "it was there again");
+}
+
+#[test]
+fn a_host_that_is_back_with_another_disk_is_as_one_that_is_away() {
+    let [dir, new] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (old, other) = (Served::new(dir.path()), Served::of(types::TargetId(9), new.path()));
+    let at = Arc::new(Mutex::new(old.address));
+    let open = |number, patience| {
+        let at = at.clone();
+        let terms = Terms {
+            mover: "of target 3".to_owned(),
+            client: 1,
+            channel: number,
+            cluster: CLUSTER,
+            patience,
+            window_bytes: 1 << 20,
+        };
+        let dial = move || Link::tcp(TcpStream::connect(*at.lock().unwrap())?);
+        let channel = Channel::open(Box::new(dial), terms).unwrap();
+        let granted = capability(1);
+        let slot = channel.attach(&granted, key(&granted)).unwrap();
+        (channel, slot)
+    };
+    let ((hasty, hasty_slot), (patient, slot)) = (open(1, Duration::from_millis(300)), open(2, PATIENCE));
+    create(&patient, &slot, 1..2);
+    write(&patient, &slot, 1, 0, b"as it was");
+    hasty.call(&hasty_slot, ask(Op::Stat, 1, 0, 0), vec![]).unwrap();
+    *at.lock().unwrap() = other.address;
+    old.stop();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let error = hasty.call(&hasty_slot, ask(Op::Stat, 1, 0, 0), vec![]).unwrap_err();
+        assert_eq!(error.class(), types::ErrorClass::Retry, "{error}");
+        if error.to_string().contains("`thermo target replace 3`") {
+            break;
+        }
+        assert!(Instant::now() < until, "the host was not asked: {error}");
+    }
+    assert!(hasty.is_away() && hasty.boot().is_none());
+    std::thread::scope(|scope| {
+        let read = scope.spawn(|| read(&patient, &slot, 1, 0, 9));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!read.is_finished(), "it waits for its target");
+        let back = Served::new(dir.path());
+        *at.lock().unwrap() = back.address;
+        assert_eq!(read.join().unwrap(), b"as it was");
+    });
 }
 
 /// The mover of `the_mover_is_killed_at_random_moments`, run by it as a process of its own.

@@ -130,6 +130,36 @@ fn a_target_is_left_out_while_it_is_away_and_counts_again_once_it_is_rebuilt() {
     }
 }
 
+#[test]
+fn a_target_whose_host_has_another_disk_now_is_left_out_and_who_needs_it_is_told_what_to_do() {
+    let mut cluster = Cluster::new(4);
+    let layouts = layouts(&cluster);
+    let plain = vec![cluster.component(0..u64::MAX, UNIT, Redundancy::None, 2)];
+    let plain = Layout { generation: 1, components: plain };
+    let model = bytes(200_000, 1);
+    for layout in layouts.iter().chain([&plain]) {
+        let file = cluster.make(layout.clone());
+        file.write_at(0, &model).unwrap();
+        file.sync().unwrap();
+    }
+    cluster.change_disk(2);
+    let cluster = Arc::new(cluster);
+    for layout in &layouts {
+        let decides = Decides::new(&cluster, layout);
+        let file = decides.open();
+        assert!(read(&file, 0, 200_000) == model, "{layout:?}");
+        file.write_at(50_000, &model[50_000..100_000]).unwrap();
+        file.sync().unwrap();
+        assert_eq!(decides.state.lock().1, BTreeSet::from([2]), "{layout:?}");
+        assert!(read(&file, 0, 200_000) == model, "{layout:?}");
+    }
+    let file = Decides::new(&cluster, &plain).open();
+    for error in [file.write_at(0, &model).unwrap_err(), file.read_at(0, &mut [0; 9000]).unwrap_err()] {
+        assert_eq!(error.class(), types::ErrorClass::Retry);
+        assert!(error.to_string().contains("`thermo target replace 2`"), "{error}");
+    }
+}
+
 /// Rebuilds target 2, with a write between the steps.
 fn rebuild(decides: &Decides, file: &Striped, model: &mut [u8]) {
     let component = &decides.layout.components[0];

@@ -509,7 +509,7 @@ pub enum Grade {
     Leftover,
     /// Data may be at risk.
     Serious,
-    /// Nothing is damaged, but something is not all there yet: a file whose volumes were imported in part.
+    /// Nothing is damaged, but something is not all there yet: a file whose volumes were imported in part, or what lies on a target that is down.
     Incomplete,
 }
 

@@ -76,3 +76,58 @@ pub struct TargetView {
     /// How it is now.
     pub state: TargetState,
 }
+
+impl TargetView {
+    /// Why a target is down, as far as the list of all of them tells it, and what to do.
+    pub fn trouble(&self, all: &[Self]) -> Option<(String, String)> {
+        let Target { id, node, .. } = &self.target;
+        let up = |other: &Self| matches!(other.state, TargetState::Up | TargetState::Draining);
+        let others = all.iter().any(|other| other.target.node == *node && up(other));
+        let (why, look) = match others {
+            true => (
+                "serves other disks and not this one",
+                "mount its disk at that host, where the log says more",
+            ),
+            false => ("does not report it", "start that node, and look into its log for the disk"),
+        };
+        let remedy = format!("{look}; if the disk is lost: `thermo target replace {id}`");
+        (self.state == TargetState::Down).then(|| (format!("is down: node {node} {why}"), remedy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_another_disk_is_told_from_one_that_is_down() {
+        let view = |id, node, state| {
+            let (data, domain) = (Vec::new(), String::new());
+            let target = Target {
+                id: TargetId(id),
+                uuid: id.to_string(),
+                node: NodeId(node),
+                data,
+                domain,
+                draining: false,
+                lost: false,
+                capacity: 0,
+                free: 0,
+                seen: Time::new(1, 0),
+            };
+            TargetView { target, state }
+        };
+        let [down, new, other] =
+            [(1, 4, TargetState::Down), (2, 4, TargetState::Up), (3, 5, TargetState::Down)]
+                .map(|(a, b, c)| view(a, b, c));
+        let all = [down.clone(), new.clone(), other.clone()];
+        let (why, remedy) = down.trouble(&all).unwrap();
+        assert_eq!(why, "is down: node 4 serves other disks and not this one");
+        assert!(
+            remedy.starts_with("mount its disk") && remedy.ends_with("`thermo target replace 1`"),
+            "{remedy}"
+        );
+        assert_eq!(new.trouble(&all), None);
+        assert_eq!(other.trouble(&all).unwrap().0, "is down: node 5 does not report it");
+    }
+}

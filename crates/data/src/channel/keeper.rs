@@ -157,7 +157,7 @@ fn present(
             out.send(&[&header, &granted.capability], false)?;
         }
         for (_, granted) in some {
-            receive(incoming, session, granted, 0, Vec::new())?;
+            receive(incoming, session, granted, 0, Vec::new())?.from_the_target()?;
         }
     }
     Ok(())
@@ -191,7 +191,8 @@ fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
         _ => Vec::new(),
     };
     let granted = item.granted.lock().clone();
-    let body = body(incoming, &header, &session, &granted, item.request.sequence, memory)?;
+    let body =
+        body(incoming, &header, &session, &granted, item.request.sequence, memory)?.from_the_target()?;
     if body.answer.op != item.request.op
         || body.answer.length > item.request.length.max(crate::MAX_MESSAGE as u64)
     {
@@ -228,6 +229,18 @@ struct Body {
     descriptor: Option<OwnedFd>,
 }
 
+impl Body {
+    /// The answer, if its mover has the target. If not, it is as if nobody had answered: a host may be back with another disk, and whoever waits does so
+    /// until it has the right one, or until others stand in for it. That is not signed, as nobody there has the key; whoever forges it can as well cut
+    /// the connection.
+    fn from_the_target(self) -> Result<Self> {
+        match self.answer.code == Refusal::Elsewhere(String::new()).code() {
+            true => Err(Error::other(String::from_utf8_lossy(&self.bytes))),
+            false => Ok(self),
+        }
+    }
+}
+
 fn receive(
     incoming: &mut dyn Incoming,
     session: &Session,
@@ -259,7 +272,7 @@ fn body(
     incoming.receive(&mut memory)?;
     let unsigned = header[32..] == [0; ANSWER_LEN - 32];
     // Without a capability the mover cannot sign that it refuses. Whoever forges that can as well cut the connection.
-    if !(unsigned && matches!(answer.code, 1..=5 | 12)) {
+    if !(unsigned && matches!(answer.code, 1..=5 | 12 | 13)) {
         Answer::verify(header, session, &granted.key, &sums, &memory)
             .map_err(|_: Refusal| Error::other("it does not sign as the target of the capability would"))?;
     }

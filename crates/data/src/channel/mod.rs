@@ -40,7 +40,7 @@ pub struct Terms {
     pub window_bytes: usize,
 }
 
-/// Many requests on their way to one mover.
+/// Many requests on their way to one target: capabilities for others need channels of their own, since one that is not served there is waited for.
 pub struct Channel {
     shared: Arc<Shared>,
     keeper: Option<std::thread::JoinHandle<()>>,

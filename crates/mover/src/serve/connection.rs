@@ -165,7 +165,10 @@ impl Connection<'_> {
                 if refusal.ends_connection() {
                     return Err(Served::Refused(refusal));
                 }
-                tracing::warn!(peer = self.peer, client = self.client.client, "refused: {refusal}");
+                // Whoever waits for a target that is elsewhere asks every second.
+                if !matches!(refusal, Refusal::Elsewhere(_)) {
+                    tracing::warn!(peer = self.peer, client = self.client.client, "refused: {refusal}");
+                }
                 Ok(())
             }
         }
@@ -175,7 +178,11 @@ impl Connection<'_> {
         let bytes: &[u8; CAPABILITY_LEN] =
             self.buffer.first_chunk().ok_or(Refusal::Malformed("not the length of a capability"))?;
         let id = Capability::decode(bytes)?.target;
-        let target = self.mover.targets.get(&id).ok_or(Refusal::Capability("it is for another target"))?;
+        let target = self.mover.targets.get(&id).ok_or_else(|| {
+            Refusal::Elsewhere(format!(
+                "target {id} is not served there, the log of that host says more; if its disk is lost: `thermo target replace {id}`"
+            ))
+        })?;
         let (capability, key) = target.judge(bytes)?;
         Request::verify(header, &self.session, &key, &[], bytes)?;
         if capability.client != self.client.client {

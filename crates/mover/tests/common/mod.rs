@@ -56,7 +56,12 @@ pub struct Served {
 
 impl Served {
     pub fn new(dir: &Path) -> Self {
-        let target = Target::open(TARGET, CLUSTER, dir, Secrets::from([(EPOCH, secret())])).unwrap();
+        Self::of(TARGET, dir)
+    }
+
+    /// A mover of this target.
+    pub fn of(target: TargetId, dir: &Path) -> Self {
+        let target = Target::open(target, CLUSTER, dir, Secrets::from([(EPOCH, secret())])).unwrap();
         let target = Arc::new(target);
         let mover = Mover::new(CLUSTER, [target.clone()], Box::new(now)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

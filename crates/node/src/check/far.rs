@@ -2,8 +2,9 @@
 
 use super::serious;
 use crate::Node;
-use crate::error::{fs_failure, refused};
+use crate::error::refused;
 use crate::files::Content;
+use crate::movers::{down, troubles};
 use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 use wire::Failure;
@@ -28,6 +29,8 @@ pub(super) struct FarCheck<'a> {
     deep: bool,
     /// Targets that do not answer: asking each would take a minute.
     down: BTreeSet<TargetId>,
+    /// Why each of these is down, and what to do.
+    troubles: BTreeMap<TargetId, (String, String)>,
     /// Files that could not be looked at: how many, and the first of them.
     skipped: BTreeMap<TargetId, (u64, String)>,
     /// What scrubbing could not repair.
@@ -36,12 +39,10 @@ pub(super) struct FarCheck<'a> {
 
 impl<'a> FarCheck<'a> {
     pub(super) fn new(node: &'a Node, deep: bool) -> Result<Self, Failure> {
-        let down = match node.movers.is_used() {
-            true => node.down_targets().map_err(|e| fs_failure("check", e))?,
-            false => BTreeSet::new(),
-        };
+        let views = if node.movers.is_used() { node.target_views()? } else { Vec::new() };
+        let (down, troubles) = (down(&views), troubles(&views));
         let unrepaired = node.unrepaired().map_err(|e| refused("what scrubs have found", &e))?;
-        Ok(Self { node, deep, down, skipped: BTreeMap::new(), unrepaired })
+        Ok(Self { node, deep, down, troubles, skipped: BTreeMap::new(), unrepaired })
     }
 
     /// What is wrong with a file.
@@ -120,16 +121,29 @@ impl<'a> FarCheck<'a> {
         }
     }
 
-    /// One finding for each target that does not answer.
-    pub(super) fn skipped(&mut self) -> Vec<Finding> {
-        let skipped = std::mem::take(&mut self.skipped);
-        let one = |(target, (files, first)): (TargetId, (u64, String))| {
-            serious(
-                format!("target {target}"),
-                format!("does not answer: {files} files on it were not looked at, the first is {first}"),
-                "see `thermo target ls`, and check again when its node is back",
-            )
+    /// One finding for each target that is down, and each without which files could not be looked at.
+    pub(super) fn away(&mut self) -> Vec<Finding> {
+        let (mut skipped, mut troubles) =
+            (std::mem::take(&mut self.skipped), std::mem::take(&mut self.troubles));
+        let all: BTreeSet<TargetId> = skipped.keys().chain(troubles.keys()).copied().collect();
+        let one = |target| {
+            // It was replaced, and its files cannot be had without it.
+            let lost =
+                || ("is lost".to_owned(), "restore these files from elsewhere, or from tape".to_owned());
+            let (why, remedy) = troubles.remove(&target).unwrap_or_else(lost);
+            let subject = format!("target {target}");
+            match skipped.remove(&target) {
+                None => Finding { grade: Grade::Incomplete, subject, problem: why, remedy },
+                Some((files, first)) => {
+                    let files = plural(files, "file");
+                    serious(
+                        subject,
+                        format!("{why}; without it {files} were not looked at, the first is {first}"),
+                        &remedy,
+                    )
+                }
+            }
         };
-        skipped.into_iter().map(one).collect()
+        all.into_iter().map(one).collect()
     }
 }

@@ -135,7 +135,7 @@ impl Node {
             report.inodes += page.damaged.len() as u64;
             let read = page.found.iter().map(|i| i.attr.ino).chain(page.damaged.iter().map(|d| d.0));
             let Some(last) = read.max() else {
-                tell(report, far.skipped());
+                tell(report, far.away());
                 return Ok(());
             };
             after = last;

@@ -28,7 +28,7 @@ pub(super) fn look(state: &Path, path: &Path) -> Result<(String, u64, u64), Fail
         (found, Some(known)) if found.as_ref() != Some(known) => {
             let is = found.as_ref().map_or("there is none".to_owned(), |uuid| format!("there is {uuid}"));
             let message = format!(
-                "target {shown}: the disk {known} was there, and now {is}. Mount its file system; if it is lost, remove its line from {}",
+                "target {shown}: the disk {known} was there, and now {is}. Mount its file system; if it is lost, `thermo target replace` with its number, remove its line from {}, and start this node again",
                 state.join(NAME).display()
             );
             return Err(failure(ErrorClass::Invalid, message));

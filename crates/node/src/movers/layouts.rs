@@ -2,7 +2,7 @@
 
 use crate::Node;
 use crate::error::{failure, fs_error, fs_failure, refused};
-use catalog::Far;
+use catalog::{CatalogError, Far};
 use data::frame::Op;
 use layout::Candidate;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,23 +95,29 @@ impl Node {
     }
 
     fn make_far_now(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
-        let mut avoid = BTreeSet::new();
+        // Nobody waits long for one target where others will do.
+        let (mut avoid, mut quick) = (BTreeSet::new(), true);
         loop {
             let views = self.target_views().map_err(|e| {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
-            let (object, far) =
-                self.reserve_on(rule, &Candidates::of(views, &avoid)).map_err(|e| match e {
-                    catalog::CatalogError::Refused { .. } => {
-                        tracing::error!("{e}; see `thermo target ls` for targets that are down or full");
-                        FsError::NoSpace
-                    }
-                    e => fs_error("create", &e),
-                })?;
+            let reserved = self.reserve_on(rule, &Candidates::of(views, &avoid));
+            if quick && !avoid.is_empty() && matches!(reserved, Err(CatalogError::Refused { .. })) {
+                avoid.clear();
+                quick = false;
+                continue;
+            }
+            let (object, far) = reserved.map_err(|e| match e {
+                CatalogError::Refused { .. } => {
+                    tracing::error!("{e}; see `thermo target ls` for targets that are down or full");
+                    FsError::NoSpace
+                }
+                e => fs_error("create", &e),
+            })?;
             // On record before there is anything to remove.
             self.catalog.sync().map_err(|e| fs_error("create", &e))?;
-            let Err((target, e)) = self.make_objects(&[&far]) else { return Ok((object, far)) };
+            let Err((target, e)) = self.make_objects(&[&far], quick) else { return Ok((object, far)) };
             self.movers.settle(object);
             self.movers.wake();
             avoid.insert(target);
@@ -132,7 +138,7 @@ impl Node {
         let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
             self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
         };
-        let refused = |made: &catalog::Result<_>| matches!(made, Err(catalog::CatalogError::Refused { .. }));
+        let refused = |made: &catalog::Result<_>| matches!(made, Err(CatalogError::Refused { .. }));
         let nobody = BTreeSet::new();
         let mut made = reserve(roomy, &nobody);
         if refused(&made) && !tight.is_empty() {
@@ -146,8 +152,9 @@ impl Node {
         made
     }
 
-    /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once.
-    pub(super) fn make_objects(&self, files: &[&Far]) -> Result<(), (TargetId, Failure)> {
+    /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once, with little patience if
+    /// others will do.
+    pub(super) fn make_objects(&self, files: &[&Far], quick: bool) -> Result<(), (TargetId, Failure)> {
         let mut wanted: BTreeMap<TargetId, Vec<u64>> = BTreeMap::new();
         for far in files {
             for (n, component) in (0..).zip(&far.layout.components) {
@@ -160,7 +167,7 @@ impl Node {
         }
         let asked: Vec<_> = wanted
             .into_iter()
-            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects)))
+            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects, quick)))
             .collect();
         let mut made = Ok(());
         for (target, ticket) in asked {

@@ -25,6 +25,7 @@ pub(crate) use decider::Decider;
 pub(crate) use grants::Grantee;
 pub(crate) use keys::MasterKey;
 pub(crate) use protect::subject as protect_subject;
+pub(crate) use records::{down, troubles};
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use ways::Movers;
 

@@ -5,7 +5,8 @@ use super::{DOWN_AFTER, NAMES};
 use crate::Node;
 use crate::error::{failure, refused};
 use catalog::Reported;
-use types::{ErrorClass, MemberId, NodeId, Target, TargetState, TargetView, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{ErrorClass, MemberId, NodeId, Target, TargetId, TargetState, TargetView, Time};
 use wire::{Call, Failure, JoinSecret, Reply, TargetGrant, TargetOrder};
 
 /// Most targets of one node.
@@ -62,12 +63,32 @@ impl Node {
             .collect()
     }
 
+    /// What operators are to be told of targets that are down; nothing where this node does not keep the records of them.
+    pub(crate) fn target_warnings(&self) -> Result<Vec<String>, Failure> {
+        if self.membership()?.is_none_or(|own| own.credentials.authority_key.is_none()) {
+            return Ok(Vec::new());
+        }
+        let all = troubles(&self.target_views()?).into_iter();
+        Ok(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")).collect())
+    }
+
     fn state_of(&self, target: &Target, now: Time) -> Result<TargetState, Failure> {
         let member =
             self.catalog.member(MemberId::Node(target.node)).map_err(|e| refused("the cluster", &e))?;
         let belongs = member.is_some_and(|member| member.removed.is_none());
         Ok(state(target, belongs, now))
     }
+}
+
+/// Those that will not answer.
+pub(crate) fn down(views: &[TargetView]) -> BTreeSet<TargetId> {
+    let down = |view: &&TargetView| matches!(view.state, TargetState::Down | TargetState::Lost);
+    views.iter().filter(down).map(|view| view.target.id).collect()
+}
+
+/// Why each one that is down is so, and what to do.
+pub(crate) fn troubles(views: &[TargetView]) -> BTreeMap<TargetId, (String, String)> {
+    views.iter().filter_map(|view| Some((view.target.id, view.trouble(views)?))).collect()
 }
 
 fn state(target: &Target, belongs: bool, now: Time) -> TargetState {

@@ -62,10 +62,7 @@ impl Node {
 
     /// Targets whose nodes have not been heard of lately: it would take a minute to ask them.
     pub(crate) fn down_targets(&self) -> Result<BTreeSet<TargetId>, FsError> {
-        let views = self.target_views().map_err(|_| FsError::Io)?;
-        let down =
-            views.into_iter().filter(|view| matches!(view.state, TargetState::Down | TargetState::Lost));
-        Ok(down.map(|view| view.target.id).collect())
+        Ok(super::down(&self.target_views().map_err(|_| FsError::Io)?))
     }
 
     /// Targets that are known not to answer, if an object cannot be used without them.
@@ -193,7 +190,7 @@ impl Node {
                     true => Err(failure(ErrorClass::Retry, "its node is down")),
                     false => {
                         let list: Vec<u64> = some.iter().map(|(_, object)| *object).collect();
-                        self.ask_of_many(*target, Op::Remove, &list)
+                        self.ask_of_many(*target, Op::Remove, &list, false)
                     }
                 };
                 asked.push((some, *target, answer));
@@ -225,11 +222,17 @@ impl Node {
         Ok(left)
     }
 
-    /// Asks the mover of a target to make or to remove objects.
-    pub(super) fn ask_of_many(&self, target: TargetId, op: Op, objects: &[u64]) -> Result<Ticket, Failure> {
+    /// Asks the mover of a target to make or to remove objects; with little patience where another target will do.
+    pub(super) fn ask_of_many(
+        &self,
+        target: TargetId,
+        op: Op,
+        objects: &[u64],
+        quick: bool,
+    ) -> Result<Ticket, Failure> {
         let object = objects.iter().min().copied().unwrap_or_default();
         let ask = Ask { op, flags: LISTED, object, offset: 0, length: objects.len() as u64 };
-        self.submit_far(target, ask, encode_list(objects))
+        self.submit_to(target, quick, ask, encode_list(objects))
     }
 
     /// Asks the mover of a target for something that concerns one object.
@@ -245,7 +248,11 @@ impl Node {
 
     /// Asks the mover of a target.
     pub(super) fn submit_far(&self, target: TargetId, ask: Ask, body: Vec<u8>) -> Result<Ticket, Failure> {
-        let column = self.way(target, false)?;
+        self.submit_to(target, false, ask, body)
+    }
+
+    fn submit_to(&self, target: TargetId, quick: bool, ask: Ask, body: Vec<u8>) -> Result<Ticket, Failure> {
+        let column = self.way(target, quick)?;
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         column.channel.submit(&column.slot, ask, body).map_err(told)
     }

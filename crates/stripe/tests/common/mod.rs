@@ -93,6 +93,15 @@ impl Cluster {
         (self.movers[n], self.targets[n]) = serve(number, self.dirs[n].path());
     }
 
+    /// The host of a target is back, with another disk.
+    pub fn change_disk(&mut self, number: u32) {
+        let n = number as usize - 1;
+        self.movers[n].0.stop().unwrap();
+        drop(TcpStream::connect(self.movers[n].1));
+        self.dirs[n] = scratch();
+        (self.movers[n], self.targets[n]) = serve(100 + number, self.dirs[n].path());
+    }
+
     /// Object numbers for a new component.
     fn base(&self, objects: u64) -> ObjectId {
         ObjectId(self.objects.fetch_add(objects, Ordering::Relaxed))

@@ -68,8 +68,7 @@ fn verdict(report: &CheckReport) -> (String, Tint) {
     if incomplete + leftovers == 0 {
         return ("all is well".into(), Tint::Green);
     }
-    let files =
-        format!("; {} incomplete until the rest of the volumes is imported", plural(incomplete, "file"));
+    let files = format!("; {}", plural(incomplete, "incomplete finding"));
     let files = if incomplete > 0 { files } else { String::new() };
     let left = if leftovers > 0 { format!("; {}", plural(leftovers, "leftover")) } else { String::new() };
     (format!("no data at risk{files}{left}"), Tint::Green)
@@ -95,8 +94,7 @@ mod tests {
         use Grade::{Incomplete, Leftover, Serious};
         assert_eq!(of(&[]), "all is well");
         assert_eq!(of(&[Leftover]), "no data at risk; 1 leftover");
-        let both = "no data at risk; 1 file incomplete until the rest of the volumes is imported; 1 leftover";
-        assert_eq!(of(&[Incomplete, Leftover]), both);
+        assert_eq!(of(&[Incomplete, Leftover]), "no data at risk; 1 incomplete finding; 1 leftover");
         assert_eq!(of(&[Incomplete, Serious]), "data is at risk: 1 serious finding; act now");
     }
 }

@@ -208,7 +208,7 @@ fn show(context: &mut Context, view: &ClusterView, all: bool) -> Result<Exit> {
     let targets: Vec<TargetView> = context.connect()?.ask(&Call::Targets)?;
     if !targets.is_empty() {
         context.out.line("")?;
-        context.out.table(&super::target::table(&targets, utc))?;
+        super::target::show(context, &targets)?;
     }
     for member in shown {
         if let Some(removal) = &member.removed {

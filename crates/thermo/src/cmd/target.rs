@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::out::Table;
+use crate::out::{Table, Tint};
 use crate::progress::begun;
 use crate::render::time;
 use crate::units::size;
@@ -71,8 +71,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Ls => {
             let targets: Vec<TargetView> = context.connect()?.ask(&Call::Targets)?;
-            let utc = context.global.utc;
-            context.print(&targets, |targets| table(targets, utc))
+            show(context, &targets)
         }
         Command::Drain(Which { target, wait }) => act(context, TargetAct::Drain(TargetId(target)), wait),
         Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),
@@ -92,8 +91,20 @@ fn act(context: &mut Context, act: TargetAct, wait: bool) -> Result<Exit> {
     begun(context, &mut node, view, wait)
 }
 
-/// Targets as a table.
-pub fn table(targets: &[TargetView], utc: bool) -> Table {
+/// Shows targets, and what is the matter with those that are down.
+pub fn show(context: &mut Context, targets: &Vec<TargetView>) -> Result<Exit> {
+    let utc = context.global.utc;
+    let done = context.print(targets, |targets| table(targets, utc))?;
+    for view in targets.iter().filter(|_| !context.global.json) {
+        if let Some((why, remedy)) = view.trouble(targets) {
+            let line = context.out.tint(Tint::Yellow, format!("target {} {why}: {remedy}", view.target.id));
+            context.out.line(line)?;
+        }
+    }
+    Ok(done)
+}
+
+fn table(targets: &[TargetView], utc: bool) -> Table {
     let mut table =
         Table::new(&["TARGET>", "STATE", "NODE>", "DATA", "DOMAIN", "USED>", "FREE>", "SIZE>", "LAST SEEN"]);
     for TargetView { target, state } in targets {
