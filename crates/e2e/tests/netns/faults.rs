@@ -1,7 +1,7 @@
 //! What happens to the hosts while programs run on the clients.
 
 use crate::load::{Load, STRIPED};
-use crate::site::{CLIENTS, FIRST, MOVERS, STANDBY, Site, TARGET};
+use crate::site::{CLIENTS, MOVERS, Site, TARGET, follows, is_followed};
 use e2e::Way;
 use e2e::cluster::{lies_on, targets};
 use posix::random::Random;
@@ -16,6 +16,8 @@ pub enum Fault {
     /// The first node, or its standby, is killed and started again.
     KillFirst,
     KillStandby,
+    /// The first node is killed, and its standby goes on in its place; the old one becomes the standby of that.
+    TakeOver,
     KillMover,
     /// With all its programs.
     KillClient,
@@ -33,7 +35,8 @@ pub enum Fault {
 }
 
 /// Those that everything stands, once each.
-pub const ALWAYS: [Fault; 13] = [
+pub const ALWAYS: [Fault; 14] = [
+    Fault::TakeOver,
     Fault::KillMover,
     Fault::CutMover(Way::To),
     Fault::CutMover(Way::From),
@@ -60,12 +63,12 @@ impl Fault {
         let pause = Duration::from_millis(500 + random.below(2000) as u64);
         println!("{self:?}, mover {mover}, client {client}, {pause:?}");
         match self {
-            // A change of names that is under way in such a moment is an I/O error.
-            Self::KillFirst => load.without("tar", || die(site, FIRST, pause)),
-            Self::KillStandby => die(site, STANDBY, pause),
+            Self::KillFirst => die(site, site.first, pause),
+            Self::KillStandby => die(site, site.standby, pause),
+            Self::TakeOver => take_over(site, load),
             Self::KillMover => die(site, mover, pause),
             Self::KillClient => {
-                load.without("", || {
+                load.without(|| {
                     die(site, CLIENTS[1], pause);
                     site.mount(CLIENTS[1]);
                 });
@@ -73,8 +76,8 @@ impl Fault {
             }
             Self::CutMover(way) => cut(site, mover, way, 2 * pause),
             Self::CutClient(way) => cut(site, client, way, 2 * pause),
-            Self::CutStandby => cut(site, STANDBY, Way::Both, 2 * pause),
-            Self::CutFirst => cut(site, FIRST, Way::Both, 2 * pause),
+            Self::CutStandby => cut(site, site.standby, Way::Both, 2 * pause),
+            Self::CutFirst => cut(site, site.first, Way::Both, 2 * pause),
             Self::Slow => {
                 site.network.slow(mover, 2);
                 sleep(2 * pause);
@@ -101,6 +104,30 @@ fn cut(site: &Site, host: usize, way: Way, pause: Duration) {
     site.network.heal(host);
 }
 
+fn take_over(site: &mut Site, load: &Load) {
+    let (old, new) = (site.first, site.standby);
+    // By itself, and in this fault only: a start after any other may take longer.
+    site.set_standby(new, &follows(old, "take_over_after_s = 2\n"));
+    site.bed(new).ok(["down"]);
+    site.bed(new).up();
+    // It takes over only from a node that it has heard since.
+    site.bed(new).wait("news", || site.bed(new).json(["standby", "status"])["heard_ms"].is_u64());
+    site.is_whole();
+    site.network.kill(old);
+    let killed = Instant::now();
+    site.bed(new).wait("it takes over", || site.bed(new).run(["status"]).status.success());
+    (site.first, site.standby) = (new, old);
+    load.makes_progress(site);
+    println!("all programs went on {:?} after the first node had died", killed.elapsed());
+    let (_, error) = site.bed(old).fails(["up"]);
+    assert!(error.contains("has taken over from this node"), "{error}");
+    site.set_standby(old, &follows(new, ""));
+    site.bed(old).up();
+    site.bed(new).ok(["down"]);
+    site.set_standby(new, &is_followed(&site.network, old));
+    site.bed(new).up();
+}
+
 fn fill(site: &Site, host: usize, pause: Duration) {
     let filler = site.target(host).join("filler");
     // Until nothing more goes in.
@@ -112,7 +139,7 @@ fn fill(site: &Site, host: usize, pause: Duration) {
 
 /// The disk on which nothing lies that has no redundancy.
 fn lose(site: &mut Site, random: &mut Random) {
-    let first = site.bed(FIRST);
+    let first = site.first();
     let needed: Vec<u64> =
         STRIPED.iter().flat_map(|name| lies_on(first, Path::new(&format!("tc:/{name}")))).collect();
     let all = targets(first);
@@ -128,5 +155,5 @@ fn lose(site: &mut Site, random: &mut Random) {
     site.network.kill(host);
     site.new_disk(host);
     site.bed(host).up();
-    site.bed(FIRST).ok(["target", "replace", &target, "--wait"]);
+    site.first().ok(["target", "replace", &target, "--wait"]);
 }

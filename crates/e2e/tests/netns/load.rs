@@ -6,7 +6,7 @@ use e2e::{digests, make_files};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
@@ -26,8 +26,9 @@ pub struct Load {
 struct Rounds {
     what: &'static str,
     pause: Arc<Pause>,
-    /// Says how often it was through.
-    thread: JoinHandle<usize>,
+    /// How often it was through.
+    done: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
 }
 
 /// Between two rounds.
@@ -72,18 +73,25 @@ impl Load {
         }
     }
 
-    /// Does something while those of the rounds that begin with `what` stand still.
-    pub fn without<T>(&self, what: &str, work: impl FnOnce() -> T) -> T {
-        let chosen: Vec<&Pause> = self
-            .rounds
-            .iter()
-            .filter(|round| round.what.starts_with(what))
-            .map(|round| &*round.pause)
-            .collect();
-        chosen.iter().for_each(|pause| pause.wanted.store(true, Ordering::Release));
-        let held: Vec<_> = chosen.iter().map(|pause| pause.round.lock()).collect();
+    /// Waits until each has done something more.
+    pub fn makes_progress(&self, site: &Site) {
+        let done = || {
+            let ranks = (0..RANKS).map(|rank| written(site, rank));
+            let rounds = self.rounds.iter().map(|round| round.done.load(Ordering::Acquire));
+            ranks.chain(rounds).collect::<Vec<u64>>()
+        };
+        let before = done();
+        site.first()
+            .wait("all programs to go on", || done().iter().zip(&before).all(|(now, before)| now > before));
+    }
+
+    /// Does something while no round goes on.
+    pub fn without<T>(&self, work: impl FnOnce() -> T) -> T {
+        let pauses = || self.rounds.iter().map(|round| &round.pause);
+        pauses().for_each(|pause| pause.wanted.store(true, Ordering::Release));
+        let held: Vec<_> = pauses().map(|pause| pause.round.lock()).collect();
         let done = work();
-        chosen.iter().for_each(|pause| pause.wanted.store(false, Ordering::Release));
+        pauses().for_each(|pause| pause.wanted.store(false, Ordering::Release));
         drop(held);
         done
     }
@@ -100,16 +108,15 @@ impl Load {
     /// Lets all end by themselves; every byte is right on both clients.
     pub fn end(mut self, site: &Site) {
         self.stop.store(true, Ordering::Release);
-        for Rounds { what, thread, .. } in std::mem::take(&mut self.rounds) {
-            let rounds = thread.join().unwrap_or_else(|_| panic!("{what} has failed"));
-            println!("{what}: {rounds} rounds");
+        for Rounds { what, thread, done, .. } in std::mem::take(&mut self.rounds) {
+            thread.join().unwrap_or_else(|_| panic!("{what} has failed"));
+            println!("{what}: {} rounds", done.load(Ordering::Acquire));
         }
         for mut rank in std::mem::take(&mut self.ranks) {
             drop(rank.stdin.take());
             assert!(rank.wait().unwrap().success(), "see what the rank says");
         }
-        let said = |rank| fs::read_to_string(progress(site, rank)).unwrap().parse().unwrap();
-        let written: Vec<u64> = (0..RANKS).map(said).collect();
+        let written: Vec<u64> = (0..RANKS).map(|rank| written(site, rank)).collect();
         println!("records written of the shared file: {written:?}");
         for client in CLIENTS {
             let read = fs::read(site.dir(client, STRIPED[0])).unwrap();
@@ -135,6 +142,11 @@ fn progress(site: &Site, rank: usize) -> PathBuf {
     site.bed(CLIENTS[rank % 2]).path(&format!("rank-{rank}"))
 }
 
+/// Records that a rank has written durably.
+fn written(site: &Site, rank: usize) -> u64 {
+    fs::read_to_string(progress(site, rank)).map_or(0, |text| text.parse().unwrap())
+}
+
 fn begin_rank(site: &Site, rank: usize) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
     command.arg(site.dir(CLIENTS[rank % 2], STRIPED[0])).arg(rank.to_string()).arg(RANKS.to_string());
@@ -143,22 +155,21 @@ fn begin_rank(site: &Site, rank: usize) -> Child {
 
 /// Does something again and again in a thread until it is told to stop.
 fn again(what: &'static str, stop: &Arc<AtomicBool>, work: impl Fn(usize) + Send + 'static) -> Rounds {
-    let (stop, pause) = (stop.clone(), Arc::new(Pause::default()));
-    let held = pause.clone();
+    let (stop, pause, done) = (stop.clone(), Arc::new(Pause::default()), Arc::new(AtomicU64::new(0)));
+    let (held, counted) = (pause.clone(), done.clone());
     let thread = std::thread::spawn(move || {
-        let mut rounds = 0;
-        while rounds == 0 || !stop.load(Ordering::Acquire) {
+        let rounds = || counted.load(Ordering::Acquire);
+        while rounds() == 0 || !stop.load(Ordering::Acquire) {
             if held.wanted.load(Ordering::Acquire) {
                 sleep(Duration::from_millis(10));
                 continue;
             }
             let _round = held.round.lock();
-            work(rounds);
-            rounds += 1;
+            work(rounds() as usize);
+            counted.fetch_add(1, Ordering::AcqRel);
         }
-        rounds
     });
-    Rounds { what, pause, thread }
+    Rounds { what, pause, done, thread }
 }
 
 /// Writes a file at random places, reads it back and verifies it; then the other client does.

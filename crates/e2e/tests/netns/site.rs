@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Where the namespace is.
-pub const FIRST: usize = 1;
-/// Where a copy of its catalogue is.
-pub const STANDBY: usize = 2;
+/// Where the namespace is at first.
+const FIRST: usize = 1;
+/// Where a copy of its catalogue is at first.
+const STANDBY: usize = 2;
 /// Hosts with a target each.
 pub const MOVERS: RangeInclusive<usize> = 3..=6;
 /// Hosts with a mount and programs.
@@ -31,6 +31,10 @@ const LAYOUTS: [(&str, &str); 3] = [
 pub struct Site {
     beds: Vec<Bed>,
     pub network: Network,
+    /// Where the namespace is now.
+    pub first: usize,
+    /// Where a copy of its catalogue is now.
+    pub standby: usize,
     /// How many disks each host has had for its target.
     disks: Vec<usize>,
 }
@@ -47,27 +51,22 @@ impl Site {
         for (host, bed) in (FIRST..).zip(&beds) {
             fs::write(bed.state().join("config.toml"), configuration(&network, host)).unwrap();
         }
-        let mut site = Self { disks: vec![0; beds.len()], beds, network };
+        let mut site = Self { disks: vec![0; beds.len()], beds, network, first: FIRST, standby: STANDBY };
         MOVERS.for_each(|host| site.new_disk(host));
         let site = site;
-        site.bed(FIRST).up();
-        site.bed(FIRST).ok(["cluster", "init", "--name", "first"]);
+        site.first().up();
+        site.first().ok(["cluster", "init", "--name", "first"]);
         // The numbers of nodes are those of hosts.
         for host in STANDBY..=CLIENTS[1] {
-            join(site.bed(FIRST), site.bed(host), &format!("host{host}"));
+            join(site.first(), site.bed(host), &format!("host{host}"));
         }
+        // All others hear of the standby when they are started.
+        site.set_standby(FIRST, &is_followed(&site.network, STANDBY));
+        site.first().ok(["down"]);
+        site.first().up();
         std::thread::scope(|scope| {
             site.beds[1..].iter().for_each(|bed| drop(scope.spawn(|| bed.up())));
         });
-        let config = site.bed(FIRST).state().join("config.toml");
-        let before = fs::read_to_string(&config).unwrap();
-        let standby = format!(
-            "[standby]\nto = [\"{}:7430\"]\nmode = \"wait\"\nlease_s = 4\npatience_s = 40\n",
-            site.network.address(STANDBY)
-        );
-        fs::write(&config, before + &standby).unwrap();
-        site.bed(FIRST).ok(["down"]);
-        site.bed(FIRST).up();
         site.is_whole();
         for host in CLIENTS {
             let everybody = fs::Permissions::from_mode(0o755);
@@ -77,13 +76,26 @@ impl Site {
         for (name, layout) in LAYOUTS {
             fs::create_dir(site.dir(CLIENTS[0], name)).unwrap();
             let path = format!("tc:/{name}");
-            site.bed(FIRST).ok(["layout", "set", &path].into_iter().chain(layout.split(' ')));
+            site.first().ok(["layout", "set", &path].into_iter().chain(layout.split(' ')));
         }
         Some(site)
     }
 
     pub fn bed(&self, host: usize) -> &Bed {
         &self.beds[host - FIRST]
+    }
+
+    /// The node that has the namespace.
+    pub fn first(&self) -> &Bed {
+        self.bed(self.first)
+    }
+
+    /// Replaces what the configuration of a host says of standbys.
+    pub fn set_standby(&self, host: usize, section: &str) {
+        let config = self.bed(host).state().join("config.toml");
+        let text = fs::read_to_string(&config).unwrap();
+        let before = text.split("[standby]").next().unwrap_or_default();
+        fs::write(&config, format!("{before}{section}")).unwrap();
     }
 
     /// A directory below the mount of a client.
@@ -125,7 +137,7 @@ impl Site {
 
     /// Files that this makes lie on two of the targets: another one may be lost.
     pub fn on_two_targets(&self, make: impl FnOnce()) {
-        let first = self.bed(FIRST);
+        let first = self.first();
         let all: Vec<String> = targets(first).iter().map(|view| view["target"]["id"].to_string()).collect();
         let order = |what: &str| all[2..].iter().for_each(|id| drop(first.ok(["target", what, id])));
         order("drain");
@@ -136,7 +148,7 @@ impl Site {
 
     /// Waits until all targets are up and the standby has everything.
     pub fn is_whole(&self) {
-        let first = self.bed(FIRST);
+        let first = self.first();
         let up = || targets(first).iter().filter(|view| view["state"] == "Up").count();
         first.wait("all targets", || up() == MOVERS.count());
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
@@ -144,7 +156,7 @@ impl Site {
 
     /// Nothing is missing or out of date, on disk and on tape.
     pub fn check(&self) {
-        let first = self.bed(FIRST);
+        let first = self.first();
         let report = |options: &[&str]| first.json(["check"].iter().chain(options))["findings"].clone();
         let mut found = report(&[]);
         let begun = Instant::now();
@@ -179,7 +191,18 @@ fn configuration(network: &Network, host: usize) -> String {
          [cluster]\nlisten = \"{at}:7430\"\ndata_listen = \"{at}:7431\"\n"
     );
     if host == STANDBY {
-        text.push_str("[standby]\nof = 1\nlease_s = 4\n");
+        text.push_str(&follows(FIRST, ""));
     }
     text
+}
+
+/// What the configuration of a standby says, with more settings.
+pub fn follows(first: usize, settings: &str) -> String {
+    format!("[standby]\nof = {first}\nlease_s = 4\n{settings}")
+}
+
+/// What the configuration of a node with a standby says.
+pub fn is_followed(network: &Network, standby: usize) -> String {
+    let at = network.address(standby);
+    format!("[standby]\nto = [\"{at}:7430\"]\nmode = \"wait\"\nlease_s = 4\npatience_s = 40\n")
 }
