@@ -51,7 +51,7 @@ pub const ALWAYS: [Fault; 14] = [
     Fault::Slow,
     Fault::KillClient,
 ];
-/// Those that something may still fail in: only in the long run.
+/// Those that take longer: only in the long run.
 pub const LONG: [Fault; 2] = [Fault::LoseDisk, Fault::Fill];
 
 impl Fault {

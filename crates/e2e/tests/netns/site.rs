@@ -154,20 +154,24 @@ impl Site {
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
     }
 
-    /// Nothing is missing or out of date, on disk and on tape.
+    /// Nothing is missing or out of date, on disk and on tape. A host that was the first node before may have objects from then that were made ahead.
     pub fn check(&self) {
         let first = self.first();
-        let report = |options: &[&str]| first.json(["check"].iter().chain(options))["findings"].clone();
+        let report = |options: &[&str]| -> Vec<serde_json::Value> {
+            let report = first.json(["check"].iter().chain(options));
+            let mut found = report["findings"].as_array().expect("a list").clone();
+            found.retain(|one| one["problem"] != "is empty and belongs to no file");
+            found
+        };
         let mut found = report(&[]);
         let begun = Instant::now();
         // Columns that were away are rebuilt in their time.
-        while found.as_array().is_none_or(|found| !found.is_empty())
-            && begun.elapsed() < Duration::from_secs(120)
-        {
+        while !found.is_empty() && begun.elapsed() < Duration::from_secs(120) {
             sleep(Duration::from_millis(500));
             found = report(&[]);
         }
-        assert_eq!(report(&["--deep", "--tapes"]), serde_json::json!([]), "{found:#}");
+        let thorough = report(&["--deep", "--tapes"]);
+        assert!(thorough.is_empty(), "{found:#?}, then {thorough:#?}");
     }
 }
 
