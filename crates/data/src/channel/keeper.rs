@@ -157,7 +157,7 @@ fn present(
             out.send(&[&header, &granted.capability], false)?;
         }
         for (_, granted) in some {
-            receive(incoming, session, granted, 0, Vec::new())?.from_the_target()?;
+            receive(incoming, session, granted, 0, Vec::new())?.said_by_the_target()?;
         }
     }
     Ok(())
@@ -192,7 +192,7 @@ fn answer(shared: &Arc<Shared>, incoming: &mut dyn Incoming) -> Result<()> {
     };
     let granted = item.granted.lock().clone();
     let body =
-        body(incoming, &header, &session, &granted, item.request.sequence, memory)?.from_the_target()?;
+        body(incoming, &header, &session, &granted, item.request.sequence, memory)?.said_by_the_target()?;
     if body.answer.op != item.request.op
         || body.answer.length > item.request.length.max(crate::MAX_MESSAGE as u64)
     {
@@ -233,7 +233,7 @@ impl Body {
     /// The answer, if its mover has the target. If not, it is as if nobody had answered: a host may be back with another disk, and whoever waits does so
     /// until it has the right one, or until others stand in for it. That is not signed, as nobody there has the key; whoever forges it can as well cut
     /// the connection.
-    fn from_the_target(self) -> Result<Self> {
+    fn said_by_the_target(self) -> Result<Self> {
         match self.answer.code == Refusal::Elsewhere(String::new()).code() {
             true => Err(Error::other(String::from_utf8_lossy(&self.bytes))),
             false => Ok(self),

@@ -117,6 +117,7 @@ fn take_over(site: &mut Site, load: &Load) {
     let killed = Instant::now();
     site.bed(new).wait("it takes over", || site.bed(new).run(["status"]).status.success());
     (site.first, site.standby) = (new, old);
+    site.taken_over += 1;
     load.makes_progress(site);
     println!("all programs went on {:?} after the first node had died", killed.elapsed());
     let (_, error) = site.bed(old).fails(["up"]);

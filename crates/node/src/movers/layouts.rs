@@ -1,17 +1,22 @@
 //! Layouts: what new files of a directory get, and making their objects.
 
+use super::ways::PATIENCE;
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::{failure, fs_error, fs_failure, refused};
 use catalog::{CatalogError, Far};
 use data::frame::Op;
 use layout::Candidate;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::api::FsResult;
 use types::*;
 use wire::Failure;
 
 /// How often objects are made anew on other targets when one does not take them.
 const ATTEMPTS: usize = 3;
+/// Before targets are asked again that did not answer.
+const AGAIN: Duration = Duration::from_secs(1);
 /// A target of which less than so many parts of a hundred are free gets new files only where there is no other.
 pub(super) const TIGHT_PERCENT: u64 = 3;
 
@@ -95,17 +100,17 @@ impl Node {
     }
 
     fn make_far_now(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
-        // Nobody waits long for one target where others will do.
-        let (mut avoid, mut quick) = (BTreeSet::new(), true);
+        let (mut avoid, mut silent, until) = (BTreeSet::new(), false, Moment::now() + PATIENCE);
+        // Where no others will do, those that did not answer are waited for.
+        let again = || Moment::now() < until && !self.stops_within(AGAIN);
         loop {
             let views = self.target_views().map_err(|e| {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
             let reserved = self.reserve_on(rule, &Candidates::of(views, &avoid));
-            if quick && !avoid.is_empty() && matches!(reserved, Err(CatalogError::Refused { .. })) {
-                avoid.clear();
-                quick = false;
+            if matches!(reserved, Err(CatalogError::Refused { .. })) && silent && again() {
+                (avoid, silent) = (BTreeSet::new(), false);
                 continue;
             }
             let (object, far) = reserved.map_err(|e| match e {
@@ -117,11 +122,14 @@ impl Node {
             })?;
             // On record before there is anything to remove.
             self.catalog.sync().map_err(|e| fs_error("create", &e))?;
-            let Err((target, e)) = self.make_objects(&[&far], quick) else { return Ok((object, far)) };
+            let Err((target, e)) = self.make_objects(&[&far]) else { return Ok((object, far)) };
             self.movers.settle(object);
             self.movers.wake();
             avoid.insert(target);
-            if avoid.len() >= ATTEMPTS {
+            silent |= e.class == ErrorClass::Retry;
+            if avoid.len() >= ATTEMPTS && silent && again() {
+                (avoid, silent) = (BTreeSet::new(), false);
+            } else if avoid.len() >= ATTEMPTS {
                 tracing::error!("a new file gets no objects: {e}");
                 return Err(if e.class == ErrorClass::NoSpace { FsError::NoSpace } else { FsError::Io });
             }
@@ -152,9 +160,8 @@ impl Node {
         made
     }
 
-    /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once, with little patience if
-    /// others will do.
-    pub(super) fn make_objects(&self, files: &[&Far], quick: bool) -> Result<(), (TargetId, Failure)> {
+    /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once.
+    pub(super) fn make_objects(&self, files: &[&Far]) -> Result<(), (TargetId, Failure)> {
         let mut wanted: BTreeMap<TargetId, Vec<u64>> = BTreeMap::new();
         for far in files {
             for (n, component) in (0..).zip(&far.layout.components) {
@@ -167,7 +174,7 @@ impl Node {
         }
         let asked: Vec<_> = wanted
             .into_iter()
-            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects, quick)))
+            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects)))
             .collect();
         let mut made = Ok(());
         for (target, ticket) in asked {

@@ -144,7 +144,7 @@ impl Node {
         let synced = self.catalog.sync().map_err(|e| fs_error("create", &e));
         let fars: Vec<&Far> = files.iter().map(|(_, far)| far).collect();
         let made = synced.and_then(|()| {
-            self.make_objects(&fars, true).map_err(|(_, e)| {
+            self.make_objects(&fars).map_err(|(_, e)| {
                 tracing::warn!("{}", e.message);
                 FsError::Io
             })

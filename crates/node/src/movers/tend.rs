@@ -3,6 +3,7 @@
 
 use super::PAGE;
 use super::stock::LIFE;
+use super::ways::Purpose;
 use crate::Node;
 use crate::error::{failure, fs_error};
 use catalog::Far;
@@ -190,7 +191,7 @@ impl Node {
                     true => Err(failure(ErrorClass::Retry, "its node is down")),
                     false => {
                         let list: Vec<u64> = some.iter().map(|(_, object)| *object).collect();
-                        self.ask_of_many(*target, Op::Remove, &list, false)
+                        self.ask_of_many(*target, Op::Remove, &list)
                     }
                 };
                 asked.push((some, *target, answer));
@@ -222,17 +223,11 @@ impl Node {
         Ok(left)
     }
 
-    /// Asks the mover of a target to make or to remove objects; with little patience where another target will do.
-    pub(super) fn ask_of_many(
-        &self,
-        target: TargetId,
-        op: Op,
-        objects: &[u64],
-        quick: bool,
-    ) -> Result<Ticket, Failure> {
+    /// Asks the mover of a target to make or to remove objects.
+    pub(super) fn ask_of_many(&self, target: TargetId, op: Op, objects: &[u64]) -> Result<Ticket, Failure> {
         let object = objects.iter().min().copied().unwrap_or_default();
         let ask = Ask { op, flags: LISTED, object, offset: 0, length: objects.len() as u64 };
-        self.submit_to(target, quick, ask, encode_list(objects))
+        self.submit_far(target, ask, encode_list(objects))
     }
 
     /// Asks the mover of a target for something that concerns one object.
@@ -246,13 +241,13 @@ impl Node {
         self.submit_far(target, Ask { op, flags: 0, object: object.0, offset: 0, length }, Vec::new())
     }
 
-    /// Asks the mover of a target.
+    /// Asks the mover of a target. Objects are made and removed one after the other: what somebody has given up making is not made behind its removal.
     pub(super) fn submit_far(&self, target: TargetId, ask: Ask, body: Vec<u8>) -> Result<Ticket, Failure> {
-        self.submit_to(target, false, ask, body)
-    }
-
-    fn submit_to(&self, target: TargetId, quick: bool, ask: Ask, body: Vec<u8>) -> Result<Ticket, Failure> {
-        let column = self.way(target, quick)?;
+        let purpose = match ask.op {
+            Op::Create | Op::Remove => Purpose::Objects,
+            _ => Purpose::Needed,
+        };
+        let column = self.way_for(target, purpose)?;
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         column.channel.submit(&column.slot, ask, body).map_err(told)
     }

@@ -37,14 +37,24 @@ const RENEW_AFTER: Duration = Duration::from_secs(3 * 3600);
 
 type Addresses = Arc<RwLock<BTreeMap<TargetId, Vec<String>>>>;
 
+/// What a target is asked for; each over a channel of its own, so that what waits holds up nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Purpose {
+    /// What only this target can do.
+    Needed,
+    /// Bytes of files for which others can stand in for it.
+    Spared,
+    /// To make objects and to remove them.
+    Objects,
+}
+
 /// What the node has open of the cluster's targets.
 pub(crate) struct Movers {
     /// This run of the node: channels of an earlier one are never used again.
     client: u64,
     channels: AtomicU64,
     addresses: Addresses,
-    /// By target, and whether others can stand in for it.
-    ways: Mutex<BTreeMap<(TargetId, bool), Way>>,
+    ways: Mutex<BTreeMap<(TargetId, Purpose), Way>>,
     /// Targets that were down when that was looked at last.
     down: RwLock<Arc<BTreeSet<TargetId>>>,
     /// Files of which a column is being rebuilt or moved.
@@ -242,9 +252,13 @@ impl Node {
 
     /// The way to a target, with a capability for everything there; with little patience where others can stand in for it.
     pub(crate) fn way(&self, target: TargetId, quick: bool) -> Result<Column, Failure> {
+        self.way_for(target, if quick { Purpose::Spared } else { Purpose::Needed })
+    }
+
+    pub(super) fn way_for(&self, target: TargetId, purpose: Purpose) -> Result<Column, Failure> {
         let now = crate::now();
         let mut ways = self.movers.ways.lock();
-        let place = (target, quick);
+        let place = (target, purpose);
         if let Some(way) = ways.get(&place)
             && now.since(way.issued) < RENEW_AFTER
             && now >= way.issued
@@ -259,7 +273,7 @@ impl Node {
                 way.column.clone()
             }
             None => {
-                let patience = if quick { QUICK_PATIENCE } else { PATIENCE };
+                let patience = if purpose == Purpose::Needed { PATIENCE } else { QUICK_PATIENCE };
                 let channel = Arc::new(self.open_channel(target, capability.cluster, patience)?);
                 let slot = channel.attach(&capability, key).map_err(told)?;
                 Column { channel, slot, target }
@@ -271,9 +285,9 @@ impl Node {
 
     /// Renews what would end before long, also for files that stay open.
     pub(super) fn renew_ways(&self) {
-        let ways: Vec<(TargetId, bool)> = self.movers.ways.lock().keys().copied().collect();
-        for (target, quick) in ways {
-            if let Err(e) = self.way(target, quick) {
+        let ways: Vec<(TargetId, Purpose)> = self.movers.ways.lock().keys().copied().collect();
+        for (target, purpose) in ways {
+            if let Err(e) = self.way_for(target, purpose) {
                 tracing::warn!("the right to use target {target} is not renewed: {e}; tried again");
             }
         }
