@@ -5,9 +5,11 @@ use e2e::cluster::{
     serves, striped, targets, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 #[test]
 fn files_on_targets_go_to_tape_leave_the_targets_only_then_and_come_back_to_targets() {
@@ -406,6 +408,43 @@ fn what_a_lost_target_had_is_rebuilt_on_another_or_comes_from_tape() {
     all_there(&dir);
     beds[1].up();
     first.wait("it is up", || up(first).contains(&2));
+    first.check();
+}
+
+#[test]
+fn a_file_is_made_on_others_when_a_mover_stands_still() {
+    if !can_mount("a mover that stands still") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--stripes 2");
+    let (first, still) = (&beds[0], &beds[1]);
+    let number = (1..=3).find(|id| serves(first, still, *id)).expect("its number");
+    let make = |name: &str, n: usize| {
+        let path = dir.join(format!("{name}{n}"));
+        File::create_new(&path).unwrap();
+        lies_on(first, &path).contains(&number)
+    };
+    let pid = Pid::from_raw(still.pid()).expect("a pid");
+    kill_process(pid, Signal::STOP).unwrap();
+    let (begun, mut made) = (Instant::now(), 0);
+    // Most are made in a moment; one is to lie there, which takes no answer.
+    while begun.elapsed() < Duration::from_secs(7) && made < 15 {
+        assert!(!make("early", made), "nobody can have made it there");
+        made += 1;
+    }
+    let took = begun.elapsed();
+    kill_process(pid, Signal::CONT).unwrap();
+    assert!(took > Duration::from_secs(7), "{made} files, none was to lie there");
+    assert!(
+        took < Duration::from_secs(45),
+        "who makes a file waits for a target that it does not need: {took:?}"
+    );
+    first.wait("it is used again", || up(first) == [1, 2, 3]);
+    let there = (0..10).filter(|n| make("late", *n)).count();
+    assert!(there > 0);
+    fs::remove_dir_all(&dir).unwrap();
+    first.wait("nothing is left", || beds.each_ref().map(objects) == [0; 3]);
     first.check();
 }
 

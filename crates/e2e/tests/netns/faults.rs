@@ -84,7 +84,7 @@ impl Fault {
                 site.network.heal(mover);
             }
             Self::Fill => fill(site, mover, 2 * pause),
-            Self::LoseDisk => lose(site, random),
+            Self::LoseDisk => lose(site, load, random),
         }
         site.is_whole();
         load.goes_on();
@@ -139,20 +139,22 @@ fn fill(site: &Site, host: usize, pause: Duration) {
 }
 
 /// The disk on which nothing lies that has no redundancy.
-fn lose(site: &mut Site, random: &mut Random) {
+fn lose(site: &mut Site, load: &Load, random: &mut Random) {
     let first = site.first();
     let needed: Vec<u64> =
         STRIPED.iter().flat_map(|name| lies_on(first, Path::new(&format!("tc:/{name}")))).collect();
     let all = targets(first);
     let number = |view: &serde_json::Value, what: &str| view["target"][what].as_u64().unwrap();
-    let spare: Vec<_> =
-        all.iter().filter(|view| !needed.contains(&number(view, "id")) && view["state"] == "Up").collect();
-    if spare.is_empty() {
-        println!("no target without files in stripes: none is lost");
-        return;
-    }
-    let lost = random.of(&spare);
+    let up: Vec<_> = all.iter().filter(|view| view["state"] == "Up").collect();
+    let spare: Vec<_> = up.iter().filter(|view| !needed.contains(&number(view, "id"))).collect();
+    let lost = if spare.is_empty() { random.of(&up) } else { *random.of(&spare) };
     let (target, host) = (number(lost, "id").to_string(), number(lost, "node") as usize);
+    if spare.is_empty() {
+        // Files in stripes have gone to others when a target was full: one is emptied, and gets new files.
+        first.ok(["target", "drain", &target, "--wait"]);
+        first.ok(["target", "return", &target]);
+        load.makes_progress(site);
+    }
     site.network.kill(host);
     site.new_disk(host);
     site.bed(host).up();
