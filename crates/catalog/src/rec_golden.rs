@@ -201,9 +201,17 @@ fn golden_bytes_of_layouts() {
         targets: vec![TargetId(1), TargetId(300)],
     };
     let layout = layout::Layout { generation: 2, components: vec![component] };
-    let far = FarRec { layout, stale: vec![(0, 1)] };
-    golden(&far, "01020100ffffffffffffffffff0180804001 02ac020201ac02010001".replace(' ', "").as_str());
-    golden(&RuleRec(LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2 }), "01808040040102");
+    let far = FarRec { layout, stale: vec![(0, 1)], then: vec![] };
+    let bytes = "020100ffffffffffffffffff018080400102ac020201ac02010001";
+    golden(&far, &format!("02{bytes}00"));
+    let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 2, then: vec![] };
+    golden(&RuleRec(rule.clone()), "0280804004010200");
+    let then = vec![Widening { from: 300, stripes: 3, unit_bytes: 4096 }];
+    golden(&FarRec { then: then.clone(), ..far.clone() }, &format!("02{bytes}01ac02038020"));
+    golden(&RuleRec(LayoutRule { then, ..rule.clone() }), "0280804004010201ac02038020");
+    // Before files got more as they grew.
+    assert_eq!(record::decode::<FarRec>(&unhex(&format!("01{bytes}"))), Ok(far));
+    assert_eq!(record::decode::<RuleRec>(&unhex("01808040040102")), Ok(RuleRec(rule)));
     golden(&TakenOut { by: Some(7), at: time(1), reason: "r".into() }, "01010702010172");
 }
 

@@ -43,7 +43,7 @@ fn a_target_that_is_to_be_empty_stays_so_and_gets_no_new_files() {
     // Although whoever asks does not know it yet.
     let weigh = |target: &Target| layout::Candidate { target: target.id, domain: 1, weight: 1 };
     let candidates: Vec<layout::Candidate> = all.iter().map(weigh).collect();
-    let rule = |stripes| LayoutRule { unit_bytes: 4096, stripes, copies: 1, parity: 0 };
+    let rule = |stripes| LayoutRule { unit_bytes: 4096, stripes, copies: 1, parity: 0, then: Vec::new() };
     let nobody = Default::default();
     let far = f.catalog.reserve_far(&rule(2), &candidates, &nobody).unwrap();
     assert!(!far.layout.components[0].targets.contains(&TargetId(2)));

@@ -4,6 +4,7 @@
 
 mod bed;
 pub mod cluster;
+pub mod hosts;
 mod network;
 pub mod record;
 pub mod torture;

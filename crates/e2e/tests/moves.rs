@@ -1,6 +1,7 @@
 //! Columns move between targets, and files get other layouts, while a client on another host writes straight to them, and nodes die meanwhile.
 
 use e2e::cluster::{Small, configure, join, lies_on, objects, serves, targets, up, words};
+use e2e::hosts::{Hosts, TARGET};
 use e2e::{Bed, can_mount, noise};
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -10,80 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes of each target's file system.
-const TARGET: u64 = 150 << 20;
-
-/// The same where all of one is taken.
+/// Bytes of each target's file system where all of one is taken.
 const SMALL: u64 = 48 << 20;
-
-/// A first node without targets, and three others with one each; the first and the second are mounted.
-struct Hosts {
-    beds: [Bed; 4],
-    /// Where files lie in two stripes, below both mounts.
-    here: PathBuf,
-    there: PathBuf,
-    _small: Vec<Small>,
-}
-
-impl Hosts {
-    fn new(pace: &str) -> Self {
-        let beds: [Bed; 4] = std::array::from_fn(|_| Bed::new(""));
-        let small = beds[1..].iter().map(|bed| Small::mount(bed, TARGET)).collect();
-        for (n, bed) in beds.iter().enumerate() {
-            configure(bed, "");
-            let path = bed.state().join("config.toml");
-            let config = fs::read_to_string(&path).unwrap();
-            let (before, target) = config.split_once("[[targets]]").expect("its target");
-            let target = if n == 0 { String::new() } else { format!("[[targets]]{target}") };
-            fs::write(&path, format!("{before}move_rate = \"{pace}\"\n{target}")).unwrap();
-            bed.up();
-        }
-        beds[0].ok(["cluster", "init", "--name", "first"]);
-        ["second", "third", "fourth"]
-            .iter()
-            .zip(&beds[1..])
-            .for_each(|(name, bed)| join(&beds[0], bed, name));
-        beds[0].wait("three targets", || up(&beds[0]) == [2, 3, 4]);
-        for bed in &beds[..2] {
-            fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-            bed.ok([OsStr::new("mount"), bed.mount().as_os_str()]);
-        }
-        let [here, there] = [&beds[0], &beds[1]].map(|bed| bed.mount().join("striped"));
-        fs::create_dir(&here).unwrap();
-        beds[0].ok(words("layout set", &here, "--stripes 2 --stripe-size 64KiB"));
-        Self { beds, here, there, _small: small }
-    }
-
-    fn first(&self) -> &Bed {
-        &self.beds[0]
-    }
-
-    /// The node that serves a target.
-    fn of(&self, target: u64) -> &Bed {
-        let found = self.beds[1..].iter().find(|bed| serves(self.first(), bed, target));
-        found.expect("a node that serves it")
-    }
-
-    /// Nothing is left to be done, and nothing has failed.
-    fn all_moved(&self) {
-        self.first().wait("all requests", || {
-            let all = self.first().json(["request", "ls", "--all"]);
-            let all = all.as_array().unwrap();
-            assert!(all.iter().all(|view| view["request"]["state"] != "failed"), "{all:#?}");
-            all.iter().all(|view| view["request"]["state"] == "done")
-        });
-    }
-
-    fn drained(&self, target: u64) {
-        self.first().wait("it is empty", || objects(self.of(target)) == 0);
-    }
-
-    /// It gets new files again.
-    fn give_back(&self, target: u64) {
-        self.first().ok(["target", "return", &target.to_string()]);
-        self.first().wait("it is up", || up(self.first()).len() == 3);
-    }
-}
 
 /// A program that writes a file below the second mount, straight at the targets, and reads it below both.
 struct Writer(Child);
@@ -231,10 +160,6 @@ const LAYOUTS: [(&str, usize); 4] = [
 ];
 
 /// Objects on all targets.
-fn all_objects(hosts: &Hosts) -> usize {
-    hosts.beds[1..].iter().map(objects).sum()
-}
-
 #[test]
 fn files_get_another_layout_while_another_host_writes_straight_to_them() {
     if !can_mount("changing layouts below another host") {
@@ -280,7 +205,7 @@ fn files_get_another_layout_while_another_host_writes_straight_to_them() {
     });
     fs::write(hosts.here.join("below/new"), b"new").unwrap();
     assert_eq!(lies_on(first, &hosts.here.join("below/new")).len(), 2, "new files get it, too");
-    first.wait("what was left behind", || all_objects(&hosts) == 6 * 2);
+    first.wait("what was left behind", || hosts.objects() == 6 * 2);
     first.check();
 }
 
@@ -315,7 +240,7 @@ fn another_layout_is_there_or_the_old_one_when_the_node_or_a_mover_dies_in_the_m
     }
     writers.iter_mut().for_each(Writer::goes_on);
     writers.into_iter().for_each(Writer::end);
-    first.wait("what was left behind", || all_objects(&hosts) == 8 * 5);
+    first.wait("what was left behind", || hosts.objects() == 8 * 5);
     first.check();
 }
 
@@ -349,7 +274,7 @@ fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_
         (&before["file"]["rule"], &before["file"]["columns"])
     );
     assert!(fs::read(&file).unwrap() == bytes && fs::read(hosts.there.join("file")).unwrap() == bytes);
-    first.wait("what was begun", || all_objects(&hosts) == 2);
+    first.wait("what was begun", || hosts.objects() == 2);
     ballast.iter().for_each(|path| fs::remove_file(path).unwrap());
     first.ok(words("migrate --wait", &file, ""));
     first.ok(words("purge --wait", &file, ""));
@@ -360,7 +285,7 @@ fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_
     // What counts on tape counts with another layout.
     first.ok(words("protect --wait", &file, "--copies 2"));
     first.ok(words("purge --wait", &file, ""));
-    first.wait("nothing is left on targets", || all_objects(&hosts) == 0);
+    first.wait("nothing is left on targets", || hosts.objects() == 0);
     assert!(fs::read(&file).unwrap() == bytes, "from tape again");
     let near = hosts.first().mount().join("near");
     fs::write(&near, b"near").unwrap();

@@ -8,7 +8,7 @@ use types::{ObjectId, TargetId};
 /// How one range of a file is dealt out to columns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Component {
-    /// Range of the file (bytes); the last one ends at `u64::MAX`.
+    /// Range of the file (bytes); that of one without end ends at `u64::MAX`.
     pub range: Range<u64>,
     /// Size of a unit (bytes).
     pub unit_bytes: u32,

@@ -36,7 +36,7 @@ pub enum Redundancy {
 pub struct Layout {
     /// Raised by every change of where bytes lie; what was allowed under an older one is refused.
     pub generation: u32,
-    /// In order of offset, without gaps, the last without end.
+    /// In order of offset, without gaps. A file that is to get more as it grows has none for what lies behind the last.
     pub components: Vec<Component>,
 }
 
@@ -53,11 +53,8 @@ pub enum LayoutError {
         /// Where it has to begin (bytes).
         expected: u64,
     },
-    /// There is no component, or the last one has an end, or one is empty.
-    #[error(
-        "the components of a layout reach from byte 0 to {}, each with at least one byte; these end at {found}",
-        u64::MAX
-    )]
+    /// There is no component, or one is empty.
+    #[error("a layout has components, each with at least one byte; these end at {found}")]
     Ends {
         /// Where the last one ends (bytes).
         found: u64,
@@ -95,6 +92,11 @@ impl Layout {
         Self { generation: 1, components: vec![component] }
     }
 
+    /// Where what it has ends (bytes); `u64::MAX` if files cannot grow beyond it.
+    pub fn end(&self) -> u64 {
+        self.components.last().map_or(0, |component| component.range.end)
+    }
+
     /// Checks everything that the arithmetic relies on.
     ///
     /// # Errors
@@ -112,7 +114,7 @@ impl Layout {
             component.check()?;
             expected = end;
         }
-        if expected == u64::MAX { Ok(()) } else { Err(LayoutError::Ends { found: expected }) }
+        if expected > 0 { Ok(()) } else { Err(LayoutError::Ends { found: expected }) }
     }
 
     /// The parts of `range` of the file, in order, each in one unit of one column (or in one piece where a component has one column).

@@ -115,6 +115,18 @@ proptest! {
 }
 
 #[test]
+fn behind_the_end_of_what_a_file_has_there_is_nothing() {
+    let parts = [component(0..10_000, Redundancy::None, 1), component(10_000..50_000, Redundancy::None, 3)];
+    let layout = Layout { generation: 1, components: parts.to_vec() };
+    assert_eq!((layout.check(), layout.end()), (Ok(()), 50_000));
+    let pieces: Vec<_> = layout.pieces(0..u64::MAX).collect();
+    assert_eq!(pieces.iter().map(|p| p.length).sum::<u64>(), 50_000);
+    assert_eq!(layout.pieces(50_000..60_000).count(), 0);
+    let ends: u64 = (0..3).map(|column| layout.components[1].object_length(column, u64::MAX)).sum();
+    assert_eq!(ends, 40_000);
+}
+
+#[test]
 fn reads_of_coded_files_go_round_all_columns() {
     let coded = component(0..u64::MAX, Redundancy::Coded { data: 4, parity: 2 }, 6);
     let columns: Vec<u16> = coded.pieces(0..12 * u64::from(UNIT)).map(|p| p.column).collect();
@@ -138,7 +150,9 @@ fn what_the_arithmetic_cannot_do_is_refused_by_name() {
     assert_eq!(check(vec![good.clone()]), Ok(()));
     assert_eq!(check(vec![]), Err(LayoutError::Ends { found: 0 }));
     let short = Component { range: 0..100, ..good.clone() };
-    assert_eq!(check(vec![short.clone()]), Err(LayoutError::Ends { found: 100 }));
+    assert_eq!(check(vec![short.clone()]), Ok(()), "a file that is to get more as it grows");
+    let empty = Component { range: 100..100, ..good.clone() };
+    assert_eq!(check(vec![short.clone(), empty]), Err(LayoutError::Ends { found: 100 }));
     let later = Component { range: 101..u64::MAX, ..good.clone() };
     assert_eq!(check(vec![short, later]), Err(LayoutError::Gap { index: 1, found: 101, expected: 100 }));
     assert_eq!(check(vec![Component { unit_bytes: 100, ..good.clone() }]), Err(LayoutError::Unit(100)));

@@ -69,6 +69,9 @@ pub enum StripeError {
     /// A write in front of this one in the log of a coded file has failed: nobody would find this one.
     #[error("a write to the same file in front of this one has failed; write again")]
     Interrupted,
+    /// The file has no place yet for what lies there: it is to grow first.
+    #[error("the file has no targets yet from byte {0} on")]
+    Beyond(u64),
     /// The range goes beyond the largest offset.
     #[error("a file ends at byte {}", u64::MAX)]
     TooLong,
@@ -88,7 +91,7 @@ impl StripeError {
         match self {
             Self::Layout(_) | Self::Unit(_) | Self::TooLong => ErrorClass::Invalid,
             Self::Columns { .. } => ErrorClass::Bug,
-            Self::Interrupted => ErrorClass::Retry,
+            Self::Interrupted | Self::Beyond(_) => ErrorClass::Retry,
             Self::Mover { source, .. } | Self::Authority { source, .. } => source.class(),
             Self::Lost { last: Some(last), .. } => last.class(),
             Self::Lost { .. } | Self::Journal { .. } => ErrorClass::Corrupt,

@@ -112,13 +112,14 @@ impl Striped {
     /// Sets the length; what is new is zeros.
     ///
     /// # Errors
-    /// `Mover`: some columns may have their new length; the same call may be repeated.
+    /// `Mover`: some columns may have their new length; the same call may be repeated. `Beyond`: it is as it was.
     pub fn set_length(&self, length: u64) -> Result<()> {
         self.renewing(|| self.set_length_now(length))
     }
 
     fn set_length_now(&self, length: u64) -> Result<()> {
         let _passed = self.gate.read();
+        self.reaches(length)?;
         for (number, component) in self.layout.components.iter().enumerate() {
             if let Some(coded) = &self.coded[number] {
                 self.set_coded_length(number, coded, length)?;
@@ -132,6 +133,12 @@ impl Striped {
             self.everywhere(Op::SetLength, &places, &|_| Vec::new())?;
         }
         Ok(())
+    }
+
+    /// Whether there is a place for what lies before `end`.
+    pub(crate) fn reaches(&self, end: u64) -> Result<()> {
+        let there = self.layout.end();
+        if end <= there { Ok(()) } else { Err(StripeError::Beyond(there)) }
     }
 
     /// Makes everything durable that was written by anybody before, on every column that counts.

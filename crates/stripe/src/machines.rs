@@ -57,6 +57,11 @@ impl<C: Boots> Known<C> {
         self.lost.clear();
     }
 
+    /// There are going to be more columns.
+    fn widen(&mut self) {
+        self.relaid = true;
+    }
+
     fn forget(&mut self) {
         self.columns.values_mut().for_each(|machine| machine.boot = None);
         self.lost.clear();
@@ -178,6 +183,11 @@ impl Machines {
     /// All that was written is durable elsewhere: the columns that come to be noted are others.
     pub fn leave(&self) {
         self.0.lock().leave_all();
+    }
+
+    /// The file gets more columns: what others tell may be of fewer.
+    pub fn widen(&self) {
+        self.0.lock().widen();
     }
 
     /// For each column the machine that was there, 0 where nothing was written; behind them those that columns have left.
@@ -391,5 +401,17 @@ mod tests {
         machines[1].set(21);
         see(&mut known, &machines, &[Some(1)]);
         assert!(!known.heard(&[20]), "written there by somebody else before it lost power");
+    }
+
+    #[test]
+    fn who_wrote_before_a_file_grew_tells_of_fewer_columns_and_of_machines_that_one_of_them_has_left() {
+        let (mut known, machines) = new();
+        see(&mut known, &machines, &[Some(0)]);
+        known.widen();
+        see(&mut known, &machines, &[Some(0), Some(1), Some(2)]);
+        // Behind the only column that there was stands a machine that it had left for the first one, and not one of the second column.
+        assert!(known.heard(&[10, 30]) && known.heard(&[10]));
+        assert!(known.lost.is_empty() && !known.adrift);
+        assert!(!known.heard(&[10, 29]), "it was started anew since");
     }
 }

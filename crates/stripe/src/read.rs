@@ -40,7 +40,7 @@ impl Striped {
             })
             .collect();
         // How far the file reaches is asked only when something is missing: a hole, or the end.
-        let (mut got, mut short) = (0, false);
+        let (mut got, mut short) = (0, end > self.layout.end());
         for (run, ticket) in asked {
             let answer = ticket.and_then(Ticket::wait);
             let coded = self.coded[run.component].as_ref().zip(over[run.component].as_ref());

@@ -11,6 +11,7 @@ impl Striped {
     ///
     /// # Errors
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
+    /// `Beyond`: nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.renewing(|| self.write_once(offset, bytes))
     }
@@ -18,6 +19,9 @@ impl Striped {
     fn write_once(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let _passed = self.gate.read();
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
+        if !bytes.is_empty() {
+            self.reaches(end)?;
+        }
         let mut places: Vec<(Place, usize)> = Vec::new();
         let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);
         for (number, run) in all.iter().enumerate() {

@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Cluster, Terms1, UNIT, bytes, file_step, model_step, read, steps};
+use common::{Cluster, Step, Terms1, UNIT, bytes, file_step, model_step, read, steps};
+use data::frame::Op;
 use layout::{Component, Layout, Redundancy};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use stripe::Striped;
+use stripe::{StripeError, Striped};
 use types::{ObjectId, TargetId};
 
 fn layouts(cluster: &Cluster, choice: usize) -> Layout {
@@ -43,6 +44,50 @@ fn a_striped_file_is_what_a_plain_model_says() {
         file.sync().unwrap();
         prop_assert!(read(&file, 0, 400_000) == model);
     });
+}
+
+/// What a client does that has fewer components than the file is to have: the objects of the next one are made, and it is opened anew.
+fn growing(cluster: &Cluster, all: &Layout, model: &mut Vec<u8>, steps: &[Step]) -> usize {
+    let with = |n: usize| Layout { components: all.components[..n].to_vec(), ..all.clone() };
+    let mut file = cluster.make(with(1));
+    for step in steps {
+        loop {
+            let has = file.layout().components.len();
+            match file_step(&file, model, step) {
+                Err(StripeError::Beyond(end)) => {
+                    assert_eq!(end, file.layout().end());
+                    assert_eq!(file.length().unwrap(), model.len() as u64, "nothing was done");
+                    let next = Layout { components: vec![all.components[has].clone()], ..all.clone() };
+                    cluster.every_object(&next, Op::Create, 0, 1, &BTreeSet::new());
+                    file = cluster.open(with(has + 1));
+                }
+                done => break done.unwrap(),
+            }
+        }
+        model_step(model, step);
+        assert_eq!(file.length().unwrap(), model.len() as u64);
+    }
+    assert!(read(&file, 0, 400_000) == *model);
+    file.layout().components.len()
+}
+
+#[test]
+fn a_file_that_gets_more_components_as_it_grows_is_what_a_plain_model_says() {
+    let cluster = Cluster::new(4);
+    let config = ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() };
+    let most = std::cell::Cell::new(0);
+    proptest!(config, |(mirror in any::<bool>(), steps in steps(false))| {
+        let (redundancy, copies) = if mirror { (Redundancy::Mirror { copies: 2 }, 2) } else { (Redundancy::None, 1) };
+        let component = |range, unit, stripes: u32| cluster.component(range, unit, redundancy, stripes * copies);
+        let components = vec![
+            component(0..3 * 4096, UNIT, 1),
+            component(3 * 4096..90_112, 2 * UNIT, 1),
+            component(90_112..u64::MAX, UNIT, 2),
+        ];
+        let all = Layout { generation: 1, components };
+        most.set(most.get().max(growing(&cluster, &all, &mut Vec::new(), &steps)));
+    });
+    assert_eq!(most.get(), 3, "none has grown to its last component");
 }
 
 #[test]

@@ -386,20 +386,36 @@ pub struct FileOrder {
     pub call: FileCall,
 }
 
-/// Where the bytes of an open file lie, and the right to read and write them there for some minutes. It is a file in stripes without copies: its
-/// columns are objects with consecutive numbers.
+/// Where the bytes of an open file lie, and the right to read and write them there for some minutes. It is a file in stripes without copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLayout {
-    /// The first object.
-    pub object: ObjectId,
-    /// Bytes of a stripe unit.
-    pub unit_bytes: u32,
     /// Length of the file as the node knows it (bytes).
     pub length: u64,
     /// How often the length was set since the file was opened.
     pub cuts: u64,
+    /// Its parts in order, the first from byte 0 on. What is written behind the last one goes through the node, which has the file get more.
+    pub parts: Vec<PartAccess>,
+}
+
+/// A part of a file; its columns are objects with consecutive numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartAccess {
+    /// The first object.
+    pub object: ObjectId,
+    /// First byte of the file behind it; `u64::MAX`: it has no end.
+    pub end: u64,
+    /// Bytes of a stripe unit.
+    pub unit_bytes: u32,
     /// The columns in order.
     pub columns: Vec<ColumnAccess>,
+}
+
+impl FileLayout {
+    /// Whether a file of another layout has the same objects.
+    pub fn same_place(&self, other: &Self) -> bool {
+        let shape = |part: &PartAccess| (part.object, part.end, part.unit_bytes, part.columns.len());
+        self.parts.iter().map(shape).eq(other.parts.iter().map(shape))
+    }
 }
 
 /// How a column is reached.

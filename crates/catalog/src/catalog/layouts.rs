@@ -3,14 +3,14 @@
 use super::Catalog;
 use crate::Result;
 use crate::ops::layouts::{self, Far};
-use crate::ops::open;
+use crate::ops::{open, widen};
 use std::collections::BTreeSet;
 use types::*;
 
 impl Catalog {
     /// What new files and directories of this directory get; none: objects of the node's disk tier. Durable.
     pub fn set_layout_rule(&self, dir: Ino, rule: Option<LayoutRule>) -> Result<()> {
-        self.durable(|tx| layouts::set_rule(tx, dir, rule))
+        self.durable(|tx| layouts::set_rule(tx, dir, rule.clone()))
     }
 
     /// What new files of a directory get; what an offline file that was on targets gets when it comes back.
@@ -93,7 +93,24 @@ impl Catalog {
 
     /// What a file that is on tape only gets when it comes back. Durable.
     pub fn set_return_rule(&self, ino: Ino, rule: LayoutRule) -> Result<()> {
-        self.durable(|tx| layouts::set_return(tx, ino, rule))
+        self.durable(|tx| layouts::set_return(tx, ino, rule.clone()))
+    }
+
+    /// Reserves objects for what a file gets next as it grows, and chooses their targets; gives what it is going to have. They are strays until
+    /// [`Catalog::widen`]. `away` as in [`Catalog::reserve_far`]. Durable.
+    pub fn reserve_wider(
+        &self,
+        object: ObjectId,
+        targets: &[layout::Candidate],
+        away: &BTreeSet<TargetId>,
+    ) -> Result<Far> {
+        self.durable(|tx| widen::reserve(tx, object, targets, away))
+    }
+
+    /// A file has what was reserved for it by [`Catalog::reserve_wider`], and made. `reserved`: its objects belong to no file yet, and nobody
+    /// removes them. Durable.
+    pub fn widen(&self, object: ObjectId, grown: &Far, reserved: bool) -> Result<Far> {
+        self.durable(|tx| widen::add(tx, object, grown, reserved))
     }
 
     /// Up to `limit` objects after `after` on targets where they do not belong, or are just being copied to.

@@ -22,21 +22,42 @@ pub struct Far {
     pub layout: Layout,
     /// Component and column of what is out of date until it is rebuilt.
     pub stale: Vec<(u16, u16)>,
+    /// What it gets when it grows beyond its components.
+    pub then: Vec<Widening>,
 }
 
 impl Far {
-    /// The rule by which it was made. Files have one component so far.
+    /// The rule by which it was made, what it has yet to get included.
     pub fn rule(&self) -> LayoutRule {
-        let Some(Component { unit_bytes, redundancy, targets, .. }) = self.layout.components.first() else {
-            return LayoutRule { unit_bytes: layout::MIN_UNIT_BYTES, stripes: 1, copies: 1, parity: 0 };
+        let (copies, parity) = match self.layout.components.first().map(|first| first.redundancy) {
+            None | Some(Redundancy::None) => (1, 0),
+            Some(Redundancy::Mirror { copies }) => (copies, 0),
+            Some(Redundancy::Coded { parity, .. }) => (1, parity),
         };
-        let (copies, parity) = match redundancy {
-            Redundancy::None => (1, 0),
-            Redundancy::Mirror { copies } => (*copies, 0),
-            Redundancy::Coded { parity, .. } => (1, *parity),
+        let part = |component: &Component| {
+            let data = component.targets.len().saturating_sub(parity.into());
+            let stripes = (data / usize::from(copies.max(1))) as u16;
+            Widening { from: component.range.start, stripes, unit_bytes: component.unit_bytes }
         };
-        let stripes = (targets.len() - usize::from(parity)) / usize::from(copies.max(1));
-        LayoutRule { unit_bytes: *unit_bytes, stripes: stripes as u16, copies, parity }
+        let mut parts = self.layout.components.iter().map(part).chain(self.then.iter().copied());
+        let first =
+            parts.next().unwrap_or(Widening { from: 0, stripes: 1, unit_bytes: layout::MIN_UNIT_BYTES });
+        let Widening { stripes, unit_bytes, .. } = first;
+        LayoutRule { unit_bytes, stripes, copies, parity, then: parts.collect() }
+    }
+
+    /// Whether the parts that it has and those that it is to get follow each other.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        self.layout.check().map_err(|e| e.to_string())?;
+        let mut ends = self.then.iter().map(|part| part.from).chain([u64::MAX]);
+        let mut end = self.layout.end();
+        if ends.next() != Some(end) {
+            return Err(format!("it ends at byte {end}, and what is to follow does not begin there"));
+        }
+        match ends.all(|next| std::mem::replace(&mut end, next) < next) {
+            true => Ok(()),
+            false => Err(format!("what it is to get from byte {end} on has no end behind that")),
+        }
     }
 
     /// Component and column of what lies on these targets.
@@ -103,13 +124,7 @@ pub fn keep(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<()> {
 /// The bytes of a file lie in another object on targets from now on; the one that it had is to be removed.
 pub fn replace(tx: &mut Tx<'_>, ino: Ino, from: ObjectId, to: ObjectId) -> Result<Far> {
     let far = raise_generation(tx, to)?;
-    // An operator may have begun to empty one since they were chosen, and counts what is there only.
-    for target in far.layout.components.iter().flat_map(|component| &component.targets) {
-        if targets::one(tx, *target)?.is_some_and(|known| known.draining || known.lost) {
-            let why = format!("target {target}, which it was to lie on, is being emptied by now");
-            return Err(CatalogError::refused(format!("inode {ino}"), why));
-        }
-    }
+    stay(tx, far.layout.components.iter(), || format!("inode {ino}"))?;
     let old = tx.load_file(ino)?;
     let mut rec = old.clone();
     let reserved = tx.w.get_for_update(&keys::unowned(to))?.as_deref() == Some(&[ON_TARGETS]);
@@ -119,6 +134,21 @@ pub fn replace(tx: &mut Tx<'_>, ino: Ino, from: ObjectId, to: ObjectId) -> Resul
     }
     tx.replace(Some(&old), Some(&rec))?;
     Ok(far)
+}
+
+/// An operator may have begun to empty a target since it was chosen for these components, and counts what is there only.
+pub(super) fn stay<'a>(
+    tx: &mut Tx<'_>,
+    components: impl Iterator<Item = &'a Component>,
+    what: impl Fn() -> String,
+) -> Result<()> {
+    for target in components.flat_map(|component| &component.targets) {
+        if targets::one(tx, *target)?.is_some_and(|known| known.draining || known.lost) {
+            let why = format!("target {target}, which it was to lie on, is being emptied by now");
+            return Err(CatalogError::refused(what(), why));
+        }
+    }
+    Ok(())
 }
 
 /// What a file that is on tape only gets when it comes back.
@@ -142,13 +172,14 @@ pub fn far(view: View<'_>, object: ObjectId) -> Result<Option<Far>> {
 }
 
 fn decode(object: ObjectId, value: &[u8]) -> Result<Far> {
-    let FarRec { layout, stale } = rec::decode("layout of object", object, value)?;
-    layout.check().map_err(|e| CatalogError::corrupt("layout of object", object, e))?;
-    Ok(Far { layout, stale })
+    let FarRec { layout, stale, then } = rec::decode("layout of object", object, value)?;
+    let far = Far { layout, stale, then };
+    far.check().map_err(|e| CatalogError::corrupt("layout of object", object, e))?;
+    Ok(far)
 }
 
-fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
-    let record = FarRec { layout: far.layout.clone(), stale: far.stale.clone() };
+pub(super) fn store(tx: &mut Tx<'_>, object: ObjectId, far: &Far) -> Result<()> {
+    let record = FarRec { layout: far.layout.clone(), stale: far.stale.clone(), then: far.then.clone() };
     match far.stale.is_empty() {
         true => tx.w.delete(&keys::stale(object))?,
         false => tx.w.put(&keys::stale(object), &[])?,
@@ -165,6 +196,28 @@ pub fn reserve(
     targets: &[Candidate],
     away: &BTreeSet<TargetId>,
 ) -> Result<Far> {
+    let end = rule.then.first().map_or(u64::MAX, |next| next.from);
+    let components = vec![component(tx, first, rule, 0..end, targets)?];
+    let layout = Layout { generation: 1, components };
+    let mut far = Far { layout, stale: Vec::new(), then: rule.then.clone() };
+    far.check().map_err(|e| CatalogError::refused("layout", e))?;
+    if !far.can_spare(away) {
+        return Err(CatalogError::refused("a new file", "too many of the targets that have room are down"));
+    }
+    far.stale = far.on(away);
+    store(tx, ObjectId(first), &far)?;
+    tx.w.put(&keys::unowned(ObjectId(first)), &[ON_TARGETS])?;
+    Ok(far)
+}
+
+/// A component for a range of a file, its objects from `first` on.
+pub(super) fn component(
+    tx: &mut Tx<'_>,
+    first: u64,
+    rule: &LayoutRule,
+    range: std::ops::Range<u64>,
+    targets: &[Candidate],
+) -> Result<Component> {
     let redundancy = match (rule.copies, rule.parity) {
         (0 | 1, 0) => Redundancy::None,
         (copies, 0) => Redundancy::Mirror { copies },
@@ -180,23 +233,8 @@ pub fn reserve(
         let known = targets::one(tx, one.target)?;
         takes.extend(known.is_none_or(|target| !target.draining && !target.lost).then_some(*one));
     }
-    let targets = &takes;
-    let component = Component {
-        range: 0..u64::MAX,
-        unit_bytes: rule.unit_bytes,
-        redundancy,
-        base: ObjectId(first),
-        targets: choose(first, rule, targets)?,
-    };
-    let mut far = Far { layout: Layout { generation: 1, components: vec![component] }, stale: Vec::new() };
-    far.layout.check().map_err(|e| CatalogError::refused("layout", e))?;
-    if !far.can_spare(away) {
-        return Err(CatalogError::refused("a new file", "too many of the targets that have room are down"));
-    }
-    far.stale = far.on(away);
-    store(tx, ObjectId(first), &far)?;
-    tx.w.put(&keys::unowned(ObjectId(first)), &[ON_TARGETS])?;
-    Ok(far)
+    let targets = choose(first, rule, &takes)?;
+    Ok(Component { range, unit_bytes: rule.unit_bytes, redundancy, base: ObjectId(first), targets })
 }
 
 /// Targets of the columns. Those that hold the same bytes have nothing in common that fails.
@@ -337,7 +375,7 @@ pub fn relocate(
         tx.w.delete(&keys::stray(object, to))?;
         tx.w.put(&keys::stray(object, from), &[])?;
     }
-    far.layout.check().map_err(|e| CatalogError::refused("moving a column", e))?;
+    far.check().map_err(|e| CatalogError::refused("moving a column", e))?;
     far.stale.retain(|place| *place != (component, column));
     if stale {
         far.stale.push((component, column));
@@ -369,7 +407,7 @@ pub fn forget_strays(tx: &mut Tx<'_>, gone: &[(ObjectId, TargetId)]) -> Result<(
     gone.iter().try_for_each(|(object, target)| Ok(tx.w.delete(&keys::stray(*object, *target))?))
 }
 
-fn load(tx: &mut Tx<'_>, object: ObjectId) -> Result<Far> {
+pub(super) fn load(tx: &mut Tx<'_>, object: ObjectId) -> Result<Far> {
     let value = tx.w.get_for_update(&keys::far(object))?;
     decode(object, &value.ok_or_else(|| CatalogError::missing("layout of object", object))?)
 }

@@ -45,5 +45,6 @@ pub mod unowned;
 pub mod version;
 pub mod volume;
 pub mod volume_state;
+pub mod widen;
 pub mod words;
 pub mod xattr;

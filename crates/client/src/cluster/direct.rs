@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use stripe::{Authority, Columns, StripeError, Striped};
 use types::api::FsResult;
 use types::{ErrorClass, FsError};
-use wire::{FileCall, FileLayout, Reply};
+use wire::{FileCall, FileLayout, PartAccess, Reply};
 
 /// Where bytes go through the node, it is asked again so much later: a column that was moving lies somewhere then.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub(super) struct Direct {
 struct Renewal {
     shared: Weak<Shared>,
     file: Weak<OpenFile>,
-    layout: (types::ObjectId, u32, usize),
+    layout: FileLayout,
 }
 
 impl Authority for Renewal {
@@ -56,7 +56,7 @@ impl Authority for Renewal {
         };
         let layout = shared.layout(&file).map_err(|e| format!("there is no new right: {e}"))?;
         let layout = layout.ok_or("the file lies elsewhere now")?;
-        if of(&layout) != self.layout {
+        if !layout.same_place(&self.layout) {
             return Err("the file lies elsewhere now".into());
         }
         shared.ways.columns(&layout).map_err(|e| e.to_string())
@@ -69,18 +69,16 @@ pub(crate) fn striped(
     columns: Columns,
     authority: Arc<dyn Authority>,
 ) -> Result<Striped, StripeError> {
-    let component = Component {
-        range: 0..u64::MAX,
-        unit_bytes: found.unit_bytes,
+    let mut end = 0;
+    let component = |part: &PartAccess| Component {
+        range: std::mem::replace(&mut end, part.end)..part.end,
+        unit_bytes: part.unit_bytes,
         redundancy: Redundancy::None,
-        base: found.object,
-        targets: found.columns.iter().map(|column| column.target).collect(),
+        base: part.object,
+        targets: part.columns.iter().map(|column| column.target).collect(),
     };
-    Striped::open_with(Layout { generation: 1, components: vec![component] }, columns, Some(authority))
-}
-
-fn of(layout: &FileLayout) -> (types::ObjectId, u32, usize) {
-    (layout.object, layout.unit_bytes, layout.columns.len())
+    let components = found.parts.iter().map(component).collect();
+    Striped::open_with(Layout { generation: 1, components }, columns, Some(authority))
 }
 
 impl Shared {
@@ -117,7 +115,8 @@ impl Shared {
             FsError::Io
         };
         let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
-        let renewal = Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: of(found) };
+        let renewal =
+            Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: found.clone() };
         let striped = striped(found, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
         file.inode.length.found(found.length, found.cuts);
         Ok(Direct { striped })
@@ -138,6 +137,11 @@ impl Shared {
                 Err(e) if e.class() == ErrorClass::NoSpace => {
                     // The node has it move to where there is room.
                     *file.route.lock() = Route::Served(Instant::now());
+                    return Ok(None);
+                }
+                // The node has it get more, and says then where that is.
+                Err(StripeError::Beyond(_)) => {
+                    *file.route.lock() = Route::Unknown;
                     return Ok(None);
                 }
                 // Its columns may be moved one after the other.

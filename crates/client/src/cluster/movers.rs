@@ -45,7 +45,7 @@ impl Ways {
             let slot = channel.attach(&capability, key).map_err(|e| told(&e))?;
             Ok(Some(Column { channel, slot, target: access.target }))
         };
-        Ok(vec![layout.columns.iter().map(column).collect::<Result<_, String>>()?])
+        layout.parts.iter().map(|part| part.columns.iter().map(column).collect()).collect()
     }
 
     fn channel(&self, access: &ColumnAccess, capability: &Capability) -> Result<Arc<Channel>, String> {

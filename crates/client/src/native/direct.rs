@@ -49,7 +49,7 @@ impl std::fmt::Debug for Direct {
 struct Renewal {
     lanes: Weak<Lanes>,
     held: Arc<Held>,
-    object: types::ObjectId,
+    layout: FileLayout,
 }
 
 impl Authority for Renewal {
@@ -60,7 +60,7 @@ impl Authority for Renewal {
     fn renew(&self) -> Result<Columns, String> {
         let lanes = self.lanes.upgrade().ok_or("the session has ended")?;
         match lanes.layout(&self.held) {
-            Ok(Some(layout)) if layout.object == self.object => lanes.columns(&self.held, &layout),
+            Ok(Some(layout)) if layout.same_place(&self.layout) => lanes.columns(&self.held, &layout),
             Ok(_) => Err("the file lies elsewhere now".into()),
             Err(e) => Err(format!("there is no new right: {e}")),
         }
@@ -98,7 +98,7 @@ impl Direct {
         };
         let columns = self.lanes.columns(&self.held, layout).map_err(told)?;
         let renewal =
-            Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), object: layout.object };
+            Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), layout: layout.clone() };
         let striped = striped(layout, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
         self.length.found(layout.length, layout.cuts);
         Ok(Way::Movers(Arc::new(striped)))
@@ -131,6 +131,11 @@ impl Direct {
                 Err(e) if e.class() == ErrorClass::NoSpace => {
                     // The node has it move to where there is room.
                     *self.way.lock() = Way::Served(Instant::now());
+                    return Ok(None);
+                }
+                // The node has it get more, and says then where that is.
+                Err(StripeError::Beyond(_)) => {
+                    *self.way.lock() = Way::Unknown;
                     return Ok(None);
                 }
                 // Its columns may be moved one after the other.

@@ -1,4 +1,4 @@
-//! `writer written|long PATH ELSEWHERE`: writes a file until its standard input ends, and compares what it reads there and under another path with
+//! `writer written|long|many PATH ELSEWHERE`: writes a file (many: files of a directory) until its standard input ends, and compares what it reads there and under another path with
 //! what it wrote. A process of its own: one that starts others has them close its files, and they wait for a node that is away.
 
 use e2e::noise;
@@ -14,8 +14,12 @@ const FILE: usize = 24 << 20;
 
 fn main() {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    let [what, path, elsewhere] = &arguments[..] else { panic!("writer written|long PATH ELSEWHERE") };
-    let work = if what == Path::new("written") { write_and_read } else { lengthen };
+    let [what, path, elsewhere] = &arguments[..] else { panic!("writer written|long|many PATH ELSEWHERE") };
+    let work = match what.to_str() {
+        Some("written") => write_and_read,
+        Some("long") => lengthen,
+        _ => make_many,
+    };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -83,4 +87,24 @@ fn lengthen(path: &Path, elsewhere: &Path, stop: &AtomicBool) {
     let expected: Vec<u8> = (0..n).flat_map(piece).collect();
     assert!(fs::read(path).unwrap() == expected, "{n} pieces");
     assert!(fs::read(elsewhere).unwrap() == expected, "{n} pieces at the first node");
+}
+
+/// Writes files of 1 MiB one after the other, which are synced again and again.
+fn make_many(path: &Path, elsewhere: &Path, stop: &AtomicBool) {
+    let mut files = 0;
+    while !stop.load(Ordering::Acquire) {
+        let file = File::create_new(path.join(files.to_string())).unwrap();
+        for (at, bytes) in (0..).zip(noise(files, 1 << 20).chunks(64 << 10)) {
+            file.write_all_at(bytes, at * (64 << 10)).unwrap();
+            if at % 4 == 3 {
+                file.sync_all().unwrap();
+            }
+        }
+        files += 1;
+    }
+    for n in 0..files {
+        let name = n.to_string();
+        assert!(fs::read(path.join(&name)).unwrap() == noise(n, 1 << 20), "file {n} of {files}");
+        assert!(fs::read(elsewhere.join(&name)).unwrap() == noise(n, 1 << 20), "file {n} at the first node");
+    }
 }

@@ -24,13 +24,14 @@ pub fn at_movers(found: &FileLayout) -> Striped {
         let slot = channel.attach(&capability, CapabilityKey::from_secret(access.key.0)).unwrap();
         Column { channel, slot, target: access.target }
     };
+    let [part] = &found.parts[..] else { panic!("{} parts", found.parts.len()) };
     let component = Component {
-        range: 0..u64::MAX,
-        unit_bytes: found.unit_bytes,
+        range: 0..part.end,
+        unit_bytes: part.unit_bytes,
         redundancy: Redundancy::None,
-        base: found.object,
-        targets: found.columns.iter().map(|column| column.target).collect(),
+        base: part.object,
+        targets: part.columns.iter().map(|column| column.target).collect(),
     };
     let layout = Layout { generation: 1, components: vec![component] };
-    Striped::open(layout, vec![found.columns.iter().map(column).collect()]).unwrap()
+    Striped::open(layout, vec![part.columns.iter().map(column).collect()]).unwrap()
 }

@@ -78,6 +78,10 @@ impl Node {
         }
         let (mut gathered, mut left) = (begun, Left::default());
         if let Act::Protect(rule) = &order.act {
+            if !rule.then.is_empty() {
+                let message = "a file that is there gets one layout for all of it: `thermo layout set` has new ones widen as they grow";
+                return Err(failure(ErrorClass::Invalid, message));
+            }
             self.check_rule(rule)?;
         }
         self.gather(cx, &order.act, &order.files, &mut gathered, &mut left);
@@ -159,7 +163,7 @@ impl Node {
                 let chosen = self.select(cx, files, Need::Place, left, &mut |inode| match inode.attr.kind {
                     FileKind::File => items.push(bare(inode.attr.ino, inode.attr.size)),
                     FileKind::Directory => {
-                        let set = self.catalog.set_layout_rule(inode.attr.ino, Some(*rule));
+                        let set = self.catalog.set_layout_rule(inode.attr.ino, Some(rule.clone()));
                         refused.extend(set.err().map(|e| (inode.attr.ino, e)));
                     }
                     _ => {}

@@ -10,6 +10,7 @@ use catalog::{Far, New};
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
@@ -34,7 +35,7 @@ const BLOCK: u64 = 512;
 /// The file.
 #[derive(Debug)]
 pub struct FarFile {
-    ino: Ino,
+    pub(super) ino: Ino,
     /// Taken shared by whoever reads or syncs, so that nothing is removed below him.
     pub(super) place: RwLock<Place>,
     /// As the catalogue is to see it.
@@ -58,7 +59,7 @@ pub struct FarFile {
 pub(crate) struct Place {
     striped: Arc<Striped>,
     /// Decides which columns count, where there are more than needed.
-    decider: Option<Arc<Decider>>,
+    pub(super) decider: Option<Arc<Decider>>,
 }
 
 /// Columns with their targets and the starts of the machines there.
@@ -90,7 +91,7 @@ impl FarFile {
     }
 
     /// May be asked by who has it already.
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         self.place.read_recursive().clone()
     }
 
@@ -199,25 +200,31 @@ impl FarFile {
 
     /// Writes all of `data`, at the end of the file with `append`.
     pub fn write(&self, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
-        if append {
-            let _alone = self.length.write();
-            let end = self.stamp().size;
-            return self.put(end, data);
+        loop {
+            let (alone, shared) = match append {
+                true => (Some(self.length.write()), None),
+                false => (None, Some(self.length.read())),
+            };
+            let offset = if append { self.stamp().size } else { offset };
+            let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+            let end = end.ok_or(FsError::FileTooLarge)?;
+            if self.reaches(end) {
+                self.put(offset..end, data)?;
+                return Ok(data.len());
+            }
+            drop((alone, shared));
+            self.reach(end)?;
         }
-        let _shared = self.length.read();
-        self.put(offset, data)
     }
 
-    fn put(&self, offset: u64, data: &[u8]) -> FsResult<usize> {
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
-        let end = end.ok_or(FsError::FileTooLarge)?;
+    fn put(&self, range: Range<u64>, data: &[u8]) -> FsResult<()> {
         self.changing("writing", |place| {
-            let written = place.striped.write_at(offset, data);
-            self.copied.written(offset..end);
+            let written = place.striped.write_at(range.start, data);
+            self.copied.written(range.clone());
             written
         })?;
-        self.changed(|size| size.max(end));
-        Ok(data.len())
+        self.changed(|size| size.max(range.end));
+        Ok(())
     }
 
     /// Changes something; where a target is full, what the file has there moves to another one.
@@ -246,7 +253,14 @@ impl FarFile {
 
     /// Sets the length.
     pub fn truncate(&self, size: u64) -> FsResult<()> {
-        let _alone = self.length.write();
+        let _alone = loop {
+            let alone = self.length.write();
+            if self.reaches(size) {
+                break alone;
+            }
+            drop(alone);
+            self.reach(size)?;
+        };
         self.cuts.fetch_add(1, Ordering::AcqRel);
         self.changing("truncating", |place| {
             let cut = place.striped.set_length(size);

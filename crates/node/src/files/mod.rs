@@ -9,6 +9,7 @@ mod objects;
 mod open;
 mod quota;
 mod ranges;
+mod reach;
 mod recall;
 mod space;
 mod staging;

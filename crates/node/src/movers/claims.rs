@@ -17,6 +17,8 @@ struct Doing {
     copies: bool,
     /// A column, to this target.
     to: Option<TargetId>,
+    /// Objects are made for it, on targets that are not known before.
+    widens: bool,
     /// It is about to lie there.
     ends: bool,
     /// Somebody else waits for it.
@@ -59,10 +61,10 @@ impl Claims {
         (look(), !closed)
     }
 
-    /// Whether an object may just be copied to a target.
+    /// Whether an object may just be copied to a target, or made there for a file that grows.
     pub(super) fn copies(&self, object: ObjectId, to: TargetId) -> bool {
         // Columns have higher numbers than the file; more than that need not be known.
-        self.files.lock().range(..=object).any(|(_, doing)| doing.to == Some(to))
+        self.files.lock().range(..=object).any(|(_, doing)| doing.to == Some(to) || doing.widens)
     }
 }
 
@@ -85,6 +87,11 @@ impl Claim<'_> {
     /// The same; all of it, to other objects.
     pub(super) fn copies(&self) {
         self.set(Doing { copies: true, ..Doing::default() });
+    }
+
+    /// It gets more targets: from now on nobody gets any right.
+    pub(super) fn widens(&self) {
+        self.set(Doing { ends: true, widens: true, ..Doing::default() });
     }
 
     /// From now on nobody gets any.
@@ -128,6 +135,9 @@ mod tests {
         assert_eq!((may(), claims.copies(file, to)), ([false, true], false));
         claim.ends();
         assert_eq!(may(), [false, false]);
+        claim.widens();
+        assert_eq!((may(), claims.copies(ObjectId(8), to)), ([false, false], true));
+        assert!(!claims.copies(ObjectId(6), to), "its next objects have higher numbers");
         drop(claim);
         assert_eq!(may(), [true, true]);
     }

@@ -11,13 +11,13 @@ use crate::error::{failure, fs_error};
 use catalog::Far;
 use data::frame::Op;
 use data::{Ask, Capability, Rights, TargetSecret};
-use layout::Redundancy;
+use layout::{Component, Redundancy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
-use wire::{ColumnAccess, Failure, FileLayout, JoinSecret};
+use wire::{ColumnAccess, Failure, FileLayout, JoinSecret, PartAccess};
 
 /// A right lives so long.
 const LIFE: Duration = Duration::from_secs(600);
@@ -78,7 +78,8 @@ pub(crate) struct Grantee {
 
 impl Node {
     /// Where the bytes of an open file lie, and the right to do there what it was opened for. None where bytes go through the node: files of its
-    /// disk tier, those that are coming back from tape, layouts with copies, and those of which a column is out of date or moves.
+    /// disk tier, those that are coming back from tape, layouts with copies, and those of which a column is out of date or moves, or that get more
+    /// targets.
     pub(crate) fn layout_get(&self, handle: Handle, grantee: Grantee) -> FsResult<Option<FileLayout>> {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
         let backing = file.inode.state.lock().backing.clone();
@@ -98,8 +99,8 @@ impl Node {
         if !open {
             return Ok(None);
         }
-        let [component] = &far.layout.components[..] else { return Ok(None) };
-        if component.redundancy != Redundancy::None || !far.stale.is_empty() {
+        if far.layout.components.iter().any(|one| one.redundancy != Redundancy::None) || !far.stale.is_empty()
+        {
             return Ok(None);
         }
         let rights = match (file.flags.read, file.flags.write) {
@@ -110,11 +111,11 @@ impl Node {
         if file.flags.write {
             self.movers.given.note(object, Moment::now() + LIFE);
         }
-        let columns = self.accesses(file.inode.ino, &far, rights, grantee).map_err(|e| {
+        let parts = self.accesses(file.inode.ino, &far, rights, grantee).map_err(|e| {
             tracing::error!("inode {}: nobody can be let at its targets: {e}", file.inode.ino);
             FsError::Io
         })?;
-        Ok(Some(FileLayout { object, unit_bytes: component.unit_bytes, length, cuts, columns }))
+        Ok(Some(FileLayout { length, cuts, parts }))
     }
 
     /// Takes note of what a client has written at the targets of a file that he has open for writing; see `FarFile::written_elsewhere`.
@@ -188,15 +189,14 @@ impl Node {
         far: &Far,
         rights: Rights,
         grantee: Grantee,
-    ) -> Result<Vec<ColumnAccess>, Failure> {
+    ) -> Result<Vec<PartAccess>, Failure> {
         let now = crate::now();
         let own = self
             .membership()?
             .ok_or_else(|| failure(ErrorClass::Bug, "a file on targets without a cluster"))?;
         let (epoch, master) = (keys::epoch(now), MasterKey::open(&self.config.state_dir)?);
         let known = self.catalog.targets().map_err(|e| crate::error::refused("the targets", &e))?;
-        let component = &far.layout.components[0];
-        let column = |target: &TargetId| {
+        let column = |component: &Component, target: &TargetId| {
             let found = known.iter().find(|one| one.id == *target);
             let capability = Capability {
                 epoch,
@@ -222,7 +222,13 @@ impl Node {
                 key: JoinSecret(key.secret()),
             }
         };
-        Ok(component.targets.iter().map(column).collect())
+        let part = |component: &Component| PartAccess {
+            object: component.base,
+            end: component.range.end,
+            unit_bytes: component.unit_bytes,
+            columns: component.targets.iter().map(|target| column(component, target)).collect(),
+        };
+        Ok(far.layout.components.iter().map(part).collect())
     }
 
     /// Ends all rights to a file on targets that were given out before, durably. Nobody gets any to one with copies or parity.

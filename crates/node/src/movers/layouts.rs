@@ -14,9 +14,13 @@ use types::*;
 use wire::Failure;
 
 /// How often objects are made anew on other targets when one does not take them.
-const ATTEMPTS: usize = 3;
+pub(super) const ATTEMPTS: usize = 3;
 /// Before targets are asked again that did not answer.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// Parts of a file begin at multiples of so many bytes, so that direct IO stays aligned.
+const ALIGNED: u64 = layout::MIN_UNIT_BYTES as u64;
+/// How often a file may be dealt out anew as it grows.
+const MOST_PARTS: usize = 8;
 /// A target of which less than so many parts of a hundred are free gets new files only where there is no other.
 pub(super) const TIGHT_PERCENT: u64 = 3;
 
@@ -34,7 +38,7 @@ impl Node {
         if let Some(object) = object
             && let Some(far) = self.catalog.far(object).map_err(fail)?
         {
-            view.file = placed(&far);
+            view.file = Some(placed(&far));
         }
         Ok(view)
     }
@@ -59,6 +63,30 @@ impl Node {
     }
 
     pub(crate) fn check_rule(&self, rule: &LayoutRule) -> Result<(), Failure> {
+        let invalid = |message: String| Err(failure(ErrorClass::Invalid, message));
+        if rule.parity > 0 && !rule.then.is_empty() {
+            return invalid(
+                "a file with units of parity keeps its stripes as it grows: leave --then out, or use --copies".to_owned(),
+            );
+        }
+        let mut end = 0;
+        for next in &rule.then {
+            if next.from <= end || next.from > i64::MAX as u64 || !next.from.is_multiple_of(ALIGNED) {
+                return invalid(format!(
+                    "--then {}: each begins behind the one before, at a multiple of 4 KiB",
+                    next.from
+                ));
+            }
+            end = next.from;
+            self.check_part(&rule.at(*next))?;
+        }
+        if rule.then.len() > MOST_PARTS {
+            return invalid(format!("a file is dealt out anew at most {MOST_PARTS} times as it grows"));
+        }
+        self.check_part(rule)
+    }
+
+    fn check_part(&self, rule: &LayoutRule) -> Result<(), Failure> {
         let invalid = |message: String| Err(failure(ErrorClass::Invalid, message));
         if rule.copies == 0 || (rule.parity > 0 && (rule.copies > 1 || rule.stripes < 2)) {
             return invalid(
@@ -142,22 +170,9 @@ impl Node {
         rule: &LayoutRule,
         candidates: &Candidates,
     ) -> catalog::Result<(ObjectId, Far)> {
-        let Candidates { roomy, tight, away } = candidates;
-        let reserve = |from: &[Candidate], away: &BTreeSet<TargetId>| {
+        candidates.try_each(rule.is_redundant(), |from, away| {
             self.movers.reserve(|| self.catalog.reserve_far(rule, from, away))
-        };
-        let refused = |made: &catalog::Result<_>| matches!(made, Err(CatalogError::Refused { .. }));
-        let nobody = BTreeSet::new();
-        let mut made = reserve(roomy, &nobody);
-        if refused(&made) && !tight.is_empty() {
-            made = reserve(&[roomy.clone(), tight.clone()].concat(), &nobody);
-        }
-        if refused(&made) && !away.is_empty() && rule.is_redundant() {
-            // What others can stand in for may be written later.
-            let missing = away.iter().map(|one| one.target).collect();
-            made = reserve(&[roomy.clone(), tight.clone(), away.clone()].concat(), &missing);
-        }
-        made
+        })
     }
 
     /// Makes the objects of some files, of which a target has at most [`data::frame::MAX_CREATE`]; each is asked once.
@@ -223,16 +238,42 @@ impl Candidates {
         }
         found
     }
+
+    /// Reserves something on those that have room, else on those nearly full too, else, where others can stand in for them, also on those that
+    /// are away.
+    pub(super) fn try_each<T>(
+        &self,
+        is_redundant: bool,
+        reserve: impl Fn(&[Candidate], &BTreeSet<TargetId>) -> catalog::Result<T>,
+    ) -> catalog::Result<T> {
+        let Self { roomy, tight, away } = self;
+        let refused = |made: &catalog::Result<_>| matches!(made, Err(catalog::CatalogError::Refused { .. }));
+        let nobody = BTreeSet::new();
+        let mut made = reserve(roomy, &nobody);
+        if refused(&made) && !tight.is_empty() {
+            made = reserve(&[roomy.clone(), tight.clone()].concat(), &nobody);
+        }
+        if refused(&made) && !away.is_empty() && is_redundant {
+            // What others can stand in for may be written later.
+            let missing = away.iter().map(|one| one.target).collect();
+            made = reserve(&[roomy.clone(), tight.clone(), away.clone()].concat(), &missing);
+        }
+        made
+    }
 }
 
-/// How users see it. Files have one component so far.
-fn placed(far: &Far) -> Option<PlacedView> {
-    let component = far.layout.components.first()?;
-    let columns = component.places().filter_map(|(object, column)| {
-        let current = !far.stale.contains(&(0, column));
-        Some(ColumnView { object, target: component.target(column)?, current })
-    });
-    Some(PlacedView { generation: far.layout.generation, rule: far.rule(), columns: columns.collect() })
+/// How users see it.
+fn placed(far: &Far) -> PlacedView {
+    let mut columns = Vec::new();
+    for (number, component) in (0..).zip(&far.layout.components) {
+        let range = &component.range;
+        columns.extend(component.places().filter_map(|(object, column)| {
+            let current = !far.stale.contains(&(number, column));
+            let until = Some(range.end).filter(|end| *end < u64::MAX);
+            Some(ColumnView { object, target: component.target(column)?, current, from: range.start, until })
+        }));
+    }
+    PlacedView { generation: far.layout.generation, rule: far.rule(), columns }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod serve;
 mod stock;
 mod tend;
 mod ways;
+mod widen;
 
 pub(crate) use decider::Decider;
 pub(crate) use grants::Grantee;

@@ -461,7 +461,11 @@ mod tests {
             base: ObjectId(1),
             targets,
         };
-        Far { layout: layout::Layout { generation: 1, components: vec![component] }, stale: Vec::new() }
+        Far {
+            layout: layout::Layout { generation: 1, components: vec![component] },
+            stale: Vec::new(),
+            then: Vec::new(),
+        }
     }
 
     #[test]

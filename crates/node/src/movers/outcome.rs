@@ -60,7 +60,11 @@ mod tests {
             base: ObjectId(1),
             targets: vec![TargetId(target)],
         };
-        Far { layout: Layout { generation: 1, components: vec![component] }, stale: Vec::new() }
+        Far {
+            layout: Layout { generation: 1, components: vec![component] },
+            stale: Vec::new(),
+            then: Vec::new(),
+        }
     }
 
     fn lost() -> catalog::Result<Far> {

@@ -19,7 +19,7 @@ const SUBJECT: &str = "protect ";
 
 /// What a request is about: the options of `thermo protect`.
 pub(crate) fn subject(rule: &LayoutRule, what: &str) -> String {
-    let LayoutRule { unit_bytes, stripes, copies, parity } = rule;
+    let LayoutRule { unit_bytes, stripes, copies, parity, then: _ } = rule;
     format!(
         "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {what}"
     )
@@ -38,6 +38,7 @@ fn rule_of(subject: &str) -> Option<LayoutRule> {
         stripes: stripes.try_into().ok()?,
         copies: copies.try_into().ok()?,
         parity: parity.try_into().ok()?,
+        then: Vec::new(),
     })
 }
 
@@ -108,7 +109,7 @@ impl Node {
     fn protect_return(&self, ino: Ino, rule: &LayoutRule) -> Result<(), Stop> {
         self.open.with(ino, |_, _| match self.staging.get(ino) {
             Some(_) => Err(Stop::Later("it is coming back from tape".to_owned())),
-            None => self.catalog.set_return_rule(ino, *rule).map_err(|e| Stop::Later(e.to_string())),
+            None => self.catalog.set_return_rule(ino, rule.clone()).map_err(|e| Stop::Later(e.to_string())),
         })
     }
 
@@ -213,11 +214,11 @@ mod tests {
 
     #[test]
     fn a_request_says_which_layout_it_wants() {
-        let rule = LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2 };
+        let rule = LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2, then: vec![] };
         for what in ["/a", "/--stripes 3 and 2 more", ""] {
-            assert_eq!(rule_of(&subject(&rule, what)), Some(rule));
+            assert_eq!(rule_of(&subject(&rule, what)).as_ref(), Some(&rule));
         }
-        let mirror = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0 };
+        let mirror = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0, then: vec![] };
         assert_eq!(rule_of(&subject(&mirror, "/a")), Some(mirror));
         assert_eq!(rule_of("drain target 3"), None);
         assert_eq!(rule_of("protect --stripes 1 --copies 300 --parity 0 --stripe-size 4096 /a"), None);

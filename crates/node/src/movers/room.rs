@@ -151,7 +151,7 @@ mod tests {
             targets: [1, 2, 3, 4].map(TargetId).to_vec(),
         };
         let layout = layout::Layout { generation: 1, components: vec![component] };
-        let far = Far { layout, stale: Vec::new() };
+        let far = Far { layout, stale: Vec::new(), then: Vec::new() };
         let shares: Vec<u64> = shares(&far, 10_000).into_values().collect();
         assert_eq!(shares, [4096 + 1808, 4096 + 1808, 4096, 4096]);
     }

@@ -41,7 +41,7 @@ impl Stock {
     /// The objects of a file, if there are some; and whether the caller has to make more.
     fn take(&self, rule: &LayoutRule) -> (Option<ObjectId>, bool) {
         let mut shelves = self.0.lock();
-        let shelf = shelves.entry(*rule).or_insert_with(Shelf::new);
+        let shelf = shelves.entry(rule.clone()).or_insert_with(Shelf::new);
         if shelf.since.elapsed() > SOON {
             (shelf.asked, shelf.since) = (0, Moment::now());
         }
@@ -55,7 +55,7 @@ impl Stock {
     /// More are ready.
     fn put(&self, rule: &LayoutRule, objects: Vec<ObjectId>) {
         let mut shelves = self.0.lock();
-        let shelf = shelves.entry(*rule).or_insert_with(Shelf::new);
+        let shelf = shelves.entry(rule.clone()).or_insert_with(Shelf::new);
         shelf.filling = false;
         shelf.ready.extend(objects.into_iter().map(|object| (object, Moment::now())));
     }
@@ -87,7 +87,7 @@ impl Node {
         loop {
             let (taken, fill) = self.movers.stock.take(rule);
             if fill {
-                self.fill_stock(*rule);
+                self.fill_stock(rule.clone());
             }
             let object = taken?;
             match self.still_good(object) {
@@ -171,14 +171,14 @@ mod tests {
     #[test]
     fn more_is_made_once_many_were_asked_for_and_by_one_at_a_time() {
         let stock = Stock::default();
-        let rule = LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0 };
+        let rule = LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: vec![] };
         let asked: Vec<_> = (0..MANY).map(|_| stock.take(&rule)).collect();
         assert!(asked[..asked.len() - 1].iter().all(|asked| *asked == (None, false)));
         assert_eq!(asked.last(), Some(&(None, true)));
         assert_eq!(stock.take(&rule), (None, false), "somebody makes them");
         stock.put(&rule, (0..2 * BATCH as u64).map(ObjectId).collect());
         assert_eq!(stock.take(&rule), (Some(ObjectId(0)), false), "enough are left");
-        assert_eq!(stock.take(&LayoutRule { stripes: 3, ..rule }).0, None);
+        assert_eq!(stock.take(&LayoutRule { stripes: 3, ..rule.clone() }).0, None);
         let fills = (1..BATCH as u64 + 1).map(|n| {
             let (taken, fill) = stock.take(&rule);
             assert_eq!(taken, Some(ObjectId(n)));

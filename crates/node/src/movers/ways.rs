@@ -204,6 +204,11 @@ impl Movers {
         self.reserved.lock().objects.remove(&object);
     }
 
+    /// Whether an object is about to be given to a file.
+    pub(super) fn is_reserved(&self, object: ObjectId) -> bool {
+        self.reserved.lock().objects.contains(&object)
+    }
+
     /// What a sweep that begins now leaves alone.
     pub(super) fn reserved(&self) -> Reserved {
         self.reserved.lock().clone()

@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::units::{parse_size, size};
 use anyhow::Result;
 use std::ffi::OsString;
-use types::{LayoutRule, LayoutView};
+use types::{LayoutRule, LayoutView, Widening};
 use wire::Call;
 
 /// How files are dealt out to disk targets of the cluster
@@ -58,7 +58,7 @@ impl RuleArgs {
         let bytes = self.stripe_size.unwrap_or_else(|| usual_unit(self.code));
         let unit_bytes = u32::try_from(bytes)
             .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
-        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity })
+        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity, then: Vec::new() })
     }
 }
 
@@ -67,6 +67,7 @@ impl RuleArgs {
 #[command(
     after_help = "A stripe is what one target holds of a file. A file that comes back from tape gets what it had \
                         before.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
+                        thermo layout set /mnt/tc/runs --stripes 1 --then 64MiB:4 --then 1GiB:16:4MiB\n  \
                         thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/runs --local"
 )]
 struct SetArgs {
@@ -75,9 +76,33 @@ struct SetArgs {
     dir: OsString,
     #[command(flatten)]
     rule: RuleArgs,
+    /// What a file gets when it grows beyond a size: stripes for what lies behind that, and their size if it is another one (`1GiB:16:4MiB`); may
+    /// be given several times. It gets them when somebody writes there, and keeps them when it becomes shorter
+    #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then, conflicts_with = "code")]
+    then: Vec<Then>,
     /// One object in the node's own disk tier, as without a layout
-    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code"])]
+    #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code", "then"])]
     local: bool,
+}
+
+/// Stripes from a byte of a file on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Then {
+    from: u64,
+    stripes: u16,
+    unit_bytes: Option<u32>,
+}
+
+impl SetArgs {
+    fn rule(&self) -> Result<LayoutRule> {
+        let mut rule = self.rule.rule()?;
+        let widening = |then: &Then| {
+            let Then { from, stripes, unit_bytes } = *then;
+            Widening { from, stripes, unit_bytes: unit_bytes.unwrap_or(rule.unit_bytes) }
+        };
+        rule.then = self.then.iter().map(widening).collect();
+        Ok(rule)
+    }
 }
 
 /// Runs `thermo layout`.
@@ -96,12 +121,12 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     let rule = match args.local {
         true => None,
-        false => Some(args.rule.rule()?),
+        false => Some(args.rule()?),
     };
     let mut node = context.connect()?;
     let path = context.path(&mut node, &args.dir)?;
-    node.ask::<()>(&Call::SetLayout(path, rule))?;
     let line = format!("new files in {} get {}", args.dir.display(), said(rule.as_ref()));
+    node.ask::<()>(&Call::SetLayout(path, rule))?;
     context.out.line(line)?;
     Ok(Exit::OK)
 }
@@ -114,6 +139,18 @@ fn usual_unit(code: Option<(u16, u8)>) -> u64 {
     code.map_or(ROW, |(data, _)| (ROW >> u64::from(data).next_power_of_two().ilog2()).max(LEAST))
 }
 
+fn parse_then(text: &str) -> Result<Then, String> {
+    let mut words = text.split(':');
+    let from = words.next().map(parse_size).transpose()?.filter(|from| *from > 0);
+    let stripes = words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+    let size = words.next().map(parse_size).transpose()?.map(u32::try_from);
+    let unit_bytes = size.transpose().map_err(|_| "a stripe size is at most 1 GiB".to_owned())?;
+    match (from, stripes, words.next()) {
+        (Some(from), Some(stripes), None) => Ok(Then { from, stripes, unit_bytes }),
+        _ => Err("a size of the file and the stripes from there on, as 64MiB:4, or with their size, as 1GiB:16:4MiB".to_owned()),
+    }
+}
+
 fn parse_code(text: &str) -> Result<(u16, u8), String> {
     let parts = text.split_once('+').and_then(|(k, m)| Some((k.parse().ok()?, m.parse().ok()?)));
     let fits = |(k, m): &(u16, u8)| (2..=250).contains(k) && *m > 0 && k + u16::from(*m) <= 255;
@@ -124,13 +161,17 @@ fn parse_code(text: &str) -> Result<(u16, u8), String> {
 pub fn said(rule: Option<&LayoutRule>) -> String {
     match rule {
         None => "an object in the node's own disk tier".to_owned(),
-        Some(LayoutRule { unit_bytes, stripes, copies, parity }) => {
+        Some(LayoutRule { unit_bytes, stripes, copies, parity, then }) => {
             let copies = match (copies, parity) {
                 (0 | 1, 0) => String::new(),
                 (copies, 0) => format!(", {copies} copies"),
                 (_, parity) => format!(" and {parity} of parity"),
             };
-            format!("{stripes} stripes of {}{copies} on disk targets", size((*unit_bytes).into()))
+            let more = |Widening { from, stripes, unit_bytes }: &Widening| {
+                format!(", from {} on {stripes} of {}", size(*from), size((*unit_bytes).into()))
+            };
+            let then: String = then.iter().map(more).collect();
+            format!("{stripes} stripes of {}{then}{copies} on disk targets", size((*unit_bytes).into()))
         }
     }
 }
@@ -142,16 +183,33 @@ fn table(view: &LayoutView) -> Table {
         table.row(vec![new.unwrap_or_else(|| said(None))]);
         return table;
     };
-    let mut table = Table::new(&["STRIPE>", "COPY>", "TARGET>", "OBJECT", "STATE"]);
+    let grows = !file.rule.then.is_empty();
+    let head: &[&str] = if grows { &["FROM>", "TO>"] } else { &[] };
+    let mut table = Table::new(&[head, &["STRIPE>", "COPY>", "TARGET>", "OBJECT", "STATE"]].concat());
+    let mut row = |from: u64, until: Option<u64>, cells: [String; 5]| {
+        let to = until.map_or_else(|| "-".to_owned(), size);
+        let head = grows.then(|| [size(from), to]);
+        table.row(head.into_iter().flatten().chain(cells).collect());
+    };
     let copies = usize::from(file.rule.copies.max(1));
-    for (n, column) in file.columns.iter().enumerate() {
-        table.row(vec![
-            (n / copies + 1).to_string(),
-            (n % copies + 1).to_string(),
-            column.target.to_string(),
-            format!("{:016x}", column.object.0),
-            if column.current { "current".into() } else { "out of date".into() },
-        ]);
+    for part in file.columns.chunk_by(|one, next| one.from == next.from) {
+        for (n, column) in part.iter().enumerate() {
+            let cells = [
+                (n / copies + 1).to_string(),
+                (n % copies + 1).to_string(),
+                column.target.to_string(),
+                format!("{:016x}", column.object.0),
+                if column.current { "current".into() } else { "out of date".into() },
+            ];
+            row(column.from, column.until, cells);
+        }
+    }
+    let there = file.columns.last().map_or(0, |column| column.from);
+    let mut left = file.rule.then.iter().filter(|part| part.from > there).peekable();
+    while let Some(part) = left.next() {
+        let dash = || "-".to_owned();
+        let cells = [part.stripes.to_string(), dash(), dash(), dash(), "when it grows".to_owned()];
+        row(part.from, left.peek().map(|behind| behind.from), cells);
     }
     table
 }
@@ -162,11 +220,16 @@ mod tests {
 
     #[test]
     fn rules_are_said_in_words() {
-        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 0 };
+        let rule = LayoutRule { unit_bytes: 1 << 20, stripes: 4, copies: 1, parity: 0, then: vec![] };
         assert_eq!(said(Some(&rule)), "4 stripes of 1.00 MiB on disk targets");
         assert_eq!(
-            said(Some(&LayoutRule { copies: 2, ..rule })),
+            said(Some(&LayoutRule { copies: 2, ..rule.clone() })),
             "4 stripes of 1.00 MiB, 2 copies on disk targets"
+        );
+        let then = vec![Widening { from: 64 << 20, stripes: 16, unit_bytes: 4 << 20 }];
+        assert_eq!(
+            said(Some(&LayoutRule { then, copies: 2, ..rule.clone() })),
+            "4 stripes of 1.00 MiB, from 64.0 MiB on 16 of 4.00 MiB, 2 copies on disk targets"
         );
         let coded = LayoutRule { parity: 2, ..rule };
         assert_eq!(said(Some(&coded)), "4 stripes of 1.00 MiB and 2 of parity on disk targets");
@@ -175,6 +238,14 @@ mod tests {
         assert_eq!(usual_unit(None), 1 << 20);
         assert_eq!(parse_code("8+2"), Ok((8, 2)));
         assert!(["1+1", "4", "4+0", "4+x", "250+9"].iter().all(|text| parse_code(text).is_err()));
+        let then = |from, stripes, unit_bytes| Ok(Then { from, stripes, unit_bytes });
+        assert_eq!(parse_then("64MiB:4"), then(64 << 20, 4, None));
+        assert_eq!(parse_then("1GiB:16:4MiB"), then(1 << 30, 16, Some(4 << 20)));
+        assert!(
+            ["", "4", "0:4", "1MiB:0", "1MiB:x", "1MiB:4:x", "1MiB:4:8GiB", "1MiB:4:1MiB:"]
+                .iter()
+                .all(|text| parse_then(text).is_err())
+        );
         assert_eq!(said(None), "an object in the node's own disk tier");
     }
 }

@@ -1,0 +1,226 @@
+//! Files that get more targets as they grow, written at the first node and, straight at the targets, on another host.
+
+use e2e::cluster::{columns, lies_on, objects, wait_for_close, wait_for_mending, words};
+use e2e::hosts::{Hosts, TARGET};
+use e2e::{can_mount, noise};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A head on one target, two from 1 MiB on, two of their own from 4 MiB on.
+const GROWS: &str = "--stripes 1 --stripe-size 64KiB --then 1MiB:2 --then 4MiB:2:128KiB";
+/// Bytes of a record that is written at once.
+const RECORD: usize = 50_000;
+/// Records of a file that has all its parts.
+const RECORDS: usize = 160;
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+/// Where the parts of a file begin, a number for each object.
+fn parts(hosts: &Hosts, path: &Path) -> Vec<u64> {
+    let view = hosts.first().json(words("layout get", path, ""));
+    let all = view["file"]["columns"].as_array().expect("columns").clone();
+    all.iter().map(|column| column["from"].as_u64().expect("a number")).collect()
+}
+
+fn record(n: usize) -> Vec<u8> {
+    noise(n as u64, RECORD)
+}
+
+fn is_whole(path: &Path) {
+    let found = fs::read(path).unwrap();
+    assert_eq!(found.len(), RECORDS * RECORD, "{}", path.display());
+    for (n, bytes) in found.chunks(RECORD).enumerate() {
+        assert!(bytes == record(n), "record {n} of {}", path.display());
+    }
+}
+
+/// Both hosts write every second record of a file.
+fn write_from_both(hosts: &Hosts, name: &str, meanwhile: impl FnOnce()) {
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (n, dir) in [&hosts.here, &hosts.there].into_iter().enumerate() {
+            let (file, done) = (open(&dir.join(name)), &done);
+            scope.spawn(move || {
+                for record_number in (n..RECORDS).step_by(2) {
+                    // Neither goes far ahead: they come to the end of what there is together.
+                    while record_number > done.load(Ordering::Acquire) + 8 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    file.write_all_at(&record(record_number), (record_number * RECORD) as u64).unwrap();
+                    done.fetch_add(1, Ordering::AcqRel);
+                }
+                file.sync_all().unwrap();
+            });
+        }
+        meanwhile();
+    });
+}
+
+#[test]
+fn a_file_grows_over_more_targets_from_two_hosts_while_a_mover_dies_and_goes_wherever_other_files_go() {
+    if !can_mount("files that get more targets") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    first.ok(words("layout set", &hosts.here, GROWS));
+    let [here, there] = [&hosts.here, &hosts.there].map(|dir| dir.join("file"));
+    drop(File::create(&here).unwrap());
+    assert_eq!((parts(&hosts, &here), hosts.objects()), (vec![0], 1), "only what it needs is made");
+    write_from_both(&hosts, "file", || {
+        std::thread::sleep(Duration::from_millis(200));
+        hosts.beds[3].kill();
+        std::thread::sleep(Duration::from_millis(300));
+        hosts.beds[3].up();
+    });
+    is_whole(&here);
+    is_whole(&there);
+    let all = vec![0, 1 << 20, 1 << 20, 4 << 20, 4 << 20];
+    assert_eq!(parts(&hosts, &here), all);
+    first.wait("what was not needed", || hosts.objects() == 5);
+    let said = first.ok(words("layout get", &here, ""));
+    assert!(said.contains("FROM") && said.contains("4.00 MiB"), "{said}");
+    // Shorter, it keeps them; what comes between is zeros, also for who had it open before.
+    let file = open(&there);
+    file.set_len(70_000).unwrap();
+    open(&here).write_all_at(b"far", 5_000_000).unwrap();
+    let mut found = vec![1; 5_000_003];
+    file.read_exact_at(&mut found, 0).unwrap();
+    let mut expected = record(0);
+    expected.extend_from_slice(&record(1)[..20_000]);
+    expected.resize(5_000_000, 0);
+    assert!(found == [&expected[..], b"far"].concat(), "after it was shorter");
+    drop(file);
+    assert_eq!(parts(&hosts, &here), all);
+    write_from_both(&hosts, "file", || {});
+    // To tape and back, which makes all of it at once.
+    wait_for_close(first, &here);
+    first.ok(words("migrate --wait", &here, ""));
+    first.ok(words("purge --wait", &here, ""));
+    first.wait("nothing is left on targets", || hosts.objects() == 0);
+    is_whole(&there);
+    first.wait("it is back", || lies_on(first, &here).len() == 5);
+    assert_eq!(parts(&hosts, &here), all);
+    // A target that has something of the second part is emptied while both write.
+    let target = columns(first, &here)[1].0;
+    write_from_both(&hosts, "file", || {
+        first.ok(["target", "drain", &target.to_string(), "--wait"]);
+    });
+    assert!(!lies_on(first, &here).contains(&target));
+    is_whole(&here);
+    is_whole(&there);
+    hosts.give_back(target);
+    first.ok(words("protect --wait", &here, "--copies 2"));
+    assert_eq!(lies_on(first, &here).len(), 2);
+    is_whole(&there);
+    fs::remove_file(&there).unwrap();
+    first.wait("nothing is left of it", || hosts.objects() == 0);
+    first.check();
+}
+
+#[test]
+fn a_reader_sees_what_another_host_writes_far_behind_what_it_knows_of_a_file() {
+    if !can_mount("readers of a file that grows") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    first.ok(words("layout set", &hosts.here, GROWS));
+    for (name, writes, reads) in [
+        ("one", &hosts.here, &hosts.there),
+        ("other", &hosts.there, &hosts.here),
+        ("same", &hosts.there, &hosts.there),
+    ] {
+        let (writer, reader) = (open(&writes.join(name)), open(&reads.join(name)));
+        writer.write_all_at(b"head", 0).unwrap();
+        let mut found = vec![1; 100];
+        assert_eq!((reader.read_at(&mut found, 0).unwrap(), &found[..4]), (4, &b"head"[..]), "{name}");
+        writer.write_all_at(b"tail", 6 << 20).unwrap();
+        assert_eq!(reader.metadata().unwrap().len(), (6 << 20) + 4, "{name}");
+        assert_eq!(reader.read_at(&mut found, 0).unwrap(), 100, "{name}");
+        assert_eq!((&found[..4], &found[4..]), (&b"head"[..], &[0; 96][..]), "{name}");
+        assert_eq!(reader.read_at(&mut found, 6 << 20).unwrap(), 4, "{name}");
+        assert_eq!(&found[..4], b"tail", "{name}");
+        // Its length is enough.
+        let longer = open(&writes.join(format!("{name}, longer")));
+        longer.set_len(2 << 20).unwrap();
+        assert_eq!(parts(&hosts, &hosts.here.join(format!("{name}, longer"))), [0, 1 << 20, 1 << 20]);
+        writer.sync_all().unwrap();
+    }
+    // Where one target is full others take what a file grows by.
+    let full = hosts.beds[3].path("target").join("ballast");
+    let used = TARGET - (2 << 20);
+    let status = Command::new("fallocate").arg("-l").arg(used.to_string()).arg(&full).status();
+    assert!(status.unwrap().success(), "ballast");
+    let before = objects(&hosts.beds[3]);
+    first.ok(words("layout set", &hosts.here, "--stripes 1 --then 1MiB:2"));
+    let free = || {
+        let all = e2e::cluster::targets(first);
+        all.iter().map(|view| view["target"]["free"].as_u64().unwrap()).min().unwrap()
+    };
+    first.wait("the full target is known", || free() <= 2 << 20);
+    for n in 0..4 {
+        let path = hosts.there.join(format!("roomy {n}"));
+        fs::write(&path, noise(n, 3_000_000)).unwrap();
+        assert!(fs::read(&path).unwrap() == noise(n, 3_000_000));
+    }
+    assert_eq!(objects(&hosts.beds[3]), before, "the full one has got nothing");
+    fs::remove_file(full).unwrap();
+    // Copies lie on different targets in every part, and what a target that is away has missed is made there later.
+    first.ok(words("layout set", &hosts.here, "--copies 2 --then 1MiB:1"));
+    let mirrored = hosts.here.join("mirrored");
+    let file = open(&mirrored);
+    file.write_all_at(&noise(1, 1_000_000), 0).unwrap();
+    hosts.beds[2].kill();
+    file.write_all_at(&noise(2, 3_000_000), 1_000_000).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    hosts.beds[2].up();
+    wait_for_mending(first, &mirrored);
+    assert_eq!(parts(&hosts, &mirrored), [0, 0, 1 << 20, 1 << 20]);
+    assert!(
+        fs::read(hosts.there.join("mirrored")).unwrap()
+            == [noise(1, 1_000_000), noise(2, 3_000_000)].concat()
+    );
+    for wrong in ["--code 2+1 --then 1MiB:2", "--then 1000:2", "--then 1MiB:2 --then 1MiB:3", "--then 1MiB:9"]
+    {
+        first.fails(words("layout set", &hosts.here, wrong));
+    }
+    first.check();
+}
+
+#[test]
+fn what_was_answered_is_there_when_the_node_dies_while_files_grow_and_no_object_is_left_over() {
+    if !can_mount("crashes while files grow") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    // Every few writes it grows.
+    let then: String = (1..8).map(|n| format!(" --then {}KiB:{}", n * 128, 1 + n % 3)).collect();
+    first.ok(words("layout set", &hosts.here, &format!("--stripes 1 --stripe-size 16KiB{then}")));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_writer"));
+    command.arg("many").args([&hosts.there, &hosts.here]).stdin(Stdio::piped());
+    let mut writer = command.spawn().unwrap();
+    for round in 0..6 {
+        std::thread::sleep(Duration::from_millis(400 + 137 * round));
+        assert_eq!(writer.try_wait().unwrap(), None, "the writer has ended");
+        first.kill();
+        first.up_mounted();
+    }
+    drop(writer.stdin.take());
+    assert!(writer.wait().unwrap().success(), "see what the writer says");
+    let files = fs::read_dir(&hosts.here).unwrap().count();
+    assert!(files > 6, "only {files} files");
+    // 1, 2, 3, 1, 2, 3, 1 and 2 of each part.
+    first.wait("what was not needed", || hosts.objects() == files * 15);
+    first.check();
+    first.ok([OsStr::new("check"), OsStr::new("--deep")]);
+}
