@@ -1,11 +1,13 @@
 //! Files that get more targets as they grow, written at the first node and, straight at the targets, on another host.
 
-use e2e::cluster::{columns, lies_on, objects, wait_for_close, wait_for_mending, words};
+use e2e::cluster::{columns, lies_on, objects, serves, wait_for_close, wait_for_mending, words};
 use e2e::hosts::{Hosts, TARGET};
-use e2e::{can_mount, noise};
+use e2e::{Bed, can_mount, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -223,4 +225,60 @@ fn what_was_answered_is_there_when_the_node_dies_while_files_grow_and_no_object_
     first.wait("what was not needed", || hosts.objects() == files * 15);
     first.check();
     first.ok([OsStr::new("check"), OsStr::new("--deep")]);
+}
+
+#[test]
+fn what_a_node_had_made_for_a_file_that_grew_when_it_died_is_removed_and_the_write_goes_on() {
+    if !can_mount("a crash in the middle of a growth") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    first.ok(words("layout set", &hosts.here, "--stripes 1 --stripe-size 64KiB --then 1MiB:3"));
+    let file = hosts.here.join("file");
+    fs::write(&file, noise(1, 1 << 20)).unwrap();
+    wait_for_close(first, &file);
+    let has = lies_on(first, &file)[0];
+    // One that has nothing of it, and serves no mount, does not answer while the others make their objects.
+    let bare = |n: &usize| !serves(first, &hosts.beds[*n], has);
+    let stopped = (2..4).find(bare).expect("a target without the file");
+    let others: Vec<usize> = (1..4).filter(|n| *n != stopped).collect();
+    let silent = Pid::from_raw(hosts.beds[stopped].pid()).unwrap();
+    kill_process(silent, Signal::STOP).unwrap();
+    let mut writer = Command::new("dd");
+    writer
+        .arg(format!("if={}", source(first).display()))
+        .arg(format!("of={}", hosts.there.join("file").display()));
+    let mut writer = writer.args(["bs=1M", "seek=1", "conv=notrunc,fsync"]).spawn().unwrap();
+    first.wait("what is made for it", || others.iter().map(|n| objects(&hosts.beds[*n])).sum::<usize>() == 3);
+    first.kill();
+    // What it was asked for comes to nothing.
+    kill_process(silent, Signal::KILL).unwrap();
+    let socket = hosts.beds[stopped].state().join("control.sock");
+    is_gone(&socket);
+    hosts.beds[stopped].up();
+    first.up_mounted();
+    assert!(writer.wait().unwrap().success(), "see what dd says");
+    assert!(fs::read(&file).unwrap() == [noise(1, 1 << 20), noise(2, 1 << 20)].concat());
+    assert_eq!(parts(&hosts, &file), [0, 1 << 20, 1 << 20, 1 << 20]);
+    first.wait("what the dead node had made", || hosts.objects() == 4);
+    assert!(fs::read(hosts.there.join("file")).unwrap() == [noise(1, 1 << 20), noise(2, 1 << 20)].concat());
+    first.check();
+}
+
+/// What is written behind the first part.
+fn source(first: &Bed) -> std::path::PathBuf {
+    let path = first.path("source");
+    fs::write(&path, noise(2, 1 << 20)).unwrap();
+    path
+}
+
+/// Waits until nobody answers at a socket.
+fn is_gone(socket: &Path) {
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+    while !UnixStream::connect(socket).is_err_and(refused) {
+        assert!(std::time::Instant::now() < until, "a node that was killed answers");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

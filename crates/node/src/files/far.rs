@@ -10,7 +10,6 @@ use catalog::{Far, New};
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
@@ -47,7 +46,7 @@ pub struct FarFile {
     pub(super) synced: AtomicU64,
     pub(super) machines: Machines,
     /// How often the length was set; 0 is what nobody knows.
-    cuts: AtomicU64,
+    pub(super) cuts: AtomicU64,
     /// What has changed since its bytes began to be copied to other objects.
     pub(super) copied: Copied,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
@@ -57,7 +56,7 @@ pub struct FarFile {
 /// The objects of an open file.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    striped: Arc<Striped>,
+    pub(super) striped: Arc<Striped>,
     /// Decides which columns count, where there are more than needed.
     pub(super) decider: Option<Arc<Decider>>,
 }
@@ -141,6 +140,9 @@ impl FarFile {
         lost.retain(|(_, way)| down.contains(&way.target) || way.channel.is_away());
         // Whoever writes decides by himself.
         let Some(_nobody_writes) = self.length.try_write().filter(|_| !lost.is_empty()) else { return };
+        if !Arc::ptr_eq(&place.striped, &self.striped()) {
+            return;
+        }
         for ((component, column), way) in lost {
             let left = if self.is_settled() {
                 place.striped.put_aside(component, column)
@@ -198,35 +200,6 @@ impl FarFile {
         Ok(bytes.len())
     }
 
-    /// Writes all of `data`, at the end of the file with `append`.
-    pub fn write(&self, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
-        loop {
-            let (alone, shared) = match append {
-                true => (Some(self.length.write()), None),
-                false => (None, Some(self.length.read())),
-            };
-            let offset = if append { self.stamp().size } else { offset };
-            let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
-            let end = end.ok_or(FsError::FileTooLarge)?;
-            if self.reaches(end) {
-                self.put(offset..end, data)?;
-                return Ok(data.len());
-            }
-            drop((alone, shared));
-            self.reach(end)?;
-        }
-    }
-
-    fn put(&self, range: Range<u64>, data: &[u8]) -> FsResult<()> {
-        self.changing("writing", |place| {
-            let written = place.striped.write_at(range.start, data);
-            self.copied.written(range.clone());
-            written
-        })?;
-        self.changed(|size| size.max(range.end));
-        Ok(())
-    }
-
     /// Changes something; where a target is full, what the file has there moves to another one.
     fn with_room(&self, place: &Place, change: impl Fn() -> stripe::Result<()>) -> stripe::Result<()> {
         for _ in 0..place.striped.ways().len() {
@@ -249,26 +222,6 @@ impl FarFile {
     pub(crate) fn fold(&self) -> stripe::Result<()> {
         let place = self.place();
         self.with_room(&place, || place.striped.fold())
-    }
-
-    /// Sets the length.
-    pub fn truncate(&self, size: u64) -> FsResult<()> {
-        let _alone = loop {
-            let alone = self.length.write();
-            if self.reaches(size) {
-                break alone;
-            }
-            drop(alone);
-            self.reach(size)?;
-        };
-        self.cuts.fetch_add(1, Ordering::AcqRel);
-        self.changing("truncating", |place| {
-            let cut = place.striped.set_length(size);
-            self.copied.cut(size);
-            cut
-        })?;
-        self.changed(|_| size);
-        Ok(())
     }
 
     /// A client on another host has written at the targets, up to `end`; gives how often the length was set. If that is not as often as he
@@ -344,7 +297,11 @@ impl FarFile {
     }
 
     /// Changes something; the caller holds `length`.
-    fn changing(&self, doing: &str, change: impl Fn(&Place) -> stripe::Result<()>) -> FsResult<()> {
+    pub(super) fn changing(
+        &self,
+        doing: &str,
+        change: impl Fn(&Place) -> stripe::Result<()>,
+    ) -> FsResult<()> {
         let place = self.place();
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
@@ -363,7 +320,7 @@ impl FarFile {
     }
 
     /// Each change is seen, however fast they follow each other.
-    fn changed(&self, size: impl FnOnce(u64) -> u64) {
+    pub(super) fn changed(&self, size: impl FnOnce(u64) -> u64) {
         let mut stamp = self.stamp.lock();
         let next = Time::from_nanos(stamp.ctime.as_nanos().saturating_add(1));
         *stamp = stamp_at(size(stamp.size), crate::now().max(next));

@@ -1,15 +1,66 @@
-//! How far the targets of an open file reach, and that they come to reach further (`movers::widen`).
+//! Changes of an open file on targets: behind what its targets reach it gets more of them first (`movers::widen`).
 
 use super::far::{FarFile, Place};
 use parking_lot::RwLockWriteGuard;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::api::FsResult;
 use types::*;
 
 impl FarFile {
+    /// Writes all of `data`, at the end of the file with `append`.
+    pub fn write(&self, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
+        loop {
+            let (alone, shared) = match append {
+                true => (Some(self.length.write()), None),
+                false => (None, Some(self.length.read())),
+            };
+            let offset = if append { self.stamp().size } else { offset };
+            let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+            let end = end.ok_or(FsError::FileTooLarge)?;
+            if self.reaches(end) {
+                self.put(offset..end, data)?;
+                return Ok(data.len());
+            }
+            drop((alone, shared));
+            self.reach(end)?;
+        }
+    }
+
+    fn put(&self, range: Range<u64>, data: &[u8]) -> FsResult<()> {
+        self.changing("writing", |place| {
+            let written = place.striped.write_at(range.start, data);
+            self.copied.written(range.clone());
+            written
+        })?;
+        self.changed(|size| size.max(range.end));
+        Ok(())
+    }
+
+    /// Sets the length.
+    pub fn truncate(&self, size: u64) -> FsResult<()> {
+        let _alone = loop {
+            let alone = self.length.write();
+            if self.reaches(size) {
+                break alone;
+            }
+            drop(alone);
+            self.reach(size)?;
+        };
+        self.cuts.fetch_add(1, Ordering::AcqRel);
+        self.changing("truncating", |place| {
+            let cut = place.striped.set_length(size);
+            self.copied.cut(size);
+            cut
+        })?;
+        self.changed(|_| size);
+        Ok(())
+    }
+
     /// Whether it has targets for all that lies before `end`.
     pub(crate) fn reaches(&self, end: u64) -> bool {
-        end <= self.place().striped().layout().end()
+        end <= self.place().striped.layout().end()
     }
 
     /// Whether this is the object by which the catalogue knows where it lies.
