@@ -133,6 +133,42 @@ fn what_lies_on_a_target_that_is_away_is_out_of_date_from_the_beginning() {
     f.check();
 }
 
+/// Whoever has the file open goes on with what was known when its next part was reserved.
+#[test]
+fn what_has_become_of_a_file_since_its_next_part_was_reserved_is_not_passed_over() {
+    let f = lmdb();
+    let (_, object) = file(&f, &LayoutRule { copies: 2, ..rule() });
+    let grown = f.catalog.reserve_wider(object, &targets(4), &NOBODY).unwrap();
+    let before = f.catalog.set_stale(object, (0, 1), true).unwrap();
+    let late = f.catalog.widen(object, &grown, false).unwrap_err().to_string();
+    assert!(late.contains("out of date, meanwhile"), "{late}");
+    assert_eq!(f.catalog.far(object).unwrap(), Some(before), "it has what it had");
+    let grown = f.catalog.reserve_wider(object, &targets(4), &NOBODY).unwrap();
+    assert_eq!(grown.stale, [(0, 1)]);
+    f.catalog.set_stale(object, (0, 1), false).unwrap();
+    assert!(f.catalog.widen(object, &grown, false).is_err(), "it is as good as the others again");
+    let grown = f.catalog.reserve_wider(object, &targets(4), &NOBODY).unwrap();
+    f.catalog.intend_column(object, (0, 0), TargetId(9)).unwrap();
+    f.catalog.relocate_column(object, (0, 0), TargetId(9), false).unwrap();
+    assert!(f.catalog.widen(object, &grown, false).is_err(), "it has moved");
+    // That another right to it was given or ended does not matter.
+    let grown = f.catalog.reserve_wider(object, &targets(4), &NOBODY).unwrap();
+    f.catalog.raise_generation(object).unwrap();
+    let has = f.catalog.widen(object, &grown, false).unwrap();
+    assert_eq!((has.layout.components, has.stale), (grown.layout.components, grown.stale));
+    f.check();
+}
+
+#[test]
+fn a_file_of_which_nobody_can_read_what_it_has_grows() {
+    let f = lmdb();
+    let (_, object) = file(&f, &LayoutRule { stripes: 4, copies: 1, ..rule() });
+    let first: BTreeSet<TargetId> = targets(4).iter().map(|one| one.target).collect();
+    let others: Vec<Candidate> =
+        (5..8).map(|n| Candidate { target: TargetId(n), domain: n, weight: 1 }).collect();
+    assert!(f.catalog.reserve_wider(object, &others, &first).unwrap().stale.is_empty());
+}
+
 #[test]
 fn parts_that_do_not_follow_each_other_are_refused() {
     let f = memory();

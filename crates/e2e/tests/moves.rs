@@ -5,7 +5,7 @@ use e2e::hosts::{Hosts, TARGET};
 use e2e::{Bed, can_mount, noise};
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -121,11 +121,13 @@ impl<C: Boots> Known<C> {
         let mut all = true;
         let there: BTreeSet<(usize, u16)> = self.columns.keys().copied().collect();
         let mut columns = self.columns.iter_mut();
-        for (column, heard) in (0_u16..).zip(others) {
+        for heard in others {
             let here = columns.next();
-            // Of another column that is there it says nothing: that one may be elsewhere, while this one is still on that machine.
-            let concerns =
-                |place: &(usize, u16)| here.is_none() || *place == (0, column) || !there.contains(place);
+            // Of another column that is there it says nothing: that one may be elsewhere, while this one is still on that machine. Of other
+            // columns than these nobody knows which one it is.
+            let concerns = |place: &(usize, u16)| {
+                self.relaid || here.as_ref().is_none_or(|(own, _)| *own == place) || !there.contains(place)
+            };
             let left = self.left.iter().any(|(place, boot)| boot == heard && concerns(place));
             if *heard == 0 || left || now.contains(heard) {
                 continue;
@@ -413,5 +415,26 @@ mod tests {
         assert!(known.heard(&[10, 30]) && known.heard(&[10]));
         assert!(known.lost.is_empty() && !known.adrift);
         assert!(!known.heard(&[10, 29]), "it was started anew since");
+    }
+
+    #[test]
+    fn who_wrote_to_a_column_of_a_later_part_before_it_moved_has_lost_nothing() {
+        let second = |known: &mut Known<Started>, machines: &[Started], there: usize| {
+            let ways = [((0, 0), 0), ((1, 0), there)];
+            let ways = ways.map(|(place, n)| (place, (TargetId(n as u32 + 1), machines[n].clone())));
+            known.see(ways.into())
+        };
+        for widened in [false, true] {
+            let (mut known, machines) = new();
+            see(&mut known, &machines, &[Some(0)]);
+            if widened {
+                known.widen();
+            }
+            second(&mut known, &machines, 1);
+            assert!(second(&mut known, &machines, 2).is_empty());
+            assert!(known.heard(&[10, 20]) && known.heard(&[0, 20]), "written before it moved");
+            assert!(known.lost.is_empty() && !known.adrift);
+            assert!(!known.heard(&[0, 19]), "what was started anew before that");
+        }
     }
 }

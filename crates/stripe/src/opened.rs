@@ -292,7 +292,7 @@ fn has_ended(error: &DataError) -> bool {
     [Refusal::Fenced, Refusal::Expired].iter().any(|refusal| error.is(refusal))
 }
 
-/// Whether these are as many columns as the layout has.
+/// Whether these are exactly as many columns, of as many components, as the layout has.
 pub(crate) fn check_columns(layout: &layout::Layout, columns: &Columns) -> Result<()> {
     for (number, component) in layout.components.iter().enumerate() {
         let (wanted, found) = (component.targets.len(), columns.get(number).map_or(0, Vec::len));
@@ -300,7 +300,11 @@ pub(crate) fn check_columns(layout: &layout::Layout, columns: &Columns) -> Resul
             return Err(StripeError::Columns { component: number, wanted, found });
         }
     }
-    Ok(())
+    let number = layout.components.len();
+    match columns.get(number) {
+        None => Ok(()),
+        Some(more) => Err(StripeError::Columns { component: number, wanted: 0, found: more.len() }),
+    }
 }
 
 #[cfg(test)]

@@ -156,6 +156,9 @@ fn what_cannot_be_opened_says_why() {
     assert!(error.to_string().contains("8388608"), "{error}");
     let error = Striped::open(layout(component(Redundancy::None, 2)), vec![vec![]]).unwrap_err();
     assert!(error.to_string().contains("2 columns"), "{error}");
+    let more = vec![vec![None, None], vec![None]];
+    let error = Striped::open_with(layout(component(Redundancy::None, 2)), more, None).unwrap_err();
+    assert!(error.to_string().contains("component 1"), "{error}");
     let error = Striped::open(Layout { generation: 1, components: vec![] }, vec![]).unwrap_err();
     assert_eq!(error.class(), types::ErrorClass::Invalid);
 }

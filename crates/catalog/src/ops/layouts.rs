@@ -68,6 +68,14 @@ impl Far {
         columns.filter(|(_, target)| targets.contains(target)).map(|(place, _)| place).collect()
     }
 
+    /// What it has got last, as if it were all of it.
+    pub fn last_part(&self) -> Self {
+        let components: Vec<_> = self.layout.components.last().cloned().into_iter().collect();
+        let number = self.layout.components.len().saturating_sub(1) as u16;
+        let stale = self.stale.iter().filter(|place| place.0 == number).map(|place| (0, place.1)).collect();
+        Self { layout: Layout { components, ..self.layout }, stale, then: Vec::new() }
+    }
+
     /// Whether all bytes are still there without these targets, and without what is out of date.
     pub fn can_spare(&self, away: &BTreeSet<TargetId>) -> bool {
         let missing = self.on(away);

@@ -32,7 +32,8 @@ pub fn reserve(
     let number = far.layout.components.len() as u16;
     far.layout.components.push(component.clone());
     far.check().map_err(|e| CatalogError::refused("layout", e))?;
-    if !far.can_spare(away) {
+    // Of what it has already others may be away.
+    if !far.last_part().can_spare(away) {
         return Err(CatalogError::refused(what(object), "too many of the targets that have room are down"));
     }
     let missing: Vec<(u16, u16)> = far.on(away).into_iter().filter(|place| place.0 == number).collect();
@@ -59,6 +60,17 @@ pub fn add(tx: &mut Tx<'_>, object: ObjectId, grown: &Far, reserved: bool) -> Re
         ([before @ .., last], Some(next)) if before.len() == number && next.from == last.range.start => last,
         _ => return Err(CatalogError::refused(what(object), "it has grown meanwhile")),
     };
+    // Whoever has it open goes on with what was read when it was reserved.
+    let (before, known) = (
+        &grown.layout.components[..number],
+        grown.stale.iter().filter(|place| usize::from(place.0) < number),
+    );
+    if far.layout.components != before || !far.stale.iter().eq(known) {
+        return Err(CatalogError::refused(
+            what(object),
+            "something of it has moved, or is out of date, meanwhile",
+        ));
+    }
     layouts::stay(tx, std::iter::once(component), || what(object))?;
     for (object, column) in component.places() {
         if let Some(target) = component.target(column) {

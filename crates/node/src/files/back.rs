@@ -25,12 +25,16 @@ impl Node {
             }
         };
         let sized = self.far_file_at(ino, object, far, ObjectStamp::default());
-        let sized = sized.and_then(|file| file.truncate(size).map(|()| file));
-        if sized.is_err() {
-            self.movers.settle(object);
-            self.movers.wake();
+        // The parts that it needs behind the first one are made by that.
+        match sized.and_then(|file| file.truncate(size).map(|()| file)) {
+            Ok(file) => Ok(Some(Backing { object, content: Content::Far(file) })),
+            Err(e) => {
+                self.movers.settle(object);
+                self.movers.wake();
+                tracing::warn!("inode {ino} comes back to the node's own disk tier: {e}");
+                Ok(None)
+            }
         }
-        Ok(Some(Backing { object, content: Content::Far(sized?) }))
     }
 
     /// An object that was taken for a recall belongs to its file now, or to nobody.

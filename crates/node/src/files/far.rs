@@ -514,15 +514,22 @@ impl Node {
         self.movers.settle(object);
         match made {
             Ok(inode) => {
-                let ino = inode.attr.ino;
-                let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
-                Ok(self.open.with(ino, |entry, state| {
+                let (ino, flags) = (inode.attr.ino, OpenFlags { write: true, ..flags });
+                let opened = self.open.with(ino, |entry, state| {
                     if state.handles == 0 {
+                        if !self.is_as_made(&inode, object, &far)? {
+                            return Ok(None);
+                        }
+                        let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
                         (state.direct, state.backing) =
                             (false, Some(Backing { object, content: Content::Far(file) }));
                     }
-                    self.opened(entry, state, inode.attr, OpenFlags { write: true, ..flags })
-                }))
+                    Ok(Some(self.opened(entry, state, inode.attr, flags)))
+                })?;
+                match opened {
+                    Some(opened) => Ok(opened),
+                    None => self.open_file(cx, ino, OpenFlags { truncate: false, ..flags }),
+                }
             }
             Err(e) => {
                 self.movers.wake();
@@ -532,6 +539,15 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Whether nobody has opened, written and closed a file since it was made: from then on others see its name.
+    fn is_as_made(&self, made: &Inode, object: ObjectId, far: &Far) -> FsResult<bool> {
+        let fail = |e| fs_error("create", &e);
+        let now = self.catalog.inode(made.attr.ino).map_err(fail)?;
+        let marked = self.catalog.is_writing(made.attr.ino).map_err(fail)?;
+        let same = now.observed == made.observed && now.attr.nlink > 0 && marked;
+        Ok(same && self.catalog.far(object).map_err(fail)?.as_ref() == Some(far))
     }
 
     /// Sets the length of a file on targets; false if it has left them meanwhile. Like a writer it has the file open, so that nothing is

@@ -86,10 +86,16 @@ impl FarFile {
         self.length.try_write_for(patience)
     }
 
+    /// Waits for all who read or sync; then nobody does until what this gives is dropped.
+    pub(crate) fn uses_end(&self) -> RwLockWriteGuard<'_, Place> {
+        self.place.write()
+    }
+
     /// It has more targets from now on. Nobody writes.
-    pub(crate) fn widen(&self, to: Place) {
+    pub(crate) fn widen(&self, mut place: RwLockWriteGuard<'_, Place>, to: Place) {
         self.machines.widen();
-        *self.place.write() = to;
+        *place = to;
+        drop(place);
         self.note_machines();
     }
 }

@@ -10,28 +10,37 @@ use crate::Node;
 use crate::error::fs_error;
 use crate::files::FarFile;
 use catalog::{CatalogError, Far};
-use layout::Layout;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::api::FsResult;
 use types::*;
 
-/// Between two looks whether nobody writes.
+/// Waits so long first for writes to end, while a claim is wanted by others too, then longer and longer up to ...
 const LOOK: Duration = Duration::from_millis(50);
+/// ... this.
+const LONGEST: Duration = Duration::from_secs(5);
+/// How often other objects are made because the file has changed meanwhile.
+const REFUSALS: usize = 6;
 
 impl Node {
     /// Has an open file reach up to `end` (bytes), if it lies in this object still. The caller holds nothing of the file.
     pub(crate) fn widen_far(&self, file: &FarFile, object: ObjectId, end: u64) -> FsResult<()> {
+        let (begun, mut patience, mut said) = (Instant::now(), LOOK, false);
         while !self.stops_within(Duration::ZERO) {
             let claim = self.movers.claims.take(object);
             loop {
-                if let Some(_nobody_writes) = file.writes_end(LOOK) {
+                // While this waits no write begins, so that it ends however many there are.
+                if let Some(_nobody_writes) = file.writes_end(patience) {
                     claim.widens();
                     let widened = self.widen_claimed(file, object, end);
                     claim.over();
                     // What is left of an attempt, or was passed over meanwhile, is removed.
                     self.movers.wake();
                     return widened;
+                }
+                patience = (patience * 2).min(LONGEST);
+                if begun.elapsed() > LONGEST && !std::mem::replace(&mut said, true) {
+                    tracing::warn!("inode {} gets more targets when writes to it have ended", file.ino());
                 }
                 // A writer may wait for it to leave a full target.
                 if claim.is_wanted() {
@@ -49,33 +58,45 @@ impl Node {
         if !file.lies_in(object) || file.reaches(end) {
             return Ok(());
         }
-        // Nobody can have a right to what belongs to no file yet.
-        if !self.movers.is_reserved(object) {
-            self.fence_far(object).map_err(|e| {
-                tracing::error!("inode {} gets no more targets: {}", file.ino(), e.message);
-                FsError::Io
-            })?;
-        }
+        self.fence_far(object).map_err(|e| {
+            tracing::error!("inode {} gets no more targets: {}", file.ino(), e.message);
+            FsError::Io
+        })?;
+        self.take_over(file, object)?;
         while !file.reaches(end) {
             self.widen_once(file, object)?;
         }
         Ok(())
     }
 
+    /// Has the file what it has on record already.
+    fn take_over(&self, file: &FarFile, object: ObjectId) -> FsResult<()> {
+        let nobody_uses_it = file.uses_end();
+        let has = self.catalog.far(object).map_err(|e| fs_error("write", &e))?.ok_or(FsError::Stale)?;
+        if has.layout.components.len() > nobody_uses_it.striped().layout().components.len() {
+            let place = self.place_of(file.ino(), object, has).map_err(|e| {
+                tracing::error!("inode {} is not as it is on record: {e}", file.ino());
+                FsError::Io
+            })?;
+            file.widen(nobody_uses_it, place);
+        }
+        Ok(())
+    }
+
     /// Has the file get its next part.
     fn widen_once(&self, file: &FarFile, object: ObjectId) -> FsResult<()> {
-        let (ino, mut avoid) = (file.ino(), BTreeSet::new());
+        let (ino, mut avoid, mut refused) = (file.ino(), BTreeSet::new(), 0);
         let failed = |e: &dyn std::fmt::Display| {
             tracing::error!("inode {ino} gets no more targets: {e}");
             FsError::Io
         };
-        for attempt in 1.. {
+        loop {
             let grown = self.reserve_wider(object, &avoid)?;
-            let made = self.make_objects(&[&last_part(&grown)]);
+            let made = self.make_objects(&[&grown.last_part()]);
             if let Err((target, e)) = made {
                 tracing::warn!("inode {ino} gets other targets: {e}");
                 avoid.insert(target);
-                if attempt >= ATTEMPTS {
+                if avoid.len() >= ATTEMPTS {
                     let full = e.class == ErrorClass::NoSpace;
                     return Err(if full { FsError::NoSpace } else { failed(&e) });
                 }
@@ -83,19 +104,22 @@ impl Node {
             }
             // All that can fail comes before it is on record: whoever has the file open must use it from then on.
             let place = self.place_of(ino, object, grown.clone()).map_err(|e| failed(&e))?;
+            // Whoever syncs may learn that a column is out of date. From here on nobody does, by what is there without the new part; if somebody
+            // has since it was reserved, the catalogue refuses it.
+            let nobody_uses_it = file.uses_end();
             let recorded = self.catalog.widen(object, &grown, self.movers.is_reserved(object));
-            if attempt < ATTEMPTS && matches!(recorded, Err(CatalogError::Refused { .. })) {
-                // A target is to be emptied by now.
+            if refused < REFUSALS && matches!(recorded, Err(CatalogError::Refused { .. })) {
+                // Or a target is to be emptied by now.
+                refused += 1;
                 continue;
             }
             let parts = grown.layout.components.len();
             self.settled(object, recorded, |far| far.layout.components.len() >= parts)
                 .map_err(|e| failed(&e))?;
-            file.widen(place);
+            file.widen(nobody_uses_it, place);
             tracing::debug!("inode {ino} has targets up to byte {}", grown.layout.end());
-            break;
+            return Ok(());
         }
-        Ok(())
     }
 
     fn reserve_wider(&self, object: ObjectId, avoid: &BTreeSet<TargetId>) -> FsResult<Far> {
@@ -115,12 +139,4 @@ impl Node {
             e => fs_error("write", &e),
         })
     }
-}
-
-/// What a file has got last, as if it were all of it.
-fn last_part(grown: &Far) -> Far {
-    let components: Vec<_> = grown.layout.components.last().cloned().into_iter().collect();
-    let number = grown.layout.components.len().saturating_sub(1) as u16;
-    let stale = grown.stale.iter().filter(|place| place.0 == number).map(|place| (0, place.1)).collect();
-    Far { layout: Layout { components, ..grown.layout }, stale, then: Vec::new() }
 }
