@@ -1,7 +1,7 @@
 //! Files that get more targets as they grow, written at the first node and, straight at the targets, on another host.
 
 use e2e::cluster::{columns, lies_on, objects, serves, wait_for_close, wait_for_mending, words};
-use e2e::hosts::{Hosts, TARGET};
+use e2e::hosts::Hosts;
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A head on one target, two from 1 MiB on, two of their own from 4 MiB on.
@@ -43,11 +43,11 @@ fn is_whole(path: &Path) {
     }
 }
 
-/// Both hosts write every second record of a file.
+/// Both hosts write every second record of a file, and sync when they have, and `meanwhile` is over.
 fn write_from_both(hosts: &Hosts, name: &str, meanwhile: impl FnOnce()) {
     let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for (n, dir) in [&hosts.here, &hosts.there].into_iter().enumerate() {
+        let writers = [(0, &hosts.here), (1, &hosts.there)].map(|(n, dir)| {
             let (file, done) = (open(&dir.join(name)), &done);
             scope.spawn(move || {
                 for record_number in (n..RECORDS).step_by(2) {
@@ -58,10 +58,13 @@ fn write_from_both(hosts: &Hosts, name: &str, meanwhile: impl FnOnce()) {
                     file.write_all_at(&record(record_number), (record_number * RECORD) as u64).unwrap();
                     done.fetch_add(1, Ordering::AcqRel);
                 }
-                file.sync_all().unwrap();
-            });
-        }
+                file
+            })
+        });
         meanwhile();
+        for writer in writers {
+            writer.join().unwrap().sync_all().unwrap();
+        }
     });
 }
 
@@ -158,7 +161,8 @@ fn a_reader_sees_what_another_host_writes_far_behind_what_it_knows_of_a_file() {
     }
     // Where one target is full others take what a file grows by.
     let full = hosts.beds[3].path("target").join("ballast");
-    let used = TARGET - (2 << 20);
+    let there = rustix::fs::statvfs(hosts.beds[3].path("target")).unwrap();
+    let used = there.f_bavail * there.f_frsize - (2 << 20);
     let status = Command::new("fallocate").arg("-l").arg(used.to_string()).arg(&full).status();
     assert!(status.unwrap().success(), "ballast");
     let before = objects(&hosts.beds[3]);
@@ -175,27 +179,43 @@ fn a_reader_sees_what_another_host_writes_far_behind_what_it_knows_of_a_file() {
     }
     assert_eq!(objects(&hosts.beds[3]), before, "the full one has got nothing");
     fs::remove_file(full).unwrap();
-    // Copies lie on different targets in every part, and what a target that is away has missed is made there later.
-    first.ok(words("layout set", &hosts.here, "--copies 2 --then 1MiB:1"));
-    let mirrored = hosts.here.join("mirrored");
-    let file = open(&mirrored);
-    file.write_all_at(&noise(1, 1_000_000), 0).unwrap();
-    hosts.beds[2].kill();
-    file.write_all_at(&noise(2, 3_000_000), 1_000_000).unwrap();
-    file.sync_all().unwrap();
-    drop(file);
-    hosts.beds[2].up();
-    wait_for_mending(first, &mirrored);
-    assert_eq!(parts(&hosts, &mirrored), [0, 0, 1 << 20, 1 << 20]);
-    assert!(
-        fs::read(hosts.there.join("mirrored")).unwrap()
-            == [noise(1, 1_000_000), noise(2, 3_000_000)].concat()
-    );
+    copies_grow_while_a_target_is_away(&hosts);
     for wrong in ["--code 2+1 --then 1MiB:2", "--then 1000:2", "--then 1MiB:2 --then 1MiB:3", "--then 1MiB:9"]
     {
         first.fails(words("layout set", &hosts.here, wrong));
     }
     first.check();
+}
+
+/// Copies lie on different targets in every part, and what a target that is away has missed is made there later.
+fn copies_grow_while_a_target_is_away(hosts: &Hosts) {
+    let first = hosts.first();
+    first.ok(words("layout set", &hosts.here, "--copies 2 --then 1MiB:1"));
+    let mirrored = hosts.here.join("mirrored");
+    let (file, other) = (open(&mirrored), open(&hosts.there.join("mirrored")));
+    file.write_all_at(&noise(1, 1_000_000), 0).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncs = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                other.sync_all().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        hosts.beds[2].kill();
+        let written = file.write_all_at(&noise(2, 3_000_000), 1_000_000);
+        done.store(true, Ordering::Release);
+        (written.unwrap(), syncs.join().unwrap());
+    });
+    file.sync_all().unwrap();
+    drop((file, other));
+    hosts.beds[2].up();
+    wait_for_mending(first, &mirrored);
+    assert_eq!(parts(hosts, &mirrored), [0, 0, 1 << 20, 1 << 20]);
+    assert!(
+        fs::read(hosts.there.join("mirrored")).unwrap()
+            == [noise(1, 1_000_000), noise(2, 3_000_000)].concat()
+    );
 }
 
 #[test]
@@ -217,10 +237,11 @@ fn what_was_answered_is_there_when_the_node_dies_while_files_grow_and_no_object_
         first.kill();
         first.up_mounted();
     }
+    let files = || fs::read_dir(&hosts.here).unwrap().count();
+    first.wait("some files", || files() > 6);
     drop(writer.stdin.take());
     assert!(writer.wait().unwrap().success(), "see what the writer says");
-    let files = fs::read_dir(&hosts.here).unwrap().count();
-    assert!(files > 6, "only {files} files");
+    let files = files();
     // 1, 2, 3, 1, 2, 3, 1 and 2 of each part.
     first.wait("what was not needed", || hosts.objects() == files * 15);
     first.check();

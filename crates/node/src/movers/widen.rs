@@ -5,8 +5,10 @@
 //! would take what it knows for all.
 
 use super::claims::Claim;
-use super::layouts::{ATTEMPTS, Candidates};
+use super::layouts::{AGAIN, ATTEMPTS, Candidates};
+use super::ways::PATIENCE;
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::files::FarFile;
 use catalog::{CatalogError, Far};
@@ -85,18 +87,30 @@ impl Node {
 
     /// Has the file get its next part.
     fn widen_once(&self, file: &FarFile, object: ObjectId) -> FsResult<()> {
-        let (ino, mut avoid, mut refused) = (file.ino(), BTreeSet::new(), 0);
+        let (ino, mut avoid, mut silent, mut refused) = (file.ino(), BTreeSet::new(), false, 0);
+        // Where no others will do, those that did not answer are waited for.
+        let until = Moment::now() + PATIENCE;
+        let again = || Moment::now() < until && !self.stops_within(AGAIN);
         let failed = |e: &dyn std::fmt::Display| {
             tracing::error!("inode {ino} gets no more targets: {e}");
             FsError::Io
         };
         loop {
-            let grown = self.reserve_wider(object, &avoid)?;
+            let grown = match self.reserve_wider(object, &avoid) {
+                Err(FsError::NoSpace) if silent && again() => {
+                    (avoid, silent) = (BTreeSet::new(), false);
+                    continue;
+                }
+                grown => grown?,
+            };
             let made = self.make_objects(&[&grown.last_part()]);
             if let Err((target, e)) = made {
                 tracing::warn!("inode {ino} gets other targets: {e}");
                 avoid.insert(target);
-                if avoid.len() >= ATTEMPTS {
+                silent |= e.class == ErrorClass::Retry;
+                if avoid.len() >= ATTEMPTS && silent && again() {
+                    (avoid, silent) = (BTreeSet::new(), false);
+                } else if avoid.len() >= ATTEMPTS {
                     let full = e.class == ErrorClass::NoSpace;
                     return Err(if full { FsError::NoSpace } else { failed(&e) });
                 }
