@@ -205,7 +205,8 @@ fn copies_grow_while_a_target_is_away(hosts: &Hosts) {
         hosts.beds[2].kill();
         let written = file.write_all_at(&noise(2, 3_000_000), 1_000_000);
         done.store(true, Ordering::Release);
-        (written.unwrap(), syncs.join().unwrap());
+        written.unwrap();
+        syncs.join().unwrap();
     });
     file.sync_all().unwrap();
     drop((file, other));
