@@ -6,7 +6,7 @@ mod server;
 
 use catalog::{Catalog, New, check};
 use common::*;
-use kv::{DatabaseOptions, PostgresEngine};
+use kv::{DatabaseOptions, Durability, Engine, KvError, PostgresEngine, Reader, Stats, Writer};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -81,4 +81,77 @@ fn threads_get_along_over_postgresql() {
     let address = server.address("together", "&connections=6");
     let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
     together(&Catalog::open(Arc::new(engine), t(1)).expect("opens"));
+}
+
+/// Counts how often closures that write are run.
+struct Counted<E> {
+    engine: E,
+    writes: AtomicU32,
+    runs: AtomicU32,
+}
+
+impl<E: Engine> Engine for Counted<E> {
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<(), KvError>) -> Result<(), KvError> {
+        self.engine.read_dyn(f)
+    }
+
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn Writer) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.engine.write_dyn(durability, &mut |w| {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            f(w)
+        })
+    }
+
+    fn sync(&self) -> Result<(), KvError> {
+        self.engine.sync()
+    }
+
+    fn verify(&self) -> Result<(), KvError> {
+        self.engine.verify()
+    }
+
+    fn backup(&self, to: &std::path::Path) -> Result<(), KvError> {
+        self.engine.backup(to)
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+}
+
+/// Names that lie next to each other are made in one directory by all threads at once, and nobody has to do it twice: what each reads is its own name, and
+/// the directory's record, which none of them changes.
+#[test]
+fn creators_of_different_names_do_not_get_in_each_others_way_over_postgresql() {
+    const EACH: u32 = 50;
+    let server = server::Server::shared();
+    let address = server.address("crowd", "&connections=8");
+    let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
+    let engine = Arc::new(Counted { engine, writes: AtomicU32::new(0), runs: AtomicU32::new(0) });
+    let catalog = Catalog::open(engine.clone(), t(1)).expect("opens");
+    let dir = catalog.create(&root(2), Ino::ROOT, b"crowd", &New::node(FileKind::Directory, 0o755));
+    let dir = dir.expect("mkdir").attr.ino;
+    let before = [&engine.writes, &engine.runs].map(|n| n.load(Ordering::Relaxed));
+    let start = Barrier::new(2 * THREADS as usize);
+    thread::scope(|s| {
+        for t in 0..2 * THREADS {
+            let (catalog, start) = (&catalog, &start);
+            s.spawn(move || {
+                start.wait();
+                for n in 0..EACH {
+                    file(&format!("name-{}", n * 2 * THREADS + t), catalog, dir).expect("made");
+                }
+            });
+        }
+    });
+    let after = [&engine.writes, &engine.runs].map(|n| n.load(Ordering::Relaxed));
+    let (writes, runs) = (after[0] - before[0], after[1] - before[1]);
+    assert!(writes >= 2 * THREADS * EACH, "{writes}");
+    assert!((runs - writes) * 50 <= writes, "{writes} transactions ran {runs} times");
+    assert_eq!(catalog.inode(dir).expect("stat").attr.size, u64::from(2 * THREADS * EACH));
 }

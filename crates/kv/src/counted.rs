@@ -12,8 +12,8 @@ use crate::{Reader, Result, Visit, Writer};
 
 /// A snapshot at a server.
 pub(crate) trait Below {
-    /// Value of `key`, with everything that was added to it; with `lock` nobody else changes it before the transaction ends.
-    fn lookup(&self, key: &Key, lock: bool) -> Result<Option<Vec<u8>>>;
+    /// Value of `key`. That nobody else changes it before the transaction ends is looked at when it does.
+    fn lookup(&self, key: &Key) -> Result<Option<Vec<u8>>>;
     /// The pairs with `from <= key < to`.
     fn pages<'s>(&'s self, range: (&[u8], &[u8]), direction: Direction) -> Result<Box<dyn Source + 's>>;
 }
@@ -27,6 +27,7 @@ pub(crate) struct Txn<B> {
 }
 
 /// What a transaction leaves to be done.
+#[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) changes: Changes,
     pub(crate) counters: BTreeMap<Key, Delta>,
@@ -47,13 +48,13 @@ impl<B: Below> Txn<B> {
         (self.base, Done { changes: self.changes.into_changes(), counters: self.counters })
     }
 
-    fn value(&self, key: &[u8], lock: bool) -> Result<Option<Vec<u8>>> {
+    fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         check_key(key)?;
         let key = Key::new(key);
         if let Some(own) = self.changes.get(&key) {
             return Ok(own.map(<[u8]>::to_vec));
         }
-        let below = self.base.lookup(&key, lock)?;
+        let below = self.base.lookup(&key)?;
         match self.counters.get(&key) {
             Some(delta) => delta.apply(below.as_deref()).map(Some),
             None => Ok(below),
@@ -67,7 +68,7 @@ impl<B: Below> Txn<B> {
         let bounds = (Bound::Included(Key::new(range.0)), Bound::Excluded(Key::new(range.1)));
         let mut counted = Changes::new();
         for (key, delta) in self.counters.range(bounds.clone()) {
-            let below = self.base.lookup(key, false)?;
+            let below = self.base.lookup(key)?;
             counted.insert(key.clone(), Some(delta.apply(below.as_deref())?));
         }
         let mut counted = MapSource::new(counted.range(bounds), |v| v.as_deref(), direction);
@@ -89,14 +90,14 @@ impl<B: Below> Txn<B> {
             self.counters.insert(name, joined);
             return Ok(());
         }
-        let after = delta.apply(self.value(key, false)?.as_deref())?;
+        let after = delta.apply(self.value(key)?.as_deref())?;
         self.put(key, &after)
     }
 }
 
 impl<B: Below> Reader for Txn<B> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.value(key, false)
+        self.value(key)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<()> {
@@ -110,7 +111,7 @@ impl<B: Below> Reader for Txn<B> {
 
 impl<B: Below> Writer for Txn<B> {
     fn get_for_update(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.value(key, true)
+        self.value(key)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -3,17 +3,6 @@
 use crate::Result;
 use crate::limits::counter;
 
-/// What may be added to the value of a key apart from it (PostgreSQL: what `kv_delta` may hold, column `c`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Nothing.
-    Plain = 0,
-    /// Numbers to be added.
-    Adds = 1,
-    /// Numbers of which the greatest counts.
-    Raises = 2,
-}
-
 /// Changes of one counter by one transaction, taken together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delta {
@@ -22,18 +11,6 @@ pub(crate) enum Delta {
 }
 
 impl Delta {
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            Self::Add(_) => Kind::Adds,
-            Self::Raise(_) => Kind::Raises,
-        }
-    }
-
-    pub(crate) fn number(self) -> i64 {
-        let (Self::Add(n) | Self::Raise(n)) = self;
-        n
-    }
-
     /// Both, if they are of one kind.
     pub(crate) fn join(self, later: Self) -> Option<Self> {
         match (self, later) {
@@ -51,14 +28,4 @@ impl Delta {
         };
         Ok(after.to_le_bytes().to_vec())
     }
-}
-
-/// The value with what was added to it.
-pub(crate) fn merged(value: Vec<u8>, kind: i16, deltas: Option<Vec<i64>>) -> Result<Vec<u8>> {
-    let deltas = match deltas {
-        Some(deltas) if !deltas.is_empty() => deltas,
-        _ => return Ok(value),
-    };
-    let all = deltas.into_iter().map(if kind == Kind::Adds as i16 { Delta::Add } else { Delta::Raise });
-    all.reduce(|a, b| a.join(b).unwrap_or(b)).map_or(Ok(value.clone()), |delta| delta.apply(Some(&value)))
 }

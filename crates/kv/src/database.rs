@@ -39,12 +39,10 @@ pub struct DatabaseOptions {
     pub lease: Duration,
     /// How long a server that does not answer is tried again before an operation fails.
     pub patience: Duration,
-    /// Pause between rounds in which PostgreSQL's engine puts what was added to counters into their values.
-    pub fold_every: Duration,
 }
 
 impl DatabaseOptions {
-    /// Makes an engine; a lease of 15 s, patience of 30 s, a round each second.
+    /// Makes an engine; a lease of 15 s, patience of 30 s.
     pub fn new(owner: &str) -> Self {
         Self {
             owner: owner.into(),
@@ -55,7 +53,6 @@ impl DatabaseOptions {
             clear: false,
             lease: Duration::from_secs(15),
             patience: Duration::from_secs(30),
-            fold_every: Duration::from_secs(1),
         }
     }
 

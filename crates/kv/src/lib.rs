@@ -10,6 +10,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 mod aside;
+mod batch;
 mod buffer;
 pub mod conformance;
 mod copy;
@@ -24,6 +25,7 @@ mod lmdb;
 mod memory;
 mod merge;
 mod movable;
+mod patience;
 mod postgres;
 pub mod standby;
 #[cfg(feature = "tikv")]

@@ -1,5 +1,6 @@
 //! Many threads: serialisable writers, snapshots that hold still, durability in order.
 
+use std::ops::ControlFlow;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -8,8 +9,15 @@ use super::{Check, get, put, up};
 use crate::Durability::{Durable, Relaxed};
 use crate::{Durability, Engine, KvError, Reader, Result, Writer, read, write};
 
-pub(super) const ALL: &[Check] =
-    &[transfers_keep_the_sum, no_write_skew, adds_are_not_lost, snapshots_hold_still, order_is_seen];
+pub(super) const ALL: &[Check] = &[
+    transfers_keep_the_sum,
+    no_write_skew,
+    what_appears_where_nothing_was_is_noticed,
+    adds_and_sets_of_one_counter_are_in_order,
+    adds_are_not_lost,
+    snapshots_hold_still,
+    order_is_seen,
+];
 
 const ACCOUNTS: u8 = 8;
 const SUM: i64 = ACCOUNTS as i64 * 100;
@@ -96,6 +104,71 @@ fn no_write_skew(engine: &dyn Engine) {
             });
         }
     });
+}
+
+/// Two look whether there is anything of the other, by its key or by scans from either end: one of them finds it.
+fn what_appears_where_nothing_was_is_noticed(engine: &dyn Engine) {
+    let start = Barrier::new(2);
+    let empty = |w: &dyn Writer, round: u8, of: u8| -> Result<bool> {
+        let (from, to, mut empty) = ([b'w', round, of, 0], [b'w', round, of, 255], true);
+        let mut visit = |_: &[u8], _: &[u8]| {
+            empty = false;
+            ControlFlow::Break(())
+        };
+        match round % 3 {
+            0 => w.scan(&from, &to, &mut visit)?,
+            1 => w.scan_back(&from, &to, &mut visit)?,
+            _ => empty = w.get(&[b'w', round, of, 7])?.is_none(),
+        }
+        Ok(empty)
+    };
+    for round in 0..30 {
+        thread::scope(|s| {
+            for me in 0..2u8 {
+                let start = &start;
+                s.spawn(move || {
+                    start.wait();
+                    write::<_, KvError>(engine, mixed(round.into()), |w| match empty(w, round, 1 - me)? {
+                        true => w.put(&[b'w', round, me, 7], b"x"),
+                        false => Ok(()),
+                    })
+                    .expect("look and put");
+                });
+            }
+        });
+        let there = [0, 1].map(|me| get(engine, &[b'w', round, me, 7]).is_some());
+        assert_eq!(there.iter().filter(|t| **t).count(), 1, "both saw nothing of the other");
+    }
+}
+
+/// One adds without looking, one takes what is there elsewhere: nothing is counted twice, or lost.
+fn adds_and_sets_of_one_counter_are_in_order(engine: &dyn Engine) {
+    const ROUNDS: i64 = 100;
+    let value = |v: Option<Vec<u8>>| v.map_or(0, |v| i64::from_le_bytes(v.try_into().expect("8 bytes")));
+    thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                for n in 0..ROUNDS {
+                    write::<_, KvError>(engine, mixed(n as u32), |w| w.add(b"here", 1)).expect("add");
+                }
+            });
+        }
+        s.spawn(|| {
+            for n in 0..ROUNDS {
+                write::<_, KvError>(engine, mixed(n as u32), |w| {
+                    let here = value(w.get(b"here")?);
+                    if n % 2 == 0 {
+                        w.delete(b"here")?
+                    } else {
+                        w.put(b"here", &0i64.to_le_bytes())?
+                    }
+                    w.add(b"there", here)
+                })
+                .expect("move");
+            }
+        });
+    });
+    assert_eq!(value(get(engine, b"here")) + value(get(engine, b"there")), 2 * ROUNDS);
 }
 
 fn adds_are_not_lost(engine: &dyn Engine) {

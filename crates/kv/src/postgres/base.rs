@@ -1,6 +1,6 @@
 //! What a transaction reads from the server: one snapshot, over one connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 use futures_util::future::join;
@@ -8,12 +8,14 @@ use futures_util::{StreamExt, pin_mut};
 use tokio_postgres::Row;
 
 use super::Server;
-use super::connection::{Conn, Fault, Statements};
+use super::connection::Link;
+use super::pool::{Pool, Taken};
+use crate::batch::{Reads, Snapshot};
 use crate::counted::Below;
-use crate::counter::merged;
 use crate::key::Key;
 use crate::lmdb::sealed;
 use crate::merge::{Direction, Entry, Source};
+use crate::patience::Fault;
 use crate::{KvError, Result};
 
 /// Rows of the first page of a scan, and of the largest.
@@ -24,46 +26,44 @@ const PAGE_BYTES: usize = 4 << 20;
 /// Values that a transaction remembers.
 const REMEMBERED: usize = 512;
 
-/// A pair as it is stored, its counter merged.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// A pair as it is stored.
 pub(super) struct Stored {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// Column `c`.
-    pub(super) kind: i16,
 }
 
-/// A value that was read.
-struct Seen {
-    value: Option<Vec<u8>>,
-    /// Nobody else changes it.
-    locked: bool,
-}
-
-/// A transaction at the server, begun by the first thing that needs it.
+/// A snapshot, taken with the first thing that is read.
 pub(super) struct Base<'c> {
-    pub(super) server: &'c Server,
-    pub(super) conn: &'c Conn,
-    pub(super) statements: &'c Statements,
-    begin: &'c str,
-    pub(super) begun: Cell<bool>,
+    server: &'c Server,
+    pool: &'c Pool<Option<Link>>,
+    /// From the first reading on.
+    place: OnceCell<Taken<'c, Option<Link>>>,
+    begun: Cell<bool>,
+    /// What was read, where that matters.
+    reads: Option<RefCell<Reads>>,
     /// Why nothing more can be read; what its closure says does not count then.
     fault: RefCell<Option<Fault>>,
-    seen: RefCell<BTreeMap<Key, Seen>>,
+    seen: RefCell<BTreeMap<Key, Option<Vec<u8>>>>,
 }
 
 impl<'c> Base<'c> {
-    pub(super) fn new(
-        server: &'c Server,
-        conn: &'c Conn,
-        statements: &'c Statements,
-        begin: &'c str,
-    ) -> Self {
-        let (begun, fault, seen) = Default::default();
-        Self { server, conn, statements, begin, begun, fault, seen }
+    pub(super) fn new(server: &'c Server, pool: &'c Pool<Option<Link>>, noted: bool) -> Self {
+        let (place, begun, fault, seen) = Default::default();
+        Self { server, pool, place, begun, reads: noted.then(RefCell::default), fault, seen }
     }
 
-    pub(super) fn take_fault(&self) -> Option<Fault> {
-        self.fault.borrow_mut().take()
+    fn link(&self) -> Result<&Link, Fault> {
+        let place = match self.place.get() {
+            Some(place) => place,
+            None => {
+                let mut place = self.pool.take();
+                Link::ready(&mut place, self.server)?;
+                self.place.get_or_init(|| place)
+            }
+        };
+        place.as_ref().ok_or_else(|| Fault::Lost("not connected".into()))
     }
 
     /// Keeps the reason for whoever began the transaction, and stops its closure.
@@ -76,53 +76,43 @@ impl<'c> Base<'c> {
         if self.fault.borrow().is_some() { Err(KvError::Conflict) } else { Ok(()) }
     }
 
-    /// The stored pairs of some keys.
-    pub(super) fn lookup_all(&self, keys: &[&[u8]]) -> Result<Vec<Stored>, Fault> {
-        let rows = self.begun_with(self.conn.client.query(&self.statements.get_many, &[&keys]))?;
-        rows.iter().map(|row| stored(self.server, row)).collect()
-    }
-
     /// Begins the transaction together with the first thing that it does.
     fn begun_with<T>(
         &self,
+        link: &Link,
         answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Fault> {
         if self.begun.replace(true) {
-            return self.conn.run(self.server, answer);
+            return link.conn.run(self.server, answer);
         }
         let both = async {
-            let (begun, answer) = join(self.conn.client.batch_execute(self.begin), answer).await;
+            let (begun, answer) = join(link.conn.client.batch_execute(BEGIN), answer).await;
             begun.and(answer)
         };
-        self.conn.run(self.server, both)
-    }
-
-    /// Begins the transaction if nothing has yet.
-    pub(super) fn begin(&self) -> Result<(), Fault> {
-        if self.begun.replace(true) {
-            return Ok(());
-        }
-        self.conn.batch(self.server, self.begin)
-    }
-
-    /// Gives the transaction up, if one is under way.
-    pub(super) fn roll_back(&self) -> Result<(), Fault> {
-        if !self.begun.replace(false) {
-            return Ok(());
-        }
-        self.conn.batch(self.server, "ROLLBACK")
+        link.conn.run(self.server, both)
     }
 
     /// One page: at most `limit` pairs with `from <= key < to`, and whether there may be more.
     fn page(&self, from: &[u8], to: &[u8], direction: Direction, limit: i64) -> Result<(Vec<Stored>, bool)> {
         self.alive()?;
+        self.try_page(from, to, direction, limit).map_err(|fault| self.stop(fault))
+    }
+
+    fn try_page(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        direction: Direction,
+        limit: i64,
+    ) -> Result<(Vec<Stored>, bool), Fault> {
+        let link = self.link()?;
         let statement = match direction {
-            Direction::Up => &self.statements.up,
-            Direction::Down => &self.statements.down,
+            Direction::Up => &link.statements.up,
+            Direction::Down => &link.statements.down,
         };
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&from, &to, &limit];
         let read = async {
-            let rows = self.conn.client.query_raw(statement, params).await?;
+            let rows = link.conn.client.query_raw(statement, params).await?;
             pin_mut!(rows);
             let (mut page, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next().await {
@@ -136,29 +126,31 @@ impl<'c> Base<'c> {
             let more = page.len() as i64 == limit;
             Ok((page, more))
         };
-        let (rows, more) = self.begun_with(read).map_err(|fault| self.stop(fault))?;
-        let pairs = rows.iter().map(|row| stored(self.server, row)).collect::<Result<_, _>>();
-        Ok((pairs.map_err(|fault| self.stop(fault))?, more))
+        let (rows, more) = self.begun_with(link, read)?;
+        let pairs = rows.iter().map(|row| stored(self.server, row)).collect::<Result<_, _>>()?;
+        Ok((pairs, more))
+    }
+
+    fn look(&self, key: &Key) -> Result<Option<Vec<u8>>, Fault> {
+        let link = self.link()?;
+        let rows = self.begun_with(link, link.conn.client.query(&link.statements.get, &[&key.bytes()]))?;
+        Ok(rows.first().map(|row| stored(self.server, row)).transpose()?.map(|s| s.value))
     }
 }
 
 impl Below for Base<'_> {
-    fn lookup(&self, key: &Key, lock: bool) -> Result<Option<Vec<u8>>> {
+    fn lookup(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.alive()?;
-        if let Some(seen) = self.seen.borrow().get(key)
-            && (seen.locked || !lock)
-        {
-            return Ok(seen.value.clone());
+        if let Some(reads) = &self.reads {
+            reads.borrow_mut().key(key);
         }
-        let statement = if lock { &self.statements.lock } else { &self.statements.get };
-        let rows = self.begun_with(self.conn.client.query(statement, &[&key.bytes()]));
-        let value = rows
-            .and_then(|rows| rows.first().map(|row| stored(self.server, row)).transpose())
-            .map_err(|fault| self.stop(fault))?
-            .map(|s| s.value);
+        if let Some(value) = self.seen.borrow().get(key) {
+            return Ok(value.clone());
+        }
+        let value = self.look(key).map_err(|fault| self.stop(fault))?;
         let mut seen = self.seen.borrow_mut();
         if seen.len() < REMEMBERED {
-            seen.insert(key.clone(), Seen { value: value.clone(), locked: lock });
+            seen.insert(key.clone(), value.clone());
         }
         Ok(value)
     }
@@ -168,22 +160,36 @@ impl Below for Base<'_> {
     }
 }
 
-/// A row of `kv`: its value is the one that was stored, and what was added to it is in it.
-fn stored(server: &Server, row: &Row) -> Result<Stored, Fault> {
+impl Snapshot for Base<'_> {
+    fn finish(self) -> (Reads, Option<Fault>) {
+        let fault = self.fault.into_inner();
+        if let Some(mut place) = self.place.into_inner() {
+            let lost = matches!(fault, Some(Fault::Lost(_)));
+            let left = !self.begun.get() || place.as_ref().is_some_and(|link| link.conn.leave());
+            if lost || !left {
+                *place = None;
+            }
+        }
+        (self.reads.map(RefCell::into_inner).unwrap_or_default(), fault)
+    }
+}
+
+/// A row of `kv`: its value is the one that was stored.
+pub(super) fn stored(server: &Server, row: &Row) -> Result<Stored, Fault> {
     let bad =
         |e: tokio_postgres::Error| Fault::Failed(server.refuses(&format!("a row is not as expected: {e}")));
     let (key, sealed): (&[u8], &[u8]) = (row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?);
-    let (kind, deltas): (i16, Option<Vec<i64>>) =
-        (row.try_get(2).map_err(bad)?, row.try_get(3).map_err(bad)?);
     let value = sealed::open(key, sealed)
         .ok_or_else(|| KvError::BadValue { path: server.path(), key: key.into() })?;
-    let value = merged(value.to_vec(), kind, deltas)?;
-    Ok(Stored { key: key.to_vec(), value, kind })
+    Ok(Stored { key: key.to_vec(), value: value.to_vec() })
 }
 
-/// The pairs of a range, page by page.
-struct Pages<'b> {
-    base: &'b Base<'b>,
+/// The pairs of a range, page by page. What was looked at of it is noted when the scan ends.
+struct Pages<'b, 'c> {
+    base: &'b Base<'c>,
+    /// What is asked for.
+    whole: (Vec<u8>, Vec<u8>),
+    /// What is left of it.
     from: Vec<u8>,
     to: Vec<u8>,
     direction: Direction,
@@ -193,10 +199,11 @@ struct Pages<'b> {
     more: bool,
 }
 
-impl<'b> Pages<'b> {
-    fn new(base: &'b Base<'b>, (from, to): (&[u8], &[u8]), direction: Direction) -> Result<Self> {
+impl<'b, 'c> Pages<'b, 'c> {
+    fn new(base: &'b Base<'c>, (from, to): (&[u8], &[u8]), direction: Direction) -> Result<Self> {
         let (from, to, page) = (from.to_vec(), to.to_vec(), Vec::new().into_iter());
-        let mut pages = Self { base, from, to, direction, page, here: None, limit: FIRST_PAGE, more: true };
+        let (whole, here) = ((from.clone(), to.clone()), None);
+        let mut pages = Self { base, whole, from, to, direction, page, here, limit: FIRST_PAGE, more: true };
         pages.advance()?;
         Ok(pages)
     }
@@ -222,7 +229,7 @@ impl<'b> Pages<'b> {
     }
 }
 
-impl Source for Pages<'_> {
+impl Source for Pages<'_, '_> {
     fn peek(&self) -> Option<Entry<'_>> {
         self.here.as_ref().map(|s| (s.key.as_slice(), Some(s.value.as_slice())))
     }
@@ -234,5 +241,18 @@ impl Source for Pages<'_> {
             self.here = self.page.next();
         }
         Ok(())
+    }
+}
+
+impl Drop for Pages<'_, '_> {
+    /// Up to the pair that it stands on, that one too; all where it has come to the end.
+    fn drop(&mut self) {
+        let Some(reads) = &self.base.reads else { return };
+        let (from, to) = (&self.whole.0, &self.whole.1);
+        match (&self.here, self.direction) {
+            (None, _) => reads.borrow_mut().range(from, to),
+            (Some(last), Direction::Up) => reads.borrow_mut().range(from, &[&last.key[..], &[0]].concat()),
+            (Some(last), Direction::Down) => reads.borrow_mut().range(&last.key, to),
+        }
     }
 }

@@ -1,103 +1,188 @@
-//! Sending what a transaction changes, and its end, all at once.
+//! Storing what a batch changes, and the end of its transaction, all at once.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::future::join3;
 use tokio_postgres::Error;
 
-use super::base::Base;
-use super::connection::Fault;
-use crate::Result;
-use crate::counted::Done;
-use crate::counter::{Delta, Kind};
+use super::Server;
+use super::base::stored;
+use super::connection::Link;
+use super::session::Session;
+use crate::batch::{Proposal, Sink, Values};
 use crate::key::Key;
 use crate::lmdb::sealed;
+use crate::patience::Fault;
+use crate::{Durability, Result};
 
 /// What one statement may carry (bytes of keys and values, rows).
 const STATEMENT_BYTES: usize = 4 << 20;
 const STATEMENT_ROWS: usize = 10_000;
 /// Statements that are sent before an answer is waited for; each of them may be as large as above.
 const AT_ONCE: usize = 8;
+/// Counters whose values are remembered.
+const REMEMBERED: usize = 100_000;
 
-/// How a transaction ended.
-pub(super) enum End {
-    Committed,
-    /// There was nothing to commit.
-    Nothing,
-    /// The connection was lost before the answer came.
-    Unknown(String),
-    /// What was remembered about counters is not true any more, or a sum has become too large.
-    Stale,
-    /// Another owner has been there.
-    Fenced,
+/// The level is the one that PostgreSQL, CockroachDB and YugabyteDB share; one transaction after another needs no higher one.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+const RELAXED: &str = "SET LOCAL synchronous_commit TO off";
+const COMMIT: &str = "COMMIT";
+
+/// Commits batches over a connection of its own.
+pub(super) struct Commits {
+    server: Arc<Server>,
+    session: Session,
+    /// Counters as the last batch has left them: nobody else changes them, and each transaction finds the mark of the one before, or fails.
+    known: BTreeMap<Key, Option<Vec<u8>>>,
+    /// The transaction under way has begun.
+    begun: bool,
+    /// What becomes durable with the transaction that was sent last.
+    sent: Sent,
 }
 
-/// The number of the connection's next transaction: epoch, slot, number.
-pub(super) type Mark = (i64, i64, i64);
+/// What is counted once a transaction is committed.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    relaxed: bool,
+    /// Relaxed commits acknowledged before.
+    before: u64,
+}
 
 enum Step {
-    Mark(Mark),
+    Say(&'static str),
+    /// The number of this transaction.
+    Mark(i64),
     Put(Puts),
     Delete(Vec<Vec<u8>>),
-    Change(Kind, Vec<Vec<u8>>, Vec<i64>, i64),
-    Commit,
 }
 
 #[derive(Default)]
 struct Puts {
     keys: Vec<Vec<u8>>,
     values: Vec<Vec<u8>>,
-    kinds: Vec<i16>,
     bytes: usize,
 }
 
-/// Commits. With `plain`, counters are read and set, not added to.
-pub(super) fn commit(base: &Base<'_>, mark: Mark, done: &Done, plain: bool) -> Result<End, Fault> {
-    let counted = Counted::new(base, done, plain)?;
-    let mut steps = vec![Step::Mark(mark)];
-    put_all(&mut steps, done, &counted);
-    for keys in deleted(done).chunks(STATEMENT_ROWS) {
-        steps.push(Step::Delete(keys.to_vec()));
+impl Commits {
+    pub(super) fn new(server: Arc<Server>) -> Self {
+        let (known, begun, sent) = Default::default();
+        Self { server, session: Session::new(), known, begun, sent }
     }
-    for (kind, deltas) in [(Kind::Adds, &counted.adds), (Kind::Raises, &counted.raises)] {
-        for part in deltas.chunks(STATEMENT_ROWS) {
-            let (keys, numbers) = part.iter().cloned().unzip();
-            steps.push(Step::Change(kind, keys, numbers, mark.1));
+
+    /// Begins the transaction, and reads counters in it.
+    fn read(&mut self, keys: &[&Key]) -> Result<(), Fault> {
+        self.session.ready(&self.server)?;
+        let (link, epoch, mark) = (self.session.link()?, self.server.epoch(), self.session.last + 1);
+        let names: Vec<&[u8]> = keys.iter().map(|key| key.bytes()).collect();
+        let (client, known) = (&link.conn.client, &link.statements);
+        let all = async {
+            let (begun, marked, rows) = join3(
+                client.batch_execute(BEGIN),
+                client.query(&known.mark, &[&epoch, &mark]),
+                client.query(&known.get_many, &[&names]),
+            )
+            .await;
+            begun.and(marked).and(rows)
+        };
+        let rows = link.conn.run(&self.server, all)?;
+        let mut found = BTreeMap::new();
+        for row in &rows {
+            let pair = stored(&self.server, row)?;
+            found.insert(pair.key, pair.value);
+        }
+        self.begun = true;
+        self.known.extend(keys.iter().map(|key| ((*key).clone(), found.remove(key.bytes()))));
+        Ok(())
+    }
+
+    fn failed(&mut self, fault: Fault) -> Fault {
+        self.begun = false;
+        self.known.clear();
+        self.session.doubt(&self.server, &fault);
+        fault
+    }
+
+    /// The transaction after the last one is committed.
+    fn committed(&self) {
+        match self.sent.relaxed {
+            true => self.server.note_relaxed(),
+            false => self.server.note_durable(self.sent.before),
         }
     }
-    steps.push(Step::Commit);
-    let end = send(base, steps)?;
-    match end {
-        End::Committed => {
-            let changed = done.counters.keys().map(Key::bytes);
-            base.server.note_changed(changed);
-            base.server.remember(counted.set.iter().map(|(key, _, kind)| (key, *kind)));
+
+    fn steps(&self, values: &Values) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if !self.begun {
+            steps.extend([Step::Say(BEGIN), Step::Mark(self.session.last + 1)]);
         }
-        End::Stale => base.server.forget(done.counters.keys()),
-        End::Unknown(_) | End::Fenced | End::Nothing => {}
+        if self.sent.relaxed {
+            steps.push(Step::Say(RELAXED));
+        }
+        put_all(&mut steps, values);
+        let deleted = values.iter().filter(|(_, value)| value.is_none());
+        let deleted: Vec<_> = deleted.map(|(key, _)| key.bytes().to_vec()).collect();
+        steps.extend(deleted.chunks(STATEMENT_ROWS).map(|keys| Step::Delete(keys.to_vec())));
+        steps.push(Step::Say(COMMIT));
+        steps
     }
-    Ok(end)
-}
 
-/// Ends a transaction that has only read: the server says whether all of it was serialisable.
-pub(super) fn nothing(base: &Base<'_>) -> Result<End, Fault> {
-    if base.begun.replace(false) {
-        base.conn.batch(base.server, "COMMIT")?;
+    fn try_store(&mut self, values: &Values) -> Result<(), Fault> {
+        if !self.begun {
+            self.session.ready(&self.server)?;
+        }
+        let steps = self.steps(values);
+        send(&self.server, self.session.link()?, &steps)?;
+        self.begun = false;
+        self.session.last += 1;
+        self.server.acknowledge(self.session.last);
+        self.committed();
+        for (key, known) in &mut self.known {
+            if let Some(value) = values.get(key) {
+                known.clone_from(value);
+            }
+        }
+        Ok(())
     }
-    Ok(End::Nothing)
 }
 
-fn deleted(done: &Done) -> Vec<Vec<u8>> {
-    done.changes.iter().filter(|(_, v)| v.is_none()).map(|(k, _)| k.bytes().to_vec()).collect()
+impl Sink for Commits {
+    fn counters(&mut self, batch: &[&Proposal]) -> Result<Values, Fault> {
+        let counters = || batch.iter().flat_map(|proposal| proposal.done.counters.keys());
+        if self.known.len() > REMEMBERED {
+            self.known.clear();
+        }
+        let unknown: BTreeSet<&Key> = counters().filter(|key| !self.known.contains_key(key)).collect();
+        if !unknown.is_empty() {
+            let unknown: Vec<_> = unknown.into_iter().collect();
+            self.read(&unknown).map_err(|fault| self.failed(fault))?;
+        }
+        Ok(counters().filter_map(|key| Some((key.clone(), self.known.get(key)?.clone()))).collect())
+    }
+
+    fn store(&mut self, values: &Values, durability: Durability) -> Result<(), Fault> {
+        let relaxed = durability == Durability::Relaxed && self.server.can_relax();
+        self.sent = Sent { relaxed, before: self.server.relaxed_so_far() };
+        self.try_store(values).map_err(|fault| self.failed(fault))
+    }
+
+    fn settle(&mut self) -> Result<bool, Fault> {
+        let stored = self.session.settle(&self.server)?;
+        if stored {
+            self.committed();
+        }
+        Ok(stored)
+    }
 }
 
-fn put_all(steps: &mut Vec<Step>, done: &Done, counted: &Counted) {
-    let plain = done.changes.iter().filter_map(|(k, v)| Some((k, v.as_ref()?, Kind::Plain)));
+fn put_all(steps: &mut Vec<Step>, values: &Values) {
     let mut puts = Puts::default();
-    for (key, value, kind) in plain.chain(counted.set.iter().map(|(k, v, kind)| (k, v, *kind))) {
+    for (key, value) in values.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
         let mut stored = Vec::with_capacity(value.len() + sealed::SUM);
         sealed::seal(key.bytes(), value, &mut stored);
         puts.bytes += key.bytes().len() + stored.len();
         puts.keys.push(key.bytes().to_vec());
         puts.values.push(stored);
-        puts.kinds.push(kind as i16);
         if puts.bytes >= STATEMENT_BYTES || puts.keys.len() >= STATEMENT_ROWS {
             steps.push(Step::Put(std::mem::take(&mut puts)));
         }
@@ -107,94 +192,20 @@ fn put_all(steps: &mut Vec<Step>, done: &Done, counted: &Counted) {
     }
 }
 
-/// How counters are changed.
-#[derive(Default)]
-struct Counted {
-    adds: Vec<(Vec<u8>, i64)>,
-    raises: Vec<(Vec<u8>, i64)>,
-    /// Those that have to be set, since they are new or were no counters of this kind.
-    set: Vec<(Key, Vec<u8>, Kind)>,
-}
-
-impl Counted {
-    fn new(base: &Base<'_>, done: &Done, plain: bool) -> Result<Self, Fault> {
-        let mut counted = Self::default();
-        let mut unsure = Vec::new();
-        for (key, delta) in &done.counters {
-            match !plain && base.server.knows(key, delta.kind()) {
-                true => counted.delta(key, *delta),
-                false => unsure.push((key, *delta)),
-            }
-        }
-        for part in unsure.chunks(STATEMENT_ROWS) {
-            counted.look_at(base, part, plain)?;
-        }
-        Ok(counted)
-    }
-
-    fn look_at(&mut self, base: &Base<'_>, part: &[(&Key, Delta)], plain: bool) -> Result<(), Fault> {
-        let keys: Vec<&[u8]> = part.iter().map(|(key, _)| key.bytes()).collect();
-        let mut found = base.lookup_all(&keys)?;
-        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        for (key, delta) in part {
-            let stored =
-                found.binary_search_by(|s| s.key.as_slice().cmp(key.bytes())).ok().map(|n| &found[n]);
-            let after = delta.apply(stored.map(|s| s.value.as_slice()))?;
-            match stored.is_some_and(|s| s.kind == delta.kind() as i16) && !plain {
-                true => {
-                    base.server.remember([(*key, delta.kind())]);
-                    self.delta(key, *delta);
-                }
-                false => self.set.push(((*key).clone(), after, delta.kind())),
-            }
-        }
-        Ok(())
-    }
-
-    fn delta(&mut self, key: &Key, delta: Delta) {
-        let list = if delta.kind() == Kind::Adds { &mut self.adds } else { &mut self.raises };
-        list.push((key.bytes().to_vec(), delta.number()));
-    }
-}
-
 /// Large changes go one after another; what is left, with the end of the transaction, at once.
-fn send(base: &Base<'_>, steps: Vec<Step>) -> Result<End, Fault> {
-    base.begin()?;
+fn send(server: &Server, link: &Link, steps: &[Step]) -> Result<(), Fault> {
     let first = steps.len().saturating_sub(AT_ONCE);
-    for (n, step) in steps[..first].iter().enumerate() {
-        if let Err(fault) = base.conn.run(base.server, one(base, step)) {
-            return if matches!(fault, Fault::Guard) { Ok(guarded(&steps[n])) } else { Err(fault) };
-        }
-    }
-    let answers = base.conn.run_all(base.server, steps[first..].iter().map(|step| one(base, step)));
-    base.begun.set(false); // committed or rolled back, whatever the answers are
-    for (step, answer) in steps[first..].iter().zip(answers) {
-        match answer {
-            Ok(()) => {}
-            Err(Fault::Lost(detail)) => return Ok(End::Unknown(detail)),
-            Err(Fault::Guard) => return Ok(guarded(step)),
-            Err(fault) => return Err(fault),
-        }
-    }
-    Ok(End::Committed)
+    steps[..first].iter().try_for_each(|step| link.conn.run(server, one(server, link, step)))?;
+    // The first that failed says why; those behind it only that the transaction has.
+    link.conn.run_all(server, steps[first..].iter().map(|step| one(server, link, step))).into_iter().collect()
 }
 
-fn guarded(step: &Step) -> End {
-    if matches!(step, Step::Mark(_)) { End::Fenced } else { End::Stale }
-}
-
-async fn one(base: &Base<'_>, step: &Step) -> Result<(), Error> {
-    let (client, known) = (&base.conn.client, base.statements);
+async fn one(server: &Server, link: &Link, step: &Step) -> Result<(), Error> {
+    let (client, known) = (&link.conn.client, &link.statements);
     match step {
-        Step::Mark((epoch, slot, number)) => {
-            client.query(&known.mark, &[epoch, slot, number]).await.map(drop)
-        }
-        Step::Put(p) => client.execute(&known.put, &[&p.keys, &p.values, &p.kinds]).await.map(drop),
+        Step::Say(text) => client.batch_execute(text).await,
+        Step::Mark(number) => client.query(&known.mark, &[&server.epoch(), number]).await.map(drop),
+        Step::Put(puts) => client.execute(&known.put, &[&puts.keys, &puts.values]).await.map(drop),
         Step::Delete(keys) => client.execute(&known.delete, &[keys]).await.map(drop),
-        Step::Change(kind, keys, numbers, slot) => {
-            let statement = if *kind == Kind::Adds { &known.add } else { &known.raise };
-            client.query(statement, &[keys, numbers, slot, &(keys.len() as i64)]).await.map(drop)
-        }
-        Step::Commit => client.batch_execute("COMMIT").await,
     }
 }

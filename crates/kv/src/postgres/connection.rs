@@ -1,6 +1,8 @@
 //! One connection to the server, used by one thread at a time, which drives it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::runtime::{Builder, Runtime};
@@ -10,37 +12,16 @@ use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use super::Server;
 use super::sql;
 use crate::KvError;
-
-/// Why something did not succeed.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// Another transaction was in the way: once more.
-    Conflict,
-    /// A statement found nothing where it must find something, or a sum became too large.
-    Guard,
-    /// The connection, or the server, is gone, or does not take work now.
-    Lost(String),
-    /// It will not go better a second time.
-    Failed(KvError),
-}
-
-impl From<KvError> for Fault {
-    fn from(e: KvError) -> Self {
-        Self::Failed(e)
-    }
-}
+use crate::patience::Fault;
 
 /// Statements known to the server.
 pub(super) struct Statements {
     pub(super) get: Statement,
-    pub(super) lock: Statement,
     pub(super) get_many: Statement,
     pub(super) up: Statement,
     pub(super) down: Statement,
     pub(super) put: Statement,
     pub(super) delete: Statement,
-    pub(super) add: Statement,
-    pub(super) raise: Statement,
     pub(super) mark: Statement,
 }
 
@@ -94,22 +75,12 @@ impl Conn {
     }
 
     pub(super) fn prepare(&self, server: &Server) -> Result<Statements, Fault> {
-        const ALL: [&str; 10] = [
-            sql::GET,
-            sql::LOCK,
-            sql::GET_MANY,
-            sql::UP,
-            sql::DOWN,
-            sql::PUT,
-            sql::DELETE,
-            sql::ADD,
-            sql::RAISE,
-            sql::MARK,
-        ];
+        const ALL: [&str; 7] =
+            [sql::GET, sql::GET_MANY, sql::UP, sql::DOWN, sql::PUT, sql::DELETE, sql::MARK];
         let prepared = self.run(server, try_join_all(ALL.map(|text| self.client.prepare(text))))?;
-        let [get, lock, get_many, up, down, put, delete, add, raise, mark] =
-            <[Statement; 10]>::try_from(prepared).map_err(|_| Fault::Lost("preparing statements".into()))?;
-        Ok(Statements { get, lock, get_many, up, down, put, delete, add, raise, mark })
+        let [get, get_many, up, down, put, delete, mark] =
+            <[Statement; 7]>::try_from(prepared).map_err(|_| Fault::Lost("preparing statements".into()))?;
+        Ok(Statements { get, get_many, up, down, put, delete, mark })
     }
 
     /// Drives the connection until the answer is there.
@@ -152,6 +123,37 @@ impl Conn {
 
     pub(super) fn batch(&self, server: &Server, statement: &str) -> Result<(), Fault> {
         self.run(server, self.client.batch_execute(statement))
+    }
+
+    /// Gives up a transaction that has only read. Nobody waits for the answer: whatever goes over this connection next stands behind it. False if the
+    /// connection is gone.
+    pub(super) fn leave(&self) -> bool {
+        self.runtime.block_on(async {
+            let mut sent = pin!(self.client.batch_execute("ROLLBACK"));
+            poll_fn(|cx| Poll::Ready(drop(sent.as_mut().poll(cx)))).await;
+            tokio::task::yield_now().await; // to the task that writes it to the socket
+        });
+        !self.client.is_closed()
+    }
+}
+
+/// A connection that is ready for work.
+pub(super) struct Link {
+    pub(super) conn: Conn,
+    pub(super) statements: Statements,
+}
+
+impl Link {
+    /// Connects where there is no connection that works, to a server that has lost nothing.
+    pub(super) fn ready(place: &mut Option<Self>, server: &Server) -> Result<(), Fault> {
+        if place.as_ref().is_some_and(|link| !link.conn.client.is_closed()) {
+            return Ok(());
+        }
+        let conn = Conn::open(server)?;
+        server.has_kept_all(&conn)?;
+        let statements = conn.prepare(server)?;
+        *place = Some(Self { conn, statements });
+        Ok(())
     }
 }
 
@@ -199,8 +201,8 @@ pub(super) fn said(e: &tokio_postgres::Error) -> String {
 fn fault(server: &Server, e: &tokio_postgres::Error) -> Fault {
     let Some(db) = e.as_db_error().filter(|db| !fatal(db)) else { return Fault::Lost(said(e)) };
     match db.code().code() {
-        "40001" | "40P01" => Fault::Conflict,
-        "22012" | "22003" => Fault::Guard,
+        // the last one: a statement that must find something has found nothing
+        "40001" | "40P01" | "22012" => Fault::Conflict,
         "53100" => Fault::Failed(KvError::Full { path: server.path() }),
         // ambiguous result, no connections left, a server that is stopping or only follows another one
         code if code == "40003"

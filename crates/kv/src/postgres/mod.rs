@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 
 use self::base::Base;
-use self::commit::End;
-use self::connection::{Conn, Fault, Statements};
-use self::patience::Patience;
+use self::commit::Commits;
+use self::connection::{Conn, Link};
 use self::pool::Pool;
 use self::server::Server;
-use self::session::Session;
+use crate::batch::{Batches, Snapshot};
 use crate::copy;
 use crate::counted::Txn;
+use crate::patience::{Fault, Patience};
 use crate::{Aside, Database, DatabaseOptions, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
 mod address;
@@ -26,30 +26,28 @@ mod commit;
 mod connection;
 mod keeper;
 mod owner;
-mod patience;
 mod pool;
 mod server;
 mod session;
 mod sql;
 mod tls;
 
-const READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-const WRITING: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE";
-const WRITING_RELAXED: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL synchronous_commit TO off";
+/// Connections for readers at least: a copy of everything holds one for as long as it takes.
+const READERS: usize = 2;
 
-/// An engine whose data is in a database server. Closures run side by side, each as a serialisable transaction of the server.
+/// An engine whose data is in a database server. Closures run side by side on snapshots; those that end at the same time are committed together.
 pub struct PostgresEngine {
     core: Arc<Core>,
     keeper: Option<JoinHandle<()>>,
 }
 
 struct Core {
-    server: Server,
+    server: Arc<Server>,
     options: DatabaseOptions,
-    writers: Pool<Session>,
-    readers: Pool<Option<(Conn, Statements)>>,
-    /// Shared by closures that write; held alone by one that has lost against others several times.
-    turn: RwLock<()>,
+    batches: Batches<Commits>,
+    /// For closures that write, and for those that do not.
+    writers: Pool<Option<Link>>,
+    readers: Pool<Option<Link>>,
     stopping: Mutex<bool>,
     stopped: Condvar,
 }
@@ -70,7 +68,7 @@ impl PostgresEngine {
     /// server refuses or cannot be reached; `Absent` if there is no engine and none is to be made; `Foreign` if it holds the data of another node that
     /// is not to be taken over.
     pub fn open(address: &str, options: DatabaseOptions) -> Result<Self> {
-        let server = Server::new(address)?;
+        let server = Arc::new(Server::new(address)?);
         let mut patience = Patience::new(options.patience);
         loop {
             let opened = Conn::open(&server).and_then(|conn| take_over(&server, &conn, &options));
@@ -80,12 +78,13 @@ impl PostgresEngine {
             }
         }
         let connections = server.address.connections;
+        let commits = Commits::new(server.clone());
         let core = Arc::new(Core {
-            writers: Pool::new((0..connections as i64).rev().map(Session::new)),
-            readers: Pool::new((0..connections).map(|_| None)),
+            batches: Batches::new(commits, server.to_string(), options.patience),
+            writers: Pool::new((0..connections).map(|_| None)),
+            readers: Pool::new((0..connections.max(READERS)).map(|_| None)),
             server,
             options,
-            turn: RwLock::new(()),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
         });
@@ -132,114 +131,19 @@ impl Core {
         !*stopping
     }
 
-    /// Runs the closure once, and commits; with `always` also when it has changed nothing.
-    fn attempt(&self, session: &mut Session, how: &How, f: Change<'_>) -> Result<End, Fault> {
-        session.ready(&self.server)?;
-        let Some((conn, statements)) = &session.link else { return Err(Fault::Lost("not connected".into())) };
-        let relaxed = how.durability == Durability::Relaxed && self.server.can_relax();
-        let begin = if relaxed { WRITING_RELAXED } else { WRITING };
-        let mut txn = Txn::new(Base::new(&self.server, conn, statements, begin));
-        let answer = f(&mut txn);
-        let (base, done) = txn.into_parts();
-        let end = match base.take_fault() {
-            Some(fault) => Err(fault),
-            None => answer.map_err(Fault::Failed).and_then(|()| match done.is_empty() && !how.always {
-                true => commit::nothing(&base),
-                false => {
-                    let mark = (self.server.epoch(), session.slot, session.last + 1);
-                    commit::commit(&base, mark, &done, how.plain)
-                }
-            }),
-        };
-        let closed = base.roll_back();
-        if closed.is_err() || matches!(end, Ok(End::Unknown(_)) | Err(Fault::Lost(_))) {
-            session.link = None;
-        }
-        match &end {
-            Ok(End::Committed) => {
-                session.last += 1;
-                self.server.acknowledge(session.slot, session.last);
-            }
-            Ok(End::Unknown(_)) => session.unsettled = true,
-            _ => {}
-        }
-        end
-    }
-
-    /// Runs the closure until it is committed, once.
-    fn transact(&self, mut how: How, f: Change<'_>) -> Result<()> {
-        let mut session = self.writers.take();
-        let mut patience = Patience::new(self.options.patience);
-        loop {
-            self.server.still_ours()?;
-            let before = self.server.relaxed_so_far();
-            let end = {
-                let alone = patience.needs_turn().then(|| self.turn.write());
-                let _beside = alone.is_none().then(|| self.turn.read());
-                self.attempt(&mut session, &how, f)
-            };
-            match end {
-                Ok(End::Committed) => return self.committed(how.durability, before),
-                Ok(End::Nothing) => {
-                    drop(session);
-                    return if how.durability == Durability::Durable { self.sync() } else { Ok(()) };
-                }
-                Ok(End::Unknown(detail)) => {
-                    if self.settle(&mut session, &mut patience, detail)? {
-                        return self.committed(how.durability, before);
-                    }
-                }
-                Ok(End::Stale) => how.plain = true,
-                Ok(End::Fenced) => {
-                    match session.link.as_ref().map(|(conn, _)| self.server.lost_ownership(conn)) {
-                        Some(fault) => patience.after(&self.server, fault)?,
-                        None => session.unsettled = true,
-                    }
-                }
-                Err(fault) => patience.after(&self.server, fault)?,
-            }
-        }
-    }
-
-    /// What became of a transaction whose answer was lost.
-    fn settle(&self, session: &mut Session, patience: &mut Patience, detail: String) -> Result<bool> {
-        let mut fault = Fault::Lost(detail);
-        loop {
-            patience.after(&self.server, fault).map_err(|e| self.server.unsure(e))?;
-            match session.settle(&self.server) {
-                Ok(committed) => return Ok(committed),
-                Err(again) => fault = again,
-            }
-        }
-    }
-
-    fn committed(&self, durability: Durability, before: u64) -> Result<()> {
-        match durability {
-            Durability::Relaxed => self.server.note_relaxed(),
-            Durability::Durable => self.server.note_durable(before),
-        }
-        Ok(())
+    /// Whether this owner still counts.
+    fn counts(&self) -> Result<(), Fault> {
+        Ok(self.server.still_ours()?)
     }
 }
 
 type Change<'f> = &'f mut dyn FnMut(&mut dyn Writer) -> Result<()>;
 
-/// How a closure is to be committed.
-struct How {
-    durability: Durability,
-    /// Counters are read and set, not added to.
-    plain: bool,
-    /// Commit also if nothing was changed.
-    always: bool,
-}
-
 impl Engine for Core {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
-        let mut place = self.readers.take();
         let mut patience = Patience::new(self.options.patience);
         loop {
-            self.server.still_ours()?;
-            match self.read_once(&mut place, f) {
+            match self.counts().and_then(|()| self.read_once(f)) {
                 Ok(()) => return Ok(()),
                 Err(fault) => patience.after(&self.server, fault)?,
             }
@@ -247,14 +151,17 @@ impl Engine for Core {
     }
 
     fn write_dyn(&self, durability: Durability, f: Change<'_>) -> Result<()> {
-        self.transact(How { durability, plain: false, always: false }, f)
+        let snapshot = || Base::new(&self.server, &self.writers, true);
+        let changed = self.batches.write(durability, &|| self.counts(), &snapshot, f)?;
+        // What it has read may have been changed by others who were in no hurry.
+        if durability == Durability::Durable && !changed { self.sync() } else { Ok(()) }
     }
 
     fn sync(&self) -> Result<()> {
         if self.server.is_durable() {
             return Ok(());
         }
-        self.transact(How { durability: Durability::Durable, plain: false, always: true }, &mut |_| Ok(()))
+        self.batches.sync(&|| self.counts())
     }
 
     fn verify(&self) -> Result<()> {
@@ -266,8 +173,10 @@ impl Engine for Core {
             None => Ok(()),
             Some(row) => {
                 let key: Vec<u8> = row.get(0);
-                let detail =
-                    format!("something was added to key {}, which is no counter", crate::error::hex(&key));
+                let detail = format!(
+                    "something was added to key {} apart from its value, as an earlier thermo does",
+                    crate::error::hex(&key)
+                );
                 Err(KvError::Corrupt { path: self.server.path(), detail })
             }
         }
@@ -278,7 +187,7 @@ impl Engine for Core {
     }
 
     fn stats(&self) -> Stats {
-        let (writes, flushes) = self.server.counted();
+        let (writes, flushes) = (self.batches.counted().0, self.server.flushes());
         let size = self.connected().ok().and_then(|conn| conn.rows(&self.server, sql::SIZE, &[]).ok());
         let size = size.as_ref().and_then(|rows| rows.first());
         let number = |n| size.and_then(|row| row.try_get::<_, i64>(n).ok()).map_or(0, |n| n.max(0) as u64);
@@ -291,28 +200,10 @@ impl Core {
         Conn::open(&self.server).map_err(|fault| self.server.give_up(fault))
     }
 
-    fn read_once(
-        &self,
-        place: &mut Option<(Conn, Statements)>,
-        f: &mut dyn FnMut(&dyn Reader) -> Result<()>,
-    ) -> Result<(), Fault> {
-        if place.as_ref().is_none_or(|(conn, _)| conn.client.is_closed()) {
-            let conn = Conn::open(&self.server)?;
-            self.server.has_kept_all(&conn)?;
-            let statements = conn.prepare(&self.server)?;
-            *place = Some((conn, statements));
-        }
-        let Some((conn, statements)) = place.as_ref() else {
-            return Err(Fault::Lost("not connected".into()));
-        };
-        let txn = Txn::new(Base::new(&self.server, conn, statements, READING));
+    fn read_once(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<(), Fault> {
+        let txn = Txn::new(Base::new(&self.server, &self.readers, false));
         let answer = f(&txn);
-        let (base, _) = txn.into_parts();
-        let fault = base.take_fault();
-        let closed = base.roll_back();
-        if closed.is_err() || matches!(fault, Some(Fault::Lost(_))) {
-            *place = None; // what was read is good all the same
-        }
+        let (_, fault) = txn.into_parts().0.finish();
         fault.map_or_else(|| answer.map_err(Fault::Failed), Err)
     }
 }

@@ -1,12 +1,19 @@
 //! Who uses the tables. One node at a time: it keeps state in memory that others do not see. A row with a lease says who; what makes it
-//! certain is that every transaction changes a row of its connection, and that whoever takes over removes these rows.
+//! certain is that every transaction changes a row of its owner, and that whoever takes over removes it.
 
 use std::time::Duration;
 
 use super::Server;
-use super::connection::{Conn, Fault};
+use super::base::stored;
+use super::connection::Conn;
 use super::sql;
+use crate::counter::Delta;
+use crate::lmdb::sealed;
+use crate::patience::Fault;
 use crate::{Aside, DatabaseOptions, KvError};
+
+/// Kind of a counter that was added to; of others the greatest number counts.
+const ADDS: i16 = 1;
 
 /// Makes the tables if there are none. A table of somebody else that has their name is left alone.
 pub(super) fn make_tables(server: &Server, conn: &Conn, create: bool) -> Result<(), Fault> {
@@ -53,11 +60,27 @@ fn try_take(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<i
     let statement = if rows.is_empty() { sql::FIRST_OWNER } else { sql::NEXT_OWNER };
     conn.rows(server, statement, &[&format, &epoch, &name, &seconds])?;
     conn.rows(server, sql::CLEAR_SESSIONS, &[])?;
-    for slot in 0..server.address.connections as i64 {
-        conn.rows(server, sql::NEW_SESSION, &[&epoch, &slot])?;
-    }
+    conn.rows(server, sql::NEW_SESSION, &[&epoch])?;
+    merge_deltas(server, conn)?;
     conn.batch(server, "COMMIT")?;
     Ok(epoch)
+}
+
+/// Puts what programs before this one have added to counters, apart from their values, into these.
+fn merge_deltas(server: &Server, conn: &Conn) -> Result<(), Fault> {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for row in conn.rows(server, sql::DELTAS, &[])? {
+        let pair = stored(server, &row)?;
+        let (kind, numbers): (i16, Vec<i64>) = (row.get(2), row.get(3));
+        let delta = if kind == ADDS { Delta::Add } else { Delta::Raise };
+        let value = numbers.into_iter().try_fold(pair.value, |value, n| delta(n).apply(Some(&value)))?;
+        let mut sum = Vec::new();
+        sealed::seal(&pair.key, &value, &mut sum);
+        keys.push(pair.key);
+        values.push(sum);
+    }
+    conn.rows(server, sql::PUT, &[&keys, &values])?;
+    conn.rows(server, sql::MERGED, &[&keys]).map(drop)
 }
 
 /// Whether tables of this format may be used as asked for.

@@ -1,23 +1,17 @@
 //! What all connections to a server share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::address::Address;
-use super::connection::{Conn, Fault};
-use super::keeper::Recent;
+use super::connection::Conn;
 use super::sql;
 use super::tls::Tls;
-use crate::counter::Kind;
-use crate::key::Key;
+use crate::patience::Fault;
 use crate::{KvError, Result};
-
-/// Counters whose kind is remembered.
-const REMEMBERED: usize = 100_000;
 
 /// A server, and what is known of it.
 pub(super) struct Server {
@@ -28,11 +22,8 @@ pub(super) struct Server {
     relaxed: AtomicBool,
     /// Why nothing is done any more.
     ended: Mutex<Option<Ended>>,
-    /// Number of the last transaction of each connection that is known to be committed.
-    acknowledged: Vec<AtomicI64>,
-    /// Kinds of counters, as they were when last seen. May be wrong: each use is checked by the server.
-    kinds: Mutex<BTreeMap<Key, Kind>>,
-    recent: Mutex<Recent>,
+    /// Number of the last transaction that is known to be committed.
+    acknowledged: AtomicI64,
     /// Relaxed commits acknowledged, and how many of them are durable for certain.
     relaxed_commits: AtomicU64,
     durable: AtomicU64,
@@ -46,16 +37,13 @@ impl Server {
         };
         let address = Address::parse(address).map_err(bad)?;
         let tls = address.tls.as_ref().map(Tls::new).transpose().map_err(bad)?;
-        let acknowledged = (0..address.connections).map(|_| AtomicI64::default()).collect();
         Ok(Self {
             address,
             tls,
             epoch: AtomicI64::default(),
             relaxed: AtomicBool::default(),
             ended: Mutex::default(),
-            acknowledged,
-            kinds: Mutex::default(),
-            recent: Mutex::default(),
+            acknowledged: AtomicI64::default(),
             relaxed_commits: AtomicU64::default(),
             durable: AtomicU64::default(),
             flushes: AtomicU64::default(),
@@ -77,31 +65,25 @@ impl Server {
 
     // What was acknowledged, and what became durable when.
 
-    /// A transaction of a connection is committed.
-    pub(super) fn acknowledge(&self, slot: i64, number: i64) {
-        if let Some(last) = usize::try_from(slot).ok().and_then(|slot| self.acknowledged.get(slot)) {
-            last.fetch_max(number, Ordering::AcqRel);
-        }
+    /// A transaction is committed.
+    pub(super) fn acknowledge(&self, number: i64) {
+        self.acknowledged.fetch_max(number, Ordering::AcqRel);
     }
 
     /// A server that has failed, or one that replaces it, may come back without the newest relaxed changes. All connections end with it, so each new one
     /// asks before it is used.
     pub(super) fn has_kept_all(&self, conn: &Conn) -> Result<(), Fault> {
-        let known: Vec<i64> = self.acknowledged.iter().map(|last| last.load(Ordering::Acquire)).collect();
-        let rows = conn.rows(self, sql::ALL_LAST, &[&self.epoch()])?;
-        if rows.is_empty() {
-            return Err(self.lost_ownership(conn));
-        }
-        for row in rows {
-            let (slot, found): (i64, i64) = (row.get(0), row.get(1));
-            let known =
-                usize::try_from(slot).ok().and_then(|slot| known.get(slot)).copied().unwrap_or_default();
-            if found < known {
-                let detail = format!("connection {slot} is at change {found} and was at {known}");
-                return Err(Fault::Failed(self.end(Ended::Rewound(detail))));
-            }
-        }
-        Ok(())
+        let known = self.acknowledged.load(Ordering::Acquire);
+        let rows = conn.rows(self, sql::KEPT, &[&self.epoch()])?;
+        let Some(row) = rows.first() else { return Err(self.lost_ownership(conn)) };
+        let found: i64 = row.get(0);
+        if found < known { Err(self.rewound(found, known)) } else { Ok(()) }
+    }
+
+    /// The number of the last transaction is not one that follows what is known.
+    pub(super) fn rewound(&self, found: i64, known: i64) -> Fault {
+        let detail = format!("it is at change {found} and was at {known}");
+        Fault::Failed(self.end(Ended::Rewound(detail)))
     }
 
     pub(super) fn relaxed_so_far(&self) -> u64 {
@@ -122,43 +104,9 @@ impl Server {
         self.durable.load(Ordering::Acquire) >= self.relaxed_so_far()
     }
 
-    /// Commits, and durable ones.
-    pub(super) fn counted(&self) -> (u64, u64) {
-        let flushes = self.flushes.load(Ordering::Relaxed);
-        (flushes + self.relaxed_so_far(), flushes)
-    }
-
-    // Counters.
-
-    pub(super) fn knows(&self, key: &Key, kind: Kind) -> bool {
-        self.kinds.lock().get(key) == Some(&kind)
-    }
-
-    pub(super) fn remember<'k>(&self, counters: impl IntoIterator<Item = (&'k Key, Kind)>) {
-        let mut kinds = self.kinds.lock();
-        for (key, kind) in counters {
-            if kinds.len() >= REMEMBERED {
-                kinds.clear();
-            }
-            kinds.insert(key.clone(), kind);
-        }
-    }
-
-    pub(super) fn forget<'k>(&self, counters: impl IntoIterator<Item = &'k Key>) {
-        let mut kinds = self.kinds.lock();
-        for key in counters {
-            kinds.remove(key);
-        }
-    }
-
-    pub(super) fn note_changed<'k>(&self, counters: impl IntoIterator<Item = &'k [u8]>) {
-        let mut recent = self.recent.lock();
-        counters.into_iter().for_each(|key| recent.note(key));
-    }
-
-    /// Counters changed since this was asked last.
-    pub(super) fn changed_since(&self) -> BTreeSet<Vec<u8>> {
-        self.recent.lock().turn()
+    /// Durable commits.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
     }
 
     // Errors.
@@ -171,33 +119,16 @@ impl Server {
         KvError::Server { address: self.address.to_string(), detail: detail.into() }
     }
 
-    pub(super) fn unreachable(&self, since: Duration, detail: &str) -> KvError {
-        self.refuses(&format!("no answer for {} s, the last attempt said: {detail}", since.as_secs()))
-    }
-
-    /// The outcome of a change could not be found out.
-    pub(super) fn unsure(&self, e: KvError) -> KvError {
-        match e {
-            KvError::Server { address, detail } => {
-                let detail = format!(
-                    "{detail}; the connection was lost while a change was committed: it may have taken effect"
-                );
-                KvError::Server { address, detail }
-            }
-            other => other,
-        }
-    }
-
     /// A fault that is not worth another attempt.
     pub(super) fn give_up(&self, fault: Fault) -> KvError {
         match fault {
             Fault::Failed(e) => e,
             Fault::Lost(detail) => self.refuses(&detail),
-            Fault::Conflict | Fault::Guard => self.refuses("other transactions were in the way"),
+            Fault::Conflict => self.refuses("other transactions were in the way"),
         }
     }
 
-    /// Says who has taken over, for the row of a connection, or of the lease, is not there.
+    /// Says who has taken over, for the row of the last transaction, or of the lease, is not there.
     pub(super) fn lost_ownership(&self, conn: &Conn) -> Fault {
         let rows = match conn.batch(self, "ROLLBACK").and_then(|()| conn.rows(self, sql::WHO, &[])) {
             Ok(rows) => rows,
@@ -205,9 +136,9 @@ impl Server {
         };
         let found: Option<(i64, String)> = rows.first().map(|row| (row.get(0), row.get(1)));
         match found {
-            Some((epoch, _)) if epoch == self.epoch() => Fault::Failed(
-                self.refuses("the numbers of its connections are not those that this node gave them"),
-            ),
+            Some((epoch, _)) if epoch == self.epoch() => {
+                Fault::Failed(self.refuses("the number of the last change of this node is not there"))
+            }
             other => {
                 let by = other.map_or_else(|| "nobody known".into(), |(_, name)| name);
                 Fault::Failed(self.end(Ended::Taken(by)))
@@ -231,6 +162,12 @@ impl Server {
 
     pub(super) fn still_ours(&self) -> Result<()> {
         self.ended.lock().as_ref().map_or(Ok(()), |why| Err(self.error(why)))
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::address::Address;
 use super::keys::{self, Names};
 use crate::merge::Direction;
+use crate::patience::Fault;
 use crate::{KvError, Result};
 
 /// Threads that talk to the cluster.
@@ -26,9 +27,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 const LARGEST: usize = 64 << 20;
 /// Keys asked for at once.
 const AT_ONCE: usize = 512;
-/// Pauses between attempts while the cluster does not answer.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(1);
 /// A reading that began so lately needs nothing that may have been collected; less than the shortest time for which everything is kept.
 const YOUNG: Duration = Duration::from_secs(300);
 /// For so long it is believed that nothing more was collected.
@@ -36,23 +34,6 @@ const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Name and stored value.
 pub(super) type Pair = (Vec<u8>, Vec<u8>);
-
-/// Why something did not succeed.
-#[derive(Debug)]
-pub(super) enum Fault {
-    /// Another transaction was in the way: once more.
-    Conflict,
-    /// The cluster, or the way to it, does not work now.
-    Lost(String),
-    /// It will not go better a second time.
-    Failed(KvError),
-}
-
-impl From<KvError> for Fault {
-    fn from(e: KvError) -> Self {
-        Self::Failed(e)
-    }
-}
 
 /// What is known of what the cluster may have forgotten.
 #[derive(Default)]
@@ -210,36 +191,4 @@ impl Link {
 /// Milliseconds of the cluster's clock.
 pub(super) fn millis(moment: &Timestamp) -> u64 {
     moment.version() >> 18
-}
-
-/// The attempts at one operation.
-pub(super) struct Patience {
-    /// How long a cluster may be silent.
-    limit: Duration,
-    lost: Option<Instant>,
-    pause: Duration,
-}
-
-impl Patience {
-    pub(super) fn new(limit: Duration) -> Self {
-        Self { limit, lost: None, pause: SHORTEST }
-    }
-
-    /// Waits before the next attempt; the error when there is none.
-    pub(super) fn after(&mut self, link: &Address, fault: Fault) -> Result<()> {
-        match fault {
-            Fault::Failed(e) => Err(e),
-            Fault::Conflict => Ok(()),
-            Fault::Lost(detail) => {
-                let since = *self.lost.get_or_insert_with(Instant::now);
-                if since.elapsed() + self.pause > self.limit {
-                    let detail = format!("no answer for {} s: {detail}", since.elapsed().as_secs());
-                    return Err(KvError::Server { address: link.to_string(), detail });
-                }
-                thread::sleep(self.pause);
-                self.pause = (self.pause * 2).min(LONGEST);
-                Ok(())
-            }
-        }
-    }
 }

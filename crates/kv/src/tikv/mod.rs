@@ -3,19 +3,18 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 
 use self::address::Address;
-use self::batch::{End, Proposal};
-use self::link::{Fault, Link, Patience};
-use self::queue::Queue;
-use self::reads::Latest;
+use self::batch::Commits;
+use self::link::Link;
 use self::snapshot::Moment;
+use crate::batch::{Batches, Snapshot};
 use crate::counted::Txn;
+use crate::patience::{Fault, Patience};
 use crate::{
     Aside, Database, DatabaseOptions, Durability, Engine, KvError, MAX_KEY, Reader, Result, Stats, Writer,
     copy,
@@ -26,13 +25,9 @@ mod batch;
 mod keys;
 mod link;
 mod owner;
-mod queue;
-mod reads;
 mod snapshot;
 mod verify;
 
-/// Attempts beside others; then one alone.
-const BESIDE: u32 = 4;
 /// Between two times that the cluster hears what it may forget.
 const COLLECT_EVERY: Duration = Duration::from_secs(600);
 /// Keys of an unfinished copy that are removed at once.
@@ -46,21 +41,14 @@ pub struct TikvEngine {
 }
 
 struct Core {
-    link: Link,
+    link: Arc<Link>,
     options: DatabaseOptions,
     epoch: u64,
-    /// What was changed lately.
-    latest: Mutex<Latest>,
-    queue: Queue,
-    writer: Mutex<batch::Writer>,
-    /// Shared by closures that write; held alone by one that has lost against others several times.
-    turn: RwLock<()>,
+    batches: Batches<Commits>,
     /// Who has taken the engine over.
     taken: Mutex<Option<String>>,
     stopping: Mutex<bool>,
     stopped: Condvar,
-    writes: AtomicU64,
-    batches: AtomicU64,
 }
 
 impl TikvEngine {
@@ -88,19 +76,16 @@ impl TikvEngine {
                 Err(fault) => patience.after(&address, fault)?,
             }
         };
+        let link = Arc::new(link);
+        let commits = Commits::new(link.clone(), mark);
         let core = Arc::new(Core {
+            batches: Batches::new(commits, address.to_string(), options.patience),
             link,
             options,
             epoch: mark.epoch,
-            latest: Mutex::default(),
-            queue: Queue::default(),
-            writer: Mutex::new(batch::Writer { mark, unsettled: false }),
-            turn: RwLock::new(()),
             taken: Mutex::new(None),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
-            writes: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
         });
         let mut engine = Self { core, threads: Vec::new() };
         engine.start("kv-keeper", Core::keep)?;
@@ -198,43 +183,15 @@ impl Core {
         }
     }
 
-    /// Runs the closure once, and commits.
-    fn attempt(&self, f: Change<'_>) -> Result<(), Fault> {
-        let since = self.latest.lock().begin();
-        let mut txn = Txn::new(Moment::new(&self.link, true));
-        let answer = f(&mut txn);
-        let (moment, done) = txn.into_parts();
-        let (reads, fault) = moment.into_parts();
-        let end = match (fault, answer) {
-            (Some(fault), _) => Err(fault),
-            (None, Err(e)) => Err(Fault::Failed(e)),
-            (None, Ok(())) if done.is_empty() => Ok(()),
-            (None, Ok(())) => {
-                let proposal = Proposal { reads, since, done };
-                match self.queue.end(proposal, &|batch| self.commit_counted(batch)) {
-                    End::Committed => Ok(()),
-                    End::Conflict => Err(Fault::Conflict),
-                    End::Lost(detail) => Err(Fault::Lost(detail)),
-                    End::Failed(e) => Err(Fault::Failed(e)),
-                }
-            }
-        };
-        self.latest.lock().end(since);
-        end
-    }
-
-    fn commit_counted(&self, batch: &[Proposal]) -> Vec<End> {
-        let ends = self.commit_batch(batch);
-        let committed = ends.iter().filter(|end| matches!(end, End::Committed)).count();
-        self.writes.fetch_add(committed as u64, Ordering::Relaxed);
-        self.batches.fetch_add(u64::from(committed > 0), Ordering::Relaxed);
-        ends
+    /// Whether this owner still counts.
+    fn counts(&self) -> Result<(), Fault> {
+        Ok(self.still_ours()?)
     }
 
     fn read_once(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<(), Fault> {
         let txn = Txn::new(Moment::new(&self.link, false));
         let answer = f(&txn);
-        let (_, fault) = txn.into_parts().0.into_parts();
+        let (_, fault) = txn.into_parts().0.finish();
         fault.map_or_else(|| answer.map_err(Fault::Failed), Err)
     }
 }
@@ -243,31 +200,21 @@ impl Engine for TikvEngine {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
         let mut patience = Patience::new(self.core.options.patience);
         loop {
-            self.core.still_ours()?;
-            match self.core.read_once(f) {
+            match self.core.counts().and_then(|()| self.core.read_once(f)) {
                 Ok(()) => return Ok(()),
                 Err(fault) => patience.after(&self.core.link.address, fault)?,
             }
         }
     }
 
-    fn write_dyn(&self, _durability: Durability, f: Change<'_>) -> Result<()> {
-        let (mut patience, mut conflicts) = (Patience::new(self.core.options.patience), 0);
-        loop {
-            self.core.still_ours()?;
-            let end = {
-                let alone = (conflicts > BESIDE).then(|| self.core.turn.write());
-                let _beside = alone.is_none().then(|| self.core.turn.read());
-                self.core.attempt(f)
-            };
-            match end {
-                Ok(()) => return Ok(()),
-                Err(fault) => {
-                    conflicts += u32::from(matches!(fault, Fault::Conflict));
-                    patience.after(&self.core.link.address, fault)?;
-                }
-            }
+    fn write_dyn(&self, durability: Durability, f: Change<'_>) -> Result<()> {
+        let core = &self.core;
+        let snapshot = || Moment::new(&core.link, true);
+        let written = core.batches.write(durability, &|| core.counts(), &snapshot, f);
+        if let Err(KvError::Taken { by, .. }) = &written {
+            *core.taken.lock() = Some(by.clone());
         }
+        written.map(drop)
     }
 
     fn sync(&self) -> Result<()> {
@@ -284,8 +231,8 @@ impl Engine for TikvEngine {
 
     /// What a cluster holds is not counted: keys and bytes are 0.
     fn stats(&self) -> Stats {
-        let number = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        Stats { keys: 0, bytes: 0, writes: number(&self.core.writes), flushes: number(&self.core.batches) }
+        let (writes, flushes) = self.core.batches.counted();
+        Stats { keys: 0, bytes: 0, writes, flushes }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use tikv_client::Transaction;
 
-use super::link::{Fault, Link, millis};
+use super::link::{Link, millis};
+use crate::patience::Fault;
 use crate::{Aside, DatabaseOptions, KvError, Result};
 
 /// First line of the owner's record: what the stored form is; of an engine that was set aside its mark follows.

@@ -7,11 +7,12 @@ use std::time::Instant;
 use tikv_client::Timestamp;
 
 use super::keys;
-use super::link::{Fault, Link};
-use super::reads::Reads;
+use super::link::Link;
+use crate::batch::{Reads, Snapshot};
 use crate::counted::Below;
 use crate::key::Key;
 use crate::merge::{Direction, Entry, Source};
+use crate::patience::Fault;
 use crate::{KvError, Result};
 
 /// Rows of the first page of a scan, and of the largest: as many values of 64 KiB as fit into one answer.
@@ -35,11 +36,6 @@ impl<'l> Moment<'l> {
     pub(super) fn new(link: &'l Link, noted: bool) -> Self {
         let (at, seen, fault) = Default::default();
         Self { link, at, reads: noted.then(RefCell::default), seen, fault }
-    }
-
-    /// What was read, and why it cannot be relied on.
-    pub(super) fn into_parts(self) -> (Reads, Option<Fault>) {
-        (self.reads.map(RefCell::into_inner).unwrap_or_default(), self.fault.into_inner())
     }
 
     /// Keeps the reason for whoever began the transaction, and stops its closure.
@@ -91,7 +87,7 @@ pub(super) fn value(link: &Link, at: &Timestamp, key: &[u8], stored: &[u8]) -> R
 }
 
 impl Below for Moment<'_> {
-    fn lookup(&self, key: &Key, _lock: bool) -> Result<Option<Vec<u8>>> {
+    fn lookup(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.alive()?;
         if let Some(reads) = &self.reads {
             reads.borrow_mut().key(key);
@@ -113,6 +109,12 @@ impl Below for Moment<'_> {
             Pages { moment: self, from, to, direction, page, here: None, limit: FIRST_PAGE, more: true };
         pages.advance()?;
         Ok(Box::new(pages))
+    }
+}
+
+impl Snapshot for Moment<'_> {
+    fn finish(self) -> (Reads, Option<Fault>) {
+        (self.reads.map(RefCell::into_inner).unwrap_or_default(), self.fault.into_inner())
     }
 }
 

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::keys;
-use super::link::{Fault, Link, Patience};
+use super::link::Link;
 use crate::merge::Direction;
+use crate::patience::{Fault, Patience};
 use crate::{KvError, Result};
 
 /// Names asked for at once.

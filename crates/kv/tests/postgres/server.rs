@@ -146,9 +146,7 @@ impl Server {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = self.program("postgres");
         command.args(["-D", "data", "-k"]).arg(&self.dir).stderr(log);
-        for setting in
-            ["listen_addresses=", "fsync=on", "max_connections=200", "max_pred_locks_per_transaction=512"]
-        {
+        for setting in ["listen_addresses=", "fsync=on", "max_connections=200"] {
             command.args(["-c", setting]);
         }
         command.spawn().unwrap()

@@ -106,40 +106,6 @@ fn large_values_and_long_scans_are_whole() {
     assert!(all(&copy) == expected, "the backup");
 }
 
-/// Whoever has scanned a range is run again when somebody puts a key into it: one of two that each found nothing gives way.
-#[test]
-fn what_appears_in_a_scanned_range_is_noticed() {
-    let cluster = Cluster::shared();
-    let engine = open(&cluster, &fresh());
-    let start = std::sync::Barrier::new(2);
-    for round in 0..20u8 {
-        thread::scope(|s| {
-            for me in 0..2u8 {
-                let (engine, start) = (&engine, &start);
-                s.spawn(move || {
-                    start.wait();
-                    write::<_, KvError>(engine, Durability::Durable, |w| {
-                        let mut empty = true;
-                        let (from, to) = ([round, 1 - me, 0], [round, 1 - me, 255]);
-                        let mut visit = |_: &[u8], _: &[u8]| {
-                            empty = false;
-                            ControlFlow::Break(())
-                        };
-                        match me {
-                            0 => w.scan(&from, &to, &mut visit)?,
-                            _ => w.scan_back(&from, &to, &mut visit)?,
-                        }
-                        if empty { w.put(&[round, me, 7], b"x") } else { Ok(()) }
-                    })
-                    .unwrap();
-                });
-            }
-        });
-        let there = [0, 1].map(|me| get(&engine, &[round, me, 7]).is_some());
-        assert_eq!(there.iter().filter(|t| **t).count(), 1, "both saw nothing of the other");
-    }
-}
-
 /// A counter that many add to makes nobody run again.
 #[test]
 fn adding_to_one_counter_conflicts_with_nobody() {

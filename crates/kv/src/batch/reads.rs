@@ -1,4 +1,4 @@
-//! What transactions have read, and whether others have changed it since: TiKV itself only notices that two have written the same key.
+//! What transactions have read, and whether others have changed it since: a snapshot of a database only notices that two have written the same key.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -7,20 +7,20 @@ use crate::key::Key;
 
 /// What one transaction has read.
 #[derive(Debug, Default)]
-pub(super) struct Reads {
+pub(crate) struct Reads {
     keys: BTreeSet<Key>,
     /// `from` is in it, `to` is not.
     ranges: Vec<(Key, Key)>,
 }
 
 impl Reads {
-    pub(super) fn key(&mut self, key: &Key) {
+    pub(crate) fn key(&mut self, key: &Key) {
         if !self.keys.contains(key) {
             self.keys.insert(key.clone());
         }
     }
 
-    pub(super) fn range(&mut self, from: &[u8], to: &[u8]) {
+    pub(crate) fn range(&mut self, from: &[u8], to: &[u8]) {
         self.ranges.push((Key::new(from), Key::new(to)));
     }
 }
@@ -86,8 +86,8 @@ impl Latest {
 }
 
 /// Whether something of `reads` is among `keys`.
-pub(super) fn touches<V>(reads: &Reads, keys: &BTreeMap<Key, V>) -> bool {
-    reads.keys.iter().any(|key| keys.contains_key(key))
+pub(super) fn touches(reads: &Reads, keys: &BTreeSet<Key>) -> bool {
+    reads.keys.iter().any(|key| keys.contains(key))
         || reads.ranges.iter().filter(|(from, to)| from < to).any(|(from, to)| {
             keys.range::<Key, _>((Bound::Included(from), Bound::Excluded(to))).next().is_some()
         })
@@ -123,7 +123,7 @@ mod tests {
         ] {
             assert_eq!(latest.changed(&reads, early), hit, "{reads:?}");
             assert!(!latest.changed(&reads, late), "{reads:?}");
-            assert_eq!(touches(&reads, &BTreeMap::from([(key(5), ())])), hit, "{reads:?}");
+            assert_eq!(touches(&reads, &BTreeSet::from([key(5)])), hit, "{reads:?}");
         }
     }
 

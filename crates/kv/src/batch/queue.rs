@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::batch::{End, Proposal};
+use super::{End, Proposal};
 
 /// What one batch may hold (bytes, about); a larger transaction is a batch of its own.
 const BATCH: usize = 4 << 20;
