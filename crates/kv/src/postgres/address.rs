@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// How many connections an engine uses for changes, and as many again for readers, unless its address says otherwise.
 const CONNECTIONS: usize = 24;
@@ -63,6 +63,8 @@ impl Address {
             .keepalives_idle(Duration::from_secs(10))
             .keepalives_interval(Duration::from_secs(3))
             .keepalives_retries(3);
+        // A replica may not yet have what was acknowledged, and nothing may be read that is so old.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         config.application_name("thermo");
         let shown = shown(&config);
         Ok(Self {
@@ -178,6 +180,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(a.to_string(), "postgres://me@db.example:5433/thermo");
+        assert_eq!(a.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         assert_eq!((a.connections, a.tls), (3, Some(TlsFiles { roots: Some("/ca".into()), own: None })));
     }
 

@@ -23,12 +23,11 @@ pub(super) const TABLES: [&str; 4] = [
 
 /// Settings that help where a server knows them: plans that read no more than they need, however few rows there were when they were made,
 /// and the end of what a client left behind.
-pub(super) const SETTINGS: [&str; 7] = [
+pub(super) const SETTINGS: [&str; 6] = [
     "SET enable_seqscan TO off",
     "SET enable_bitmapscan TO off",
     "SET enable_hashjoin TO off",
     "SET enable_mergejoin TO off",
-    "SET deadlock_timeout TO '50ms'",
     "SET client_connection_check_interval TO '2s'",
     "SET tcp_keepalives_idle TO 10",
 ];
