@@ -61,7 +61,7 @@ pub struct Config {
     pub nonblock: NonBlock,
     /// Mounts hand resident files to the kernel, where it takes them.
     pub passthrough: bool,
-    /// At this start take robot and drives from other hosts that have reserved them; an operator's order, in no file.
+    /// From this start on take robot and drives, each once, from other hosts that have reserved them; an operator's order, in no file.
     #[serde(skip)]
     pub preempt: bool,
     /// At this start another disk tier than the one of the last start is taken; an operator's order, in no file.

@@ -86,6 +86,33 @@ fn a_robot_of_another_host_is_named_at_start_and_taken_only_when_told() {
     node.stop(true);
 }
 
+/// Each is taken once: it can be given to another host later.
+#[test]
+fn an_order_to_take_drives_is_for_those_too_that_answer_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    (config.tape.drive_retry_s, config.preempt) = (1, true);
+    let library = Node::open_library(&config).unwrap();
+    let mut theirs = their_drive(&library, 0);
+    take(&mut theirs);
+    library.inject(vtl::Fault::DriveDead { drive: 0, answers: false });
+    let bed = Bed { node: Node::start_with(config, library.clone()).unwrap(), dir };
+    assert_eq!(bed.drives()[0].hold, Hold::No);
+    library.clear_faults();
+    bed.until("it is taken", |bed| bed.drives()[0].hold == Hold::Held);
+    settle(&mut theirs);
+    theirs.register_key(THEIRS).unwrap();
+    let ours = theirs.reservation().unwrap().unwrap().key;
+    theirs.preempt(Kind::ExclusiveAccess, THEIRS, ours).unwrap();
+    bed.write("f", &pattern(100_000, 1));
+    bed.begin(Call::Migrate(bed.one("/f")));
+    let elsewhere =
+        |bed: &Bed| matches!(&bed.drives()[0].status, DriveStatus::Suspect(why) if why.contains("0x7e57"));
+    bed.until("the drive is named", elsewhere);
+    std::thread::sleep(std::time::Duration::from_secs(3)); // it is tried each second
+    assert!(elsewhere(&bed), "{:?}", bed.drives());
+}
+
 #[test]
 fn a_drive_that_another_host_takes_meanwhile_ends_the_work_of_that_drive_only() {
     let bed = Bed::with(|c| {

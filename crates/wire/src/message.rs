@@ -349,7 +349,12 @@ pub enum Call {
     /// Which devices of this host the caller may use; only over TLS -> `Devices`.
     Devices,
     /// This connection takes a device of this host from the one that had it; only over TLS -> `Done`.
-    OpenDevice(String),
+    OpenDevice {
+        /// Name of the device.
+        name: String,
+        /// Epoch that the caller serves in: raised by each take-over of a standby. One lower than that of somebody who has had the device is refused.
+        epoch: u64,
+    },
     /// A command for it -> `Scsi`.
     Scsi(Box<ScsiOrder>),
     /// Take a drive out of use and say why: it stays so until it is taken into use again, also when the node restarts -> `Done`.

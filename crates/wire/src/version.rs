@@ -41,7 +41,7 @@ impl Call {
             | Self::Standby
             | Self::StandbyTakeOver { .. }
             | Self::Devices
-            | Self::OpenDevice(_)
+            | Self::OpenDevice { .. }
             | Self::Scsi(_)
             | Self::TakeDriveOut { .. }
             | Self::Session(_)

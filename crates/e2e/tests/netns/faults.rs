@@ -1,5 +1,6 @@
 //! What happens to the hosts while programs run on the clients.
 
+use crate::hall::{AT, Work};
 use crate::load::{Load, STRIPED};
 use crate::site::{CLIENTS, MOVERS, Site, TARGET, follows, is_followed};
 use e2e::Way;
@@ -16,13 +17,16 @@ pub enum Fault {
     /// The first node, or its standby, is killed and started again.
     KillFirst,
     KillStandby,
-    /// The first node is killed, and its standby goes on in its place; the old one becomes the standby of that.
+    /// The first node is killed while a drive writes, and its standby goes on in its place; the old one becomes the standby of that.
     TakeOver,
     KillMover,
+    /// The host of the drives is killed while one of them is at work.
+    KillDrives(Work),
     /// With all its programs.
     KillClient,
     /// The link of a host is cut, with the first node alive and all others.
     CutMover(Way),
+    CutDrives,
     CutClient(Way),
     CutStandby,
     CutFirst,
@@ -35,12 +39,14 @@ pub enum Fault {
 }
 
 /// Those that everything stands, once each.
-pub const ALWAYS: [Fault; 14] = [
+pub const ALWAYS: [Fault; 16] = [
     Fault::TakeOver,
     Fault::KillMover,
+    Fault::KillDrives(Work::Write),
+    Fault::KillDrives(Work::Read),
     Fault::CutMover(Way::To),
     Fault::CutMover(Way::From),
-    Fault::CutMover(Way::Both),
+    Fault::CutDrives,
     Fault::KillStandby,
     Fault::KillFirst,
     Fault::CutClient(Way::To),
@@ -67,6 +73,10 @@ impl Fault {
             Self::KillStandby => die(site, site.standby, pause),
             Self::TakeOver => take_over(site, load),
             Self::KillMover => die(site, mover, pause),
+            Self::KillDrives(work) => {
+                site.hall.wait_for(work);
+                die(site, AT, pause);
+            }
             Self::KillClient => {
                 load.without(|| {
                     die(site, CLIENTS[1], pause);
@@ -75,6 +85,7 @@ impl Fault {
                 load.begin_again(site);
             }
             Self::CutMover(way) => cut(site, mover, way, 2 * pause),
+            Self::CutDrives => cut(site, AT, Way::Both, 2 * pause),
             Self::CutClient(way) => cut(site, client, way, 2 * pause),
             Self::CutStandby => cut(site, site.standby, Way::Both, 2 * pause),
             Self::CutFirst => cut(site, site.first, Way::Both, 2 * pause),
@@ -113,6 +124,7 @@ fn take_over(site: &mut Site, load: &Load) {
     // It takes over only from a node that it has heard since.
     site.bed(new).wait("news", || site.bed(new).json(["standby", "status"])["heard_ms"].is_u64());
     site.is_whole();
+    site.hall.wait_for(Work::Write);
     site.network.kill(old);
     let killed = Instant::now();
     site.bed(new).wait("it takes over", || site.bed(new).run(["status"]).status.success());

@@ -1,15 +1,15 @@
-//! What runs on the clients: fio with verification, programs that write one file at once, tar.
+//! What runs on the clients: fio with verification, programs that write one file at once, tar, and files that go to tape and come back.
 
 use crate::site::{CLIENTS, Site};
 use e2e::record::{RECORD, RECORDS, bytes, last_pass};
-use e2e::{digests, make_files};
+use e2e::{Bed, digests, make_files, noise};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Programs that write the shared file, on both clients in turn.
 const RANKS: usize = 4;
@@ -54,10 +54,12 @@ impl Load {
         let [in_stripes, in_copies] = [("striped", &one, &other), ("copies", &other, &one)]
             .map(|(name, dir, elsewhere)| (dir.join(name), elsewhere.join(name)));
         let in_code = (other.join("coded"), one.join("coded"));
+        let taped = (site.both(), one.join("taped"), other.join("taped"));
         let rounds = vec![
             again("fio in stripes", &stop, move |n| fio(&in_stripes.0, &in_stripes.1, n)),
             again("fio in copies", &stop, move |n| fio(&in_copies.0, &in_copies.1, n)),
             again("tar", &stop, move |n| tar(&tree, &in_code.0, &in_code.1, n)),
+            again("tape", &stop, move |n| tape(&taped.0, &taped.1, &taped.2, n)),
         ];
         let ranks = (0..RANKS).map(|rank| begin_rank(site, rank)).collect();
         Self { stop, ranks, rounds }
@@ -205,4 +207,37 @@ fn tar(tree: &Path, dir: &Path, elsewhere: &Path, round: usize) {
     tar(&["-xf", &format!("../{archive}")], &elsewhere.join(&copy));
     assert!(digests(tree) == digests(&dir.join(&copy)), "round {round}: what tar has unpacked");
     fs::remove_dir_all(dir.join(&copy)).unwrap();
+}
+
+/// Writes files, has them brought to tape and back, and reads them at the other client; then they are released again. Commands that fail because a host is
+/// away are given again, as an operator would.
+fn tape(nodes: &[Arc<Bed>], dir: &Path, elsewhere: &Path, round: usize) {
+    let names = [0, 1].map(|n| format!("file-{}-{n}", round % 2));
+    let data = |n: usize| noise((2 * round + n) as u64, 1_500_000);
+    for (n, name) in names.iter().enumerate() {
+        let _ = fs::remove_file(dir.join(name)); // that of the round before the last
+        fs::write(dir.join(name), data(n)).unwrap_or_else(|e| panic!("round {round}: {name}: {e}"));
+    }
+    let paths = names.each_ref().map(|name| format!("tc:/taped/{name}"));
+    let order = |words: &[&str]| {
+        let begun = Instant::now();
+        loop {
+            let given =
+                |node: &Arc<Bed>| node.run(words.iter().copied().chain(paths.iter().map(String::as_str)));
+            let said: Vec<_> = nodes.iter().map(given).take_while(|said| !said.status.success()).collect();
+            if said.len() < nodes.len() {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(150), "round {round}: {words:?}: {said:?}");
+            sleep(Duration::from_millis(200));
+        }
+    };
+    order(&["migrate", "--wait"]);
+    order(&["purge"]);
+    order(&["stage", "--wait"]);
+    for (n, name) in names.iter().enumerate() {
+        let read = fs::read(elsewhere.join(name)).unwrap_or_else(|e| panic!("round {round}: {name}: {e}"));
+        assert!(read == data(n), "round {round}: {name}, as it came from tape");
+    }
+    order(&["purge"]);
 }

@@ -1,7 +1,8 @@
-//! A cluster on hosts of their own, in network namespaces: a first node and its standby, four movers, two clients. Programs on both clients go on while
-//! hosts die and links fail, and every byte is right at the end.
+//! A cluster on hosts of their own, in network namespaces: a first node and its standby, four movers, one of them with a tape library, two clients. Programs on
+//! both clients go on while hosts die and links fail, files go to tape and come back, and every byte is right at the end.
 
 mod faults;
+mod hall;
 mod load;
 mod site;
 

@@ -1,5 +1,6 @@
 //! The hosts and their nodes.
 
+use crate::hall::{AT, Hall};
 use e2e::cluster::{join, targets};
 use e2e::{Bed, Network};
 use std::ffi::OsStr;
@@ -8,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,14 +24,16 @@ pub const CLIENTS: [usize; 2] = [7, 8];
 /// Bytes of the file system of a target.
 pub const TARGET: u64 = 128 << 20;
 /// Directories of different layouts.
-const LAYOUTS: [(&str, &str); 3] = [
+const LAYOUTS: [(&str, &str); 4] = [
     ("striped", "--stripes 2 --stripe-size 64KiB"),
     ("copies", "--copies 2"),
     ("coded", "--code 2+1 --stripe-size 64KiB"),
+    ("taped", "--copies 2"),
 ];
 
 pub struct Site {
-    beds: Vec<Bed>,
+    beds: Vec<Arc<Bed>>,
+    pub hall: Hall,
     pub network: Network,
     /// Where the namespace is now.
     pub first: usize,
@@ -49,12 +53,13 @@ impl Site {
             return None;
         }
         let network = Network::new(test, CLIENTS[1])?;
-        let beds: Vec<Bed> = (FIRST..=CLIENTS[1]).map(|host| Bed::on(&network, host, "")).collect();
+        let beds: Vec<_> = (FIRST..=CLIENTS[1]).map(|host| Arc::new(Bed::on(&network, host, ""))).collect();
+        let hall = Hall::new(&network.disks());
         for (host, bed) in (FIRST..).zip(&beds) {
             fs::write(bed.state().join("config.toml"), configuration(&network, host)).unwrap();
         }
-        let mut site =
-            Self { disks: vec![0; beds.len()], beds, network, first: FIRST, standby: STANDBY, taken_over: 0 };
+        let disks = vec![0; beds.len()];
+        let mut site = Self { disks, beds, hall, network, first: FIRST, standby: STANDBY, taken_over: 0 };
         MOVERS.for_each(|host| site.new_disk(host));
         let site = site;
         site.first().up();
@@ -63,8 +68,10 @@ impl Site {
         for host in STANDBY..=CLIENTS[1] {
             join(site.first(), site.bed(host), &format!("host{host}"));
         }
-        // All others hear of the standby when they are started.
-        site.set_standby(FIRST, &is_followed(&site.network, STANDBY));
+        // All others hear of the standby when they are started. The library can be reached from here on.
+        site.bed(AT).up();
+        let with_library = Hall::used(&site.network) + &is_followed(&site.network, STANDBY);
+        site.set_standby(FIRST, &with_library);
         site.first().ok(["down"]);
         site.first().up();
         std::thread::scope(|scope| {
@@ -86,6 +93,11 @@ impl Site {
 
     pub fn bed(&self, host: usize) -> &Bed {
         &self.beds[host - FIRST]
+    }
+
+    /// The two that may have the namespace.
+    pub fn both(&self) -> [Arc<Bed>; 2] {
+        [FIRST, STANDBY].map(|host| self.beds[host - FIRST].clone())
     }
 
     /// The node that has the namespace.
@@ -149,11 +161,14 @@ impl Site {
         self.is_whole();
     }
 
-    /// Waits until all targets are up and the standby has everything.
+    /// Waits until all targets are up, drives can be used, and the standby has everything.
     pub fn is_whole(&self) {
         let first = self.first();
         let up = || targets(first).iter().filter(|view| view["state"] == "Up").count();
         first.wait("all targets", || up() == MOVERS.count());
+        let drives = || first.json(["drive", "ls"]).as_array().expect("a list").clone();
+        // What is out of use says why.
+        first.wait("all drives", || drives().iter().all(|drive| drive["status"].is_string()));
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
     }
 
@@ -199,8 +214,10 @@ fn configuration(network: &Network, host: usize) -> String {
          [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
          [cluster]\nlisten = \"{at}:7430\"\ndata_listen = \"{at}:7431\"\n"
     );
-    if host == STANDBY {
-        text.push_str(&follows(FIRST, ""));
+    match host {
+        STANDBY => text.push_str(&(Hall::used(network) + &follows(FIRST, ""))),
+        AT => text.push_str(&Hall::given(&network.disks())),
+        _ => {}
     }
     text
 }

@@ -336,7 +336,7 @@ fn not_here(call: &Call) -> Failure {
         Call::StandbyTakeOver { .. } => "this node is no standby: it serves already",
         Call::StandbyStep(_) | Call::StandbyKeep(_) => "a standby is fed over TLS, by its node",
         Call::ReportTargets(_) => "targets are reported over TLS, by their node",
-        Call::Devices | Call::OpenDevice(_) | Call::Scsi(_) => {
+        Call::Devices | Call::OpenDevice { .. } | Call::Scsi(_) => {
             "devices of this host are for other nodes, over TLS"
         }
         Call::ClusterRenew(_) => "a certificate is renewed over TLS, with the one before",

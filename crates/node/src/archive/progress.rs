@@ -21,6 +21,7 @@ pub struct Progress {
     /// Of a job that reads: how far it is with its files.
     passing: Mutex<Option<Arc<Passing>>>,
     claim: Mutex<Claim>,
+    held: AtomicBool,
     /// The drive has asked to be cleaned in the middle of its work.
     pub soiled: AtomicBool,
     /// How the volume that it loads gets on, if that takes long.
@@ -64,6 +65,14 @@ impl Progress {
     /// Whether the drive is reserved for us.
     pub fn claimed(&self, claim: Claim) {
         *self.claim.lock() = claim;
+        if claim == Claim::Held {
+            self.held.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was so at any time since the node began.
+    pub fn was_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// What [`Progress::claimed`] was told last.

@@ -237,8 +237,10 @@ impl Worker {
     /// Opens the device anew, and takes the cartridge out of the drive: both must work.
     fn revive(&self, drive: &mut Option<Drive>, open: &OpenDrive, to: Option<u16>, preempt: bool) {
         let mut moved = None;
+        // An order to take devices is for each of them once, also for one that could not be reached when it was given.
+        let force = preempt || self.node.config.preempt && !self.progress.was_held();
         let result = open().and_then(|mut fresh| {
-            fresh.claim(preempt)?;
+            fresh.claim(force)?;
             fresh.probe()?;
             if let Some(to) = to {
                 fresh.unload()?;

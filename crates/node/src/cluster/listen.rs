@@ -266,8 +266,8 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             Err(failure(ErrorClass::Denied, format!("{role} was removed from this cluster")))
         }
         (Call::Devices, Caller::Itself(id)) => Ok(Reply::Devices(node.given.names(*id)).into()),
-        (Call::OpenDevice(name), Caller::Itself(id)) => {
-            held = Some(node.given.open(*id, &name)?);
+        (Call::OpenDevice { name, epoch }, Caller::Itself(id)) => {
+            held = Some(node.given.open(*id, &name, epoch)?);
             Ok(Reply::Done.into())
         }
         (Call::Scsi(order), Caller::Itself(_)) => {

@@ -2,9 +2,13 @@
 //!
 //! One connection at a time has a device: who opens it takes it from the connection before, whose late commands are refused. So a node that
 //! lost a connection cannot have a command of that one carried out behind those of the next.
+//!
+//! A device may be for a node and its standby: the one that took over last has it, and the one before gets it no more, also after a restart of this node.
 
+mod epochs;
 mod peer;
 
+use epochs::Epochs;
 pub use peer::{NodePeers, devices_at};
 
 use crate::attached::Device;
@@ -28,8 +32,28 @@ pub struct DeviceConfig {
     pub name: String,
     /// Where it is.
     pub device: Device,
-    /// Number of the node that may use it.
-    pub node: u32,
+    /// Number of the node that may use it, or of each that may: a node and its standby.
+    pub node: Users,
+}
+
+/// Numbers of nodes: `1` or `[1, 2]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "the number of a node is due, or a list of them ([1, 2])")]
+pub enum Users {
+    /// One node.
+    One(u32),
+    /// Whichever of them has taken over last.
+    Any(Vec<u32>),
+}
+
+impl Users {
+    fn contains(&self, who: MemberId) -> bool {
+        let all = match self {
+            Self::One(node) => std::slice::from_ref(node),
+            Self::Any(nodes) => nodes,
+        };
+        matches!(who, MemberId::Node(types::NodeId(node)) if all.contains(&node))
+    }
 }
 
 /// Checks what the types cannot.
@@ -51,6 +75,9 @@ pub(crate) fn validate(config: &crate::Config) -> Result<(), String> {
                 "devices: {name}: {address} is a device of another node; give it from there"
             ));
         }
+        if given.node == Users::Any(Vec::new()) {
+            return Err(format!("devices: {name}: node = [] is nobody; say which nodes may use it"));
+        }
         let own = config.libraries.iter().any(|library| {
             library.changer == given.device || library.drives.iter().any(|drive| drive.device == given.device)
         });
@@ -67,12 +94,14 @@ pub(crate) fn validate(config: &crate::Config) -> Result<(), String> {
 }
 
 /// The devices that this node gives.
-#[derive(Default)]
-pub(crate) struct Given(BTreeMap<String, Arc<GivenDevice>>);
+pub(crate) struct Given {
+    devices: BTreeMap<String, Arc<GivenDevice>>,
+    epochs: Epochs,
+}
 
 struct GivenDevice {
     name: String,
-    node: MemberId,
+    node: Users,
     /// Number of the connection that has it.
     holder: AtomicU64,
     transport: Mutex<Box<dyn Transport>>,
@@ -90,28 +119,30 @@ impl Given {
         let device = |given: &DeviceConfig| {
             let device = GivenDevice {
                 name: given.name.clone(),
-                node: MemberId::Node(types::NodeId(given.node)),
+                node: given.node.clone(),
                 holder: AtomicU64::new(0),
                 transport: Mutex::new(given.device.0.transport(&Alone)),
             };
             (given.name.clone(), Arc::new(device))
         };
-        Self(config.devices.iter().map(device).collect())
+        Self { devices: config.devices.iter().map(device).collect(), epochs: Epochs::of(&config.state_dir) }
     }
 
     /// What a node may open.
     pub fn names(&self, who: MemberId) -> Vec<String> {
-        self.0.values().filter(|device| device.node == who).map(|device| device.name.clone()).collect()
+        let mine = self.devices.values().filter(|device| device.node.contains(who));
+        mine.map(|device| device.name.clone()).collect()
     }
 
-    /// Takes a device, from whichever connection has it.
-    pub fn open(&self, who: MemberId, name: &str) -> Result<Held, Failure> {
-        let device = self.0.get(name).filter(|device| device.node == who).ok_or_else(|| {
+    /// Takes a device, from whichever connection has it, unless one of a higher epoch (of [`crate::standby`]) has had it.
+    pub fn open(&self, who: MemberId, name: &str, epoch: u64) -> Result<Held, Failure> {
+        let device = self.devices.get(name).filter(|device| device.node.contains(who)).ok_or_else(|| {
             let message =
                 format!("this node has no device {name} for {who}; see [[devices]] in its configuration");
             failure(ErrorClass::NotFound, message)
         })?;
-        let number = device.holder.fetch_add(1, Ordering::AcqRel) + 1;
+        // One opening at a time: the one of the lower epoch does not come behind the other.
+        let number = self.epochs.admit(name, epoch, || device.holder.fetch_add(1, Ordering::AcqRel) + 1)?;
         tracing::info!("{who} has device {name}");
         Ok(Held { device: device.clone(), number })
     }
@@ -167,29 +198,33 @@ mod tests {
     use crate::Config;
 
     const B: MemberId = MemberId::Node(types::NodeId(1));
+    const STANDBY: MemberId = MemberId::Node(types::NodeId(2));
 
     fn given(dir: &std::path::Path) -> (vtl::Server, Given) {
         let library = vtl::Library::open(vtl::VtlConfig::new(dir.join("library"))).unwrap();
         let server = vtl::serve(library, &dir.join("sockets")).unwrap();
         let device = format!("unix:{}", dir.join("sockets/drive0.sock").display());
         let text = format!(
-            "[cluster]\nlisten = \"127.0.0.1:7430\"\n[[devices]]\nname = \"d0\"\ndevice = \"{device}\"\nnode = 1\n"
+            "[cluster]\nlisten = \"127.0.0.1:7430\"\n[[devices]]\nname = \"d0\"\ndevice = \"{device}\"\nnode = [1, 2]\n"
         );
-        (server, Given::of(&Config::parse(&text).unwrap()))
+        (server, Given::of(&Config { state_dir: dir.to_owned(), ..Config::parse(&text).unwrap() }))
     }
 
     fn inquiry() -> ScsiOrder {
         ScsiOrder { cdb: vec![0x12, 0, 0, 0, 96, 0], out: Vec::new(), room: 96, timeout_ms: 10_000 }
     }
 
+    fn answered(held: &Held) -> bool {
+        matches!(held.execute(&inquiry()), Ok(ScsiResult::Answered { status: 0, data, .. }) if data[0] == 1)
+    }
+
     #[test]
     fn a_device_belongs_to_the_connection_that_opened_it_last() {
         let dir = tempfile::tempdir().unwrap();
         let (_server, given) = given(dir.path());
-        let first = given.open(B, "d0").unwrap();
-        let answered = |held: &Held| matches!(held.execute(&inquiry()), Ok(ScsiResult::Answered { status: 0, data, .. }) if data[0] == 1);
+        let first = given.open(B, "d0", 0).unwrap();
         assert!(answered(&first));
-        let second = given.open(B, "d0").unwrap();
+        let second = given.open(B, "d0", 0).unwrap();
         assert!(answered(&second));
         assert!(
             matches!(first.execute(&inquiry()), Ok(ScsiResult::Lost(why)) if why.contains("another connection"))
@@ -197,23 +232,47 @@ mod tests {
         assert!(answered(&second));
     }
 
+    /// Also after a restart of the node that gives it.
     #[test]
-    fn only_the_node_that_is_named_gets_it() {
+    fn whoever_was_taken_over_from_gets_it_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (server, before) = given(dir.path());
+        let old = before.open(B, "d0", 1).unwrap();
+        let new = before.open(STANDBY, "d0", 2).unwrap();
+        assert!(matches!(old.execute(&inquiry()), Ok(ScsiResult::Lost(_))));
+        let refused = |given: &Given| {
+            let why = given.open(B, "d0", 1).err().expect("a refusal");
+            assert!(why.class == ErrorClass::Denied && why.message.contains("taken over"), "{why}");
+        };
+        refused(&before);
+        assert!(answered(&new), "nobody took it from the new one");
+        drop(server);
+        let (_server, after) = given(dir.path());
+        refused(&after);
+        assert!(answered(&after.open(STANDBY, "d0", 2).unwrap()));
+        // It may take over again.
+        assert!(answered(&after.open(B, "d0", 3).unwrap()));
+        std::fs::write(dir.path().join("devices"), "damaged").unwrap();
+        assert_eq!(after.open(B, "d0", 3).err().unwrap().class, ErrorClass::Corrupt);
+    }
+
+    #[test]
+    fn only_the_nodes_that_are_named_get_it() {
         let dir = tempfile::tempdir().unwrap();
         let (_server, given) = given(dir.path());
-        for who in [MemberId::Node(types::NodeId(2)), MemberId::Client(types::ClientId(1))] {
+        for who in [MemberId::Node(types::NodeId(3)), MemberId::Client(types::ClientId(1))] {
             assert!(given.names(who).is_empty());
-            assert_eq!(given.open(who, "d0").err().unwrap().class, ErrorClass::NotFound);
+            assert_eq!(given.open(who, "d0", 0).err().unwrap().class, ErrorClass::NotFound);
         }
-        assert_eq!(given.names(B), ["d0"]);
-        assert!(given.open(B, "d1").is_err());
+        assert_eq!([given.names(B), given.names(STANDBY)], [["d0"], ["d0"]]);
+        assert!(given.open(B, "d1", 0).is_err());
     }
 
     #[test]
     fn what_is_no_command_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (_server, given) = given(dir.path());
-        let held = given.open(B, "d0").unwrap();
+        let held = given.open(B, "d0", 0).unwrap();
         for order in [
             ScsiOrder { cdb: Vec::new(), ..inquiry() },
             ScsiOrder { cdb: vec![0; 17], ..inquiry() },
@@ -232,6 +291,8 @@ mod tests {
             Config::parse(&format!("{listen}[[devices]]\nname = \"d0\"\n{device}")).map(drop)
         };
         assert_eq!(with("device = \"sg:/dev/sg1\"\nnode = 1"), Ok(()));
+        assert_eq!(with("device = \"sg:/dev/sg1\"\nnode = [1, 2]"), Ok(()));
+        assert!(with("device = \"sg:/dev/sg1\"\nnode = []").unwrap_err().contains("nobody"));
         assert!(with("device = \"thermo://a:1/d\"\nnode = 1").unwrap_err().contains("give it from there"));
         let twice = "device = \"sg:/dev/sg1\"\nnode = 1\n[[devices]]\nname = \"d1\"\ndevice = \"sg:/dev/sg1\"\nnode = 1";
         assert!(with(twice).unwrap_err().contains("named twice"));

@@ -20,20 +20,20 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Reaches devices of other nodes as the member of the cluster that a node is.
 #[derive(Clone, Debug)]
 pub struct NodePeers {
-    credentials: PathBuf,
+    state: PathBuf,
 }
 
 impl NodePeers {
     /// As the node of this state directory.
     pub fn of(state: &Path) -> Self {
-        Self { credentials: directory(state) }
+        Self { state: state.to_owned() }
     }
 }
 
 impl Peers for NodePeers {
     fn transport(&self, address: &NodeAddress) -> Box<dyn Transport> {
         let (address, name) = (address.clone(), address.to_string());
-        Box::new(PeerTransport { credentials: self.credentials.clone(), address, name, line: None })
+        Box::new(PeerTransport { state: self.state.clone(), address, name, line: None })
     }
 }
 
@@ -93,7 +93,7 @@ impl Line {
 
 /// A way to a device of another node. A connection that broke is dropped; the next command takes the device anew.
 struct PeerTransport {
-    credentials: PathBuf,
+    state: PathBuf,
     address: NodeAddress,
     name: String,
     line: Option<Line>,
@@ -109,8 +109,9 @@ impl PeerTransport {
     }
 
     fn open(&self) -> Result<Line, TransportError> {
-        let mut line = Line::to(&self.credentials, &self.address.node).map_err(|e| self.lost(e))?;
-        match line.ask(&Call::OpenDevice(self.address.device.clone()), PATIENCE) {
+        let epoch = crate::standby::serving_epoch(&self.state).map_err(|e| self.refused(e.message))?;
+        let mut line = Line::to(&directory(&self.state), &self.address.node).map_err(|e| self.lost(e))?;
+        match line.ask(&Call::OpenDevice { name: self.address.device.clone(), epoch }, PATIENCE) {
             Ok(Ok(wire::Reply::Done)) => Ok(line),
             Ok(Ok(other)) => Err(self.lost(format!("the node answered {other:?}"))),
             Ok(Err(e)) => Err(self.refused(e.message)),

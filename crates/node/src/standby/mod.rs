@@ -57,3 +57,15 @@ impl Node {
 pub(crate) fn epoch(config: &Config) -> Result<u64, Failure> {
     Ok(Ledger::open(&config.state_dir)?.get().epoch)
 }
+
+/// The epoch that the node of this state directory serves in.
+///
+/// # Errors
+/// Another node has taken over from it.
+pub(crate) fn serving_epoch(state: &std::path::Path) -> Result<u64, Failure> {
+    let record = Ledger::open(state)?.get();
+    match record.replaced_by {
+        Some(by) => Err(failure(ErrorClass::Denied, format!("{by} has taken over from this node"))),
+        None => Ok(record.epoch),
+    }
+}
