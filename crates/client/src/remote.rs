@@ -29,6 +29,12 @@ impl Remote {
         Ok(Self { address: address.to_owned(), connector })
     }
 
+    /// The same for one whose certificate may have ended: only to get a new one.
+    fn renewing(address: &str, member: &Credentials) -> Result<Self, ClientError> {
+        let connector = Connector::renewing(member).map_err(|e| refused(address, e))?;
+        Ok(Self { address: address.to_owned(), connector })
+    }
+
     /// `host:port`.
     pub fn address(&self) -> &str {
         &self.address
@@ -90,7 +96,7 @@ pub fn renew_if_due(dir: &Path, member: &Credentials, now: u64) -> Result<Option
     Ok(Some(new))
 }
 
-/// Gets another certificate for a client, from the first node of its cluster that answers. The present one is believed until that is used.
+/// Gets another certificate for a client, from the first node of its cluster that answers. The present one, which may have ended, is believed until that is used.
 ///
 /// # Errors
 /// No node that can sign answers, or it refuses.
@@ -100,7 +106,7 @@ pub fn renew_certificate(member: &Credentials) -> Result<Credentials, ClientErro
     let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
     let mut last = refused("the cluster", IdentError::Token("no node of it is known"));
     for address in &member.addresses {
-        let asked = Remote::new(address, member)
+        let asked = Remote::renewing(address, member)
             .and_then(|remote| Connection::open_remote(remote, Duration::ZERO))
             .and_then(|mut connection| connection.call(&order));
         match asked {

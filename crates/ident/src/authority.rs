@@ -14,7 +14,7 @@ use webpki::EndEntityCert;
 /// Clocks of hosts may differ by this much (seconds): a certificate is valid from so long ago.
 const CLOCK_SKEW: u64 = 3600;
 /// A year (seconds).
-const YEAR: u64 = 365 * 24 * 3600;
+pub const YEAR: u64 = 365 * 24 * 3600;
 /// Last second that a certificate of ours may name: 9999-12-31, the last that X.509 can.
 const LAST: u64 = 253_402_300_799;
 
@@ -28,9 +28,9 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Of nodes and clients: a year.
-    pub fn of_member(now: u64) -> Self {
-        Self { from: now.saturating_sub(CLOCK_SKEW), until: now + YEAR }
+    /// Of nodes and clients: good for so many seconds.
+    pub fn of_member(now: u64, life: u64) -> Self {
+        Self { from: now.saturating_sub(CLOCK_SKEW), until: now + life }
     }
 
     /// Of a certificate (DER).
@@ -45,9 +45,19 @@ impl Validity {
         Ok(Self { from: second(valid.not_before.timestamp()), until: second(valid.not_after.timestamp()) })
     }
 
+    /// For how long it was good when it was signed (seconds).
+    pub fn life(self) -> u64 {
+        self.until.saturating_sub(self.from).saturating_sub(CLOCK_SKEW)
+    }
+
     /// Whether so much of it has gone (two thirds) that a new certificate is due.
     pub fn is_ending(self, now: u64) -> bool {
-        now >= self.until.saturating_sub(self.until.saturating_sub(self.from) / 3)
+        now >= self.until.saturating_sub(self.life() / 3)
+    }
+
+    /// Whether it is good no more.
+    pub fn has_ended(self, now: u64) -> bool {
+        now > self.until
     }
 
     /// Of the authority: longer than anything that it signs.

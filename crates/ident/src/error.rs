@@ -15,7 +15,7 @@ pub enum IdentError {
     NoCertificate,
     /// Its certificate is too old.
     #[error(
-        "the other end's certificate has expired; let it join again with a new token (or set the clocks right)"
+        "the other end's certificate has expired; it gets a new one by itself where the first node answers it (or set the clocks right)"
     )]
     Expired,
     /// Its certificate is too new.
@@ -39,6 +39,11 @@ pub enum IdentError {
     /// A list of removed members that is not to be believed.
     #[error("that is no list of removed members: {0}")]
     List(&'static str),
+    /// Our certificate is too old.
+    #[error(
+        "the other end says that our certificate has expired; this host gets a new one by itself where the first node answers it (or set the clocks right)"
+    )]
+    OwnExpired,
     /// The other end does not believe us.
     #[error("the other end refuses our certificate ({0})")]
     Refused(&'static str),
@@ -71,7 +76,7 @@ impl IdentError {
     /// What a caller can do about it.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Io(_) => ErrorClass::Retry,
+            Self::Io(_) | Self::Expired | Self::OwnExpired => ErrorClass::Retry,
             Self::Token(_) | Self::Request(_) | Self::List(_) => ErrorClass::Invalid,
             Self::Making(_) | Self::Tls(_) => ErrorClass::Bug,
             Self::File { .. } => ErrorClass::Corrupt,
@@ -117,7 +122,7 @@ fn of_certificate(why: CertificateError) -> IdentError {
 fn of_alert(alert: AlertDescription) -> IdentError {
     use AlertDescription as A;
     IdentError::Refused(match alert {
-        A::CertificateExpired => "it has expired: join again with a new token",
+        A::CertificateExpired => return IdentError::OwnExpired,
         A::UnknownCA | A::DecryptError => "it is not from that cluster's authority",
         A::CertificateRequired => "there is none: join the cluster first",
         A::NoApplicationProtocol => "it speaks no protocol that we know: is it a Thermocline node?",

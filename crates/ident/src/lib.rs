@@ -12,7 +12,7 @@ mod token;
 mod verify;
 mod withdrawn;
 
-pub use authority::{Authority, Key, Validity};
+pub use authority::{Authority, Key, Validity, YEAR};
 pub use error::IdentError;
 pub use limit::Refusals;
 pub use name::{Identity, Role};

@@ -1,5 +1,5 @@
-//! TLS 1.3 over TCP, blocking. Calls are made with certificates at both ends; only to join, the new one has none yet. Which of
-//! the two it is to be is said in ALPN, so that a connection for calls without a certificate ends in the handshake.
+//! TLS 1.3 over TCP, blocking. Calls are made with certificates at both ends; only to join, the new one has none yet, and to get a new certificate it may have
+//! one that has ended. Which of these it is to be is said in ALPN, so that a connection for calls without a good certificate ends in the handshake.
 //!
 //! Sessions are never resumed: every connection shows its certificate.
 
@@ -33,6 +33,7 @@ const ACKNOWLEDGED_MS: u32 = 30_000;
 const HANDSHAKE_RECORD: u8 = 22;
 const CALLS: &[u8] = b"thermo/1";
 const JOINS: &[u8] = b"thermo-join/1";
+const RENEWS: &[u8] = b"thermo-renew/1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
@@ -49,6 +50,7 @@ fn tls13<S: ConfigSide>(
 pub struct Acceptor {
     calls: Arc<ServerConfig>,
     joins: Arc<ServerConfig>,
+    renews: Arc<ServerConfig>,
     refusals: Arc<Refusals>,
 }
 
@@ -59,19 +61,22 @@ impl Acceptor {
     /// Its key does not belong to its certificate.
     pub fn new(node: &Credentials, refusals: Arc<Refusals>) -> Result<Self, IdentError> {
         let (chain, trust) = (chain(node), Trust::Certificate(node.authority.clone().into()));
-        let verifier =
-            Arc::new(Verifier::new(node.identity.cluster, trust, node.removed.clone(), provider()));
-        let calls = tls13(ServerConfig::builder_with_provider)?.with_client_cert_verifier(verifier);
-        let calls = calls.with_single_cert(chain.clone(), key(node))?;
+        let verifier = Verifier::new(node.identity.cluster, trust, node.removed.clone(), provider());
+        let known = |verifier: Verifier| {
+            let builder = tls13(ServerConfig::builder_with_provider)?;
+            builder.with_client_cert_verifier(Arc::new(verifier)).with_single_cert(chain.clone(), key(node))
+        };
+        let (calls, renews) = (known(verifier.clone())?, known(verifier.also_ended())?);
         let joins = tls13(ServerConfig::builder_with_provider)?.with_no_client_auth();
-        let joins = joins.with_single_cert(chain, key(node))?;
+        let joins = joins.with_single_cert(chain.clone(), key(node))?;
         let finish = |mut config: ServerConfig, protocol: &[u8]| {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
             config.alpn_protocols = vec![protocol.to_vec()];
             Arc::new(config)
         };
-        Ok(Self { calls: finish(calls, CALLS), joins: finish(joins, JOINS), refusals })
+        let (calls, joins) = (finish(calls, CALLS), finish(joins, JOINS));
+        Ok(Self { calls, joins, renews: finish(renews, RENEWS), refusals })
     }
 
     /// Whether somebody at that address is listened to: he is not for a while after many refusals.
@@ -90,9 +95,9 @@ impl Acceptor {
     /// Not somebody of this cluster; plain TCP; the connection.
     pub fn accept(&self, socket: TcpStream) -> Result<TlsStream, IdentError> {
         match self.handshake(&socket) {
-            Ok((connection, peer)) => {
+            Ok((connection, peer, renews)) => {
                 settle(&socket)?;
-                Ok(TlsStream { end: End::Node(Box::new(StreamOwned::new(connection, socket))), peer })
+                Ok(TlsStream { end: End::Node(Box::new(StreamOwned::new(connection, socket))), peer, renews })
             }
             Err(refused) => {
                 part(&socket);
@@ -101,14 +106,20 @@ impl Acceptor {
         }
     }
 
-    fn handshake(&self, socket: &TcpStream) -> Result<(ServerConnection, Peer), IdentError> {
+    /// Who it is, and whether it is for a new certificate only.
+    fn handshake(&self, socket: &TcpStream) -> Result<(ServerConnection, Peer, bool), IdentError> {
         let mut hurried = Hurried { socket, end: Instant::now() + PATIENCE };
         if hurried.first_byte()? != HANDSHAKE_RECORD {
             return Err(IdentError::PlainTcp);
         }
         let accepted = first_message(&mut hurried)?;
-        let joins = accepted.client_hello().alpn().is_some_and(|mut asked| asked.any(|p| p == JOINS));
-        let config = if joins { &self.joins } else { &self.calls };
+        let asks = |what: &[u8]| accepted.client_hello().alpn().is_some_and(|mut all| all.any(|p| p == what));
+        let (joins, renews) = (asks(JOINS), asks(RENEWS));
+        let config = match (joins, renews) {
+            (true, _) => &self.joins,
+            (_, true) => &self.renews,
+            _ => &self.calls,
+        };
         let mut connection = match accepted.into_connection(config.clone()) {
             Ok(connection) => connection,
             Err((error, mut alert)) => {
@@ -128,7 +139,7 @@ impl Acceptor {
         if peer.is_none() != joins {
             return Err(IdentError::NoCertificate);
         }
-        Ok((connection, peer))
+        Ok((connection, peer, renews && !joins))
     }
 }
 
@@ -169,13 +180,25 @@ impl Connector {
     /// # Errors
     /// Its key does not belong to its certificate.
     pub fn member(credentials: &Credentials) -> Result<Self, IdentError> {
+        Self::shows(credentials, CALLS)
+    }
+
+    /// As a member whose certificate may have ended: only to get a new one.
+    ///
+    /// # Errors
+    /// Its key does not belong to its certificate.
+    pub fn renewing(credentials: &Credentials) -> Result<Self, IdentError> {
+        Self::shows(credentials, RENEWS)
+    }
+
+    fn shows(credentials: &Credentials, protocol: &[u8]) -> Result<Self, IdentError> {
         let trust = Trust::Certificate(credentials.authority.clone().into());
         let removed = credentials.removed.clone();
         let verifier = Verifier::new(credentials.identity.cluster, trust, removed, provider());
         let builder = tls13(ClientConfig::builder_with_provider)?.dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
         let config = builder.with_client_auth_cert(chain(credentials), key(credentials))?;
-        Ok(Self::finish(config, CALLS))
+        Ok(Self::finish(config, protocol))
     }
 
     /// As somebody who has a token, and nothing else: only to join.
@@ -213,7 +236,11 @@ impl Connector {
         }
         let peer = peer(connection.peer_certificates())?;
         settle(&socket)?;
-        Ok(TlsStream { end: End::Caller(Box::new(StreamOwned::new(connection, socket))), peer })
+        Ok(TlsStream {
+            end: End::Caller(Box::new(StreamOwned::new(connection, socket))),
+            peer,
+            renews: false,
+        })
     }
 }
 
@@ -307,6 +334,8 @@ impl Write for Hurried<'_> {
 pub struct TlsStream {
     end: End,
     peer: Peer,
+    /// It is there for a new certificate only.
+    renews: bool,
 }
 
 #[derive(Debug)]
@@ -316,9 +345,14 @@ enum End {
 }
 
 impl TlsStream {
-    /// Who the other end is, and the digest of its certificate; None of somebody who wants to join.
+    /// Who the other end is, and the digest of its certificate; None of somebody who wants to join, or a new certificate.
     pub fn peer(&self) -> Option<(Identity, Digest)> {
-        self.peer
+        self.peer.filter(|_| !self.renews)
+    }
+
+    /// Who wants a new certificate, and the digest of the present one, which may have ended.
+    pub fn renewing(&self) -> Option<(Identity, Digest)> {
+        self.peer.filter(|_| self.renews)
     }
 
     /// The socket, for limits of time and for ending the connection from elsewhere.
@@ -330,10 +364,11 @@ impl TlsStream {
     }
 }
 
-/// What TLS says becomes what people understand; a refusal is [`io::ErrorKind::PermissionDenied`].
+/// What TLS says becomes what people understand; a refusal is [`io::ErrorKind::PermissionDenied`], unless it passes.
 fn explain(error: io::Error) -> io::Error {
     match error::of_io(error) {
         IdentError::Io(error) => error,
+        passing if passing.class() == types::ErrorClass::Retry => io::Error::other(passing),
         refused => io::Error::new(io::ErrorKind::PermissionDenied, refused),
     }
 }

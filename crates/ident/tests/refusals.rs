@@ -3,7 +3,7 @@
 
 use ident::{
     Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, TlsStream, Token, Uuid, Validity,
-    digest, read_withdrawn,
+    YEAR, digest, read_withdrawn,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ fn of_cluster(cluster: Uuid) -> Authority {
 }
 
 fn member(of: &Authority, role: Role) -> Credentials {
-    lasting(of, role, Validity::of_member(now()))
+    lasting(of, role, Validity::of_member(now(), YEAR))
 }
 
 fn lasting(of: &Authority, role: Role, validity: Validity) -> Credentials {
@@ -125,6 +125,34 @@ fn expired_and_early_certificates_are_refused_by_either_end() {
 }
 
 #[test]
+fn one_whose_certificate_has_ended_is_known_to_get_another_one_and_for_nothing_else() {
+    let authority = cluster();
+    let node = member(&authority, NODE);
+    for caller in [lasting(&authority, CLIENT, gone()), member(&authority, CLIENT)] {
+        let (accepted, called) = meet(&node, &Connector::renewing(&caller).unwrap());
+        let stream = accepted.unwrap();
+        // Who forgets to ask for what it is takes it for nobody.
+        assert_eq!(stream.peer(), None);
+        assert_eq!(stream.renewing(), Some((caller.identity, digest(&caller.certificate))));
+        called.unwrap();
+    }
+    assert_eq!(
+        meet(&node, &Connector::member(&member(&authority, CLIENT)).unwrap()).0.unwrap().renewing(),
+        None
+    );
+    let renewing = |who: &Credentials| meet(&node, &Connector::renewing(who).unwrap()).0;
+    let mut stranger = lasting(&cluster(), CLIENT, gone());
+    stranger.authority = authority.certificate().to_vec();
+    stranger.identity.cluster = node.identity.cluster;
+    assert!(matches!(renewing(&stranger), Err(IdentError::Foreign)));
+    let early = lasting(&authority, CLIENT, Validity { from: now() + 3600, until: now() + 7200 });
+    assert!(matches!(renewing(&early), Err(IdentError::NotYetValid)));
+    let list = authority.withdraw(&[CLIENT].into()).unwrap();
+    node.removed.add(read_withdrawn(&list, node.identity.cluster, authority.certificate()).unwrap());
+    assert!(matches!(renewing(&lasting(&authority, CLIENT, gone())), Err(IdentError::Removed)));
+}
+
+#[test]
 fn forged_and_foreign_certificates_are_refused_by_either_end() {
     let authority = cluster();
     let (node, client) = (member(&authority, NODE), member(&authority, CLIENT));
@@ -205,7 +233,7 @@ fn a_request_proves_its_key_and_asks_for_nothing_else() {
     let last = request.len() - 1;
     request[last] ^= 1;
     for bad in [request.as_slice(), b"", b"junk"] {
-        let refused = authority.sign(bad, NODE, Validity::of_member(now()));
+        let refused = authority.sign(bad, NODE, Validity::of_member(now(), YEAR));
         assert!(matches!(refused, Err(IdentError::Request(_))), "{refused:?}");
     }
 }

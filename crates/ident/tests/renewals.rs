@@ -1,6 +1,6 @@
 //! Members that change: new certificates in the place of old ones, and lists of removed members.
 
-use ident::{Authority, Credentials, IdentError, Key, Role, Uuid, Validity, read_withdrawn};
+use ident::{Authority, Credentials, IdentError, Key, Role, Uuid, Validity, YEAR, read_withdrawn};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn authority() -> Authority {
 
 fn member(of: &Authority) -> Credentials {
     let key = Key::generate().unwrap();
-    let certificate = of.sign(&key.request().unwrap(), NODE, Validity::of_member(NOW)).unwrap();
+    let certificate = of.sign(&key.request().unwrap(), NODE, Validity::of_member(NOW, YEAR)).unwrap();
     Credentials::new(certificate.to_vec(), key, of.certificate().to_vec()).unwrap()
 }
 
@@ -31,11 +31,15 @@ fn load(dir: &Path) -> Credentials {
 #[test]
 fn a_certificate_says_when_it_ends_and_when_the_next_is_due() {
     let valid = member(&authority()).valid;
-    assert_eq!(valid, Validity::of_member(NOW));
+    assert_eq!(valid, Validity::of_member(NOW, YEAR));
     let year = 365 * 24 * 3600;
     assert!(!valid.is_ending(NOW + year / 2));
     assert!(valid.is_ending(NOW + year * 2 / 3 + 1));
     assert!(valid.is_ending(NOW + 2 * year));
+    // Clocks may differ by more than a short life.
+    let short = Validity::of_member(NOW, 60);
+    assert!(short.life() == 60 && !short.is_ending(NOW + 39) && short.is_ending(NOW + 40));
+    assert!(!short.has_ended(NOW + 60) && short.has_ended(NOW + 61));
 }
 
 #[test]

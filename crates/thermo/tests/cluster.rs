@@ -2,7 +2,7 @@
 //! and everything else is refused.
 
 use client::{ClientError, Connection, Newcomer, Remote, join_cluster};
-use ident::{Connector, Credentials, Key, Role, Secret, Token, Validity};
+use ident::{Connector, Credentials, Key, Role, Secret, Token, Validity, YEAR};
 use node::{ClusterServer, Config, Node, Server, Size};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,11 +24,16 @@ struct Host {
 impl Host {
     /// Of 127.0.0.0/8 everything is this machine: an address for each node of each test process, so no port is fought for.
     fn new() -> Self {
+        Self::signing_for(YEAR as u32)
+    }
+
+    /// The certificates that it signs are good for so many seconds.
+    fn signing_for(certificate_s: u32) -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().unwrap();
-        let (node, servers) = start(&dir, &address);
+        let (node, servers) = start(&dir, &address, certificate_s);
         Self { dir, node: Some(node), address, servers: Some(servers) }
     }
 
@@ -54,7 +59,7 @@ impl Host {
                 false => std::fs::remove_file(&path).unwrap(),
             }
         }
-        let (node, servers) = start(&self.dir, &self.address);
+        let (node, servers) = start(&self.dir, &self.address, YEAR as u32);
         (self.node, self.servers) = (Some(node), Some(servers));
     }
 
@@ -76,7 +81,11 @@ impl Host {
     }
 
     fn founder() -> Self {
-        let host = Self::new();
+        Self::new().found()
+    }
+
+    fn found(self) -> Self {
+        let host = self;
         let view: ClusterView = host.local().ask(&Call::ClusterInit { name: "first".into() }).unwrap();
         assert_eq!((view.answers, view.admits, view.members.len()), (MemberId::Node(NodeId(1)), true, 1));
         host
@@ -122,10 +131,11 @@ impl Drop for Host {
     }
 }
 
-fn start(dir: &tempfile::TempDir, address: &str) -> (Arc<Node>, (Server, ClusterServer)) {
+fn start(dir: &tempfile::TempDir, address: &str, certificate_s: u32) -> (Arc<Node>, (Server, ClusterServer)) {
     let mut config = Config { state_dir: dir.path().to_owned(), ..Config::default() };
     config.library.cartridge_capacity = Size::mib(64);
     config.cluster.listen = Some(address.parse().unwrap());
+    config.cluster.certificate_s = certificate_s;
     let node = Node::start(config).unwrap();
     let control = node::serve(node.clone()).unwrap();
     let remote = node::serve_cluster(node.clone()).unwrap().expect("it listens");
@@ -294,7 +304,7 @@ fn what_the_authority_signed_and_the_cluster_does_not_know_is_refused() {
     for id in [9, 1] {
         let key = Key::generate().unwrap();
         let role = Role::Node(NodeId(id));
-        let certificate = signer.sign(&key.request().unwrap(), role, Validity::of_member(now)).unwrap();
+        let certificate = signer.sign(&key.request().unwrap(), role, Validity::of_member(now, YEAR)).unwrap();
         let forged = Credentials::new(certificate.to_vec(), key, own.authority.clone()).unwrap();
         let why = refusal(first.asked_by(&forged, &Call::Status));
         assert!(why.message.contains("no member"), "{why}");
@@ -427,12 +437,58 @@ fn members_get_new_certificates_before_the_old_ones_end() {
     assert!(client::renew_if_due(&dir, &kept(), in_300_days().secs as u64).unwrap().is_some());
     assert!(kept().certificate != new.certificate);
     first.asked_by(&kept(), &Call::Status).unwrap();
-    let new = kept();
     // A node without the authority's key signs nothing; over the control socket nobody is known by a certificate.
+    let asks_second = Credentials { addresses: vec![second.address.clone()], ..kept() };
+    assert_eq!(refusal(client::renew_certificate(&asks_second)).class, ErrorClass::Invalid);
     let request = Key::generate().unwrap().request().unwrap();
     let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
-    assert_eq!(refusal(second.asked_by(&new, &order)).class, ErrorClass::Invalid);
+    // Nor on a connection for calls.
+    assert_eq!(refusal(first.asked_by(&second.own(), &order)).class, ErrorClass::Denied);
     assert_eq!(refusal(first.local().call(&order)).class, ErrorClass::Invalid);
+}
+
+#[test]
+fn who_was_off_until_his_certificate_ended_gets_another_one_by_its_key() {
+    let first = Host::signing_for(10).found();
+    let (second, removed, replaced) = (first.with_second(), first.with_client(), first.with_client());
+    let client = first.with_client();
+    first.asked_by(&client::renew_certificate(&replaced).unwrap(), &Call::Status).unwrap();
+    first.remove(MemberId::Client(ClientId(1))).unwrap();
+    let now = || Time::new(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64, 0);
+    // All are as old as that one, or older.
+    while !client.valid.has_ended(now().secs as u64 - 1) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The first node signs its own, as others do not believe it either.
+    let why = first.asked_by(&client, &Call::Status).unwrap_err();
+    assert!(
+        why.class() == ErrorClass::Retry
+            && why.to_string().contains("the other end's certificate has expired"),
+        "{why}"
+    );
+    assert!(first.node().renew_if_due(now()).unwrap());
+    let why = first.asked_by(&client, &Call::Status).unwrap_err();
+    assert!(
+        why.class() == ErrorClass::Retry && why.to_string().contains("our certificate has expired"),
+        "{why}"
+    );
+
+    assert!(second.node().renew_if_due(now()).unwrap());
+    first.asked_by(&second.own(), &Call::Status).unwrap();
+    let new = client::renew_certificate(&client).unwrap();
+    first.asked_by(&new, &Call::File(FileCall::GetAttr(Ino::ROOT))).expect("still user 4711");
+    // Not with what was replaced or removed, and for nothing else.
+    for (who, told) in
+        [(&client, "no member"), (&replaced, "no member"), (&removed, "removed from the cluster")]
+    {
+        let why = client::renew_certificate(who).unwrap_err();
+        assert!(why.class() == ErrorClass::Denied && why.to_string().contains(told), "{why}");
+    }
+    let stream = Connector::renewing(&new).unwrap().connect(&first.address).unwrap();
+    let mut channel = Channel::over(Box::new(stream), "test").unwrap();
+    channel.send_call(1, &Call::Status).unwrap();
+    let why = channel.receive_result().unwrap().result.unwrap_err();
+    assert_eq!(why.class, ErrorClass::Denied, "{why}");
 }
 
 #[test]

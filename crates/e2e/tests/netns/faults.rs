@@ -19,6 +19,7 @@ pub enum Fault {
     KillStandby,
     /// The first node is killed while a drive writes, and its standby goes on in its place; the old one becomes the standby of that.
     TakeOver,
+    /// Until its certificate has ended.
     KillMover,
     /// The host of the drives is killed while one of them is at work.
     KillDrives(Work),
@@ -72,7 +73,11 @@ impl Fault {
             Self::KillFirst => die(site, site.first, pause),
             Self::KillStandby => die(site, site.standby, pause),
             Self::TakeOver => take_over(site, load),
-            Self::KillMover => die(site, mover, pause),
+            Self::KillMover => {
+                site.network.kill(mover);
+                site.wait_for_its_end(mover);
+                site.bed(mover).up();
+            }
             Self::KillDrives(work) => {
                 site.hall.wait_for(work);
                 die(site, AT, pause);
@@ -132,6 +137,7 @@ fn take_over(site: &mut Site, load: &Load) {
     site.taken_over += 1;
     load.makes_progress(site);
     println!("all programs went on {:?} after the first node had died", killed.elapsed());
+    site.wait_for_its_end(old);
     let (_, error) = site.bed(old).fails(["up"]);
     assert!(error.contains("has taken over from this node"), "{error}");
     site.set_standby(old, &follows(new, ""));

@@ -29,5 +29,6 @@ fn programs_on_two_clients_go_on_whatever_happens_to_hosts_and_links() {
         }
     }
     load.end(&site);
+    site.certificates_are_good();
     site.check();
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where the namespace is at first.
 const FIRST: usize = 1;
@@ -23,6 +23,8 @@ pub const MOVERS: RangeInclusive<usize> = 3..=6;
 pub const CLIENTS: [usize; 2] = [7, 8];
 /// Bytes of the file system of a target.
 pub const TARGET: u64 = 128 << 20;
+/// For how long certificates are good (seconds): all hosts get several in the shortest run, and whoever is away for some seconds comes back with one that has ended.
+pub const CERTIFICATE: u64 = 12;
 /// Directories of different layouts.
 const LAYOUTS: [(&str, &str); 4] = [
     ("striped", "--stripes 2 --stripe-size 64KiB"),
@@ -172,6 +174,28 @@ impl Site {
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
     }
 
+    /// When the certificate of a host ends, or has ended (seconds since 1970).
+    fn expires(&self, host: usize) -> u64 {
+        let status = self.first().json(["cluster", "status"]);
+        let members = status["members"].as_array().expect("a list");
+        let member = members.iter().find(|member| member["id"]["Node"] == host).expect("a member");
+        member["expires"]["secs"].as_u64().expect("a time")
+    }
+
+    /// Waits until the certificate has ended of a host that is away.
+    pub fn wait_for_its_end(&self, host: usize) {
+        while now() <= self.expires(host) {
+            sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// All hosts have certificates that are good.
+    pub fn certificates_are_good(&self) {
+        for host in FIRST..=CLIENTS[1] {
+            self.first().wait("its certificate", || now() < self.expires(host));
+        }
+    }
+
     /// Nothing is missing or out of date, on disk and on tape. A host that is the first node once more may have objects from when it was that before, made ahead then.
     pub fn check(&self) {
         let first = self.first();
@@ -195,6 +219,10 @@ impl Site {
     }
 }
 
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
 impl Drop for Site {
     fn drop(&mut self) {
         // What is below a mount whose node is gone fails at once, and nothing is waited for.
@@ -212,7 +240,8 @@ fn configuration(network: &Network, host: usize) -> String {
     let mut text = format!(
         "[library]\ncartridges = 2\ncartridge_capacity = \"256 MiB\"\n\
          [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 3600\n\
-         [cluster]\nlisten = \"{at}:7430\"\ndata_listen = \"{at}:7431\"\n"
+         [cluster]\nlisten = \"{at}:7430\"\ndata_listen = \"{at}:7431\"\n\
+         certificate_s = {CERTIFICATE}\n"
     );
     match host {
         STANDBY => text.push_str(&(Hall::used(network) + &follows(FIRST, ""))),

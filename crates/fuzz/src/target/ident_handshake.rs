@@ -1,7 +1,7 @@
 //! Somebody who sends what he likes to the port where a node takes calls over TLS: he is refused, and in the clear nothing is answered.
 
 use ident::{
-    Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, Token, Uuid, Validity, digest,
+    Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, Token, Uuid, Validity, YEAR, digest,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ fn node() -> &'static Credentials {
         let (key, authority) = (Key::generate().expect("a key"), Key::generate().expect("a key"));
         let authority = Authority::create(Uuid::from_bytes([3; 16]), authority, now).expect("an authority");
         let request = key.request().expect("a request");
-        let signed = authority.sign(&request, Role::Node(NodeId(1)), Validity::of_member(now));
+        let signed = authority.sign(&request, Role::Node(NodeId(1)), Validity::of_member(now, YEAR));
         let certificate = signed.expect("a certificate").to_vec();
         Credentials::new(certificate, key, authority.certificate().to_vec()).expect("they belong together")
     })

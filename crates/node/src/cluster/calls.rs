@@ -3,7 +3,7 @@
 use super::{Own, directory, member_id, role, seconds, time, told};
 use crate::Node;
 use crate::error::{failure, refused};
-use ident::{Authority, Credentials, Key, Secret, Token, Uuid, Validity};
+use ident::{Authority, Credentials, Key, Secret, Token, Uuid};
 use types::{
     ClientId, Cluster, ClusterView, Digest, ErrorClass, Grant, Member, MemberId, NodeId, TokenRecord,
 };
@@ -28,7 +28,7 @@ impl Node {
         let authority_key = Key::generate().map_err(told)?;
         let kept_key = Key::from_der(&authority_key.to_der()).map_err(told)?;
         let authority = Authority::create(id, authority_key, seconds(now)).map_err(told)?;
-        let (key, validity) = (Key::generate().map_err(told)?, Validity::of_member(seconds(now)));
+        let (key, validity) = (Key::generate().map_err(told)?, self.validity());
         let request = key.request().map_err(told)?;
         let certificate = authority.sign(&request, role(first), validity).map_err(told)?.to_vec();
         let member = Member {
@@ -99,7 +99,7 @@ impl Node {
         let token = self.good_token(order)?;
         let authority = own.credentials.signer().map_err(told)?.ok_or_else(not_here)?;
         // The request is checked before a number is spent on it.
-        let validity = Validity::of_member(seconds(now));
+        let validity = self.validity();
         authority.sign(&order.request, role(MemberId::Node(NodeId(0))), validity).map_err(told)?;
         let id = self.catalog.number_member(&token.grant).map_err(|e| refused("the cluster", &e))?;
         let certificate = authority.sign(&order.request, role(id), validity).map_err(told)?.to_vec();

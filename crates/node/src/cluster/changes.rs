@@ -1,14 +1,13 @@
-//! Members that go or get another certificate, and lists of those that were removed.
+//! Members that go, and lists of those that were removed.
 
 use super::roster;
-use super::{Own, directory, member_id, role, seconds, time, told};
+use super::{Own, directory, member_id, role, told};
 use crate::Node;
 use crate::error::{failure, refused};
-use catalog::Renewed;
-use ident::{Authority, Credentials, Key, Validity};
+use ident::{Authority, Credentials};
 use std::collections::BTreeSet;
-use types::{Digest, ErrorClass, Member, MemberId, Removal, Time};
-use wire::{Call, Failure, RenewOrder, Reply};
+use types::{ErrorClass, Member, MemberId, Removal};
+use wire::{Call, Failure, Reply};
 
 /// Longest reason (bytes).
 const LONGEST_REASON: usize = 255;
@@ -121,67 +120,6 @@ impl Node {
         Ok(unreached)
     }
 
-    /// Another certificate for a member; the one before is believed until this one is used.
-    pub(crate) fn cluster_renew(&self, id: MemberId, order: &RenewOrder) -> Result<Reply, Failure> {
-        let own = self.admitting()?;
-        let validity = Validity::of_member(seconds(crate::now()));
-        let certificate = signer(&own)?.sign(&order.request, role(id), validity).map_err(told)?.to_vec();
-        let renewed = Renewed {
-            certificate: Digest(ident::digest(&certificate)),
-            expires: time(validity.until),
-            control: order.control.clone(),
-            data: order.data.clone(),
-        };
-        if !self.catalog.renew_member(id, &renewed).map_err(|e| refused("the cluster", &e))? {
-            return Err(failure(ErrorClass::Denied, format!("{id} was removed from this cluster")));
-        }
-        self.keep_roster_or_say(&own);
-        tracing::info!("{id} gets a new certificate");
-        Ok(Reply::Joined { certificate, authority: own.credentials.authority.clone() })
-    }
-
-    /// Gets a new certificate for this node when two thirds of the time of the present one have gone; whether it did.
-    ///
-    /// # Errors
-    /// No node that can sign answers, or the files cannot be written. The present certificate stays.
-    pub fn renew_if_due(&self, now: Time) -> Result<bool, Failure> {
-        let Some(own) = self.membership()? else { return Ok(false) };
-        if !own.credentials.valid.is_ending(seconds(now)) {
-            return Ok(false);
-        }
-        let (id, key) = (member_id(own.credentials.identity.role), Key::generate().map_err(told)?);
-        let order = RenewOrder {
-            request: key.request().map_err(told)?,
-            control: self.config.cluster.control(),
-            data: self.config.cluster.data(),
-        };
-        let signs = own.credentials.authority_key.is_some();
-        let answer = if signs {
-            self.cluster_renew(id, &order)?
-        } else {
-            own.ask(&own.credentials.addresses, None, &Call::ClusterRenew(order))?
-        };
-        let Reply::Joined { certificate, authority } = answer else {
-            return Err(failure(ErrorClass::Bug, "a certificate was asked for, and something else came"));
-        };
-        let new = Credentials::new(certificate, Key::from_der(&key.to_der()).map_err(told)?, authority)
-            .map_err(told)?;
-        if new.identity != own.credentials.identity || new.authority != own.credentials.authority {
-            return Err(failure(ErrorClass::Denied, "the new certificate is for somebody else"));
-        }
-        {
-            let _one_at_a_time = self.membership.changes.lock();
-            Credentials::replace(&directory(&self.config.state_dir), &new.certificate, &key).map_err(told)?;
-        }
-        self.membership.forget();
-        if signs {
-            let digest = Digest(ident::digest(&new.certificate));
-            self.catalog.member_renewed(id, digest).map_err(|e| refused("the cluster", &e))?;
-        }
-        tracing::info!("{id} has a new certificate");
-        Ok(true)
-    }
-
     /// Hears from the node that admitted this one who was removed.
     ///
     /// # Errors
@@ -222,6 +160,6 @@ impl Node {
     }
 }
 
-fn signer(own: &Own) -> Result<Authority, Failure> {
+pub(super) fn signer(own: &Own) -> Result<Authority, Failure> {
     own.credentials.signer().map_err(told)?.ok_or_else(super::calls::not_here)
 }

@@ -21,6 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
+const REPLACED: &str = "another node has taken over from this one: ask that one";
+
 /// Connections that are open.
 #[derive(Clone, Default)]
 pub(super) struct Open(Arc<Mutex<Vec<Connection>>>);
@@ -176,7 +178,10 @@ fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr, numb
         Err(e) => return tracing::debug!("{from}: {e}"),
     };
     let served = match stream.peer() {
-        None => admit(node, own, stream, from),
+        None => match stream.renewing() {
+            Some(who) => renew(node, own, stream, who, from),
+            None => admit(node, own, stream, from),
+        },
         Some((identity, certificate)) => match caller(node, own, identity, certificate) {
             Ok(caller) => {
                 node.membership.open.is_of(number, identity.role);
@@ -259,7 +264,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (Call::Session(_) | Call::FileFor(_) | Call::ReportTargets(_) | Call::ClusterAddresses, _)
             if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) =>
         {
-            Err(failure(ErrorClass::Retry, "another node has taken over from this one: ask that one"))
+            Err(failure(ErrorClass::Retry, REPLACED))
         }
         // He may have been removed since he connected.
         _ if node.membership.removed.contains(role) => {
@@ -274,7 +279,6 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             let held = held.as_ref().ok_or_else(|| failure(ErrorClass::Invalid, "no device is open"))?;
             Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
-        (Call::ClusterRenew(order), _) => Ok(node.cluster_renew(member_id(role), &order)?.into()),
         (Call::ClusterAddresses, _) => Ok(Reply::Addresses(node.namespace_addresses()).into()),
         (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
@@ -336,16 +340,57 @@ fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> R
     }
 }
 
-/// One call of somebody who has a token, in limited time, and no other. What is wrong with the token counts against his address.
+/// One call of a member whose certificate may have ended: it gets a new one, if that is the last that it was given and it was not removed.
+fn renew(
+    node: &Arc<Node>,
+    own: &Own,
+    stream: TlsStream,
+    (identity, certificate): (Identity, Digest),
+    from: SocketAddr,
+) -> Result<(), WireError> {
+    one_call(
+        node,
+        own,
+        stream,
+        from,
+        "with a certificate that may have ended there is nothing here but to get a new one",
+        |call| match call {
+            Call::ClusterRenew(order) => {
+                if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) {
+                    return Err(failure(ErrorClass::Retry, REPLACED));
+                }
+                caller(node, own, identity, certificate)?;
+                Some(node.cluster_renew(member_id(identity.role), &order)).transpose()
+            }
+            _ => Ok(None),
+        },
+    )
+}
+
+/// One call of somebody who has a token.
 fn admit(node: &Arc<Node>, own: &Own, stream: TlsStream, from: SocketAddr) -> Result<(), WireError> {
+    one_call(node, own, stream, from, "without a certificate there is nothing here but to join", |call| {
+        match call {
+            Call::ClusterJoin(order) => Some(node.cluster_join(&order)).transpose(),
+            _ => Ok(None),
+        }
+    })
+}
+
+/// One call in limited time, and no other. What is wrong with it counts against his address.
+fn one_call(
+    node: &Arc<Node>,
+    own: &Own,
+    stream: TlsStream,
+    from: SocketAddr,
+    nothing_else: &str,
+    answer: impl FnOnce(Call) -> Result<Option<Reply>, Failure>,
+) -> Result<(), WireError> {
     let socket = stream.socket().try_clone()?;
     let mut channel = channel(stream)?;
     socket.set_read_timeout(Some(HELLO_PATIENCE))?;
     let (id, call) = channel.receive_call()?;
-    let result = match call {
-        Call::ClusterJoin(order) => node.cluster_join(&order),
-        _ => Err(failure(ErrorClass::Denied, "without a certificate there is nothing here but to join")),
-    };
+    let result = answer(call).and_then(|done| done.ok_or_else(|| failure(ErrorClass::Denied, nothing_else)));
     if let Err(why) = &result
         && matches!(why.class, ErrorClass::Denied | ErrorClass::Invalid)
     {

@@ -5,11 +5,13 @@ mod calls;
 mod changes;
 mod listen;
 mod places;
+mod renew;
 mod roster;
 mod sessions;
 mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
+pub(crate) use renew::{credentials, renew_standby};
 pub use tend::{ClusterKeeper, keep_cluster};
 
 use crate::Node;

@@ -3,13 +3,13 @@
 use crate::Node;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::ErrorClass;
 use wire::Failure;
 
 /// Between two looks at who was removed.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Looks between two attempts at a new certificate.
+/// Looks between two times at which what hosts that are gone have left is forgotten.
 const ROUNDS: u32 = 60;
 
 type Stop = Arc<(Mutex<bool>, Condvar)>;
@@ -41,31 +41,41 @@ impl Drop for ClusterKeeper {
 
 fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
     let mut round = 0;
+    let [mut look, mut renew] = [Instant::now(); 2];
     while let Some(node) = node.upgrade() {
-        if let Err(e) = node.hear_of_removed() {
-            tracing::debug!("who was removed from the cluster is not known: {e}");
+        // First: nobody answers a host whose certificate has ended.
+        if Instant::now() >= renew {
+            if let Err(e) = node.renew_if_due(crate::now()) {
+                tracing::warn!(
+                    "the certificate of this node ends soon or has ended, and there is no new one: {e}"
+                );
+            }
+            renew = Instant::now() + node.renewal_pause();
         }
-        if let Err(e) = node.hear_of_places() {
-            tracing::debug!("whether the namespace is to be had elsewhere is not known: {e}");
-        }
-        if round % ROUNDS == 0
-            && let Err(e) = node.forget_old_calls()
-        {
-            tracing::warn!("calls of hosts that did not come back stay on record: {e}");
-        }
-        if round % ROUNDS == 0
-            && let Err(e) = node.renew_if_due(crate::now())
-        {
-            tracing::warn!("the certificate of this node ends soon, and there is no new one: {e}");
+        if Instant::now() >= look {
+            hear(&node, round % ROUNDS == 0);
+            round += 1;
+            look = Instant::now() + PAUSE;
         }
         drop(node);
-        round = (round + 1) % ROUNDS;
         let mut stopped = stop.0.lock();
         if !*stopped {
-            stop.1.wait_for(&mut stopped, PAUSE);
+            stop.1.wait_until(&mut stopped, look.min(renew));
         }
         if *stopped {
             return;
         }
+    }
+}
+
+fn hear(node: &Node, also_forgets: bool) {
+    if let Err(e) = node.hear_of_removed() {
+        tracing::debug!("who was removed from the cluster is not known: {e}");
+    }
+    if let Err(e) = node.hear_of_places() {
+        tracing::debug!("whether the namespace is to be had elsewhere is not known: {e}");
+    }
+    if also_forgets && let Err(e) = node.forget_old_calls() {
+        tracing::warn!("calls of hosts that did not come back stay on record: {e}");
     }
 }

@@ -4,6 +4,11 @@ use super::Size;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
+/// Certificates are not good for less (seconds).
+const SHORTEST: u32 = 10;
+/// Nor for more: ten years (seconds).
+const LONGEST: u32 = 10 * ident::YEAR as u32;
+
 /// Where a node of a cluster is reached. Without `listen` it takes calls on its own host only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -16,6 +21,8 @@ pub struct ClusterConfig {
     pub data: Vec<String>,
     /// Move the bytes of this node's targets at this address (`"0.0.0.0:7431"`).
     pub data_listen: Option<SocketAddr>,
+    /// How long certificates are good that this node signs, as the first of its cluster (seconds). Members get the next one when two thirds of it have gone.
+    pub certificate_s: u32,
     /// What is moved between targets, or rebuilt there, at most (bytes per second); 0: as fast as they can.
     pub move_rate: Size,
     /// How often all that lies on each target is compared with its sums (days); 0: only when asked for.
@@ -31,6 +38,7 @@ impl Default for ClusterConfig {
             control: Vec::new(),
             data: Vec::new(),
             data_listen: None,
+            certificate_s: ident::YEAR as u32,
             move_rate: Size(0),
             scrub_every_days: 30,
             scrub_rate: Size(20_000_000),
@@ -70,6 +78,12 @@ impl ClusterConfig {
                 "cluster.listen is {listen}, which others cannot call: say in cluster.control what they shall, as [\"mds1.example:7430\"]"
             ));
         }
+        if !(SHORTEST..=LONGEST).contains(&self.certificate_s) {
+            return Err(format!(
+                "cluster.certificate_s = {}: certificates are good for {SHORTEST} seconds to ten years ({LONGEST})",
+                self.certificate_s
+            ));
+        }
         for address in self.control.iter().chain(&self.data) {
             let port = address
                 .rsplit_once(':')
@@ -101,6 +115,7 @@ mod tests {
         assert_eq!((two.control(), two.data()), (vec!["a:7430".into()], vec!["b:7431".into()]));
         assert!(read("listen = \"0.0.0.0:7430\"").unwrap_err().contains("cluster.control"));
         for bad in [
+            "certificate_s = 9",
             "control = [\"a\"]",
             "control = [\":1\"]",
             "data = [\"a:99999\"]",

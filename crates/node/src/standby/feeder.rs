@@ -346,6 +346,13 @@ fn hear(
     let is_known = record.standby == Some(node);
     let give_way = |by: String, epoch: u64| {
         feed.taken_over(&by); // first: whatever becomes of the record
+        // Where it asks for new certificates as a standby of that one.
+        if let Err(e) = ident::Credentials::keep_addresses(
+            &crate::cluster::directory(&config.state_dir),
+            &config.standby.to,
+        ) {
+            tracing::warn!("where the namespace is to be had now is not written down: {e}");
+        }
         ledger.change(|r| {
             (r.epoch, r.replaced_by, r.promise) = (r.epoch.max(epoch), Some(by.clone()), None);
         })?;

@@ -3,7 +3,7 @@
 use super::PROGRAM;
 use super::ledger::Record;
 use crate::Config;
-use crate::cluster::{directory, member_id};
+use crate::cluster::member_id;
 use crate::error::failure;
 use ident::{Connector, Credentials};
 use kv::standby::{Feed, Step};
@@ -118,9 +118,7 @@ impl Link {
 
 /// As they are on disk: they are renewed while the node runs.
 pub(super) fn credentials(config: &Config) -> Result<Credentials, Failure> {
-    let found =
-        Credentials::load(&directory(&config.state_dir)).map_err(|e| failure(e.class(), e.to_string()))?;
-    found.ok_or_else(|| {
+    crate::cluster::credentials(&config.state_dir)?.ok_or_else(|| {
         let message = "[standby]: this node belongs to no cluster yet. The node that is followed: start it without [standby], make one (`thermo \
                        cluster init`), let the standby join it, and start it again with [standby]. The standby: `thermo cluster join` first";
         failure(ErrorClass::Invalid, message)

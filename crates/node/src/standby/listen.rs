@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId, NodeId};
 use wire::{Answer, Call, Channel, Failure, Reply};
 
@@ -22,6 +22,8 @@ const MAX_CONNECTIONS: usize = 32;
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Before the next look for a connection.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two looks whether the standby goes on.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// One of a limited number, until it is dropped.
 struct Place(Arc<AtomicUsize>);
@@ -61,11 +63,6 @@ fn cut(connection: &mut Option<TcpStream>) {
 pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
     let config = &standby.config;
     let own = credentials(config)?;
-    if own.valid.is_ending(u64::try_from(crate::now().secs).unwrap_or(0)) {
-        tracing::warn!(
-            "the certificate of this standby has been used for two thirds of its time, and is not renewed while it follows: join the cluster again (`thermo cluster join`) before it ends"
-        );
-    }
     Acceptor::new(&own, Arc::default()).map_err(|e| failure(e.class(), e.to_string()))?;
     let missing = || {
         failure(ErrorClass::Invalid, "a standby is called by the node that it follows: set cluster.listen")
@@ -80,12 +77,24 @@ pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
     local.set_nonblocking(true).and_then(|()| remote.set_nonblocking(true)).map_err(fail)?;
     let followed = Followed::default();
     let (here, there, feeding) = (standby.clone(), standby.clone(), followed.clone());
+    let renewed = standby.clone();
+    std::thread::Builder::new().name("cluster".into()).spawn(move || renew(&renewed)).map_err(fail)?;
     std::thread::Builder::new().name("accept".into()).spawn(move || locals(&here, &local)).map_err(fail)?;
     std::thread::Builder::new()
         .name("accept-tls".into())
         .spawn(move || remotes(&there, &remote, &feeding))
         .map_err(fail)?;
     Ok(Listening(followed))
+}
+
+/// Sees to it that the certificate does not end.
+fn renew(standby: &Standby) {
+    while standby.goes_on() {
+        let next = Instant::now() + crate::cluster::renew_standby(&standby.config);
+        while standby.goes_on() && Instant::now() < next {
+            std::thread::sleep(LOOK);
+        }
+    }
 }
 
 /// In a thread of its own; one that cannot be had closes the connection.
