@@ -119,6 +119,35 @@ fn a_drive_whose_host_dies_is_used_again_when_that_is_back() {
     hall.first.ok(["down"]);
 }
 
+#[test]
+fn a_node_begins_without_a_library_whose_host_is_away_and_uses_it_when_that_is_back() {
+    let hall = Hall::new();
+    let config = hall.first.state().join("config.toml");
+    hall.discover();
+    // The robot too is at the other host.
+    let robot = format!(
+        "[[devices]]\nname = \"changer\"\ndevice = \"unix:{}\"\nnode = 1\n",
+        hall.first.path("there/changer.sock").display()
+    );
+    let given = hall.second.state().join("config.toml");
+    fs::write(&given, fs::read_to_string(&given).unwrap() + &robot).unwrap();
+    let here = format!("unix:{}", hall.first.path("here/changer.sock").display());
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains(&here), "{text}");
+    fs::write(&config, text.replace(&here, &format!("thermo://{}/changer", hall.at_second))).unwrap();
+    hall.first.ok(["down"]);
+    hall.second.ok(["down"]);
+    hall.first.up();
+    let data = noise(3, 100_000);
+    hall.put(&data);
+    assert!(hall.first.log().contains("cannot be used"));
+    hall.second.up();
+    hall.first.wait("the library", || hall.first.log().contains("is in use now"));
+    hall.first.ok(["migrate", "--wait", "tc:/file"]);
+    hall.get_back(&data);
+    hall.first.ok(["down"]);
+}
+
 /// Only the node that is named in the configuration gets a device; whoever is no member gets nothing.
 #[test]
 fn devices_are_given_to_nobody_else() {

@@ -7,7 +7,7 @@ use crate::attached::{AttachedDrive, AttachedLibrary, VIRTUAL};
 use crate::config::Config;
 use crate::devices::NodePeers;
 use crate::error::failure;
-use scsi::{Peers, Transport};
+use scsi::{Address, Peers, Transport};
 use std::path::Path;
 use std::sync::Arc;
 use tape::{Changer, Drive, Settings, TapeError};
@@ -85,6 +85,11 @@ impl Hardware {
             Self::Simulated(_) => VIRTUAL,
             Self::Attached { library, .. } => &library.name,
         }
+    }
+
+    /// Whether its robot is at another node: that may be away when this one begins.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Attached { library, .. } if matches!(library.changer.0, Address::Node(_)))
     }
 
     /// Serial numbers of its drives as far as they are known without asking, one for each drive.

@@ -1,7 +1,7 @@
 //! The library at start: which cartridges are where, which drives answer.
 
 use super::cleaners::Cleaners;
-use super::hardware::Site;
+use super::hardware::{Hardware, Site};
 use super::media::Refusals;
 use super::progress::Progress;
 use super::revive::{Comeback, kept};
@@ -127,7 +127,7 @@ pub const ORDERS: usize = 4;
 /// Takes the inventory of every library, opens the drives and starts a thread for each.
 ///
 /// # Errors
-/// No library can be used: what is the matter with the first.
+/// No library can be used, and none may come later because another host has it: what is the matter with the first.
 pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
     let workers = Workers::new();
     let mut failed = None;
@@ -140,7 +140,9 @@ pub fn open_for_work(node: &Arc<Node>) -> Result<Workers, Failure> {
             }
         }
     }
-    let usable = node.archive.state.lock().shelves.values().any(|shelf| shelf.out.is_none());
+    let may_come = |library| node.hardware(library).is_some_and(Hardware::is_elsewhere);
+    let in_use = node.archive.state.lock().shelves.values().any(|shelf| shelf.out.is_none());
+    let usable = in_use || node.libraries().any(may_come);
     match failed {
         Some(e) if !usable => Err(e),
         _ => Ok(workers),

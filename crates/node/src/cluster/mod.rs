@@ -106,6 +106,14 @@ impl Node {
         if let Err(e) = self.recall_cluster() {
             tracing::error!("this node cannot act as a member of its cluster: {e}");
         }
+        // Drives of other hosts are wanted soon, and nobody believes one whose certificate ended while it was off. Others are asked later, for new ones.
+        if self.admitting().is_ok()
+            && let Err(e) = self.renew_if_due(crate::now())
+        {
+            tracing::warn!(
+                "the certificate of this node ends soon or has ended, and there is no new one: {e}"
+            );
+        }
     }
 
     /// Power may have failed between the record of a new cluster and its keys: they lie prepared, and get their place now.
