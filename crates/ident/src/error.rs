@@ -84,9 +84,10 @@ impl IdentError {
         }
     }
 
-    /// Whether the other end is to blame, so that a refusal counts against its address; a network that fails is not.
+    /// Whether the other end is to blame, so that a refusal counts against its address; a network that fails is not, nor is a certificate that has ended: a host
+    /// that was away would not be listened to when it asks for the next one.
     pub fn counts(&self) -> bool {
-        !matches!(self, Self::Io(_) | Self::Making(_) | Self::File { .. })
+        !matches!(self, Self::Io(_) | Self::Making(_) | Self::File { .. } | Self::Expired)
     }
 }
 
