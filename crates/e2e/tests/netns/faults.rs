@@ -67,7 +67,7 @@ impl Fault {
         let begun = Instant::now();
         let mover = *random.of(&MOVERS.collect::<Vec<_>>());
         let client = *random.of(&CLIENTS);
-        let pause = Duration::from_millis(500 + random.below(2000) as u64);
+        let pause = Duration::from_millis(500 + random.below(1500) as u64);
         println!("{self:?}, mover {mover}, client {client}, {pause:?}");
         match self {
             Self::KillFirst => die(site, site.first, pause),

@@ -24,7 +24,7 @@ pub const CLIENTS: [usize; 2] = [7, 8];
 /// Bytes of the file system of a target.
 pub const TARGET: u64 = 128 << 20;
 /// For how long certificates are good (seconds): all hosts get several in the shortest run, and whoever is away for some seconds comes back with one that has ended.
-pub const CERTIFICATE: u64 = 12;
+pub const CERTIFICATE: u64 = 10;
 /// Directories of different layouts.
 const LAYOUTS: [(&str, &str); 4] = [
     ("striped", "--stripes 2 --stripe-size 64KiB"),

@@ -14,8 +14,8 @@ use wire::{Call, Failure, RenewOrder, Reply};
 
 /// Longest pause between two attempts at a new certificate that is due.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Longest pause between two attempts while the present one has ended.
-const ENDED: Duration = Duration::from_secs(10);
+/// Longest pause between two attempts while the present one has ended, or there is none: the node may join while it runs.
+const SOON: Duration = Duration::from_secs(60);
 
 impl Node {
     /// How long certificates of members are good that are signed now (seconds).
@@ -74,17 +74,21 @@ impl Node {
     pub(super) fn renewal_pause(&self) -> Duration {
         match self.membership() {
             Ok(Some(own)) => pause(own.credentials.valid),
-            _ => LONGEST,
+            _ => SOON,
         }
     }
 }
 
-/// Gets a new certificate for a standby, as [`Node::renew_if_due`] for a node; how long until it is to be called again.
-pub(crate) fn renew_standby(config: &Config) -> Duration {
+/// Gets a new certificate for a standby that goes on, as [`Node::renew_if_due`] for a node; how long until it is to be called again.
+pub(crate) fn renew_standby(config: &Config, goes_on: impl Fn() -> bool) -> Duration {
     let look = || -> Result<Duration, Failure> {
-        let Some(own) = load(&config.state_dir)? else { return Ok(LONGEST) };
+        let Some(own) = load(&config.state_dir)? else { return Ok(SOON) };
         if own.valid.is_ending(seconds(crate::now())) {
             let (certificate, key) = another(&own, config, |order| asked(&own, order))?;
+            // A node that has begun in its place sees to its certificate itself.
+            if !goes_on() {
+                return Ok(SOON);
+            }
             Credentials::replace(&directory(&config.state_dir), &certificate, &key).map_err(told)?;
             tracing::info!("this standby has a new certificate");
         }
@@ -94,7 +98,7 @@ pub(crate) fn renew_standby(config: &Config) -> Duration {
         tracing::warn!(
             "the certificate of this standby ends soon or has ended, and there is no new one: {e}"
         );
-        load(&config.state_dir).ok().flatten().map_or(LONGEST, |own| pause(own.valid))
+        load(&config.state_dir).ok().flatten().map_or(SOON, |own| pause(own.valid))
     })
 }
 
@@ -127,7 +131,7 @@ fn load(state: &Path) -> Result<Option<Credentials>, Failure> {
 /// So often that several attempts fit into what is left of a certificate when the next one is due.
 fn pause(valid: Validity) -> Duration {
     let some = Duration::from_secs((valid.life() / 36).max(1)).min(LONGEST);
-    if valid.has_ended(seconds(crate::now())) { some.min(ENDED) } else { some }
+    if valid.has_ended(seconds(crate::now())) { some.min(SOON) } else { some }
 }
 
 /// Another certificate of the same member, with its key.

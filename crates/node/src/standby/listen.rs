@@ -90,7 +90,7 @@ pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
 /// Sees to it that the certificate does not end.
 fn renew(standby: &Standby) {
     while standby.goes_on() {
-        let next = Instant::now() + crate::cluster::renew_standby(&standby.config);
+        let next = Instant::now() + crate::cluster::renew_standby(&standby.config, || standby.goes_on());
         while standby.goes_on() && Instant::now() < next {
             std::thread::sleep(LOOK);
         }
