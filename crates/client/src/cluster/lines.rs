@@ -414,9 +414,20 @@ impl Lines {
         }
     }
 
+    /// Connects as [`Lines::connect_once`] does. Who is not believed tries once more: his certificate may have been replaced just when it was shown.
+    fn connect(&self) -> Result<Line, ClientError> {
+        match self.connect_once() {
+            Err(e) if e.class() == ErrorClass::Denied => {
+                std::thread::sleep(PAUSE);
+                self.connect_once()
+            }
+            other => other,
+        }
+    }
+
     /// Connects to the first node that answers, that of the last connection before others, and joins the session there. This host is believed no
     /// more if all of them say so.
-    fn connect(&self) -> Result<Line, ClientError> {
+    fn connect_once(&self) -> Result<Line, ClientError> {
         let (mut last, mut heard) = (ClientError::WrongAnswer { asked: "Session" }, false);
         let mut remotes = (self.reach)()?;
         let first = self.last.lock().clone();

@@ -7,6 +7,9 @@ use ident::Credentials;
 use types::ErrorClass;
 use wire::{Call, Failure, Reply};
 
+/// Addresses that a member remembers.
+const MOST: usize = 8;
+
 impl Node {
     /// What a member is told who asks; the likeliest first.
     pub(crate) fn namespace_addresses(&self) -> Vec<String> {
@@ -28,15 +31,37 @@ impl Node {
         let Reply::Addresses(told_now) = own.ask(known, None, &Call::ClusterAddresses)? else {
             return Err(failure(ErrorClass::Bug, "addresses were asked for, and something else came"));
         };
-        if told_now.is_empty() || told_now == *known {
+        let all = places(&told_now, known);
+        if told_now.is_empty() || all == *known {
             return Ok(());
         }
         {
             let _one_at_a_time = self.membership.changes.lock();
-            Credentials::keep_addresses(&directory(&self.config.state_dir), &told_now).map_err(told)?;
+            Credentials::keep_addresses(&directory(&self.config.state_dir), &all).map_err(told)?;
         }
         self.membership.forget();
-        tracing::info!("the namespace of the cluster is to be had at {}", told_now.join(", "));
+        tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
         Ok(())
+    }
+}
+
+/// What was told, and behind it what was known before: a node that has just taken over has no standby yet, and who knows only that one finds nobody when
+/// the next takes over from it.
+fn places(told_now: &[String], known: &[String]) -> Vec<String> {
+    let before = known.iter().filter(|address| !told_now.contains(address));
+    told_now.iter().chain(before).take(MOST).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_told_of_one_node_still_knows_the_other() {
+        let all = |addresses: &[&str]| addresses.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>();
+        assert_eq!(places(&all(&["b"]), &all(&["a", "b"])), ["b", "a"]);
+        assert_eq!(places(&all(&["a", "b"]), &all(&["b", "a"])), ["a", "b"]);
+        let many: Vec<String> = (0..2 * MOST).map(|n| n.to_string()).collect();
+        assert_eq!(places(&all(&["a"]), &many).len(), MOST);
     }
 }
