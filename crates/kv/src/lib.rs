@@ -109,7 +109,7 @@ pub trait Engine: Send + Sync {
         durability: Durability,
         f: &mut dyn FnMut(&mut dyn Writer) -> Result<()>,
     ) -> Result<()>;
-    /// Returns when everything acknowledged so far survives power loss.
+    /// Returns when everything acknowledged so far survives power loss; a change that has failed is seen by then, or never will be.
     fn sync(&self) -> Result<()>;
     /// Reads everything that is on stable storage and compares it with what was written there.
     ///

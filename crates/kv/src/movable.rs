@@ -12,6 +12,8 @@ use parking_lot::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::{Durability, Engine, Reader, Result, Stats, Visit, Writer, log};
 
+/// For so long the end of noting waits for changes under way.
+const A_MOMENT: Duration = Duration::from_secs(1);
 /// What a noted key takes besides its bytes (estimate).
 const AROUND: usize = 48;
 
@@ -35,10 +37,10 @@ struct Notes {
 struct Noted {
     keys: BTreeSet<Vec<u8>>,
     bytes: usize,
-    /// There were more than can be noted; none is any more.
+    /// There were more than can be noted, or nobody takes them; none is any more.
     too_many: bool,
-    /// Changes wait while more keys than this are noted, so long at most.
-    held_above: Option<(usize, Duration)>,
+    /// While more keys than this are noted, changes wait, so long at most; until then.
+    held_above: Option<(usize, Duration, Instant)>,
 }
 
 impl Notes {
@@ -63,10 +65,16 @@ impl Notes {
         (!noted.too_many).then_some(keys)
     }
 
+    /// Nothing is noted any more, and nothing waits.
+    fn end(&self) {
+        *self.noted.lock() = Noted { too_many: true, ..Noted::default() };
+        self.taken.notify_all();
+    }
+
     fn hold(&self) {
         let mut noted = self.noted.lock();
-        let Some((keys, most)) = noted.held_above else { return };
-        let until = Instant::now() + most;
+        let Some((keys, most, ends)) = noted.held_above else { return };
+        let until = ends.min(Instant::now() + most);
         while noted.keys.len() > keys && !self.taken.wait_until(&mut noted, until).timed_out() {}
     }
 }
@@ -83,11 +91,11 @@ impl<E: Engine> Movable<E> {
     }
 
     /// From when this returns until what it returns is dropped, the keys that change are noted: what is read of the engine afterwards, and the values of
-    /// noted keys, are all. `most`: bytes of keys that are noted before they are taken. One at a time.
-    pub fn note(&self, most: usize) -> Noting<'_, E> {
+    /// noted keys, are all. `most`: bytes of keys that are noted before they are taken. One at a time. None if a change under way takes longer than `patience`.
+    pub fn note(&self, most: usize, patience: Duration) -> Option<Noting<'_, E>> {
         let notes = Arc::new(Notes { noted: Mutex::default(), taken: Condvar::new(), most });
-        *self.gate.write() = Some(notes.clone());
-        Noting { of: self, notes }
+        *self.gate.try_write_for(patience)? = Some(notes.clone());
+        Some(Noting { of: self, notes })
     }
 }
 
@@ -103,21 +111,25 @@ impl<E: Engine> Noting<'_, E> {
         self.notes.take()
     }
 
-    /// From now on every change waits while more than `keys` are noted, until they are taken, and for no longer than `most`.
-    pub fn hold_above(&self, keys: usize, most: Duration) {
-        self.notes.noted.lock().held_above = Some((keys, most));
+    /// From now on every change waits while more than `keys` are noted, until they are taken, and for no longer than `most`; after the time `ends` none does.
+    pub fn hold_above(&self, keys: usize, most: Duration, ends: Instant) {
+        self.notes.noted.lock().held_above = Some((keys, most, ends));
     }
 
-    /// Waits for changes under way, and begins no other until what this returns is dropped. Reading goes on.
-    pub fn pause(&self) -> Paused<'_, E> {
-        Paused { gate: self.of.gate.write(), of: self.of, notes: &self.notes }
+    /// Waits for changes under way, and begins no other until what this returns is dropped. Reading goes on. None if that takes longer than `most`.
+    pub fn pause(&self, most: Duration) -> Option<Paused<'_, E>> {
+        let gate = self.of.gate.try_write_for(most)?;
+        Some(Paused { gate, of: self.of, notes: &self.notes })
     }
 }
 
 impl<E> Drop for Noting<'_, E> {
     fn drop(&mut self) {
-        *self.of.gate.write() = None;
-        self.notes.taken.notify_all();
+        self.notes.end();
+        // Whoever waits at the gate keeps others waiting. Behind a change that does not end these notes stay, and nothing is noted in them.
+        if let Some(mut gate) = self.of.gate.try_write_for(A_MOMENT) {
+            *gate = None;
+        }
     }
 }
 
@@ -260,6 +272,10 @@ mod tests {
         write::<_, KvError>(engine, Durability::Relaxed, |w| w.put(key, b"v")).unwrap();
     }
 
+    fn noting_of(engine: &Movable<MemoryEngine>, most: usize) -> Noting<'_, MemoryEngine> {
+        engine.note(most, Duration::from_secs(60)).expect("changes end")
+    }
+
     /// Brings the values of these keys over.
     fn bring(keys: BTreeSet<Vec<u8>>, from: &dyn Engine, to: &dyn Engine) {
         for key in keys {
@@ -287,7 +303,7 @@ mod tests {
     fn whatever_changes_a_key_is_noted_once_and_until_it_is_taken() {
         let engine = Movable::new(MemoryEngine::new());
         put(&engine, b"before");
-        let noting = engine.note(MUCH);
+        let noting = noting_of(&engine, MUCH);
         let all_kinds = write::<_, KvError>(&engine, Durability::Durable, |w| {
             w.put(b"put", b"1")?;
             w.delete(b"before")?;
@@ -302,7 +318,7 @@ mod tests {
         assert_eq!(noting.take().map(|keys| keys.len()), Some(0));
         drop(noting);
         put(&engine, b"after");
-        let noting = engine.note(3 * AROUND);
+        let noting = noting_of(&engine, 3 * AROUND);
         put(&engine, b"a");
         put(&engine, b"b");
         assert_eq!(noting.take().map(|keys| keys.len()), Some(2));
@@ -315,10 +331,43 @@ mod tests {
     #[test]
     fn changes_wait_a_moment_for_who_brings_keys_over_and_no_longer() {
         let engine = Movable::new(MemoryEngine::new());
-        let noting = engine.note(MUCH);
-        noting.hold_above(1, Duration::from_millis(20));
+        let noting = noting_of(&engine, MUCH);
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(3600));
+        noting.hold_above(1, short, Instant::now() + long);
         (0..4u8).for_each(|n| put(&engine, &[n + 1])); // would hang
-        assert_eq!(noting.take().map(|keys| keys.len()), Some(4));
+        noting.hold_above(1, long, Instant::now() + short);
+        (4..8u8).for_each(|n| put(&engine, &[n + 1])); // likewise
+        assert_eq!(noting.take().map(|keys| keys.len()), Some(8));
+    }
+
+    #[test]
+    fn a_change_that_does_not_end_keeps_changes_from_being_paused_and_no_other_change_waiting() {
+        let engine = Movable::new(MemoryEngine::new());
+        let noting = noting_of(&engine, MUCH);
+        thread::scope(|scope| {
+            let (began, begins) = std::sync::mpsc::channel();
+            let (end, ends) = std::sync::mpsc::channel::<()>();
+            let stuck = &engine;
+            scope.spawn(move || {
+                write::<_, KvError>(stuck, Durability::Relaxed, |w| {
+                    began.send(()).unwrap();
+                    let _ = ends.recv();
+                    w.put(b"late", b"v")
+                })
+                .unwrap();
+            });
+            begins.recv().unwrap();
+            assert!(noting.pause(Duration::from_millis(20)).is_none());
+            assert!(engine.gate.try_read().is_some(), "others wait");
+            drop(noting);
+            assert!(engine.note(MUCH, Duration::from_millis(20)).is_none());
+            assert!(engine.gate.try_read().is_some(), "others wait");
+            drop(end);
+        });
+        let noting = noting_of(&engine, MUCH);
+        put(&engine, b"k");
+        let paused = noting.pause(Duration::from_secs(60)).expect("nothing is under way");
+        assert_eq!(paused.take().map(|keys| keys.len()), Some(1));
     }
 
     /// Tells threads to stop.
@@ -355,7 +404,7 @@ mod tests {
             let threads: Vec<_> = (0..3).map(|n| scope.spawn(move || work(n))).collect();
             for _ in 0..20 {
                 let (before, old) = (rounds.load(Ordering::Relaxed), engine.engine());
-                let (noting, copy) = (engine.note(MUCH), MemoryEngine::new());
+                let (noting, copy) = (noting_of(&engine, MUCH), MemoryEngine::new());
                 for (key, value) in all(&*old) {
                     write::<_, KvError>(&copy, Durability::Relaxed, |w| w.put(&key, &value)).unwrap();
                 }
@@ -363,7 +412,7 @@ mod tests {
                     bring(noting.take().unwrap(), &*old, &copy);
                     thread::yield_now();
                 }
-                let paused = noting.pause();
+                let paused = noting.pause(Duration::from_secs(60)).expect("changes end");
                 bring(paused.take().unwrap(), &*old, &copy);
                 assert_eq!(all(&*old), all(&copy));
                 paused.replace(Arc::new(copy));

@@ -2,7 +2,7 @@
 //! What they have read is compared here with what others have changed since. Why that is serialisable: `docs/design/0008-postgres-engine.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -81,6 +81,8 @@ pub(crate) struct Batches<S> {
     committer: Mutex<Committer<S>>,
     /// Shared by closures that write; held alone by one that has lost against others several times.
     turn: RwLock<()>,
+    /// Somebody was told that his change may have taken effect, and it is still not known.
+    unsure: AtomicBool,
     writes: AtomicU64,
     batches: AtomicU64,
 }
@@ -113,6 +115,7 @@ impl<S: Sink> Batches<S> {
             queue: Queue::default(),
             committer: Mutex::new(Committer { sink, open: None }),
             turn: RwLock::new(()),
+            unsure: AtomicBool::new(false),
             writes: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         }
@@ -121,6 +124,11 @@ impl<S: Sink> Batches<S> {
     /// Transactions that were committed, and batches of them.
     pub(crate) fn counted(&self) -> (u64, u64) {
         (self.writes.load(Ordering::Relaxed), self.batches.load(Ordering::Relaxed))
+    }
+
+    /// Whether a change that has failed may still take effect, until something else is committed or [`Batches::sync`] returns.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure.load(Ordering::Acquire)
     }
 
     /// Runs the closure on a snapshot until what it does is committed, once; whether it has changed anything. Before each attempt `may` says whether
@@ -195,11 +203,24 @@ impl<S: Sink> Batches<S> {
     /// Commits what can be committed; an end for each.
     fn commit(&self, batch: &[Proposal]) -> Vec<End> {
         let mut ends: Vec<_> = batch.iter().map(|_| End::Committed).collect();
-        if let Err(fault) = self.try_commit(&mut self.committer.lock(), batch, &mut ends) {
-            for end in ends.iter_mut().filter(|end| matches!(end, End::Committed)) {
-                *end = End::Not(self.again(&fault));
+        let mut committer = self.committer.lock();
+        if let Err(fault) = self.try_commit(&mut committer, batch, &mut ends) {
+            // What is wrong with one of them (a counter that is damaged) must not concern the others. Of none it is open whether it is stored.
+            let apart = batch.len() > 1 && matches!(fault, Fault::Failed(_)) && committer.open.is_none();
+            for n in 0..batch.len() {
+                if !matches!(ends[n], End::Committed) {
+                    continue;
+                }
+                let end = match apart {
+                    true => self.try_commit(&mut committer, &batch[n..=n], &mut ends[n..=n]),
+                    false => Err(self.again(&fault)),
+                };
+                if let Err(fault) = end {
+                    ends[n] = End::Not(fault);
+                }
             }
         }
+        drop(committer);
         let writes =
             batch.iter().zip(&ends).filter(|(p, end)| !p.done.is_empty() && matches!(end, End::Committed));
         let writes = writes.count() as u64; // no more than a batch holds
@@ -263,6 +284,7 @@ impl<S: Sink> Batches<S> {
         if let Some(keys) = committer.open.take() {
             self.latest.lock().completed(keys);
         }
+        self.unsure.store(false, Ordering::Release);
     }
 
     fn settle(&self, committer: &mut Committer<S>) -> Result<bool, Fault> {
@@ -275,10 +297,14 @@ impl<S: Sink> Batches<S> {
     fn find_out(&self, committer: &mut Committer<S>, fault: Fault) -> Result<(), Fault> {
         let mut patience = Patience::new(self.limit);
         loop {
-            match self.settle(committer) {
+            let again = match self.settle(committer) {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(fault),
-                Err(again) => patience.after(&self.address, again).map_err(unsure)?,
+                Err(again) => again,
+            };
+            if let Err(e) = patience.after(&self.address, again) {
+                self.unsure.store(true, Ordering::Release);
+                return Err(unsure(e));
             }
         }
     }

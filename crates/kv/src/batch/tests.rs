@@ -15,6 +15,8 @@ struct Store {
     /// What was sent and is still on its way.
     late: Option<Values>,
     settled: u32,
+    /// A counter that cannot be read.
+    damaged: Option<Key>,
 }
 
 /// What becomes of a batch.
@@ -39,8 +41,11 @@ fn lost() -> Fault {
 impl Sink for Here {
     fn counters(&mut self, batch: &[&Proposal]) -> Result<Values, Fault> {
         let store = self.0.lock();
-        let counters = batch.iter().flat_map(|p| p.done.counters.keys());
-        Ok(counters.map(|key| (key.clone(), store.pairs.get(key).cloned().flatten())).collect())
+        let counters = || batch.iter().flat_map(|p| p.done.counters.keys());
+        if let Some(key) = counters().find(|key| store.damaged.as_ref() == Some(*key)) {
+            return Err(KvError::BadValue { path: "here".into(), key: key.bytes().into() }.into());
+        }
+        Ok(counters().map(|key| (key.clone(), store.pairs.get(key).cloned().flatten())).collect())
     }
 
     fn store(&mut self, values: &Values, _durability: Durability) -> Result<(), Fault> {
@@ -190,4 +195,34 @@ fn what_is_stored_late_is_noticed_by_who_has_read_before() {
     assert_eq!(number(&engine), None);
     assert_eq!(count(&engine).unwrap(), 2);
     assert_eq!(number(&engine), Some(vec![2]), "a change was lost");
+}
+
+#[test]
+fn after_a_sync_nothing_takes_effect_late() {
+    let engine = Whole::new(&[Fail::Late]);
+    assert!(!engine.batches.is_unsure());
+    count(&engine).expect_err("nobody knows");
+    assert!(engine.batches.is_unsure() && number(&engine).is_none());
+    crate::Engine::sync(&engine).unwrap();
+    assert!(!engine.batches.is_unsure());
+    assert_eq!(number(&engine), Some(vec![1]));
+}
+
+/// Of several that are committed together those that have to do with something damaged fail, and no others.
+#[test]
+fn a_damaged_counter_concerns_only_who_changes_it() {
+    let engine = Whole::new(&[]);
+    engine.store.lock().damaged = Some(Key::new(b"bad"));
+    let adds = |key: &[u8]| {
+        let mut txn = Txn::new(engine.moment());
+        txn.add(key, 1).unwrap();
+        let (reads, done) = (Reads::default(), txn.into_parts().1);
+        Proposal { reads, since: 0, done, durability: Durability::Durable }
+    };
+    let ends = engine.batches.commit(&[adds(b"a"), adds(b"bad"), adds(b"b")]);
+    let failed = |end: &End| matches!(end, End::Not(Fault::Failed(KvError::BadValue { .. })));
+    assert_eq!(ends.iter().map(failed).collect::<Vec<_>>(), [false, true, false], "{ends:?}");
+    let keys: Vec<_> = engine.moment().pairs.keys().map(|key| key.bytes().to_vec()).collect();
+    assert_eq!(keys, [b"a", b"b"]);
+    assert_eq!(engine.batches.counted().0, 2);
 }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-use futures_util::future::join;
+use futures_util::future::{join, join3};
 use futures_util::{StreamExt, pin_mut};
 use tokio_postgres::Row;
 
@@ -41,6 +41,8 @@ pub(super) struct Base<'c> {
     /// From the first reading on.
     place: OnceCell<Taken<'c, Option<Link>>>,
     begun: Cell<bool>,
+    /// The server may still be sending rows of a page that was not read to its end.
+    sending: Cell<bool>,
     /// What was read, where that matters.
     reads: Option<RefCell<Reads>>,
     /// Why nothing more can be read; what its closure says does not count then.
@@ -50,8 +52,8 @@ pub(super) struct Base<'c> {
 
 impl<'c> Base<'c> {
     pub(super) fn new(server: &'c Server, pool: &'c Pool<Option<Link>>, noted: bool) -> Self {
-        let (place, begun, fault, seen) = Default::default();
-        Self { server, pool, place, begun, reads: noted.then(RefCell::default), fault, seen }
+        let (place, begun, sending, fault, seen) = Default::default();
+        Self { server, pool, place, begun, sending, reads: noted.then(RefCell::default), fault, seen }
     }
 
     fn link(&self) -> Result<&Link, Fault> {
@@ -76,7 +78,7 @@ impl<'c> Base<'c> {
         if self.fault.borrow().is_some() { Err(KvError::Conflict) } else { Ok(()) }
     }
 
-    /// Begins the transaction together with the first thing that it does.
+    /// Begins the transaction together with the first thing that it does. Where it matters later what was read, everything acknowledged must be in it.
     fn begun_with<T>(
         &self,
         link: &Link,
@@ -85,11 +87,29 @@ impl<'c> Base<'c> {
         if self.begun.replace(true) {
             return link.conn.run(self.server, answer);
         }
-        let both = async {
-            let (begun, answer) = join(link.conn.client.batch_execute(BEGIN), answer).await;
-            begun.and(answer)
+        let begin = link.conn.client.batch_execute(BEGIN);
+        if self.reads.is_none() {
+            let both = async {
+                let (begun, answer) = join(begin, answer).await;
+                begun.and(answer)
+            };
+            return link.conn.run(self.server, both);
+        }
+        let known = self.server.acknowledged();
+        let epoch = self.server.epoch();
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&epoch];
+        let all = async {
+            let kept = link.conn.client.query(&link.statements.kept, &params);
+            let (begun, kept, answer) = join3(begin, kept, answer).await;
+            begun.and(kept).and_then(|kept| Ok((kept, answer?)))
         };
-        link.conn.run(self.server, both)
+        let (kept, answer) = link.conn.run(self.server, all)?;
+        match kept.first().map(|row| row.get::<_, i64>(0)) {
+            Some(found) if found >= known => Ok(answer),
+            // Another server than the one that changes go to; a new connection shows which.
+            Some(_) => Err(Fault::Lost("a connection shows less than was acknowledged".into())),
+            None => Err(self.server.lost_ownership(&link.conn)),
+        }
     }
 
     /// One page: at most `limit` pairs with `from <= key < to`, and whether there may be more.
@@ -120,6 +140,7 @@ impl<'c> Base<'c> {
                 bytes += row.raw_size_bytes();
                 page.push(row);
                 if bytes > PAGE_BYTES {
+                    self.sending.set(true);
                     return Ok((page, true)); // the rest is passed over when it comes
                 }
             }
@@ -161,16 +182,29 @@ impl Below for Base<'_> {
 }
 
 impl Snapshot for Base<'_> {
-    fn finish(self) -> (Reads, Option<Fault>) {
-        let fault = self.fault.into_inner();
-        if let Some(mut place) = self.place.into_inner() {
+    fn finish(mut self) -> (Reads, Option<Fault>) {
+        let fault = self.fault.take();
+        if let Some(mut place) = self.place.take() {
             let lost = matches!(fault, Some(Fault::Lost(_)));
-            let left = !self.begun.get() || place.as_ref().is_some_and(|link| link.conn.leave());
+            let leaves = |link: &Link| match self.sending.get() {
+                true => link.conn.batch(self.server, "ROLLBACK").is_ok(), // takes in what comes before the answer
+                false => link.conn.leave(),
+            };
+            let left = !self.begun.get() || place.as_ref().is_some_and(leaves);
             if lost || !left {
                 *place = None;
             }
         }
-        (self.reads.map(RefCell::into_inner).unwrap_or_default(), fault)
+        (self.reads.take().map(RefCell::into_inner).unwrap_or_default(), fault)
+    }
+}
+
+impl Drop for Base<'_> {
+    /// Where its closure has panicked the snapshot is still open: nobody else may read of it.
+    fn drop(&mut self) {
+        if let Some(mut place) = self.place.take() {
+            *place = None;
+        }
     }
 }
 

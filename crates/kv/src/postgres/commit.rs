@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures_util::future::join3;
+use futures_util::future::join;
 use tokio_postgres::Error;
 
 use super::Server;
@@ -45,7 +45,7 @@ pub(super) struct Commits {
 #[derive(Clone, Copy, Default)]
 struct Sent {
     relaxed: bool,
-    /// Relaxed commits acknowledged before.
+    /// Relaxed commits before it.
     before: u64,
 }
 
@@ -70,22 +70,18 @@ impl Commits {
         Self { server, session: Session::new(), known, begun, sent }
     }
 
-    /// Begins the transaction, and reads counters in it.
+    /// Begins the transaction, and reads counters in it. The mark is changed only with all the rest: its row is locked from then on.
     fn read(&mut self, keys: &[&Key]) -> Result<(), Fault> {
         self.session.ready(&self.server)?;
-        let (link, epoch, mark) = (self.session.link()?, self.server.epoch(), self.session.last + 1);
+        let link = self.session.link()?;
         let names: Vec<&[u8]> = keys.iter().map(|key| key.bytes()).collect();
         let (client, known) = (&link.conn.client, &link.statements);
-        let all = async {
-            let (begun, marked, rows) = join3(
-                client.batch_execute(BEGIN),
-                client.query(&known.mark, &[&epoch, &mark]),
-                client.query(&known.get_many, &[&names]),
-            )
-            .await;
-            begun.and(marked).and(rows)
+        let both = async {
+            let begin = client.batch_execute(BEGIN);
+            let (begun, rows) = join(begin, client.query(&known.get_many, &[&names])).await;
+            begun.and(rows)
         };
-        let rows = link.conn.run(&self.server, all)?;
+        let rows = link.conn.run(&self.server, both)?;
         let mut found = BTreeMap::new();
         for row in &rows {
             let pair = stored(&self.server, row)?;
@@ -105,17 +101,17 @@ impl Commits {
 
     /// The transaction after the last one is committed.
     fn committed(&self) {
-        match self.sent.relaxed {
-            true => self.server.note_relaxed(),
-            false => self.server.note_durable(self.sent.before),
+        if !self.sent.relaxed {
+            self.server.note_durable(self.sent.before);
         }
     }
 
     fn steps(&self, values: &Values) -> Vec<Step> {
         let mut steps = Vec::new();
         if !self.begun {
-            steps.extend([Step::Say(BEGIN), Step::Mark(self.session.last + 1)]);
+            steps.push(Step::Say(BEGIN));
         }
+        steps.push(Step::Mark(self.session.last + 1));
         if self.sent.relaxed {
             steps.push(Step::Say(RELAXED));
         }
@@ -137,8 +133,8 @@ impl Commits {
         self.session.last += 1;
         self.server.acknowledge(self.session.last);
         self.committed();
-        for (key, known) in &mut self.known {
-            if let Some(value) = values.get(key) {
+        for (key, value) in values {
+            if let Some(known) = self.known.get_mut(key) {
                 known.clone_from(value);
             }
         }
@@ -163,6 +159,9 @@ impl Sink for Commits {
     fn store(&mut self, values: &Values, durability: Durability) -> Result<(), Fault> {
         let relaxed = durability == Durability::Relaxed && self.server.can_relax();
         self.sent = Sent { relaxed, before: self.server.relaxed_so_far() };
+        if relaxed {
+            self.server.note_relaxed(); // now, since others may see it before its answer is here
+        }
         self.try_store(values).map_err(|fault| self.failed(fault))
     }
 

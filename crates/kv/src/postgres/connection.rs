@@ -23,6 +23,7 @@ pub(super) struct Statements {
     pub(super) put: Statement,
     pub(super) delete: Statement,
     pub(super) mark: Statement,
+    pub(super) kept: Statement,
 }
 
 /// A connection and what has been prepared on it.
@@ -39,6 +40,11 @@ impl Conn {
         let conn = Self { runtime, client };
         conn.settle(server)?;
         Ok(conn)
+    }
+
+    /// For changes.
+    pub(super) fn changes(&self) -> Result<(), Fault> {
+        sql::CHANGES.iter().try_for_each(|setting| self.optional(setting).map(drop))
     }
 
     /// Settings of the session.
@@ -75,12 +81,12 @@ impl Conn {
     }
 
     pub(super) fn prepare(&self, server: &Server) -> Result<Statements, Fault> {
-        const ALL: [&str; 7] =
-            [sql::GET, sql::GET_MANY, sql::UP, sql::DOWN, sql::PUT, sql::DELETE, sql::MARK];
+        const ALL: [&str; 8] =
+            [sql::GET, sql::GET_MANY, sql::UP, sql::DOWN, sql::PUT, sql::DELETE, sql::MARK, sql::KEPT];
         let prepared = self.run(server, try_join_all(ALL.map(|text| self.client.prepare(text))))?;
-        let [get, get_many, up, down, put, delete, mark] =
-            <[Statement; 7]>::try_from(prepared).map_err(|_| Fault::Lost("preparing statements".into()))?;
-        Ok(Statements { get, get_many, up, down, put, delete, mark })
+        let [get, get_many, up, down, put, delete, mark, kept] =
+            <[Statement; 8]>::try_from(prepared).map_err(|_| Fault::Lost("preparing statements".into()))?;
+        Ok(Statements { get, get_many, up, down, put, delete, mark, kept })
     }
 
     /// Drives the connection until the answer is there.
@@ -204,8 +210,9 @@ fn fault(server: &Server, e: &tokio_postgres::Error) -> Fault {
         // the last one: a statement that must find something has found nothing
         "40001" | "40P01" | "22012" => Fault::Conflict,
         "53100" => Fault::Failed(KvError::Full { path: server.path() }),
-        // ambiguous result, no connections left, a server that is stopping or only follows another one
+        // ambiguous result, no connections left, a lock that somebody keeps, a server that is stopping or only follows another one
         code if code == "40003"
+            || code == "55P03"
             || code == "53300"
             || code == "25006"
             || code.starts_with("08")

@@ -111,6 +111,7 @@ impl Database for PostgresEngine {
 }
 
 fn take_over(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<(), Fault> {
+    conn.changes()?;
     owner::make_tables(server, conn, options.create)?;
     let epoch = owner::take(server, conn, options)?;
     if options.fill.is_some() {
@@ -158,7 +159,7 @@ impl Engine for Core {
     }
 
     fn sync(&self) -> Result<()> {
-        if self.server.is_durable() {
+        if self.server.is_durable() && !self.batches.is_unsure() {
             return Ok(());
         }
         self.batches.sync(&|| self.counts())

@@ -24,7 +24,7 @@ pub(super) struct Server {
     ended: Mutex<Option<Ended>>,
     /// Number of the last transaction that is known to be committed.
     acknowledged: AtomicI64,
-    /// Relaxed commits acknowledged, and how many of them are durable for certain.
+    /// Relaxed commits sent, and how many of them are durable for certain.
     relaxed_commits: AtomicU64,
     durable: AtomicU64,
     flushes: AtomicU64,
@@ -70,10 +70,14 @@ impl Server {
         self.acknowledged.fetch_max(number, Ordering::AcqRel);
     }
 
+    pub(super) fn acknowledged(&self) -> i64 {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
     /// A server that has failed, or one that replaces it, may come back without the newest relaxed changes. All connections end with it, so each new one
     /// asks before it is used.
     pub(super) fn has_kept_all(&self, conn: &Conn) -> Result<(), Fault> {
-        let known = self.acknowledged.load(Ordering::Acquire);
+        let known = self.acknowledged();
         let rows = conn.rows(self, sql::KEPT, &[&self.epoch()])?;
         let Some(row) = rows.first() else { return Err(self.lost_ownership(conn)) };
         let found: i64 = row.get(0);
@@ -94,7 +98,7 @@ impl Server {
         self.relaxed_commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A durable commit was sent when `before` relaxed ones were acknowledged; the server makes commits durable in their order.
+    /// A durable commit was sent behind `before` relaxed ones; the server makes commits durable in their order.
     pub(super) fn note_durable(&self, before: u64) {
         self.durable.fetch_max(before, Ordering::AcqRel);
         self.flushes.fetch_add(1, Ordering::Relaxed);

@@ -31,7 +31,19 @@ impl Session {
         if self.unsettled {
             self.settle(server)?;
         }
-        Link::ready(&mut self.link, server)
+        self.connected(server)
+    }
+
+    fn connected(&mut self, server: &Server) -> Result<(), Fault> {
+        if self.link.as_ref().is_some_and(|link| !link.conn.client.is_closed()) {
+            return Ok(());
+        }
+        Link::ready(&mut self.link, server)?;
+        let set = self.link()?.conn.changes();
+        if set.is_err() {
+            self.link = None;
+        }
+        set
     }
 
     pub(super) fn link(&self) -> Result<&Link, Fault> {
@@ -50,7 +62,7 @@ impl Session {
     /// Whether the transaction after the last one was committed; if not, it never will be. Waits for a server process that still works on it.
     pub(super) fn settle(&mut self, server: &Server) -> Result<bool, Fault> {
         let asked = self.last + 1;
-        let connected = Link::ready(&mut self.link, server);
+        let connected = self.connected(server);
         let found = connected.and_then(|()| ask(server, self.link()?, asked));
         if let Err(fault) = &found {
             self.doubt(server, fault);

@@ -23,14 +23,21 @@ pub(super) const TABLES: [&str; 4] = [
 
 /// Settings that help where a server knows them: plans that read no more than they need, however few rows there were when they were made,
 /// and the end of what a client left behind.
-pub(super) const SETTINGS: [&str; 6] = [
+pub(super) const SETTINGS: [&str; 8] = [
     "SET enable_seqscan TO off",
     "SET enable_bitmapscan TO off",
     "SET enable_hashjoin TO off",
     "SET enable_mergejoin TO off",
     "SET client_connection_check_interval TO '2s'",
     "SET tcp_keepalives_idle TO 10",
+    "SET tcp_keepalives_interval TO 3",
+    "SET tcp_keepalives_count TO 3",
 ];
+
+/// For who changes something. One that stands still in the middle of a transaction (its host is gone, its process stopped) keeps what it has locked for so long at
+/// most; and who waits for it hears of it.
+pub(super) const CHANGES: [&str; 2] =
+    ["SET idle_in_transaction_session_timeout TO '10s'", "SET lock_timeout TO '10s'"];
 
 pub(super) const GET: &str = "SELECT k, v FROM kv WHERE k = $1";
 pub(super) const GET_MANY: &str = "SELECT k, v FROM kv WHERE k = ANY($1)";
@@ -53,7 +60,7 @@ pub(super) const MARK: &str = "WITH m AS (INSERT INTO kv_session (epoch, slot, s
      ON CONFLICT (epoch, slot) DO UPDATE SET seq = $2 WHERE kv_session.seq = $2 - 1 RETURNING seq) \
      SELECT 1 / count(*) FROM m WHERE seq = $2";
 
-/// To see whether the server has lost something.
+/// To see whether the server has all that was acknowledged.
 pub(super) const KEPT: &str = "SELECT seq FROM kv_session WHERE epoch = $1 AND slot = 0";
 pub(super) const LAST: &str = "SELECT seq FROM kv_session WHERE epoch = $1 AND slot = 0 FOR UPDATE";
 pub(super) const SKIP: &str = "UPDATE kv_session SET seq = $2 WHERE epoch = $1 AND slot = 0";

@@ -218,7 +218,10 @@ impl Engine for TikvEngine {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(()) // nothing is acknowledged before
+        match self.core.batches.is_unsure() {
+            true => self.core.batches.sync(&|| self.core.counts()),
+            false => Ok(()), // nothing is acknowledged before
+        }
     }
 
     fn verify(&self) -> Result<()> {

@@ -345,3 +345,26 @@ fn tables_of_somebody_else_are_left_alone() {
     assert!(matches!(refused, KvError::NotEmpty { .. }), "{refused}");
     assert_eq!(server.sql(&format!("SELECT count(*) FROM {name}.kv")), "1");
 }
+
+/// A closure that panics leaves no snapshot behind for the next one: that one would overwrite what was changed since.
+#[test]
+fn a_closure_that_panics_leaves_nothing_to_the_next_one() {
+    let server = Server::shared();
+    let address = server.address(&fresh(), "&connections=1");
+    let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).unwrap();
+    put(&engine, Durability::Durable, b"n", &[1]).unwrap();
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        write::<(), KvError>(&engine, Durability::Durable, |w| {
+            assert_eq!(w.get(b"n")?, Some(vec![1]));
+            panic!("as a bug would");
+        })
+    }));
+    assert!(panics.is_err());
+    put(&engine, Durability::Durable, b"n", &[5]).unwrap();
+    write::<_, KvError>(&engine, Durability::Durable, |w| {
+        let before = w.get(b"n")?.expect("it is there")[0];
+        w.put(b"n", &[before + 1])
+    })
+    .unwrap();
+    assert_eq!(get(&engine, b"n"), Some(vec![6]));
+}
