@@ -6,6 +6,7 @@ mod online;
 mod pairs;
 pub(crate) mod pending;
 mod plan;
+mod switch;
 
 pub use self::clearing::clear_engine;
 pub use self::moving::{MoveStep, Moved, move_engine};
@@ -72,6 +73,14 @@ impl Opened {
             Self::Database { engine, .. } => engine.set_aside(mark),
         };
         set.map_err(|e| failure(class(&e), e.to_string()))
+    }
+
+    /// What has failed, and may yet take effect because an answer was lost, has done so or never does. The embedded engine knows it at once.
+    fn settle(&self) -> Result<(), Failure> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Database { engine, .. } => engine.sync().map_err(|e| failure(class(&e), e.to_string())),
+        }
     }
 
     /// Where it is, without a password.

@@ -19,6 +19,7 @@ mod demo;
 mod devices;
 mod engine_move;
 mod engine_online;
+mod engine_silent;
 mod exchange;
 mod native;
 mod nodes;

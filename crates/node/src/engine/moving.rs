@@ -7,18 +7,20 @@
 //!
 //! 1. The copy is made of one moment, marked as one from its first moment on, and compared. Keys that change meanwhile are noted ([`kv::Movable`]).
 //! 2. The copy stands where it will be looked for. Noted keys are brought over, again and again, until few are left.
-//! 3. Nothing changes from here to the end. The last keys are brought over.
-//! 4. The note is written, for the source.
+//! 3. Nothing changes from here on. The note is written, for the source.
+//! 4. The last keys are brought over.
 //! 5. The source is marked.
 //! 6. The note is written for both.
 //! 7. The configuration names the copy: this decides.
-//! 8. As a start of the node does it: the note is made one for the copy alone, its mark goes, then the note.
-//! 9. The copy takes the place of the source in the running node.
+//! 8. The note is made one for the copy alone.
+//! 9. The copy takes the place of the source in the running node, and changes go on.
+//! 10. As a start of the node does it: the mark of the copy goes, then the note.
 //!
-//! Until 7 an error undoes what was written, and the source goes on.
+//! Until 7 an error undoes what was written, and the source goes on. Servers are asked in 4 and 5 only, and not waited for longer than [`switch`] allows.
 
 use super::pairs::{self, Content};
 use super::plan::{Plan, surely};
+use super::switch::{PAUSE, Switch, slow};
 use super::{Opened, class, open_counting, pending};
 use crate::Config;
 use crate::error::failure;
@@ -26,6 +28,7 @@ use crate::startup::{io, patiently, prepare};
 use kv::{Aside, KvError, Movable, Noting, Role};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::ErrorClass;
@@ -61,7 +64,7 @@ pub enum MoveStep {
     },
     /// Both are the same, and what changed meanwhile is brought over.
     Follows,
-    /// Few changes are left: changes are held back, and the source is set aside. From here on a move is not given up any more.
+    /// Few changes are left: changes are held back, and the source is set aside. From here on a move is not withdrawn any more.
     Marks,
     /// The configuration names the copy now.
     Switched,
@@ -124,28 +127,29 @@ pub(super) fn carry(engine: &Movable<Opened>, plan: &Plan, told: Told<'_>) -> Re
         let message = "an earlier move is not quite over (the log says why): restart the node, which ends it, then move";
         return Err(failure(ErrorClass::Busy, message));
     }
-    let noting = engine.note(MOST_NOTED);
+    let noting = engine.note(MOST_NOTED, PAUSE).ok_or_else(slow)?;
     let source = engine.engine();
+    source.settle()?;
     let from = source.shown(state);
     let id = uuid::Uuid::new_v4().to_string();
     let mark = mark_copy(&id, &from);
     let copy = plan.target(&mark)?;
     let content = transfer(&source, &copy, told)?;
-    let copy = plan.place(copy, &mark)?;
+    let copy = Arc::new(plan.place(copy, &mark)?);
     let to = copy.shown(state);
     let mut changed = follow(&noting, &source, &copy, told)?;
     goes_on(told(MoveStep::Marks))?;
     let begun = Instant::now();
-    let paused = noting.pause();
-    // It is not given up any more.
-    changed += bring(paused.take(), &source, &copy, &mut || ControlFlow::Continue(()))?;
-    let ends = Ends { plan, source: &source, copy: &copy, id: &id };
-    ends.decide(&mark_left(&id, &to))?;
+    let until = begun + PAUSE;
+    let paused = noting.pause(PAUSE).ok_or_else(slow)?;
+    let last = paused.take();
+    let switch = Switch { plan: plan.clone(), source, copy: copy.clone(), id: id.clone() };
+    changed += switch.within(until, last, mark_left(&id, &to))?;
     let _ = told(MoveStep::Switched); // it is decided
-    let finished = ends.finish();
-    paused.replace(Arc::new(copy));
+    surely("the note of the move", || pending::choose(state, &id, plan.kinds().1));
+    paused.replace(copy.clone());
     let pause = begun.elapsed();
-    finished.map_err(|e| {
+    finish(state, &copy).map_err(|e| {
         let message = format!(
             "{}; the catalogue is in {to} now, and the next start of the node goes on from there",
             e.message
@@ -154,6 +158,12 @@ pub(super) fn carry(engine: &Movable<Opened>, plan: &Plan, told: Told<'_>) -> Re
     })?;
     let digest = content.digest.iter().map(|b| format!("{b:02x}")).collect();
     Ok(Moved { pairs: content.pairs, bytes: content.bytes, digest, changed, paused: pause, from, to })
+}
+
+/// Takes the marks of a move away, as the next start would.
+fn finish(state: &Path, copy: &Opened) -> Result<(), Failure> {
+    copy.set_aside(None)?;
+    pending::remove(state).map_err(|e| io(state, &e))
 }
 
 fn mark_copy(id: &str, from: &str) -> Aside {
@@ -216,8 +226,9 @@ fn follow(noting: &Noting<'_, Opened>, from: &Opened, to: &Opened, told: Told<'_
     let mut changed = 0;
     for round in 0..ROUNDS {
         let turn = round.min(9);
-        noting.hold_above((HELD_ABOVE >> turn).max(FEW / 2), HELD_MOST.min(HELD * (1 << turn)));
         let begun = Instant::now();
+        let held = HELD_MOST.min(HELD * (1 << turn));
+        noting.hold_above((HELD_ABOVE >> turn).max(FEW / 2), held, begun + PAUSE);
         let few = bring(noting.take(), from, to, &mut || told(MoveStep::Follows))?;
         changed += few;
         let enough = if round + 1 == ROUNDS { LATE } else { SOON };
@@ -232,7 +243,7 @@ fn follow(noting: &Noting<'_, Opened>, from: &Opened, to: &Opened, told: Told<'_
 }
 
 /// Brings keys over; how many.
-fn bring(
+pub(super) fn bring(
     keys: Option<BTreeSet<Vec<u8>>>,
     from: &Opened,
     to: &Opened,
@@ -244,50 +255,9 @@ fn bring(
         return Err(failure(ErrorClass::Busy, message));
     };
     let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+    from.settle()?;
     match pairs::bring(&keys, from, to, on).map_err(failed)? {
         None => Ok(keys.len() as u64),
         Some(key) => Err(differs(&format!("key {key:02x?}"))),
-    }
-}
-
-/// Both engines of a move, which hold the same.
-struct Ends<'m> {
-    plan: &'m Plan,
-    source: &'m Opened,
-    copy: &'m Opened,
-    id: &'m str,
-}
-
-impl Ends<'_> {
-    /// From when this succeeds the copy is the engine that counts. If it fails, the source is, as before.
-    fn decide(&self, left: &Aside) -> Result<(), Failure> {
-        let state = &self.plan.config.state_dir;
-        let fail = |e: std::io::Error| io(state, &e);
-        let decided = pending::choose(state, self.id, self.plan.kinds().0)
-            .map_err(fail)
-            .and_then(|()| self.source.set_aside(Some(left)))
-            .and_then(|()| pending::write(state, self.id).map_err(fail))
-            .and_then(|()| self.plan.decide());
-        if decided.is_err()
-            && let Err(e) = self.take(self.plan.kinds().0, self.source)
-        {
-            tracing::error!(
-                "a move of the catalogue has failed, and what it had written cannot be undone: {}; the next start does that",
-                e.message
-            );
-        }
-        decided
-    }
-
-    /// Takes the marks of the move away, as the next start would.
-    fn finish(&self) -> Result<(), Failure> {
-        self.take(self.plan.kinds().1, self.copy)
-    }
-
-    fn take(&self, kind: &str, engine: &Opened) -> Result<(), Failure> {
-        let state = &self.plan.config.state_dir;
-        surely("the note of the move", || pending::choose(state, self.id, kind));
-        engine.set_aside(None)?;
-        pending::remove(state).map_err(|e| io(state, &e))
     }
 }

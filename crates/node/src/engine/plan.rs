@@ -23,6 +23,7 @@ const ATTEMPTS: usize = 30;
 const FILLING: &str = "catalog.moving";
 
 /// What is to be made of the configuration.
+#[derive(Clone)]
 pub(super) struct Plan {
     /// With the other engine.
     pub(super) config: Config,
