@@ -12,8 +12,9 @@ use layout::Redundancy;
 use paced::pace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stripe::Striped;
+use stripe::{Room, Striped};
 
 /// Bytes per second of a target.
 const RATE: u32 = 100_000_000;
@@ -32,6 +33,8 @@ const RECORD: u64 = 47_008;
 const LARGE: u64 = 1 << 20;
 /// Who write one file together.
 const WRITERS: u64 = 4;
+/// What a client keeps of a coded file until it fills rows, as a node does (bytes).
+const BEHIND: u64 = 64 << 20;
 /// Bytes on top that a measurement may need for journals.
 const SPARE: u64 = 512 << 20;
 
@@ -117,8 +120,8 @@ fn noted(mut figures: Vec<Figure>) -> Vec<Figure> {
     );
     if let Some(last) = figures.last_mut() {
         last.note = format!(
-            "targets without a limit of rate; each writer has one write under way, those of a coded file are threads of one client; \
-             segments: each of the {WRITERS} writes a part of the file of its own"
+            "targets without a limit of rate; each writer has one write under way, those of a coded file are threads of one client, which \
+             gathers rows in memory as a node does for programs of its host; segments: each of the {WRITERS} writes a part of the file of its own"
         );
     }
     figures
@@ -232,14 +235,16 @@ fn shared(
         _ => (UNIT, WRITERS),
     };
     let layout = bed.make(targets, unit, redundancy)?;
-    let clients = (0..clients).map(|_| bed.open(&layout)).collect::<Result<Vec<_>>>()?;
+    let room = Arc::new(Room::new(BEHIND));
+    let open = |_| Ok(bed.open(&layout)?.gathering(&room));
+    let clients = (0..clients).map(open).collect::<Result<Vec<_>>>()?;
     let (block, written) = (noise(size as usize), AtomicU64::new(0));
     let (seconds, ()) = timed(|| {
         together(WRITERS, &|writer| {
             let client = &clients[writer as usize % clients.len()];
             for n in 0.. {
                 let Some(at) = place(writer, n) else { break };
-                client.write_at(at, &block)?;
+                client.write_behind(at, &block)?;
                 written.fetch_add(size, Ordering::Relaxed);
             }
             Ok(())

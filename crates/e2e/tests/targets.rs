@@ -284,6 +284,88 @@ fn small_writes_to_a_coded_file_come_into_its_rows_when_it_is_left_alone() {
     first.check();
 }
 
+#[test]
+fn what_a_node_that_is_stopped_has_in_memory_goes_to_its_own_target_too() {
+    if !can_mount("a stop with something in memory") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--code 2+1 --stripe-size 64KiB");
+    let [first, _, third] = &beds;
+    let mut model = noise(41, 500_000);
+    // A copy of its log is on the node's own target.
+    let logged_here = |path: &std::path::PathBuf| {
+        fs::write(path, &model).unwrap();
+        !serves(first, first, columns(first, path)[2].0)
+    };
+    let path =
+        (0..60).map(|n| dir.join(format!("f{n}"))).find(logged_here).expect("a file that is logged here");
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    // From now on the node's own target is needed.
+    third.kill();
+    file.write_all_at(&noise(42, 10_000), 0).unwrap();
+    file.sync_all().unwrap();
+    model[..10_000].copy_from_slice(&noise(42, 10_000));
+    let pid = rustix::process::Pid::from_raw(first.pid()).expect("a pid");
+    for n in 0..20_usize {
+        let bytes = noise(43 + n as u64, 9_000);
+        file.write_all_at(&bytes, n as u64 * 20_000).unwrap();
+        model[n * 20_000..][..9_000].copy_from_slice(&bytes);
+    }
+    // Its mount is in use. No program is started for it: that closes its copies of descriptors, and so has all written.
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    first.wait("its end", || rustix::process::test_kill_process(pid).is_err());
+    drop(file);
+    first.up_mounted();
+    assert!(fs::read(&path).unwrap() == model, "what was written before the stop; log:\n{}", first.log());
+    third.up();
+    wait_for_mending(first, &path);
+    first.check();
+}
+
+#[test]
+fn who_closes_a_coded_file_whose_targets_are_away_is_told_and_may_write_it_again() {
+    if !can_mount("closing without targets") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--code 2+1 --stripe-size 64KiB");
+    let [first, second, third] = &beds;
+    let mut model = noise(51, 500_000);
+    // Both copies of its log are with those that die.
+    let logged_there = |path: &std::path::PathBuf| {
+        fs::write(path, &model).unwrap();
+        serves(first, first, columns(first, path)[2].0)
+    };
+    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(logged_there).expect("a file on both");
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"begun", 0).unwrap();
+    file.sync_all().unwrap();
+    second.kill();
+    third.kill();
+    let piece = first.path("piece");
+    fs::write(&piece, noise(52, 9_000)).unwrap();
+    // It says what close(2) says, too.
+    let mut writes = std::process::Command::new("dd");
+    writes.arg(format!("if={}", piece.display())).arg(format!("of={}", path.display()));
+    let said = writes.args(["bs=9000", "seek=2", "conv=notrunc"]).output().expect("dd");
+    assert!(!said.status.success(), "nobody has said that it is not written");
+    drop(file);
+    second.up();
+    third.up();
+    let again = || File::options().write(true).open(&path);
+    first.wait("it can be opened", || again().is_ok());
+    let file = again().unwrap();
+    model = noise(53, 500_000);
+    file.write_all_at(&model, 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert!(fs::read(&path).unwrap() == model, "older bytes have come later");
+    wait_for_mending(first, &path);
+    first.check();
+}
+
 /// Files on three targets of a cluster with a fourth one, which is empty.
 fn with_a_fourth(layout: &str) -> ([Bed; 3], Bed, std::path::PathBuf) {
     let beds = cluster();

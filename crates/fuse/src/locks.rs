@@ -4,6 +4,7 @@ use crate::errno::errno;
 use crate::gateway::Core;
 use crate::ops::reply_empty;
 use crate::signals::{self, LockCall};
+use crate::table::Route;
 use fuser::{Errno, FileHandle, LockOwner, ReplyEmpty, ReplyLock, Request};
 use std::sync::Arc;
 use types::{FsError, Handle, LockKind, LockOrder, LockRange, LockSpace, LockWait};
@@ -84,8 +85,21 @@ impl Core {
         }
     }
 
-    /// A process closes a file: what it wrote is told, then its record locks end, through whatever descriptor it got them.
-    pub(crate) fn flush(&self, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    /// A process closes a file: what it wrote is told, which may wait for whoever takes the bytes.
+    pub(crate) fn flush(self: &Arc<Self>, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let file = self.opens.get(Handle(fh.0));
+        let served = file.is_some_and(|file| matches!(file.route, Route::Served));
+        match served.then(|| self.disk_pool.slot()).flatten() {
+            Some(slot) => {
+                let core = Arc::clone(self);
+                slot.run(move || core.flush_now(fh, owner, reply));
+            }
+            None => self.flush_now(fh, owner, reply),
+        }
+    }
+
+    /// What the process wrote is told, then its record locks end, through whatever descriptor it got them.
+    fn flush_now(&self, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let handle = Handle(fh.0);
         let flushed = self.api.flush(handle);
         if !self.locks {

@@ -173,6 +173,7 @@ impl Node {
         self.request_stop(graceful);
         self.governor.stop();
         self.keeper.stop();
+        self.end_behind();
         self.objects.stop();
         self.movers.close();
         self.archive.halt();

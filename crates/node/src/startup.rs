@@ -83,6 +83,8 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     spawn(Some(&node), "protect-far", move || protecting.protect_far())?;
     let folding = node.clone();
     spawn(Some(&node), "fold-far", move || folding.fold_far())?;
+    let writing = node.clone();
+    spawn(Some(&node), "write-behind", move || writing.write_behind())?;
     let scrubbing = node.clone();
     spawn(Some(&node), "scrub-far", move || scrubbing.scrub_far())?;
     let keeping = node.clone();

@@ -144,8 +144,9 @@ impl Striped {
     /// Makes everything durable that was written by anybody before, on every column that counts.
     ///
     /// # Errors
-    /// `Mover`.
+    /// `Mover`; of what was gathered as [`Striped::flush`].
     pub fn sync(&self) -> Result<()> {
+        self.flush()?;
         let places: Vec<Place> =
             (0..self.layout.components.len()).flat_map(|number| self.places(number)).collect();
         self.everywhere(Op::Sync, &places, &|_| Vec::new())

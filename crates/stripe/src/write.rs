@@ -13,10 +13,19 @@ impl Striped {
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     /// `Beyond`: nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.renewing(|| self.write_once(offset, bytes))
+        self.renewing(|| self.write_once(offset, bytes, false))
     }
 
-    fn write_once(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    /// The same, but bytes of coded components may stay in the memory of this process until they fill rows ([`Striped::gathering`]): who reads
+    /// through this sees them, others after [`Striped::flush`]. If the process ends before, they are gone.
+    ///
+    /// # Errors
+    /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
+    pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.renewing(|| self.write_once(offset, bytes, true))
+    }
+
+    fn write_once(&self, offset: u64, bytes: &[u8], behind: bool) -> Result<()> {
         let _passed = self.gate.read();
         let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
         if !bytes.is_empty() {
@@ -56,7 +65,7 @@ impl Striped {
             match &self.coded[number] {
                 Some(coded) if from < to => {
                     let part = &bytes[(from - offset) as usize..(to - offset) as usize];
-                    self.write_coded(number, coded, from, part)?;
+                    self.write_coded(number, coded, (from, part), behind)?;
                 }
                 _ => {}
             }

@@ -55,6 +55,8 @@ pub fn run(config: Config) -> Result<Exit> {
     }
     let graceful = node.wait_for_stop();
     gateway.unmount_all();
+    // As long as its own targets take it.
+    node.end_behind();
     drop((server, remote, keeper, targets));
     node.stop(graceful);
     drop(node);

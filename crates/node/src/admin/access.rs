@@ -4,6 +4,7 @@ use super::Session;
 use super::session::Held;
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
+use crate::files::Writer;
 use crate::movers::Grantee;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -42,7 +43,12 @@ impl Node {
             FileCall::OpenAs { ino, flags } => self.open_for(cx, session, ino, flags),
             FileCall::Release { handle, .. } if !session.remove(handle) => Err(FsError::BadHandle),
             FileCall::Release { handle, sync } => {
-                let synced = if sync { self.fsync(handle, false) } else { Ok(()) };
+                let synced = match (sync, session.writer()) {
+                    (true, _) => self.fsync(handle, false),
+                    (false, Writer::Here) => self.flush(handle),
+                    // What he has written is at the targets. What others wrote is not his.
+                    (false, Writer::Elsewhere) => Ok(()),
+                };
                 self.release(handle);
                 synced.map(|()| Reply::Done.into())
             }
@@ -152,8 +158,12 @@ impl Node {
             FileCall::Write { data, .. } | FileCall::WriteAt { data, .. } if data.len() > MAX_IO => {
                 Err(FsError::BadHandle)
             }
-            FileCall::Write { handle, offset, data } => self.write(handle, offset, &data).map(written),
-            FileCall::WriteAt { handle, offset, data } => self.write_back(handle, offset, &data).map(written),
+            FileCall::Write { handle, offset, data } => {
+                self.write_file(handle, offset, &data, false, session.writer()).map(written)
+            }
+            FileCall::WriteAt { handle, offset, data } => {
+                self.write_file(handle, offset, &data, true, session.writer()).map(written)
+            }
             FileCall::Fsync { handle, data_only } => self.fsync(handle, data_only).map(|()| Reply::Done),
             FileCall::Fallocate { handle, mode, offset, len } => {
                 self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)

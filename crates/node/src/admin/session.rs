@@ -2,6 +2,7 @@
 
 use super::acts::Gathered;
 use crate::Node;
+use crate::files::Writer;
 use crate::locks::LockSession;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -75,6 +76,11 @@ impl Held {
     /// Whether descriptors travel to him.
     pub(super) fn is_local(&self) -> bool {
         self.local
+    }
+
+    /// Whether what he was answered outlives the node.
+    pub(super) fn writer(&self) -> Writer {
+        if self.local { Writer::Here } else { Writer::Elsewhere }
     }
 
     /// Number of the client on data connections; None: he has none.

@@ -1,5 +1,6 @@
 //! Where files lie that come back from tape: in the node's disk tier, or on disk targets if they were there before.
 
+use super::behind::Writer;
 use super::open::{Backing, Content};
 use crate::Node;
 use crate::archive::FileHash;
@@ -63,7 +64,9 @@ impl Content {
     pub(crate) fn store(&self, node: &Node, bytes: &[u8], offset: u64) -> Result<(), String> {
         match self {
             Self::Local(fd) => node.disk.write_at(fd, bytes, offset).map_err(|e| e.to_string()),
-            Self::Far(file) => file.write(offset, bytes, false).map(drop).map_err(on_targets),
+            Self::Far(file) => {
+                file.write(offset, bytes, false, Writer::Elsewhere).map(drop).map_err(on_targets)
+            }
         }
     }
 

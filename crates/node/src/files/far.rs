@@ -1,8 +1,9 @@
 //! An open file whose bytes lie on disk targets of the cluster. The node is the only one that writes there, so it knows the file's length and
 //! times; what it knew is asked of the targets again after a crash ([`Node::learn_far`]).
 
+use super::behind::{Pending, Writer};
 use super::copied::Copied;
-use super::open::{Backing, Content, OpenFile};
+use super::open::{Backing, Content};
 use crate::Node;
 use crate::error::fs_error;
 use crate::movers::Decider;
@@ -49,6 +50,8 @@ pub struct FarFile {
     pub(super) cuts: AtomicU64,
     /// What has changed since its bytes began to be copied to other objects.
     pub(super) copied: Copied,
+    /// What is in memory only.
+    pub(super) pending: Pending,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
 }
@@ -78,7 +81,7 @@ impl Place {
         &self.striped
     }
 
-    fn node(&self) -> Option<Arc<Node>> {
+    pub(super) fn node(&self) -> Option<Arc<Node>> {
         self.decider.as_ref().and_then(|decider| decider.node())
     }
 }
@@ -201,7 +204,11 @@ impl FarFile {
     }
 
     /// Changes something; where a target is full, what the file has there moves to another one.
-    fn with_room(&self, place: &Place, change: impl Fn() -> stripe::Result<()>) -> stripe::Result<()> {
+    pub(super) fn with_room(
+        &self,
+        place: &Place,
+        change: impl Fn() -> stripe::Result<()>,
+    ) -> stripe::Result<()> {
         for _ in 0..place.striped.ways().len() {
             let full = match change() {
                 Err(StripeError::Mover { target, source }) if source.class() == ErrorClass::NoSpace => target,
@@ -258,6 +265,7 @@ impl FarFile {
         if self.synced.load(Ordering::Acquire) >= changes {
             return Ok(());
         }
+        self.flush()?;
         let place = self.place.read();
         place.striped.sync().map_err(|e| self.failed("syncing", &e))?;
         let lost = self.machines.note(&place.striped);
@@ -326,7 +334,7 @@ impl FarFile {
         *stamp = stamp_at(size(stamp.size), crate::now().max(next));
     }
 
-    fn failed(&self, doing: &str, e: &StripeError) -> FsError {
+    pub(super) fn failed(&self, doing: &str, e: &StripeError) -> FsError {
         tracing::error!("{doing} inode {}: {e}", self.ino);
         match e.class() {
             ErrorClass::NoSpace => FsError::NoSpace,
@@ -368,6 +376,7 @@ impl Node {
             // What was told of it while it was open before, or to an earlier run of the node, is another number.
             cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
             copied: Copied::default(),
+            pending: Pending::default(),
             unsure: AtomicBool::new(false),
         }))
     }
@@ -380,6 +389,7 @@ impl Node {
         let authority = decider.clone().filter(|_| far.rule().is_redundant());
         let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
         let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| told(&e))?;
+        let striped = striped.gathering(&self.movers.behind.room);
         for (component, column) in absent {
             striped.put_aside(component.into(), column);
         }
@@ -470,23 +480,6 @@ impl Node {
             self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
             Ok(true)
         })
-    }
-
-    /// Whether closing this handle has to make something durable on targets.
-    pub(super) fn waits_for_targets(file: &OpenFile) -> bool {
-        let state = file.inode.state.lock();
-        file.flags.write && state.backing.as_ref().and_then(Backing::far).is_some_and(|far| !far.is_settled())
-    }
-
-    /// Makes durable what was written through a handle that is being closed, before the lock of the file is taken: a target that does not answer
-    /// takes a minute. If that fails the file stays marked as being written, and [`Node::tend_far`] closes it later.
-    pub(super) fn settle_written(&self, file: &OpenFile) {
-        let backing = file.inode.state.lock().backing.clone();
-        if let Some(far) = backing.as_ref().and_then(Backing::far).filter(|_| file.flags.write)
-            && far.sync().is_err()
-        {
-            tracing::warn!("inode {} is closed when its targets answer", far.ino);
-        }
     }
 
     /// Creates a file on targets, as the rule of its directory says.

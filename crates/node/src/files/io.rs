@@ -1,5 +1,6 @@
 //! Opening, reading, writing and closing files.
 
+use super::behind::Writer;
 use super::far::Learned;
 use super::open::{Backing, Content, OpenFile, OpenInode, OpenState};
 use super::staging::{Outcome, Ready, Wish, read_at};
@@ -402,6 +403,7 @@ impl Node {
         offset: u64,
         data: &[u8],
         exact: bool,
+        writer: Writer,
     ) -> FsResult<usize> {
         let file = self.open.handle(handle).filter(|f| f.flags.write).ok_or(FsError::BadHandle)?;
         if file.flags.nonblock && file.inode.state.lock().backing.is_none() {
@@ -411,7 +413,7 @@ impl Node {
         let backing = self.whole(&file, "write")?;
         let append = file.flags.append && !exact;
         let fd = match &backing.content {
-            Content::Far(far) => return far.write(offset, data, append),
+            Content::Far(far) => return far.write(offset, data, append, writer),
             Content::Local(fd) => fd,
         };
         self.space.reserve(self, data.len() as u64)?;
@@ -488,7 +490,14 @@ impl Node {
                     entry.growth.store(0, Ordering::Relaxed);
                 }
             }
-            if state.handles > 0 { Some(1) } else { nlink }
+            if state.handles > 0 {
+                return Some(1);
+            }
+            if let Some(far) = state.backing.as_ref().and_then(Backing::far).filter(|far| !far.is_settled()) {
+                self.forget_behind(far);
+                self.movers.wake();
+            }
+            nlink
         });
         let orphan = match nlink {
             Some(n) => n == 0,
@@ -503,7 +512,6 @@ impl Node {
     fn seal(&self, ino: Ino, state: &OpenState) -> Option<u32> {
         let sealed = match &state.backing {
             Some(b) if b.far().is_some_and(|far| !far.is_settled()) => {
-                self.movers.wake();
                 return None;
             }
             Some(b) => self.stamp_of(b).and_then(|stamp| {

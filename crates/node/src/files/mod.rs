@@ -1,6 +1,7 @@
 //! Files: names and bytes of the namespace, residency, space.
 
 mod back;
+mod behind;
 mod copied;
 mod far;
 mod io;
@@ -17,6 +18,7 @@ mod steady;
 mod truncate;
 mod vattr;
 
+pub(crate) use behind::{Behind, Writer};
 pub(crate) use copied::{Copy, Unfinished};
 pub(crate) use far::{FarFile, Place};
 pub(crate) use names::{past_damage, unknown};

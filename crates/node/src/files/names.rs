@@ -1,5 +1,6 @@
 //! [`FileApi`] on the node: names and attributes go to the catalogue, bytes to [`super::io`].
 
+use super::Writer;
 use crate::Node;
 use crate::error::fs_error;
 use crate::locks::LockSession;
@@ -168,15 +169,16 @@ impl FileApi for Node {
     }
 
     fn write(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
-        self.write_file(handle, offset, data, false)
+        self.write_file(handle, offset, data, false, Writer::Here)
     }
 
     fn write_back(&self, handle: Handle, offset: u64, data: &[u8]) -> FsResult<usize> {
-        self.write_file(handle, offset, data, true)
+        self.write_file(handle, offset, data, true, Writer::Here)
     }
 
     fn flush(&self, handle: Handle) -> FsResult<()> {
-        self.open.handle(handle).map(drop).ok_or(FsError::BadHandle)
+        let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
+        self.flush_file(&file)
     }
 
     fn fsync(&self, handle: Handle, _data_only: bool) -> FsResult<()> {

@@ -1,5 +1,6 @@
 //! Changes of an open file on targets: behind what its targets reach it gets more of them first (`movers::widen`).
 
+use super::behind::Writer;
 use super::far::{FarFile, Place};
 use parking_lot::RwLockWriteGuard;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use types::*;
 
 impl FarFile {
     /// Writes all of `data`, at the end of the file with `append`.
-    pub fn write(&self, offset: u64, data: &[u8], append: bool) -> FsResult<usize> {
+    pub(crate) fn write(&self, offset: u64, data: &[u8], append: bool, writer: Writer) -> FsResult<usize> {
         loop {
             let (alone, shared) = match append {
                 true => (Some(self.length.write()), None),
@@ -20,7 +21,7 @@ impl FarFile {
             let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
             let end = end.ok_or(FsError::FileTooLarge)?;
             if self.reaches(end) {
-                self.put(offset..end, data)?;
+                self.put(offset..end, data, writer)?;
                 return Ok(data.len());
             }
             drop((alone, shared));
@@ -28,9 +29,19 @@ impl FarFile {
         }
     }
 
-    fn put(&self, range: Range<u64>, data: &[u8]) -> FsResult<()> {
+    fn put(&self, range: Range<u64>, data: &[u8], writer: Writer) -> FsResult<()> {
         self.changing("writing", |place| {
-            let written = place.striped.write_at(range.start, data);
+            let behind = writer == Writer::Here && !self.pending.fails();
+            let written = match behind {
+                true => place.striped.write_behind(range.start, data),
+                false => place.striped.write_at(range.start, data),
+            };
+            if behind
+                && place.striped.is_coded()
+                && let Some(node) = place.node()
+            {
+                self.note_behind(&node);
+            }
             self.copied.written(range.clone());
             written
         })?;

@@ -13,6 +13,7 @@ use super::room::Rounds;
 use super::stock::Stock;
 use crate::Node;
 use crate::error::{failure, refused};
+use crate::files::Behind;
 use catalog::Far;
 use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -63,6 +64,8 @@ pub(crate) struct Movers {
     pub(super) given: Given,
     /// Coded files of which something may be in no row.
     pub(super) unfolded: Unfolded,
+    /// Of which something is in memory only.
+    pub(crate) behind: Behind,
     /// Columns with something that cannot be made.
     pub(super) unmade: Unmade,
     /// What requests of a kind wait for.
@@ -71,6 +74,8 @@ pub(crate) struct Movers {
     /// Objects that were made for files to come.
     pub(super) stock: Stock,
     jobs: Pool,
+    /// For what nobody waits for.
+    jobs_behind: Pool,
     /// Room that was made on targets.
     pub(super) rounds: Rounds,
     /// Whose these are, for work that outlives a call.
@@ -103,12 +108,14 @@ impl Movers {
             claims: Claims::default(),
             given: Given::default(),
             unfolded: Unfolded::default(),
+            behind: Behind::default(),
             unmade: Unmade::default(),
             waits: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
             stock: Stock::default(),
             jobs: Pool::default(),
+            jobs_behind: Pool::default(),
             rounds: Rounds::default(),
             node: OnceLock::new(),
             wake: Default::default(),
@@ -160,6 +167,11 @@ impl Movers {
     /// Gives work to the threads that may wait for movers.
     pub(crate) fn run(&self, job: Job) {
         self.jobs.run(job);
+    }
+
+    /// The same for what is written behind everybody's back: however long that waits for movers, it keeps nobody else waiting.
+    pub(crate) fn run_behind(&self, job: Job) {
+        self.jobs_behind.run(job);
     }
 
     /// Whose these are.

@@ -11,6 +11,7 @@ impl Striped {
         self.become_writer(number, coded)?;
         let _all = coded.gate.write();
         let shape = &coded.shape;
+        self.flush_coded(number, coded)?;
         // Afterwards nothing in the journals is about rows that go.
         self.fold_all(number, coded)?;
         let wanted = length.clamp(shape.range.start, shape.range.end);

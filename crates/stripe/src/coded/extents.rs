@@ -4,10 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Pieces that follow each other are one up to this length (bytes): what is put over a part of it copies the rest.
+const JOINED: usize = 1 << 20;
+
 /// Pieces that do not overlap, by where they begin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extents {
     pieces: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of all of them.
+    bytes: u64,
 }
 
 impl Extents {
@@ -16,9 +21,19 @@ impl Extents {
         self.pieces.last_key_value().map_or(0, |(at, bytes)| at + bytes.len() as u64)
     }
 
+    /// Bytes of all pieces.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many pieces there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.pieces.len() as u64
+    }
+
     /// Puts bytes in the place of those that are there.
     pub(crate) fn insert(&mut self, at: u64, bytes: Vec<u8>) {
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.insert_in_place(at, &bytes) {
             return;
         }
         let end = at + bytes.len() as u64;
@@ -27,6 +42,7 @@ impl Extents {
         for start in over {
             let Some(mut old) = self.pieces.remove(&start) else { continue };
             let old_end = start + old.len() as u64;
+            self.bytes -= old_end.min(end).saturating_sub(start.max(at));
             if old_end > end {
                 self.pieces.insert(end, old[(end.max(start) - start) as usize..].to_vec());
             }
@@ -35,7 +51,31 @@ impl Extents {
                 self.pieces.insert(start, old);
             }
         }
+        self.bytes += bytes.len() as u64;
         self.pieces.insert(at, bytes);
+    }
+
+    /// The same where a piece has all of the range, or ends where it begins; false if it is not so simple.
+    fn insert_in_place(&mut self, at: u64, bytes: &[u8]) -> bool {
+        let end = at + bytes.len() as u64;
+        let next = self.pieces.range(at + 1..).next().map_or(u64::MAX, |(start, _)| *start);
+        let Some((start, piece)) = self.pieces.range_mut(..=at).next_back() else { return false };
+        let within = (at - start) as usize;
+        if within + bytes.len() <= piece.len() {
+            piece[within..within + bytes.len()].copy_from_slice(bytes);
+            return true;
+        }
+        let follows = within == piece.len() && next >= end && within + bytes.len() <= JOINED;
+        if follows {
+            piece.extend_from_slice(bytes);
+            self.bytes += bytes.len() as u64;
+        }
+        follows
+    }
+
+    /// All of it, pieces that lie end to end joined.
+    pub(crate) fn owned(&self) -> Vec<(u64, Vec<u8>)> {
+        self.runs(0..u64::MAX).into_iter().map(|(at, run)| (at, run.into_owned())).collect()
     }
 
     /// The parts of pieces that lie in a range.
@@ -114,6 +154,7 @@ mod tests {
             prop_assert_eq!(bytes, expected);
             prop_assert_eq!(reach, there.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
             prop_assert_eq!(extents.cover(range.clone()), there.iter().all(Option::is_some));
+            prop_assert_eq!(extents.bytes(), model.iter().flatten().count() as u64);
             prop_assert_eq!(extents.end(), model.iter().rposition(Option::is_some).map_or(0, |last| last as u64 + 1));
         }
     }

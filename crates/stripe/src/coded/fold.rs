@@ -26,7 +26,7 @@ struct Fold {
 }
 
 impl Striped {
-    /// Folds what is in the logs into rows, also what another writer has left there: who calls this may write. Writes go on meanwhile; a
+    /// Folds what was gathered, or is in the logs, into rows, also what another writer has left there: who calls this may write. Writes go on meanwhile; a
     /// service calls it when nobody has written for a while, so that whoever does finds room.
     ///
     /// # Errors
@@ -38,6 +38,7 @@ impl Striped {
             self.become_writer(number, coded)?;
             let _passed = coded.gate.read();
             if coded.log.lock().writer {
+                self.flush_coded(number, coded)?;
                 self.fold_all(number, coded)?;
             }
         }
@@ -49,7 +50,7 @@ impl Striped {
         self.coded.iter().any(Option::is_some)
     }
 
-    /// Bytes of the logs that are not in rows, about; asks a journal where nobody has written through this.
+    /// Bytes of the file that are not in rows, about; asks a journal where nobody has written through this.
     ///
     /// # Errors
     /// `Mover`.
@@ -61,6 +62,7 @@ impl Striped {
                 let log = coded.log.lock();
                 log.writer.then(|| u64::from(log.head.folded + 1 < log.head.epoch) + log.end)
             };
+            bytes += coded.gathered.bytes();
             bytes += match own {
                 Some(own) => own,
                 None => {

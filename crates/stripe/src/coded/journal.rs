@@ -20,27 +20,50 @@ impl Striped {
     /// Appends bytes of the file to the log, in records. When this returns every copy of the journal has them, and every later read sees
     /// them.
     pub(super) fn append(&self, number: usize, coded: &Coded, offset: u64, bytes: &[u8]) -> Result<()> {
-        bytes.chunks(MAX_RECORD).enumerate().try_for_each(|(n, bytes)| {
-            self.append_one(number, coded, offset + (n * MAX_RECORD) as u64, bytes)
-        })
+        self.append_all(number, coded, &[(offset, bytes)])
     }
 
-    fn append_one(&self, number: usize, coded: &Coded, at: u64, bytes: &[u8]) -> Result<()> {
-        let whole = (RECORD_LEN + bytes.len()) as u64;
-        let mut log = self.with_room(number, coded, whole)?;
+    /// The same of several pieces, as many as fit in one request.
+    pub(super) fn append_all(&self, number: usize, coded: &Coded, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let mut records: Vec<(u64, &[u8])> = Vec::new();
+        for (at, bytes) in pieces {
+            let offsets = (*at..).step_by(MAX_RECORD);
+            records.extend(offsets.zip(bytes.chunks(MAX_RECORD)));
+        }
+        let mut left = records.as_slice();
+        while !left.is_empty() {
+            let mut bytes = 0;
+            let fits = left.iter().take_while(|(_, piece)| {
+                bytes += RECORD_LEN + piece.len();
+                bytes <= RECORD_LEN + MAX_RECORD
+            });
+            let (now, later) = left.split_at(fits.count());
+            self.append_once(number, coded, now)?;
+            left = later;
+        }
+        Ok(())
+    }
+
+    /// Appends pieces, each at most a record, in one request to each copy.
+    fn append_once(&self, number: usize, coded: &Coded, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let whole: usize = pieces.iter().map(|(_, bytes)| RECORD_LEN + bytes.len()).sum();
+        let mut log = self.with_room(number, coded, whole as u64)?;
         // Under the lock, so that every copy gets records in their order, and has none without all before it.
         let used = self.columns_to_change()?;
         let (start, epoch) = (log.end, log.head.epoch);
-        let record = Record { kind: Kind::Data, epoch, at, within: 0, bytes: bytes.to_vec() }.encode();
-        let places = self.record_places(number, coded, HALVES[(epoch % 2) as usize] + start, record.len());
-        log.end = start + whole;
-        let last = at + bytes.len() as u64;
-        let rows = coded.shape.row(at)..=coded.shape.row(last - 1);
-        log.written.extend(rows);
+        let end = start + whole as u64;
+        let mut records = Vec::with_capacity(whole);
+        for (at, bytes) in pieces {
+            let record = Record { kind: Kind::Data, epoch, at: *at, within: 0, bytes: bytes.to_vec() };
+            records.extend_from_slice(&record.encode());
+            log.written.extend(coded.shape.row(*at)..=coded.shape.row(at + bytes.len() as u64 - 1));
+        }
+        let places = self.record_places(number, coded, HALVES[(epoch % 2) as usize] + start, whole);
+        log.end = end;
         let tickets: Vec<data::Result<Ticket>> =
-            places.iter().map(|place| self.submit(place, Op::Write, record.clone())).collect();
+            places.iter().map(|place| self.submit(place, Op::Write, records.clone())).collect();
         MutexGuard::unlock_fair(log);
-        let appended = self.appended_everywhere(&used, &places, tickets, &record);
+        let appended = self.appended_everywhere(&used, &places, tickets, &records);
         let mut log = coded.log.lock();
         while log.writer && log.head.epoch == epoch && log.answered != start {
             coded.appended.wait(&mut log);
@@ -50,9 +73,11 @@ impl Striped {
             // What was appended behind it cannot be found: the log is read anew before anything else is written.
             log.writer = false;
         } else {
-            log.answered = start + whole;
-            log.view.new.insert(at, bytes.to_vec());
-            log.view.length = log.view.length.max(last);
+            log.answered = end;
+            for (at, bytes) in pieces {
+                log.view.new.insert(*at, bytes.to_vec());
+                log.view.length = log.view.length.max(at + bytes.len() as u64);
+            }
         }
         coded.appended.notify_all();
         appended?;

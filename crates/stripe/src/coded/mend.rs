@@ -20,7 +20,7 @@ impl Striped {
 
     /// How long columns are (bytes): whole units.
     pub(crate) fn rows_length(&self, number: usize, coded: &Coded) -> Result<u64> {
-        Ok(coded.shape.rows(self.coded_length(number, coded)?) * coded.shape.unit as u64)
+        Ok(coded.shape.rows(self.stored_length(number, coded)?) * coded.shape.unit as u64)
     }
 
     /// Makes a range of a column what it is to be, in whole blocks: so a bad one is replaced and not changed.

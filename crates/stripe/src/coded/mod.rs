@@ -4,11 +4,13 @@
 //! * `shape`: arithmetic, and seals: the sums of a row's units, by which it is known what of a row belongs together.
 //! * `record`, `extents`: the log on disk and in memory. `journal`: appending; `load`: what another writer, or a crash, has left; `seen`: what
 //!   a reader beside the writer remembers of that.
+//! * `gather`: what stays in memory until it fills rows.
 //! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`: what is done with a file.
 
 mod cut;
 mod extents;
 mod fold;
+mod gather;
 mod journal;
 mod load;
 mod mend;
@@ -21,6 +23,8 @@ mod write;
 
 use crate::{Result, StripeError};
 use extents::Extents;
+use gather::Gathered;
+pub use gather::Room;
 use layout::Component;
 use parking_lot::{Condvar, Mutex, RwLock};
 pub(crate) use read::Over;
@@ -38,6 +42,8 @@ pub(crate) struct Coded {
     /// Held by who folds.
     folding: Mutex<()>,
     log: Mutex<Log>,
+    /// What was written and is in memory only.
+    gathered: Gathered,
     /// What this process knows of the log of another writer.
     seen: Mutex<Option<Seen>>,
     /// An append is done.
@@ -103,6 +109,7 @@ impl Coded {
             gate: RwLock::default(),
             folding: Mutex::default(),
             log: Mutex::default(),
+            gathered: Gathered::default(),
             seen: Mutex::default(),
             appended: Condvar::new(),
             held: Mutex::default(),

@@ -1,5 +1,6 @@
 //! Reading from coded components.
 
+use super::extents::Extents;
 use super::units::Cells;
 use super::{Coded, View};
 use crate::runs::Run;
@@ -9,15 +10,27 @@ use std::ops::Range;
 impl Striped {
     /// What lies over the columns in a range of the file, as it is now; read before the columns are.
     pub(crate) fn coded_over(&self, number: usize, coded: &Coded, range: Range<u64>) -> Result<Over> {
+        let rows = match range.is_empty() {
+            true => 0..0,
+            false => coded.shape.row(range.start)..coded.shape.row(range.end - 1) + 1,
+        };
+        // First: what is not here any more is in the log or in columns by now.
+        let (gathered, end) = coded.gathered.part(rows, range.clone());
+        let over = |view, writer| Over { view, gathered, end, writer };
         let log = coded.log.lock();
         if log.writer {
-            return Ok(Over { view: log.view.part(range, log.view.length), writer: true });
+            return Ok(over(log.view.part(range, log.view.length), true));
         }
         drop(log);
-        Ok(Over { view: self.look(number, coded, range)?, writer: false })
+        Ok(over(self.look(number, coded, range)?, false))
     }
 
     pub(crate) fn coded_length(&self, number: usize, coded: &Coded) -> Result<u64> {
+        Ok(self.coded_over(number, coded, 0..0)?.length())
+    }
+
+    /// The same without what is in memory only.
+    pub(super) fn stored_length(&self, number: usize, coded: &Coded) -> Result<u64> {
         Ok(self.coded_over(number, coded, 0..0)?.view.length)
     }
 
@@ -60,6 +73,9 @@ impl Striped {
 /// What lies over the columns of a component.
 pub(crate) struct Over {
     view: View,
+    /// What is in memory only, and where the last of that ends in the file.
+    gathered: Extents,
+    end: u64,
     /// This process is the one that writes.
     pub(crate) writer: bool,
 }
@@ -69,10 +85,11 @@ impl Over {
     pub(crate) fn lay_over(&self, at: u64, bytes: &mut [u8]) {
         self.view.old.lay_over(at, bytes);
         self.view.new.lay_over(at, bytes);
+        self.gathered.lay_over(at, bytes);
     }
 
     /// Length of the file as far as the component has it (bytes).
     pub(crate) fn length(&self) -> u64 {
-        self.view.length
+        self.view.length.max(self.end)
     }
 }

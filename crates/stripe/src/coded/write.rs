@@ -5,19 +5,45 @@ use super::shape::Seal;
 use crate::opened::Place;
 use crate::{Result, Striped};
 use data::frame::{MAX_IO, Op};
+use parking_lot::RwLockReadGuard;
 use std::ops::Range;
 
 impl Striped {
-    /// Writes bytes at an offset of the file; all of it lies in the component.
-    pub(crate) fn write_coded(&self, number: usize, coded: &Coded, offset: u64, bytes: &[u8]) -> Result<()> {
-        let _passed = loop {
+    /// Writes bytes at an offset of the file; all of it lies in the component. With `behind` they may stay in memory.
+    pub(crate) fn write_coded(
+        &self,
+        number: usize,
+        coded: &Coded,
+        (offset, bytes): (u64, &[u8]),
+        behind: bool,
+    ) -> Result<()> {
+        let _passed = self.pass_writer(number, coded)?;
+        match behind && coded.gathered.has_room() {
+            true => self.gather(number, coded, offset, bytes),
+            false => self.write_now(number, coded, offset, bytes),
+        }
+    }
+
+    /// Passes the gate of a component as its writer.
+    pub(super) fn pass_writer<'a>(&self, number: usize, coded: &'a Coded) -> Result<RwLockReadGuard<'a, ()>> {
+        loop {
             let passed = coded.gate.read();
             if coded.log.lock().writer {
-                break passed;
+                return Ok(passed);
             }
             drop(passed);
             self.become_writer(number, coded)?;
-        };
+        }
+    }
+
+    /// Writes rows that are whole and new to their columns, everything else to the log.
+    pub(super) fn write_through(
+        &self,
+        number: usize,
+        coded: &Coded,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let shape = &coded.shape;
         let (mut at, end) = (0, bytes.len());
         // What is gathered for the log begins here.
@@ -44,6 +70,16 @@ impl Striped {
             at = usize::try_from(next).unwrap_or(end).min(end);
         }
         self.append(number, coded, offset + logged as u64, &bytes[logged..])
+    }
+
+    /// Writes all of a row to its columns if it has never had bytes; else false.
+    pub(super) fn write_fresh(&self, number: usize, coded: &Coded, row: u64, bytes: &[u8]) -> Result<bool> {
+        let _held = coded.hold(row..row + 1);
+        let fresh = self.take_fresh(coded, row..row + 1);
+        if fresh.is_empty() {
+            return Ok(false);
+        }
+        self.write_rows(number, coded, fresh, bytes).map(|()| true)
     }
 
     /// The first rows of a range that have never had bytes; they are taken to have some from now on.
