@@ -33,8 +33,8 @@ const RECORD: u64 = 47_008;
 const LARGE: u64 = 1 << 20;
 /// Who write one file together.
 const WRITERS: u64 = 4;
-/// What a client keeps of a coded file until it fills rows, as a node does (bytes).
-const BEHIND: u64 = 64 << 20;
+/// Room for what clients keep of coded files until it fills rows, as a node with 4 GiB of memory has it (bytes).
+const BEHIND: u64 = 256 << 20;
 /// Bytes on top that a measurement may need for journals.
 const SPARE: u64 = 512 << 20;
 

@@ -22,6 +22,7 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.hold_back(offset, bytes.len())?;
         self.renewing(|| self.write_once(offset, bytes, true))
     }
 

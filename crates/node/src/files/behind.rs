@@ -17,8 +17,9 @@ use types::api::{FsResult, OpenFlags};
 
 /// Between two looks. What was there at one is written at the next.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Bytes in memory of all files together.
-const ROOM: u64 = 256 << 20;
+/// What part of the machine's memory all files together have, and how many bytes at least.
+const SHARE: u64 = 16;
+const LEAST: u64 = 64 << 20;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,9 @@ pub(crate) struct Behind {
 
 impl Default for Behind {
     fn default() -> Self {
-        Self { room: Arc::new(Room::new(ROOM)), files: Mutex::default() }
+        let machine = rustix::system::sysinfo();
+        let memory = machine.totalram as u64 * u64::from(machine.mem_unit);
+        Self { room: Arc::new(Room::new(LEAST.max(memory / SHARE))), files: Mutex::default() }
     }
 }
 
@@ -72,15 +75,16 @@ impl FarFile {
         self.write_out(&Striped::flush).map_err(|e| self.failed("writing", &e))
     }
 
-    /// The file has the same objects until it is done.
+    /// Each time it is tried the file has the same objects until that is done.
     fn write_out(&self, flush: &dyn Fn(&Striped) -> stripe::Result<()>) -> stripe::Result<()> {
-        let place = self.place.read();
+        let place = self.place();
         if place.striped().gathered() == 0 {
             return Ok(());
         }
         self.machines.note(place.striped());
-        let written = self.with_room(&place, || flush(place.striped()));
-        self.machines.note(place.striped());
+        // Not while it leaves a target that is full: then whoever changes its objects has to end first.
+        let written = self.with_room(&place, || flush(self.place.read().striped()));
+        self.note_machines();
         written
     }
 
@@ -201,7 +205,7 @@ impl Node {
         if lost > 0 && named().is_ok_and(|inode| inode.attr.nlink > 0) {
             tracing::error!(
                 "inode {} was closed, and {lost} bytes that programs have written are lost, because its targets did not take them; fsync and \
-                 close have said so: write them again",
+                 close have said so if they were called: write them again",
                 far.ino()
             );
         }

@@ -1,7 +1,7 @@
 //! An open file whose bytes lie on disk targets of the cluster. The node is the only one that writes there, so it knows the file's length and
 //! times; what it knew is asked of the targets again after a crash ([`Node::learn_far`]).
 
-use super::behind::{Pending, Writer};
+use super::behind::Pending;
 use super::copied::Copied;
 use super::open::{Backing, Content};
 use crate::Node;

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Pieces that follow each other are one up to this length (bytes): what is put over a part of it copies the rest.
-const JOINED: usize = 1 << 20;
+/// Pieces that follow each other are one up to this length (bytes): who makes one longer may have to copy it, and who puts something over a
+/// part of it copies the rest.
+const JOINED: usize = 64 << 10;
 
 /// Pieces that do not overlap, by where they begin.
 #[derive(Clone, Debug, Default)]
@@ -73,9 +74,11 @@ impl Extents {
         follows
     }
 
-    /// All of it, pieces that lie end to end joined.
-    pub(crate) fn owned(&self) -> Vec<(u64, Vec<u8>)> {
-        self.runs(0..u64::MAX).into_iter().map(|(at, run)| (at, run.into_owned())).collect()
+    /// All of it, one after the other, and where the first piece begins.
+    pub(crate) fn joined(&self) -> (u64, Vec<u8>) {
+        let mut bytes = Vec::with_capacity(self.bytes as usize);
+        self.pieces.values().for_each(|piece| bytes.extend_from_slice(piece));
+        (self.pieces.first_key_value().map_or(0, |(at, _)| *at), bytes)
     }
 
     /// The parts of pieces that lie in a range.

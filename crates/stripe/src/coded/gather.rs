@@ -4,25 +4,33 @@
 //! What is here lies over everything else: it is the newest there is. It goes when the columns or the log have it, not before, so whoever reads
 //! looks here first; and it stays when they do not take it, to be written later. A row that is being written out is *busy*: nothing of it
 //! changes here meanwhile, whoever writes to it waits.
+//!
+//! Writers that fill rows together drift apart: of a row that is complete one of them writes all, while the others go on. So whoever would
+//! begin a row while many are in memory waits a moment (`pace`) for those behind him, and writes what they complete meanwhile, so that they go on.
 
 use super::Coded;
 use super::extents::Extents;
+use super::pace::{LEAST, LONGER, MOMENT, Pace, WINDOW};
 use super::record::MAX_RECORD;
 use crate::{Result, Striped};
 use parking_lot::{Condvar, Mutex};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// Most bytes that are kept of one component.
-const MOST: u64 = 64 << 20;
+/// One component has at most this part of the room.
+const SHARE: u64 = 4;
 /// What a piece counts for besides its bytes.
 const PIECE: u64 = 128;
 
 /// Room in memory for what is written behind, for all files that share it.
 #[derive(Debug)]
 pub struct Room {
+    whole: u64,
+    moment: Duration,
     left: AtomicU64,
     closed: AtomicBool,
 }
@@ -30,7 +38,19 @@ pub struct Room {
 impl Room {
     /// Room for so many bytes.
     pub fn new(bytes: u64) -> Self {
-        Self { left: AtomicU64::new(bytes), closed: AtomicBool::new(false) }
+        let (left, closed) = (AtomicU64::new(bytes), AtomicBool::new(false));
+        Self { whole: bytes, moment: MOMENT, left, closed }
+    }
+
+    /// Who runs ahead of others waits so long when nothing moves, and ten times as long while something is on its way to targets.
+    #[must_use]
+    pub fn patient(self, moment: Duration) -> Self {
+        Self { moment, ..self }
+    }
+
+    /// Most bytes that are kept of one component.
+    fn most(&self) -> u64 {
+        self.whole / SHARE
     }
 
     /// How many bytes are free.
@@ -61,6 +81,8 @@ pub(super) struct Gathered {
     state: Mutex<State>,
     /// Rows are not busy any more.
     released: Condvar,
+    /// For who runs ahead: something is to be done, or there is room again.
+    turn: Condvar,
     /// None: nothing is gathered.
     room: Option<Arc<Room>>,
 }
@@ -70,6 +92,13 @@ struct State {
     rows: BTreeMap<u64, Row>,
     /// Rows that are being written.
     busy: BTreeSet<u64>,
+    /// Rows that are complete and not busy.
+    whole: BTreeSet<u64>,
+    /// How many wait because they run ahead, and whether that is of use.
+    waiting: usize,
+    pace: Pace,
+    /// Counts rows that were completed, or written out.
+    moved: u64,
     /// What all that is here counts for, as it was taken of the room.
     charge: u64,
     /// Counts how often somebody has begun to write out: rows have the number from when they began.
@@ -78,8 +107,13 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Row {
-    pieces: Extents,
+    /// Shared with who writes them out: they do not change meanwhile.
+    pieces: Arc<Extents>,
     turn: u64,
+    /// As `Pace` counts rows.
+    number: u64,
+    /// It has all its bytes.
+    whole: bool,
 }
 
 impl Row {
@@ -88,13 +122,13 @@ impl Row {
     }
 }
 
-/// Pieces of the file, and where they begin.
-type Parts = Vec<(u64, Vec<u8>)>;
+/// What there is of some rows.
+type Parts = Vec<Arc<Extents>>;
 
 /// What became of bytes that were to be kept.
 enum Kept<'a> {
     Here,
-    /// With them their row is complete: whoever brought them writes it.
+    /// A row is complete and nobody waits for one to write: whoever brought them writes it.
     Whole(Claim<'a>, Parts),
     /// There is no room for them.
     Full,
@@ -115,14 +149,23 @@ impl Claim<'_> {
             state.charge -= charge;
             self.gathered.give(charge);
         }
+        state.moved += 1;
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut state = self.gathered.state.lock();
-        state.busy.retain(|row| !self.rows.contains(row));
+        for row in &self.rows {
+            state.busy.remove(row);
+            if state.rows.get(row).is_some_and(|row| row.whole) {
+                state.whole.insert(*row);
+            }
+        }
         self.gathered.released.notify_all();
+        if state.waiting > 0 {
+            self.gathered.turn.notify_all();
+        }
     }
 }
 
@@ -165,33 +208,81 @@ impl Gathered {
         (part, state.rows.last_key_value().map_or(0, |(_, row)| row.pieces.end()))
     }
 
+    /// Waits where bytes would begin one more of rows of so many bytes, while there are many. True: rows are complete that have to be written
+    /// out first; then it is asked again.
+    fn hold_back(&self, row: u64, row_bytes: u64) -> bool {
+        let Some(room) = &self.room else { return false };
+        let window = (WINDOW * row_bytes).min(room.most() / 2).max(LEAST * row_bytes);
+        let mut state = self.state.lock();
+        if state.charge < window || state.rows.contains_key(&row) {
+            return false;
+        }
+        let (mut moved, mut since) = (state.moved, Instant::now());
+        loop {
+            if !state.whole.is_empty() {
+                return true;
+            }
+            if state.charge < window / 2 || !state.pace.holds() || state.rows.contains_key(&row) {
+                return false;
+            }
+            let until = since + room.moment * if state.busy.is_empty() { 1 } else { LONGER };
+            state.waiting += 1;
+            self.turn.wait_until(&mut state, until);
+            state.waiting -= 1;
+            if state.moved != moved {
+                (moved, since) = (state.moved, Instant::now());
+            } else if Instant::now() >= until {
+                state.pace.give_up();
+                self.turn.notify_all();
+            }
+        }
+    }
+
+    /// A row that is complete, to be written out.
+    fn claim_whole(&self, state: &mut State) -> Option<(Claim<'_>, Parts)> {
+        let row = state.whole.pop_first()?;
+        state.busy.insert(row);
+        let parts = state.rows.get(&row).map(|row| row.pieces.clone()).into_iter().collect();
+        Some((Claim { gathered: self, rows: vec![row] }, parts))
+    }
+
+    fn next_whole(&self) -> Option<(Claim<'_>, Parts)> {
+        self.claim_whole(&mut self.state.lock())
+    }
+
     /// Keeps bytes that lie in one row of so many.
     fn keep(&self, row: u64, row_bytes: u64, at: u64, bytes: &[u8]) -> Kept<'_> {
         let Some(room) = &self.room else { return Kept::Full };
-        let mut state = self.state.lock();
-        while state.busy.contains(&row) {
-            self.released.wait(&mut state);
+        let bytes = bytes.to_vec();
+        let mut guard = self.state.lock();
+        while guard.busy.contains(&row) {
+            self.released.wait(&mut guard);
         }
+        let state = &mut *guard;
         // What it lies on may fall in two.
         let most = bytes.len() as u64 + 2 * PIECE;
-        if state.charge + most > MOST || !room.take(most) {
+        if state.charge + most > room.most() || !room.take(most) {
             return Kept::Full;
         }
-        let turn = state.turn;
-        let kept = state.rows.entry(row).or_insert_with(|| Row { turn, ..Row::default() });
+        let new = || Row { turn: state.turn, number: state.pace.begin(), ..Row::default() };
+        let kept = state.rows.entry(row).or_insert_with(new);
         let before = kept.charge();
-        kept.pieces.insert(at, bytes.to_vec());
+        Arc::make_mut(&mut kept.pieces).insert(at, bytes);
         let after = kept.charge();
-        let whole = (kept.pieces.bytes() == row_bytes).then(|| kept.pieces.owned());
         state.charge = state.charge + after - before;
         room.give(before + most - after);
-        match whole {
-            None => Kept::Here,
-            Some(parts) => {
-                state.busy.insert(row);
-                Kept::Whole(Claim { gathered: self, rows: vec![row] }, parts)
-            }
+        if kept.pieces.bytes() < row_bytes {
+            return Kept::Here;
         }
+        kept.whole = true;
+        state.pace.complete(kept.number);
+        state.moved += 1;
+        state.whole.insert(row);
+        if state.whole.len() <= state.waiting {
+            self.turn.notify_one();
+            return Kept::Here;
+        }
+        self.claim_whole(state).map_or(Kept::Here, |(claim, parts)| Kept::Whole(claim, parts))
     }
 
     /// The first of these rows, as long as nothing is gathered of them and nobody writes them out; None if that is not so of the first.
@@ -226,9 +317,10 @@ impl Gathered {
                     break;
                 }
                 rows.push(*number);
-                parts.extend(row.pieces.owned());
+                parts.push(row.pieces.clone());
             }
             if !rows.is_empty() {
+                state.whole.retain(|row| !rows.contains(row));
                 state.busy.extend(&rows);
                 return Some((Claim { gathered: self, rows }, parts));
             }
@@ -347,16 +439,52 @@ impl Striped {
         }
     }
 
+    /// Before bytes are kept that begin rows: who runs ahead of others waits for them, and writes what they complete. He holds nothing.
+    pub(crate) fn hold_back(&self, offset: u64, length: usize) -> Result<()> {
+        let end = offset.saturating_add(length as u64);
+        for (number, coded) in self.coded.iter().enumerate() {
+            let Some(coded) = coded else { continue };
+            let shape = &coded.shape;
+            let (from, to) = (offset.max(shape.range.start), end.min(shape.range.end));
+            if from >= to {
+                continue;
+            }
+            let (first, last) = (shape.row(from), shape.row(to - 1));
+            let in_part = |row: &u64| from > shape.row_start(*row) || to < shape.row_start(*row + 1);
+            for row in BTreeSet::from([first, last]).into_iter().filter(in_part) {
+                while coded.gathered.hold_back(row, shape.row_bytes()) {
+                    self.renewing(|| self.write_whole(number, coded))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a row that is complete, if there is one.
+    fn write_whole(&self, number: usize, coded: &Coded) -> Result<()> {
+        let _passed = self.gate.read();
+        let _writes = self.pass_writer(number, coded)?;
+        match coded.gathered.next_whole() {
+            Some((claim, parts)) => self.write_out(number, coded, claim, &parts),
+            None => Ok(()),
+        }
+    }
+
     /// Writes what is gathered of rows that are busy. What fails stays, all of it: what of it was written is written once more.
     fn write_out(&self, number: usize, coded: &Coded, claim: Claim<'_>, parts: &Parts) -> Result<()> {
         let shape = &coded.shape;
-        let mut logged = Vec::new();
-        for (at, bytes) in parts {
-            let row = shape.row(*at);
-            if bytes.len() as u64 != shape.row_bytes() || !self.write_fresh(number, coded, row, bytes)? {
-                logged.push((*at, bytes.as_slice()));
+        let mut logged: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
+        for pieces in parts {
+            if pieces.bytes() < shape.row_bytes() {
+                logged.extend(pieces.runs(0..u64::MAX));
+                continue;
+            }
+            let (at, bytes) = pieces.joined();
+            if !self.write_fresh(number, coded, shape.row(at), &bytes)? {
+                logged.push((at, Cow::Owned(bytes)));
             }
         }
+        let logged: Vec<(u64, &[u8])> = logged.iter().map(|(at, bytes)| (*at, bytes.as_ref())).collect();
         self.append_all(number, coded, &logged)?;
         claim.written();
         Ok(())
