@@ -367,4 +367,10 @@ fn a_closure_that_panics_leaves_nothing_to_the_next_one() {
     })
     .unwrap();
     assert_eq!(get(&engine, b"n"), Some(vec![6]));
+    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        read::<(), KvError>(&engine, |r| panic!("as a bug would, behind {:?}", r.get(b"n")))
+    }));
+    assert!(panics.is_err());
+    put(&engine, Durability::Durable, b"n", &[7]).unwrap();
+    assert_eq!(get(&engine, b"n"), Some(vec![7]), "read of a snapshot that was left");
 }
