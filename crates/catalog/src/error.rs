@@ -52,7 +52,9 @@ impl CatalogError {
             Self::Fs(e) => e.class(),
             Self::Kv(KvError::Full { .. }) => ErrorClass::NoSpace,
             Self::Kv(KvError::Locked { .. } | KvError::Owned { .. }) => ErrorClass::Busy,
-            Self::Kv(KvError::Server { .. } | KvError::Standby { .. }) => ErrorClass::Retry,
+            Self::Kv(KvError::Server { .. } | KvError::Standby { .. } | KvError::Lapsed { .. }) => {
+                ErrorClass::Retry
+            }
             Self::Kv(KvError::Absent { .. }) => ErrorClass::NotFound,
             Self::Kv(
                 KvError::Taken { .. }
@@ -89,6 +91,7 @@ impl CatalogError {
                 | KvError::Locked { .. }
                 | KvError::Server { .. }
                 | KvError::Standby { .. }
+                | KvError::Lapsed { .. }
                 | KvError::Taken { .. }
                 | KvError::Older { .. }
                 | KvError::Rewound { .. },

@@ -96,6 +96,8 @@ pub mod meta {
     pub const NODES: u8 = 8;
     /// Least number of a version that begins from now on.
     pub const LEAST_VERSION: u8 = 9;
+    /// Turn of whoever serves: raised when another node comes to.
+    pub const TURN: u8 = 10;
 }
 
 /// Fields of `SUM`.

@@ -53,3 +53,16 @@ fn a_target_that_is_to_be_empty_stays_so_and_gets_no_new_files() {
     f.catalog.set_target(TargetId(2), true, true).unwrap();
     assert!(report(&f, 1, "b", 40, 110).unwrap().lost);
 }
+
+#[test]
+fn a_turn_is_above_those_before_and_stays() {
+    let f = lmdb();
+    assert_eq!(f.catalog.turn().unwrap(), 0);
+    assert_eq!(f.catalog.turn_above(0).unwrap(), 1);
+    // Two reports of what one target has heard of raise it once, and nothing lowers it.
+    assert_eq!([7, 7, 2].map(|other| f.catalog.turn_above(other).unwrap()), [8, 8, 8]);
+    for damaged in [i64::MAX as u64, u64::MAX] {
+        assert!(f.catalog.turn_above(damaged).is_err());
+    }
+    assert_eq!(f.catalog.turn().unwrap(), 8);
+}

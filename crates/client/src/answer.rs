@@ -54,6 +54,7 @@ answers! {
     Unreached(x) => Vec<MemberId> = x;
     Targets(x) => Vec<TargetView> = x;
     Standby(x) => wire::StandbyView = *x;
+    Turns(x) => wire::TurnsView = *x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;

@@ -179,6 +179,12 @@ impl TargetSecret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
+    /// Whether it is the same as another one.
+    pub fn is(&self, other: &Self) -> bool {
+        let of = |secret: &Self| secret.key(&[0; CAPABILITY_LEN]).secret();
+        of(self) == of(other)
+    }
+
     /// The key that belongs to a capability.
     pub fn key(&self, capability: &[u8; CAPABILITY_LEN]) -> CapabilityKey {
         let mut context = hmac::Context::with_key(&self.0);

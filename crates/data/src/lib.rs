@@ -2,6 +2,7 @@
 //!
 //! * [`sum`]: sums of blocks, computed where bytes are made and compared where they are used.
 //! * [`Capability`]: what a client may do, as a target can check it without asking.
+//! * [`epoch`]: of which turn of which metadata service it is.
 //! * [`frame`], [`hello`]: bytes on the wire ([format](../../../docs/formats/data.md)).
 //! * [`Link`]: a connection; sockets now, shaped for others.
 //! * [`Channel`]: many requests on their way at once over one connection, each done exactly once whatever becomes of the connection.
@@ -11,6 +12,7 @@
 
 mod capability;
 mod channel;
+pub mod epoch;
 mod error;
 pub mod frame;
 pub mod hello;

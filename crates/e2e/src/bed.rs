@@ -1,6 +1,7 @@
 //! A node of its own in a temporary directory.
 
 use crate::Network;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::net::UnixStream;
@@ -173,12 +174,26 @@ impl Bed {
 
     /// Ends the node as a power failure would end its process.
     pub fn kill(&self) {
-        let pid = rustix::process::Pid::from_raw(self.pid()).expect("a pid");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let pid = Pid::from_raw(self.pid()).expect("a pid");
+        kill_process(pid, Signal::KILL).unwrap();
         let socket = self.state().join("control.sock");
         let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
         let gone = || UnixStream::connect(&socket).is_err_and(refused);
         self.wait("the end of the killed node", gone);
+    }
+
+    /// To the node's process, found by its arguments: one that waits until it may serve has no status that names it.
+    pub fn signal(&self, signal: Signal) {
+        let state = self.state();
+        let state = state.to_str().expect("a path of letters").as_bytes();
+        for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let arguments: Vec<&[u8]> = line.split(|b| *b == 0).collect();
+            if arguments.contains(&state) && arguments.contains(&b"--detach".as_slice()) {
+                let _ = kill_process(Pid::from_raw(pid).expect("a process"), signal); // it may have ended meanwhile
+            }
+        }
     }
 
     /// Waits for something, at most two minutes.

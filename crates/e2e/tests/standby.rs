@@ -1,7 +1,7 @@
 //! A node and its standby as real processes: what was acknowledged is there after a take-over, and the old node does not serve again.
 
 use e2e::Bed;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -89,18 +89,8 @@ fn standby(bed: &Bed) -> Value {
     bed.json(["standby", "status"])
 }
 
-/// To the node of this bed, by its program's arguments: a standby has no status that names its process.
 fn signal(bed: &Bed, signal: Signal) {
-    let state = bed.state();
-    let state = state.to_str().unwrap().as_bytes();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let arguments: Vec<&[u8]> = line.split(|b| *b == 0).collect();
-        if arguments.contains(&state) && arguments.contains(&b"--detach".as_slice()) {
-            let _ = kill_process(Pid::from_raw(pid).unwrap(), signal); // it may have ended meanwhile
-        }
-    }
+    bed.signal(signal);
 }
 
 fn put(bed: &Bed, name: &str) -> Result<(), String> {

@@ -569,3 +569,32 @@ fn a_file_that_grows_leaves_a_target_that_is_full() {
     assert!(fs::read(&path).unwrap() == bytes, "the other file");
     first.check();
 }
+
+/// As it is where the catalogue is from a backup of before a take-over.
+#[test]
+fn a_target_that_has_heard_of_a_later_turn_than_the_catalogue_is_used_on() {
+    if !can_mount("targets of a later turn") {
+        return;
+    }
+    let (beds, dir) = striped();
+    let (path, bytes) = (dir.join("file"), noise(9, 300_000));
+    fs::write(&path, &bytes).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    beds[1].ok(["down"]);
+    let turn = |bed: &Bed| fs::read_to_string(bed.path("target/turn")).unwrap();
+    fs::write(beds[1].path("target/turn"), format!("{:020}\n", 7)).unwrap();
+    beds[1].up();
+    beds[0].wait("all to hear of the turn behind it", || {
+        beds.each_ref().map(turn).iter().all(|turn| *turn == format!("{:020}\n", 8))
+    });
+    file.write_all_at(b"changed", 100_000).unwrap();
+    file.sync_all().unwrap();
+    let mut changed = bytes.clone();
+    changed[100_000..100_007].copy_from_slice(b"changed");
+    assert!(fs::read(&path).unwrap() == changed);
+    fs::write(dir.join("another"), &bytes).unwrap();
+    beds[0].kill();
+    beds[0].up_mounted();
+    assert!(fs::read(dir.join("another")).unwrap() == bytes);
+    beds[0].check();
+}

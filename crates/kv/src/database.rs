@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::postgres::PostgresTurns;
 use crate::{Aside, Engine, KvError, PostgresEngine, Result, Role};
 
 /// How addresses of TiKV clusters begin.
@@ -16,8 +17,56 @@ pub trait Database: Engine {
     /// `Taken` if another node has taken over; `Server` if the server refuses or cannot be reached: it is as before, or as asked for.
     fn set_aside(&self, mark: Option<&Aside>) -> Result<()>;
 
+    /// Whether this node may go on with it: what it reads and changes counts.
+    ///
+    /// # Errors
+    /// `Taken` if another node has taken over; `Lapsed` if one may, because no sign of life got there in time ([`DatabaseOptions::others_wait`]);
+    /// `Rewound` if the server has lost changes.
+    fn is_held(&self) -> Result<()>;
+
     /// The address, without a password.
     fn shown(&self) -> String;
+}
+
+/// The way to an engine for nodes that take turns with it: each tells the others of itself there, and sees whose turn it is. It locks nothing, so that
+/// one that stands still keeps nobody waiting.
+pub trait Turns: Send {
+    /// Says something of this node, in the place of what it said before, and looks. Where no engine is yet nothing is written.
+    ///
+    /// # Errors
+    /// `Server` if the server refuses or cannot be reached.
+    fn tell(&mut self, told: &str) -> Result<Seen>;
+}
+
+/// What is seen of an engine from outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// None: there is no engine yet.
+    pub owner: Option<SeenOwner>,
+    /// All who have ever told something.
+    pub takers: Vec<Taker>,
+}
+
+/// Who has an engine open, or had it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenOwner {
+    /// Name of the node.
+    pub name: String,
+    /// Raised by everyone who opens the engine.
+    pub epoch: u64,
+    /// Its lease has not ended by the server's clock.
+    pub live: bool,
+}
+
+/// One who takes turns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taker {
+    /// Name of the node.
+    pub name: String,
+    /// What it told last.
+    pub told: String,
+    /// How long ago, by the server's clock.
+    pub ago: Duration,
 }
 
 /// How to open a [`Database`].
@@ -35,8 +84,10 @@ pub struct DatabaseOptions {
     pub fill: Option<Aside>,
     /// What was moved elsewhere ([`Role::Left`]) may be filled too: what it holds goes.
     pub clear: bool,
-    /// After this long without a sign of life another node may take over. The engine gives one three times as often.
+    /// After this long without a sign of life another node may take over. The engine gives one five times as often.
     pub lease: Duration,
+    /// Others wait to take over: from the moment when the lease may have ended, by this host's clock, nothing is read or changed.
+    pub others_wait: bool,
     /// How long a server that does not answer is tried again before an operation fails.
     pub patience: Duration,
 }
@@ -52,6 +103,7 @@ impl DatabaseOptions {
             fill: None,
             clear: false,
             lease: Duration::from_secs(15),
+            others_wait: false,
             patience: Duration::from_secs(30),
         }
     }
@@ -100,9 +152,21 @@ pub fn open_database(address: &str, options: DatabaseOptions) -> Result<Box<dyn 
     }
 }
 
+/// The way to the engine at `address` for the node called `name`; nothing is asked yet.
+///
+/// # Errors
+/// `Address`, as [`open_database`].
+pub fn watch_database(address: &str, name: &str) -> Result<Box<dyn Turns>> {
+    match address.starts_with(TIKV) {
+        true => tikv::watch(address, name),
+        false => Ok(Box::new(PostgresTurns::new(address, name)?)),
+    }
+}
+
 #[cfg(feature = "tikv")]
 mod tikv {
-    use super::{Database, DatabaseOptions};
+    use super::{Database, DatabaseOptions, Turns};
+    use crate::tikv::TikvTurns;
     use crate::{Result, TikvEngine};
 
     pub(super) fn check(address: &str) -> Result<String> {
@@ -112,11 +176,15 @@ mod tikv {
     pub(super) fn open(address: &str, options: DatabaseOptions) -> Result<Box<dyn Database>> {
         Ok(Box::new(TikvEngine::open(address, options)?))
     }
+
+    pub(super) fn watch(address: &str, name: &str) -> Result<Box<dyn Turns>> {
+        Ok(Box::new(TikvTurns::new(address, name)?))
+    }
 }
 
 #[cfg(not(feature = "tikv"))]
 mod tikv {
-    use super::{Database, DatabaseOptions};
+    use super::{Database, DatabaseOptions, Turns};
     use crate::{KvError, Result};
 
     fn missing() -> KvError {
@@ -129,6 +197,10 @@ mod tikv {
     }
 
     pub(super) fn open(_address: &str, _options: DatabaseOptions) -> Result<Box<dyn Database>> {
+        Err(missing())
+    }
+
+    pub(super) fn watch(_address: &str, _name: &str) -> Result<Box<dyn Turns>> {
         Err(missing())
     }
 }

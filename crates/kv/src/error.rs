@@ -74,7 +74,7 @@ pub enum KvError {
     /// A catalogue is to be copied to where one is.
     #[error(
         "the database {path} is not empty; nothing was changed: name an empty one (in a TiKV cluster another name behind the last `/`). What this node has \
-         left there is removed by `thermo engine clear`; tables kv, kv_delta, kv_session and kv_owner of which nothing is needed can be dropped"
+         left there is removed by `thermo engine clear`; tables kv, kv_delta, kv_session, kv_turn and kv_owner of which nothing is needed can be dropped"
     )]
     NotEmpty {
         /// Address.
@@ -111,6 +111,17 @@ pub enum KvError {
         path: PathBuf,
         /// Name of the other node.
         by: String,
+    },
+    /// Another node may take the database over, because this one could not say in time that it lives.
+    #[error(
+        "metadata engine at {path}: no sign of life of this node has got there for {seconds} s, so another node may take over; this one neither \
+         changes nor reads anything: see that the server runs and can be reached from here"
+    )]
+    Lapsed {
+        /// Address.
+        path: PathBuf,
+        /// Since the last one was sent.
+        seconds: u64,
     },
     /// A change waits for the standby, which does not answer.
     #[error(

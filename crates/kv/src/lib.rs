@@ -20,6 +20,7 @@ mod crashing;
 mod database;
 mod error;
 mod key;
+mod lease;
 mod limits;
 mod lmdb;
 mod memory;
@@ -34,7 +35,9 @@ mod txn;
 
 pub use aside::{Aside, Role};
 pub use crashing::CrashingEngine;
-pub use database::{Database, DatabaseOptions, check_address, open_database};
+pub use database::{
+    Database, DatabaseOptions, Seen, SeenOwner, Taker, Turns, check_address, open_database, watch_database,
+};
 pub use error::{KvError, Result};
 pub use lmdb::{LmdbEngine, LmdbOptions, log};
 pub use memory::MemoryEngine;

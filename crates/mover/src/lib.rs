@@ -17,6 +17,7 @@ mod scrub;
 mod serve;
 mod sidecar;
 mod target;
+mod turns;
 mod write;
 
 pub use read::{Content, Source};

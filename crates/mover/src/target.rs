@@ -4,9 +4,10 @@ use crate::intents::Intents;
 use crate::object::Object;
 use crate::revoked::Revoked;
 use crate::sidecar::{Done, FileError, Sidecars};
+use crate::turns;
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal, TargetSecret};
 use disk::{DiskError, DiskTarget};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,8 +31,29 @@ static TARGETS: AtomicUsize = AtomicUsize::new(0);
 /// Objects of which is remembered who made them; twice what one request makes.
 const MADE: usize = 2 * data::frame::MAX_CREATE as usize;
 
-/// The secrets that a target shares with the metadata services, by epoch.
-pub type Secrets = BTreeMap<u32, TargetSecret>;
+/// The secrets that a target shares with the metadata service of a turn.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    /// Whose they are: raised when another node comes to serve the namespace.
+    pub turn: u64,
+    /// By epoch ([`data::epoch`]).
+    pub keys: BTreeMap<u32, TargetSecret>,
+}
+
+impl Secrets {
+    fn are(&self, others: &Self) -> bool {
+        let mut pairs = self.keys.iter().zip(&others.keys);
+        (self.turn, self.keys.len()) == (others.turn, others.keys.len())
+            && pairs.all(|((epoch, secret), (other, another))| epoch == other && secret.is(another))
+    }
+}
+
+/// Of a service that takes turns with nobody.
+impl<const N: usize> From<[(u32, TargetSecret); N]> for Secrets {
+    fn from(keys: [(u32, TargetSecret); N]) -> Self {
+        Self { turn: 0, keys: keys.into() }
+    }
+}
 
 /// One target.
 pub struct Target {
@@ -45,6 +67,11 @@ pub struct Target {
     open: Mutex<Open>,
     /// Who made which objects lately.
     made: Mutex<BTreeMap<ObjectId, Done>>,
+}
+
+/// One whose capability counts, for as long as he does something with it.
+pub(crate) struct Admitted<'a> {
+    _secrets: RwLockReadGuard<'a, Secrets>,
 }
 
 #[derive(Default)]
@@ -73,10 +100,23 @@ pub enum TargetError {
         /// What is wrong.
         reason: String,
     },
+    /// Secrets of somebody whose turn is over.
+    #[error(
+        "target {target} takes nothing of turn {turn}: it has heard of turn {heard}, in which another node serves"
+    )]
+    Over {
+        /// The target.
+        target: TargetId,
+        /// Whose secrets they were.
+        turn: u64,
+        /// What it knows.
+        heard: u64,
+    },
 }
 
 impl Target {
-    /// Opens a target and makes the sums true of what was being written when it was last left: what a crash interrupted.
+    /// Opens a target and makes the sums true of what was being written when it was last left: what a crash interrupted. If it has heard of a later turn
+    /// than that of these secrets, it takes them for nothing.
     ///
     /// # Errors
     /// The directory is not a target or is in use; the disk fails.
@@ -88,6 +128,7 @@ impl Target {
         let boot = crate::boot::number().map_err(|e| beside(e.to_string()))?;
         let (intents, found) = Intents::open(dir, boot).map_err(failed)?;
         let revoked = Revoked::open(dir).map_err(failed)?;
+        let turn = turns::read(dir).map_err(failed)?;
         let target = Self {
             id,
             cluster,
@@ -95,12 +136,21 @@ impl Target {
             sidecars,
             intents,
             revoked,
-            secrets: RwLock::new(secrets),
+            secrets: RwLock::new(Secrets { turn, ..Secrets::default() }),
             open: Mutex::default(),
             made: Mutex::default(),
         };
         TARGETS.fetch_add(1, Ordering::Relaxed);
         target.recover(&found).map_err(|refusal| beside(refusal.to_string()))?;
+        if turn == 0
+            && let Err(e) = turns::write(dir, 0)
+        {
+            tracing::warn!(target = id.0, "there is no room yet for what another turn needs: {e}");
+        }
+        match target.set_secrets(secrets) {
+            Err(e @ TargetError::Over { .. }) => tracing::warn!("{e}"),
+            set => set?,
+        }
         Ok(target)
     }
 
@@ -109,33 +159,69 @@ impl Target {
         self.id
     }
 
-    /// Replaces the secrets: capabilities of epochs that are left out end at once.
-    pub fn set_secrets(&self, secrets: Secrets) {
-        *self.secrets.write() = secrets;
+    /// Replaces the secrets: capabilities of epochs that are left out end at once, and what was begun with them is done when this returns. Of a later turn
+    /// than before nothing is taken until it is durable that this target has heard of it: from then on no earlier one comes back.
+    ///
+    /// # Errors
+    /// `Over`: those of an earlier turn; `Beside`: the disk fails. The secrets are as they were.
+    pub fn set_secrets(&self, secrets: Secrets) -> Result<(), TargetError> {
+        if self.secrets.read().are(&secrets) {
+            return Ok(()); // nobody is held up
+        }
+        let mut present = self.secrets.write();
+        if secrets.turn < present.turn {
+            return Err(TargetError::Over { target: self.id, turn: secrets.turn, heard: present.turn });
+        }
+        if secrets.turn > present.turn {
+            let dir = self.disk.dir();
+            let beside = |e: FileError| TargetError::Beside { dir: dir.to_path_buf(), reason: e.to_string() };
+            turns::write(dir, secrets.turn).map_err(beside)?;
+        }
+        *present = secrets;
+        Ok(())
+    }
+
+    /// The last turn that it has heard of.
+    pub fn turn(&self) -> u64 {
+        self.secrets.read().turn
     }
 
     /// What a capability says, if it is for this target, and its key.
     ///
     /// # Errors
-    /// It is for something else, or of an epoch that has ended. Whether the bearer has the key is still to be seen.
+    /// It is for something else, or of an epoch that has ended; `Elsewhere` for one of a turn of which this target has not heard. Whether the bearer has
+    /// the key is still to be seen.
     pub fn judge(&self, bytes: &[u8; CAPABILITY_LEN]) -> Result<(Capability, CapabilityKey), Refusal> {
         let capability = Capability::decode(bytes)?;
         if capability.cluster != self.cluster || capability.target != self.id {
             return Err(Refusal::Capability("it is for another target"));
         }
         let secrets = self.secrets.read();
-        let secret = secrets.get(&capability.epoch).ok_or(Refusal::Expired)?;
-        Ok((capability, secret.key(bytes)))
+        match secrets.keys.get(&capability.epoch) {
+            Some(secret) => Ok((capability, secret.key(bytes))),
+            None if data::epoch::is_of_later(capability.epoch, secrets.turn) => {
+                let id = self.id;
+                let why =
+                    format!("target {id} has not heard yet that another node serves; its host asks now");
+                Err(Refusal::Elsewhere(why))
+            }
+            None => Err(Refusal::Expired),
+        }
     }
 
-    /// Whether the bearer of a capability has been shut out.
+    /// Whether the bearer of a capability has been shut out, or its epoch has ended since it was presented. As long as what this gives is held, the
+    /// epoch does not end.
     ///
     /// # Errors
-    /// `Fenced`.
-    pub(crate) fn admits(&self, capability: &Capability) -> Result<(), Refusal> {
+    /// `Fenced`, `Expired`.
+    pub(crate) fn admits(&self, capability: &Capability) -> Result<Admitted<'_>, Refusal> {
+        let secrets = self.secrets.read();
+        if !secrets.keys.contains_key(&capability.epoch) {
+            return Err(Refusal::Expired);
+        }
         match self.revoked.since(capability.client) {
             Some(since) if capability.issued < since => Err(Refusal::Fenced),
-            _ => Ok(()),
+            _ => Ok(Admitted { _secrets: secrets }),
         }
     }
 

@@ -24,6 +24,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use types::ErrorClass;
 use wire::Failure;
 
@@ -41,6 +42,7 @@ impl Config {
 
 /// What of the configuration cannot work together.
 pub(crate) fn validate(config: &Config) -> Result<(), String> {
+    crate::turns::validate(config)?;
     let Some(address) = &config.catalog.engine else { return Ok(()) };
     kv::check_address(address).map_err(|e| format!("catalog.engine: {e}"))?;
     if config.catalog.log_changes {
@@ -88,6 +90,14 @@ impl Opened {
         match self {
             Self::Embedded(_) => state.join(EMBEDDED).display().to_string(),
             Self::Database { engine, .. } => engine.shown(),
+        }
+    }
+
+    /// Whether this node may go on with it.
+    fn is_held(&self) -> kv::Result<()> {
+        match self {
+            Self::Embedded(_) => Ok(()),
+            Self::Database { engine, .. } => engine.is_held(),
         }
     }
 
@@ -197,7 +207,7 @@ fn open_named(
             Ok(Opened::Embedded(Arc::new(engine)))
         }
         Some(address) => {
-            let engine = open_database(state, address, fresh, moved)?;
+            let engine = open_database(state, address, fresh, config.turn(), moved)?;
             Ok(Opened::Database { engine, address: address.clone() })
         }
     }
@@ -220,6 +230,7 @@ fn open_database(
     state: &Path,
     address: &str,
     fresh: bool,
+    turns: Option<Duration>,
     moved: Option<&str>,
 ) -> Result<Box<dyn Database>, Failure> {
     let fail = |e: KvError| failure(class(&e), e.to_string());
@@ -235,6 +246,9 @@ fn open_database(
     let owner = owner(state).map_err(|e| io(state, &e))?;
     let mut options = DatabaseOptions::new(&owner);
     (options.create, options.take_over) = (fresh, false);
+    if let Some(lease) = turns {
+        (options.take_over, options.others_wait, options.lease) = (true, true, lease);
+    }
     options.aside = moved.map(Into::into);
     kv::open_database(address, options).map_err(fail)
 }
@@ -243,7 +257,7 @@ fn open_database(
 pub(crate) fn class(e: &KvError) -> ErrorClass {
     match e {
         KvError::Owned { .. } | KvError::Locked { .. } => ErrorClass::Busy,
-        KvError::Server { .. } | KvError::Standby { .. } => ErrorClass::Retry,
+        KvError::Server { .. } | KvError::Standby { .. } | KvError::Lapsed { .. } => ErrorClass::Retry,
         KvError::Absent { .. } => ErrorClass::NotFound,
         KvError::Full { .. } => ErrorClass::NoSpace,
         KvError::Address { .. }
@@ -256,7 +270,7 @@ pub(crate) fn class(e: &KvError) -> ErrorClass {
 }
 
 /// The name by which databases know this node: made once, so that it is known again after a crash.
-fn owner(state: &Path) -> std::io::Result<String> {
+pub(crate) fn owner(state: &Path) -> std::io::Result<String> {
     match fs::read_to_string(state.join(OWNER)) {
         Ok(text) if !text.trim().is_empty() && text.trim().lines().count() == 1 => {
             return Ok(text.trim().into());

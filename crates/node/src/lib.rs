@@ -32,6 +32,7 @@ mod standby;
 mod startup;
 mod stepped;
 mod tier;
+mod turns;
 
 pub use admin::Session;
 pub use archive::{Checked, Devices, Queues};
@@ -47,6 +48,7 @@ pub use restore::{Restored, restore_catalog};
 pub use server::{Server, serve};
 pub use standby::{Followed, StandbyConfig, StandbyMode, WhenAway, follow, is_standby};
 pub use stepped::{Order, OrderKind, Stepped};
+pub use turns::{Turn, Waited, wait_for_turn};
 
 /// The time of day, read only in this room and above.
 pub(crate) fn now() -> types::Time {

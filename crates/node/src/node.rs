@@ -79,6 +79,8 @@ pub struct Node {
     pub(crate) feeding: std::sync::OnceLock<crate::standby::Feeding>,
     /// The engine below the catalogue, and its move to another one.
     pub(crate) engine_moves: crate::engine::EngineMoves,
+    /// Who takes turns with it.
+    pub(crate) turns: crate::turns::Turns,
     /// One at a time puts a backup of the catalogue into the namespace.
     pub(crate) putting_backup: Mutex<()>,
     pub(crate) _lock: std::fs::File,
@@ -90,7 +92,15 @@ impl Node {
     /// # Errors
     /// What is in the way, ready for the user: another node on this directory, a newer format, damage, no space.
     pub fn start(config: Config) -> Result<Arc<Self>, Failure> {
-        startup::start(config, None)
+        startup::start(config, None, None)
+    }
+
+    /// The same in its turn, with the engine that it waited for.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_in_turn(config: Config, turn: crate::Turn) -> Result<Arc<Self>, Failure> {
+        startup::start(config, None, Some(turn))
     }
 
     /// The same with a library that [`Node::open_library`] opened: tests break it before the node takes stock of it.
@@ -98,7 +108,7 @@ impl Node {
     /// # Errors
     /// As [`Node::start`].
     pub fn start_with(config: Config, library: Arc<vtl::Library>) -> Result<Arc<Self>, Failure> {
-        startup::start(config, Some(library))
+        startup::start(config, Some(library), None)
     }
 
     /// Opens (or makes) the virtual library of a configuration.

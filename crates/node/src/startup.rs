@@ -6,7 +6,9 @@ use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
 use crate::governor::Governor;
 use crate::moment::CHANGES;
+use crate::movers::Movers;
 use crate::standby::Ledger;
+use crate::turns::Turn;
 use crate::{Config, Node};
 use catalog::Catalog;
 use crossbeam_channel::Receiver;
@@ -33,7 +35,11 @@ const LOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 /// Ended requests are forgotten after this long.
 const KEEP_REQUESTS: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
-pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Result<Arc<Node>, Failure> {
+pub(crate) fn start(
+    config: Config,
+    library: Option<Arc<vtl::Library>>,
+    turn: Option<Turn>,
+) -> Result<Arc<Node>, Failure> {
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     raise_descriptor_limit();
     let state = config.state_dir.clone();
@@ -42,7 +48,11 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let prepared = crate::standby::before_start(&config, &ledger)?;
     let feed = prepared.as_ref().map(|prepared| prepared.feed.clone());
     let has_none = fresh && !ledger.has_taken_over();
-    let engine = crate::engine::open(&config, has_none, change_log(&config), feed)?;
+    let seen = turn.as_ref().map(Turn::seen);
+    let engine = match turn {
+        Some(turn) => turn.begin()?,
+        None => crate::engine::open(&config, has_none, change_log(&config), feed)?,
+    };
     let feeding = prepared
         .zip(engine.engine().embedded())
         .map(|(prepared, engine)| prepared.start(engine, &config))
@@ -53,6 +63,7 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;
     node.engine_moves.belongs(engine);
+    node.turns.begin_with(seen.unwrap_or_default());
     if let Some(feeding) = feeding {
         node.feeding.get_or_init(|| feeding);
     }
@@ -65,14 +76,14 @@ pub(crate) fn start(config: Config, library: Option<Arc<vtl::Library>>) -> Resul
     }
     crate::archive::start(&node, events)?;
     let governed = node.clone();
-    let thread = spawn(Some(&node), "governor", move || governed.govern())?;
-    debug_assert!(thread.is_none());
+    spawn(Some(&node), "governor", move || governed.govern())?;
     let backed_up = node.clone();
     spawn(Some(&node), "backup", move || backed_up.keep_backups())?;
     let stocked = node.clone();
     spawn(Some(&node), "objects", move || stocked.objects.keep_stocked(&stocked.catalog, &stocked.disk))?;
     resume(&node)?;
     node.movers.belong_to(&node);
+    crate::turns::keep_telling(&node)?;
     let tending = node.clone();
     spawn(Some(&node), "tend-far", move || tending.tend_far())?;
     let mending = node.clone();
@@ -117,25 +128,14 @@ pub(crate) fn assemble(
     let catalog = Catalog::open(engine, now).map_err(|e| refused("catalogue", &e))?;
     let disk = crate::tier::open(&config, fresh)?;
     if fresh {
-        let skipped = if has_objects(&disk)? {
-            // Objects of a catalogue that was lost: new ones must not be mistaken for them.
-            catalog.skip_numbers(now)
-        } else {
-            catalog.skip_objects(now)
-        };
-        skipped.map_err(|e| refused("first settings", &e))?;
-        // A database may know this node although its state directory is new: what operators have set there counts.
-        if catalog.site().map_err(|e| refused("first settings", &e))?.is_none() {
-            first_settings(&catalog, &config).and_then(|()| give_root(&catalog, uid))?;
-            name_site(&catalog)?;
-        }
-        write_marker(&state).map_err(|e| io(&state, &e))?;
+        begin(&config, &catalog, &disk, uid)?;
     }
     let keys = crate::keys::NodeKeys::of(&config.encryption).map_err(|e| failure(ErrorClass::Invalid, e))?;
     let hardware = patiently(|| hardware(&config))?;
     let (archive, events) = Archive::new();
     let (to_finish, ready) = crossbeam_channel::unbounded::<Ready>();
     let objects = object_pool(&catalog)?;
+    let movers = movers_of(&catalog)?;
     let node = Node {
         space: Space::new(&config.disk),
         quotas: Quotas::default(),
@@ -166,13 +166,38 @@ pub(crate) fn assemble(
         keys: keys.map(Arc::new),
         membership: Default::default(),
         locks: Default::default(),
-        movers: crate::movers::Movers::new(),
+        movers,
         feeding: Default::default(),
         engine_moves: Default::default(),
+        turns: Default::default(),
         putting_backup: Default::default(),
         _lock: lock,
     };
     Ok(Assembled { node: Arc::new(node), events, ready })
+}
+
+/// The first settings of a new state directory.
+fn begin(config: &Config, catalog: &Catalog, disk: &DiskTarget, uid: u32) -> Result<(), Failure> {
+    let now = crate::now();
+    let skipped = if has_objects(disk)? {
+        // Objects of a catalogue that was lost: new ones must not be mistaken for them.
+        catalog.skip_numbers(now)
+    } else {
+        catalog.skip_objects(now)
+    };
+    skipped.map_err(|e| refused("first settings", &e))?;
+    // A database may know this node although its state directory is new: what operators have set there counts.
+    if catalog.site().map_err(|e| refused("first settings", &e))?.is_none() {
+        first_settings(catalog, config).and_then(|()| give_root(catalog, uid))?;
+        name_site(catalog)?;
+    }
+    write_marker(&config.state_dir).map_err(|e| io(&config.state_dir, &e))
+}
+
+fn movers_of(catalog: &Catalog) -> Result<Movers, Failure> {
+    let movers = Movers::new();
+    movers.begin_turn(catalog.turn().map_err(|e| refused("the targets", &e))?);
+    Ok(movers)
 }
 
 fn object_pool(catalog: &Catalog) -> Result<ObjectPool, Failure> {

@@ -6,6 +6,7 @@ use data::frame::Op;
 use data::{Ask, Channel, DataError, Refusal, Slot, Ticket};
 use layout::Redundancy;
 use std::sync::Arc;
+use std::time::Duration;
 use types::{ErrorClass, TargetId};
 
 /// The way to the objects of one column of a component: to the column's own, and of coded components to the journal on the same target.
@@ -45,8 +46,10 @@ pub trait Authority: Send + Sync {
     fn renew(&self) -> Result<Columns, String>;
 }
 
-/// How often something is begun anew with new capabilities.
-const ATTEMPTS: usize = 4;
+/// How often something is begun anew with new capabilities: the second time after this pause, and then after twice as much each time, six seconds in all. Who
+/// gives them may be a node in whose place another one serves, and not know it yet.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often something is begun anew because another write, in front of it in the log, has failed: each writer of a file that meets the same
 /// failure does that to the others.
@@ -212,6 +215,9 @@ impl Striped {
                 (Err(StripeError::Mover { target, source }), Some(authority))
                     if renewed < ATTEMPTS && has_ended(&source) =>
                 {
+                    if renewed > 1 {
+                        std::thread::sleep(PAUSE * (1 << (renewed - 2)));
+                    }
                     renewed += 1;
                     let _one = self.deciding.lock();
                     if Arc::ptr_eq(&used, &self.columns()) {

@@ -1,37 +1,40 @@
 //! The node as a process: wiring of node, control socket and mount gateway, until told to stop.
 
 use crate::exit::Exit;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use client::{ClientError, ClusterFiles, FileApi, Remote};
 use fuse::{Mount, MountOptions};
 use ident::{Credentials, Uuid};
-use node::{Config, Followed, Mounter, Node};
+use node::{Config, Followed, Mounter, Node, Waited};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ErrorClass, NonBlock};
 use wire::Failure;
+
+/// Between two looks whether the turn of this node is over.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Longest wait for others to let go of a node that has stopped.
+const PARTING: Duration = Duration::from_secs(3);
 
 /// Runs a node until `thermo down`, SIGTERM or SIGINT.
 pub fn run(config: Config) -> Result<Exit> {
     log();
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching signals")?;
-    let mut config = config;
-    if node::is_standby(&config)? {
-        match follow(&config)? {
-            Followed::Stopped => return Ok(Exit::OK),
-            // The other node is gone, and holds its reservations still.
-            Followed::TookOver => config.preempt = true,
-        }
-    }
     let mount = config.mount.clone();
-    let node = Node::start(config)?;
+    let Some(node) = start(config)? else { return Ok(Exit::OK) };
     let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
     node.set_mounter(gateway.clone());
+    if node.config().takes_turns() {
+        let (held, gateway) = (Arc::downgrade(&node), gateway.clone());
+        std::thread::Builder::new().name("turn".into()).spawn(move || watch_turn(&held, &gateway))?;
+    }
     let server = node::serve(node.clone())?;
     let remote = node::serve_cluster(node.clone());
     let keeper = node::keep_cluster(&node)?;
@@ -59,19 +62,88 @@ pub fn run(config: Config) -> Result<Exit> {
     node.end_behind();
     drop((server, remote, keeper, targets));
     node.stop(graceful);
-    drop(node);
+    close(node);
     tracing::info!("stopped");
     mounted?;
     Ok(Exit::OK)
 }
 
-/// As a standby, until it is stopped or takes over.
-fn follow(config: &Config) -> Result<Followed> {
+/// With the node its engine is closed, which gives its lease in a database back. Connections that were cut still have a part in it for a moment.
+fn close(mut node: Arc<Node>) {
+    let end = Instant::now() + PARTING;
+    while Instant::now() < end {
+        node = match Arc::try_unwrap(node) {
+            Ok(last) => return drop(last),
+            Err(shared) => shared,
+        };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The node, as soon as it may serve; None: it was stopped before.
+fn start(mut config: Config) -> Result<Option<Arc<Node>>> {
+    if config.takes_turns() {
+        let turn = match node::wait_for_turn(&config, &*stopped()?)? {
+            Waited::Stopped => return Ok(None),
+            Waited::Turn(turn) => turn,
+        };
+        // Whoever had its turn before is gone, and may hold reservations still.
+        config.preempt = true;
+        return match Node::start_in_turn(config, turn) {
+            Ok(node) => Ok(Some(node)),
+            Err(e) => {
+                tracing::error!("this node cannot take its turn, and waits for the next one: {e}");
+                std::thread::sleep(PARTING);
+                Err(begin_anew())
+            }
+        };
+    }
+    if node::is_standby(&config)? {
+        match node::follow(&config, &*stopped()?)? {
+            Followed::Stopped => return Ok(None),
+            // The other node is gone, and holds its reservations still.
+            Followed::TookOver => config.preempt = true,
+        }
+    }
+    Ok(Some(Node::start(config)?))
+}
+
+/// Whether this process was told to stop.
+fn stopped() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, stopped.clone()).context("catching signals")?;
     }
-    Ok(node::follow(config, &stopped)?)
+    Ok(stopped)
+}
+
+/// Ends a node whose turn is over, as a crash would: nothing of it may be done or answered any more, and everything is made for that.
+fn watch_turn(node: &Weak<Node>, gateway: &Gateway) {
+    while let Some(held) = node.upgrade() {
+        if let Some(e) = held.turn_is_over() {
+            tracing::error!("the turn of this node is over: {e}");
+            // Whoever has them now may wait for the engine; they end with this process.
+            if let Ok(mut mounts) = gateway.mounts.try_lock() {
+                mounts.drain(..).for_each(|mount| mount.detach());
+            }
+            let why = if held.is_stopping() { anyhow!("it was told to stop") } else { begin_anew() };
+            tracing::error!("this process ends: {why}");
+            std::process::exit(1);
+        }
+        drop(held);
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// This process begins anew, and waits for its turn; what an operator ordered for one start is done. Why it cannot, if it returns.
+fn begin_anew() -> anyhow::Error {
+    let program = match std::env::current_exe() {
+        Ok(path) if path.exists() => path,
+        _ => "/proc/self/exe".into(), // another release was put in its place meanwhile
+    };
+    let orders = ["--preempt", "--new-disk-tier"];
+    let arguments = std::env::args_os().skip(1).filter(|word| orders.iter().all(|order| word != order));
+    std::process::Command::new(program).args(arguments).exec().into()
 }
 
 fn log() {

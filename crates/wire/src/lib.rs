@@ -15,6 +15,7 @@ mod orders;
 mod peer;
 mod serve;
 mod standby;
+mod turns;
 mod version;
 
 pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
@@ -27,4 +28,5 @@ pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};
 pub use standby::{KeptFile, MAX_PART, StandbyAnswer, StandbyPromise, StandbyStep, StandbyView};
+pub use turns::{TurnNode, TurnState, TurnsView};
 pub use version::{SPOKEN, VERSION};

@@ -3,7 +3,7 @@
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
     KeptFile, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
-    StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, VolumeChoice,
+    StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, TurnsView, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -380,6 +380,10 @@ pub enum Call {
         /// Address of a database; None: into the state directory.
         to: Option<String>,
     },
+    /// Who serves and who waits, of nodes that take turns with one database -> `Turns`.
+    Turns,
+    /// What the caller needs to serve the cluster, since he waits for his turn; only over TLS -> `Kept`.
+    TurnKept,
 }
 
 /// Answers.
@@ -511,4 +515,8 @@ pub enum Reply {
     LockEvents(Vec<LockEvent>),
     /// `host:port`, the likeliest first.
     Addresses(Vec<String>),
+    /// Nodes that take turns.
+    Turns(Box<TurnsView>),
+    /// Files that a node needs to serve a cluster.
+    Kept(Vec<KeptFile>),
 }

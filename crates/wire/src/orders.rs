@@ -113,6 +113,8 @@ pub struct TargetReport {
     pub capacity: u64,
     /// What can still be written there (bytes).
     pub free: u64,
+    /// The last turn that it has heard of.
+    pub turn: u64,
 }
 
 /// What a node needs to serve one of its targets.
@@ -122,6 +124,8 @@ pub struct TargetGrant {
     pub uuid: String,
     /// Its number in the cluster.
     pub id: TargetId,
+    /// Turn of who gives this: a target takes nothing of an earlier one than it has heard of.
+    pub turn: u64,
     /// Secrets by epoch: capabilities of other epochs are refused.
     pub keys: Vec<(u32, JoinSecret)>,
 }

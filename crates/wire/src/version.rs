@@ -49,7 +49,9 @@ impl Call {
             | Self::MoveTargets(_)
             | Self::ClusterAddresses
             | Self::StandbyKeep(_)
-            | Self::MoveEngine { .. } => 5,
+            | Self::MoveEngine { .. }
+            | Self::Turns
+            | Self::TurnKept => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

@@ -6,6 +6,17 @@ use crate::ops::targets::{self, Reported};
 use types::{Target, TargetId, Time};
 
 impl Catalog {
+    /// The turn of whoever serves: targets take nothing of those before.
+    pub fn turn(&self) -> Result<u64> {
+        self.read(targets::turn)
+    }
+
+    /// Raises the turn, if need be, above another one, durably: that of who served before, or one that a target has heard of although this catalogue has
+    /// not (it is from a backup). Nobody can whose turn is over.
+    pub fn turn_above(&self, other: u64) -> Result<u64> {
+        self.durable(|tx| targets::turn_above(tx, other))
+    }
+
     /// All targets, in order of their numbers.
     pub fn targets(&self) -> Result<Vec<Target>> {
         self.read(targets::all)

@@ -1,6 +1,6 @@
 //! Disk targets of the cluster.
 
-use crate::keys;
+use crate::keys::{self, meta};
 use crate::rec;
 use crate::store::{self, Tx, View, each};
 use crate::{CatalogError, Result};
@@ -23,6 +23,25 @@ pub struct Reported<'a> {
     pub capacity: u64,
     /// What can still be written (bytes).
     pub free: u64,
+}
+
+/// The turn of whoever serves.
+pub fn turn(view: View<'_>) -> Result<u64> {
+    let turn = store::counter(view.r.get(&keys::meta_key(meta::TURN))?)?;
+    Ok(u64::try_from(turn).unwrap_or_default())
+}
+
+/// A turn that is greater than `other`, and no less than the present one.
+pub fn turn_above(tx: &mut Tx<'_>, other: u64) -> Result<u64> {
+    let key = keys::meta_key(meta::TURN);
+    let present = store::counter(tx.w.get_for_update(&key)?)?;
+    let above = i64::try_from(other).ok().and_then(|other| other.checked_add(1));
+    let spent = || {
+        CatalogError::refused("the targets", format!("there is no turn behind {other}: a disk is damaged"))
+    };
+    let turn = above.ok_or_else(spent)?.max(present);
+    tx.w.put(&key, &turn.to_le_bytes())?;
+    Ok(u64::try_from(turn).unwrap_or_default())
 }
 
 /// All targets, in order of their numbers.

@@ -4,6 +4,7 @@
 //! started anew meanwhile or another one has taken over: what was done to names is on record there.
 
 use super::Reach;
+use super::silent::Silent;
 use super::table::{OpenFile, Place};
 use crate::{ClientError, Remote};
 use parking_lot::{Condvar, Mutex};
@@ -52,6 +53,8 @@ pub(super) type Tried<T> = Result<T, Trouble>;
 pub(super) struct Line {
     channel: Channel,
     socket: TcpStream,
+    /// Where it leads to (`host:port`).
+    address: String,
     /// Tells the session from one of the same number that has ended.
     pub(super) begun: u64,
 }
@@ -85,6 +88,9 @@ pub(super) struct Lines {
     away: Mutex<bool>,
     /// Where the last connection was made to (`host:port`).
     last: Mutex<Option<String>>,
+    /// Session of the last connection.
+    begun: Mutex<u64>,
+    silent: Silent,
 }
 
 struct Numbers {
@@ -130,8 +136,17 @@ impl Line {
         matches!(peeked, Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR))
     }
 
-    fn exchange(&mut self, id: u64, call: &Call) -> Result<Result<Reply, Failure>, wire::WireError> {
+    /// `waits` returns when the answer is there to be read; false: it is not waited for any more.
+    fn exchange(
+        &mut self,
+        id: u64,
+        call: &Call,
+        waits: impl FnOnce(&TcpStream) -> bool,
+    ) -> Result<Result<Reply, Failure>, wire::WireError> {
         self.channel.send_call(id, call)?;
+        if !waits(&self.socket) {
+            return Err(wire::WireError::Closed);
+        }
         let inbound = self.channel.receive_result()?;
         if inbound.id != id {
             return Err(wire::WireError::Closed);
@@ -150,6 +165,8 @@ impl Lines {
             groups: [group(8), group(8), group(super::THREADS), group(1)],
             away: Mutex::new(false),
             last: Mutex::default(),
+            begun: Mutex::default(),
+            silent: Silent::default(),
         }
     }
 
@@ -376,7 +393,9 @@ impl Lines {
     fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
         let answered = self.numbers.lock().open.first().copied().unwrap_or(number);
         let order = FileOrder { who: who.clone(), number, answered, call };
-        match line.exchange(number, &Call::FileFor(Box::new(order))) {
+        let (address, begun) = (line.address.clone(), line.begun);
+        let waits = |socket: &TcpStream| self.silent.wait(socket, || self.is_elsewhere(&address, begun));
+        match line.exchange(number, &Call::FileFor(Box::new(order)), waits) {
             Ok(Ok(reply)) => Ok(reply),
             // Another node has taken over from that one.
             Ok(Err(failure)) if failure.fs.is_none() && failure.class == ErrorClass::Retry => {
@@ -398,7 +417,8 @@ impl Lines {
         let mut state = group.state.lock();
         loop {
             if let Some(line) = state.lines.pop() {
-                if line.is_open() {
+                // Those to a node that stands still are open, too.
+                if line.is_open() && *self.begun.lock() == line.begun {
                     return Ok(Used { group, line: Some(line) });
                 }
                 state.open -= 1;
@@ -436,6 +456,7 @@ impl Lines {
             match self.connect_to(&remote) {
                 Ok(line) => {
                     *self.last.lock() = Some(remote.address().to_owned());
+                    *self.begun.lock() = line.begun;
                     return Ok(line);
                 }
                 Err(e) if e.class() != ErrorClass::Denied || !heard => (last, heard) = (e, true),
@@ -445,15 +466,35 @@ impl Lines {
         Err(last)
     }
 
+    /// Whether another node has the namespace than the one that does not answer, at which this session was `begun`: a node may have several addresses, and
+    /// by each of them it says the same.
+    fn is_elsewhere(&self, address: &str, begun: u64) -> bool {
+        if self.silent.is_due() {
+            let remotes = (self.reach)().unwrap_or_default();
+            let others = remotes.iter().filter(|remote| remote.address() != address);
+            let lines = others.filter_map(|remote| self.connect_to(remote).ok());
+            let found = lines.into_iter().find(|line| line.begun != begun);
+            if let Some(other) = found {
+                tracing::warn!(
+                    "the node that held the namespace does not answer, and {} does",
+                    other.address
+                );
+                *self.last.lock() = Some(other.address);
+                *self.begun.lock() = other.begun;
+            }
+        }
+        *self.begun.lock() != begun
+    }
+
     fn connect_to(&self, remote: &Remote) -> Result<Line, ClientError> {
         let (channel, socket) = remote.channel_and_socket()?;
-        let mut line = Line { channel, socket, begun: 0 };
+        let mut line = Line { channel, socket, address: remote.address().to_owned(), begun: 0 };
         let lost = |source| ClientError::Lost {
             socket: remote.address().into(),
             doing: "beginning a session",
             source,
         };
-        match line.exchange(1, &Call::Session(self.session)).map_err(lost)?? {
+        match line.exchange(1, &Call::Session(self.session), |_| true).map_err(lost)?? {
             Reply::Count(begun) => Ok(Line { begun, ..line }),
             _ => Err(ClientError::WrongAnswer { asked: "Session" }),
         }

@@ -1,6 +1,7 @@
 //! The namespace of a cluster on a host whose node does not hold it: [`FileApi`] over TLS connections to the node that does.
 //!
 //! * `lines.rs`: connections, and calls that are made again over another one when theirs breaks.
+//! * `silent.rs`: nodes that do not answer.
 //! * `table.rs`: open files, which are opened again when the node was started anew.
 //! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
 //! * `locks.rs`: locks that programs here hold and wait for.
@@ -14,6 +15,7 @@ mod lines;
 mod locks;
 mod movers;
 mod names;
+mod silent;
 mod table;
 mod threads;
 

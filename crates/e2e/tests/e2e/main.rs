@@ -32,3 +32,4 @@ mod rebuild;
 mod tar_tapes;
 mod tier;
 mod torture;
+mod turns;

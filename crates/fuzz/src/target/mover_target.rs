@@ -26,7 +26,7 @@ pub(super) fn run(bytes: &[u8]) {
     write("sums/00/0000000000000001", sums);
     write("intents", intents);
     write("revoked", revoked);
-    let open = || Target::open(TargetId(3), CLUSTER, dir.path(), Secrets::new());
+    let open = || Target::open(TargetId(3), CLUSTER, dir.path(), Secrets::default());
     let Ok(target) = open() else { return };
     target.close().expect("what was opened is closed");
     drop(target);

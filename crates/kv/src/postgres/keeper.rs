@@ -1,18 +1,19 @@
-//! What goes on beside the work: the lease is renewed.
+//! What goes on beside the work: the lease is renewed. Nothing else is done here, so that nothing makes it late.
 
 use std::time::Duration;
 
 use super::connection::Conn;
 use super::{Core, owner};
-use crate::KvError;
 use crate::patience::Fault;
+use crate::{KvError, lease};
 
-/// Runs until the engine is dropped.
-pub(super) fn run(core: &Core) {
+/// Renews the lease until the engine is dropped, and then gives it back.
+pub(super) fn hold(core: &Core) {
     let mut conn = None;
-    while core.pause(core.options.lease / 3) {
+    while core.pause(core.options.lease / lease::RENEWALS) {
+        let sent = lease::now();
         match renew(core, &mut conn) {
-            Ok(()) => {}
+            Ok(()) => core.lease.renewed(sent),
             Err(Fault::Failed(KvError::Taken { .. })) => return, // whoever writes is told
             Err(_) => conn = None,                               // tried again in a moment
         }

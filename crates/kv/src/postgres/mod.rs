@@ -17,6 +17,7 @@ use self::server::Server;
 use crate::batch::{Batches, Snapshot};
 use crate::copy;
 use crate::counted::Txn;
+use crate::lease::{self, Lease};
 use crate::patience::{Fault, Patience};
 use crate::{Aside, Database, DatabaseOptions, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
@@ -31,6 +32,9 @@ mod server;
 mod session;
 mod sql;
 mod tls;
+mod turns;
+
+pub(crate) use self::turns::PostgresTurns;
 
 /// Connections for readers at least: a copy of everything holds one for as long as it takes.
 const READERS: usize = 2;
@@ -44,6 +48,7 @@ pub struct PostgresEngine {
 struct Core {
     server: Arc<Server>,
     options: DatabaseOptions,
+    lease: Lease,
     batches: Batches<Commits>,
     /// For closures that write, and for those that do not.
     writers: Pool<Option<Link>>,
@@ -70,13 +75,14 @@ impl PostgresEngine {
     pub fn open(address: &str, options: DatabaseOptions) -> Result<Self> {
         let server = Arc::new(Server::new(address)?);
         let mut patience = Patience::new(options.patience);
-        loop {
+        let lease = loop {
+            let sent = lease::now();
             let opened = Conn::open(&server).and_then(|conn| take_over(&server, &conn, &options));
             match opened {
-                Ok(()) => break,
+                Ok(()) => break Lease::new(&options, sent),
                 Err(fault) => patience.after(&server, fault)?,
             }
-        }
+        };
         let connections = server.address.connections;
         let commits = Commits::new(server.clone());
         let core = Arc::new(Core {
@@ -85,13 +91,14 @@ impl PostgresEngine {
             readers: Pool::new((0..connections.max(READERS)).map(|_| None)),
             server,
             options,
+            lease,
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
         });
         let kept = core.clone();
         let keeper = thread::Builder::new()
-            .name("kv-keeper".into())
-            .spawn(move || keeper::run(&kept))
+            .name("kv-lease".into())
+            .spawn(move || keeper::hold(&kept))
             .map_err(|e| core.server.refuses(&format!("starting the thread that keeps its lease: {e}")))?;
         Ok(Self { core, keeper: Some(keeper) })
     }
@@ -103,6 +110,11 @@ impl Database for PostgresEngine {
         let server = &self.core.server;
         let conn = self.core.connected()?;
         owner::set_format(server, &conn, &owner::format(mark)).map_err(|fault| server.give_up(fault))
+    }
+
+    fn is_held(&self) -> Result<()> {
+        self.core.server.still_ours()?;
+        self.core.lease.holds(|| self.core.server.path())
     }
 
     fn shown(&self) -> String {
@@ -132,9 +144,10 @@ impl Core {
         !*stopping
     }
 
-    /// Whether this owner still counts.
+    /// Whether this owner still counts. A lease that has run out may yet be renewed: that is waited for, as for a server that does not answer.
     fn counts(&self) -> Result<(), Fault> {
-        Ok(self.server.still_ours()?)
+        self.server.still_ours()?;
+        self.lease.holds(|| self.server.path()).map_err(|e| Fault::Lost(e.to_string()))
     }
 }
 
@@ -144,7 +157,8 @@ impl Engine for Core {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
         let mut patience = Patience::new(self.options.patience);
         loop {
-            match self.counts().and_then(|()| self.read_once(f)) {
+            // What was read while the lease ran out may have been read too late.
+            match self.counts().and_then(|()| self.read_once(f)).and_then(|()| self.counts()) {
                 Ok(()) => return Ok(()),
                 Err(fault) => patience.after(&self.server, fault)?,
             }

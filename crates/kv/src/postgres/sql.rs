@@ -76,6 +76,17 @@ pub(super) const NEXT_OWNER: &str = "UPDATE kv_owner SET format = $1, epoch = $2
 pub(super) const RENEW: &str =
     "UPDATE kv_owner SET until = now() + $2::float8 * interval '1 second' WHERE one = 1 AND epoch = $1";
 pub(super) const SET_FORMAT: &str = "UPDATE kv_owner SET format = $2 WHERE one = 1 AND epoch = $1";
+
+/// Of those who take turns: what each tells the others, and when it did. Made when it is first needed.
+pub(super) const TURN_TABLE: &str =
+    "CREATE TABLE IF NOT EXISTS kv_turn (name text PRIMARY KEY, told text NOT NULL, at timestamptz NOT NULL)";
+pub(super) const TELL: &str = "INSERT INTO kv_turn (name, told, at) VALUES ($1, $2, now()) \
+     ON CONFLICT (name) DO UPDATE SET told = excluded.told, at = excluded.at";
+pub(super) const TOLD: &str =
+    "SELECT name, told, CAST(extract(epoch FROM now() - at) AS float8) FROM kv_turn ORDER BY name";
+/// Whose turn it is; without a lock.
+pub(super) const TURN: &str = "SELECT name, epoch, until > now() FROM kv_owner WHERE one = 1";
+
 /// Whether there is anything, and the end of what an unfinished copy has left.
 pub(super) const ANY: &str = "SELECT k FROM kv LIMIT 1";
 pub(super) const EMPTY: [&str; 2] = ["DELETE FROM kv_delta", "DELETE FROM kv"];

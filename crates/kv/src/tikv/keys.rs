@@ -68,6 +68,21 @@ impl Names {
         self.name(b's', &[b"lease"])
     }
 
+    /// What a node that takes turns has told.
+    pub(super) fn told(&self, name: &str) -> Vec<u8> {
+        self.name(b't', &[name.as_bytes()])
+    }
+
+    /// Name of the node that told what stands at this place.
+    pub(super) fn teller<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
+        name.strip_prefix(&self.prefix[..])?.strip_prefix(b"t")
+    }
+
+    /// All that was told.
+    pub(super) fn all_told(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.name(b't', &[]), self.name(b'u', &[]))
+    }
+
     /// Number of the owner's last transaction.
     pub(super) fn mark(&self) -> Vec<u8> {
         self.name(b's', &[b"mark"])

@@ -14,6 +14,7 @@ use self::link::Link;
 use self::snapshot::Moment;
 use crate::batch::{Batches, Snapshot};
 use crate::counted::Txn;
+use crate::lease::{self, Lease};
 use crate::patience::{Fault, Patience};
 use crate::{
     Aside, Database, DatabaseOptions, Durability, Engine, KvError, MAX_KEY, Reader, Result, Stats, Writer,
@@ -26,7 +27,10 @@ mod keys;
 mod link;
 mod owner;
 mod snapshot;
+mod turns;
 mod verify;
+
+pub(crate) use self::turns::TikvTurns;
 
 /// Between two times that the cluster hears what it may forget.
 const COLLECT_EVERY: Duration = Duration::from_secs(600);
@@ -44,6 +48,7 @@ struct Core {
     link: Arc<Link>,
     options: DatabaseOptions,
     epoch: u64,
+    lease: Lease,
     batches: Batches<Commits>,
     /// Who has taken the engine over.
     taken: Mutex<Option<String>>,
@@ -68,9 +73,11 @@ impl TikvEngine {
     pub fn open(address: &str, options: DatabaseOptions) -> Result<Self> {
         let address = Address::parse(address)?;
         let mut patience = Patience::new(options.patience);
-        let (link, mark) = loop {
-            let taken =
-                Link::open(&address).and_then(|link| owner::take(&link, &options).map(|mark| (link, mark)));
+        let (link, mark, lease) = loop {
+            let sent = lease::now();
+            let taken = Link::open(&address).and_then(|link| {
+                owner::take(&link, &options).map(|mark| (link, mark, Lease::new(&options, sent)))
+            });
             match taken {
                 Ok(taken) => break taken,
                 Err(fault) => patience.after(&address, fault)?,
@@ -83,6 +90,7 @@ impl TikvEngine {
             link,
             options,
             epoch: mark.epoch,
+            lease,
             taken: Mutex::new(None),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
@@ -155,12 +163,15 @@ impl Core {
 
     /// Renews the lease until the engine is dropped.
     fn keep(&self) {
-        while self.pause(self.options.lease / 3) {
-            if let Err(Fault::Failed(KvError::Taken { by, .. })) =
-                owner::renew(&self.link, &self.options, self.epoch, false)
-            {
-                *self.taken.lock() = Some(by);
-                return;
+        while self.pause(self.options.lease / lease::RENEWALS) {
+            let sent = lease::now();
+            match owner::renew(&self.link, &self.options, self.epoch, false) {
+                Ok(()) => self.lease.renewed(sent),
+                Err(Fault::Failed(KvError::Taken { by, .. })) => {
+                    *self.taken.lock() = Some(by);
+                    return;
+                }
+                Err(_) => {} // tried again in a moment
             }
         }
         let _ = owner::renew(&self.link, &self.options, self.epoch, true); // otherwise it ends by itself
@@ -183,9 +194,10 @@ impl Core {
         }
     }
 
-    /// Whether this owner still counts.
+    /// Whether this owner still counts. A lease that has run out may yet be renewed: that is waited for, as for a cluster that does not answer.
     fn counts(&self) -> Result<(), Fault> {
-        Ok(self.still_ours()?)
+        self.still_ours()?;
+        self.lease.holds(|| self.link.path()).map_err(|e| Fault::Lost(e.to_string()))
     }
 
     fn read_once(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<(), Fault> {
@@ -200,7 +212,9 @@ impl Engine for TikvEngine {
     fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> Result<()>) -> Result<()> {
         let mut patience = Patience::new(self.core.options.patience);
         loop {
-            match self.core.counts().and_then(|()| self.core.read_once(f)) {
+            // What was read while the lease ran out may have been read too late.
+            let core = &self.core;
+            match core.counts().and_then(|()| core.read_once(f)).and_then(|()| core.counts()) {
                 Ok(()) => return Ok(()),
                 Err(fault) => patience.after(&self.core.link.address, fault)?,
             }
@@ -249,6 +263,11 @@ impl Database for TikvEngine {
                 Err(fault) => patience.after(&core.link.address, fault)?,
             }
         }
+    }
+
+    fn is_held(&self) -> Result<()> {
+        self.core.still_ours()?;
+        self.core.lease.holds(|| self.core.link.path())
     }
 
     fn shown(&self) -> String {

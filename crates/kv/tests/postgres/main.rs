@@ -7,3 +7,4 @@ mod server;
 mod crash;
 mod cuts;
 mod engine;
+mod turns;

@@ -39,6 +39,7 @@ pub(super) fn run(mover: &Mover, number: u64, link: Link, peer: &str) -> Served 
         incoming,
         outgoing,
         slots: BTreeMap::new(),
+        refused: BTreeMap::new(),
         turn: None,
         last: 0,
         buffer: Vec::new(),
@@ -89,6 +90,8 @@ struct Connection<'a> {
     incoming: Box<dyn Incoming>,
     outgoing: Box<dyn Outgoing>,
     slots: BTreeMap<u16, Arc<Attached>>,
+    /// Why others are empty.
+    refused: BTreeMap<u16, Refusal>,
     turn: Option<Arc<Turn>>,
     /// Number of the last request.
     last: u64,
@@ -128,7 +131,7 @@ impl Connection<'_> {
         };
         if self.turn.is_none() && request.op != Op::Attach {
             // From somebody who has shown nothing, nothing longer than a capability is taken.
-            let refusal = Refusal::Capability("none was presented in this slot");
+            let refusal = self.why_empty(request.slot);
             self.refuse(&request, None, &refusal)?;
             return Err(Served::Refused(refusal));
         }
@@ -156,12 +159,17 @@ impl Connection<'_> {
                     let channel = (self.client.client, self.client.channel);
                     self.turn = Some(self.mover.take_turn(channel, self.number));
                 }
+                self.refused.remove(&request.slot);
                 self.slots.insert(request.slot, attached.clone());
                 self.answer(request, &attached.key, 0, Body::Nothing)
             }
             Err(refusal) => {
                 self.slots.remove(&request.slot);
+                self.refused.insert(request.slot, refusal.clone());
                 self.refuse(request, None, &refusal)?;
+                if matches!(refusal, Refusal::Elsewhere(_)) {
+                    self.mover.is_behind();
+                }
                 if refusal.ends_connection() {
                     return Err(Served::Refused(refusal));
                 }
@@ -191,14 +199,20 @@ impl Connection<'_> {
         if self.now() >= capability.expires {
             return Err(Refusal::Expired);
         }
-        target.admits(&capability)?;
+        drop(target.admits(&capability)?);
         Ok(Attached { capability, key, target: target.clone() })
+    }
+
+    /// Why nothing can be asked with a slot. Whoever has presented what has ended meanwhile is to get another one.
+    fn why_empty(&self, slot: u16) -> Refusal {
+        let none = Refusal::Capability("none was presented in this slot");
+        self.refused.get(&slot).cloned().unwrap_or(none)
     }
 
     /// Anything but an attachment.
     fn ask(&mut self, request: &Request, header: &[u8; REQUEST_LEN], sums: &[u8]) -> Result<(), Ending> {
         let (Some(attached), Some(turn)) = (self.slots.get(&request.slot).cloned(), self.turn.clone()) else {
-            self.refuse(request, None, &Refusal::Capability("none was presented in this slot"))?;
+            self.refuse(request, None, &self.why_empty(request.slot))?;
             return self.after(request, true);
         };
         let body = &self.buffer[..request.payload()];
@@ -217,7 +231,10 @@ impl Connection<'_> {
             if *whose != self.number {
                 return Err(Served::Ended);
             }
-            self.check(request, &attached).and_then(|()| self.execute(request, &attached, sums))
+            attached.target.admits(&attached.capability).and_then(|_until_it_is_done| {
+                self.check(request, &attached)?;
+                self.execute(request, &attached, sums)
+            })
         };
         match done {
             Ok((value, body)) => self.answer(request, &attached.key, value, body),
@@ -278,8 +295,7 @@ impl Connection<'_> {
             _ => request.object.min(object),
         };
         capability.allows(rights, ObjectId(object), &range, self.now())?;
-        capability.allows(rights, ObjectId(least), &range, self.now())?;
-        attached.target.admits(capability)
+        capability.allows(rights, ObjectId(least), &range, self.now())
     }
 
     /// Numbers of the objects that a request to make or remove some names.

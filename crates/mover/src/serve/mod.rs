@@ -7,8 +7,8 @@ use crate::target::Target;
 use data::{HangUp, Link};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use types::{TargetId, Time};
 
 /// Serves targets.
@@ -17,6 +17,7 @@ pub struct Mover {
     boot: u64,
     targets: BTreeMap<TargetId, Arc<Target>>,
     clock: Box<dyn Fn() -> Time + Send + Sync>,
+    ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
     next: AtomicU64,
     stopping: AtomicBool,
     connections: Mutex<BTreeMap<u64, HangUp>>,
@@ -57,11 +58,24 @@ impl Mover {
             boot: crate::boot::number()?,
             targets: targets.into_iter().map(|target| (target.id(), target)).collect(),
             clock,
+            ask: OnceLock::new(),
             next: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             connections: Mutex::default(),
             turns: Mutex::default(),
         }))
+    }
+
+    /// What to do when somebody has a capability of a turn that a target has not heard of, or for a target that is not served here: whoever knows the
+    /// metadata service is to ask it. Called for each such capability, which may be forged.
+    pub fn when_behind(&self, ask: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.ask.set(ask); // the first one counts
+    }
+
+    fn is_behind(&self) {
+        if let Some(ask) = self.ask.get() {
+            ask();
+        }
     }
 
     /// Serves one connection until it ends.

@@ -60,6 +60,7 @@ impl Node {
             Call::Cluster => Reply::Cluster(Box::new(self.cluster_view()?)),
             Call::Targets => Reply::Targets(self.target_views()?),
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
+            Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,
@@ -309,6 +310,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::ReportTargets(_)
         | Call::StandbyStep(_)
         | Call::StandbyKeep(_)
+        | Call::TurnKept
         | Call::Session(_)
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
@@ -335,6 +337,7 @@ fn not_here(call: &Call) -> Failure {
     let message = match call {
         Call::StandbyTakeOver { .. } => "this node is no standby: it serves already",
         Call::StandbyStep(_) | Call::StandbyKeep(_) => "a standby is fed over TLS, by its node",
+        Call::TurnKept => "keys of the cluster are for nodes that wait for their turn, over TLS",
         Call::ReportTargets(_) => "targets are reported over TLS, by their node",
         Call::Devices | Call::OpenDevice { .. } | Call::Scsi(_) => {
             "devices of this host are for other nodes, over TLS"

@@ -310,6 +310,7 @@ impl Node {
         }));
         warnings.extend(self.overdue_warning(&volumes.found));
         warnings.extend(archive.warnings);
+        warnings.extend(self.turns_warning());
         warnings.extend(self.feeding.get().and_then(|feeding| feeding.warning(&self.config)));
         warnings.extend(
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),

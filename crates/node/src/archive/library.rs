@@ -175,6 +175,8 @@ pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure
     let hardware = node.hardware(library).ok_or_else(|| failure(ErrorClass::Bug, "no such library"))?;
     let mut changer = hardware.changer()?;
     let key = fence_key(node)?;
+    // Another node may have come to serve while this one was starting: that one has them.
+    node.counts()?;
     if let Some(key) = key {
         changer.claim(key, node.config.preempt).map_err(|e| tape_failure(&e))?;
     }
@@ -184,6 +186,7 @@ pub fn take_stock(node: &Arc<Node>, library: LibraryNo) -> Result<Stock, Failure
     let settings = tape::Settings { key, ..node.config.tape.settings() };
     let sites = hardware.drives(&mut changer, &elements, settings)?;
     let robot = Arc::new(Mutex::new(changer));
+    node.counts()?;
     let numbers = (node.first_drive(library)..).map(DriveNo);
     let drives = numbers.zip(sites).map(|(no, site)| station(node, (library, no), site, &robot)).collect();
     Ok(Stock { library, product, elements, robot, drives })

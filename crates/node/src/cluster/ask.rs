@@ -3,12 +3,19 @@
 use super::{Own, told};
 use crate::error::failure;
 use ident::Connector;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use types::{ErrorClass, MemberId};
 use wire::{Call, Channel, Failure, Reply, WireError};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The next address is asked, too, when one has not answered for so long ...
+const SILENT: Duration = Duration::from_millis(500);
+/// ... and one that has nothing to say is asked again as often, as long as another one may still answer.
+const AGAIN: Duration = Duration::from_millis(500);
 const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
 
 impl Own {
@@ -20,6 +27,12 @@ impl Own {
         call: &Call,
     ) -> Result<Reply, Failure> {
         ask(&self.connector, addresses, whom, call)
+    }
+
+    /// The same for what several may be asked, and each of them more than once: one that stands still keeps nobody from the others.
+    pub(crate) fn ask_any(self: &Arc<Self>, addresses: &[String], call: Call) -> Result<Reply, Failure> {
+        let own = self.clone();
+        first_answer(addresses, move |address| try_at(&own.connector, address, None, &call))
     }
 }
 
@@ -33,13 +46,26 @@ pub(super) fn ask(
 ) -> Result<Reply, Failure> {
     let mut last = failure(ErrorClass::Invalid, "no address of another node is known");
     for address in addresses {
-        match ask_at(connector, address, whom, call) {
-            Ok(Err(later)) if later.class == ErrorClass::Retry => last = later,
+        match try_at(connector, address, whom, call) {
             Ok(answer) => return answer,
-            Err(e) => last = failure(e.class, format!("{address}: {}", e.message)),
+            Err(e) => last = e,
         }
     }
     Err(last)
+}
+
+/// The outer result is whether it has an answer now.
+fn try_at(
+    connector: &Connector,
+    address: &str,
+    whom: Option<MemberId>,
+    call: &Call,
+) -> Result<Result<Reply, Failure>, Failure> {
+    match ask_at(connector, address, whom, call) {
+        Ok(Err(later)) if later.class == ErrorClass::Retry => Err(later),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(failure(e.class, format!("{address}: {}", e.message))),
+    }
 }
 
 /// The outer result is that of reaching it, the inner one its answer.
@@ -60,4 +86,82 @@ fn ask_at(
     let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(lost)?;
     channel.send_call(1, call).map_err(lost)?;
     Ok(channel.receive_result().map_err(lost)?.result)
+}
+
+/// The first answer of one of these addresses; if none of them has one, why the last one has not.
+fn first_answer(
+    addresses: &[String],
+    ask: impl Fn(&str) -> Result<Result<Reply, Failure>, Failure> + Send + Sync + 'static,
+) -> Result<Reply, Failure> {
+    let none = || failure(ErrorClass::Invalid, "no address of another node is known");
+    if let [only] = addresses {
+        return ask(only).unwrap_or_else(Err);
+    }
+    let (ask, over) = (Arc::new(ask), Arc::new(AtomicBool::new(false)));
+    let (tell, told) = mpsc::channel();
+    let mut waiting = addresses.iter().cloned().enumerate();
+    let (mut failed, mut last) = (BTreeSet::new(), none());
+    loop {
+        if let Some((n, address)) = waiting.next() {
+            let (ask, over, tell) = (ask.clone(), over.clone(), tell.clone());
+            crate::startup::spawn(None, "ask", move || {
+                while !over.load(Ordering::Acquire) && tell.send((n, ask(&address))).is_ok() {
+                    std::thread::sleep(AGAIN);
+                }
+            })?;
+        }
+        match told.recv_timeout(if failed.len() == addresses.len() { Duration::ZERO } else { SILENT }) {
+            Ok((_, Ok(answer))) => {
+                over.store(true, Ordering::Release);
+                return answer;
+            }
+            Ok((n, Err(why))) => {
+                failed.insert(n);
+                last = why;
+            }
+            Err(_) => {}
+        }
+        if failed.len() == addresses.len() {
+            over.store(true, Ordering::Release);
+            return Err(last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Instant;
+
+    fn addresses() -> [String; 2] {
+        ["first".into(), "second".into()]
+    }
+
+    #[test]
+    fn one_that_stands_still_keeps_nobody_from_the_one_that_answers_as_soon_as_it_does() {
+        let (begin, asked) = (Instant::now(), AtomicUsize::new(0));
+        let answer = first_answer(&addresses(), move |address| match address {
+            "first" => {
+                std::thread::sleep(Duration::from_secs(20));
+                Err(failure(ErrorClass::Retry, "silent"))
+            }
+            _ if asked.fetch_add(1, Ordering::AcqRel) < 2 => Err(failure(ErrorClass::Retry, "not yet")),
+            _ => Ok(Ok(Reply::Done)),
+        });
+        assert!(matches!(answer, Ok(Reply::Done)), "{answer:?}");
+        assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_no_counts_and_nobody_else_is_asked_then() {
+        let answer = first_answer(&addresses(), |address| match address {
+            "first" => Ok(Err(failure(ErrorClass::Denied, "no"))),
+            _ => unreachable!("{address} is asked"),
+        });
+        assert_eq!(answer.unwrap_err().message, "no");
+        let answer = first_answer(&addresses(), |address| Err(failure(ErrorClass::Retry, address)));
+        assert_eq!(answer.unwrap_err().class, ErrorClass::Retry);
+        assert_eq!(first_answer(&[], |_| Ok(Ok(Reply::Done))).unwrap_err().class, ErrorClass::Invalid);
+    }
 }

@@ -21,8 +21,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 
-const REPLACED: &str = "another node has taken over from this one: ask that one";
-
 /// Connections that are open.
 #[derive(Clone, Default)]
 pub(super) struct Open(Arc<Mutex<Vec<Connection>>>);
@@ -255,17 +253,12 @@ fn channel(stream: TlsStream) -> Result<Channel, WireError> {
 }
 
 fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Result<(), WireError> {
+    let socket = stream.socket().try_clone()?;
     let channel = channel(stream)?;
     // Where the session is shared with other connections, this is its part in it.
     let (mut session, mut part) = (Session::default(), None);
     let mut held = None;
-    let served = wire::serve_channel(channel, &mut |call| match (call, caller) {
-        // The namespace is elsewhere now, and he finds it there.
-        (Call::Session(_) | Call::FileFor(_) | Call::ReportTargets(_) | Call::ClusterAddresses, _)
-            if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) =>
-        {
-            Err(failure(ErrorClass::Retry, REPLACED))
-        }
+    let mut answer = |call| match (call, caller) {
         // He may have been removed since he connected.
         _ if node.membership.removed.contains(role) => {
             Err(failure(ErrorClass::Denied, format!("{role} was removed from this cluster")))
@@ -284,6 +277,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
             Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())
         }
+        (Call::TurnKept, Caller::Itself(MemberId::Node(id))) => Ok(Reply::Kept(node.kept_for(*id)?).into()),
         (Call::StandbyStep(_), Caller::Itself(MemberId::Node(_))) => {
             let answer = wire::StandbyAnswer {
                 epoch: crate::standby::epoch(&node.config)?,
@@ -310,12 +304,39 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         }
         (call, Caller::User(user)) => node.call(&of_user(user), &mut session, call),
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
+    };
+    let served = wire::serve_channel(channel, &mut |call| {
+        let answer = if is_elsewhere(node, &call) { Err(elsewhere()) } else { answer(call) };
+        // He is to ask the other one what became of it.
+        if node.counts().is_err() {
+            let _ = socket.shutdown(Shutdown::Both); // it may be gone already
+        }
+        answer
     });
     match part {
         Some(part) => drop(part),
         None => node.end_session(session),
     }
     served
+}
+
+/// Whether another node has, or may have, what is asked for.
+fn is_elsewhere(node: &Node, call: &Call) -> bool {
+    let of_namespace = matches!(
+        call,
+        Call::Session(_)
+            | Call::FileFor(_)
+            | Call::ReportTargets(_)
+            | Call::ClusterAddresses
+            | Call::ClusterRenew(_)
+    );
+    let replaced = || node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced);
+    (of_namespace && replaced()) || node.counts().is_err()
+}
+
+/// He finds it there.
+fn elsewhere() -> Failure {
+    failure(ErrorClass::Retry, "another node has taken over from this one, or may have: ask that one")
 }
 
 fn of_user(user: &BoundUser) -> Cx {
@@ -330,7 +351,7 @@ fn is_for(who: &Speaks, user: &BoundUser) -> bool {
 /// Calls that change nothing and show nobody's files.
 fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> Result<Answer, Failure> {
     match call {
-        Call::Status | Call::Site | Call::Cluster | Call::Targets => {
+        Call::Status | Call::Site | Call::Cluster | Call::Targets | Call::Turns => {
             node.call(&Cx::admin(crate::now()), session, call)
         }
         _ => Err(failure(
@@ -355,12 +376,12 @@ fn renew(
         from,
         "with a certificate that may have ended there is nothing here but to get a new one",
         |call| match call {
-            Call::ClusterRenew(order) => {
-                if node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced) {
-                    return Err(failure(ErrorClass::Retry, REPLACED));
+            Call::ClusterRenew(ref order) => {
+                if is_elsewhere(node, &call) {
+                    return Err(elsewhere());
                 }
                 caller(node, own, identity, certificate)?;
-                Some(node.cluster_renew(member_id(identity.role), &order)).transpose()
+                Some(node.cluster_renew(member_id(identity.role), order)).transpose()
             }
             _ => Ok(None),
         },

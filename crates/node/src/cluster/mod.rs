@@ -53,6 +53,22 @@ pub(crate) struct Own {
     connector: Connector,
 }
 
+impl Own {
+    /// Its number, if it is a node.
+    pub(crate) fn number(&self) -> Option<u32> {
+        match member_id(self.credentials.identity.role) {
+            MemberId::Node(id) => Some(id.0),
+            MemberId::Client(_) => None,
+        }
+    }
+}
+
+/// What the node with this state directory is, before it is started.
+pub(crate) fn own(state: &Path) -> Result<Option<Own>, Failure> {
+    let found = Credentials::load(&directory(state)).map_err(told)?;
+    found.map(|own| Membership::default().take(own)).transpose()
+}
+
 impl Membership {
     fn get(&self, node: &Node) -> Result<Option<Arc<Own>>, Failure> {
         let mut known = self.known.lock();

@@ -1,4 +1,4 @@
-//! Where the namespace is to be had: at the node that holds it, and at its standby, which may come to hold it.
+//! Where the namespace is to be had: at the node that holds it, and at its standby, or who takes turns with it, which may come to hold it.
 
 use super::{directory, told};
 use crate::Node;
@@ -15,7 +15,8 @@ impl Node {
     pub(crate) fn namespace_addresses(&self) -> Vec<String> {
         match self.membership() {
             Ok(Some(own)) if own.credentials.authority_key.is_none() => own.credentials.addresses.clone(),
-            _ => [self.config.cluster.control(), self.config.standby.to.clone()].concat(),
+            _ => [self.config.cluster.control(), self.config.standby.to.clone(), self.turns.addresses()]
+                .concat(),
         }
     }
 
@@ -28,7 +29,7 @@ impl Node {
             return Ok(());
         };
         let known = &own.credentials.addresses;
-        let Reply::Addresses(told_now) = own.ask(known, None, &Call::ClusterAddresses)? else {
+        let Reply::Addresses(told_now) = own.ask_any(known, Call::ClusterAddresses)? else {
             return Err(failure(ErrorClass::Bug, "addresses were asked for, and something else came"));
         };
         let all = places(&told_now, known);

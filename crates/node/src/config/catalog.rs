@@ -9,6 +9,9 @@ use std::path::PathBuf;
 pub struct CatalogConfig {
     /// Address of the database that holds the catalogue (`postgres://USER@HOST/DATABASE`, `tikv://HOST:PORT/NAME`); none: the embedded engine in the state directory.
     pub engine: Option<String>,
+    /// Several nodes with the same database take turns: one serves, and when it has given no sign of life for so long (seconds) another one goes on in
+    /// its place; none: the database belongs to this node alone.
+    pub take_turns_s: Option<u32>,
     /// Directory of the backups, on another disk than the state directory; none: no backups are made by themselves.
     pub backup_dir: Option<PathBuf>,
     /// Directory of the namespace (`tc:/backups`) into which they are put as well, to go to tape; none: they stay outside of it.
@@ -26,6 +29,7 @@ impl Default for CatalogConfig {
     fn default() -> Self {
         Self {
             engine: None,
+            take_turns_s: None,
             backup_dir: None,
             backup_to: None,
             backup_every_s: 24 * 3600,

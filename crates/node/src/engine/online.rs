@@ -6,7 +6,7 @@ use super::{EMBEDDED, Opened, class};
 use crate::Node;
 use crate::archive::Moving;
 use crate::error::{failure, refused};
-use kv::{Engine, Movable};
+use kv::{Engine, KvError, Movable};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -78,6 +78,19 @@ impl EngineMoves {
     /// The node uses this engine.
     pub(crate) fn belongs(&self, engine: Arc<Movable<Opened>>) {
         self.engine.get_or_init(|| engine);
+    }
+
+    /// Whether this node may go on with its engine: what it reads and changes counts.
+    pub(crate) fn is_held(&self) -> Result<(), Failure> {
+        let Some(engine) = self.engine.get() else { return Ok(()) };
+        engine.engine().is_held().map_err(|e| failure(class(&e), e.to_string()))
+    }
+
+    /// Why another node has, or may have, this node's engine, if so.
+    pub(crate) fn is_lost(&self) -> Option<Failure> {
+        let e = self.engine.get()?.engine().is_held().err()?;
+        let lost = matches!(e, KvError::Taken { .. } | KvError::Lapsed { .. });
+        lost.then(|| failure(class(&e), e.to_string()))
     }
 
     /// How far the move of this request is.

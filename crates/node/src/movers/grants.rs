@@ -4,7 +4,7 @@
 //! before anybody asks the targets how a file is that was being written, the fences of the objects are raised: from then on nothing that was
 //! given out before counts.
 
-use super::keys::{self, MasterKey};
+use super::keys::MasterKey;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::{failure, fs_error};
@@ -194,7 +194,7 @@ impl Node {
         let own = self
             .membership()?
             .ok_or_else(|| failure(ErrorClass::Bug, "a file on targets without a cluster"))?;
-        let (epoch, master) = (keys::epoch(now), MasterKey::open(&self.config.state_dir)?);
+        let ((_, epoch), master) = (self.movers.epoch(now), MasterKey::open(&self.config.state_dir)?);
         let known = self.catalog.targets().map_err(|e| crate::error::refused("the targets", &e))?;
         let column = |component: &Component, target: &TargetId| {
             let found = known.iter().find(|one| one.id == *target);

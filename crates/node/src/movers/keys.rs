@@ -12,7 +12,7 @@ use wire::Failure;
 
 /// File of the state directory.
 const NAME: &str = "targets.key";
-/// An epoch (seconds). A target knows three: capabilities live for less than one, and clocks differ by less than one.
+/// An epoch of a turn (seconds). A target knows three: capabilities live for less than one, and clocks differ by less than one.
 const EPOCH_S: i64 = 24 * 3600;
 /// What is digested before a target and an epoch.
 const SECRET_OF: &[u8] = b"thermocline target secret 1\0";
@@ -39,17 +39,16 @@ impl MasterKey {
         self.0.sign(&[SECRET_OF, &target.0.to_le_bytes(), &epoch.to_le_bytes()])
     }
 
-    /// What a target has to know at `now`.
-    pub(crate) fn secrets(&self, target: TargetId, now: Time) -> Vec<(u32, [u8; 32])> {
-        let epoch = epoch(now);
+    /// What a target has to know in an epoch.
+    pub(crate) fn secrets(&self, target: TargetId, epoch: u32) -> Vec<(u32, [u8; 32])> {
         let around = epoch.saturating_sub(1)..=epoch.saturating_add(1);
         around.map(|epoch| (epoch, self.secret(target, epoch))).collect()
     }
 }
 
-/// The epoch of capabilities that are given out at `now`.
-pub(crate) fn epoch(now: Time) -> u32 {
-    u32::try_from(now.secs.div_euclid(EPOCH_S)).unwrap_or_default()
+/// The epoch of capabilities that are given out at `now` in a turn.
+pub(crate) fn epoch(now: Time, turn: u64) -> u32 {
+    data::epoch::of(turn, u32::try_from(now.secs.div_euclid(EPOCH_S)).unwrap_or_default())
 }
 
 fn make(state: &Path) -> std::io::Result<[u8; 32]> {
@@ -74,13 +73,15 @@ mod tests {
         let first = MasterKey::open(dir.path()).unwrap();
         let again = MasterKey::open(dir.path()).unwrap();
         let now = Time::new(20_000 * EPOCH_S + 7, 0);
-        assert_eq!(epoch(now), 20_000);
-        let secrets = first.secrets(TargetId(1), now);
-        assert_eq!(secrets, again.secrets(TargetId(1), now));
+        assert_eq!(epoch(now, 0), 20_000);
+        let secrets = first.secrets(TargetId(1), 20_000);
+        assert_eq!(secrets, again.secrets(TargetId(1), 20_000));
+        let of = |turn| first.secrets(TargetId(1), epoch(now, turn));
+        assert!(of(3).iter().all(|(epoch, _)| of(4).iter().chain(&secrets).all(|(other, _)| other != epoch)));
         let epochs: Vec<u32> = secrets.iter().map(|(epoch, _)| *epoch).collect();
         assert_eq!(epochs, [19_999, 20_000, 20_001]);
         let mut all: Vec<[u8; 32]> = secrets.into_iter().map(|(_, secret)| secret).collect();
-        all.extend(first.secrets(TargetId(2), now).into_iter().map(|(_, secret)| secret));
+        all.extend(first.secrets(TargetId(2), 20_000).into_iter().map(|(_, secret)| secret));
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 6);

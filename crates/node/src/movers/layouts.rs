@@ -1,5 +1,6 @@
 //! Layouts: what new files of a directory get, and making their objects.
 
+use super::DOWN_AFTER;
 use super::ways::PATIENCE;
 use crate::Node;
 use crate::clock::Moment;
@@ -13,6 +14,8 @@ use types::api::FsResult;
 use types::*;
 use wire::Failure;
 
+/// Between two looks whether targets have been heard of.
+const UNHEARD: Duration = Duration::from_millis(100);
 /// How often objects are made anew on other targets when one does not take them.
 pub(super) const ATTEMPTS: usize = 3;
 /// Before targets are asked again that did not answer.
@@ -136,10 +139,18 @@ impl Node {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
+            // Nobody could hear them before this node was started.
+            let unheard = self.started.elapsed() < DOWN_AFTER
+                && views.iter().any(|view| view.state == TargetState::Down);
             let reserved = self.reserve_on(rule, &Candidates::of(views, &avoid));
-            if matches!(reserved, Err(CatalogError::Refused { .. })) && silent && again() {
-                (avoid, silent) = (BTreeSet::new(), false);
-                continue;
+            if matches!(reserved, Err(CatalogError::Refused { .. })) {
+                if unheard && !self.stops_within(UNHEARD) {
+                    continue;
+                }
+                if silent && again() {
+                    (avoid, silent) = (BTreeSet::new(), false);
+                    continue;
+                }
             }
             let (object, far) = reserved.map_err(|e| match e {
                 CatalogError::Refused { .. } => {

@@ -23,6 +23,8 @@ impl Node {
         check(order)?;
         let now = crate::now();
         let master = MasterKey::open(&self.config.state_dir)?;
+        self.catch_up(order.targets.iter().map(|said| said.turn).max().unwrap_or_default())?;
+        let (turn, epoch) = self.movers.epoch(now);
         let lately = before(now);
         let mut grants = Vec::new();
         for said in &order.targets {
@@ -38,11 +40,33 @@ impl Node {
             let target = self.catalog.report_target(&reported, now, lately);
             let id = target.map_err(|e| refused("the target", &e))?.id;
             self.movers.note_address(id, &order.data);
-            let keys = master.secrets(id, now).into_iter();
+            let keys = master.secrets(id, epoch).into_iter();
             let keys = keys.map(|(epoch, secret)| (epoch, JoinSecret(secret))).collect();
-            grants.push(TargetGrant { uuid: said.uuid.clone(), id, keys });
+            grants.push(TargetGrant { uuid: said.uuid.clone(), id, turn, keys });
         }
         Ok(grants)
+    }
+
+    /// A target has heard of a later turn than this one: either another node serves, or this catalogue is one from a backup. Then the turn is raised, by what
+    /// nobody can do whose turn is over: a durable change.
+    fn catch_up(&self, heard: u64) -> Result<(), Failure> {
+        if heard <= self.movers.turn() {
+            return Ok(());
+        }
+        if self.standby_view().is_ok_and(|standby| !standby.promised) {
+            let message = format!(
+                "a target has heard of turn {heard}, and this node serves in turn {}: its standby may have taken over, and changes here prove nothing as \
+                 they do not wait for it. If it has not (this catalogue is from a backup), start this node once without [standby]",
+                self.movers.turn()
+            );
+            return Err(failure(ErrorClass::Retry, message));
+        }
+        // Whoever asks finds the other one then.
+        let later = |e| Failure { class: ErrorClass::Retry, ..refused("the targets", &e) };
+        let turn = self.catalog.turn_above(heard).map_err(later)?;
+        tracing::warn!("a target has heard of turn {heard}: this node goes on with {turn}");
+        self.movers.begin_turn(turn);
+        Ok(())
     }
 
     /// All targets, as this node knows them: without the records it asks the node that admitted it.
@@ -72,11 +96,17 @@ impl Node {
         Ok(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")).collect())
     }
 
+    /// When a target was heard of last. Of nodes that take turns none was heard before its turn began, however long nobody served.
+    fn heard(&self, target: &Target, now: Time) -> Time {
+        let begun = now.as_nanos().saturating_sub(self.started.elapsed().as_nanos() as i64);
+        if self.config.takes_turns() { target.seen.max(Time::from_nanos(begun)) } else { target.seen }
+    }
+
     fn state_of(&self, target: &Target, now: Time) -> Result<TargetState, Failure> {
         let member =
             self.catalog.member(MemberId::Node(target.node)).map_err(|e| refused("the cluster", &e))?;
         let belongs = member.is_some_and(|member| member.removed.is_none());
-        Ok(state(target, belongs, now))
+        Ok(state(target, belongs, self.heard(target, now), now))
     }
 }
 
@@ -91,10 +121,10 @@ pub(crate) fn troubles(views: &[TargetView]) -> BTreeMap<TargetId, (String, Stri
     views.iter().filter_map(|view| Some((view.target.id, view.trouble(views)?))).collect()
 }
 
-fn state(target: &Target, belongs: bool, now: Time) -> TargetState {
+fn state(target: &Target, belongs: bool, heard: Time, now: Time) -> TargetState {
     match target.draining {
         _ if target.lost => TargetState::Lost,
-        _ if !belongs || target.seen < before(now) => TargetState::Down,
+        _ if !belongs || heard < before(now) => TargetState::Down,
         true => TargetState::Draining,
         false => TargetState::Up,
     }
@@ -139,14 +169,15 @@ mod tests {
             free: 1,
             seen: at(0),
         };
+        let of = |target: &Target, belongs, now| state(target, belongs, target.seen, now);
         let patience = DOWN_AFTER.as_secs() as i64;
-        assert_eq!(state(&target, true, at(patience)), TargetState::Up);
-        assert_eq!(state(&target, true, at(patience + 1)), TargetState::Down);
-        assert_eq!(state(&target, false, at(0)), TargetState::Down);
+        assert_eq!(of(&target, true, at(patience)), TargetState::Up);
+        assert_eq!(of(&target, true, at(patience + 1)), TargetState::Down);
+        assert_eq!(of(&target, false, at(0)), TargetState::Down);
         let draining = Target { draining: true, ..target };
-        assert_eq!(state(&draining, true, at(0)), TargetState::Draining);
-        assert_eq!(state(&draining, true, at(patience + 1)), TargetState::Down);
-        assert_eq!(state(&Target { lost: true, ..draining }, true, at(0)), TargetState::Lost);
+        assert_eq!(of(&draining, true, at(0)), TargetState::Draining);
+        assert_eq!(of(&draining, true, at(patience + 1)), TargetState::Down);
+        assert_eq!(of(&Target { lost: true, ..draining }, true, at(0)), TargetState::Lost);
     }
 
     #[test]
@@ -156,6 +187,7 @@ mod tests {
             domain: String::new(),
             capacity: 1,
             free: 1,
+            turn: 0,
         };
         let order = |data: Vec<String>, targets| check(&TargetOrder { data, targets });
         assert!(order(vec!["a:1".into()], vec![report("u")]).is_ok());

@@ -10,20 +10,63 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId};
-use wire::{Call, Failure, Reply, TargetGrant, TargetOrder, TargetReport};
+use wire::{Call, Failure, JoinSecret, Reply, TargetGrant, TargetOrder, TargetReport};
 
 /// Before the next attempt where the first node does not answer.
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for the connection that wakes the listener when it is to end.
 const WAKE: Duration = Duration::from_secs(1);
 
-type Stop = (Mutex<bool>, Condvar);
+/// Least time between two reports.
+const LEAST: Duration = Duration::from_millis(200);
+
+/// What the thread that reports waits for.
+#[derive(Default)]
+struct Wakes {
+    state: Mutex<Woken>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Woken {
+    stop: bool,
+    /// Somebody knows of a turn of which this mover has not heard.
+    behind: bool,
+}
+
+impl Wakes {
+    fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+
+    fn is_behind(&self) {
+        self.state.lock().behind = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits; true if there is to be no other report.
+    fn wait(&self, pause: Duration) -> bool {
+        let begin = Instant::now();
+        let mut state = self.state.lock();
+        while !state.stop {
+            let pause = if state.behind { LEAST } else { pause };
+            if begin.elapsed() >= pause {
+                break;
+            }
+            self.changed.wait_until(&mut state, begin + pause);
+        }
+        // Whoever finds that from here on asks once more.
+        state.behind = false;
+        state.stop
+    }
+}
 
 /// Serves the targets of a node until it is dropped.
 pub struct TargetServer {
-    stop: Arc<Stop>,
+    wakes: Arc<Wakes>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -41,19 +84,18 @@ pub fn serve_targets(node: &Arc<Node>) -> Result<Option<TargetServer>, Failure> 
     };
     let listener = TcpListener::bind(listen).map_err(fail)?;
     let address = listener.local_addr().map_err(fail)?;
-    let stop = Arc::new((Mutex::new(false), Condvar::new()));
-    let (node, stopped) = (Arc::downgrade(node), stop.clone());
+    let wakes = Arc::new(Wakes::default());
+    let (node, waking) = (Arc::downgrade(node), wakes.clone());
     let thread = std::thread::Builder::new()
         .name("targets".into())
-        .spawn(move || serve(&node, listener, address, &stopped))
+        .spawn(move || serve(&node, listener, address, &waking))
         .map_err(fail)?;
-    Ok(Some(TargetServer { stop, thread: Some(thread) }))
+    Ok(Some(TargetServer { wakes, thread: Some(thread) }))
 }
 
 impl Drop for TargetServer {
     fn drop(&mut self) {
-        *self.stop.0.lock() = true;
-        self.stop.1.notify_all();
+        self.wakes.stop();
         if let Some(thread) = self.thread.take() {
             // A panic of it was reported when it happened.
             let _ = thread.join();
@@ -68,12 +110,27 @@ struct Serving {
     thread: std::thread::JoinHandle<()>,
 }
 
-fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, stop: &Stop) {
+impl Serving {
+    /// Takes new secrets; one target that does not keeps none of the others from it.
+    fn take(&self, grants: &[TargetGrant]) -> Result<(), Failure> {
+        let mut outcome = Ok(());
+        for grant in grants {
+            if let Some(target) = self.targets.get(&grant.uuid)
+                && let Err(e) = target.set_secrets(secrets(grant))
+            {
+                outcome = Err(failure(ErrorClass::Retry, e.to_string()));
+            }
+        }
+        outcome
+    }
+}
+
+fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &Arc<Wakes>) {
     let mut listener = Some(listener);
     let mut serving: Option<Serving> = None;
     let mut told = String::new();
     while let Some(node) = node.upgrade() {
-        let outcome = node.tend_targets(&mut listener, &mut serving);
+        let outcome = node.tend_targets(&mut listener, &mut serving, wakes);
         drop(node);
         let pause = match &outcome {
             Ok(()) => REPORT_EVERY,
@@ -85,11 +142,7 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, stop: &S
             }
         };
         told = outcome.err().map(|e| e.message).unwrap_or_default();
-        let mut stopped = stop.0.lock();
-        if !*stopped {
-            stop.1.wait_for(&mut stopped, pause);
-        }
-        if *stopped {
+        if wakes.wait(pause) {
             break;
         }
     }
@@ -110,6 +163,7 @@ impl Node {
         &self,
         listener: &mut Option<TcpListener>,
         serving: &mut Option<Serving>,
+        wakes: &Arc<Wakes>,
     ) -> Result<(), Failure> {
         let Some(own) = self.membership()? else { return Ok(()) };
         let (found, missing) = self.own_targets(serving.as_ref());
@@ -119,22 +173,20 @@ impl Node {
         };
         let grants = match (own.credentials.authority_key.is_some(), super::node_of(&own)) {
             (true, MemberId::Node(id)) => self.report_targets(id, &order)?,
-            _ => match own.ask(&own.credentials.addresses, None, &Call::ReportTargets(order))? {
+            _ => match own.ask_any(&own.credentials.addresses, Call::ReportTargets(order))? {
                 Reply::TargetGrants(grants) => grants,
                 _ => return Err(failure(ErrorClass::Bug, "targets were reported, and something else came")),
             },
         };
         match serving {
-            Some(serving) => {
-                for grant in &grants {
-                    if let Some(target) = serving.targets.get(&grant.uuid) {
-                        target.set_secrets(secrets(grant));
-                    }
-                }
-            }
+            Some(serving) => serving.take(&grants)?,
             None => {
                 let cluster = *own.credentials.identity.cluster.as_bytes();
                 *serving = begin(cluster, &found, &grants, listener)?;
+                if let Some(serving) = serving {
+                    let wakes = wakes.clone();
+                    serving.mover.when_behind(Box::new(move || wakes.is_behind()));
+                }
             }
         }
         missing.map_or(Ok(()), Err)
@@ -152,7 +204,9 @@ impl Node {
                 }
                 Ok((uuid, capacity, free)) => {
                     let domain = target.domain.clone();
-                    found.push((target.clone(), TargetReport { uuid, domain, capacity, free }));
+                    let served = serving.and_then(|serving| serving.targets.get(&uuid));
+                    let turn = served.map_or(0, |served| served.turn());
+                    found.push((target.clone(), TargetReport { uuid, domain, capacity, free, turn }));
                 }
                 Err(e) => missing = Some(e),
             }
@@ -190,5 +244,6 @@ fn begin(
 }
 
 fn secrets(grant: &TargetGrant) -> Secrets {
-    grant.keys.iter().map(|(epoch, secret)| (*epoch, data::TargetSecret::new(&secret.0))).collect()
+    let key = |(epoch, secret): &(u32, JoinSecret)| (*epoch, data::TargetSecret::new(&secret.0));
+    Secrets { turn: grant.turn, keys: grant.keys.iter().map(key).collect() }
 }

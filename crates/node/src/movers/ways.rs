@@ -55,6 +55,8 @@ pub(crate) struct Movers {
     client: u64,
     channels: AtomicU64,
     addresses: Addresses,
+    /// Turn of this node: targets that have heard of it take nothing of those who served before.
+    turn: AtomicU64,
     ways: Mutex<BTreeMap<(TargetId, Purpose), Way>>,
     /// Targets that were down when that was looked at last.
     down: RwLock<Arc<BTreeSet<TargetId>>>,
@@ -87,6 +89,7 @@ pub(crate) struct Movers {
 struct Way {
     column: Column,
     issued: Time,
+    turn: u64,
 }
 
 /// Unowned objects that are about to be given to a file.
@@ -103,6 +106,7 @@ impl Movers {
             client: uuid::Uuid::new_v4().as_u64_pair().0,
             channels: AtomicU64::new(1),
             addresses: Addresses::default(),
+            turn: AtomicU64::new(0),
             ways: Mutex::default(),
             down: RwLock::default(),
             claims: Claims::default(),
@@ -120,6 +124,22 @@ impl Movers {
             node: OnceLock::new(),
             wake: Default::default(),
         }
+    }
+
+    /// The turn of this node.
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
+    }
+
+    /// It is on record that this node's turn is this one.
+    pub(crate) fn begin_turn(&self, turn: u64) {
+        self.turn.fetch_max(turn, Ordering::AcqRel);
+    }
+
+    /// The turn, and the epoch of capabilities that are given out at `now`.
+    pub(super) fn epoch(&self, now: Time) -> (u64, u32) {
+        let turn = self.turn();
+        (turn, keys::epoch(now, turn))
     }
 
     /// Where a target is reached now.
@@ -274,16 +294,18 @@ impl Node {
 
     pub(super) fn way_for(&self, target: TargetId, purpose: Purpose) -> Result<Column, Failure> {
         let now = crate::now();
+        let (turn, epoch) = self.movers.epoch(now);
         let mut ways = self.movers.ways.lock();
         let place = (target, purpose);
         if let Some(way) = ways.get(&place)
             && now.since(way.issued) < RENEW_AFTER
             && now >= way.issued
+            && way.turn == turn
         {
             return Ok(way.column.clone());
         }
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
-        let (capability, key) = self.own_capability(target, now)?;
+        let (capability, key) = self.own_capability(target, epoch, now)?;
         let column = match ways.get(&place) {
             Some(way) => {
                 way.column.channel.renew(&way.column.slot, &capability, key).map_err(told)?;
@@ -296,7 +318,7 @@ impl Node {
                 Column { channel, slot, target }
             }
         };
-        ways.insert(place, Way { column: column.clone(), issued: now });
+        ways.insert(place, Way { column: column.clone(), issued: now, turn });
         Ok(column)
     }
 
@@ -313,6 +335,7 @@ impl Node {
     fn own_capability(
         &self,
         target: TargetId,
+        epoch: u32,
         now: Time,
     ) -> Result<(Capability, data::CapabilityKey), Failure> {
         let own = self.membership()?.ok_or_else(|| {
@@ -321,7 +344,6 @@ impl Node {
                 "this node belongs to no cluster, so it has no targets; see `thermo cluster`",
             )
         })?;
-        let epoch = keys::epoch(now);
         let capability = Capability {
             epoch,
             cluster: *own.credentials.identity.cluster.as_bytes(),

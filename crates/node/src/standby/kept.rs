@@ -1,5 +1,5 @@
-//! What a node needs to serve a cluster and is not in the catalogue: the standby gets it as it changes, keeps it beside (`standby-kept` in the state
-//! directory), and puts it in its place when it takes over.
+//! What a node needs to serve a cluster and is not in the catalogue: the standby, or who waits for his turn with a database, gets it as it changes, keeps it
+//! beside (`standby-kept` in the state directory), and puts it in its place when it takes over.
 
 use crate::error::failure;
 use crate::movers::MasterKey;
@@ -18,7 +18,7 @@ const KEPT: &str = "standby-kept";
 const LONGEST: usize = 8 << 20;
 
 /// Those that there are, as they are now. What secrets of targets follow from is made first, if need be: no target shall know one that the standby does not.
-pub(super) fn gather(state: &Path) -> Result<Vec<KeptFile>, Failure> {
+pub(crate) fn gather(state: &Path) -> Result<Vec<KeptFile>, Failure> {
     MasterKey::open(state)?;
     let mut found = Vec::new();
     for name in FILES {
@@ -32,7 +32,7 @@ pub(super) fn gather(state: &Path) -> Result<Vec<KeptFile>, Failure> {
 }
 
 /// Keeps files beside; each is there as a whole when this returns.
-pub(super) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
+pub(crate) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
     for file in files {
         if !FILES.contains(&file.name.as_str()) || file.bytes.len() > LONGEST {
             let message = format!("a standby does not keep {:?} ({} bytes)", file.name, file.bytes.len());
@@ -49,6 +49,11 @@ pub(super) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether all is kept that a node of a cluster cannot do without; what is kept last tells of what is kept before.
+pub(crate) fn is_complete(state: &Path) -> bool {
+    [FILES[0], FILES[3]].iter().all(|name| state.join(KEPT).join(beside(name)).exists())
+}
+
 /// Forgets what is kept: it is of another node.
 pub(super) fn forget(state: &Path) -> Result<(), Failure> {
     let dir = state.join(KEPT);
@@ -59,7 +64,7 @@ pub(super) fn forget(state: &Path) -> Result<(), Failure> {
 }
 
 /// Puts what is kept in its place. Where a crash interrupts that, it is done again.
-pub(super) fn install(state: &Path) -> Result<(), Failure> {
+pub(crate) fn install(state: &Path) -> Result<(), Failure> {
     let dir = state.join(KEPT);
     for name in FILES {
         let (from, to) = (dir.join(beside(name)), state.join(name));

@@ -1,8 +1,10 @@
-//! Whom a standby listens to: people of its host over the control socket, and the node that it follows over TLS.
+//! Whom a standby listens to: people of its host over the control socket (as does who waits for his turn with a database), and the node that it follows
+//! over TLS.
 
 use super::PROGRAM;
 use super::follow::Standby;
 use super::link::credentials;
+use crate::Config;
 use crate::cluster::member_id;
 use crate::error::failure;
 use ident::{Acceptor, Refusals};
@@ -68,18 +70,14 @@ pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
         failure(ErrorClass::Invalid, "a standby is called by the node that it follows: set cluster.listen")
     };
     let listen = config.cluster.listen.ok_or_else(missing)?;
-    let socket = config.socket_path();
     let fail = |e: std::io::Error| failure(ErrorClass::Invalid, format!("the standby cannot listen: {e}"));
-    let _ = std::fs::remove_file(&socket); // of a process that died
-    let local = UnixListener::bind(&socket).map_err(fail)?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
     let remote = TcpListener::bind(listen).map_err(fail)?;
-    local.set_nonblocking(true).and_then(|()| remote.set_nonblocking(true)).map_err(fail)?;
+    remote.set_nonblocking(true).map_err(fail)?;
     let followed = Followed::default();
-    let (here, there, feeding) = (standby.clone(), standby.clone(), followed.clone());
+    let (there, feeding) = (standby.clone(), followed.clone());
     let renewed = standby.clone();
     std::thread::Builder::new().name("cluster".into()).spawn(move || renew(&renewed)).map_err(fail)?;
-    std::thread::Builder::new().name("accept".into()).spawn(move || locals(&here, &local)).map_err(fail)?;
+    listen_here(standby.clone(), &standby.config)?;
     std::thread::Builder::new()
         .name("accept-tls".into())
         .spawn(move || remotes(&there, &remote, &feeding))
@@ -104,17 +102,46 @@ fn serve(f: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn locals(standby: &Arc<Standby>, listener: &UnixListener) {
+/// A process that answers people of its host before there is a node.
+pub(crate) trait Answers: Send + Sync + 'static {
+    fn goes_on(&self) -> bool;
+    /// `administrator`: he may order things.
+    fn answer(&self, call: Call, administrator: bool) -> Result<Reply, Failure>;
+}
+
+impl Answers for Standby {
+    fn goes_on(&self) -> bool {
+        Standby::goes_on(self)
+    }
+
+    fn answer(&self, call: Call, administrator: bool) -> Result<Reply, Failure> {
+        self.call(call, administrator)
+    }
+}
+
+/// Listens at the control socket for as long as it goes on.
+pub(crate) fn listen_here(who: Arc<impl Answers>, config: &Config) -> Result<(), Failure> {
+    let socket = config.socket_path();
+    let fail = |e: std::io::Error| failure(ErrorClass::Invalid, format!("{}: {e}", socket.display()));
+    let _ = std::fs::remove_file(&socket); // of a process that died
+    let local = UnixListener::bind(&socket).map_err(fail)?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+    local.set_nonblocking(true).map_err(fail)?;
+    let spawned = std::thread::Builder::new().name("accept".into()).spawn(move || locals(&who, &local));
+    spawned.map(drop).map_err(fail)
+}
+
+fn locals(who: &Arc<impl Answers>, listener: &UnixListener) {
     let count = Arc::default();
-    while standby.goes_on() {
+    while who.goes_on() {
         let Ok((stream, _)) = listener.accept() else {
             std::thread::sleep(PAUSE);
             continue;
         };
         if let Some(place) = Place::take(&count) {
-            let standby = standby.clone();
+            let who = who.clone();
             serve(move || {
-                serve_local(&standby, stream);
+                serve_local(&*who, stream);
                 drop(place);
             });
         }
@@ -139,13 +166,13 @@ fn remotes(standby: &Arc<Standby>, listener: &TcpListener, followed: &Followed) 
     }
 }
 
-fn serve_local(standby: &Standby, stream: UnixStream) {
+fn serve_local(who: &impl Answers, stream: UnixStream) {
     let own = rustix::process::geteuid().as_raw();
     let administrator = wire::peer(&stream).is_ok_and(|peer| peer.uid == 0 || peer.uid == own);
     let ready = stream.set_nonblocking(false).is_ok();
     if ready {
         let _ = wire::serve_connection(stream, PROGRAM, &mut |call| {
-            standby.call(call, administrator).map(Answer::from)
+            who.answer(call, administrator).map(Answer::from)
         });
     }
 }

@@ -3,10 +3,10 @@
 
 mod feeder;
 mod follow;
-mod kept;
+pub(crate) mod kept;
 mod ledger;
 mod link;
-mod listen;
+pub(crate) mod listen;
 mod settings;
 
 pub(crate) use feeder::{Feeding, before_start};
@@ -40,6 +40,8 @@ pub(crate) fn settle_in(ledger: &Ledger, engine: Arc<dyn kv::Engine>) -> Result<
             true => catalog.mark_restored(crate::now())?,
             false => catalog.skip_objects(crate::now())?,
         }
+        // Targets take nothing more of the other node as soon as they hear of this one.
+        catalog.turn_above(catalog.turn()?)?;
         catalog.sync()
     };
     settle().map_err(|e| refused("taking over", &e))
@@ -67,5 +69,26 @@ pub(crate) fn serving_epoch(state: &std::path::Path) -> Result<u64, Failure> {
     match record.replaced_by {
         Some(by) => Err(failure(ErrorClass::Denied, format!("{by} has taken over from this node"))),
         None => Ok(record.epoch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{Record, Role};
+
+    #[test]
+    fn a_take_over_begins_a_turn_also_when_it_is_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine =
+            Arc::new(crate::startup::open_engine(&dir.path().join("catalog"), None, None, None).unwrap());
+        let ledger = Ledger::open(dir.path()).unwrap();
+        let turn = || Catalog::open(engine.clone(), crate::now()).unwrap().turn().unwrap();
+        assert_eq!(turn(), 0);
+        for (n, behind) in (1..).zip([false, true]) {
+            ledger.change(|r| *r = Record { role: Role::Taking, behind, ..Record::default() }).unwrap();
+            settle_in(&ledger, engine.clone()).unwrap();
+            assert_eq!(turn(), n);
+        }
     }
 }

@@ -10,7 +10,7 @@ use ident::{Credentials, Token};
 use node::Config;
 use std::fs;
 use types::{BoundUser, ClientId, ClusterView, ErrorClass, Grant, Member, MemberId, NodeId, TargetView};
-use wire::{Call, Failure, Reply};
+use wire::{Call, Failure, Reply, TurnsView};
 
 /// Nodes and clients on other hosts
 #[derive(Debug, clap::Args)]
@@ -118,6 +118,14 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         Command::Join { token, name } => join(context, token, name.unwrap_or_else(host)),
         Command::Status { all } => {
+            // A node that takes turns with nobody says so; one that waits knows no more than who serves.
+            let turns = context.connect()?.ask::<TurnsView>(&Call::Turns).ok();
+            if let Some(turns) = turns.as_ref().filter(|turns| turns.waits || !context.global.json) {
+                super::turns::show(context, turns)?;
+                if turns.waits {
+                    return Ok(Exit::OK);
+                }
+            }
             let view: ClusterView = context.connect()?.ask(&Call::Cluster)?;
             show(context, &view, all)
         }

@@ -31,6 +31,7 @@ pub mod standby;
 pub mod stat;
 pub mod status;
 pub mod target;
+mod turns;
 pub mod undelete;
 pub mod up;
 pub mod volume;

@@ -12,7 +12,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use types::StatusView;
+use types::{ErrorClass, StatusView};
 use wire::Call;
 
 /// Longest part of the log shown when the start fails (bytes).
@@ -53,7 +53,8 @@ pub struct Args {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let config = config(context, &args)?;
     if args.foreground {
-        if args.detach {
+        // One that begins anew has left it before.
+        if args.detach && rustix::process::getsid(None).ok() != Some(rustix::process::getpid()) {
             rustix::process::setsid().context("leaving the terminal")?;
         }
         return serve::run(config);
@@ -69,16 +70,16 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         }
         // A node that was killed a moment ago may still seem to listen.
         Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
-        Err(_) if is_standby(&config) => {
-            context.out.line("the node is already up, as a standby (`thermo standby status`)")?;
+        Err(other) => {
+            let Some(waits) = waits(&config) else { return Err(other.into()) };
+            context.out.line(format!("the node is already up, {waits}"))?;
             return Ok(Exit::OK);
         }
-        Err(other) => return Err(other.into()),
     }
     match start(&config, &args)? {
         Started::Ready(view) => report(context, &view),
-        Started::Standby => {
-            context.out.line("the node is up, as a standby (`thermo standby status`)")?;
+        Started::Waits(waits) => {
+            context.out.line(format!("the node is up, {waits}"))?;
             Ok(Exit::OK)
         }
         Started::Ended(exit) => Ok(exit),
@@ -141,7 +142,7 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
     let mut child = command.spawn().context("starting the background process")?;
     match wait_ready(&mut child, config, Duration::from_secs(args.timeout))? {
         Started::Ready(view) => Ok(Started::Ready(view)),
-        Started::Standby => Ok(Started::Standby),
+        Started::Waits(how) => Ok(Started::Waits(how)),
         Started::Ended(exit) => {
             eprintln!("thermo: the node could not start; its log {} ends:", log_path.display());
             eprintln!("{}", tail(&log_path, log_start));
@@ -154,8 +155,8 @@ fn start(config: &Config, args: &Args) -> Result<Started> {
 enum Started {
     /// It answers.
     Ready(Box<StatusView>),
-    /// It answers, and is a standby.
-    Standby,
+    /// It answers, and waits until it may serve: how.
+    Waits(&'static str),
     /// It ended; its exit code says why.
     Ended(Exit),
 }
@@ -172,8 +173,11 @@ fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<
         {
             Ok(view) if ready(&view, config) => return Ok(Started::Ready(Box::new(view))),
             Ok(_) | Err(ClientError::Unreachable { .. } | ClientError::Lost { .. }) => {}
-            Err(_) if is_standby(config) => return Ok(Started::Standby),
-            Err(other) => return Err(other.into()),
+            Err(other) => match waits(config) {
+                Some(waits) => return Ok(Started::Waits(waits)),
+                None if other.class() == ErrorClass::Busy => {} // whether it waits is not known yet
+                None => return Err(other.into()),
+            },
         }
         if Instant::now() > end {
             bail!(
@@ -185,10 +189,16 @@ fn wait_ready(child: &mut Child, config: &Config, patience: Duration) -> Result<
     }
 }
 
-fn is_standby(config: &Config) -> bool {
-    Connection::open(&config.socket_path())
-        .and_then(|mut node| node.ask::<wire::StandbyView>(&Call::Standby))
-        .is_ok_and(|view| view.standby)
+/// How it waits, if it does.
+fn waits(config: &Config) -> Option<&'static str> {
+    let mut node = Connection::open(&config.socket_path()).ok()?;
+    if node.ask::<wire::StandbyView>(&Call::Standby).is_ok_and(|view| view.standby) {
+        return Some("as a standby (`thermo standby status`)");
+    }
+    let view: wire::TurnsView = node.ask(&Call::Turns).ok()?;
+    // Before it has looked it may find that it is its turn.
+    let waits = view.waits && (!view.nodes.is_empty() || view.trouble.is_some());
+    waits.then_some("and waits for its turn (`thermo cluster status`)")
 }
 
 /// A node that cannot mount says so in its log and ends, so a missing mount is only not there yet.

@@ -1,0 +1,285 @@
+//! Hosts with one database that take turns: one serves, and whatever becomes of it another one goes on.
+
+use crate::server::Server;
+use e2e::Bed;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Of 127.0.0.0/8 everything is this machine. Others begin at 1 and at 128.
+fn address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(64);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Of one of those that take turns.
+fn config(database: &str) -> String {
+    format!(
+        "[catalog]\nengine = {database:?}\ntake_turns_s = 5\n[cluster]\nlisten = \"{}\"\n\
+         [library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n",
+        address()
+    )
+}
+
+/// Two hosts that take turns, and a third one with a target and a mount.
+struct Site {
+    first: Bed,
+    second: Bed,
+    third: Bed,
+    server: Server,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // One that is stopped would not end.
+        for bed in [&self.first, &self.second] {
+            bed.signal(Signal::CONT);
+            bed.signal(Signal::KILL);
+        }
+    }
+}
+
+impl Site {
+    /// `by`: the socket by which the first one reaches the server, if it is another one.
+    fn new(server: Server, by: Option<&Path>) -> Self {
+        let settings = "&connections=6&relaxed=no";
+        let there = server.address("turns", settings);
+        let at_first = by.map_or(there.clone(), |dir| server.address_by(dir, "turns", settings));
+        let (first, second) = (Bed::new(&config(&at_first)), Bed::new(&config(&there)));
+        first.up();
+        first.ok(["cluster", "init", "--name", "first"]);
+        e2e::cluster::join(&first, &second, "second");
+        assert!(second.ok(["up"]).contains("and waits for its turn"));
+        second.wait("the keys", || {
+            let own = &waits(&second)["nodes"][1];
+            own["state"] == "Waits" && own["lacks"].is_null()
+        });
+        let third = e2e::cluster::node();
+        e2e::cluster::join(&first, &third, "third");
+        third.ok(["down"]); // as it is started it hears where the namespace may be
+        third.up_mounted();
+        first.wait("the target", || e2e::cluster::up(&first) == [3]);
+        fs::create_dir(third.mount().join("striped")).unwrap();
+        first.ok(["layout", "set", "tc:/striped", "--stripes", "1"]);
+        Self { first, second, third, server }
+    }
+
+    /// Who serves, and who waits; on a busy machine that may have changed without a fault.
+    fn who(&self) -> [&Bed; 2] {
+        let waits_for = |bed: &Bed| waits(bed)["nodes"][0]["state"] == "Serves";
+        let mut found = [&self.first, &self.second];
+        self.third.wait("one to serve and one to wait", || {
+            found.reverse();
+            serves(found[0]) && waits_for(found[1])
+        });
+        found
+    }
+
+    /// While somebody at the third host makes files, something happens; he goes on after it. What he has made is there, once.
+    fn through(&self, done: &Made, what: &str, happens: impl FnOnce()) {
+        let begin = Instant::now();
+        happens();
+        let before = done.0.load(Ordering::Acquire);
+        self.third.wait(what, || done.0.load(Ordering::Acquire) > before + 3);
+        eprintln!("{what}: gone on {:?} after it began", begin.elapsed());
+        let names = fs::read_dir(self.third.mount().join("striped")).unwrap().count();
+        let made = done.0.load(Ordering::Acquire);
+        assert!((before..=made + 1).contains(&names), "{what}: {names} names, {before} to {made} were made");
+    }
+
+    /// Makes files at the third host as long as something is done.
+    fn while_names_are_made(&self, f: impl FnOnce(&Made)) {
+        let (dir, done, stop) = (self.third.mount().join("striped"), Made::default(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| done.make(&dir, &stop));
+            let end = End(&stop);
+            f(&done);
+            drop(end);
+        });
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), done.0.load(Ordering::Acquire), "names");
+    }
+}
+
+/// Files that were made.
+#[derive(Default)]
+struct Made(AtomicUsize);
+
+impl Made {
+    /// Each call succeeds once: one that was under way when the node died is known to have been done, if it was.
+    fn make(&self, dir: &Path, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let n = self.0.load(Ordering::Acquire);
+            let mut file = fs::File::create_new(dir.join(format!("file-{n}"))).unwrap();
+            file.write_all(b"bytes").unwrap();
+            file.sync_all().unwrap();
+            self.0.store(n + 1, Ordering::Release);
+        }
+    }
+}
+
+/// Whatever becomes of the test: he ends.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// What one that waits sees.
+fn waits(bed: &Bed) -> Value {
+    let shown = bed.run(["--json", "cluster", "status"]);
+    let view: Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+    if view["waits"] == true { view } else { Value::Null }
+}
+
+fn serves(bed: &Bed) -> bool {
+    bed.run(["status"]).status.success()
+}
+
+#[test]
+fn one_serves_and_the_other_goes_on_when_it_is_killed_stopped_or_told_to_end() {
+    if !e2e::can_mount("hosts that take turns") {
+        return;
+    }
+    let site = Site::new(Server::start(), None);
+    let (first, second) = (&site.first, &site.second);
+    let (_, error) = second.fails(["ls", "tc:/"]);
+    assert!(error.contains("waits for its turn: the names are at"), "{error}");
+    let shown = first.ok(["cluster", "status"]);
+    assert!(shown.contains("this node serves") && shown.contains("waits"), "{shown}");
+    site.while_names_are_made(|done| {
+        first.wait("work", || done.0.load(Ordering::Acquire) > 3);
+        for _ in 0..2 {
+            let [serving, _] = site.who();
+            site.through(done, "who serves is killed", || serving.signal(Signal::KILL));
+            assert!(serving.ok(["up"]).contains("and waits for its turn"));
+        }
+        let [stopped, other] = site.who();
+        site.through(done, "who serves stands still", || {
+            stopped.signal(Signal::STOP);
+            other.wait("its turn", || serves(other));
+        });
+        stopped.signal(Signal::CONT);
+        stopped.wait("it to wait", || !waits(stopped).is_null());
+        assert!(stopped.log().contains("the turn of this node is over"), "{}", stopped.log());
+        let [serving, _] = site.who();
+        site.through(done, "who serves is told to end", || {
+            serving.ok(["down"]);
+        });
+        assert!(serving.ok(["up"]).contains("and waits for its turn"));
+    });
+    let [serving, other] = site.who();
+    // Whichever it is: it signs, and its word counts with targets.
+    serving.ok(["cluster", "token"]);
+    assert_eq!(e2e::cluster::up(serving), [3]);
+    serving.check();
+    other.ok(["down"]);
+    serving.wait("nobody to wait", || serving.ok(["status"]).contains("no other node waits"));
+}
+
+/// A way to a server that can be cut: nothing that is sent arrives, and nobody is told.
+struct Way {
+    dir: PathBuf,
+    cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    fn to(server: &Server, dir: &Path) -> Self {
+        let way = Self { dir: dir.into(), cut: Arc::default() };
+        let real = server.socket();
+        let listener = UnixListener::bind(dir.join(real.file_name().unwrap())).unwrap();
+        let cut = way.cut.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), UnixStream::connect(&real));
+                let Ok(server) = server else { continue };
+                for (mut from, mut to) in
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+                {
+                    let cut = cut.clone();
+                    thread::spawn(move || {
+                        let mut bytes = [0; 1 << 16];
+                        while let Ok(got @ 1..) = from.read(&mut bytes) {
+                            while cut.load(Ordering::Acquire) {
+                                thread::sleep(Duration::from_millis(10));
+                            }
+                            if to.write_all(&bytes[..got]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both); // it may be gone already
+                    });
+                }
+            }
+        });
+        way
+    }
+}
+
+#[test]
+fn a_host_that_is_cut_off_from_the_database_gives_way_and_one_that_dies_is_waited_for() {
+    if !e2e::can_mount("hosts that take turns, and their database") {
+        return;
+    }
+    let server = Server::start();
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let way = Way::to(&server, dir.path());
+    let site = Site::new(server, Some(&way.dir));
+    let (first, second) = (&site.first, &site.second);
+    site.while_names_are_made(|done| {
+        first.wait("work", || done.0.load(Ordering::Acquire) > 3);
+        // The third host reaches the first one all the time.
+        site.through(done, "the way to the database is cut", || {
+            way.cut.store(true, Ordering::Release);
+            second.wait("its turn", || serves(second));
+        });
+        assert!(!serves(first));
+        way.cut.store(false, Ordering::Release);
+        first.wait("the other one to serve", || waits(first)["nodes"][0]["state"] == "Serves");
+        site.through(done, "the database dies", || {
+            site.server.crash(true);
+            thread::sleep(Duration::from_secs(7)); // longer than the lease
+            assert!(!serves(second) && !serves(first));
+            site.server.up();
+        });
+        first.wait("one of them", || serves(first) || serves(second));
+    });
+}
+
+/// Whoever waits for long looks whether another node serves: a second address of the same node is none.
+#[test]
+fn a_node_with_two_addresses_is_not_taken_for_two() {
+    if !e2e::can_mount("a node with two addresses") {
+        return;
+    }
+    let port = 20_000 + std::process::id() % 20_000;
+    let first = Bed::new(&format!(
+        "[cluster]\nlisten = \"0.0.0.0:{port}\"\ncontrol = [\"127.0.0.1:{port}\", \"127.0.0.2:{port}\"]\n"
+    ));
+    first.up();
+    first.ok(["cluster", "init", "--name", "first"]);
+    let third = e2e::cluster::node();
+    e2e::cluster::join(&first, &third, "third");
+    third.ok(["down"]);
+    third.up_mounted();
+    let path = third.mount().join("locked");
+    let holds = fs::File::create(&path).unwrap();
+    holds.lock().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| fs::File::open(&path).unwrap().lock().unwrap());
+        thread::sleep(Duration::from_secs(8)); // looked for twice
+        holds.unlock().unwrap();
+    });
+    assert!(!third.log().contains("does not answer"), "{}", third.log());
+}

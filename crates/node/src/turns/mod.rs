@@ -1,0 +1,169 @@
+//! Several nodes with one database take turns: one serves, and the others wait until its lease ends. How and why:
+//! `docs/design/0014-turns.md`.
+
+mod told;
+mod wait;
+
+pub use wait::{Turn, Waited, wait_for_turn};
+
+use crate::error::failure;
+use crate::standby::kept;
+use crate::{Config, Node};
+use kv::Seen;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use told::Told;
+use types::{ErrorClass, NodeId};
+use wire::{Failure, KeptFile, TurnState, TurnsView};
+
+/// Looks at the others in one lease.
+const LOOKS: u32 = 5;
+/// Longest time between two of them.
+const LONGEST: Duration = Duration::from_secs(1);
+
+impl Config {
+    /// How long this node's turn lasts without a sign of life; None: the database is its own.
+    pub(crate) fn turn(&self) -> Option<Duration> {
+        self.catalog.take_turns_s.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    /// Whether it waits for its turn before it serves.
+    pub fn takes_turns(&self) -> bool {
+        self.turn().is_some()
+    }
+}
+
+/// What of the configuration cannot work together.
+pub(crate) fn validate(config: &Config) -> Result<(), String> {
+    let Some(seconds) = config.catalog.take_turns_s else { return Ok(()) };
+    if !config.in_database() {
+        return Err("catalog.take_turns_s is for nodes with the same database (catalog.engine); a catalogue in the state directory has a [standby]: take \
+                    it out"
+            .into());
+    }
+    if !(3..=30).contains(&seconds) {
+        return Err(
+            "catalog.take_turns_s is 3 to 30 seconds: other hosts wait a minute for the next one".into()
+        );
+    }
+    if !config.targets.is_empty() || !config.devices.is_empty() {
+        return Err("[[targets]] and [[devices]] of a node that takes turns (catalog.take_turns_s) would be away while it waits: a second node on \
+                    this host, with a state directory of its own, serves them (`thermo cluster join`)"
+            .into());
+    }
+    Ok(())
+}
+
+/// Pause between two looks.
+fn pause(lease: Duration) -> Duration {
+    (lease / LOOKS).min(LONGEST)
+}
+
+/// What a node that serves knows of the others.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<Looked>);
+
+#[derive(Default)]
+struct Looked {
+    seen: Seen,
+    trouble: Option<String>,
+}
+
+impl Turns {
+    /// What was seen while this node waited.
+    pub(crate) fn begin_with(&self, seen: Seen) {
+        self.0.lock().seen = seen;
+    }
+
+    /// Where the others are called when they serve.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let Seen { owner, takers } = &self.0.lock().seen;
+        let others =
+            takers.iter().filter(|taker| owner.as_ref().is_none_or(|owner| owner.name != taker.name));
+        others.flat_map(|taker| Told::read(&taker.told).addresses).collect()
+    }
+}
+
+/// Tells the others of this node, if it takes turns, until it stops.
+pub(crate) fn keep_telling(node: &Arc<Node>) -> Result<(), Failure> {
+    let Some(lease) = node.config.turn() else { return Ok(()) };
+    let mut way = told::Way::of(&node.config)?;
+    let since = crate::now().secs;
+    let telling = node.clone();
+    let spawned = crate::startup::spawn(Some(node), "turns", move || {
+        loop {
+            let member = telling.membership().ok().flatten().and_then(|own| own.number());
+            let seen = way.tell(&Told { member, ..Told::of(&telling.config, since) });
+            {
+                let mut looked = telling.turns.0.lock();
+                match seen {
+                    Ok(seen) => *looked = Looked { seen, trouble: None },
+                    Err(e) => looked.trouble = Some(e.message),
+                }
+            }
+            if telling.stops_within(pause(lease)) {
+                return;
+            }
+        }
+    });
+    spawned.map(drop)
+}
+
+impl Node {
+    /// Whether what this node says counts: no other one has gone on in its place, and none may have.
+    ///
+    /// # Errors
+    /// One has, or may have.
+    pub fn counts(&self) -> Result<(), Failure> {
+        self.engine_moves.is_held()
+    }
+
+    /// Why the turn of this node is over, if it is. A database that has lost changes ends none: somebody has to look first.
+    pub fn turn_is_over(&self) -> Option<Failure> {
+        self.engine_moves.is_lost()
+    }
+
+    /// Whether it was told to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.lock().is_some()
+    }
+
+    /// Who serves, and who waits.
+    pub(crate) fn turns_view(&self) -> Result<TurnsView, Failure> {
+        let none = || {
+            let message = "this node takes turns with nobody (catalog.take_turns_s in its configuration)";
+            failure(ErrorClass::NotFound, message)
+        };
+        let lease = self.config.turn().ok_or_else(none)?;
+        let looked = self.turns.0.lock();
+        Ok(TurnsView { trouble: looked.trouble.clone(), ..told::view(&looked.seen, lease, false) })
+    }
+
+    /// What an operator should look at.
+    pub(crate) fn turns_warning(&self) -> Option<String> {
+        let view = self.turns_view().ok()?;
+        if let Some(trouble) = view.trouble {
+            return Some(format!("who waits to take over from this node is not known: {trouble}"));
+        }
+        let mut waiting = view.nodes.iter().filter(|node| node.state == TurnState::Waits).peekable();
+        if waiting.peek().is_none() {
+            return Some("no other node waits to take over from this one (`thermo cluster status`)".into());
+        }
+        let ready = waiting.clone().any(|node| node.lacks.is_none());
+        let why = waiting.next().and_then(|node| node.lacks.clone());
+        why.filter(|_| !ready).map(|why| format!("no other node could take over from this one yet: {why}"))
+    }
+
+    /// What a node that waits needs to serve the cluster; it is one of those that have the database.
+    pub(crate) fn kept_for(&self, id: NodeId) -> Result<Vec<KeptFile>, Failure> {
+        let waits = self.turns_view().is_ok_and(|view| {
+            view.nodes.iter().any(|node| node.node == Some(id) && node.state == TurnState::Waits)
+        });
+        if !waits {
+            let message = format!("{id} is not seen to wait for its turn with the database of this node");
+            return Err(failure(ErrorClass::Denied, message));
+        }
+        kept::gather(&self.config.state_dir)
+    }
+}
