@@ -21,6 +21,8 @@ pub struct View<'a> {
 pub struct Tx<'a> {
     pub w: &'a mut dyn Writer,
     pub classes: &'a Classes,
+    /// Inodes of which attributes or, of directories, entries change.
+    pub touched: &'a mut Vec<Ino>,
 }
 
 /// Counters of a directory.
@@ -238,6 +240,7 @@ impl Tx<'_> {
         let before = old.map(|r| Derived::of(&self.view(), r)).transpose()?.unwrap_or_default();
         let after = new.map(|r| Derived::of(&self.view(), r)).transpose()?.unwrap_or_default();
         before.turn_into(&after, self.w)?;
+        self.touched.extend(new.or(old).map(|rec| rec.ino));
         match (old, new) {
             (_, Some(rec)) => self.w.put(&record_key(rec), &rec.encode())?,
             (Some(rec), None) => self.w.delete(&record_key(rec))?,

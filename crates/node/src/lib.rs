@@ -20,6 +20,7 @@ mod files;
 mod governor;
 mod keep;
 mod keys;
+mod leases;
 pub mod limits;
 mod locks;
 mod mixed;

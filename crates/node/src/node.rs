@@ -71,6 +71,8 @@ pub struct Node {
     pub(crate) membership: crate::cluster::Membership,
     /// Locks of files, of programs here and on other hosts.
     pub(crate) locks: crate::locks::Locks,
+    /// What other hosts may remember.
+    pub(crate) leases: Arc<crate::leases::Leases>,
     /// Devices that it gives to other nodes.
     pub(crate) given: crate::devices::Given,
     /// What it has open of the cluster's targets.

@@ -5,6 +5,7 @@ use crate::clock::Moment;
 use crate::error::{failure, fs_failure, refused};
 use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingTable, Wish};
 use crate::governor::Governor;
+use crate::leases::Leases;
 use crate::moment::CHANGES;
 use crate::movers::Movers;
 use crate::standby::Ledger;
@@ -115,6 +116,15 @@ pub(crate) struct Assembled {
     pub(crate) ready: Receiver<Ready>,
 }
 
+/// What hosts may remember, which is told of every change.
+fn leases(catalog: &Catalog) -> Result<Arc<Leases>, Failure> {
+    let members = catalog.members().map_err(|e| refused("members", &e))?.len();
+    let leases = Arc::new(Leases::new(members > 1));
+    let told = leases.clone();
+    catalog.watch(Box::new(move |inodes| told.changed(inodes)));
+    Ok(leases)
+}
+
 /// Opens catalogue, disk tier and library, and makes the first settings of a `fresh` state directory.
 pub(crate) fn assemble(
     config: Config,
@@ -144,6 +154,7 @@ pub(crate) fn assemble(
         uid,
         started: std::time::Instant::now(),
         run: uuid::Uuid::new_v4(),
+        leases: leases(&catalog)?,
         catalog,
         disk,
         objects,

@@ -175,6 +175,7 @@ fn elsewhere(member: PathBuf) -> Result<ClusterFiles, Failure> {
             ),
         )
     })?;
+    files.remember();
     Ok(files)
 }
 

@@ -1,6 +1,6 @@
 //! Calls for names and bytes of files.
 
-use crate::JoinSecret;
+use crate::{JoinSecret, Reply};
 use serde::{Deserialize, Serialize};
 use types::api::{OpenFlags, XattrMode};
 use types::*;
@@ -310,6 +310,24 @@ pub enum FileCall {
         /// All that was held before the node was started anew has been claimed.
         claimed: bool,
     },
+    /// `Lookup`, `GetAttr` or `ReadDir` by one who wants to remember the answer for a moment -> `Leased`.
+    Leased(Box<FileCall>),
+    /// Waits some seconds for what is to be forgotten -> `Forget`.
+    Forgotten {
+        /// All up to this place is forgotten; 0: nothing is remembered, which is answered at once.
+        after: u64,
+    },
+}
+
+/// An answer, and what of it may be remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasedReply {
+    /// The answer to the call; `Done` where there is no such name.
+    pub reply: Reply,
+    /// What is not to be remembered: of these inodes the attributes, and the names in them.
+    pub refused: Vec<Ino>,
+    /// How long the rest may be remembered, counted from before the call was made (milliseconds).
+    pub term_ms: u32,
 }
 
 /// What became of a lock that was waited for.
@@ -342,6 +360,28 @@ impl FileCall {
         )
     }
 
+    /// Inodes that the call itself names and changes, in their attributes or names: who makes it forgets them before, and the node takes that for granted.
+    pub fn changes(&self) -> impl Iterator<Item = Ino> {
+        let (first, second) = match self {
+            Self::Mkdir { parent, .. }
+            | Self::Symlink { parent, .. }
+            | Self::Mknod { parent, .. }
+            | Self::Create { parent, .. }
+            | Self::CreateAs { parent, .. }
+            | Self::Unlink { parent, .. }
+            | Self::Rmdir { parent, .. } => (Some(*parent), None),
+            Self::Link { ino, parent, .. } => (Some(*ino), Some(*parent)),
+            Self::Rename { from, to, .. } => (Some(from.0), Some(to.0)),
+            Self::SetAttr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::SetXattrAs { ino, .. }
+            | Self::RemoveXattr { ino, .. }
+            | Self::ClearSetId(ino) => (Some(*ino), None),
+            _ => (None, None),
+        };
+        first.into_iter().chain(second)
+    }
+
     /// Whether doing it twice is not the same as once: an answer that was lost is given again, not made again.
     pub fn is_once(&self) -> bool {
         !matches!(
@@ -369,6 +409,8 @@ impl FileCall {
                 | Self::LayoutCommit { .. }
                 | Self::TestLock { .. }
                 | Self::LockEvents { .. }
+                | Self::Leased(_)
+                | Self::Forgotten { .. }
         )
     }
 }

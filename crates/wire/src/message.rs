@@ -2,7 +2,7 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    KeptFile, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
+    KeptFile, LeasedReply, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
     StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, TurnsView, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
@@ -519,4 +519,13 @@ pub enum Reply {
     Turns(Box<TurnsView>),
     /// Files that a node needs to serve a cluster.
     Kept(Vec<KeptFile>),
+    /// An answer that may be remembered for a moment.
+    Leased(Box<LeasedReply>),
+    /// What is to be forgotten.
+    Forget {
+        /// Place of the last.
+        place: u64,
+        /// Attributes of these, and the names in them.
+        inodes: Vec<Ino>,
+    },
 }

@@ -76,7 +76,9 @@ impl Call {
                 | FileCall::LayoutCommit { .. }
                 | FileCall::Lock { .. }
                 | FileCall::TestLock { .. }
-                | FileCall::LockEvents { .. },
+                | FileCall::LockEvents { .. }
+                | FileCall::Leased(_)
+                | FileCall::Forgotten { .. },
             ) => 5,
             _ => 4,
         }

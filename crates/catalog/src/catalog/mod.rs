@@ -22,8 +22,8 @@ use crate::store::{Tx, View};
 use kv::{Durability, Engine};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::Arc;
-use types::Time;
+use std::sync::{Arc, OnceLock};
+use types::{Ino, Time};
 
 /// Inode numbers and cookies reserved at a time; a restart skips what is left of them.
 const ID_BATCH: u64 = 4096;
@@ -37,7 +37,11 @@ pub struct Catalog {
     ids: Mutex<Range<u64>>,
     changes: changes::Changes,
     open: opened::Open,
+    watched_by: OnceLock<Box<Watched>>,
 }
+
+/// Who is told of inodes of which attributes or, of directories, entries may have changed.
+pub type Watched = dyn Fn(&[Ino]) + Send + Sync;
 
 impl Catalog {
     /// Opens the catalogue in `engine`; makes the root directory (mode 0755, owner 0, class `default`, which makes no
@@ -46,7 +50,7 @@ impl Catalog {
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
         let (classes, ids) = (Classes::default(), Mutex::new(0..0));
         let (changes, open) = (changes::Changes::default(), opened::Open::default());
-        let catalog = Self { engine, classes, ids, changes, open };
+        let catalog = Self { engine, classes, ids, changes, open, watched_by: OnceLock::new() };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.finish_drops()?;
         Ok(catalog)
@@ -71,7 +75,23 @@ impl Catalog {
         durability: Durability,
         mut f: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        kv::write(&*self.engine, durability, |w| f(&mut Tx { w, classes: &self.classes }))
+        let mut touched = Vec::new();
+        let done = kv::write(&*self.engine, durability, |w| {
+            touched.clear();
+            f(&mut Tx { w, classes: &self.classes, touched: &mut touched })
+        });
+        // Also when it failed: whether it was done may not be known.
+        if let (false, Some(told)) = (touched.is_empty(), self.watched_by.get()) {
+            told(&touched);
+        }
+        done
+    }
+
+    /// From now on `told` is called, by the thread that makes a change, when the change can be read and before that is answered. It must not use
+    /// the catalogue, and is given once.
+    pub fn watch(&self, told: Box<Watched>) {
+        // A second one would be a defect of the caller, and the first goes on.
+        drop(self.watched_by.set(told));
     }
 
     fn relaxed<T>(&self, f: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {

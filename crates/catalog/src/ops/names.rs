@@ -20,6 +20,7 @@ pub fn find_for_update(tx: &mut Tx<'_>, dir: Ino, name: &[u8]) -> Result<Option<
 
 /// Writes a name (new, or leading elsewhere from now on).
 pub fn put(tx: &mut Tx<'_>, dir: Ino, name: &[u8], entry: &Dirent) -> Result<()> {
+    tx.touched.push(dir);
     let (value, len) = entry.name_value();
     tx.w.put(&keys::name(dir, name), &value[..len])?;
     Ok(tx.w.put(&keys::entry(dir, entry.cookie), &entry.entry_value(name))?)
@@ -27,6 +28,7 @@ pub fn put(tx: &mut Tx<'_>, dir: Ino, name: &[u8], entry: &Dirent) -> Result<()>
 
 /// Removes a name.
 pub fn delete(tx: &mut Tx<'_>, dir: Ino, name: &[u8], entry: &Dirent) -> Result<()> {
+    tx.touched.push(dir);
     tx.w.delete(&keys::name(dir, name))?;
     Ok(tx.w.delete(&keys::entry(dir, entry.cookie))?)
 }
@@ -39,6 +41,7 @@ pub fn changed(tx: &mut Tx<'_>, dir: Ino, now: Time, entries: i64, subdirs: i64)
 
 /// The counters alone: what comes back from tape was there before.
 pub fn counted(tx: &mut Tx<'_>, dir: Ino, entries: i64, subdirs: i64) -> Result<()> {
+    tx.touched.push(dir);
     if entries != 0 {
         tx.w.add(&keys::inode(dir, part::ENTRIES), entries)?;
     }

@@ -63,6 +63,7 @@ pub fn clear_set_id(tx: &mut Tx<'_>, ino: Ino, now: Time) -> Result<bool> {
 pub fn forget_change_time(tx: &mut Tx<'_>, rec: &mut InodeRec) -> Result<()> {
     if let Some(changed) = tx.view().dir_counters(rec.ino)?.changed {
         rec.ctime = rec.ctime.max(changed);
+        tx.touched.push(rec.ino);
         tx.w.get_for_update(&keys::inode(rec.ino, part::CHANGED))?;
         tx.w.delete(&keys::inode(rec.ino, part::CHANGED))?;
     }

@@ -14,13 +14,15 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
-use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
+use types::{Cx, ErrorClass, FsError, Handle, Ino, LockOrder};
 use wire::{Call, Channel, Failure, FileCall, FileOrder, LockEvent, Reply, Speaks};
 
 /// How long a call waits for a node that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two attempts to reach it.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long nobody asks whether this host is still refused.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// What a call waits for; each kind has connections of its own, so that none waits for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(super) enum Kind {
     Tape,
     /// Locks that somebody else holds.
     News,
+    /// What is to be forgotten.
+    Forget,
 }
 
 /// Why an attempt came to nothing.
@@ -83,11 +87,13 @@ pub(super) struct Lines {
     reach: Reach,
     session: u64,
     numbers: Mutex<Numbers>,
-    groups: [Group; 4],
+    groups: [Group; 5],
     /// Whether the log knows that the node does not answer.
     away: Mutex<bool>,
     /// Where the last connection was made to (`host:port`).
     last: Mutex<Option<String>>,
+    /// When this host was refused last, if it was since a node answered.
+    refused: Mutex<Option<Instant>>,
     /// Session of the last connection.
     begun: Mutex<u64>,
     silent: Silent,
@@ -162,9 +168,10 @@ impl Lines {
             reach,
             session,
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
-            groups: [group(8), group(8), group(super::THREADS), group(1)],
+            groups: [group(8), group(8), group(super::THREADS), group(1), group(1)],
             away: Mutex::new(false),
             last: Mutex::default(),
+            refused: Mutex::default(),
             begun: Mutex::default(),
             silent: Silent::default(),
         }
@@ -217,7 +224,18 @@ impl Lines {
 
     /// Makes a call that opens a file; gives the session too that the handle belongs to.
     pub(super) fn open(&self, cx: &Cx, call: &FileCall) -> FsResult<(Reply, u64)> {
+        self.open_forgetting(cx, call, || ())
+    }
+
+    /// The same; `forget` is called when the call has its number, and before it is made.
+    pub(super) fn open_forgetting(
+        &self,
+        cx: &Cx,
+        call: &FileCall,
+        forget: impl FnOnce(),
+    ) -> FsResult<(Reply, u64)> {
         let number = self.number();
+        forget();
         self.insist(Kind::Names, &speaks(cx), number.value, &|_| Ok(call.clone()))
     }
 
@@ -280,6 +298,25 @@ impl Lines {
             Err(FsError::Stale) if another.get() != begun => Ok(Err(another.get())),
             Ok((Reply::LockEvents(events), _)) => Ok(Ok(events)),
             Ok(_) => Err(FsError::Io),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What is to be forgotten in a session, after what is; the number of another session if it has ended. It is asked for once.
+    pub(super) fn to_forget(&self, begun: u64, after: u64) -> Tried<Result<(u64, Vec<Ino>), u64>> {
+        let another = Cell::new(begun);
+        let made = |line: &mut Line| {
+            another.set(line.begun);
+            match line.begun == begun {
+                true => Ok(FileCall::Forgotten { after }),
+                false => Err(Trouble::Refused(FsError::Stale)),
+            }
+        };
+        let who = speaks(&super::bytes::nobody());
+        match self.attempt(Kind::Forget, &who, self.name(), &made, &mut None) {
+            Ok((Reply::Forget { place, inodes }, _)) => Ok(Ok((place, inodes))),
+            Err(_) if another.get() != begun => Ok(Err(another.get())),
+            Ok(_) => Err(Trouble::Refused(FsError::Io)),
             Err(e) => Err(e),
         }
     }
@@ -426,7 +463,7 @@ impl Lines {
                 state.open += 1;
                 drop(state);
                 let mut used = Used { group, line: None };
-                used.line = Some(self.connect().map_err(|e| unreached(&e))?);
+                used.line = Some(self.connect_unless_refused()?);
                 return Ok(used);
             } else {
                 group.room.wait(&mut state);
@@ -442,6 +479,27 @@ impl Lines {
                 self.connect_once()
             }
             other => other,
+        }
+    }
+
+    /// Connects, unless this host was refused just now. Who is refused often is not even listened to: so nobody asks again for some seconds, and one who is not
+    /// answered after he was refused is still refused.
+    fn connect_unless_refused(&self) -> Tried<Line> {
+        let refused = self.refused.lock().map(|at| at.elapsed());
+        if refused.is_some_and(|ago| ago < QUIET) {
+            return Err(Trouble::Refused(FsError::Io));
+        }
+        let connected = self.connect();
+        match &connected {
+            Ok(_) => *self.refused.lock() = None,
+            Err(e) if e.class() == ErrorClass::Denied => *self.refused.lock() = Some(Instant::now()),
+            Err(_) => {}
+        }
+        match connected.map_err(|e| unreached(&e)) {
+            Err(Trouble::Lost(_)) if refused.is_some_and(|ago| ago < PATIENCE) => {
+                Err(Trouble::Refused(FsError::Io))
+            }
+            connected => connected,
         }
     }
 

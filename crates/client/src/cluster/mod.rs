@@ -5,14 +5,16 @@
 //! * `table.rs`: open files, which are opened again when the node was started anew.
 //! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
 //! * `locks.rs`: locks that programs here hold and wait for.
+//! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers.
 //!
-//! Nothing is remembered of names and attributes: gateways ask each time, and see what others did.
+//! Gateways ask each time, and see what others did.
 
 mod bytes;
 mod direct;
 mod lines;
 mod locks;
+mod memory;
 mod movers;
 mod names;
 mod silent;
@@ -44,6 +46,7 @@ struct Shared {
     waits: bytes::Waits,
     ways: movers::Ways,
     locks: locks::Locks,
+    memory: memory::Memory,
 }
 
 /// Threads of each kind.
@@ -60,7 +63,13 @@ impl ClusterFiles {
             waits: bytes::Waits::default(),
             ways: movers::Ways::default(),
             locks: locks::Locks::default(),
+            memory: memory::Memory::default(),
         }))
+    }
+
+    /// From now on names and attributes are remembered for a moment, by leases of the node: for gateways of which each look comes here.
+    pub fn remember(&self) {
+        self.0.tend_memory();
     }
 
     /// Asks whether a node that holds the namespace answers, and takes this one for a member that may speak for users.

@@ -15,12 +15,28 @@ const PAGE: usize = 2000;
 
 impl ClusterFiles {
     fn ask(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {
-        self.0.lines.ask(Kind::Names, cx, call)
+        self.ask_as(Kind::Names, cx, call)
+    }
+
+    fn ask_as(&self, kind: Kind, cx: &Cx, call: FileCall) -> FsResult<Reply> {
+        let number = self.0.lines.number();
+        self.0.memory.forget(call.changes());
+        self.0.lines.ask_unless(kind, cx, number.value, &|| Ok(call.clone()))
+    }
+
+    /// Looks at something, and remembers it for as long as the node allows. `Done`: there is no such name.
+    fn look(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {
+        let Some(look) = self.0.memory.look().filter(|_| cx.checked) else { return self.ask(cx, call) };
+        let (reply, begun) = self.0.lines.open(cx, &FileCall::Leased(Box::new(call.clone())))?;
+        let Reply::Leased(told) = reply else { return Err(FsError::Io) };
+        self.0.memory.remember(&look, begun, &call, &told);
+        Ok(told.reply)
     }
 
     fn attr(&self, cx: &Cx, call: FileCall) -> FsResult<Attr> {
-        let ask = |call| match self.ask(cx, call)? {
+        let ask = |call| match self.look(cx, call)? {
             Reply::Attr(attr) => Ok(attr),
+            Reply::Done => Err(FsError::NotFound),
             _ => Err(FsError::Io),
         };
         let attr: Attr = ask(call)?;
@@ -31,8 +47,16 @@ impl ClusterFiles {
         }
     }
 
+    /// A call that makes something.
+    fn made(&self, cx: &Cx, call: FileCall) -> FsResult<Attr> {
+        match self.ask(cx, call)? {
+            Reply::Attr(attr) => Ok(attr),
+            _ => Err(FsError::Io),
+        }
+    }
+
     fn opened(&self, cx: &Cx, call: &FileCall, flags: OpenFlags) -> FsResult<Opened> {
-        match self.0.lines.open(cx, call)? {
+        match self.0.lines.open_forgetting(cx, call, || self.0.memory.forget(call.changes()))? {
             (Reply::Opened { handle, attr, .. }, begun) => {
                 let handle = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
                 Ok(Opened { handle, attr, backing: None })
@@ -56,10 +80,20 @@ impl ClusterFiles {
 
 impl FileApi for ClusterFiles {
     fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        match self.0.memory.name(parent, name).filter(|_| cx.checked) {
+            Some(Some(known)) if self.0.table.inode(known.ino).is_none() => return Ok(known),
+            Some(None) => return Err(FsError::NotFound),
+            // What is written here is told before anybody is told of it.
+            _ => {}
+        }
         self.attr(cx, FileCall::Lookup { parent, name: name.to_vec() })
     }
 
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        let known = self.0.memory.attr(ino).filter(|_| cx.checked);
+        if let Some(known) = known.filter(|_| self.0.table.inode(ino).is_none()) {
+            return Ok(known);
+        }
         self.attr(cx, FileCall::GetAttr(ino))
     }
 
@@ -70,8 +104,7 @@ impl FileApi for ClusterFiles {
             // What was written before does not count as written after it.
             self.0.commit(inode, Telling::All)?;
         }
-        let Reply::Attr(attr) = self.0.lines.ask(kind, cx, FileCall::SetAttr { ino, set: set.clone() })?
-        else {
+        let Reply::Attr(attr) = self.ask_as(kind, cx, FileCall::SetAttr { ino, set: set.clone() })? else {
             return Err(FsError::Io);
         };
         inode.iter().for_each(|inode| inode.length.is(attr.size));
@@ -91,19 +124,19 @@ impl FileApi for ClusterFiles {
 
     fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], node: &NewNode) -> FsResult<Attr> {
         let NewNode { kind, mode, rdev } = *node;
-        self.attr(cx, FileCall::Mknod { parent, name: name.to_vec(), kind, mode, rdev })
+        self.made(cx, FileCall::Mknod { parent, name: name.to_vec(), kind, mode, rdev })
     }
 
     fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr> {
-        self.attr(cx, FileCall::Mkdir { parent, name: name.to_vec(), mode })
+        self.made(cx, FileCall::Mkdir { parent, name: name.to_vec(), mode })
     }
 
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> FsResult<Attr> {
-        self.attr(cx, FileCall::Symlink { parent, name: name.to_vec(), target: target.to_vec() })
+        self.made(cx, FileCall::Symlink { parent, name: name.to_vec(), target: target.to_vec() })
     }
 
     fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.attr(cx, FileCall::Link { ino, parent, name: name.to_vec() })
+        self.made(cx, FileCall::Link { ino, parent, name: name.to_vec() })
     }
 
     fn unlink(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
@@ -200,7 +233,7 @@ impl FileApi for ClusterFiles {
 
     fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
         let limit = limit.min(PAGE) as u32;
-        match self.ask(cx, FileCall::ReadDir { dir, after: cookie, limit })? {
+        match self.look(cx, FileCall::ReadDir { dir, after: cookie, limit })? {
             Reply::Entries(entries) => Ok(entries),
             _ => Err(FsError::Io),
         }
@@ -244,6 +277,6 @@ impl FileApi for ClusterFiles {
         self.ask(cx, FileCall::RemoveXattr { ino, name: name.to_vec() }).and_then(done)
     }
 
-    /// Nothing is remembered that could change behind a gateway's back: it must let the kernel remember nothing.
+    /// A gateway must let the kernel remember nothing: it is not told what changes behind its back.
     fn watch(&self, _watcher: Arc<dyn Watcher>) {}
 }

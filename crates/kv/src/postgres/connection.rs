@@ -136,7 +136,11 @@ impl Conn {
     pub(super) fn leave(&self) -> bool {
         self.runtime.block_on(async {
             let mut sent = pin!(self.client.batch_execute("ROLLBACK"));
-            poll_fn(|cx| Poll::Ready(drop(sent.as_mut().poll(cx)))).await;
+            poll_fn(|cx| {
+                drop(sent.as_mut().poll(cx));
+                Poll::Ready(())
+            })
+            .await;
             tokio::task::yield_now().await; // to the task that writes it to the socket
         });
         !self.client.is_closed()

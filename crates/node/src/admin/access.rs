@@ -27,6 +27,7 @@ impl Node {
         let what = describe(&call);
         let session = &session.held;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
+        self.forgets_what_it_changes(session, &call, number);
         let changes = self.about_to_change(session, &call);
         let answer = match call {
             FileCall::Create { parent, name, mode, exclusive } => {
@@ -62,6 +63,8 @@ impl Node {
             FileCall::LockEvents { after, claimed } => {
                 self.lock_events(session, after, claimed).map(Answer::from)
             }
+            FileCall::Leased(call) => self.leased(cx, session, *call, number).map(Answer::from),
+            FileCall::Forgotten { after } => self.to_forget(session, after).map(Answer::from),
             FileCall::Withdraw(other) => {
                 session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
                 Ok(Reply::Done.into())
@@ -139,7 +142,7 @@ impl Node {
     }
 
     fn resolved(&self, cx: &Cx, path: &[u8], follow: bool) -> Result<Attr, FsError> {
-        self.catalog.resolve(cx, path, follow).map(|inode| self.shown(inode)).map_err(|e| e.fs())
+        self.shown_now(|| self.catalog.resolve(cx, path, follow)).map_err(|e| e.fs())
     }
 
     /// Calls about the bytes of an open file of the session.
@@ -292,7 +295,7 @@ impl Node {
             (_, Some(ino)) => self.getattr(cx, ino).map(|attr| Reply::Attr(attr).into()),
             (_, None) => Ok(Reply::Done.into()),
         };
-        answer.map_err(|e| fs_failure("a call that was done before", e))
+        self.seen_by_all(answer).map_err(|e| fs_failure("a call that was done before", e))
     }
 
     /// Inode numbers give no way around the directories above: a caller who is not the administrator must be able to
@@ -486,5 +489,7 @@ fn describe(call: &FileCall) -> String {
         FileCall::StatFs => "the file system".into(),
         FileCall::Withdraw(_) => "a call".into(),
         FileCall::LockEvents { .. } => "locks".into(),
+        FileCall::Leased(call) => describe(call),
+        FileCall::Forgotten { .. } => "what is to be forgotten".into(),
     }
 }

@@ -15,7 +15,8 @@ impl Node {
             return Err(crate::error::fs_failure(&shown, FsError::NotPermitted));
         }
         self.known_class(class)?;
-        self.catalog.set_class(inode.attr.ino, class, crate::now()).map_err(|e| refused(&shown, &e))?;
+        let set = self.catalog.set_class(inode.attr.ino, class, crate::now());
+        self.seen_by_all(set).map_err(|e| refused(&shown, &e))?;
         self.governor.wake();
         Ok(())
     }

@@ -7,6 +7,7 @@ mod again;
 mod classes;
 mod exchange;
 mod keep;
+mod leased;
 mod locks;
 mod pools;
 mod quotas;

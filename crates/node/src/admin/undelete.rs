@@ -56,7 +56,8 @@ impl Node {
         }
         let may = self.may_make(cx).and_then(|()| self.may_grow(cx, owner));
         may.map_err(|e| fs_failure(&shown, e))?;
-        let made = self.catalog.undelete(cx, (ino, version), (parent.attr.ino, name)).map_err(|e| {
+        let made = self.seen_by_all(self.catalog.undelete(cx, (ino, version), (parent.attr.ino, name)));
+        let made = made.map_err(|e| {
             let taken = format!("{shown}: something is there; name another place with --to, or move it away");
             if e.fs() == FsError::Exists { failure(e.class(), taken) } else { fail(e) }
         })?;

@@ -148,6 +148,7 @@ impl Drop for Part {
             self.node.locks.stop();
         }
         let forget = || {
+            self.node.leases.leave(self.key.1);
             lock_key(self.key).filter(|_| !stops).into_iter().for_each(|key| self.node.forget_locks_of(key))
         };
         if let Some(held) = sessions.end(self.key, left, forget) {

@@ -78,6 +78,7 @@ impl Node {
                 state.recorded_allocated = attr.disk_bytes;
             }
             state.writers += 1;
+            self.leases.changed(&[entry.ino]); // From now on it changes without a word.
         }
         let handle = self.open.add_handle(entry.clone(), flags);
         let backing = state.backing.as_ref().filter(|_| state.direct).and_then(|b| b.fd().cloned());
@@ -487,6 +488,7 @@ impl Node {
                 state.writers -= 1;
                 if state.writers == 0 {
                     nlink = self.seal(ino, state);
+                    self.open.sealed(ino);
                     entry.growth.store(0, Ordering::Relaxed);
                 }
             }

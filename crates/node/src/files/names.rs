@@ -1,6 +1,7 @@
 //! [`FileApi`] on the node: names and attributes go to the catalogue, bytes to [`super::io`].
 
 use super::Writer;
+use super::open::Seals;
 use crate::Node;
 use crate::error::fs_error;
 use crate::locks::LockSession;
@@ -47,6 +48,29 @@ impl Node {
         attr
     }
 
+    /// Attributes for users of what is read now.
+    pub(crate) fn shown_now(&self, read: impl FnOnce() -> catalog::Result<Inode>) -> catalog::Result<Attr> {
+        let seals = self.open.seals();
+        read().and_then(|inode| self.shown_since(&seals, inode))
+    }
+
+    /// The same of what was read since that moment: a file whose last writer has closed it meanwhile is read again.
+    fn shown_since(&self, seals: &Seals, inode: Inode) -> catalog::Result<Attr> {
+        let mut attr = self.shown(inode);
+        let mut later = None;
+        while attr.kind == FileKind::File && self.open.sealed_since(attr.ino, later.as_ref().unwrap_or(seals))
+        {
+            later = Some(self.open.seals());
+            attr = match self.catalog.inode(attr.ino) {
+                Ok(inode) => self.shown(inode),
+                // Removed meanwhile: it was there when it was read.
+                Err(e) if e.fs() == FsError::NotFound => return Ok(attr),
+                Err(e) => return Err(e),
+            };
+        }
+        Ok(attr)
+    }
+
     /// Whether an object's stamp tells of content that the catalogue has not seen.
     pub(crate) fn changed(recorded: Option<&ObjectStamp>, now: &ObjectStamp) -> bool {
         recorded.is_none_or(|r| !r.same_content(now))
@@ -65,24 +89,10 @@ impl Node {
 
     fn new_node(&self, cx: &Cx, parent: Ino, name: &[u8], new: New) -> FsResult<Attr> {
         self.may_make(cx)?;
-        Ok(self.catalog.create(cx, parent, name, &new).map_err(self.fail("create"))?.attr)
-    }
-}
-
-impl FileApi for Node {
-    fn lookup(&self, _cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        Ok(self.shown(self.catalog.lookup(parent, name).map_err(self.fail("lookup"))?))
+        Ok(self.seen_by_all(self.catalog.create(cx, parent, name, &new)).map_err(self.fail("create"))?.attr)
     }
 
-    fn getattr(&self, _cx: &Cx, ino: Ino) -> FsResult<Attr> {
-        Ok(self.shown(self.catalog.inode(ino).map_err(self.fail("getattr"))?))
-    }
-
-    fn changes_unseen(&self, ino: Ino) -> bool {
-        self.open.get(ino).is_some_and(|inode| inode.lent.load(Ordering::Acquire) > 0)
-    }
-
-    fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+    fn set_attributes(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         if let Some(size) = set.size {
             self.may_resize(cx, ino, size)?;
             self.truncate(cx, ino, size)?;
@@ -94,9 +104,27 @@ impl FileApi for Node {
         self.observe_open(cx, ino)?;
         Ok(self.shown(self.catalog.setattr(cx, ino, &rest).map_err(self.fail("setattr"))?))
     }
+}
+
+impl FileApi for Node {
+    fn lookup(&self, _cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        self.shown_now(|| self.catalog.lookup(parent, name)).map_err(self.fail("lookup"))
+    }
+
+    fn getattr(&self, _cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        self.shown_now(|| self.catalog.inode(ino)).map_err(self.fail("getattr"))
+    }
+
+    fn changes_unseen(&self, ino: Ino) -> bool {
+        self.open.get(ino).is_some_and(|inode| inode.lent.load(Ordering::Acquire) > 0)
+    }
+
+    fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        self.seen_by_all(self.set_attributes(cx, ino, set))
+    }
 
     fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {
-        self.catalog.clear_set_id(ino, cx.now).map_err(self.fail("clear set-id"))
+        self.seen_by_all(self.catalog.clear_set_id(ino, cx.now)).map_err(self.fail("clear set-id"))
     }
 
     fn readlink(&self, _cx: &Cx, ino: Ino) -> FsResult<Vec<u8>> {
@@ -123,21 +151,23 @@ impl FileApi for Node {
     }
 
     fn link(&self, cx: &Cx, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        Ok(self.shown(self.catalog.link(cx, ino, parent, name).map_err(self.fail("link"))?))
+        let linked = self.seen_by_all(self.catalog.link(cx, ino, parent, name));
+        Ok(self.shown(linked.map_err(self.fail("link"))?))
     }
 
     fn unlink(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let removed = self.catalog.unlink(cx, parent, name, &|_| true).map_err(self.fail("unlink"))?;
+        let removed = self.seen_by_all(self.catalog.unlink(cx, parent, name, &|_| true));
+        let removed = removed.map_err(self.fail("unlink"))?;
         if removed.orphan { self.reap_if_closed(removed.ino) } else { Ok(()) }
     }
 
     fn rmdir(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.catalog.rmdir(cx, parent, name).map_err(self.fail("rmdir"))
+        self.seen_by_all(self.catalog.rmdir(cx, parent, name)).map_err(self.fail("rmdir"))
     }
 
     fn rename(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> FsResult<()> {
-        let replaced = self.catalog.rename(cx, from, to, mode, &|_| true).map_err(self.fail("rename"))?;
-        match replaced {
+        let replaced = self.seen_by_all(self.catalog.rename(cx, from, to, mode, &|_| true));
+        match replaced.map_err(self.fail("rename"))? {
             Some(removed) if removed.orphan => self.reap_if_closed(removed.ino),
             _ => Ok(()),
         }
@@ -146,12 +176,12 @@ impl FileApi for Node {
     fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened> {
         self.may_make(cx)?;
         self.may_grow(cx, cx.uid)?;
-        self.create_file(cx, parent, name, mode, flags)
+        self.seen_by_all(self.create_file(cx, parent, name, mode, flags))
     }
 
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         self.may_write(cx, ino, flags)?;
-        self.open_file(cx, ino, flags)
+        self.seen_by_all(self.open_file(cx, ino, flags))
     }
 
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
@@ -187,10 +217,11 @@ impl FileApi for Node {
 
     fn release(&self, handle: Handle) {
         self.close_file(handle);
+        self.leases.settle();
     }
 
     fn fallocate(&self, handle: Handle, mode: i32, offset: u64, len: u64) -> FsResult<()> {
-        self.allocate(handle, mode, offset, len)
+        self.seen_by_all(self.allocate(handle, mode, offset, len))
     }
 
     fn seek(&self, handle: Handle, offset: u64, seek: Seek) -> FsResult<u64> {
@@ -210,11 +241,12 @@ impl FileApi for Node {
     }
 
     fn readdir_plus(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
+        let seals = self.open.seals();
         let page = self.catalog.readdir_plus(dir, cookie, limit).map_err(self.fail("readdir"))?;
         let page = past_damage(page);
         let with_attr = |(entry, inode): (DirEntry, catalog::Result<Inode>)| {
-            let attr = match inode {
-                Ok(inode) => self.shown(inode),
+            let attr = match inode.and_then(|inode| self.shown_since(&seals, inode)) {
+                Ok(attr) => attr,
                 Err(e) => unknown(&entry, &e),
             };
             (entry, attr)
@@ -253,12 +285,12 @@ impl FileApi for Node {
 
     fn setxattr(&self, cx: &Cx, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         self.refuse_virtual(name)?;
-        self.catalog.setxattr(cx, ino, name, value, mode).map_err(self.fail("setxattr"))
+        self.seen_by_all(self.catalog.setxattr(cx, ino, name, value, mode)).map_err(self.fail("setxattr"))
     }
 
     fn removexattr(&self, cx: &Cx, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.refuse_virtual(name)?;
-        self.catalog.removexattr(cx, ino, name).map_err(self.fail("removexattr"))
+        self.seen_by_all(self.catalog.removexattr(cx, ino, name)).map_err(self.fail("removexattr"))
     }
 
     fn watch(&self, watcher: Arc<dyn Watcher>) {

@@ -116,7 +116,12 @@ pub struct OpenTable {
     inodes: Vec<Mutex<HashMap<Ino, Arc<OpenInode>>>>,
     handles: Vec<Mutex<HashMap<Handle, Arc<OpenFile>>>>,
     next: AtomicU64,
+    /// How often the last writer of an inode has closed it.
+    seals: [AtomicU64; SHARDS],
 }
+
+/// The table at a moment.
+pub(crate) struct Seals([u64; SHARDS]);
 
 impl OpenTable {
     /// An empty table.
@@ -125,7 +130,24 @@ impl OpenTable {
             inodes: (0..SHARDS).map(|_| Mutex::default()).collect(),
             handles: (0..SHARDS).map(|_| Mutex::default()).collect(),
             next: AtomicU64::new(1),
+            seals: [const { AtomicU64::new(0) }; SHARDS],
         }
+    }
+
+    /// To be called before the catalogue is read, where [`OpenTable::sealed_since`] is asked afterwards.
+    pub(crate) fn seals(&self) -> Seals {
+        Seals(std::array::from_fn(|shard| self.seals[shard].load(Ordering::SeqCst)))
+    }
+
+    /// Whether a last writer may have closed this inode since: what the catalogue said of it before may be older than what he had written.
+    pub(crate) fn sealed_since(&self, ino: Ino, before: &Seals) -> bool {
+        let shard = ino.0 as usize % SHARDS;
+        self.seals[shard].load(Ordering::SeqCst) != before.0[shard]
+    }
+
+    /// The last writer has closed, and the catalogue knows all; the caller holds the inode's lock.
+    pub(crate) fn sealed(&self, ino: Ino) {
+        self.seals[ino.0 as usize % SHARDS].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Runs `f` under the lock of `ino`, open or not.

@@ -1,0 +1,149 @@
+//! What hosts remember of names and attributes is never older than what was answered: two hosts that have joined, and the first one.
+
+use e2e::cluster::{join, node, pair};
+use e2e::{Bed, noise};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Three nodes of a cluster, all mounted.
+fn three(test: &str) -> Option<([Bed; 3], [PathBuf; 3])> {
+    let [first, second] = pair(test)?;
+    let third = node();
+    join(&first, &third, "third");
+    fs::set_permissions(third.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    third.ok([OsStr::new("mount"), third.mount().as_os_str()]);
+    let beds = [first, second, third];
+    let dirs = beds.each_ref().map(|bed| bed.mount().join("dir"));
+    fs::create_dir(&dirs[0]).unwrap();
+    Some((beds, dirs))
+}
+
+/// What a look at a name tells; None: there is no such name. Times are left out: while a file is being closed it is that of its bytes, then the later
+/// one of these and of its name, by clocks of different grain.
+fn look(path: &Path) -> Option<(u64, u32, u64, u64)> {
+    let meta = fs::symlink_metadata(path).ok()?;
+    Some((meta.ino(), meta.mode(), meta.nlink(), meta.len()))
+}
+
+fn names(dir: &Path) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+/// One change after the other, by hosts in turn, to few names.
+fn change(dir: &Path, round: u64) {
+    let dice = noise(round, 4);
+    let [a, b] = [dice[0], dice[1]].map(|byte| dir.join(format!("name-{}", byte % 4)));
+    let done = match dice[2] % 9 {
+        0 => fs::write(&a, &dice[..usize::from(dice[3] % 4)]),
+        1 => fs::remove_file(&a).or_else(|_| fs::remove_dir(&a)),
+        2 => fs::rename(&a, &b),
+        3 => fs::create_dir(&a),
+        4 => fs::hard_link(&a, &b),
+        5 => fs::set_permissions(&a, fs::Permissions::from_mode(0o600 + u32::from(dice[3] % 8))),
+        6 => OpenOptions::new().write(true).open(&a).and_then(|file| file.set_len(dice[3].into())),
+        7 => symlink(&b, &a),
+        _ => File::options().append(true).open(&a).and_then(|file| file.write_at(b"more", 0).map(drop)),
+    };
+    // Many cannot be done; what counts is that all see the same.
+    drop(done);
+}
+
+#[test]
+fn what_a_host_remembers_is_never_older_than_what_was_answered() {
+    let Some((beds, dirs)) = three("what hosts remember") else { return };
+    let over = AtomicBool::new(false);
+    let changes = std::thread::scope(|scope| {
+        // They see to it that all hosts remember as much as they may, of every moment.
+        let over = &over;
+        for dir in &dirs[1..] {
+            scope.spawn(move || {
+                while !over.load(Ordering::Acquire) {
+                    (0..4).for_each(|n| {
+                        look(&dir.join(format!("name-{n}")));
+                    });
+                    drop(fs::read_dir(dir).map(|entries| entries.flatten().for_each(|e| drop(e.metadata()))));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(8);
+        let mut round = 0;
+        while Instant::now() < end {
+            round += 1;
+            change(&dirs[round as usize % 3], round);
+            let seen = |dir: &PathBuf| {
+                let each = [0, 1, 2, 3].map(|n| look(&dir.join(format!("name-{n}"))));
+                (each, names(dir), look(dir))
+            };
+            let [first, second, third] = dirs.each_ref().map(seen);
+            if (&second, &third) != (&first, &first) {
+                over.store(true, Ordering::Release);
+                panic!("after change {round}: {first:?}\nand {second:?}\nand {third:?}");
+            }
+        }
+        over.store(true, Ordering::Release);
+        round
+    });
+    assert!(changes > 20, "only {changes} changes in 8 s");
+    beds[0].check();
+}
+
+#[test]
+fn a_host_that_stands_still_holds_changes_up_for_a_moment_and_sees_them_when_it_goes_on() {
+    let Some((beds, dirs)) = three("a host that stands still") else { return };
+    let still = Pid::from_raw(beds[2].pid()).unwrap();
+    let mut longest = Duration::ZERO;
+    for n in 0..4 {
+        // What was just taken from somebody rests for a moment.
+        std::thread::sleep(Duration::from_millis(300));
+        let [here, there] = [&dirs[1], &dirs[2]].map(|dir| dir.join(format!("name-{n}")));
+        assert_eq!(look(&there), None);
+        assert_eq!(names(&dirs[2]).len(), n);
+        kill_process(still, Signal::STOP).unwrap();
+        let begun = Instant::now();
+        fs::write(&here, b"new").unwrap();
+        fs::set_permissions(&here, fs::Permissions::from_mode(0o640)).unwrap();
+        let waited = begun.elapsed();
+        kill_process(still, Signal::CONT).unwrap();
+        assert!(waited < Duration::from_secs(10), "{waited:?}");
+        longest = longest.max(waited);
+        assert_eq!(look(&there), look(&here));
+        assert_eq!(look(&there).unwrap().1 & 0o777, 0o640);
+    }
+    assert!(longest > Duration::from_millis(500), "nothing was remembered there: {longest:?}");
+    beds[0].check();
+}
+
+#[test]
+fn an_open_file_is_as_long_as_it_was_written_when_the_first_node_was_started_anew() {
+    let Some((beds, dirs)) = three("an open file over a restart") else { return };
+    let path = dirs[1].join("open");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut length = 0;
+    for round in 0..3 {
+        file.write_all_at(b"part", length).unwrap();
+        file.sync_all().unwrap();
+        length += 4;
+        beds[0].kill();
+        beds[0].up_mounted();
+        // Who looks at it before it is opened anew, by what is written next, does not remember that.
+        let end = Instant::now() + Duration::from_millis(400);
+        while Instant::now() < end {
+            assert_eq!(file.metadata().unwrap().len(), length, "after restart {round}");
+            assert_eq!(look(&path).unwrap().3, length);
+        }
+        file.write_all_at(b"more", length).unwrap();
+        length += 4;
+        assert_eq!(file.metadata().unwrap().len(), length, "after restart {round}");
+        assert_eq!(look(&dirs[2].join("open")).unwrap().3, length);
+    }
+    drop(file);
+    beds[0].check();
+}

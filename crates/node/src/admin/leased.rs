@@ -1,0 +1,64 @@
+//! Looks of hosts that remember for a moment what they saw.
+
+use super::session::Held;
+use crate::Node;
+use std::sync::Arc;
+use types::api::{FileApi, FsResult};
+use types::{Attr, Cx, FsError, Ino};
+use wire::{FileCall, LeasedReply, Reply};
+
+impl Node {
+    /// Does what `call` says, with leases of what is seen. `number`: that of the call in its session.
+    pub(super) fn leased(&self, cx: &Cx, session: &Held, call: FileCall, number: u64) -> FsResult<Reply> {
+        // What is remembered is shown to all users of a host, whose kernel checks them.
+        let client = session.client().filter(|_| cx.checked).ok_or(FsError::NotSupported)?;
+        let look = self.leases.look();
+        let (reply, seen) = match call {
+            FileCall::Lookup { parent, name } => match self.lookup(cx, parent, &name) {
+                Ok(attr) => {
+                    let seen = vec![parent, attr.ino];
+                    (Reply::Attr(attr), seen)
+                }
+                Err(FsError::NotFound) => (Reply::Done, vec![parent]),
+                Err(e) => return Err(e),
+            },
+            FileCall::GetAttr(ino) => (Reply::Attr(self.getattr(cx, ino)?), vec![ino]),
+            FileCall::ReadDir { dir, after, limit } => {
+                let entries = self.readdir_plus(cx, dir, after, limit.clamp(1, 5_000) as usize)?;
+                let inodes = entries.iter().map(|(_, attr): &(_, Attr)| attr.ino).chain([dir]).collect();
+                (Reply::Entries(entries), inodes)
+            }
+            _ => return Err(FsError::NotSupported),
+        };
+        // Who writes a file changes it without a word.
+        let (written, quiet): (Vec<Ino>, Vec<Ino>) = seen.into_iter().partition(|ino| self.is_written(*ino));
+        let mut refused = self.leases.give(&look, client, number, quiet.into_iter());
+        refused.extend(written);
+        let term_ms = u32::try_from(crate::leases::TERM.as_millis()).unwrap_or(0);
+        Ok(Reply::Leased(Box::new(LeasedReply { reply, refused, term_ms })))
+    }
+
+    fn is_written(&self, ino: Ino) -> bool {
+        self.open.get(ino).is_some_and(|inode| inode.state.lock().writers > 0)
+    }
+
+    /// A session is about to make a call that changes something, and has forgotten what the call names.
+    pub(super) fn forgets_what_it_changes(&self, session: &Held, call: &FileCall, number: u64) {
+        if let Some(client) = session.client() {
+            self.leases.give_back(client, number, &call.changes().collect::<Vec<_>>());
+        }
+    }
+
+    /// What a session is to forget.
+    pub(super) fn to_forget(&self, session: &Arc<Held>, after: u64) -> FsResult<Reply> {
+        let client = session.client().ok_or(FsError::NotSupported)?;
+        let (place, inodes) = self.leases.news(client, after);
+        Ok(Reply::Forget { place, inodes })
+    }
+
+    /// Returns what a change came to, when nobody remembers it otherwise.
+    pub(crate) fn seen_by_all<T>(&self, done: T) -> T {
+        self.leases.settle();
+        done
+    }
+}
