@@ -327,3 +327,25 @@ pub(crate) fn unknown(entry: &DirEntry, e: &catalog::CatalogError) -> Attr {
         btime: never,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_file_that_is_closed_while_somebody_looks_is_not_shown_as_it_was_before_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let (cx, flags) = (Cx::admin(crate::now()), OpenFlags { write: true, ..OpenFlags::default() });
+        let made = node.create(&cx, Ino::ROOT, b"file", 0o644, flags).unwrap();
+        assert_eq!(node.write(made.handle, 0, b"written").unwrap(), 7);
+        let read_then_closed = || {
+            let inode = node.catalog.inode(made.attr.ino);
+            node.release(made.handle);
+            inode
+        };
+        assert_eq!(node.shown_now(read_then_closed).unwrap().size, 7);
+        node.stop(true);
+    }
+}
