@@ -1,6 +1,6 @@
 //! Calls for names and bytes of files.
 
-use crate::{JoinSecret, Reply};
+use crate::JoinSecret;
 use serde::{Deserialize, Serialize};
 use types::api::{OpenFlags, XattrMode};
 use types::*;
@@ -310,8 +310,8 @@ pub enum FileCall {
         /// All that was held before the node was started anew has been claimed.
         claimed: bool,
     },
-    /// `Lookup`, `GetAttr` or `ReadDir` by one who wants to remember the answer for a moment -> `Leased`.
-    Leased(Box<FileCall>),
+    /// By one who wants to remember the answer for a moment -> `Leased`.
+    Leased(Look),
     /// Waits some seconds for what is to be forgotten -> `Forget`.
     Forgotten {
         /// All up to this place is forgotten; 0: nothing is remembered, which is answered at once.
@@ -319,11 +319,55 @@ pub enum FileCall {
     },
 }
 
+/// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Look {
+    /// As the call of this name.
+    Lookup {
+        /// Directory.
+        parent: Ino,
+        /// Name.
+        name: Vec<u8>,
+    },
+    /// As the call of this name.
+    GetAttr(Ino),
+    /// As the call of this name.
+    ReadDir {
+        /// Directory.
+        dir: Ino,
+        /// Continue after this cookie.
+        after: u64,
+        /// Most entries.
+        limit: u32,
+    },
+}
+
+impl From<Look> for FileCall {
+    fn from(look: Look) -> Self {
+        match look {
+            Look::Lookup { parent, name } => Self::Lookup { parent, name },
+            Look::GetAttr(ino) => Self::GetAttr(ino),
+            Look::ReadDir { dir, after, limit } => Self::ReadDir { dir, after, limit },
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// Attributes.
+    Attr(Attr),
+    /// There is no such name.
+    Absent,
+    /// Entries of a directory with attributes.
+    Entries(Vec<(DirEntry, Attr)>),
+}
+
 /// An answer, and what of it may be remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedReply {
-    /// The answer to the call; `Done` where there is no such name.
-    pub reply: Reply,
+    /// The answer to the look.
+    pub seen: Seen,
     /// What is not to be remembered: of these inodes the attributes, and the names in them.
     pub refused: Vec<Ino>,
     /// How long the rest may be remembered, counted from before the call was made (milliseconds).

@@ -22,7 +22,9 @@ pub use acts::{Act, ActOrder, Acted, LeftOut, MAX_PATHS, Outcome};
 pub use channel::{Channel, Inbound, Stream};
 pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub use error::WireError;
-pub use files::{ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LockEvent, PartAccess, Speaks};
+pub use files::{
+    ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LockEvent, Look, PartAccess, Seen, Speaks,
+};
 pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};

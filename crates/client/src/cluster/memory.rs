@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use types::{Attr, Ino};
-use wire::{FileCall, LeasedReply, Reply};
+use wire::{LeasedReply, Look, Seen};
 
 /// Before news are asked for again where nobody has answered.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -56,13 +56,13 @@ fn now() -> Moment {
 }
 
 /// A look that is under way.
-pub(super) struct Look<'m> {
+pub(super) struct Looking<'m> {
     memory: &'m Memory,
     forgets: u64,
     at: Moment,
 }
 
-impl Drop for Look<'_> {
+impl Drop for Looking<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.0.lock();
         state.looks -= 1;
@@ -74,13 +74,13 @@ impl Drop for Look<'_> {
 
 impl Memory {
     /// The node is about to be asked; None: nothing is to be remembered now.
-    pub(super) fn look(&self) -> Option<Look<'_>> {
+    pub(super) fn look(&self) -> Option<Looking<'_>> {
         let mut state = self.0.lock();
         if state.live == 0 {
             return None;
         }
         state.looks += 1;
-        Some(Look { memory: self, forgets: state.forgets, at: now() })
+        Some(Looking { memory: self, forgets: state.forgets, at: now() })
     }
 
     /// Attributes, if they are remembered.
@@ -108,7 +108,7 @@ impl Memory {
     }
 
     /// An answer of the session `begun` has come.
-    pub(super) fn remember(&self, look: &Look<'_>, begun: u64, call: &FileCall, told: &LeasedReply) {
+    pub(super) fn remember(&self, look: &Looking<'_>, begun: u64, at: &Look, told: &LeasedReply) {
         let until = look.at + Duration::from_millis(told.term_ms.into());
         let mut state = self.0.lock();
         if state.live != begun || look.forgets < state.floor || until <= now() {
@@ -122,8 +122,8 @@ impl Memory {
             let before = names.entry(dir).or_default().insert(name.into(), (ino, until));
             *count += usize::from(before.is_none());
         };
-        match (call, &told.reply) {
-            (FileCall::Lookup { parent, name }, Reply::Attr(attr)) => {
+        match (at, &told.seen) {
+            (Look::Lookup { parent, name }, Seen::Attr(attr)) => {
                 if may(*parent) {
                     enter(*parent, name, Some(attr.ino));
                 }
@@ -131,11 +131,11 @@ impl Memory {
                     inodes.insert(attr.ino, (attr.clone(), until));
                 }
             }
-            (FileCall::Lookup { parent, name }, Reply::Done) if may(*parent) => enter(*parent, name, None),
-            (FileCall::GetAttr(ino), Reply::Attr(attr)) if may(*ino) => {
+            (Look::Lookup { parent, name }, Seen::Absent) if may(*parent) => enter(*parent, name, None),
+            (Look::GetAttr(ino), Seen::Attr(attr)) if may(*ino) => {
                 inodes.insert(*ino, (attr.clone(), until));
             }
-            (FileCall::ReadDir { dir, .. }, Reply::Entries(entries)) => {
+            (Look::ReadDir { dir, .. }, Seen::Entries(entries)) => {
                 let names = may(*dir);
                 for (entry, attr) in entries {
                     if names {
@@ -282,17 +282,17 @@ mod tests {
         memory
     }
 
-    fn lookup(name: &[u8]) -> FileCall {
-        FileCall::Lookup { parent: DIR, name: name.to_vec() }
+    fn lookup(name: &[u8]) -> Look {
+        Look::Lookup { parent: DIR, name: name.to_vec() }
     }
 
-    fn told(reply: Reply, refused: &[Ino]) -> LeasedReply {
-        LeasedReply { reply, refused: refused.to_vec(), term_ms: 60_000 }
+    fn told(seen: Seen, refused: &[Ino]) -> LeasedReply {
+        LeasedReply { seen, refused: refused.to_vec(), term_ms: 60_000 }
     }
 
     fn found(memory: &Memory, name: &[u8], ino: u64) {
         let look = memory.look().unwrap();
-        memory.remember(&look, BEGUN, &lookup(name), &told(Reply::Attr(attr(ino)), &[]));
+        memory.remember(&look, BEGUN, &lookup(name), &told(Seen::Attr(attr(ino)), &[]));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         let memory = memory();
         found(&memory, b"a", 7);
         let look = memory.look().unwrap();
-        memory.remember(&look, BEGUN, &lookup(b"b"), &told(Reply::Done, &[]));
+        memory.remember(&look, BEGUN, &lookup(b"b"), &told(Seen::Absent, &[]));
         assert_eq!(memory.name(DIR, b"a"), Some(Some(attr(7))));
         assert_eq!(memory.name(DIR, b"b"), Some(None));
         assert_eq!((memory.name(DIR, b"c"), memory.attr(Ino(7))), (None, Some(attr(7))));
@@ -315,7 +315,7 @@ mod tests {
         let memory = memory();
         let look = memory.look().unwrap();
         memory.forget([DIR]);
-        memory.remember(&look, BEGUN, &lookup(b"a"), &told(Reply::Attr(attr(7)), &[]));
+        memory.remember(&look, BEGUN, &lookup(b"a"), &told(Seen::Attr(attr(7)), &[]));
         assert_eq!((memory.name(DIR, b"a"), memory.attr(Ino(7))), (None, Some(attr(7))));
         drop(look);
         found(&memory, b"a", 7);
@@ -331,8 +331,8 @@ mod tests {
         };
         let list = |refused: &[Ino]| {
             let look = memory.look().unwrap();
-            let call = FileCall::ReadDir { dir: DIR, after: 0, limit: 9 };
-            let reply = Reply::Entries(vec![entry(7, b"a"), entry(8, b"b")]);
+            let call = Look::ReadDir { dir: DIR, after: 0, limit: 9 };
+            let reply = Seen::Entries(vec![entry(7, b"a"), entry(8, b"b")]);
             memory.remember(&look, BEGUN, &call, &told(reply, refused));
         };
         list(&[DIR]);
@@ -348,11 +348,11 @@ mod tests {
     fn nothing_is_remembered_beyond_its_time_from_another_session_or_when_no_news_come() {
         let memory = memory();
         let look = memory.look().unwrap();
-        let short = LeasedReply { term_ms: 30, ..told(Reply::Attr(attr(7)), &[]) };
+        let short = LeasedReply { term_ms: 30, ..told(Seen::Attr(attr(7)), &[]) };
         memory.remember(&look, BEGUN, &lookup(b"a"), &short);
         std::thread::sleep(Duration::from_millis(40));
         assert_eq!((memory.name(DIR, b"a"), memory.attr(Ino(7))), (None, None));
-        memory.remember(&look, BEGUN + 1, &lookup(b"a"), &told(Reply::Attr(attr(7)), &[]));
+        memory.remember(&look, BEGUN + 1, &lookup(b"a"), &told(Seen::Attr(attr(7)), &[]));
         assert_eq!(memory.attr(Ino(7)), None);
         drop(look);
         found(&memory, b"a", 7);
@@ -367,8 +367,8 @@ mod tests {
         let memory = memory();
         let look = memory.look().unwrap();
         for n in 0..MOST as u64 + 2 {
-            let call = FileCall::GetAttr(Ino(n + 10));
-            memory.remember(&look, BEGUN, &call, &told(Reply::Attr(attr(n + 10)), &[]));
+            let call = Look::GetAttr(Ino(n + 10));
+            memory.remember(&look, BEGUN, &call, &told(Seen::Attr(attr(n + 10)), &[]));
         }
         let state = memory.0.lock();
         assert!(state.inodes.len() <= MOST, "{}", state.inodes.len());

@@ -8,7 +8,7 @@ use crate::length::Telling;
 use std::sync::Arc;
 use types::api::*;
 use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
-use wire::{FileCall, Reply};
+use wire::{FileCall, Look, Reply, Seen};
 
 /// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
 const PAGE: usize = 2000;
@@ -24,25 +24,31 @@ impl ClusterFiles {
         self.0.lines.ask_unless(kind, cx, number.value, &|| Ok(call.clone()))
     }
 
-    /// Looks at something, and remembers it for as long as the node allows. `Done`: there is no such name.
-    fn look(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {
-        let Some(look) = self.0.memory.look().filter(|_| cx.checked) else { return self.ask(cx, call) };
-        let (reply, begun) = self.0.lines.open(cx, &FileCall::Leased(Box::new(call.clone())))?;
+    /// Looks at something, and remembers it for as long as the node allows.
+    fn look(&self, cx: &Cx, at: Look) -> FsResult<Seen> {
+        let Some(look) = self.0.memory.look().filter(|_| cx.checked) else {
+            return match self.ask(cx, at.into())? {
+                Reply::Attr(attr) => Ok(Seen::Attr(attr)),
+                Reply::Entries(entries) => Ok(Seen::Entries(entries)),
+                _ => Err(FsError::Io),
+            };
+        };
+        let (reply, begun) = self.0.lines.open(cx, &FileCall::Leased(at.clone()))?;
         let Reply::Leased(told) = reply else { return Err(FsError::Io) };
-        self.0.memory.remember(&look, begun, &call, &told);
-        Ok(told.reply)
+        self.0.memory.remember(&look, begun, &at, &told);
+        Ok(told.seen)
     }
 
-    fn attr(&self, cx: &Cx, call: FileCall) -> FsResult<Attr> {
-        let ask = |call| match self.look(cx, call)? {
-            Reply::Attr(attr) => Ok(attr),
-            Reply::Done => Err(FsError::NotFound),
-            _ => Err(FsError::Io),
+    fn attr(&self, cx: &Cx, at: Look) -> FsResult<Attr> {
+        let ask = |at| match self.look(cx, at)? {
+            Seen::Attr(attr) => Ok(attr),
+            Seen::Absent => Err(FsError::NotFound),
+            Seen::Entries(_) => Err(FsError::Io),
         };
-        let attr: Attr = ask(call)?;
+        let attr: Attr = ask(at)?;
         // What was written here is seen here.
         match self.0.table.inode(attr.ino) {
-            Some(inode) if self.0.commit(&inode, Telling::All)? => ask(FileCall::GetAttr(attr.ino)),
+            Some(inode) if self.0.commit(&inode, Telling::All)? => ask(Look::GetAttr(attr.ino)),
             _ => Ok(attr),
         }
     }
@@ -86,7 +92,7 @@ impl FileApi for ClusterFiles {
             // What is written here is told before anybody is told of it.
             _ => {}
         }
-        self.attr(cx, FileCall::Lookup { parent, name: name.to_vec() })
+        self.attr(cx, Look::Lookup { parent, name: name.to_vec() })
     }
 
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr> {
@@ -94,7 +100,7 @@ impl FileApi for ClusterFiles {
         if let Some(known) = known.filter(|_| self.0.table.inode(ino).is_none()) {
             return Ok(known);
         }
-        self.attr(cx, FileCall::GetAttr(ino))
+        self.attr(cx, Look::GetAttr(ino))
     }
 
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
@@ -233,8 +239,8 @@ impl FileApi for ClusterFiles {
 
     fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
         let limit = limit.min(PAGE) as u32;
-        match self.look(cx, FileCall::ReadDir { dir, after: cookie, limit })? {
-            Reply::Entries(entries) => Ok(entries),
+        match self.look(cx, Look::ReadDir { dir, after: cookie, limit })? {
+            Seen::Entries(entries) => Ok(entries),
             _ => Err(FsError::Io),
         }
     }

@@ -63,7 +63,7 @@ impl Node {
             FileCall::LockEvents { after, claimed } => {
                 self.lock_events(session, after, claimed).map(Answer::from)
             }
-            FileCall::Leased(call) => self.leased(cx, session, *call, number).map(Answer::from),
+            FileCall::Leased(at) => self.leased(cx, session, at, number).map(Answer::from),
             FileCall::Forgotten { after } => self.to_forget(session, after).map(Answer::from),
             FileCall::Withdraw(other) => {
                 session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
@@ -489,7 +489,7 @@ fn describe(call: &FileCall) -> String {
         FileCall::StatFs => "the file system".into(),
         FileCall::Withdraw(_) => "a call".into(),
         FileCall::LockEvents { .. } => "locks".into(),
-        FileCall::Leased(call) => describe(call),
+        FileCall::Leased(at) => describe(&at.clone().into()),
         FileCall::Forgotten { .. } => "what is to be forgotten".into(),
     }
 }

@@ -5,37 +5,37 @@ use crate::Node;
 use std::sync::Arc;
 use types::api::{FileApi, FsResult};
 use types::{Attr, Cx, FsError, Ino};
-use wire::{FileCall, LeasedReply, Reply};
+use wire::{FileCall, LeasedReply, Look, Reply, Seen};
 
 impl Node {
-    /// Does what `call` says, with leases of what is seen. `number`: that of the call in its session.
-    pub(super) fn leased(&self, cx: &Cx, session: &Held, call: FileCall, number: u64) -> FsResult<Reply> {
+    /// Looks, with leases of what is seen. `number`: that of the call in its session.
+    pub(super) fn leased(&self, cx: &Cx, session: &Held, at: Look, number: u64) -> FsResult<Reply> {
         // What is remembered is shown to all users of a host, whose kernel checks them.
         let client = session.client().filter(|_| cx.checked).ok_or(FsError::NotSupported)?;
         let look = self.leases.look();
-        let (reply, seen) = match call {
-            FileCall::Lookup { parent, name } => match self.lookup(cx, parent, &name) {
+        let (seen, inodes) = match at {
+            Look::Lookup { parent, name } => match self.lookup(cx, parent, &name) {
                 Ok(attr) => {
-                    let seen = vec![parent, attr.ino];
-                    (Reply::Attr(attr), seen)
+                    let inodes = vec![parent, attr.ino];
+                    (Seen::Attr(attr), inodes)
                 }
-                Err(FsError::NotFound) => (Reply::Done, vec![parent]),
+                Err(FsError::NotFound) => (Seen::Absent, vec![parent]),
                 Err(e) => return Err(e),
             },
-            FileCall::GetAttr(ino) => (Reply::Attr(self.getattr(cx, ino)?), vec![ino]),
-            FileCall::ReadDir { dir, after, limit } => {
+            Look::GetAttr(ino) => (Seen::Attr(self.getattr(cx, ino)?), vec![ino]),
+            Look::ReadDir { dir, after, limit } => {
                 let entries = self.readdir_plus(cx, dir, after, limit.clamp(1, 5_000) as usize)?;
                 let inodes = entries.iter().map(|(_, attr): &(_, Attr)| attr.ino).chain([dir]).collect();
-                (Reply::Entries(entries), inodes)
+                (Seen::Entries(entries), inodes)
             }
-            _ => return Err(FsError::NotSupported),
         };
         // Who writes a file changes it without a word.
-        let (written, quiet): (Vec<Ino>, Vec<Ino>) = seen.into_iter().partition(|ino| self.is_written(*ino));
+        let (written, quiet): (Vec<Ino>, Vec<Ino>) =
+            inodes.into_iter().partition(|ino| self.is_written(*ino));
         let mut refused = self.leases.give(&look, client, number, quiet.into_iter());
         refused.extend(written);
         let term_ms = u32::try_from(crate::leases::TERM.as_millis()).unwrap_or(0);
-        Ok(Reply::Leased(Box::new(LeasedReply { reply, refused, term_ms })))
+        Ok(Reply::Leased(Box::new(LeasedReply { seen, refused, term_ms })))
     }
 
     fn is_written(&self, ino: Ino) -> bool {
