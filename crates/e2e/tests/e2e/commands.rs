@@ -2,6 +2,7 @@
 
 use e2e::Bed;
 use std::fs;
+use std::process::Command;
 
 #[test]
 fn exit_codes_are_as_documented() {
@@ -34,6 +35,40 @@ fn exit_codes_are_as_documented() {
     bed.ok(["down"]);
     assert_eq!(bed.fails(["status"]).0, 3);
     bed.ok(["down"]);
+}
+
+/// As in many containers, and where a service manager starts the node: getsid(2) says 0 there.
+#[test]
+fn a_node_starts_in_a_session_that_it_cannot_see() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("LEFT OUT a_node_starts_in_a_session_that_it_cannot_see: it needs root");
+    }
+    let bed = Bed::new("");
+    let script = r#""$0" --state-dir "$1" up || exit 1
+        cut -d' ' -f6 /proc/$$/stat; grep -hs '(thermo)' /proc/[0-9]*/stat | cut -d' ' -f1,6
+        "$0" --state-dir "$1" down"#;
+    let mut command = Command::new("timeout");
+    command.args([
+        "-k",
+        "5",
+        "120",
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let out = command.arg(e2e::thermo()).arg(bed.state()).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{}: {said}", out.status);
+    let numbers = |line: &str| line.split_whitespace().map(str::parse).collect::<Result<Vec<u32>, _>>();
+    let shown: Vec<Vec<u32>> =
+        said.lines().filter_map(|line| numbers(line).ok()).filter(|n| !n.is_empty()).collect();
+    assert!(shown.len() == 2 && shown[0] == [0], "the test's own session is not out of sight: {said}");
+    assert_eq!(shown[1][0], shown[1][1], "the node leads its session: {said}");
 }
 
 #[test]

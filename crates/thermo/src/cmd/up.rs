@@ -53,9 +53,8 @@ pub struct Args {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let config = config(context, &args)?;
     if args.foreground {
-        // One that begins anew has left it before.
-        if args.detach && rustix::process::getsid(None).ok() != Some(rustix::process::getpid()) {
-            rustix::process::setsid().context("leaving the terminal")?;
+        if args.detach {
+            leave_the_terminal()?;
         }
         return serve::run(config);
     }
@@ -83,6 +82,17 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
             Ok(Exit::OK)
         }
         Started::Ended(exit) => Ok(exit),
+    }
+}
+
+/// Begins a session of its own, if this process has none yet: one that begins anew has left the terminal before.
+///
+/// Who is started by `up` leads no process group, so only one that has its session already is refused (setsid(2)).
+/// Its id is not asked for: to a process in a container that of a session from outside is 0.
+fn leave_the_terminal() -> Result<()> {
+    match rustix::process::setsid() {
+        Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
+        Err(error) => Err(error).context("leaving the terminal"),
     }
 }
 
