@@ -11,6 +11,7 @@ use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::Server;
 use super::sql;
+use super::tls::is_disbelief;
 use crate::KvError;
 use crate::patience::Fault;
 
@@ -182,8 +183,11 @@ async fn connect(server: &Server, config: &Config) -> Result<Client, Fault> {
     }
 }
 
-/// A server that answers a connection with an error of its own may be starting; a wrong password stays wrong.
+/// A server that answers a connection with an error of its own may be starting; a wrong password or certificate stays wrong.
 fn refusal(server: &Server, e: &tokio_postgres::Error) -> Fault {
+    if is_disbelief(e) {
+        return Fault::Failed(server.refuses(&said(e)));
+    }
     match e.code().map(tokio_postgres::error::SqlState::code) {
         Some(code) if code.starts_with("28") || code.starts_with("3D") || code.starts_with("42") => {
             Fault::Failed(server.refuses(&said(e)))

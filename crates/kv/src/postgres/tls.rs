@@ -1,5 +1,6 @@
 //! TLS by rustls for addresses that ask for it. The server's certificate is always verified.
 
+use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -14,7 +15,7 @@ use tokio_rustls::client::TlsStream as RustlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{self, AlertDescription, ClientConfig, RootCertStore};
 
 use super::address::TlsFiles;
 
@@ -59,6 +60,40 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     } else {
         Ok(found)
     }
+}
+
+/// Whether a connection failed because one side does not believe the certificate of the other.
+pub(super) fn is_disbelief(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let inner = inner.map_or(error, |inner| inner as &(dyn Error + 'static));
+        match inner.downcast_ref::<rustls::Error>() {
+            Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+                return true;
+            }
+            Some(rustls::Error::AlertReceived(alert)) => return is_of_certificates(*alert),
+            _ => next = inner.source(),
+        }
+    }
+    false
+}
+
+/// Alerts by which a server refuses the certificate of a client, or that it has none (RFC 8446, section 6.2).
+fn is_of_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+            | AlertDescription::CertificateRequired
+            // a signature that somebody else of the same name has made
+            | AlertDescription::DecryptError
+    )
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Tls {

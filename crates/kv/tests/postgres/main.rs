@@ -7,4 +7,5 @@ mod server;
 mod crash;
 mod cuts;
 mod engine;
+mod tls;
 mod turns;

@@ -25,6 +25,8 @@ pub struct Server {
     dir: PathBuf,
     /// User and group it runs as; a server refuses to run as root.
     user: Option<(u32, u32)>,
+    /// What it is told beyond its files (`NAME=VALUE`).
+    settings: Vec<String>,
     running: Mutex<Option<Child>>,
 }
 
@@ -44,6 +46,32 @@ impl Server {
 
     /// Makes and starts a server.
     pub fn start() -> Self {
+        let server = Self::made(vec!["listen_addresses=".into()]);
+        server.up();
+        server
+    }
+
+    /// The same one, that listens at an address of this machine, too: with this certificate and key, this authority of its clients (PEM), and these
+    /// rules of who may come (`pg_hba.conf`).
+    pub fn start_at(address: &str, [cert, key, authority]: [&str; 3], rules: &str) -> Self {
+        let settings = [format!("listen_addresses={address}"), "port=5432".into(), "ssl=on".into()];
+        let server = Self::made([&settings[..], &["ssl_ca_file=root.crt".into()]].concat());
+        for (name, content) in
+            [("server.crt", cert), ("server.key", key), ("root.crt", authority), ("pg_hba.conf", rules)]
+        {
+            let path = server.dir.join("data").join(name);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            if let Some((uid, gid)) = server.user {
+                chown(&path, Some(uid), Some(gid)).unwrap();
+            }
+        }
+        server.up();
+        server
+    }
+
+    /// A directory with a server that does not run yet.
+    fn made(settings: Vec<String>) -> Self {
         let parent = std::env::temp_dir();
         sweep(&parent);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -54,7 +82,7 @@ impl Server {
         if let Some((uid, gid)) = user {
             chown(&dir, Some(uid), Some(gid)).unwrap();
         }
-        let server = Self { dir, user, running: Mutex::new(None) };
+        let server = Self { dir, user, settings, running: Mutex::new(None) };
         let made = server
             .program("initdb")
             .args([
@@ -69,7 +97,6 @@ impl Server {
             .output()
             .expect("initdb runs: is the Debian package postgresql installed?");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        server.up();
         server
     }
 
@@ -146,7 +173,9 @@ impl Server {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = self.program("postgres");
         command.args(["-D", "data", "-k"]).arg(&self.dir).stderr(log);
-        for setting in ["listen_addresses=", "fsync=on", "max_connections=200"] {
+        for setting in
+            ["fsync=on", "max_connections=200"].into_iter().chain(self.settings.iter().map(String::as_str))
+        {
             command.args(["-c", setting]);
         }
         command.spawn().unwrap()
