@@ -112,6 +112,19 @@ pub enum TargetError {
         /// What it knows.
         heard: u64,
     },
+    /// What somebody does with the secrets that it has does not end.
+    #[error(
+        "target {target} takes no new secrets, and has heard of no other turn than {turn}: something that was begun there has not ended for {seconds} s; if that goes on, its disk hangs: look \
+         at the kernel log"
+    )]
+    InUse {
+        /// The target.
+        target: TargetId,
+        /// What it knows.
+        turn: u64,
+        /// How long that was waited for.
+        seconds: u64,
+    },
 }
 
 impl Target {
@@ -147,7 +160,7 @@ impl Target {
         {
             tracing::warn!(target = id.0, "there is no room yet for what another turn needs: {e}");
         }
-        match target.set_secrets(secrets) {
+        match target.set_secrets(secrets, Duration::ZERO) {
             Err(e @ TargetError::Over { .. }) => tracing::warn!("{e}"),
             set => set?,
         }
@@ -163,12 +176,18 @@ impl Target {
     /// than before nothing is taken until it is durable that this target has heard of it: from then on no earlier one comes back.
     ///
     /// # Errors
-    /// `Over`: those of an earlier turn; `Beside`: the disk fails. The secrets are as they were.
-    pub fn set_secrets(&self, secrets: Secrets) -> Result<(), TargetError> {
+    /// `Over`: those of an earlier turn; `Beside`: the disk fails; `InUse`: what was begun has not ended in time. The secrets are as they were.
+    pub fn set_secrets(&self, secrets: Secrets, patience: Duration) -> Result<(), TargetError> {
         if self.secrets.read().are(&secrets) {
             return Ok(()); // nobody is held up
         }
-        let mut present = self.secrets.write();
+        let Some(mut present) = self.secrets.try_write_for(patience) else {
+            return Err(TargetError::InUse {
+                target: self.id,
+                turn: self.turn(),
+                seconds: patience.as_secs(),
+            });
+        };
         if secrets.turn < present.turn {
             return Err(TargetError::Over { target: self.id, turn: secrets.turn, heard: present.turn });
         }
@@ -179,6 +198,11 @@ impl Target {
         }
         *present = secrets;
         Ok(())
+    }
+
+    /// Whether something that was begun there has not ended.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.secrets.try_write().is_none()
     }
 
     /// The last turn that it has heard of.

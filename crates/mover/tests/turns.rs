@@ -47,7 +47,7 @@ fn what_is_of_an_earlier_turn_is_refused_at_once_and_for_ever() {
     let channel = first.channel(1, 2);
     let slot = attach(&channel, 0);
     assert_eq!(read(&channel, &slot, 1, 0, 2), b"of");
-    first.target.set_secrets(of(2)).unwrap();
+    first.target.set_secrets(of(2), common::PATIENCE).unwrap();
     // In use, presented again, and presented for the first time.
     for op in [Op::Read, Op::Sync, Op::SetLength] {
         let ended = channel.call(&slot, ask(op, 1, 0, 2), vec![]).unwrap_err();
@@ -56,7 +56,7 @@ fn what_is_of_an_earlier_turn_is_refused_at_once_and_for_ever() {
     assert!(write_in(&first, 0, 3).unwrap_err().is(&Refusal::Expired));
     // Who served before awakes, and answers the report that this mover has sent him.
     for turn in [0, 1] {
-        let over = first.target.set_secrets(of(turn)).unwrap_err();
+        let over = first.target.set_secrets(of(turn), common::PATIENCE).unwrap_err();
         assert!(over.to_string().contains("has heard of turn 2"), "{over}");
     }
     assert!(write_in(&first, 1, 4).unwrap_err().is(&Refusal::Expired));
@@ -66,8 +66,8 @@ fn what_is_of_an_earlier_turn_is_refused_at_once_and_for_ever() {
     let again = Served::new(dir.path());
     assert_eq!(again.target.turn(), 2);
     assert!(write_in(&again, 0, 5).unwrap_err().is(&Refusal::Expired));
-    assert!(again.target.set_secrets(of(1)).is_err());
-    again.target.set_secrets(of(2)).unwrap();
+    assert!(again.target.set_secrets(of(1), common::PATIENCE).is_err());
+    again.target.set_secrets(of(2), common::PATIENCE).unwrap();
     write_in(&again, 2, 6).unwrap();
     assert_eq!(fs::read(common::path(dir.path(), 1)).unwrap(), b"of who first");
 }
@@ -81,7 +81,7 @@ fn a_right_of_a_turn_that_a_target_has_not_heard_of_makes_it_ask_and_is_waited_f
     let count = asked.clone();
     served.mover.when_behind(Box::new(move || {
         if count.fetch_add(1, Ordering::Relaxed) == 1 {
-            target.set_secrets(of(1)).unwrap();
+            target.set_secrets(of(1), common::PATIENCE).unwrap();
         }
     }));
     let begin = Instant::now();
@@ -100,9 +100,9 @@ fn a_turn_begins_when_what_was_begun_before_is_done() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < until {
-                served.target.set_secrets(of(0)).unwrap(); // as with each report: that holds up nobody
+                served.target.set_secrets(of(0), common::PATIENCE).unwrap(); // as with each report: that holds up nobody
             }
-            served.target.set_secrets(of(1)).unwrap();
+            served.target.set_secrets(of(1), common::PATIENCE).unwrap();
             let before = fs::read(common::path(dir.path(), 1)).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             assert_eq!(fs::read(common::path(dir.path(), 1)).unwrap(), before);
@@ -130,6 +130,6 @@ fn a_record_of_turns_that_is_damaged_lets_in_nobody() {
     // Power failed before the first one was durable.
     fs::write(&path, "").unwrap();
     let target = open().unwrap();
-    target.set_secrets(of(7)).unwrap();
+    target.set_secrets(of(7), common::PATIENCE).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "00000000000000000007\n");
 }

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use types::{ErrorClass, NonBlock};
@@ -24,23 +24,82 @@ const LOOK: Duration = Duration::from_millis(50);
 const PARTING: Duration = Duration::from_secs(3);
 
 /// Runs a node until `thermo down`, SIGTERM or SIGINT.
-pub fn run(config: Config) -> Result<Exit> {
+pub fn run(mut config: Config) -> Result<Exit> {
     log();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("catching signals")?;
-    let mount = config.mount.clone();
-    let Some(node) = start(config)? else { return Ok(Exit::OK) };
-    let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
-    node.set_mounter(gateway.clone());
-    if node.config().takes_turns() {
-        let (held, gateway) = (Arc::downgrade(&node), gateway.clone());
-        std::thread::Builder::new().name("turn".into()).spawn(move || watch_turn(&held, &gateway))?;
+    let signals = Signals::new([SIGTERM, SIGINT]).context("catching signals")?;
+    let stopped = stopped()?;
+    if config.takes_turns() {
+        return take_turns(config, signals, &stopped);
     }
-    let server = node::serve(node.clone())?;
-    let remote = node::serve_cluster(node.clone());
-    let keeper = node::keep_cluster(&node)?;
-    let targets = node::serve_targets(&node);
+    if node::is_standby(&config)? {
+        match node::follow(&config, &stopped)? {
+            Followed::Stopped => return Ok(Exit::OK),
+            // The other node is gone, and holds its reservations still.
+            Followed::TookOver => config.preempt = true,
+        }
+    }
+    serve(Node::start(config)?, signals, &stopped)?;
+    Ok(Exit::OK)
+}
+
+/// Serves when it is this node's turn. Whatever is in the way of that then, the others have to know that nobody serves, and this node waits for the next one:
+/// nobody is there who would start it again.
+fn take_turns(mut config: Config, signals: Signals, stopped: &Arc<AtomicBool>) -> Result<Exit> {
+    let turn = match node::wait_for_turn(&config, stopped)? {
+        Waited::Stopped => return Ok(Exit::OK),
+        Waited::Turn(turn) => turn,
+    };
+    // Whoever had its turn before is gone, and may hold reservations still.
+    config.preempt = true;
+    let served = Node::start_in_turn(config, turn).map_err(Into::into);
+    let Err(e) = served.and_then(|node| serve(node, signals, stopped)) else { return Ok(Exit::OK) };
+    tracing::error!("this node cannot take its turn, and waits for the next one: {e:#}");
+    let end = Instant::now() + PARTING;
+    while !stopped.load(Ordering::Acquire) && Instant::now() < end {
+        std::thread::sleep(LOOK);
+    }
+    Err(if stopped.load(Ordering::Acquire) { e } else { begin_anew() })
+}
+
+/// Serves with a node until that is to stop; whatever prevents it ends the node in order, which gives its lease in a database back. `stopped` says then whether
+/// it was told to stop as well.
+fn serve(node: Arc<Node>, signals: Signals, stopped: &Arc<AtomicBool>) -> Result<()> {
+    let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
+    let services = begin(&node, &gateway, signals, stopped);
+    let graceful = match &services {
+        Ok(_) => {
+            tracing::info!("ready");
+            node.wait_for_stop()
+        }
+        Err(_) => true,
+    };
+    stopped.fetch_or(node.is_stopping(), Ordering::AcqRel);
+    gateway.unmount_all();
+    // As long as its own targets take it.
+    node.end_behind();
+    let ended = services.map(drop);
+    node.stop(graceful);
+    close(node);
+    tracing::info!("stopped");
+    ended
+}
+
+/// Begins all that serves others; it ends when it is dropped.
+fn begin(
+    node: &Arc<Node>,
+    gateway: &Arc<Gateway>,
+    mut signals: Signals,
+    stopped: &Arc<AtomicBool>,
+) -> Result<impl Sized + use<>> {
+    node.set_mounter(gateway.clone());
+    let turns = node.config().takes_turns();
+    if turns {
+        let (held, gateway, stopped) = (Arc::downgrade(node), gateway.clone(), stopped.clone());
+        let watch = move || watch_turn(&held, &gateway, &stopped);
+        std::thread::Builder::new().name("turn".into()).spawn(watch)?;
+    }
     // Weak: with the last one the engine is closed, which gives its lease in a database back.
-    let waker = Arc::downgrade(&node);
+    let waker = Arc::downgrade(node);
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             tracing::info!("signal {signal}: stopping");
@@ -48,24 +107,18 @@ pub fn run(config: Config) -> Result<Exit> {
             node.request_stop(true);
         }
     })?;
-    let mounted = match (&remote, &targets) {
-        (Ok(_), Ok(_)) => mount.map_or(Ok(()), |path| gateway.mount(&path, None)),
-        (Err(e), _) | (_, Err(e)) => Err(e.clone()),
-    };
-    match &mounted {
-        Ok(()) => tracing::info!("ready"),
-        Err(_) => node.request_stop(true),
+    let server = node::serve(node.clone())?;
+    let remote = node::serve_cluster(node.clone())?;
+    let keeper = node::keep_cluster(node)?;
+    let targets = node::serve_targets(node)?;
+    let mounted = node.config().mount.as_ref().map_or(Ok(()), |path| gateway.mount(path, None));
+    match mounted {
+        Err(e) if turns => tracing::error!(
+            "{e}; this node serves without it, as no other one does: when that is mended, `thermo mount` mounts"
+        ),
+        mounted => mounted?,
     }
-    let graceful = node.wait_for_stop();
-    gateway.unmount_all();
-    // As long as its own targets take it.
-    node.end_behind();
-    drop((server, remote, keeper, targets));
-    node.stop(graceful);
-    close(node);
-    tracing::info!("stopped");
-    mounted?;
-    Ok(Exit::OK)
+    Ok((server, remote, keeper, targets))
 }
 
 /// With the node its engine is closed, which gives its lease in a database back. Connections that were cut still have a part in it for a moment.
@@ -80,34 +133,6 @@ fn close(mut node: Arc<Node>) {
     }
 }
 
-/// The node, as soon as it may serve; None: it was stopped before.
-fn start(mut config: Config) -> Result<Option<Arc<Node>>> {
-    if config.takes_turns() {
-        let turn = match node::wait_for_turn(&config, &*stopped()?)? {
-            Waited::Stopped => return Ok(None),
-            Waited::Turn(turn) => turn,
-        };
-        // Whoever had its turn before is gone, and may hold reservations still.
-        config.preempt = true;
-        return match Node::start_in_turn(config, turn) {
-            Ok(node) => Ok(Some(node)),
-            Err(e) => {
-                tracing::error!("this node cannot take its turn, and waits for the next one: {e}");
-                std::thread::sleep(PARTING);
-                Err(begin_anew())
-            }
-        };
-    }
-    if node::is_standby(&config)? {
-        match node::follow(&config, &*stopped()?)? {
-            Followed::Stopped => return Ok(None),
-            // The other node is gone, and holds its reservations still.
-            Followed::TookOver => config.preempt = true,
-        }
-    }
-    Ok(Some(Node::start(config)?))
-}
-
 /// Whether this process was told to stop.
 fn stopped() -> Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
@@ -118,7 +143,7 @@ fn stopped() -> Result<Arc<AtomicBool>> {
 }
 
 /// Ends a node whose turn is over, as a crash would: nothing of it may be done or answered any more, and everything is made for that.
-fn watch_turn(node: &Weak<Node>, gateway: &Gateway) {
+fn watch_turn(node: &Weak<Node>, gateway: &Gateway, stopped: &AtomicBool) {
     while let Some(held) = node.upgrade() {
         if let Some(e) = held.turn_is_over() {
             tracing::error!("the turn of this node is over: {e}");
@@ -126,7 +151,8 @@ fn watch_turn(node: &Weak<Node>, gateway: &Gateway) {
             if let Ok(mut mounts) = gateway.mounts.try_lock() {
                 mounts.drain(..).for_each(|mount| mount.detach());
             }
-            let why = if held.is_stopping() { anyhow!("it was told to stop") } else { begin_anew() };
+            let told = stopped.load(Ordering::Acquire);
+            let why = if told { anyhow!("it was told to stop") } else { begin_anew() };
             tracing::error!("this process ends: {why}");
             std::process::exit(1);
         }

@@ -40,6 +40,8 @@ pub enum TargetState {
     Draining,
     /// An operator says that it will not come back.
     Lost,
+    /// Its node reports it, but it takes nothing of who serves the namespace now: it has not taken note of the turn.
+    Behind,
 }
 
 impl fmt::Display for TargetState {
@@ -49,6 +51,7 @@ impl fmt::Display for TargetState {
             Self::Down => "down",
             Self::Draining => "draining",
             Self::Lost => "lost",
+            Self::Behind => "behind",
         })
     }
 }
@@ -90,8 +93,16 @@ impl TargetView {
             ),
             false => ("does not report it", "start that node, and look into its log for the disk"),
         };
+        let (why, look) = match self.state {
+            TargetState::Down => (why, look),
+            TargetState::Behind => (
+                "reports it, but it has not taken note of who serves the namespace now, and takes nothing",
+                "look there whether its disk can be written (file `turn` in its directory), and whether something hangs on it: the log says more",
+            ),
+            _ => return None,
+        };
         let remedy = format!("{look}; if the disk is lost: `thermo target replace {id}`");
-        (self.state == TargetState::Down).then(|| (format!("is down: node {node} {why}"), remedy))
+        Some((format!("is down: node {node} {why}"), remedy))
     }
 }
 
@@ -129,5 +140,8 @@ mod tests {
         );
         assert_eq!(new.trouble(&all), None);
         assert_eq!(other.trouble(&all).unwrap().0, "is down: node 5 does not report it");
+        let behind = TargetView { state: TargetState::Behind, ..new };
+        let (why, remedy) = behind.trouble(&all).unwrap();
+        assert!(why.contains("takes nothing") && remedy.contains("file `turn`"), "{why}: {remedy}");
     }
 }

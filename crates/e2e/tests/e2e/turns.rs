@@ -257,6 +257,29 @@ fn a_host_that_is_cut_off_from_the_database_gives_way_and_one_that_dies_is_waite
     });
 }
 
+/// Nobody is there who would start it again.
+#[test]
+fn a_host_whose_turn_fails_late_waits_for_the_next_one() {
+    let (server, address) = (Server::start(), address());
+    let database = server.address("alone", "&connections=3");
+    let bed = Bed::new("");
+    // A mount point where nothing can be mounted.
+    fs::write(bed.path("file"), "").unwrap();
+    let config = format!(
+        "mount = {:?}\n[catalog]\nengine = {database:?}\ntake_turns_s = 3\n[cluster]\nlisten = \"{address}\"\n",
+        bed.path("file")
+    );
+    fs::write(bed.state().join("config.toml"), config).unwrap();
+    let taken = std::net::TcpListener::bind(&address).unwrap();
+    bed.run(["up", "--timeout", "1"]);
+    let fails = || bed.log().matches("cannot take its turn").count();
+    bed.wait("its second turn to fail", || fails() >= 2);
+    drop(taken);
+    bed.wait("it to serve", || serves(&bed));
+    assert!(bed.log().contains("serves without it"), "{}", bed.log());
+    bed.ok(["down"]);
+}
+
 /// Whoever waits for long looks whether another node serves: a second address of the same node is none.
 #[test]
 fn a_node_with_two_addresses_is_not_taken_for_two() {

@@ -9,7 +9,11 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use types::{TargetId, Time};
+
+/// Longest wait for requests that were begun when a mover is to stop.
+const PARTING: Duration = Duration::from_secs(10);
 
 /// Serves targets.
 pub struct Mover {
@@ -92,17 +96,28 @@ impl Mover {
         served
     }
 
-    /// Ends all connections, and makes everything durable once their threads have ended.
+    /// Ends all connections, and makes everything durable once their threads have ended. One that hangs on a disk is not waited for for long.
     ///
     /// # Errors
     /// A target could not be made durable; it is repaired when it is opened again.
     pub fn stop(&self) -> Result<(), data::Refusal> {
+        self.stop_within(PARTING)
+    }
+
+    fn stop_within(&self, patience: Duration) -> Result<(), data::Refusal> {
         self.stopping.store(true, Ordering::Release);
         self.connections.lock().values().for_each(|hang_up| hang_up());
-        while !self.connections.lock().is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+        let end = Instant::now() + patience;
+        while !self.connections.lock().is_empty() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(2));
         }
-        let closed: Vec<_> = self.targets.values().map(|target| target.close()).collect();
+        let close = |target: &Arc<Target>| match target.is_in_use() {
+            true => {
+                Err(data::Refusal::Disk(format!("target {}: what was begun there does not end", target.id())))
+            }
+            false => target.close(),
+        };
+        let closed: Vec<_> = self.targets.values().map(close).collect();
         closed.into_iter().collect()
     }
 
@@ -129,5 +144,62 @@ impl Mover {
 impl std::fmt::Debug for Mover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Mover({:?})", self.targets.keys())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Secrets;
+    use data::{Capability, Rights, TargetSecret};
+    use types::{Ino, TargetId};
+
+    fn secrets(turn: u64) -> Secrets {
+        Secrets { turn, keys: [(turn as u32, TargetSecret::new(&[7; 32]))].into() }
+    }
+
+    /// Of turn 0, for everything.
+    fn capability(target: TargetId) -> Capability {
+        Capability {
+            epoch: 0,
+            cluster: [1; 16],
+            target,
+            file: Ino(7),
+            objects: 0..u64::MAX,
+            generation: 1,
+            rights: Rights::READ,
+            range: 0..u64::MAX,
+            user: 0,
+            client: 1,
+            issued: Time::new(1, 0),
+            expires: Time::new(2, 0),
+        }
+    }
+
+    #[test]
+    fn a_request_that_hangs_on_one_disk_keeps_neither_a_turn_nor_an_end_from_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |id: u32| {
+            let path = dir.path().join(id.to_string());
+            Arc::new(Target::open(TargetId(id), [1; 16], &path, secrets(0)).unwrap())
+        };
+        let (hangs, other) = (open(1), open(2));
+        let mover =
+            Mover::new([1; 16], [hangs.clone(), other.clone()], Box::new(|| Time::new(1, 0))).unwrap();
+        // As while it is done.
+        let request = hangs.admits(&capability(hangs.id())).unwrap();
+        mover.connections.lock().insert(1, Arc::new(|| {}));
+        let moment = Duration::from_millis(50);
+        let late = hangs.set_secrets(secrets(1), moment).unwrap_err();
+        assert!(matches!(late, crate::TargetError::InUse { turn: 0, .. }), "{late}");
+        other.set_secrets(secrets(1), moment).unwrap();
+        assert_eq!((hangs.turn(), other.turn()), (0, 1));
+        drop(hangs.admits(&capability(hangs.id())).unwrap());
+        let stopped = mover.stop_within(moment).unwrap_err().to_string();
+        assert!(stopped.contains("target 1"), "{stopped}");
+        drop(request);
+        mover.connections.lock().clear();
+        hangs.set_secrets(secrets(1), moment).unwrap();
+        mover.stop_within(moment).unwrap();
     }
 }

@@ -1,11 +1,12 @@
 //! The first node's part: it knows the targets, and gives their movers what they need.
 
 use super::keys::MasterKey;
-use super::{DOWN_AFTER, NAMES};
+use super::{BEHIND_AFTER, DOWN_AFTER, NAMES};
 use crate::Node;
 use crate::error::{failure, refused};
 use catalog::Reported;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::{ErrorClass, MemberId, NodeId, Target, TargetId, TargetState, TargetView, Time};
 use wire::{Call, Failure, JoinSecret, Reply, TargetGrant, TargetOrder};
 
@@ -40,6 +41,7 @@ impl Node {
             let target = self.catalog.report_target(&reported, now, lately);
             let id = target.map_err(|e| refused("the target", &e))?.id;
             self.movers.note_address(id, &order.data);
+            self.movers.note_heard(id, said.turn, now);
             let keys = master.secrets(id, epoch).into_iter();
             let keys = keys.map(|(epoch, secret)| (epoch, JoinSecret(secret))).collect();
             grants.push(TargetGrant { uuid: said.uuid.clone(), id, turn, keys });
@@ -106,13 +108,20 @@ impl Node {
         let member =
             self.catalog.member(MemberId::Node(target.node)).map_err(|e| refused("the cluster", &e))?;
         let belongs = member.is_some_and(|member| member.removed.is_none());
-        Ok(state(target, belongs, self.heard(target, now), now))
+        let unheard = self.movers.unheard_since(target.id);
+        let behind = unheard.is_some_and(|since| since < earlier(now, BEHIND_AFTER));
+        Ok(match state(target, belongs, self.heard(target, now), now) {
+            TargetState::Up | TargetState::Draining if behind => TargetState::Behind,
+            state => state,
+        })
     }
 }
 
 /// Those that will not answer.
 pub(crate) fn down(views: &[TargetView]) -> BTreeSet<TargetId> {
-    let down = |view: &&TargetView| matches!(view.state, TargetState::Down | TargetState::Lost);
+    let down = |view: &&TargetView| {
+        matches!(view.state, TargetState::Down | TargetState::Lost | TargetState::Behind)
+    };
     views.iter().filter(down).map(|view| view.target.id).collect()
 }
 
@@ -132,7 +141,11 @@ fn state(target: &Target, belongs: bool, heard: Time, now: Time) -> TargetState 
 
 /// Whoever was heard of last before that is down at `now`.
 fn before(now: Time) -> Time {
-    Time::from_nanos(now.as_nanos().saturating_sub(DOWN_AFTER.as_nanos() as i64))
+    earlier(now, DOWN_AFTER)
+}
+
+fn earlier(now: Time, by: Duration) -> Time {
+    Time::from_nanos(now.as_nanos().saturating_sub(by.as_nanos() as i64))
 }
 
 fn check(order: &TargetOrder) -> Result<(), Failure> {
@@ -178,6 +191,35 @@ mod tests {
         assert_eq!(of(&draining, true, at(0)), TargetState::Draining);
         assert_eq!(of(&draining, true, at(patience + 1)), TargetState::Down);
         assert_eq!(of(&Target { lost: true, ..draining }, true, at(0)), TargetState::Lost);
+    }
+
+    /// Its disk cannot be written: it reports, and will never hear of the turn.
+    #[test]
+    fn a_target_that_takes_no_note_of_the_turn_is_as_good_as_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = crate::Config { state_dir: dir.path().to_owned(), ..crate::Config::default() };
+        let node = Node::start(config).unwrap();
+        node.cluster_init("first").unwrap();
+        let turn = node.catalog.turn_above(4).unwrap();
+        node.movers.begin_turn(turn);
+        let report = |turn| {
+            let (uuid, domain) = ("u".to_owned(), String::new());
+            let said = wire::TargetReport { uuid, domain, capacity: 2, free: 1, turn };
+            let order = TargetOrder { data: vec!["a:1".into()], targets: vec![said] };
+            assert_eq!(node.report_targets(NodeId(1), &order).unwrap()[0].turn, node.movers.turn());
+        };
+        let state = |later: Duration| {
+            let (target, now) = (&node.catalog.targets().unwrap()[0], crate::now().plus(later));
+            node.state_of(target, now).unwrap()
+        };
+        for _ in 0..2 {
+            report(turn - 1);
+            assert_eq!(state(Duration::ZERO), TargetState::Up, "it is told now");
+        }
+        assert_eq!(state(BEHIND_AFTER + Duration::from_secs(1)), TargetState::Behind);
+        report(turn);
+        assert_eq!(state(BEHIND_AFTER + Duration::from_secs(1)), TargetState::Up);
+        node.stop(true);
     }
 
     #[test]

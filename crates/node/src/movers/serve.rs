@@ -7,7 +7,7 @@ use crate::config::TargetConfig;
 use crate::error::failure;
 use mover::{Mover, Secrets, Target};
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -18,6 +18,9 @@ use wire::{Call, Failure, JoinSecret, Reply, TargetGrant, TargetOrder, TargetRep
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for the connection that wakes the listener when it is to end.
 const WAKE: Duration = Duration::from_secs(1);
+
+/// Longest wait for what was begun at a target before it takes new secrets.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Least time between two reports.
 const LEAST: Duration = Duration::from_millis(200);
@@ -107,21 +110,43 @@ impl Drop for TargetServer {
 struct Serving {
     mover: Arc<Mover>,
     targets: BTreeMap<String, Arc<Target>>,
+    late: Late,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Serving {
     /// Takes new secrets; one target that does not keeps none of the others from it.
-    fn take(&self, grants: &[TargetGrant]) -> Result<(), Failure> {
+    fn take(&mut self, grants: &[TargetGrant]) -> Result<(), Failure> {
         let mut outcome = Ok(());
         for grant in grants {
-            if let Some(target) = self.targets.get(&grant.uuid)
-                && let Err(e) = target.set_secrets(secrets(grant))
-            {
+            let Some(target) = self.targets.get(&grant.uuid) else { continue };
+            let taken = target.set_secrets(secrets(grant), self.late.patience(&grant.uuid));
+            self.late.note(&grant.uuid, taken.is_err());
+            if let Err(e) = taken {
                 outcome = Err(failure(ErrorClass::Retry, e.to_string()));
             }
         }
         outcome
+    }
+}
+
+/// Targets that did not take their secrets the last time.
+#[derive(Default)]
+struct Late(BTreeSet<String>);
+
+impl Late {
+    /// How long what was begun at this target is waited for. However many disks hang, all of them together take little of the time in which the others have to
+    /// report.
+    fn patience(&self, uuid: &str) -> Duration {
+        if self.0.contains(uuid) { PATIENCE / self.0.len() as u32 } else { PATIENCE }
+    }
+
+    fn note(&mut self, uuid: &str, late: bool) {
+        if late {
+            self.0.insert(uuid.into());
+        } else {
+            self.0.remove(uuid);
+        }
     }
 }
 
@@ -240,10 +265,27 @@ fn begin(
         }
     });
     tracing::info!("{} targets are served", targets.len());
-    Ok(Some(Serving { mover, targets, thread: thread.map_err(failed)? }))
+    Ok(Some(Serving { mover, targets, late: Late::default(), thread: thread.map_err(failed)? }))
 }
 
 fn secrets(grant: &TargetGrant) -> Secrets {
     let key = |(epoch, secret): &(u32, JoinSecret)| (*epoch, data::TargetSecret::new(&secret.0));
     Secrets { turn: grant.turn, keys: grant.keys.iter().map(key).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_that_are_late_share_the_time_of_one() {
+        let mut late = Late::default();
+        assert_eq!(late.patience("a"), PATIENCE);
+        for uuid in ["a", "b", "c", "d"] {
+            late.note(uuid, true);
+        }
+        assert_eq!((late.patience("a"), late.patience("e")), (PATIENCE / 4, PATIENCE));
+        late.note("a", false);
+        assert_eq!((late.patience("a"), late.patience("b")), (PATIENCE, PATIENCE / 3));
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Movers {
     addresses: Addresses,
     /// Turn of this node: targets that have heard of it take nothing of those who served before.
     turn: AtomicU64,
+    /// Targets that have not heard of it by what they report, since when.
+    unheard: Mutex<BTreeMap<TargetId, Time>>,
     ways: Mutex<BTreeMap<(TargetId, Purpose), Way>>,
     /// Targets that were down when that was looked at last.
     down: RwLock<Arc<BTreeSet<TargetId>>>,
@@ -107,6 +109,7 @@ impl Movers {
             channels: AtomicU64::new(1),
             addresses: Addresses::default(),
             turn: AtomicU64::new(0),
+            unheard: Mutex::default(),
             ways: Mutex::default(),
             down: RwLock::default(),
             claims: Claims::default(),
@@ -134,6 +137,21 @@ impl Movers {
     /// It is on record that this node's turn is this one.
     pub(crate) fn begin_turn(&self, turn: u64) {
         self.turn.fetch_max(turn, Ordering::AcqRel);
+    }
+
+    /// A target reports that it has heard of this turn, or of an earlier one.
+    pub(super) fn note_heard(&self, target: TargetId, turn: u64, now: Time) {
+        let mut unheard = self.unheard.lock();
+        if turn < self.turn() {
+            unheard.entry(target).or_insert(now);
+        } else {
+            unheard.remove(&target);
+        }
+    }
+
+    /// Since when a target has been reporting that it has not heard of this node's turn, if so.
+    pub(super) fn unheard_since(&self, target: TargetId) -> Option<Time> {
+        self.unheard.lock().get(&target).copied()
     }
 
     /// The turn, and the epoch of capabilities that are given out at `now`.

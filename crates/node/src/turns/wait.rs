@@ -59,8 +59,12 @@ impl Turn {
     }
 }
 
+/// Opens the engine; with true it may be made.
+type OpenEngine = fn(&Config, bool) -> Result<Arc<Movable<Opened>>, Failure>;
+
 struct Waiting {
     config: Config,
+    open: OpenEngine,
     lease: Duration,
     now: Mutex<Now>,
     begun: Instant,
@@ -86,17 +90,8 @@ pub fn wait_for_turn(config: &Config, stopped: &AtomicBool) -> Result<Waited, Fa
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     let state = &config.state_dir;
     let (lock, fresh) = patiently(|| prepare(state))?;
-    let lease = config.turn().unwrap_or_default();
-    let now = Mutex::new(Now { lacks: Some("it was started a moment ago".into()), ..Now::default() });
-    let ended = AtomicBool::new(false);
-    let waiting = Arc::new(Waiting {
-        config: config.clone(),
-        lease,
-        now,
-        begun: Instant::now(),
-        had_owner: AtomicBool::new(false),
-        ended,
-    });
+    let waiting =
+        Arc::new(Waiting::new(config, |config, create| crate::engine::open(config, create, None, None)));
     let waited = waiting.wait(stopped, fresh);
     waiting.ended.store(true, Ordering::Release);
     drop(lock); // the node takes it anew
@@ -104,15 +99,25 @@ pub fn wait_for_turn(config: &Config, stopped: &AtomicBool) -> Result<Waited, Fa
 }
 
 impl Waiting {
+    fn new(config: &Config, open: OpenEngine) -> Self {
+        let lacks = Some("it was started a moment ago".into());
+        Self {
+            config: config.clone(),
+            open,
+            lease: config.turn().unwrap_or_default(),
+            now: Mutex::new(Now { lacks, ..Now::default() }),
+            begun: Instant::now(),
+            had_owner: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        }
+    }
+
     fn wait(self: &Arc<Self>, stopped: &AtomicBool, fresh: bool) -> Result<Waited, Failure> {
         let (mut way, since) = (Way::of(&self.config)?, crate::now().secs);
         listen_here(self.clone(), &self.config)?;
         let mut said = false;
         loop {
             if let Some(turn) = self.look(&mut way, since, fresh)? {
-                if kept::is_complete(&self.config.state_dir) {
-                    kept::install(&self.config.state_dir)?;
-                }
                 tracing::info!("it is this node's turn");
                 return Ok(Waited::Turn(turn));
             }
@@ -128,20 +133,27 @@ impl Waiting {
         }
     }
 
-    /// Tells the others, and takes the database if it may.
+    /// Tells the others, and takes the database if it may. Only what somebody has to change in the configuration is an error: all else may be mended while nobody
+    /// looks at this host, and is tried on.
     fn look(&self, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
+        match self.try_look(way, since, fresh) {
+            Err(e) if e.class != ErrorClass::Invalid => {
+                self.trouble(e);
+                Ok(None)
+            }
+            looked => {
+                self.now.lock().trouble = None;
+                looked
+            }
+        }
+    }
+
+    fn try_look(&self, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
         let own = crate::cluster::own(&self.config.state_dir)?;
         let lacks = self.now.lock().lacks.clone();
         let member = own.as_ref().and_then(Own::number);
         let told = Told { member, lacks, ..Told::of(&self.config, since) };
-        let seen = match way.tell(&told) {
-            Ok(seen) => seen,
-            Err(e) if e.class == ErrorClass::Retry => {
-                self.trouble(e);
-                return Ok(None);
-            }
-            Err(e) => return Err(e),
-        };
+        let seen = way.tell(&told)?;
         let owner = seen.owner.clone();
         self.had_owner.fetch_or(owner.is_some(), Ordering::AcqRel);
         self.now.lock().seen = seen.clone();
@@ -151,20 +163,17 @@ impl Waiting {
         }
         self.now.lock().lacks.clone_from(&lacks);
         if owner.as_ref().is_some_and(|owner| owner.live) || lacks.is_some() {
-            self.now.lock().trouble = None;
             return Ok(None);
         }
         // Where tables are missing that others have used (a dump is being restored) no new catalogue begins.
         let first = own.is_none() && !kept::is_complete(&self.config.state_dir);
         let create = fresh && first && !self.had_owner.load(Ordering::Acquire);
-        match crate::engine::open(&self.config, create, None, None) {
-            Ok(engine) => Ok(Some(Turn { engine, seen })),
-            Err(e) if matches!(e.class, ErrorClass::Retry | ErrorClass::Busy | ErrorClass::NotFound) => {
-                self.trouble(e);
-                Ok(None)
-            }
-            Err(e) => Err(e),
+        // Before the engine is taken: a full disk must not keep it from the others.
+        if kept::is_complete(&self.config.state_dir) {
+            kept::install(&self.config.state_dir)?;
         }
+        let engine = (self.open)(&self.config, create)?;
+        Ok(Some(Turn { engine, seen }))
     }
 
     fn trouble(&self, e: Failure) {
@@ -254,5 +263,107 @@ impl Answers for Waiting {
                 Err(failure(ErrorClass::Busy, message))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ident::{Authority, Credentials, Key, Uuid, Validity};
+    use kv::{KvError, SeenOwner, Turns};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// What a look finds.
+    struct Finds(Box<dyn FnMut() -> kv::Result<Seen> + Send>);
+
+    impl Turns for Finds {
+        fn tell(&mut self, _told: &str) -> kv::Result<Seen> {
+            (self.0)()
+        }
+    }
+
+    fn finds(found: impl FnMut() -> kv::Result<Seen> + Send + 'static) -> Way {
+        Way::over(Finds(Box::new(found)))
+    }
+
+    /// An engine whose last owner was called this.
+    fn of(name: &str, live: bool) -> Seen {
+        let owner = Some(SeenOwner { name: name.into(), epoch: 3, live });
+        Seen { owner, takers: Vec::new() }
+    }
+
+    /// Waits with a new state directory.
+    fn waiting(state: &Path, open: OpenEngine) -> Waiting {
+        Waiting::new(&Config { state_dir: state.into(), ..Config::default() }, open)
+    }
+
+    /// Instead of a database.
+    fn embedded(config: &Config, _create: bool) -> Result<Arc<Movable<Opened>>, Failure> {
+        let dir = config.state_dir.join("engine");
+        let engine = crate::startup::open_engine(&dir, None, None, None)?;
+        Ok(Arc::new(Movable::new(Opened::Embedded(Arc::new(engine)))))
+    }
+
+    fn full() -> KvError {
+        KvError::Full { path: PathBuf::new() }
+    }
+
+    #[test]
+    fn whatever_somebody_may_mend_elsewhere_is_tried_on_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let look = |waiting: &Waiting, way: &mut Way| waiting.look(way, 0, false);
+        // The server has no space; then it has, and its tables are of another release.
+        let mut way = finds(|| Err(full()));
+        let waits = waiting(dir.path(), |_, _| Err(failure(ErrorClass::Invalid, "another format")));
+        assert!(look(&waits, &mut way).unwrap().is_none());
+        let trouble = waits.view().trouble.unwrap();
+        assert!(trouble.contains("no space"), "{trouble}");
+        assert!(look(&waits, &mut finds(|| Ok(of("other", true)))).unwrap().is_none());
+        assert_eq!(waits.view().trouble, None);
+        let wrong = look(&waits, &mut finds(|| Ok(of("other", false)))).err().unwrap();
+        assert_eq!(wrong.message, "another format");
+        // It cannot be opened.
+        let opens: [OpenEngine; 2] = [
+            |_, _| Err(failure(crate::engine::class(&full()), "not now")),
+            |_, _| Err(failure(ErrorClass::Corrupt, "not now")),
+        ];
+        for open in opens {
+            let waits = waiting(dir.path(), open);
+            assert!(look(&waits, &mut finds(|| Ok(of("other", false)))).unwrap().is_none());
+            assert_eq!(waits.view().trouble.as_deref(), Some("not now"));
+        }
+    }
+
+    /// The directory of a member of a cluster; the key of its authority.
+    fn member(state: &Path) -> Vec<u8> {
+        let (key, now) = (Key::generate().unwrap(), crate::now().secs as u64);
+        let signs = Key::generate().unwrap();
+        let der = signs.to_der();
+        let authority = Authority::create(Uuid::new_v4(), signs, now).unwrap();
+        let role = ident::Role::Node(NodeId(2));
+        let signed = authority.sign(&key.request().unwrap(), role, Validity::of_member(now, 3600)).unwrap();
+        let own = Credentials::new(signed.to_vec(), key, authority.certificate().to_vec()).unwrap();
+        own.prepare(&state.join("cluster")).unwrap();
+        Credentials::commit(&state.join("cluster")).unwrap();
+        der
+    }
+
+    #[test]
+    fn keys_that_get_no_place_keep_the_engine_from_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| wire::KeptFile { name: name.into(), bytes: bytes.into() };
+        let keys = [file("cluster/authority-key.der", &member(dir.path())), file("targets.key", b"x")];
+        kept::keep(dir.path(), &keys).unwrap();
+        // One of them cannot be put where it belongs.
+        let path = dir.path().join("targets.key");
+        fs::create_dir_all(path.join("in the way")).unwrap();
+        let (waits, mut way) = (waiting(dir.path(), embedded), finds(|| Ok(of("other", false))));
+        assert!(waits.look(&mut way, 0, false).unwrap().is_none());
+        let trouble = waits.view().trouble.unwrap();
+        assert!(trouble.contains("targets.key") && !dir.path().join("engine").exists(), "{trouble}");
+        fs::remove_dir_all(&path).unwrap();
+        assert!(waits.look(&mut way, 0, false).unwrap().is_some(), "{:?}", waits.view().trouble);
+        assert_eq!(fs::read(&path).unwrap(), b"x");
     }
 }
