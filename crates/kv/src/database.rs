@@ -24,8 +24,20 @@ pub trait Database: Engine {
     /// `Rewound` if the server has lost changes.
     fn is_held(&self) -> Result<()>;
 
+    /// How far it certainly is, as this owner knows it.
+    fn reached(&self) -> Reached;
+
     /// The address, without a password.
     fn shown(&self) -> String;
+}
+
+/// How far an engine is. One that loses nothing only ever gets further.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reached {
+    /// Raised by everyone who opens the engine.
+    pub epoch: u64,
+    /// The last transaction of that owner.
+    pub number: u64,
 }
 
 /// The way to an engine for nodes that take turns with it: each tells the others of itself there, and sees whose turn it is. It locks nothing, so that
@@ -52,8 +64,8 @@ pub struct Seen {
 pub struct SeenOwner {
     /// Name of the node.
     pub name: String,
-    /// Raised by everyone who opens the engine.
-    pub epoch: u64,
+    /// How far it is.
+    pub reached: Reached,
     /// Its lease has not ended by the server's clock.
     pub live: bool,
 }

@@ -101,6 +101,14 @@ impl Opened {
         }
     }
 
+    /// How far it is, if others can have it after this node.
+    pub(crate) fn reached(&self) -> Option<kv::Reached> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Database { engine, .. } => Some(engine.reached()),
+        }
+    }
+
     /// What the configuration calls it; None: the embedded one.
     fn address(&self) -> Option<&str> {
         match self {

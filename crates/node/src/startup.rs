@@ -49,7 +49,7 @@ pub(crate) fn start(
     let prepared = crate::standby::before_start(&config, &ledger)?;
     let feed = prepared.as_ref().map(|prepared| prepared.feed.clone());
     let has_none = fresh && !ledger.has_taken_over();
-    let seen = turn.as_ref().map(Turn::seen);
+    let seen = turn.as_ref().map(Turn::seen).unwrap_or_default();
     let engine = match turn {
         Some(turn) => turn.begin()?,
         None => crate::engine::open(&config, has_none, change_log(&config), feed)?,
@@ -64,7 +64,7 @@ pub(crate) fn start(
     let hardware = |config: &Config| Hardware::of(config, library.clone());
     let Assembled { node, events, ready } = assemble(config, (lock, fresh), engine.clone(), hardware)?;
     node.engine_moves.belongs(engine);
-    node.turns.begin_with(seen.unwrap_or_default());
+    node.turns.begin_with(&seen.0, seen.1);
     if let Some(feeding) = feeding {
         node.feeding.get_or_init(|| feeding);
     }

@@ -49,8 +49,8 @@ fn take_turns(mut config: Config, signals: Signals, stopped: &Arc<AtomicBool>) -
         Waited::Stopped => return Ok(Exit::OK),
         Waited::Turn(turn) => turn,
     };
-    // Whoever had its turn before is gone, and may hold reservations still.
-    config.preempt = true;
+    // Whoever had its turn before is gone, and may hold reservations still. Where nobody had one, whoever holds them is somebody else.
+    config.preempt |= turn.follows();
     let served = Node::start_in_turn(config, turn).map_err(Into::into);
     let Err(e) = served.and_then(|node| serve(node, signals, stopped)) else { return Ok(Exit::OK) };
     tracing::error!("this node cannot take its turn, and waits for the next one: {e:#}");
@@ -151,6 +151,7 @@ fn watch_turn(node: &Weak<Node>, gateway: &Gateway, stopped: &AtomicBool) {
             if let Ok(mut mounts) = gateway.mounts.try_lock() {
                 mounts.drain(..).for_each(|mount| mount.detach());
             }
+            held.keep_reached();
             let told = stopped.load(Ordering::Acquire);
             let why = if told { anyhow!("it was told to stop") } else { begin_anew() };
             tracing::error!("this process ends: {why}");

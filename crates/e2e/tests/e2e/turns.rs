@@ -280,6 +280,39 @@ fn a_host_whose_turn_fails_late_waits_for_the_next_one() {
     bed.ok(["down"]);
 }
 
+/// However long it was away: a replica in its place may not have been told all.
+#[test]
+fn a_database_that_comes_back_without_what_it_had_is_not_taken() {
+    let server = Server::start();
+    let database = server.address("older", "&connections=3&relaxed=no");
+    let bed = Bed::new(&format!("[catalog]\nengine = {database:?}\ntake_turns_s = 3\n"));
+    bed.up();
+    bed.wait("it to serve", || serves(&bed));
+    let file = bed.path("file");
+    fs::write(&file, "bytes").unwrap();
+    bed.ok(["put".as_ref(), file.as_os_str(), "tc:/kept".as_ref()]);
+    server.crash(true);
+    bed.wait("the end of its turn", || bed.log().contains("the turn of this node is over"));
+    bed.wait("it to wait", || !waits(&bed).is_null());
+    bed.signal(Signal::STOP);
+    server.up();
+    let row = "older.kv_session SET seq = seq";
+    server.sql(&format!("UPDATE {row} - 1"));
+    bed.signal(Signal::CONT);
+    let trouble = || waits(&bed)["trouble"].as_str().unwrap_or_default().to_owned();
+    bed.wait("it to refuse", || trouble().contains("has lost what was acknowledged"));
+    let (_, refused) = bed.fails(["ls", "tc:/"]);
+    assert!(refused.contains("waits for its turn"), "{refused}");
+    // Refused again by another process, and taken once it has all again.
+    bed.signal(Signal::KILL);
+    bed.run(["up"]);
+    bed.wait("it to refuse", || trouble().contains("has lost what was acknowledged"));
+    server.sql(&format!("UPDATE {row} + 1"));
+    bed.wait("it to serve", || serves(&bed));
+    assert!(bed.ok(["ls", "tc:/"]).contains("kept"));
+    bed.ok(["down"]);
+}
+
 /// Whoever waits for long looks whether another node serves: a second address of the same node is none.
 #[test]
 fn a_node_with_two_addresses_is_not_taken_for_two() {

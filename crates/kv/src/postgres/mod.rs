@@ -19,7 +19,9 @@ use crate::copy;
 use crate::counted::Txn;
 use crate::lease::{self, Lease};
 use crate::patience::{Fault, Patience};
-use crate::{Aside, Database, DatabaseOptions, Durability, Engine, KvError, Reader, Result, Stats, Writer};
+use crate::{
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, Reached, Reader, Result, Stats, Writer,
+};
 
 mod address;
 mod base;
@@ -115,6 +117,11 @@ impl Database for PostgresEngine {
     fn is_held(&self) -> Result<()> {
         self.core.server.still_ours()?;
         self.core.lease.holds(|| self.core.server.path())
+    }
+
+    fn reached(&self) -> Reached {
+        let number = |n: i64| u64::try_from(n).unwrap_or_default();
+        Reached { epoch: number(self.core.server.epoch()), number: number(self.core.server.acknowledged()) }
     }
 
     fn shown(&self) -> String {

@@ -84,8 +84,9 @@ pub(super) const TELL: &str = "INSERT INTO kv_turn (name, told, at) VALUES ($1, 
      ON CONFLICT (name) DO UPDATE SET told = excluded.told, at = excluded.at";
 pub(super) const TOLD: &str =
     "SELECT name, told, CAST(extract(epoch FROM now() - at) AS float8) FROM kv_turn ORDER BY name";
-/// Whose turn it is; without a lock.
-pub(super) const TURN: &str = "SELECT name, epoch, until > now() FROM kv_owner WHERE one = 1";
+/// Whose turn it is, and how far the engine is; without a lock.
+pub(super) const TURN: &str = "SELECT o.name, o.epoch, o.until > now(), COALESCE(s.seq, 0) FROM kv_owner o \
+     LEFT JOIN kv_session s ON s.epoch = o.epoch AND s.slot = 0 WHERE o.one = 1";
 
 /// Whether there is anything, and the end of what an unfinished copy has left.
 pub(super) const ANY: &str = "SELECT k FROM kv LIMIT 1";

@@ -6,7 +6,7 @@ use super::connection::Conn;
 use super::server::Server;
 use super::sql;
 use crate::patience::Fault;
-use crate::{Result, Seen, SeenOwner, Taker, Turns};
+use crate::{Reached, Result, Seen, SeenOwner, Taker, Turns};
 
 /// One of them.
 pub(crate) struct PostgresTurns {
@@ -37,8 +37,9 @@ impl PostgresTurns {
             return Ok(Seen::default());
         };
         let owner = rows.first().map(|row| {
-            let epoch: i64 = row.get(1);
-            SeenOwner { name: row.get(0), epoch: u64::try_from(epoch).unwrap_or_default(), live: row.get(2) }
+            let number = |n| u64::try_from(row.get::<_, i64>(n)).unwrap_or_default();
+            let reached = Reached { epoch: number(1), number: number(3) };
+            SeenOwner { name: row.get(0), reached, live: row.get(2) }
         });
         if conn.rows_if_there(server, sql::TOLD)?.is_none() {
             conn.batch(server, sql::TURN_TABLE)?;

@@ -17,8 +17,8 @@ use crate::counted::Txn;
 use crate::lease::{self, Lease};
 use crate::patience::{Fault, Patience};
 use crate::{
-    Aside, Database, DatabaseOptions, Durability, Engine, KvError, MAX_KEY, Reader, Result, Stats, Writer,
-    copy,
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, MAX_KEY, Reached, Reader, Result, Stats,
+    Writer, copy,
 };
 
 mod address;
@@ -268,6 +268,11 @@ impl Database for TikvEngine {
     fn is_held(&self) -> Result<()> {
         self.core.still_ours()?;
         self.core.lease.holds(|| self.core.link.path())
+    }
+
+    /// The number is that of its beginning: what was committed since is not counted here.
+    fn reached(&self) -> Reached {
+        Reached { epoch: self.core.epoch, number: 0 }
     }
 
     fn shown(&self) -> String {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::link::{Link, Pair, millis};
+use super::owner::Mark;
 use super::{keys, owner};
 use crate::merge::Direction;
 use crate::patience::{Fault, Patience};
-use crate::{Result, Seen, SeenOwner, Taker, Turns};
+use crate::{Reached, Result, Seen, SeenOwner, Taker, Turns};
 
 /// Most nodes that take turns.
 const MOST: u32 = 1000;
@@ -44,7 +45,10 @@ fn tell(link: &Link, name: &str, told: &str) -> Result<Seen, Fault> {
         return Ok(Seen::default());
     };
     let lease = link.get_in(&mut txn, link.names.lease())?.map_or(0, |bytes| keys::number(&bytes));
-    let owner = SeenOwner { name: found.name, epoch: found.epoch, live: now < lease };
+    let mark = link.get_in(&mut txn, link.names.mark())?.and_then(|bytes| Mark::decode(&bytes));
+    let number = mark.filter(|mark| mark.epoch == found.epoch).map_or(0, |mark| mark.number);
+    let reached = Reached { epoch: found.epoch, number };
+    let owner = SeenOwner { name: found.name, reached, live: now < lease };
     let value = [&now.to_be_bytes()[..], told.as_bytes()].concat();
     link.run(async {
         txn.put(link.names.told(name), value).await?;

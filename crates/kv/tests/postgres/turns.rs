@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kv::{Database, DatabaseOptions, Durability, KvError, PostgresEngine, Seen, SeenOwner, watch_database};
+use kv::{
+    Database, DatabaseOptions, Durability, KvError, PostgresEngine, Reached, Seen, SeenOwner, watch_database,
+};
 
 use crate::engine::{fresh, get, put};
 use crate::server::Server;
@@ -59,7 +61,9 @@ fn who_waits_sees_whose_turn_it_is_and_what_the_others_tell() {
     assert_eq!(waits.tell("too early").unwrap(), Seen::default(), "no engine yet");
     let options = DatabaseOptions { others_wait: true, ..DatabaseOptions::new("first") };
     let first = PostgresEngine::open(&address, options.clone()).unwrap();
-    let owner = |name: &str, epoch, live| Some(SeenOwner { name: name.into(), epoch, live });
+    let owner = |name: &str, epoch, live| {
+        Some(SeenOwner { name: name.into(), reached: Reached { epoch, number: 0 }, live })
+    };
     let seen = waits.tell("here").unwrap();
     assert_eq!(seen.owner, owner("first", 1, true));
     watch_database(&address, "first").unwrap().tell("there").unwrap();
@@ -72,5 +76,10 @@ fn who_waits_sees_whose_turn_it_is_and_what_the_others_tell() {
     let second =
         PostgresEngine::open(&address, DatabaseOptions { owner: "second".into(), ..options }).unwrap();
     assert_eq!(waits.tell("").unwrap().owner, owner("second", 2, true));
-    put(&second, Durability::Durable, b"k", b"1").unwrap();
+    for value in [b"1", b"2"] {
+        put(&second, Durability::Durable, b"k", value).unwrap();
+        let reached = waits.tell("").unwrap().owner.unwrap().reached;
+        assert_eq!((reached, reached.epoch), (second.reached(), 2));
+    }
+    assert_eq!(second.reached().number, 2);
 }

@@ -93,6 +93,11 @@ impl EngineMoves {
         lost.then(|| failure(class(&e), e.to_string()))
     }
 
+    /// How far this node has brought an engine that others can have after it.
+    pub(crate) fn reached(&self) -> Option<kv::Reached> {
+        self.engine.get()?.engine().reached()
+    }
+
     /// How far the move of this request is.
     pub(crate) fn moving(&self, request: &mut Request) -> Moving {
         let now = self.now.lock();

@@ -1,6 +1,7 @@
 //! Several nodes with one database take turns: one serves, and the others wait until its lease ends. How and why:
 //! `docs/design/0014-turns.md`.
 
+mod known;
 mod told;
 mod wait;
 
@@ -9,6 +10,7 @@ pub use wait::{Turn, Waited, wait_for_turn};
 use crate::error::failure;
 use crate::standby::kept;
 use crate::{Config, Node};
+use known::Known;
 use kv::Seen;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -66,21 +68,22 @@ pub(crate) struct Turns(Mutex<Looked>);
 
 #[derive(Default)]
 struct Looked {
+    /// This node's name there.
+    name: String,
     seen: Seen,
     trouble: Option<String>,
 }
 
 impl Turns {
-    /// What was seen while this node waited.
-    pub(crate) fn begin_with(&self, seen: Seen) {
-        self.0.lock().seen = seen;
+    /// What the node of this name saw while it waited: the owner is the one before it then.
+    pub(crate) fn begin_with(&self, name: &str, seen: Seen) {
+        *self.0.lock() = Looked { name: name.into(), seen, trouble: None };
     }
 
     /// Where the others are called when they serve.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let Seen { owner, takers } = &self.0.lock().seen;
-        let others =
-            takers.iter().filter(|taker| owner.as_ref().is_none_or(|owner| owner.name != taker.name));
+        let looked = self.0.lock();
+        let others = looked.seen.takers.iter().filter(|taker| taker.name != looked.name);
         others.flat_map(|taker| Told::read(&taker.told).addresses).collect()
     }
 }
@@ -98,7 +101,7 @@ pub(crate) fn keep_telling(node: &Arc<Node>) -> Result<(), Failure> {
             {
                 let mut looked = telling.turns.0.lock();
                 match seen {
-                    Ok(seen) => *looked = Looked { seen, trouble: None },
+                    Ok(seen) => (looked.seen, looked.trouble) = (seen, None),
                     Err(e) => looked.trouble = Some(e.message),
                 }
             }
@@ -122,6 +125,17 @@ impl Node {
     /// Why the turn of this node is over, if it is. A database that has lost changes ends none: somebody has to look first.
     pub fn turn_is_over(&self) -> Option<Failure> {
         self.engine_moves.is_lost()
+    }
+
+    /// Its turn is over: writes down how far it has brought the database, so that one that comes back with less is known to have lost something.
+    pub fn keep_reached(&self) {
+        let Some(reached) = self.engine_moves.reached() else { return };
+        let state = &self.config.state_dir;
+        let name = crate::engine::owner(state).map_err(|e| crate::startup::io(state, &e));
+        let kept = name.and_then(|name| Known::open(state)?.goes_on(&name, reached));
+        if let Err(e) = kept {
+            tracing::error!("how far the database is was not written down: {e}");
+        }
     }
 
     /// Whether it was told to stop.
@@ -165,5 +179,24 @@ impl Node {
             return Err(failure(ErrorClass::Denied, message));
         }
         kept::gather(&self.config.state_dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::{Reached, SeenOwner, Taker};
+
+    #[test]
+    fn a_turn_begins_with_the_addresses_of_all_but_itself() {
+        let taker = |name: &str| {
+            let told = Told { addresses: vec![format!("{name}:1")], ..Told::default() };
+            Taker { name: name.into(), told: toml::to_string(&told).unwrap(), ago: Duration::ZERO }
+        };
+        let owner = SeenOwner { name: "before".into(), reached: Reached::default(), live: false };
+        let seen = Seen { owner: Some(owner), takers: ["before", "own", "third"].map(taker).into() };
+        let turns = Turns::default();
+        turns.begin_with("own", seen);
+        assert_eq!(turns.addresses(), ["before:1", "third:1"]);
     }
 }

@@ -107,7 +107,7 @@ mod tests {
             let told = Told { member: Some(member), host: format!("host {name}"), ..Told::default() };
             Taker { name: name.into(), told: toml::to_string(&told).unwrap(), ago: Duration::from_secs(ago) }
         };
-        let owner = |live| Some(SeenOwner { name: "b".into(), epoch: 3, live });
+        let owner = |live| Some(SeenOwner { name: "b".into(), reached: kv::Reached::default(), live });
         let takers = vec![taker("a", 1, 3), taker("b", 2, 25), taker("c", 3, 21)];
         let states = |seen: &Seen| -> Vec<_> {
             let view = view(seen, Duration::from_secs(10), true);

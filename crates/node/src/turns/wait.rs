@@ -1,5 +1,6 @@
 //! Waiting for a turn: a process that has no engine, and takes the database when nobody has it.
 
+use super::known::Known;
 use super::pause;
 use super::told::{self, Told, Way};
 use crate::Config;
@@ -36,25 +37,43 @@ pub enum Waited {
 /// The engine, held by this node from now on.
 pub struct Turn {
     engine: Arc<Movable<Opened>>,
+    /// This node's name there.
+    name: String,
     /// Who else there is, as it was seen last.
     seen: Seen,
+    known: Arc<Mutex<Known>>,
+    /// It has lost so many openings, and an operator has given them up.
+    lost: Option<u64>,
 }
 
 impl Turn {
-    /// Who else there is.
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen.clone()
+    /// This node's name, and who else there is.
+    pub(crate) fn seen(&self) -> (String, Seen) {
+        (self.name.clone(), self.seen.clone())
     }
 
-    /// Objects of this node's disk tier that are made from now on must not be taken for those of another's.
+    /// Whether somebody had the engine before, who may hold library and drives still: another host, or this one before it died.
+    pub fn follows(&self) -> bool {
+        self.seen.owner.is_some()
+    }
+
+    /// Whatever is made from now on must not be taken for what was made before: an object of this node's disk tier for one of another's, and what has the number of
+    /// something that the database may have lost unseen for that. Where it is known to have lost something, volumes may hold more than it knows, too.
     pub(crate) fn begin(self) -> Result<Arc<Movable<Opened>>, Failure> {
         let settle = || {
             let catalog = Catalog::open(self.engine.clone(), crate::now())?;
-            catalog.skip_objects(crate::now())?;
-            catalog.turn_above(catalog.turn()?)?;
+            match self.lost {
+                Some(_) => catalog.mark_restored(crate::now())?,
+                None => catalog.skip_numbers(crate::now())?,
+            }
+            // Each opening that was lost had one.
+            catalog.turn_above(catalog.turn()?.saturating_add(self.lost.unwrap_or_default()))?;
             catalog.sync()
         };
         settle().map_err(|e| refused("taking over", &e))?;
+        if let Some(reached) = self.engine.engine().reached() {
+            self.known.lock().goes_on(&self.name, reached)?;
+        }
         Ok(self.engine)
     }
 }
@@ -65,6 +84,9 @@ type OpenEngine = fn(&Config, bool) -> Result<Arc<Movable<Opened>>, Failure>;
 struct Waiting {
     config: Config,
     open: OpenEngine,
+    known: Arc<Mutex<Known>>,
+    /// Held while what is needed besides the catalogue is put somewhere; true: this node serves, and nothing more is kept beside.
+    kept: Mutex<bool>,
     lease: Duration,
     now: Mutex<Now>,
     begun: Instant,
@@ -78,8 +100,10 @@ struct Now {
     seen: Seen,
     trouble: Option<String>,
     lacks: Option<String>,
-    /// When the others had what is needed besides the catalogue.
-    fetched: Option<Instant>,
+    /// When the other one was asked for what is needed besides the catalogue.
+    asked: Option<Instant>,
+    /// It has not answered yet.
+    asking: bool,
 }
 
 /// Waits until no other node has the database, and takes it. What is needed besides it is fetched from the one that serves meanwhile.
@@ -90,8 +114,8 @@ pub fn wait_for_turn(config: &Config, stopped: &AtomicBool) -> Result<Waited, Fa
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     let state = &config.state_dir;
     let (lock, fresh) = patiently(|| prepare(state))?;
-    let waiting =
-        Arc::new(Waiting::new(config, |config, create| crate::engine::open(config, create, None, None)));
+    let open: OpenEngine = |config, create| crate::engine::open(config, create, None, None);
+    let waiting = Arc::new(Waiting::new(config, open, Known::open(state)?));
     let waited = waiting.wait(stopped, fresh);
     waiting.ended.store(true, Ordering::Release);
     drop(lock); // the node takes it anew
@@ -99,11 +123,13 @@ pub fn wait_for_turn(config: &Config, stopped: &AtomicBool) -> Result<Waited, Fa
 }
 
 impl Waiting {
-    fn new(config: &Config, open: OpenEngine) -> Self {
+    fn new(config: &Config, open: OpenEngine, known: Known) -> Self {
         let lacks = Some("it was started a moment ago".into());
         Self {
             config: config.clone(),
             open,
+            known: Arc::new(Mutex::new(known)),
+            kept: Mutex::new(false),
             lease: config.turn().unwrap_or_default(),
             now: Mutex::new(Now { lacks, ..Now::default() }),
             begun: Instant::now(),
@@ -125,6 +151,7 @@ impl Waiting {
                 tracing::info!("this node waits for its turn with the database");
             }
             if stopped.load(Ordering::Acquire) || self.ended.load(Ordering::Acquire) {
+                self.keep_known();
                 std::thread::sleep(PARTING);
                 let _ = std::fs::remove_file(self.config.socket_path()); // the next start does it otherwise
                 return Ok(Waited::Stopped);
@@ -135,7 +162,7 @@ impl Waiting {
 
     /// Tells the others, and takes the database if it may. Only what somebody has to change in the configuration is an error: all else may be mended while nobody
     /// looks at this host, and is tried on.
-    fn look(&self, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
+    fn look(self: &Arc<Self>, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
         match self.try_look(way, since, fresh) {
             Err(e) if e.class != ErrorClass::Invalid => {
                 self.trouble(e);
@@ -148,12 +175,12 @@ impl Waiting {
         }
     }
 
-    fn try_look(&self, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
-        let own = crate::cluster::own(&self.config.state_dir)?;
+    fn try_look(self: &Arc<Self>, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
+        let own = crate::cluster::own(&self.config.state_dir)?.map(Arc::new);
         let lacks = self.now.lock().lacks.clone();
-        let member = own.as_ref().and_then(Own::number);
+        let member = own.as_ref().and_then(|own| own.number());
         let told = Told { member, lacks, ..Told::of(&self.config, since) };
-        let seen = way.tell(&told)?;
+        let seen = way.tell(&told).inspect_err(|_| self.keep_known())?;
         let owner = seen.owner.clone();
         self.had_owner.fetch_or(owner.is_some(), Ordering::AcqRel);
         self.now.lock().seen = seen.clone();
@@ -162,18 +189,29 @@ impl Waiting {
             tracing::warn!("this node cannot serve yet: {why}");
         }
         self.now.lock().lacks.clone_from(&lacks);
+        let lost = owner.as_ref().map(|owner| self.known.lock().compare(owner)).transpose()?.flatten();
         if owner.as_ref().is_some_and(|owner| owner.live) || lacks.is_some() {
             return Ok(None);
         }
         // Where tables are missing that others have used (a dump is being restored) no new catalogue begins.
         let first = own.is_none() && !kept::is_complete(&self.config.state_dir);
-        let create = fresh && first && !self.had_owner.load(Ordering::Acquire);
+        let create = fresh && first && !self.had_owner.load(Ordering::Acquire) && !self.known.lock().is_any();
         // Before the engine is taken: a full disk must not keep it from the others.
+        self.known.lock().keep()?;
+        let mut serves = self.kept.lock();
         if kept::is_complete(&self.config.state_dir) {
             kept::install(&self.config.state_dir)?;
         }
         let engine = (self.open)(&self.config, create)?;
-        Ok(Some(Turn { engine, seen }))
+        *serves = true;
+        Ok(Some(Turn { engine, name: way.name.clone(), seen, known: self.known.clone(), lost }))
+    }
+
+    /// The database does not answer, or nobody looks any more.
+    fn keep_known(&self) {
+        if let Err(e) = self.known.lock().keep() {
+            tracing::warn!("how far the database was is not written down: {e}");
+        }
     }
 
     fn trouble(&self, e: Failure) {
@@ -184,31 +222,52 @@ impl Waiting {
         now.trouble = Some(e.message);
     }
 
-    /// Fetches from the node that serves what is not in the catalogue. What is missing, if this node could not serve without it.
-    fn fetch(&self, own: Option<&Own>, name: &str) -> Option<String> {
+    /// Has what is not in the catalogue fetched from the node that serves. What is missing, if this node could not serve without it.
+    fn fetch(self: &Arc<Self>, own: Option<&Arc<Own>>, name: &str) -> Option<String> {
         let server = self.server(name);
         let Some(own) = own else {
             let why =
                 "the node that serves belongs to a cluster, and this one does not: `thermo cluster join`";
             return server.and_then(|server| server.member).map(|_| why.into());
         };
-        let has = own.credentials.authority_key.is_some() || kept::is_complete(&self.config.state_dir);
+        let has = self.has_keys(own);
         let due = {
             let now = self.now.lock();
-            // One that may be gone is not waited for by a node that has what it needs.
             let live = now.seen.owner.as_ref().is_some_and(|owner| owner.live);
-            (live || !has) && now.fetched.is_none_or(|at| at.elapsed() >= FETCH)
+            (live || !has) && !now.asking && now.asked.is_none_or(|at| at.elapsed() >= FETCH)
         };
         if let (true, Some(server)) = (due, &server) {
-            match self.fetch_now(own, server) {
-                Ok(()) => self.now.lock().fetched = Some(Instant::now()),
-                Err(e) => tracing::debug!("what is needed to serve the cluster is not fetched: {e}"),
-            }
+            self.begin_to_fetch(own.clone(), server.clone());
         }
-        let has = own.credentials.authority_key.is_some() || kept::is_complete(&self.config.state_dir);
         let from = server.map_or_else(String::new, |server| format!(" at {}", server.addresses.join(" ")));
         (!has)
             .then(|| format!("the keys of the cluster were not fetched yet from the node that serves{from}"))
+    }
+
+    fn has_keys(&self, own: &Own) -> bool {
+        own.credentials.authority_key.is_some() || kept::is_complete(&self.config.state_dir)
+    }
+
+    /// Beside the looks: one that stands still keeps nobody from taking over.
+    fn begin_to_fetch(self: &Arc<Self>, own: Arc<Own>, server: Told) {
+        {
+            let mut now = self.now.lock();
+            (now.asking, now.asked) = (true, Some(Instant::now()));
+        }
+        let waiting = self.clone();
+        let spawned = crate::startup::spawn(None, "turn-keys", move || {
+            let fetched = waiting.fetch_now(&own, &server);
+            if let Err(e) = &fetched {
+                tracing::debug!("what is needed to serve the cluster is not fetched: {e}");
+            }
+            let again = fetched.is_err() && !waiting.has_keys(&own);
+            let mut now = waiting.now.lock();
+            now.asking = false;
+            now.asked = now.asked.filter(|_| !again);
+        });
+        if spawned.is_err() {
+            self.now.lock().asking = false;
+        }
     }
 
     /// What the other node told that has, or had, the database.
@@ -221,7 +280,10 @@ impl Waiting {
     fn fetch_now(&self, own: &Own, server: &Told) -> Result<(), Failure> {
         let whom = server.member.map(|number| MemberId::Node(NodeId(number)));
         match own.ask(&server.addresses, whom, &Call::TurnKept)? {
-            Reply::Kept(files) => kept::keep(&self.config.state_dir, &files),
+            Reply::Kept(files) => {
+                let serves = self.kept.lock();
+                if *serves { Ok(()) } else { kept::keep(&self.config.state_dir, &files) }
+            }
             _ => Err(failure(ErrorClass::Bug, "keys were asked for, and something else came")),
         }
     }
@@ -270,8 +332,10 @@ impl Answers for Waiting {
 mod tests {
     use super::*;
     use ident::{Authority, Credentials, Key, Uuid, Validity};
-    use kv::{KvError, SeenOwner, Turns};
+    use kv::Taker;
+    use kv::{KvError, Reached, SeenOwner, Turns};
     use std::fs;
+    use std::net::TcpListener;
     use std::path::{Path, PathBuf};
 
     /// What a look finds.
@@ -289,13 +353,14 @@ mod tests {
 
     /// An engine whose last owner was called this.
     fn of(name: &str, live: bool) -> Seen {
-        let owner = Some(SeenOwner { name: name.into(), epoch: 3, live });
+        let owner = Some(SeenOwner { name: name.into(), reached: Reached { epoch: 3, number: 9 }, live });
         Seen { owner, takers: Vec::new() }
     }
 
     /// Waits with a new state directory.
-    fn waiting(state: &Path, open: OpenEngine) -> Waiting {
-        Waiting::new(&Config { state_dir: state.into(), ..Config::default() }, open)
+    fn waiting(state: &Path, open: OpenEngine) -> Arc<Waiting> {
+        let config = Config { state_dir: state.into(), ..Config::default() };
+        Arc::new(Waiting::new(&config, open, Known::open(state).unwrap()))
     }
 
     /// Instead of a database.
@@ -312,7 +377,7 @@ mod tests {
     #[test]
     fn whatever_somebody_may_mend_elsewhere_is_tried_on_and_told() {
         let dir = tempfile::tempdir().unwrap();
-        let look = |waiting: &Waiting, way: &mut Way| waiting.look(way, 0, false);
+        let look = |waiting: &Arc<Waiting>, way: &mut Way| waiting.look(way, 0, false);
         // The server has no space; then it has, and its tables are of another release.
         let mut way = finds(|| Err(full()));
         let waits = waiting(dir.path(), |_, _| Err(failure(ErrorClass::Invalid, "another format")));
@@ -365,5 +430,64 @@ mod tests {
         fs::remove_dir_all(&path).unwrap();
         assert!(waits.look(&mut way, 0, false).unwrap().is_some(), "{:?}", waits.view().trouble);
         assert_eq!(fs::read(&path).unwrap(), b"x");
+    }
+
+    #[test]
+    fn one_that_stands_still_while_it_is_asked_for_keys_keeps_nobody_from_taking_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| wire::KeptFile { name: name.into(), bytes: bytes.into() };
+        let keys = [file("cluster/authority-key.der", &member(dir.path())), file("targets.key", b"x")];
+        kept::keep(dir.path(), &keys).unwrap();
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap(); // it takes connections, and answers nothing
+        let addresses = vec![silent.local_addr().unwrap().to_string(); 2];
+        let told = toml::to_string(&Told { addresses, member: Some(1), ..Told::default() }).unwrap();
+        let mut live = true;
+        let mut way = finds(move || {
+            let seen = of("other", std::mem::take(&mut live));
+            let takers = vec![Taker { name: "other".into(), told: told.clone(), ago: Duration::ZERO }];
+            Ok(Seen { takers, ..seen })
+        });
+        let (waits, begin) = (waiting(dir.path(), embedded), Instant::now());
+        assert!(waits.look(&mut way, 0, false).unwrap().is_none());
+        assert!(waits.now.lock().asking && waits.view().nodes.len() == 1);
+        let turn = waits.look(&mut way, 0, false).unwrap().expect("its turn");
+        assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
+        assert!(turn.follows() && waits.now.lock().asking);
+        // What comes too late is not kept.
+        assert!(*waits.kept.lock());
+    }
+
+    #[test]
+    fn an_engine_that_lost_something_is_not_taken_before_an_operator_gives_that_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = dir.path().join("engine-reached");
+        fs::write(&known, "3 10 other\n").unwrap();
+        let (waits, mut way) = (waiting(dir.path(), embedded), finds(|| Ok(of("other", false))));
+        assert!(waits.look(&mut way, 0, false).unwrap().is_none());
+        let trouble = waits.view().trouble.unwrap();
+        assert!(
+            trouble.contains("change 9 of opening 3") && trouble.contains("was at change 10"),
+            "{trouble}"
+        );
+        assert!(!dir.path().join("engine").exists());
+        fs::rename(&known, dir.path().join("engine-reached.given-up")).unwrap();
+        let turn = waits.look(&mut way, 0, false).unwrap().expect("its turn");
+        assert_eq!(turn.lost, Some(0));
+    }
+
+    /// The numbers of what is made in its turn are none that were given before, whatever the database has lost.
+    #[test]
+    fn a_turn_begins_with_numbers_that_nothing_ever_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let (waits, mut way) = (waiting(dir.path(), embedded), finds(|| Ok(Seen::default())));
+        let turn = waits.look(&mut way, 0, false).unwrap().expect("its turn");
+        assert!(!turn.follows(), "nobody had it");
+        let engine = turn.begin().unwrap();
+        let catalog = Catalog::open(engine, crate::now()).unwrap();
+        let (cx, new) =
+            (types::Cx::admin(crate::now()), catalog::New::node(types::FileKind::Directory, 0o755));
+        let made = catalog.create(&cx, types::Ino::ROOT, b"d", &new).unwrap();
+        // They begin with the second in which it began.
+        assert!(made.attr.ino.0 >> 20 > 1_700_000_000, "{}", made.attr.ino);
     }
 }
