@@ -114,7 +114,7 @@ pub enum TargetError {
     },
     /// What somebody does with the secrets that it has does not end.
     #[error(
-        "target {target} takes no new secrets, and has heard of no other turn than {turn}: something that was begun there has not ended for {seconds} s; if that goes on, its disk hangs: look \
+        "target {target} takes no new secrets, and has heard of no other turn than {turn}: something that was begun there has not ended for {patience:?}; if that goes on, its disk hangs: look \
          at the kernel log"
     )]
     InUse {
@@ -123,7 +123,7 @@ pub enum TargetError {
         /// What it knows.
         turn: u64,
         /// How long that was waited for.
-        seconds: u64,
+        patience: Duration,
     },
 }
 
@@ -182,11 +182,7 @@ impl Target {
             return Ok(()); // nobody is held up
         }
         let Some(mut present) = self.secrets.try_write_for(patience) else {
-            return Err(TargetError::InUse {
-                target: self.id,
-                turn: self.turn(),
-                seconds: patience.as_secs(),
-            });
+            return Err(TargetError::InUse { target: self.id, turn: self.turn(), patience });
         };
         if secrets.turn < present.turn {
             return Err(TargetError::Over { target: self.id, turn: secrets.turn, heard: present.turn });

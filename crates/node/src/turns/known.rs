@@ -88,13 +88,15 @@ impl Known {
         self.place.is_some()
     }
 
-    /// Compares what is known with what there is, which is known from then on. Some: it is older, by so many openings, and an operator has given up the rest.
+    /// Compares what is known with what there is, which is known from then on. Some: it is older, by so many openings, and an operator has given up the rest; or the
+    /// node `own` has begun to go on with that, and was interrupted before it had settled what follows from it.
     ///
     /// # Errors
     /// It is older, and nobody has looked.
-    pub(super) fn compare(&mut self, owner: &SeenOwner) -> Result<Option<u64>, Failure> {
+    pub(super) fn compare(&mut self, own: &str, owner: &SeenOwner) -> Result<Option<u64>, Failure> {
         let found = Place { reached: owner.reached, owner: owner.name.clone() };
-        let Some(known) = self.place.as_ref().filter(|known| known.is_lost_at(&found)) else {
+        let unsettled = found.owner == own && self.is_given_up();
+        let Some(known) = self.place.as_ref().filter(|known| unsettled || known.is_lost_at(&found)) else {
             self.place = Some(found);
             // What was given up then is no word on what may be lost later.
             return if self.is_given_up() { self.write().map(|()| None) } else { Ok(None) };
@@ -153,7 +155,7 @@ mod tests {
         let open = || Known::open(state).unwrap();
         let mut known = open();
         for seen in [at("a b", 3, 0), at("a b", 3, 70), at("c", 4, 0), at("a b", 5, 100)] {
-            assert_eq!(known.compare(&seen).unwrap(), None);
+            assert_eq!(known.compare("own", &seen).unwrap(), None);
         }
         assert!(!state.join(FILE).exists(), "not with each look");
         known.keep().unwrap();
@@ -161,26 +163,28 @@ mod tests {
         // Older; and one of whom two have thought that it was theirs. The same after a restart of this host.
         for older in [at("a b", 5, 99), at("a b", 3, 170), at("c", 5, 200)] {
             for known in [&mut known, &mut open()] {
-                let refused = known.compare(&older).unwrap_err();
+                let refused = known.compare("own", &older).unwrap_err();
                 assert!(
                     refused.class == ErrorClass::Retry && refused.message.contains("given-up"),
                     "{refused}"
                 );
             }
         }
-        assert_eq!(open().compare(&at("a b", 5, 100)).unwrap(), None);
-        assert_eq!(open().compare(&at("c", 6, 0)).unwrap(), None);
+        assert_eq!(open().compare("own", &at("a b", 5, 100)).unwrap(), None);
+        assert_eq!(open().compare("own", &at("c", 6, 0)).unwrap(), None);
         // Given up: also after a restart, and when the database does not answer meanwhile; until a turn has begun with it.
         fs::rename(state.join(FILE), state.join(GIVEN_UP)).unwrap();
         for known in [&mut known, &mut open()] {
             known.keep().unwrap();
-            assert_eq!(known.compare(&at("a b", 3, 7)).unwrap(), Some(2));
+            assert_eq!(known.compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
         }
+        // Interrupted when it had begun to go on with it.
+        assert_eq!(open().compare("own", &at("own", 6, 0)).unwrap(), Some(0));
         let mut next = open();
-        assert_eq!(next.compare(&at("a b", 3, 7)).unwrap(), Some(2));
+        assert_eq!(next.compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
         next.goes_on("own", Reached { epoch: 4, number: 2 }).unwrap();
-        assert_eq!(open().compare(&at("own", 4, 2)).unwrap(), None);
-        assert!(open().compare(&at("own", 4, 1)).is_err() && !state.join(GIVEN_UP).exists());
+        assert_eq!(open().compare("own", &at("own", 4, 2)).unwrap(), None);
+        assert!(open().compare("own", &at("own", 4, 1)).is_err() && !state.join(GIVEN_UP).exists());
     }
 
     #[test]
@@ -189,8 +193,8 @@ mod tests {
         fs::write(dir.path().join(GIVEN_UP), "5 100 a\n").unwrap();
         let mut known = Known::open(dir.path()).unwrap();
         // Another host went on with it.
-        assert_eq!(known.compare(&at("b", 6, 10)).unwrap(), None);
-        assert!(known.compare(&at("b", 6, 9)).is_err());
+        assert_eq!(known.compare("own", &at("b", 6, 10)).unwrap(), None);
+        assert!(known.compare("own", &at("b", 6, 9)).is_err());
         fs::write(dir.path().join(FILE), "5 a\n").unwrap();
         assert!(Known::open(dir.path()).err().unwrap().message.contains("damaged"));
     }

@@ -189,7 +189,8 @@ impl Waiting {
             tracing::warn!("this node cannot serve yet: {why}");
         }
         self.now.lock().lacks.clone_from(&lacks);
-        let lost = owner.as_ref().map(|owner| self.known.lock().compare(owner)).transpose()?.flatten();
+        let lost =
+            owner.as_ref().map(|owner| self.known.lock().compare(&way.name, owner)).transpose()?.flatten();
         if owner.as_ref().is_some_and(|owner| owner.live) || lacks.is_some() {
             return Ok(None);
         }
