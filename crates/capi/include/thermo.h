@@ -12,6 +12,7 @@
 #ifndef THERMO_H
 #define THERMO_H
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -83,6 +84,26 @@ int thermo_fsync(const thermo_file *file);
 int thermo_ftruncate(const thermo_file *file, off_t len);
 /* 1: bytes go to the object on this host without passing through the node. */
 int thermo_is_direct(const thermo_file *file);
+
+/* ---- Locks ---- */
+
+/* They hold between all programs that ask: with this library, at the mounts of the node, and on other hosts. A lock belongs to the open file, as one of
+ * fcntl(2) with F_OFD_SETLK; it ends when it is given back, with thermo_close, and when the program ends. What somebody wrote before he gave a lock back
+ * is read by who gets it next: giving back flushes, and says what failed of that (the lock is given back all the same).
+ *
+ * wait_ms: how long to wait (milliseconds); 0: not at all, -1: however long it takes.
+ * EAGAIN: somebody else has it still. EINTR: a signal handler ran while it waited. EBADF: F_RDLCK needs a file that is open for reading, F_WRLCK one that
+ * is open for writing. EINVAL: bytes that no file can have. ENOLCK: there are too many. EOPNOTSUPP: the node leaves locks to the kernel (`locks = true` in
+ * its configuration changes that). ESTALE, ECONNRESET: the node was started anew, and nothing is locked by this file any more; open it again. */
+
+/* Locks `len` bytes from `start` on, 0: to the end of the file, wherever that will be. F_RDLCK: others may have it in this way too; F_WRLCK: alone;
+ * F_UNLCK: gives back what this file holds of it. What it holds already changes its kind, and stays as it is until then. */
+int thermo_lock(const thermo_file *file, int kind, off_t start, off_t len, int64_t wait_ms);
+/* Looks whether a lock of somebody else is in the way of this one (l_type, l_start, l_len, and SEEK_SET as l_whence), and writes it there; l_type is F_UNLCK
+ * if there is none. l_pid is 0 for a process of another host. */
+int thermo_test_lock(const thermo_file *file, struct flock *lock);
+/* Locks the file as flock(2) does, which knows nothing of thermo_lock: LOCK_SH, LOCK_EX or LOCK_UN. A lock of another kind is given up first. */
+int thermo_flock(const thermo_file *file, int operation, int64_t wait_ms);
 
 /* ---- Names and attributes ---- */
 

@@ -1,6 +1,8 @@
 """The Python module against a running node: THERMO_SOCKET names its socket; /data there is a file that is only on tape."""
 
+import errno
 import os
+import signal
 import threading
 import unittest
 
@@ -84,6 +86,46 @@ class Files(unittest.TestCase):
         while request.state in ("queued", "active"):
             request = s.request(request.id)
         self.assertEqual((request.state, request.percent), ("done", 100))
+
+    def test_locks(self):
+        s, path = self.session, self.dir + "/locked"
+        s.open(path, "w").close()
+        with s.open(path, "r+", buffering=0) as one, s.open(path, "r+", buffering=0) as other:
+            with one.locked(10, 5) as file:
+                self.assertIs(file, one)
+                self.assertEqual(other.test_lock(), (True, 10, 5, os.getpid()))
+                self.assertIsNone(other.test_lock(15))
+                other.lock(15, wait=0)
+                with self.assertRaises(BlockingIOError):
+                    other.lock(14, 1, exclusive=False, wait=0.05)
+                self.assertEqual(one.test_lock(20, exclusive=False), (True, 15, 0, os.getpid()))
+            other.lock(14, 1, exclusive=False, wait=0)
+            one.lock(14, 1, exclusive=False, wait=0)
+            self.assertEqual(one.test_lock(14, 1), (False, 14, 1, os.getpid()))
+            other.unlock()
+            one.flock()
+            with self.assertRaises(BlockingIOError):
+                other.flock(exclusive=False, wait=0)
+            one.funlock()
+            other.flock(exclusive=False, wait=0)
+            with self.assertRaises(RuntimeError), one.locked():
+                raise RuntimeError
+            self.assertIsNone(other.test_lock())
+            with self.assertRaises(OSError) as refused:
+                one.lock(-1, 1)
+            self.assertEqual(refused.exception.errno, errno.EINVAL)
+
+    def test_a_signal_handler_runs_while_a_lock_is_waited_for(self):
+        path = self.dir + "/locked"
+        s = self.session
+        with s.open(path, "x+", buffering=0) as one, s.open(path, "r+", buffering=0) as other:
+            one.lock()
+            # What the handler does not raise ends no wait: it gives the lock back, and the wait goes on to get it.
+            before = signal.signal(signal.SIGALRM, lambda *_: one.unlock())
+            self.addCleanup(signal.signal, signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            other.lock(wait=60)
+            self.assertEqual(one.test_lock(), (True, 0, 0, os.getpid()))
 
     def test_threads(self):
         with self.session.open(self.dir + "/shared", "w+", buffering=0) as file:

@@ -8,7 +8,7 @@ use libc::{iovec, off_t, ssize_t};
 use std::ffi::{c_char, c_int, c_void};
 
 /// `thermo_file`.
-pub struct ThermoFile(File);
+pub struct ThermoFile(pub(crate) File);
 
 /// `thermo_op`: what an asynchronous call will give.
 pub enum ThermoOp {

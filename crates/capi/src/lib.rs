@@ -4,11 +4,13 @@
 mod archive;
 mod error;
 mod file;
+mod locks;
 mod names;
 mod session;
 
 pub use archive::*;
 pub use error::thermo_error;
 pub use file::*;
+pub use locks::*;
 pub use names::*;
 pub use session::*;

@@ -1,7 +1,7 @@
 //! Typed answers: which reply belongs to which Rust type.
 
 use types::*;
-use wire::{FileLayout, Reply};
+use wire::{FileLayout, LockEvent, Reply};
 
 /// A type that is the content of one kind of reply.
 pub trait FromReply: Sized {
@@ -77,6 +77,29 @@ impl FromReply for Option<FileLayout> {
     fn from_reply(reply: Reply) -> Option<Self> {
         match reply {
             Reply::FileLayout(layout) => Some(layout.map(|layout| *layout)),
+            _ => None,
+        }
+    }
+}
+
+impl FromReply for Option<LockHeld> {
+    const NAME: &'static str = "Lock";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Lock(held) => Some(held),
+            _ => None,
+        }
+    }
+}
+
+/// What became of locks that a session waits for.
+pub(crate) struct LockNews(pub Vec<LockEvent>);
+
+impl FromReply for LockNews {
+    const NAME: &'static str = "LockEvents";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::LockEvents(events) => Some(Self(events)),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use types::ErrorClass;
 use wire::{Call, Channel, FileCall, Reply, WireError};
 
 pub(crate) const PROGRAM: &str = concat!("thermo ", env!("CARGO_PKG_VERSION"));
@@ -18,9 +19,22 @@ pub struct Connection {
     patience: Duration,
     place: Place,
     channel: Option<Channel>,
-    /// How often it was connected: what belongs to a session of the node is gone with each.
+    /// How often it was connected.
     connected: u64,
+    /// Number of the session that it belongs to, whenever it is connected.
+    joins: Option<u64>,
+    /// What the node calls that session now; None: there is none, or it knows of none.
+    session: Option<u64>,
     last_id: u64,
+}
+
+/// How long handles of the node are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// In any connection of the session that has this number at the node.
+    Session(u64),
+    /// In one connection, until it is connected another time.
+    Connection(u64),
 }
 
 /// What becomes of a descriptor before it is used; a library in a program that does not know of it moves them out of the program's way.
@@ -65,8 +79,17 @@ impl Connection {
         patience: Duration,
         place: Place,
     ) -> Result<Self, ClientError> {
-        let mut connection =
-            Self { socket, remote, patience, place, channel: None, connected: 0, last_id: 0 };
+        let mut connection = Self {
+            socket,
+            remote,
+            patience,
+            place,
+            channel: None,
+            connected: 0,
+            joins: None,
+            session: None,
+            last_id: 0,
+        };
         connection.with_patience(|c| c.connect())?;
         Ok(connection)
     }
@@ -76,9 +99,16 @@ impl Connection {
         &self.socket
     }
 
-    /// How often it was connected: handles of the node are those of one time.
-    pub(crate) fn connected(&self) -> u64 {
-        self.connected
+    /// Belongs to a session from now on, if the node knows of such.
+    pub(crate) fn joined(mut self, number: u64) -> Result<Self, ClientError> {
+        self.joins = Some(number);
+        self.with_patience(|c| if c.channel.is_some() { c.join() } else { c.connect() })?;
+        Ok(self)
+    }
+
+    /// For how long what is opened now is open.
+    pub(crate) fn life(&self) -> Life {
+        self.session.map_or(Life::Connection(self.connected), Life::Session)
     }
 
     /// Id of the process that listens at the control socket, whatever its role is.
@@ -142,17 +172,33 @@ impl Connection {
         if self.channel.is_some() {
             return Ok(());
         }
-        if let Some(remote) = &self.remote {
-            self.channel = Some(remote.channel()?);
-            self.connected += 1;
-            return Ok(());
-        }
-        let stream = UnixStream::connect(&self.socket)
-            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
-        let stream = UnixStream::from((self.place)(stream.into()));
-        let channel = Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?;
+        let channel = match &self.remote {
+            Some(remote) => remote.channel()?,
+            None => {
+                let stream = UnixStream::connect(&self.socket)
+                    .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+                let stream = UnixStream::from((self.place)(stream.into()));
+                Channel::open(stream, PROGRAM).map_err(|e| self.broken("connecting", e))?
+            }
+        };
         self.channel = Some(channel);
         self.connected += 1;
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), ClientError> {
+        let Some(number) = self.joins else { return Ok(()) };
+        self.session = match self.call_once(&Call::Session(number)) {
+            Ok((Reply::Count(begun), _)) => Some(begun),
+            Ok(_) => return Err(ClientError::WrongAnswer { asked: "Session" }),
+            // A node of an earlier release.
+            Err(ClientError::Wire { source: WireError::NotYet { .. }, .. }) => None,
+            Err(ClientError::Refused(why)) if why.class == ErrorClass::Invalid => None,
+            Err(e) => {
+                self.channel = None;
+                return Err(e);
+            }
+        };
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 mod bed;
 pub mod cluster;
 pub mod hosts;
+pub mod locker;
 mod network;
 pub mod record;
 pub mod torture;

@@ -2,125 +2,12 @@
 
 use e2e::Bed;
 use e2e::cluster::pair;
+use e2e::locker::Locker;
 use rustix::process::{Signal, kill_process};
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::Write;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-/// Does what it is told with locks of a file, and says what came of it.
-const LOCKER: &str = r#"
-import errno, fcntl, os, signal, struct, sys
-
-class Alarm(Exception):
-    pass
-
-def alarm(*_):
-    raise Alarm
-
-signal.signal(signal.SIGALRM, alarm)
-path = sys.argv[1]
-fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-kinds = {'sh': fcntl.LOCK_SH, 'ex': fcntl.LOCK_EX, 'un': fcntl.LOCK_UN}
-types = {'sh': fcntl.F_RDLCK, 'ex': fcntl.F_WRLCK, 'un': fcntl.F_UNLCK}
-layout = 'hhqqi4x'
-
-def act(do, *words):
-    wait = 0 if do.endswith('w') or words[:1] == ('un',) else fcntl.LOCK_NB
-    if do in ('lock', 'lockw'):
-        fcntl.lockf(fd, kinds[words[0]] | wait, int(words[2]), int(words[1]))
-    elif do in ('flock', 'flockw'):
-        fcntl.flock(fd, kinds[words[0]] | wait)
-    elif do in ('ofd', 'ofdw'):
-        command = 37 if wait else 38
-        fcntl.fcntl(fd, command, struct.pack(layout, types[words[0]], 0, int(words[1]), int(words[2]), 0))
-    elif do == 'test':
-        asked = struct.pack(layout, types[words[0]], 0, int(words[1]), int(words[2]), 0)
-        kind, _, start, length, pid = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-        return 'free' if kind == fcntl.F_UNLCK else f'{kind} {start} {length} {pid}'
-    elif do == 'reopen':
-        os.close(os.open(path, os.O_RDONLY))
-    elif do == 'write':
-        os.pwrite(fd, words[0].encode(), 0)
-    elif do == 'alarm':
-        signal.alarm(int(words[0]))
-    elif do == 'count':
-        for _ in range(int(words[0])):
-            fcntl.lockf(fd, fcntl.LOCK_EX, 0, 0)
-            n = int(os.pread(fd, 20, 0) or b'0')
-            os.pwrite(fd, str(n + 1).encode(), 0)
-            fcntl.lockf(fd, fcntl.LOCK_UN, 0, 0)
-    return 'ok'
-
-print('ready', flush=True)
-for line in sys.stdin:
-    try:
-        print(act(*line.split()), flush=True)
-    except OSError as e:
-        print(errno.errorcode[e.errno], flush=True)
-    except Alarm:
-        print('EINTR', flush=True)
-"#;
-
-/// A process with a file open.
-struct Locker {
-    child: Child,
-    orders: ChildStdin,
-    answers: Receiver<String>,
-}
-
-impl Locker {
-    fn new(path: &Path) -> Self {
-        let mut child = Command::new("python3")
-            .args([OsStr::new("-c"), OsStr::new(LOCKER), path.as_os_str()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 is there");
-        let (said, answers) = channel();
-        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| said.send(line)));
-        let orders = child.stdin.take().expect("piped");
-        let locker = Self { child, orders, answers };
-        assert_eq!(locker.hear(), "ready");
-        locker
-    }
-
-    fn tell(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("it listens");
-    }
-
-    fn hear(&self) -> String {
-        self.answers.recv_timeout(Duration::from_secs(100)).expect("an answer")
-    }
-
-    fn ask(&mut self, order: &str) -> String {
-        self.tell(order);
-        self.hear()
-    }
-
-    /// It is told something and waits.
-    fn waits(&mut self, order: &str) {
-        self.tell(order);
-        let answer = self.answers.recv_timeout(Duration::from_millis(400));
-        assert!(answer.is_err(), "`{order}` does not wait: {answer:?}");
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Locker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A process at each of two hosts with the same file open.
 fn two(beds: &[Bed; 2], name: &str) -> [Locker; 2] {

@@ -61,6 +61,8 @@ pub struct Config {
     pub nonblock: NonBlock,
     /// Mounts hand resident files to the kernel, where it takes them.
     pub passthrough: bool,
+    /// The node keeps the locks of programs at its mounts also where no other host can come.
+    pub locks: bool,
     /// From this start on take robot and drives, each once, from other hosts that have reserved them; an operator's order, in no file.
     #[serde(skip)]
     pub preempt: bool,
@@ -199,6 +201,11 @@ pub fn lto_generation(text: &str) -> Option<u8> {
 }
 
 impl Config {
+    /// Whether the node keeps the locks of programs at its mounts; else the kernel alone does, without asking.
+    pub fn keeps_locks(&self) -> bool {
+        self.locks || self.cluster.listen.is_some()
+    }
+
     /// When volumes are emptied, for the policy.
     pub fn reclaim_rules(&self) -> policy::ReclaimRules {
         let of = &self.reclaim;
@@ -381,6 +388,7 @@ impl Default for Config {
             mount: None,
             nonblock: NonBlock::Eagain,
             passthrough: true,
+            locks: false,
             preempt: false,
             new_disk_tier: false,
         }

@@ -1,8 +1,10 @@
 //! The control socket: one thread per connection, bounded.
 
 use crate::Node;
-use crate::admin::Held;
+use crate::admin::{Held, Session};
+use crate::cluster::{Whose, join};
 use crate::error::failure;
+use crate::locks::LockSession;
 use parking_lot::Mutex;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use types::{Cx, ErrorClass};
-use wire::Failure;
+use wire::{Call, Failure, Reply};
 
 /// Most connections at once; a further one is closed at once.
 const MAX_CONNECTIONS: usize = 256;
@@ -100,12 +102,24 @@ fn answer(node: &Arc<Node>, stream: UnixStream) {
         Ok(peer) => peer,
         Err(e) => return tracing::warn!("a connection without credentials is refused: {e}"),
     };
-    let mut session = crate::admin::Session::of(Arc::new(Held::local()));
+    let mut session = Session::of(Arc::new(Held::local(LockSession::default())));
+    // Where the session is shared with other connections, this is its part in it.
+    let mut part = None;
     let served = wire::serve_connection(stream, concat!("thermo ", env!("CARGO_PKG_VERSION")), &mut |call| {
         let cx = Cx { groups: peer.groups.clone(), ..Cx::user(peer.uid, peer.gid, crate::now()) };
-        node.call(&cx, &mut session, call)
+        match call {
+            Call::Session(number) if part.is_none() => {
+                let mine = part.insert(join(node, Whose::User(peer.uid), number)?);
+                node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
+                Ok(Reply::Count(mine.begun).into())
+            }
+            call => node.call(&cx, &mut session, call),
+        }
     });
-    node.end_session(session);
+    match part {
+        Some(part) => drop(part),
+        None => node.end_session(session),
+    }
     if let Err(e) = served {
         tracing::debug!("connection of uid {} ended: {e}", peer.uid);
     }

@@ -237,8 +237,7 @@ impl Mounter for Gateway {
         let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
         let nonblock = nonblock.unwrap_or(node.config().nonblock);
         let passthrough = node.config().passthrough;
-        // Where no other host can come, the kernel alone keeps locks, without asking.
-        let locks = node.config().cluster.listen.is_some();
+        let locks = node.config().keeps_locks();
         let mut options = MountOptions { nonblock, passthrough, locks, ..MountOptions::default() };
         if !rustix::process::geteuid().is_root() {
             options.allow_other = false;

@@ -317,6 +317,15 @@ pub enum FileCall {
         /// All up to this place is forgotten; 0: nothing is remembered, which is answered at once.
         after: u64,
     },
+    /// As `Lock`, by a session whose calls have no numbers -> `Count`, as there.
+    LockAs {
+        /// What `LockEvents` and `Withdraw` call it: of one call of the session only.
+        number: u64,
+        /// Handle.
+        handle: Handle,
+        /// The lock.
+        order: LockOrder,
+    },
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)

@@ -364,8 +364,8 @@ pub enum Call {
         /// Why.
         reason: String,
     },
-    /// This connection belongs to the session of this number from now on, which its caller has chosen at random; only over TLS -> `Count`:
-    /// another number for each session that is begun, so that it shows when one has ended.
+    /// This connection belongs to the session of this number from now on, which its caller has chosen at random: what is open is open for all connections
+    /// of it -> `Count`: another number for each session that is begun, so that it shows when one has ended.
     Session(u64),
     /// File access for a user of another host; only over TLS -> as the call says.
     FileFor(Box<FileOrder>),

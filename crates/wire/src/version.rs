@@ -78,7 +78,8 @@ impl Call {
                 | FileCall::TestLock { .. }
                 | FileCall::LockEvents { .. }
                 | FileCall::Leased(_)
-                | FileCall::Forgotten { .. },
+                | FileCall::Forgotten { .. }
+                | FileCall::LockAs { .. },
             ) => 5,
             _ => 4,
         }

@@ -12,11 +12,15 @@ OSError with errno and the node's own sentence.
 
 import collections
 import ctypes
+import contextlib
 import errno as _errno
+import fcntl
 import io
+import math
 import os
+import time
 
-__all__ = ["connect", "Session", "File", "Stat", "State", "Request"]
+__all__ = ["connect", "Session", "File", "Stat", "State", "Request", "Held"]
 
 _lib = ctypes.CDLL(os.environ.get("LIBTHERMO", "libthermo.so.0"), use_errno=True)
 
@@ -25,6 +29,7 @@ REQUEST_STATE = ["queued", "active", "done", "failed", "cancelled"]
 
 Stat = collections.namedtuple("Stat", "ino size disk_bytes rdev mode nlink uid gid atime mtime ctime btime")
 State = collections.namedtuple("State", "residency copies copies_required percent eta_s request")
+Held = collections.namedtuple("Held", "exclusive start length pid")
 Request = collections.namedtuple("Request", "id state percent queue_position bytes eta_s")
 
 
@@ -67,6 +72,13 @@ class _Request(ctypes.Structure):
         return Request(self.id, REQUEST_STATE[self.state], self.percent, self.queue_position, self.bytes, eta)
 
 
+class _Flock(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_short), ("whence", ctypes.c_short), ("start", ctypes.c_int64), ("length", ctypes.c_int64),
+        ("pid", ctypes.c_int),
+    ]
+
+
 class _Options(ctypes.Structure):
     _fields_ = [
         ("patience_ms", ctypes.c_uint32), ("streams", ctypes.c_uint32), ("read_ahead", ctypes.c_int64),
@@ -85,6 +97,9 @@ _FUNCTIONS = {
     "close": (_I, [_P]),
     "pread": (_O, [_P, _P, _N, _O]),
     "pwrite": (_O, [_P, _P, _N, _O]),
+    "lock": (_I, [_P, _I, _O, _O, _O]),
+    "test_lock": (_I, [_P, _P]),
+    "flock": (_I, [_P, _I, _O]),
     "flush": (_I, [_P]),
     "fsync": (_I, [_P]),
     "ftruncate": (_I, [_P, _O]),
@@ -412,6 +427,50 @@ class File(io.RawIOBase):
     def fsync(self):
         """Content and name survive a power failure from now on (flush buffers of Python before)."""
         self._do("fsync")
+
+    def _patiently(self, name, *arguments, wait):
+        """Signal handlers run, and what they raise ends the wait; else it goes on, with a place further behind."""
+        end = None if wait is None else time.monotonic() + wait
+        while True:
+            left = -1 if end is None else max(0, math.ceil((end - time.monotonic()) * 1000))
+            try:
+                return self._do(name, *arguments, left)
+            except InterruptedError:
+                pass
+
+    def lock(self, start=0, length=0, *, exclusive=True, wait=None):
+        """Locks bytes (length 0: to the end) against all programs; waits so many seconds (None: however long it takes), then BlockingIOError."""
+        kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+        self._patiently("lock", kind, start, length, wait=wait)
+
+    def unlock(self, start=0, length=0):
+        """Flushes, and gives back what is locked of these bytes."""
+        self._do("lock", fcntl.F_UNLCK, start, length, 0)
+
+    @contextlib.contextmanager
+    def locked(self, start=0, length=0, *, exclusive=True, wait=None):
+        """with file.locked(...): as lock, given back at the end of the block."""
+        self.lock(start, length, exclusive=exclusive, wait=wait)
+        try:
+            yield self
+        finally:
+            self.unlock(start, length)
+
+    def test_lock(self, start=0, length=0, *, exclusive=True):
+        """A lock of somebody else that is in the way (pid 0: on another host), or None."""
+        found = _Flock(fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
+        self._do("test_lock", ctypes.byref(found))
+        if found.type == fcntl.F_UNLCK:
+            return None
+        return Held(found.type == fcntl.F_WRLCK, found.start, found.length, found.pid)
+
+    def flock(self, *, exclusive=True, wait=None):
+        """Locks the file, as flock(2): another matter than lock."""
+        self._patiently("flock", fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait=wait)
+
+    def funlock(self):
+        """Flushes, and gives back the lock of flock."""
+        self._do("flock", fcntl.LOCK_UN, 0)
 
     def close(self):
         if not self._pointer:

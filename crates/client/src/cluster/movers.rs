@@ -1,4 +1,4 @@
-//! Connections to the movers of the cluster: one channel for each target serves all files of a mount.
+//! Connections to the movers of the cluster: one channel for each target serves all files of a mount, or of a connection of a program's session.
 
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Channel, Link, Terms};
 use parking_lot::{Mutex, RwLock};
@@ -18,7 +18,8 @@ const WINDOW: usize = 16 << 20;
 /// What is open.
 #[derive(Default)]
 pub(crate) struct Ways {
-    next: AtomicU64,
+    /// Numbers of channels: a mover knows by them, and by the client, what it has done already.
+    next: Arc<AtomicU64>,
     all: Mutex<HashMap<TargetId, Way>>,
 }
 
@@ -30,6 +31,11 @@ struct Way {
 }
 
 impl Ways {
+    /// Further connections of one client.
+    pub(crate) fn more(&self) -> Self {
+        Self { next: self.next.clone(), all: Mutex::default() }
+    }
+
     /// The columns of a file, with the rights to them.
     pub(crate) fn columns(&self, layout: &FileLayout) -> Result<Columns, String> {
         let column = |access: &ColumnAccess| {
@@ -70,5 +76,18 @@ impl Ways {
         let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
         all.insert(access.target, Way { channel: channel.clone(), addresses });
         Ok(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_client_give_no_channel_the_same_number() {
+        let first = Ways::default();
+        let all = [first.more(), first.more(), first];
+        let numbers = all.map(|ways| ways.next.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(numbers, [0, 1, 2]);
     }
 }

@@ -18,14 +18,14 @@ use wire::FileCall;
 /// An open file. Any number of threads may use it at once; reads and writes name their offset.
 #[derive(Debug)]
 pub struct File {
-    lanes: Arc<Lanes>,
+    pub(super) lanes: Arc<Lanes>,
     ino: Ino,
-    flags: OpenFlags,
-    held: Arc<Held>,
+    pub(super) flags: OpenFlags,
+    pub(super) held: Arc<Held>,
     object: Option<Arc<std::fs::File>>,
     movers: Option<Arc<Direct>>,
     ports: Ports,
-    ahead: Mutex<Ahead>,
+    pub(super) ahead: Mutex<Ahead>,
     behind: Behind,
     closed: bool,
 }
@@ -374,7 +374,7 @@ impl File {
         flushed.and(self.ports.close()).and(self.lanes.release(&self.held))
     }
 
-    fn may(&self, open_for_it: bool) -> Done<()> {
+    pub(super) fn may(&self, open_for_it: bool) -> Done<()> {
         if open_for_it { Ok(()) } else { Err(names::refused(b"open file", FsError::BadHandle)) }
     }
 

@@ -1,17 +1,33 @@
 //! Connections of a session. Calls of one connection are answered one after another, so what may wait for tape has connections of its own.
 
 use super::Done;
+use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
 use crate::cluster::Ways;
+use crate::connection::Life;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stripe::Columns;
 use types::{Attr, FsError, Handle};
 use wire::{Call, FileCall, FileLayout, Reply};
+
+/// A number that no other program chooses.
+fn random() -> Done<u64> {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        other => Err(ClientError::Local {
+            doing: "cannot get",
+            path: "a random number".into(),
+            source: other.err().map_or_else(|| ErrorKind::UnexpectedEof.into(), Into::into),
+        }),
+    }
+}
 
 /// Connections for names and for opening, which never wait for tape.
 const NAMES: usize = 4;
@@ -38,6 +54,10 @@ pub struct Lane {
 pub struct Lanes {
     way: Way,
     options: Options,
+    /// Number of the session at the node, which all connections belong to.
+    number: u64,
+    /// Locks that are waited for.
+    pub(super) waits: Arc<Waits>,
     names: Vec<Arc<Lane>>,
     next: AtomicUsize,
     served: Mutex<Vec<Arc<Lane>>>,
@@ -47,9 +67,9 @@ pub struct Lanes {
 #[derive(Debug)]
 pub struct Held {
     lane: Arc<Lane>,
-    /// How often that had been connected: a node that was started anew gives the same number to other files.
-    connected: u64,
-    handle: Handle,
+    /// A node that was started anew gives the same number to other files.
+    pub(super) life: Life,
+    pub(super) handle: Handle,
     counted: bool,
 }
 
@@ -69,17 +89,39 @@ impl std::fmt::Debug for Lane {
     }
 }
 
+impl Held {
+    fn ask<T: crate::FromReply>(
+        &self,
+        connection: &mut Connection,
+        call: impl FnOnce(Handle) -> FileCall,
+    ) -> Done<T> {
+        match connection.life() == self.life {
+            true => connection.file(call(self.handle)),
+            false => Err(refused(b"open file", FsError::Stale)),
+        }
+    }
+}
+
 impl Lane {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0), ways: Ways::default() })
+    fn new(ways: Ways) -> Arc<Self> {
+        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0), ways })
     }
 }
 
 impl Lanes {
     /// Connects once, to see whether a node is there.
     pub fn new(way: Way, options: Options) -> Done<Self> {
-        let names = (0..NAMES).map(|_| Lane::new()).collect();
-        let lanes = Self { way, options, names, next: AtomicUsize::new(0), served: Mutex::default() };
+        let first = Lane::new(Ways::default());
+        let more = (1..NAMES).map(|_| Lane::new(first.ways.more())).collect::<Vec<_>>();
+        let lanes = Self {
+            way,
+            options,
+            number: random()?,
+            waits: Arc::default(),
+            names: std::iter::once(first).chain(more).collect(),
+            next: AtomicUsize::new(0),
+            served: Mutex::default(),
+        };
         lanes.with(&lanes.names[0], |_| Ok(()))?;
         Ok(lanes)
     }
@@ -103,15 +145,15 @@ impl Lanes {
         let lane = if own { self.for_bytes() } else { self.idle() };
         let opened = self.with(&lane, |connection| match connection.call(&Call::File(call))? {
             (Reply::Opened { handle, attr, direct }, descriptor) if direct == descriptor.is_some() => {
-                Ok((handle, connection.connected(), attr, descriptor))
+                Ok((handle, connection.life(), attr, descriptor))
             }
             _ => Err(ClientError::WrongAnswer { asked: "Opened" }),
         });
         match opened {
-            Ok((handle, connected, attr, descriptor)) => {
+            Ok((handle, life, attr, descriptor)) => {
                 let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
                 let object = object.map(std::fs::File::from);
-                Ok(Opened { held: Held { lane, connected, handle, counted: own }, attr, object })
+                Ok(Opened { held: Held { lane, life, handle, counted: own }, attr, object })
             }
             Err(e) => {
                 lane.files.fetch_sub(usize::from(own), Ordering::Relaxed);
@@ -122,10 +164,15 @@ impl Lanes {
 
     /// A call about an open file.
     pub fn call<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
-        self.with(&held.lane, |connection| match connection.connected() == held.connected {
-            true => connection.file(call(held.handle)),
-            false => Err(refused(b"open file", FsError::Stale)),
-        })
+        self.with(&held.lane, |connection| held.ask(connection, call))
+    }
+
+    /// A call about an open file that is not kept waiting by reads of it.
+    pub fn beside<T: crate::FromReply>(&self, held: &Held, call: impl FnOnce(Handle) -> FileCall) -> Done<T> {
+        match held.life {
+            Life::Session(_) => self.names(|connection| held.ask(connection, call)),
+            Life::Connection(_) => Err(refused(b"open file", FsError::NotSupported)),
+        }
     }
 
     /// Where the bytes of an open file lie, with the right to read and write them there; None: they go through the node.
@@ -153,12 +200,14 @@ impl Lanes {
         }
     }
 
-    fn connect(&self) -> Done<Connection> {
+    /// Another connection of the session.
+    pub fn connect(&self) -> Done<Connection> {
         let patience = self.options.patience;
         match &self.way {
             Way::Socket(socket) => Connection::open_placed(socket, patience, self.options.place),
             Way::Remote(remote) => Connection::open_remote(remote.clone(), patience),
-        }
+        }?
+        .joined(self.number)
     }
 
     /// A connection for names that nobody uses just now, or the next.
@@ -177,7 +226,7 @@ impl Lanes {
         let lane = match least {
             Some(lane) if full || files(&&lane) == 0 => lane,
             _ => {
-                let lane = Lane::new();
+                let lane = Lane::new(self.names[0].ways.more());
                 served.push(lane.clone());
                 lane
             }

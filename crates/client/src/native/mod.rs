@@ -15,20 +15,26 @@
 //! What others see: bytes that were written are seen by everybody after [`File::flush`] or [`File::close`], and survive a power failure after
 //! [`File::sync`]. Bytes read ahead are at most [`ahead::FRESH`] old. A file that was opened twice is two files to this library: what the
 //! one holds back the other does not see before a flush.
+//!
+//! Who shares a file with others at the same time takes turns with them by [`File::lock`]: what one wrote before he gave a lock back, the next who gets
+//! it reads.
 
 mod ahead;
 mod behind;
 mod direct;
 mod file;
 mod lanes;
+mod locks;
 mod names;
 mod port;
 mod session;
 mod stride;
 
 pub use file::{File, Pending};
+pub use locks::Region;
 pub use session::{OpenOptions, Options, Session};
 pub use stride::Stride;
+pub use types::{LockHeld, LockKind};
 
 use crate::ClientError;
 

@@ -22,6 +22,7 @@ mod engine_online;
 mod engine_silent;
 mod exchange;
 mod native;
+mod native_locks;
 mod nodes;
 mod nonblock;
 mod operators;

@@ -269,7 +269,7 @@ fn handles_from_before_a_restart_of_the_node_are_stale_and_mean_no_other_file() 
 
 #[test]
 fn a_c_program_and_python_use_the_installed_library() {
-    let bed = Bed::new(CONFIG);
+    let bed = Bed::new(&format!("locks = true\n{CONFIG}"));
     bed.up();
     let own = std::env::current_exe().unwrap();
     let library = own.with_file_name("libthermo.so");
@@ -287,13 +287,16 @@ fn a_c_program_and_python_use_the_installed_library() {
     let flags = run(Command::new("pkg-config")
         .args(["--cflags", "--libs", "libthermo"])
         .env("PKG_CONFIG_PATH", &pkgconfig));
-    let fetch = bed.path("fetch");
-    run(Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-std=c11", "-D_GNU_SOURCE"])
-        .arg(source.join("examples/fetch.c"))
-        .args(flags.split_whitespace())
-        .arg("-o")
-        .arg(&fetch));
+    let [fetch, count] = ["fetch", "count"].map(|name| {
+        let program = bed.path(name);
+        run(Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror", "-std=c11", "-D_GNU_SOURCE"])
+            .arg(source.join(format!("examples/{name}.c")))
+            .args(flags.split_whitespace())
+            .arg("-o")
+            .arg(&program));
+        program
+    });
     // The header is C++ too.
     let header = bed.path("header.cc");
     std::fs::write(&header, "#include <thermo.h>\nint main() { return thermo_error() == nullptr; }\n")
@@ -316,6 +319,15 @@ fn a_c_program_and_python_use_the_installed_library() {
         Command::new(&fetch).arg(&socket).args(["/none", "x"]).env("LD_LIBRARY_PATH", &lib).output().unwrap();
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(!missing.status.success() && said.contains("/none: no such file"), "{said}");
+
+    let counting = || {
+        let words = [socket.as_os_str(), "/count".as_ref(), "50".as_ref()];
+        Command::new(&count).args(words).env("LD_LIBRARY_PATH", &lib).spawn().unwrap()
+    };
+    let counts = [(); 4].map(|()| counting());
+    counts.into_iter().for_each(|mut count| assert!(count.wait().unwrap().success()));
+    bed.ok(["get".as_ref(), "tc:/count".as_ref(), bed.path("count.txt").as_os_str()]);
+    assert_eq!(std::fs::read(bed.path("count.txt")).unwrap(), b"200");
 
     bed.ok(["purge", "--wait", "tc:/data"]);
     run(Command::new("python3")

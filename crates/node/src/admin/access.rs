@@ -26,6 +26,7 @@ impl Node {
     ) -> Result<Answer, Failure> {
         let what = describe(&call);
         let session = &session.held;
+        self.keeps_locks(&call)?;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
         self.forgets_what_it_changes(session, &call, number);
         let changes = self.about_to_change(session, &call);
@@ -59,6 +60,10 @@ impl Node {
             }
             FileCall::Lock { handle, order, claimed } => {
                 self.lock_call(session, number, (handle, order, claimed)).map(Answer::from)
+            }
+            FileCall::LockAs { number, handle, order } => {
+                session.answered_below(number);
+                self.lock_call(session, number, (handle, order, false)).map(Answer::from)
             }
             FileCall::LockEvents { after, claimed } => {
                 self.lock_events(session, after, claimed).map(Answer::from)
@@ -481,6 +486,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Fallocate { .. }
         | FileCall::LayoutGet(_)
         | FileCall::Lock { .. }
+        | FileCall::LockAs { .. }
         | FileCall::TestLock { .. }
         | FileCall::LayoutCommit { .. }
         | FileCall::Seek { .. }

@@ -1,4 +1,4 @@
-//! Locks of a session of another host. No connection waits for a lock: what becomes of it is told by the one that asks for news.
+//! Locks of a session of another host, or of a program without a mount. No connection waits for a lock: what becomes of it is told by the one that asks for news.
 
 use super::session::Held;
 use crate::Node;
@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use types::api::FsResult;
-use types::{FsError, Handle, LockOrder};
-use wire::{LockEvent, Reply};
+use types::{ErrorClass, FsError, Handle, LockOrder};
+use wire::{Failure, FileCall, LockEvent, Reply};
 
 /// How long who asks for news waits for some.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,6 +24,8 @@ pub(super) struct News {
 struct Told {
     last: u64,
     events: VecDeque<LockEvent>,
+    /// Who asks is to be answered at once, with or without news.
+    answer: bool,
 }
 
 impl News {
@@ -35,18 +37,43 @@ impl News {
         self.some.notify_all();
     }
 
+    /// Has who asks be answered, to see whether he is still there.
+    fn look_up(&self) {
+        self.state.lock().answer = true;
+        self.some.notify_all();
+    }
+
     /// What is known after this place; waits for the first.
     fn after(&self, place: u64) -> Vec<LockEvent> {
         let mut told = self.state.lock();
         told.events.retain(|event| event.place > place);
-        if told.events.is_empty() {
+        if told.events.is_empty() && !told.answer {
             self.some.wait_for(&mut told, PATIENCE);
         }
+        told.answer = false;
         told.events.iter().cloned().collect()
     }
 }
 
+impl Held {
+    /// A connection of the session has ended: if its program has, nobody is to wait any longer in its name.
+    pub(crate) fn look_up(&self) {
+        self.news.look_up();
+    }
+}
+
 impl Node {
+    /// Whether calls of the session for locks can be answered.
+    pub(super) fn keeps_locks(&self, call: &FileCall) -> Result<(), Failure> {
+        let of_locks = matches!(call, FileCall::LockAs { .. } | FileCall::TestLock { .. });
+        if !of_locks || self.config.keeps_locks() {
+            return Ok(());
+        }
+        let message = "open file: this node leaves locks to the kernel, which knows those of programs on mounts only; set `locks = true` in its configuration \
+                       and start it anew";
+        Err(Failure { class: ErrorClass::Invalid, fs: Some(FsError::NotSupported), message: message.into() })
+    }
+
     /// Asks for a lock or gives one back; `number`: that of the call, under which it waits.
     pub(super) fn lock_call(
         &self,
@@ -57,7 +84,7 @@ impl Node {
         if !session.has(handle) {
             return Err(FsError::BadHandle);
         }
-        if session.client().is_none() || number == 0 {
+        if session.locks.number == 0 || number == 0 {
             return Err(FsError::NotSupported);
         }
         let (answered, answer) = crossbeam_channel::bounded(1);

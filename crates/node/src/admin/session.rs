@@ -68,9 +68,9 @@ impl Held {
         Some((CallId { node, session: self.client, number, answered }, resumed))
     }
 
-    /// Of one connection on this host.
-    pub(crate) fn local() -> Self {
-        Self { client: uuid::Uuid::new_v4().as_u64_pair().0, local: true, ..Self::default() }
+    /// Of a program on this host.
+    pub(crate) fn local(locks: LockSession) -> Self {
+        Self { client: uuid::Uuid::new_v4().as_u64_pair().0, local: true, locks, ..Self::default() }
     }
 
     /// Whether descriptors travel to him.

@@ -1,7 +1,7 @@
 //! Calls over TLS: one thread per connection, bounded. Who calls is what his certificate says, and what the cluster knows of
 //! it.
 
-use super::{Own, member_id};
+use super::{Own, Whose, join, member_id};
 use crate::Node;
 use crate::admin::Session;
 use crate::error::failure;
@@ -286,10 +286,10 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             };
             Ok(Reply::StandbyState(Box::new(answer)).into())
         }
-        (Call::Session(number), Caller::Itself(id @ MemberId::Node(_))) if part.is_none() => {
+        (Call::Session(number), Caller::Itself(MemberId::Node(_)) | Caller::User(_)) if part.is_none() => {
             node.admitting()?;
-            let mine = part.insert(super::sessions::join(node, *id, number)?);
-            session = Session::of(mine.held.clone());
+            let mine = part.insert(join(node, Whose::Member(member_id(role)), number)?);
+            node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
             Ok(Reply::Count(mine.begun).into())
         }
         (Call::FileFor(order), Caller::Itself(MemberId::Node(_))) if part.is_some() => {

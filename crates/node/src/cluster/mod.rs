@@ -12,6 +12,7 @@ mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
 pub(crate) use renew::{credentials, renew_standby};
+pub(crate) use sessions::{Whose, join};
 pub use tend::{ClusterKeeper, keep_cluster};
 
 use crate::Node;

@@ -1,5 +1,5 @@
-//! Sessions of other nodes: what they have open for their users, over however many connections. A session outlives its last connection for a
-//! moment, so that a network that fails for a moment closes nothing.
+//! Sessions: what other nodes have open for their users, and programs for themselves, over however many connections. That of a node outlives its last
+//! connection for a moment, so that a network that fails for a moment closes nothing.
 
 use crate::Node;
 use crate::admin::Held;
@@ -12,15 +12,33 @@ use std::time::Duration;
 use types::{ErrorClass, MemberId, NodeId, Time};
 use wire::Failure;
 
-/// How long a session waits for another connection when its last one has ended.
+/// How long the session of a node waits for another connection when its last one has ended.
 const GRACE: Duration = Duration::from_secs(30);
 /// How long it is known which calls were done for a host that does not come back for their answers (seconds).
 const KEEP_CALLS_S: i64 = 24 * 3600;
 /// Most sessions at once: each holds memory for as long as it has a connection, or `GRACE` longer.
 const MOST: usize = 4096;
 
+/// Whose session it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Whose {
+    /// A node's, or that of a program which shows a client's certificate.
+    Member(MemberId),
+    /// That of a program of this host, run by this user.
+    User(u32),
+}
+
+impl std::fmt::Display for Whose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Member(id) => id.fmt(f),
+            Self::User(uid) => write!(f, "a program of uid {uid}"),
+        }
+    }
+}
+
 /// Whose session, and the number that he gave it.
-type Key = (MemberId, u64);
+type Key = (Whose, u64);
 
 /// All sessions.
 #[derive(Default)]
@@ -42,15 +60,15 @@ struct Shared {
 }
 
 /// One connection's part in a session, until it is dropped.
-pub(super) struct Part {
+pub(crate) struct Part {
     node: Arc<Node>,
     key: Key,
-    pub(super) held: Arc<Held>,
-    pub(super) begun: u64,
+    pub(crate) held: Arc<Held>,
+    pub(crate) begun: u64,
 }
 
 /// Another connection for a session, which begins with its first.
-pub(super) fn join(node: &Arc<Node>, who: MemberId, number: u64) -> Result<Part, Failure> {
+pub(crate) fn join(node: &Arc<Node>, who: Whose, number: u64) -> Result<Part, Failure> {
     let key = (who, number);
     // What cannot be read may be there: each call looks for itself, then.
     let resumed = |id: NodeId| node.catalog.has_done_calls(id, number).unwrap_or(true);
@@ -68,17 +86,19 @@ impl Sessions {
             self.over.wait(&mut all);
         }
         if all.len() >= MOST && !all.contains_key(&key) {
-            return Err(failure(
-                ErrorClass::Busy,
-                format!("{MOST} sessions of other hosts are open; try again later"),
-            ));
+            return Err(failure(ErrorClass::Busy, format!("{MOST} sessions are open; try again later")));
         }
         let begin = || {
             let begun = uuid::Uuid::new_v4().as_u64_pair().0;
-            let locks = LockSession { number: begun, key: lock_key(key) };
-            let caller = locks.key.map(|(node, _)| (node, resumed(node)));
-            let held = Arc::new(Held::of(key.1, locks, caller));
-            Shared { held, begun, connections: 0, left: 0, ends: false }
+            let far = matches!(key.0, Whose::Member(_));
+            let locks = LockSession { number: begun, key: lock_key(key), far };
+            let held = match (key.0, locks.key) {
+                (Whose::User(_), _) => Held::local(locks),
+                (_, Some((node, _))) => Held::of(key.1, locks, Some((node, resumed(node)))),
+                // A client chooses its number, and goes to no targets.
+                (_, None) => Held::of(0, locks, None),
+            };
+            Shared { held: Arc::new(held), begun, connections: 0, left: 0, ends: false }
         };
         let shared = all.entry(key).or_insert_with(begin);
         shared.connections += 1;
@@ -116,8 +136,8 @@ impl Sessions {
 /// Only nodes have sessions with locks that outlive a restart.
 fn lock_key((who, number): Key) -> Option<SessionKey> {
     match who {
-        MemberId::Node(id) => Some((id, number)),
-        MemberId::Client(_) => None,
+        Whose::Member(MemberId::Node(id)) => Some((id, number)),
+        Whose::Member(MemberId::Client(_)) | Whose::User(_) => None,
     }
 }
 
@@ -129,9 +149,20 @@ impl Node {
         self.catalog.forget_done_before(before).map_err(|e| crate::error::refused("calls of other hosts", &e))
     }
 
-    /// Whether a session is there.
-    pub(crate) fn has_session(&self, key: Key) -> bool {
+    /// Whether a session of a node is there.
+    pub(crate) fn has_session(&self, (node, number): SessionKey) -> bool {
+        let key = (Whose::Member(MemberId::Node(node)), number);
         self.membership.sessions.all.lock().contains_key(&key)
+    }
+
+    /// How long somebody may take to come back. The connections of a program that has ended are closed by its kernel.
+    fn grace(&self, who: Whose) -> Duration {
+        match who {
+            Whose::Member(id @ MemberId::Node(_)) if !self.membership.removed.contains(super::role(id)) => {
+                GRACE
+            }
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -139,20 +170,26 @@ impl Drop for Part {
     /// The thread of the connection has nothing else to do: it waits here whether somebody comes back.
     fn drop(&mut self) {
         let sessions = &self.node.membership.sessions;
+        // Another connection of a program that has ended may be waiting for news.
+        self.held.look_up();
         let Some(left) = sessions.leave(self.key) else { return };
-        let removed = self.node.membership.removed.contains(super::role(self.key.0));
-        let grace = if removed { Duration::ZERO } else { GRACE };
         // A node that stops waits for nobody; who was cut off then may claim his locks from the next.
-        let stops = self.node.stops_within(grace);
+        let stops = self.node.stops_within(self.node.grace(self.key.0));
         if stops {
             self.node.locks.stop();
         }
         let forget = || {
-            self.node.leases.leave(self.key.1);
-            lock_key(self.key).filter(|_| !stops).into_iter().for_each(|key| self.node.forget_locks_of(key))
+            let Some(key) = lock_key(self.key) else { return };
+            self.node.leases.leave(key.1);
+            if !stops {
+                self.node.forget_locks_of(key);
+            }
         };
         if let Some(held) = sessions.end(self.key, left, forget) {
-            tracing::info!("a session of {} has ended", self.key.0);
+            match self.key.0 {
+                Whose::Member(id) => tracing::info!("a session of {id} has ended"),
+                Whose::User(_) => tracing::debug!("a session of {} has ended", self.key.0),
+            }
             if !stops {
                 self.node.fence_what_locks_protect(&held);
             }
@@ -168,7 +205,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_while_his_session_ends_begins_another_when_that_one_is_forgotten() {
-        let (sessions, key) = (Sessions::default(), (MemberId::Node(NodeId(2)), 7));
+        let (sessions, key) = (Sessions::default(), (Whose::Member(MemberId::Node(NodeId(2))), 7));
         let enter = || sessions.enter(key, |_| false);
         let (_, first) = enter().unwrap();
         let left = sessions.leave(key).unwrap();

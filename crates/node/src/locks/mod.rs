@@ -1,8 +1,10 @@
-//! Locks of files between programs of all hosts: one table in memory, asked by mounts here and by sessions of other hosts.
+//! Locks of files between programs of all hosts: one table in memory, asked by mounts here, by sessions of programs without a mount, and by those of
+//! other hosts.
 //!
 //! What a session of another host holds outlives a restart of this node: the catalogue remembers which sessions may hold locks, durably before they
 //! get the first. After a restart nobody gets a new lock until these have claimed theirs, or `GRACE` has passed. Of a session that ended
-//! otherwise that is forgotten, durably, before its locks go to others: it may not claim them later. Locks of a mount here end with the node.
+//! otherwise that is forgotten, durably, before its locks go to others: it may not claim them later. Locks of a mount here, and of
+//! programs without one, end with the node.
 
 mod table;
 
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use table::{Answer, Asked, Ended, Table, Ticket};
 use types::api::{FsResult, ReadyDone, WaitId};
-use types::{FsError, Handle, Ino, LockHeld, LockKind, LockOrder, LockRange, MemberId, NodeId};
+use types::{FsError, Handle, Ino, LockHeld, LockKind, LockOrder, LockRange, NodeId};
 use wire::Failure;
 
 /// How long a restarted node waits for those who held locks.
@@ -27,12 +29,14 @@ const WAIT: u64 = 1 << 63;
 /// A session of another node: whose, and the number that it gave itself.
 pub(crate) type SessionKey = (NodeId, u64);
 
-/// Who asks: programs of this host, or a session of another.
+/// Who asks: programs at the mounts of this host, a session of programs without a mount, or one of another host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LockSession {
-    /// No other session had or gets it; 0: of this host.
+    /// No other session had or gets it; 0: the mounts of this host.
     pub(crate) number: u64,
     pub(crate) key: Option<SessionKey>,
+    /// Its programs are on another host, where the numbers of processes mean others.
+    pub(crate) far: bool,
 }
 
 /// All locks, and who waits for one.
@@ -141,7 +145,7 @@ impl Node {
                 "node {} did not claim in time what it held locked; others may have it now",
                 key.0.0
             );
-            if !self.has_session((MemberId::Node(key.0), key.1)) {
+            if !self.has_session(key) {
                 self.forget_locks_of(key);
             }
             self.locks.has_returned(key);
@@ -199,7 +203,14 @@ impl Node {
             }
             // Who closes it takes it out of the table of open handles first, and ends its locks then.
             let Some(file) = self.open.handle(handle) else { return Answer::Refused(FsError::BadHandle) };
-            let asked = Asked { ino: file.inode.ino, handle, session: session.number, order, claimed };
+            let asked = Asked {
+                ino: file.inode.ino,
+                handle,
+                session: session.number,
+                far: session.far,
+                order,
+                claimed,
+            };
             let answer = state.table.ask(ticket, asked, ended);
             if answer == Answer::Waits {
                 done.take().map(|done| state.waiting.insert(ticket, done));
@@ -228,7 +239,8 @@ impl Node {
             let (kind, range) = (LockKind::Exclusive, LockRange::WHOLE);
             return Ok(Some(LockHeld { kind, range, pid: 0 }));
         }
-        let asked = Asked { ino: file.inode.ino, handle, session: session.number, order, claimed: false };
+        let (ino, far) = (file.inode.ino, session.far);
+        let asked = Asked { ino, handle, session: session.number, far, order, claimed: false };
         Ok(state.table.test(&asked))
     }
 }

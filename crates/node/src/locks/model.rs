@@ -26,7 +26,14 @@ struct Model {
 
 fn asked(ino: u64, owner: u64, order: LockOrder) -> Asked {
     // Sessions matter as little as owners: half of the owners are those of another host.
-    Asked { ino: Ino(ino), handle: Handle(owner), session: owner % 2, order, claimed: false }
+    Asked {
+        ino: Ino(ino),
+        handle: Handle(owner),
+        session: owner % 2,
+        far: owner % 2 == 1,
+        order,
+        claimed: false,
+    }
 }
 
 fn bytes(asked: &Asked) -> impl Iterator<Item = u64> + use<> {

@@ -26,6 +26,8 @@ pub(super) struct Asked {
     pub ino: Ino,
     pub handle: Handle,
     pub session: u64,
+    /// Of another host.
+    pub far: bool,
     pub order: LockOrder,
     /// He held it before the node was started anew.
     pub claimed: bool,
@@ -51,6 +53,8 @@ struct Holder {
     /// Through which he locked last; with it all ends.
     handle: Handle,
     pid: u32,
+    /// Of another host.
+    far: bool,
     ranges: LockRanges,
 }
 
@@ -68,14 +72,17 @@ impl File {
         self.holders.iter().filter_map(move |((of, holder), held)| {
             let kind = order.kind.filter(|_| *of == space && *holder != who)?;
             let (range, kind) = held.ranges.against(order.range, kind)?;
-            Some((*holder, LockHeld { kind, range, pid: held.pid }))
+            // A number of another host says nothing here.
+            let known = holder.session == who.session || !(held.far || asked.far);
+            Some((*holder, LockHeld { kind, range, pid: if known { held.pid } else { 0 } }))
         })
     }
 
     /// Makes the range be held as is asked; by how many ranges there are more or fewer then.
     fn set(&mut self, asked: &Asked, range: LockRange) -> isize {
         let key = (asked.order.space, asked.who());
-        let new = || Holder { handle: asked.handle, pid: 0, ranges: LockRanges::default() };
+        let (handle, far) = (asked.handle, asked.far);
+        let new = || Holder { handle, pid: 0, far, ranges: LockRanges::default() };
         let held = self.holders.entry(key).or_insert_with(new);
         let before = held.ranges.len() as isize;
         held.ranges.set(range, asked.order.kind);
@@ -176,9 +183,7 @@ impl Table {
 
     /// A lock of somebody else that is in the way.
     pub(super) fn test(&self, asked: &Asked) -> Option<LockHeld> {
-        let (who, held) = self.files.get(&asked.ino)?.against(asked).next()?;
-        // A number of another host says nothing here.
-        Some(LockHeld { pid: if who.session == asked.session { held.pid } else { 0 }, ..held })
+        self.files.get(&asked.ino)?.against(asked).next().map(|(_, held)| held)
     }
 
     /// A handle was closed: what was got through it ends, and who waits through it.
