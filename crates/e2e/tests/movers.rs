@@ -1,12 +1,18 @@
 //! Nodes that serve disk targets to a cluster: real processes on addresses of their own.
 
+#[path = "common/at_movers.rs"]
+mod at_movers;
+
+use at_movers::at_movers;
 use e2e::cluster::{cluster, find, lies_on, objects, striped, targets, up, words};
 use e2e::{Bed, can_mount, noise};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
+use wire::{Call, FileCall, Reply};
 
 #[test]
 fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
@@ -40,6 +46,52 @@ fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
     third.up();
     third.wait("the warning", || third.log().contains("there is none"));
     assert_eq!(numbers(&first), before);
+}
+
+#[test]
+fn who_makes_a_file_elsewhere_is_told_where_it_lies() {
+    if !can_mount("rights with a create") {
+        return;
+    }
+    let (beds, here) = striped();
+    let second = &beds[1];
+    let dir = types::Ino(fs::metadata(&here).unwrap().ino());
+    let own = ident::Credentials::load(&second.state().join("cluster")).unwrap().expect("it has joined");
+    let remote = client::Remote::new(&own.addresses[0], &own).unwrap();
+    let mut line = client::Connection::open_remote(remote, Duration::ZERO).unwrap();
+    let Reply::Count(_) = line.call(&Call::Session(77)).unwrap().0 else { panic!("no session") };
+    let mut number = 1;
+    let mut ask = |call: FileCall| {
+        number += 1;
+        let who = wire::Speaks { uid: 0, gid: 0, groups: vec![], checked: true };
+        let order = wire::FileOrder { who, number, answered: number, call };
+        line.call(&Call::FileFor(Box::new(order))).unwrap().0
+    };
+    let flags = types::api::OpenFlags { write: true, ..Default::default() };
+    let name = || b"file".to_vec();
+    let made = ask(FileCall::CreateAs { parent: dir, name: name(), mode: 0o644, flags });
+    let Reply::OpenedAt { handle, attr, resident: true, layout: Some(layout) } = made else {
+        panic!("{made:?}")
+    };
+    at_movers(&layout).write_at(0, b"written with it").unwrap();
+    let (end, machines, cuts) = (15, vec![0; 3], layout.cuts);
+    assert!(matches!(ask(FileCall::LayoutCommit { handle, end, machines, cuts }), Reply::Count(_)));
+    assert_eq!(ask(FileCall::Release { handle, sync: false }), Reply::Done);
+    let path = here.join("file");
+    assert_eq!(fs::read(&path).unwrap(), b"written with it");
+
+    let flags = types::api::OpenFlags { read: true, ..Default::default() };
+    let opened = ask(FileCall::OpenAs { ino: attr.ino, flags });
+    let Reply::OpenedAt { layout: Some(layout), .. } = opened else { panic!("{opened:?}") };
+    let reader = at_movers(&layout);
+    let mut bytes = [0; 7];
+    assert_eq!((reader.read_at(0, &mut bytes).unwrap(), &bytes), (7, b"written"));
+    let refused = reader.write_at(0, b"x").unwrap_err();
+    assert_eq!(refused.class(), types::ErrorClass::Denied, "{refused}");
+    // A right to write what is there is not given before somebody asks: it would have to be ended.
+    let flags = types::api::OpenFlags { write: true, ..flags };
+    let opened = ask(FileCall::OpenAs { ino: attr.ino, flags });
+    assert!(matches!(opened, Reply::OpenedAt { resident: true, layout: None, .. }), "{opened:?}");
 }
 
 #[test]

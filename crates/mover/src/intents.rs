@@ -4,7 +4,7 @@
 //! A log of fixed records, `<target>/intents`; several writers share a sync.
 
 use crate::sidecar::FileError;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ pub(crate) const REGION: u64 = 64 << 20;
 /// The region number that stands for all from there to the end.
 pub(crate) const TO_THE_END: u32 = u32::MAX;
 const RECORD: usize = 24;
+/// New objects of which nobody has written that are noted at most.
+const NEW: usize = 1024;
 const DIRTY: u32 = 1;
 const CLEAN: u32 = 2;
 /// In the place of the object stands the number of the machine's start that the records behind it are of.
@@ -59,6 +61,8 @@ struct State {
     now: Regions,
     /// Objects that are whole, of which it does not say so yet: there was no room.
     unsaid: BTreeSet<ObjectId>,
+    /// Those of `now` that were made lately and that nobody has written to.
+    new: BTreeSet<ObjectId>,
 }
 
 impl Intents {
@@ -97,6 +101,7 @@ impl Intents {
             broken: None,
             now,
             unsaid: BTreeSet::new(),
+            new: BTreeSet::new(),
         };
         let intents = Self { dir, entries, boot, state: Mutex::new(state), synced: Condvar::new() };
         Ok((intents, found))
@@ -105,25 +110,64 @@ impl Intents {
     /// Notes that regions `first..=last` of an object may be written from now on; returns when that is durable.
     pub(crate) fn begin(&self, id: ObjectId, first: u32, last: u32) -> Result<(), FileError> {
         let mut state = self.state.lock();
+        if state.new.remove(&id) && (first, last) == (0, 0) {
+            return Ok(());
+        }
+        self.note(&mut state, [id], (first, last))
+    }
+
+    /// Notes that the first region of objects that are going to be made may be written from now on, at once for all of them: the first write to each
+    /// finds that durable. Of too many that nobody writes to the oldest are forgotten.
+    pub(crate) fn begin_new(&self, ids: &[u64]) -> Result<(), FileError> {
+        let ids = ids.iter().copied().map(ObjectId);
+        let mut state = self.state.lock();
+        self.note(&mut state, ids.clone(), (0, 0))?;
+        state.new.extend(ids);
+        let many = state.new.len().saturating_sub(NEW);
+        self.forget_new(&mut state, many)
+    }
+
+    /// Notes that nobody has written to objects that were made lately.
+    pub(crate) fn end_new(&self) -> Result<(), FileError> {
+        self.forget_new(&mut self.state.lock(), usize::MAX)
+    }
+
+    fn forget_new(&self, state: &mut State, count: usize) -> Result<(), FileError> {
+        for _ in 0..count {
+            let Some(id) = state.new.pop_first() else { break };
+            state.now.remove(&id);
+            state.unsaid.insert(id);
+        }
+        self.say(state)
+    }
+
+    /// Writes what is going to be written, durably. Others go on meanwhile.
+    fn note(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        ids: impl IntoIterator<Item = ObjectId>,
+        (first, last): (u32, u32),
+    ) -> Result<(), FileError> {
         // First what it was before: else a crash would have that computed anew, too.
-        self.say(&mut state)?;
-        let mine = self.append(&mut state, id, first, last, DIRTY)?;
-        state.now.entry(id).or_default().insert((first, last));
-        state.unsaid.remove(&id);
+        self.say(state)?;
+        let mut mine = 0;
+        for id in ids {
+            mine = self.append(state, id, first, last, DIRTY)?;
+            state.now.entry(id).or_default().insert((first, last));
+            state.unsaid.remove(&id);
+        }
         let rewritten = state.rewritten;
         while state.durable < mine && state.rewritten == rewritten {
             if let Some(source) = state.broken {
                 return Err(self.error("syncing", source));
             }
             if state.syncing {
-                self.synced.wait(&mut state);
+                self.synced.wait(state);
                 continue;
             }
             state.syncing = true;
             let (file, end) = (state.file.clone(), state.end);
-            drop(state);
-            let synced = fs::fdatasync(&*file);
-            state = self.state.lock();
+            let synced = MutexGuard::unlocked(state, || fs::fdatasync(&*file));
             state.syncing = false;
             self.synced.notify_all();
             match synced {
@@ -139,6 +183,7 @@ impl Intents {
     pub(crate) fn end(&self, id: ObjectId) -> Result<(), FileError> {
         let mut state = self.state.lock();
         state.now.remove(&id);
+        state.new.remove(&id);
         state.unsaid.insert(id);
         let noted = self.say(&mut state);
         if state.end > LONG
@@ -311,6 +356,40 @@ mod tests {
         let (_, found) = Intents::open(dir.path(), 2).unwrap();
         assert_eq!(found.unfinished, expected);
         assert!(found.rebooted);
+    }
+
+    #[test]
+    fn objects_that_are_made_together_are_noted_once_and_forgotten_if_nobody_writes_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (intents, _) = Intents::open(dir.path(), 1).unwrap();
+        let (many, end) = (NEW as u64 + 2, || intents.state.lock().end);
+        intents.begin_new(&[many + 7]).unwrap();
+        intents.begin_new(&(1..=many).collect::<Vec<_>>()).unwrap();
+        assert!(intents.state.lock().durable >= many * RECORD as u64);
+        let noted = end();
+        intents.begin(ObjectId(many + 7), 0, 0).unwrap();
+        intents.begin(ObjectId(many), 0, 0).unwrap();
+        assert_eq!(end(), noted, "they were noted when they were made");
+        intents.begin(ObjectId(many), 1, 1).unwrap();
+        intents.begin(ObjectId(many - 1), 1, 1).unwrap();
+        // The oldest were forgotten, and are noted like all others.
+        intents.begin(ObjectId(2), 0, 0).unwrap();
+        assert_eq!(end(), noted + 3 * RECORD as u64);
+        intents.end(ObjectId(5)).unwrap();
+        let said = end();
+        intents.begin(ObjectId(5), 0, 0).unwrap();
+        assert!(end() > said, "it was whole in between");
+        let crashed = || Intents::open(dir.path(), 1).unwrap().1.unfinished;
+        let found: Vec<u64> = crashed().into_keys().map(|id| id.0).collect();
+        assert_eq!(found, [2].into_iter().chain(4..=many).chain([many + 7]).collect::<Vec<_>>());
+        assert_eq!(
+            crashed()[&ObjectId(many - 1)],
+            BTreeSet::from([(0, 0), (1, 1)]),
+            "it may be written there, too"
+        );
+        intents.end_new().unwrap();
+        let found: Vec<u64> = crashed().into_keys().map(|id| id.0).collect();
+        assert_eq!(found, [2, 5, many - 1, many, many + 7]);
     }
 
     #[test]

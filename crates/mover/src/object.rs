@@ -140,6 +140,12 @@ impl Object {
         Ok(self.head.lock().head.blank && self.length()? == 0)
     }
 
+    /// The same, and nothing of a write that was begun has reached the disk.
+    pub(crate) fn is_untouched(&self) -> Result<bool, Refusal> {
+        let empty = self.sidecar.as_ref().map_or(Ok(false), |sidecar| sidecar.is_empty().map_err(refused));
+        Ok(empty? && self.length()? == 0)
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.lock().is_empty()
     }

@@ -20,6 +20,9 @@ impl Target {
                 Err(Refusal::Missing(_) | Refusal::Corrupt(_)) => continue,
                 Err(other) => return Err(other),
             };
+            if object.is_untouched()? {
+                continue;
+            }
             let mut changed = 0;
             for (first, last) in regions {
                 changed += object.recompute(*first, *last)?;

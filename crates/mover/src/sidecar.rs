@@ -161,6 +161,11 @@ impl Sidecar {
         }))
     }
 
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> Result<bool, FileError> {
+        Ok(fs::fstat(&self.file).map_err(|e| self.error("looking at", e))?.st_size == 0)
+    }
+
     /// Writes all that comes before the sums. Not durable before [`Sidecar::sync`].
     pub(crate) fn write_head(&self, head: &Head) -> Result<(), FileError> {
         let mut bytes = vec![0; HEAD as usize];

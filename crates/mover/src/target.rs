@@ -28,6 +28,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Targets that this process has open: their objects share its descriptors.
 static TARGETS: AtomicUsize = AtomicUsize::new(0);
 
+/// So many objects that are made at once are noted as being written when they are made: fewer are, each, when somebody writes to them first.
+const TOGETHER: usize = 8;
 /// Objects of which is remembered who made them; twice what one request makes.
 const MADE: usize = 2 * data::frame::MAX_CREATE as usize;
 
@@ -270,6 +272,9 @@ impl Target {
                 return Err(Refusal::Exists(format!("object {id} exists already at {}", path.display())));
             }
         }
+        if missing.len() >= TOGETHER {
+            self.intents.begin_new(&missing).map_err(refused)?;
+        }
         self.with_room(|| self.sidecars.create(&missing, &present).map_err(refused))?;
         self.with_room(|| self.disk.precreate(missing.iter().copied()).map_err(disk_refused))?;
         let mut made = self.made.lock();
@@ -375,6 +380,7 @@ impl Target {
         let open = std::mem::take(&mut self.open.lock().objects);
         let settled: Result<Vec<()>, Refusal> =
             open.into_values().map(|kept| kept.object.settle(&self.intents)).collect();
+        self.intents.end_new().map_err(refused)?;
         self.intents.shorten().map_err(refused)?;
         settled.map(drop)
     }

@@ -15,6 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,69 @@ fn connections_that_break_anywhere_lose_nothing_and_repeat_nothing() {
             });
         }
     });
+}
+
+/// Passes bytes on in both directions, counts those of clients, and cuts the first connection when it is told to.
+fn counting_proxy(to: SocketAddr, cut: std::sync::mpsc::Receiver<()>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        let mut cut = Some(cut);
+        for client in listener.incoming() {
+            let (Ok(mut client), Ok(mut server)) = (client, TcpStream::connect(to)) else { return };
+            let (mut back, mut answers) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            if let Some(cut) = cut.take() {
+                let both = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = cut.recv();
+                    let _ = both.0.shutdown(std::net::Shutdown::Both);
+                    let _ = both.1.shutdown(std::net::Shutdown::Both);
+                });
+            }
+            let counted = counted.clone();
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            std::thread::spawn(move || {
+                let mut some = [0; 4096];
+                while let Ok(got @ 1..) = client.read(&mut some) {
+                    counted.fetch_add(got, Ordering::SeqCst);
+                    if server.write_all(&some[..got]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (address, count)
+}
+
+#[test]
+fn a_right_is_presented_when_something_is_asked_with_it_also_over_another_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let granted = capability(1);
+    let (cut, is_cut) = std::sync::mpsc::channel();
+    let (address, sent) = counting_proxy(served.address, is_cut);
+    let channel = channel(address, 1, 1);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    create(&channel, &slot, 1..2);
+    let asks = |slot: &data::Slot| {
+        let before = sent.load(Ordering::SeqCst);
+        channel.call(slot, ask(Op::Stat, 1, 0, 0), vec![]).unwrap();
+        sent.load(Ordering::SeqCst) - before
+    };
+    let alone = asks(&slot);
+    let others: Vec<data::Slot> = (0..10).map(|_| channel.attach(&granted, key(&granted)).unwrap()).collect();
+    assert_eq!(asks(&slot), alone, "nobody uses the others");
+    assert!(asks(&others[0]) > alone);
+    assert_eq!(asks(&others[0]), alone, "once");
+    channel.renew(&others[0], &granted, key(&granted));
+    assert!(asks(&others[0]) > alone, "another one is presented");
+    drop(cut);
+    for slot in [&others[5], &slot, &others[0]] {
+        write(&channel, slot, 1, 0, b"there");
+        assert_eq!(read(&channel, slot, 1, 0, 5), b"there");
+    }
 }
 
 #[test]

@@ -146,9 +146,23 @@ impl Striped {
     /// # Errors
     /// `Mover`; of what was gathered as [`Striped::flush`].
     pub fn sync(&self) -> Result<()> {
+        self.sync_below(u64::MAX)
+    }
+
+    /// The same where nothing was written at `end` of the file or behind it, nor cut off there, that is not durable: columns that lie behind it are
+    /// not asked, unless they are coded.
+    ///
+    /// # Errors
+    /// As [`Striped::sync`].
+    pub fn sync_below(&self, end: u64) -> Result<()> {
         self.flush()?;
-        let places: Vec<Place> =
-            (0..self.layout.components.len()).flat_map(|number| self.places(number)).collect();
+        let concerned = |number: usize, place: &Place| {
+            self.coded[number].is_some()
+                || self.layout.components[number].object_length(place.column, end) > 0
+        };
+        let places: Vec<Place> = (0..self.layout.components.len())
+            .flat_map(|number| self.places(number).filter(move |place| concerned(number, place)))
+            .collect();
         self.everywhere(Op::Sync, &places, &|_| Vec::new())
     }
 

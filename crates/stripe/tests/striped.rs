@@ -7,6 +7,7 @@ use data::frame::Op;
 use layout::{Component, Layout, Redundancy};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use stripe::{StripeError, Striped};
 use types::{ObjectId, TargetId};
@@ -88,6 +89,37 @@ fn a_file_that_gets_more_components_as_it_grows_is_what_a_plain_model_says() {
         most.set(most.get().max(growing(&cluster, &all, &mut Vec::new(), &steps)));
     });
     assert_eq!(most.get(), 3, "none has grown to its last component");
+}
+
+#[test]
+fn only_columns_that_may_have_changed_are_made_durable() {
+    let cluster = Cluster::new(4);
+    let unit = u64::from(UNIT);
+    let first = cluster.component(0..10 * unit, UNIT, Redundancy::Mirror { copies: 2 }, 2);
+    let second = cluster.component(10 * unit..u64::MAX, UNIT, Redundancy::None, 4);
+    let (mirrors, stripes) = (first.base.0, second.base.0);
+    let layout = Layout { generation: 1, components: vec![first, second] };
+    drop(cluster.make(layout.clone()));
+    let terms = Terms1 { budget: Some(Arc::new(i64::MAX.into())), ..Terms1::default() };
+    let file = cluster.open_but(layout, &BTreeSet::new(), &terms);
+    let synced = |end: u64| {
+        terms.sent.lock().unwrap().clear();
+        file.sync_below(end).unwrap();
+        let sent = terms.sent.lock().unwrap().clone();
+        let mut synced: Vec<u64> =
+            sent.into_iter().filter(|(op, _)| *op == Op::Sync).map(|(_, object)| object.0).collect();
+        synced.sort_unstable();
+        synced
+    };
+    let all =
+        |count: u64| [mirrors, mirrors + 1].into_iter().chain(stripes..stripes + count).collect::<Vec<_>>();
+    assert!(synced(0).is_empty());
+    assert_eq!(synced(1), all(0));
+    assert_eq!(synced(10 * unit), all(0));
+    assert_eq!(synced(10 * unit + 1), all(1));
+    assert_eq!(synced(12 * unit + 1), all(3));
+    assert_eq!(synced(100 * unit), all(4));
+    assert_eq!(synced(u64::MAX), all(4));
 }
 
 #[test]

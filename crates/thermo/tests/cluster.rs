@@ -568,7 +568,9 @@ fn nodes_speak_for_users_in_sessions_and_clients_for_their_user_only() {
     // What one connection has open the others use, also one that comes when the others are gone; the removed host's none.
     let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
     let create = FileCall::CreateAs { parent: Ino::ROOT, name: b"f".to_vec(), mode: 0o600, flags };
-    let Reply::Opened { handle, direct: false, .. } = a.call(&order(1000, true, 4, create)).unwrap().0 else {
+    let Reply::OpenedAt { handle, resident: true, layout: None, .. } =
+        a.call(&order(1000, true, 4, create)).unwrap().0
+    else {
         panic!("no file without a descriptor")
     };
     let write = |data: &[u8]| FileCall::WriteAt { handle, offset: 0, data: data.to_vec() };

@@ -528,4 +528,15 @@ pub enum Reply {
         /// Attributes of these, and the names in them.
         inodes: Vec<Ino>,
     },
+    /// An open file of a user of another host.
+    OpenedAt {
+        /// Handle.
+        handle: Handle,
+        /// Attributes.
+        attr: Attr,
+        /// Whether its bytes are on disk: nothing of it has to be brought back from tape while it is open.
+        resident: bool,
+        /// As the answer to `LayoutGet`; None also where nobody has looked (it is open for writing and was not made by this call).
+        layout: Option<Box<FileLayout>>,
+    },
 }

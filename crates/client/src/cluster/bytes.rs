@@ -82,6 +82,22 @@ impl Shared {
         self.lines.ask_open(Kind::Tape, file, number, &call).and_then(bytes)
     }
 
+    /// The same on a thread that may wait.
+    fn read_later(
+        self: Arc<Self>,
+        file: Arc<OpenFile>,
+        (offset, len): (u64, u32),
+        wait: WaitId,
+        done: ReadDone,
+    ) {
+        let patient = self.patient.clone();
+        patient.run(Box::new(move || {
+            let read = self.read_patiently(&file, offset, len, wait.0);
+            self.end(wait);
+            done(read);
+        }));
+    }
+
     fn prepare(&self, kind: Kind, ino: Ino, nonblock: bool, number: u64) -> FsResult<()> {
         self.waits.check(number)?;
         let call = FileCall::Prepare { ino, nonblock };
@@ -141,6 +157,16 @@ impl ClusterFiles {
                 return None;
             }
         };
+        if let Some(_busy) = self.0.reading.enter() {
+            let read = self.0.read_now(&file, offset, len);
+            if read != Err(FsError::WouldBlock) || file.flags.nonblock {
+                done(read);
+                return None;
+            }
+            let wait = self.begin();
+            self.0.clone().read_later(file, (offset, len), wait, done);
+            return Some(wait);
+        }
         let (wait, shared) = (self.begin(), self.0.clone());
         self.0.quick.run(Box::new(move || {
             let read = shared.read_now(&file, offset, len);
@@ -148,12 +174,7 @@ impl ClusterFiles {
                 shared.end(wait);
                 return done(read);
             }
-            let again = shared.clone();
-            shared.patient.run(Box::new(move || {
-                let read = again.read_patiently(&file, offset, len, wait.0);
-                again.end(wait);
-                done(read);
-            }));
+            shared.read_later(file, (offset, len), wait, done);
         }));
         Some(wait)
     }

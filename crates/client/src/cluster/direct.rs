@@ -24,7 +24,7 @@ const MOVES: usize = 16;
 /// How the bytes of an open file go.
 #[derive(Clone, Default)]
 pub(super) enum Route {
-    /// Nothing was read or written yet.
+    /// Nobody has said it.
     #[default]
     Unknown,
     /// Through the node, which said so then.
@@ -107,6 +107,16 @@ impl Shared {
             };
         }
         Ok(route.clone())
+    }
+
+    /// The node has said, when it opened a file, where its bytes lie; None: they go through it.
+    pub(super) fn lies(self: &Arc<Self>, file: &Arc<OpenFile>, layout: Option<&FileLayout>) {
+        *file.route.lock() = match layout.map(|layout| self.direct(file, layout)) {
+            None => Route::Served(Instant::now()),
+            Some(Ok(direct)) => Route::Direct(Arc::new(direct)),
+            // Whoever reads or writes asks again, and is told why.
+            Some(Err(_)) => Route::Unknown,
+        };
     }
 
     fn direct(self: &Arc<Self>, file: &Arc<OpenFile>, found: &FileLayout) -> FsResult<Direct> {

@@ -341,7 +341,7 @@ impl Lines {
         let flags = OpenFlags { truncate: false, exclusive: false, ..file.flags };
         let call = FileCall::OpenAs { ino: file.ino, flags };
         match self.exchange(line, &file.who, number.value, call) {
-            Ok(Reply::Opened { handle, .. }) => {
+            Ok(Reply::Opened { handle, .. } | Reply::OpenedAt { handle, .. }) => {
                 *place = Place { begun: line.begun, handle };
                 Ok(handle)
             }

@@ -405,7 +405,7 @@ mod tests {
     fn waits() -> (Locks, Arc<OpenFile>) {
         let (locks, table) = (Locks::default(), Table::default());
         let place = Place { begun: 3, handle: Handle(1) };
-        let handle = table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place);
+        let (handle, _) = table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place);
         let file = table.get(handle).unwrap();
         let order = flock(LockKind::Exclusive);
         let waiting =
@@ -442,7 +442,7 @@ mod tests {
     fn what_a_process_locked_through_two_handles_is_lost_for_both() {
         let (locks, table) = (Locks::default(), Table::default());
         let place = Place { begun: 3, handle: Handle(1) };
-        let open = || table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place);
+        let open = || table.enter(&super::super::bytes::nobody(), Ino(7), OpenFlags::default(), place).0;
         let handles = [open(), open(), open()];
         let files = handles.map(|handle| table.get(handle).unwrap());
         let part = |start, kind| LockOrder {

@@ -28,7 +28,7 @@ use crate::{ClientError, Remote};
 use lines::Lines;
 use std::sync::Arc;
 use table::Table;
-use threads::Threads;
+use threads::{Here, Threads};
 
 /// How the node that holds the namespace is reached now: certificates are replaced while files are open.
 pub type Reach = Box<dyn Fn() -> Result<Vec<Remote>, ClientError> + Send + Sync>;
@@ -41,6 +41,8 @@ struct Shared {
     table: Table,
     /// For what waits for the network only.
     quick: Threads,
+    /// Threads of a gateway that read from the network by themselves: always some are left for names, however long a target does not answer.
+    reading: Here,
     /// For what waits for tape.
     patient: Threads,
     waits: bytes::Waits,
@@ -51,6 +53,8 @@ struct Shared {
 
 /// Threads of each kind.
 const THREADS: usize = 16;
+/// Half of those that a gateway has for a mount.
+const READING: usize = 4;
 
 impl ClusterFiles {
     /// Nothing is asked yet. `session`: a random number, which no other mount has.
@@ -59,6 +63,7 @@ impl ClusterFiles {
             lines: Lines::new(reach, session),
             table: Table::default(),
             quick: Threads::new("cluster-io", THREADS),
+            reading: Here::new(READING),
             patient: Threads::new("cluster-wait", THREADS),
             waits: bytes::Waits::default(),
             ways: movers::Ways::default(),

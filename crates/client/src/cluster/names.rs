@@ -6,6 +6,7 @@ use super::lines::Kind;
 use super::table::Place;
 use crate::length::Telling;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use types::api::*;
 use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
 use wire::{FileCall, Look, Reply, Seen};
@@ -63,8 +64,13 @@ impl ClusterFiles {
 
     fn opened(&self, cx: &Cx, call: &FileCall, flags: OpenFlags) -> FsResult<Opened> {
         match self.0.lines.open_forgetting(cx, call, || self.0.memory.forget(call.changes()))? {
-            (Reply::Opened { handle, attr, .. }, begun) => {
-                let handle = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
+            (Reply::OpenedAt { handle, attr, resident, layout }, begun) => {
+                let (handle, file) = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
+                file.inode.prepared.fetch_or(resident, Ordering::AcqRel);
+                // Where the node does not say it is asked when bytes are to go.
+                if layout.is_some() || !matches!(call, FileCall::OpenAs { flags, .. } if flags.write) {
+                    self.0.lies(&file, layout.as_deref());
+                }
                 Ok(Opened { handle, attr, backing: None })
             }
             _ => Err(FsError::Io),

@@ -59,7 +59,7 @@ struct State {
 
 impl Table {
     /// Enters a file that was opened; gives its handle here, which stays the same.
-    pub(super) fn enter(&self, cx: &Cx, ino: Ino, flags: OpenFlags, place: Place) -> Handle {
+    pub(super) fn enter(&self, cx: &Cx, ino: Ino, flags: OpenFlags, place: Place) -> (Handle, Arc<OpenFile>) {
         let who = super::lines::speaks(cx);
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let mut state = self.state.lock();
@@ -74,8 +74,9 @@ impl Table {
             route: Mutex::default(),
             lost: AtomicBool::default(),
         };
-        state.handles.insert(handle, Arc::new(file));
-        handle
+        let file = Arc::new(file);
+        state.handles.insert(handle, file.clone());
+        (handle, file)
     }
 
     pub(super) fn get(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {

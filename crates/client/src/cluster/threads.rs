@@ -3,6 +3,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A thread without work ends after this.
@@ -10,6 +11,34 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// Something that may wait.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Counts who does by himself what else waits for one of [`Threads`]: handing it over costs more than most of it.
+pub(super) struct Here {
+    left: AtomicUsize,
+}
+
+/// One of them.
+pub(super) struct Busy<'h>(&'h Here);
+
+impl Here {
+    /// At most so many at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self { left: AtomicUsize::new(most) }
+    }
+
+    /// Counts one more, until what this gives is dropped; None if there are as many as may be.
+    pub(super) fn enter(&self) -> Option<Busy<'_>> {
+        let less = |left: usize| left.checked_sub(1);
+        let entered = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        entered.ok().map(|_| Busy(self))
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.left.fetch_add(1, Ordering::AcqRel);
+    }
+}
 
 /// The threads and what waits for them. The queue is bounded by whoever gives jobs: the kernel has so many requests outstanding.
 #[derive(Clone)]
@@ -80,6 +109,16 @@ impl Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_do_it_by_themselves_than_may() {
+        let here = Here::new(2);
+        let (one, other) = (here.enter(), here.enter());
+        assert!(one.is_some() && other.is_some() && here.enter().is_none());
+        drop(one);
+        let again = here.enter();
+        assert!(again.is_some() && here.enter().is_none());
+    }
 
     #[test]
     fn jobs_that_wait_keep_no_other_from_running() {

@@ -5,6 +5,7 @@ use super::{Live, Shared};
 use crate::frame::{self, ANSWER_LEN, Answer, Op, Request, Session};
 use crate::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use crate::{CAPABILITY_LEN, DataError, Incoming, Link, Outgoing, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -51,18 +52,24 @@ fn sleep(shared: &Shared, pause: Duration) {
     while !state.closed && !shared.changed.wait_until(&mut state, until).timed_out() {}
 }
 
-/// Makes a connection, presents all capabilities, and has what was not answered sent again.
+/// Makes a connection, presents the capabilities that are used, and has what was not answered sent again.
 fn connect(shared: &Arc<Shared>) -> Result<Box<dyn Incoming>> {
     let Link { mut incoming, mut outgoing, hang_up } = (shared.dial)()?;
     let (session, boot) = greet(shared, outgoing.as_mut(), incoming.as_mut())?;
-    let mut presented = std::collections::BTreeMap::new();
+    let mut presented = BTreeMap::new();
     loop {
         let mut state = shared.state.lock();
+        // What waits is asked with the capabilities of now.
+        let waiting: BTreeSet<u16> = state.queue.iter().map(|item| item.request.slot).collect();
+        waiting
+            .iter()
+            .for_each(|number| state.slots.get_mut(number).into_iter().for_each(|known| known.shown = true));
         let new: Vec<(u16, Arc<Granted>)> = state
             .slots
             .iter()
-            .filter(|(number, granted)| presented.get(*number).is_none_or(|old| !Arc::ptr_eq(old, granted)))
-            .map(|(number, granted)| (*number, granted.clone()))
+            .filter(|(_, known)| known.shown)
+            .map(|(number, known)| (*number, known.granted.clone()))
+            .filter(|(number, granted)| presented.get(number).is_none_or(|old| !Arc::ptr_eq(old, granted)))
             .collect();
         if new.is_empty() && !state.closed {
             let done = state.begin(Live { session, boot, hang_up });
@@ -90,8 +97,8 @@ impl super::State {
         let (attachments, queue) = self.queue.drain(..).partition(|item| item.request.op == Op::Attach);
         self.queue = queue;
         for item in &self.queue {
-            if let Some(granted) = self.slots.get(&item.slot.0.number) {
-                *item.granted.lock() = granted.clone();
+            if let Some(known) = self.slots.get(&item.slot.0.number) {
+                *item.granted.lock() = known.granted.clone();
             }
         }
         self.sent = 0;

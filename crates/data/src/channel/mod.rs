@@ -71,8 +71,15 @@ struct State {
     /// The connection, if there is one.
     live: Option<Live>,
     sequence: u64,
-    slots: BTreeMap<u16, Arc<Granted>>,
+    slots: BTreeMap<u16, Presented>,
     closed: bool,
+}
+
+/// A capability of a slot.
+struct Presented {
+    granted: Arc<Granted>,
+    /// The mover was shown it, or is before anything that is asked with it: files have columns that nobody comes to use.
+    shown: bool,
 }
 
 struct Live {
@@ -100,7 +107,8 @@ impl Channel {
         Ok(Self { shared, keeper: Some(keeper) })
     }
 
-    /// Presents a capability; requests then name its slot until that is dropped.
+    /// Takes a capability, which is presented before the first request that names its slot, until that is dropped. The first one of a channel without a
+    /// connection has that made.
     ///
     /// # Errors
     /// `Closed`; `Unreachable` when all 65,536 slots are used.
@@ -111,27 +119,20 @@ impl Channel {
             let reason = "all slots for capabilities are in use".to_owned();
             return Err(DataError::Unreachable { mover: self.shared.terms.mover.clone(), reason });
         };
-        state.slots.insert(number, granted);
+        state.slots.insert(number, Presented { granted, shown: false });
+        let connected = state.live.is_some();
         drop(state);
         let slot = Slot(Arc::new(Held { number, shared: self.shared.clone() }));
-        self.present(&slot)?;
+        if !connected {
+            self.shared.present(&slot)?;
+        }
         Ok(slot)
     }
 
     /// Replaces the capability of a slot: what is submitted from now on is asked with the new one.
-    ///
-    /// # Errors
-    /// `Closed`.
-    pub fn renew(&self, slot: &Slot, capability: &Capability, key: CapabilityKey) -> Result<()> {
+    pub fn renew(&self, slot: &Slot, capability: &Capability, key: CapabilityKey) {
         let granted = Arc::new(Granted { capability: capability.encode(), key });
-        self.shared.state.lock().slots.insert(slot.0.number, granted);
-        self.present(slot)
-    }
-
-    fn present(&self, slot: &Slot) -> Result<()> {
-        let ask =
-            Ask { op: Op::Attach, flags: 0, object: 0, offset: 0, length: crate::CAPABILITY_LEN as u64 };
-        self.shared.submit(slot, ask, Vec::new()).map(drop)
+        self.shared.state.lock().slots.insert(slot.0.number, Presented { granted, shown: false });
     }
 
     /// Sends a request; [`Ticket::wait`] gives the answer. For [`Op::Write`], `buffer` holds the bytes, for [`Op::Create`] and [`Op::Remove`] the list if there is one; for [`Op::Read`] it is memory
@@ -205,42 +206,27 @@ impl Shared {
             Op::Read => ask.length as usize,
             _ => 0,
         };
-        let outcome = Arc::new(Outcome::default());
         let mut state = self.state.lock();
         while !state.closed && !state.queue.is_empty() && state.bytes + weight > self.terms.window_bytes {
             self.changed.wait(&mut state);
         }
-        if state.closed {
-            return Err(DataError::Closed { mover: self.terms.mover.clone() });
-        }
-        let sequence = if ask.op == Op::Attach { 0 } else { state.sequence + 1 };
-        state.sequence = state.sequence.max(sequence);
-        let request = Request {
-            op: ask.op,
-            flags: ask.flags,
-            slot: slot.0.number,
-            sums: (sums.len() / 4) as u32,
-            sequence,
-            object: ask.object,
-            offset: ask.offset,
-            length: ask.length,
-        };
-        let granted = state.slots.get(&slot.0.number).cloned().ok_or_else(|| self.closed())?;
-        state.bytes += weight;
-        state.since.get_or_insert_with(Instant::now);
-        state.queue.push_back(Arc::new(Item {
-            request,
-            sums,
-            weight,
-            buffer: Mutex::new(buffer),
-            granted: Mutex::new(granted),
-            outcome: outcome.clone(),
-            slot: slot.clone(),
-        }));
+        state.show(slot);
+        let outcome = state.enqueue(slot, ask, sums, weight, buffer).ok_or_else(|| self.closed())?;
         drop(state);
         self.changed.notify_all();
         self.drain();
         Ok(Ticket { shared: self.clone(), slot: slot.clone(), ask, outcome })
+    }
+
+    /// Has a capability presented although nothing is asked with it yet.
+    fn present(&self, slot: &Slot) -> Result<()> {
+        let mut state = self.state.lock();
+        state.show(slot);
+        let closed = state.closed;
+        drop(state);
+        self.changed.notify_all();
+        self.drain();
+        if closed { Err(self.closed()) } else { Ok(()) }
     }
 
     fn closed(&self) -> DataError {
@@ -261,6 +247,53 @@ impl Shared {
 }
 
 impl State {
+    /// Presents the capability of a slot, before all that is asked from now on, unless that was done.
+    fn show(&mut self, slot: &Slot) {
+        let unknown = self.slots.get_mut(&slot.0.number).filter(|known| !known.shown);
+        if unknown.map(|known| known.shown = true).is_some() {
+            let ask =
+                Ask { op: Op::Attach, flags: 0, object: 0, offset: 0, length: crate::CAPABILITY_LEN as u64 };
+            self.enqueue(slot, ask, Vec::new(), 0, Vec::new());
+        }
+    }
+
+    /// Puts a request behind the others; None if the channel is closed.
+    fn enqueue(
+        &mut self,
+        slot: &Slot,
+        ask: Ask,
+        sums: Vec<u8>,
+        weight: usize,
+        buffer: Vec<u8>,
+    ) -> Option<Arc<Outcome>> {
+        let granted = self.slots.get(&slot.0.number).filter(|_| !self.closed)?.granted.clone();
+        let sequence = if ask.op == Op::Attach { 0 } else { self.sequence + 1 };
+        self.sequence = self.sequence.max(sequence);
+        let request = Request {
+            op: ask.op,
+            flags: ask.flags,
+            slot: slot.0.number,
+            sums: (sums.len() / 4) as u32,
+            sequence,
+            object: ask.object,
+            offset: ask.offset,
+            length: ask.length,
+        };
+        let outcome = Arc::new(Outcome::default());
+        self.bytes += weight;
+        self.since.get_or_insert_with(Instant::now);
+        self.queue.push_back(Arc::new(Item {
+            request,
+            sums,
+            weight,
+            buffer: Mutex::new(buffer),
+            granted: Mutex::new(granted),
+            outcome: outcome.clone(),
+            slot: slot.clone(),
+        }));
+        Some(outcome)
+    }
+
     /// Takes everything out of the queue.
     fn abandon(&mut self) -> Vec<Arc<Item>> {
         (self.sent, self.bytes, self.since) = (0, 0, None);

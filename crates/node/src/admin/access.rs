@@ -8,9 +8,9 @@ use crate::files::Writer;
 use crate::movers::Grantee;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use types::api::{FileApi, NewNode, OpenFlags, Opened, Seek, WaitId, XattrMode};
+use types::api::{FileApi, FsResult, NewNode, OpenFlags, Opened, Seek, WaitId, XattrMode};
 use types::*;
-use wire::{Answer, Failure, FileCall, FileOrder, Reply, Speaks};
+use wire::{Answer, Failure, FileCall, FileLayout, FileOrder, Reply, Speaks};
 
 /// Longest read or write of one call (bytes).
 const MAX_IO: usize = 1 << 20;
@@ -176,14 +176,7 @@ impl Node {
             FileCall::Fallocate { handle, mode, offset, len } => {
                 self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)
             }
-            FileCall::LayoutGet(handle) => {
-                let Some(client) = session.client() else { return Ok(Reply::FileLayout(None)) };
-                let layout = self.layout_get(handle, Grantee { client, uid: cx.uid })?;
-                if layout.is_some() {
-                    session.goes_to_targets(handle);
-                }
-                Ok(Reply::FileLayout(layout.map(Box::new)))
-            }
+            FileCall::LayoutGet(handle) => self.layout_for(cx, session, handle).map(Reply::FileLayout),
             FileCall::TestLock { handle, order } => {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
@@ -206,9 +199,13 @@ impl Node {
         (handle, offset, len): (Handle, u64, u32),
         patient: bool,
     ) -> Result<Reply, FsError> {
+        let len = len.min(MAX_IO as u32);
+        if let Some(read) = self.read_targets(handle, offset, len) {
+            return read.map(Reply::Bytes);
+        }
         let (done, result) = crossbeam_channel::bounded(1);
         let send = Box::new(move |r| drop(done.send(r)));
-        match self.read(handle, offset, len.min(MAX_IO as u32), send) {
+        match self.read(handle, offset, len, send) {
             Some(wait) if !patient => {
                 // If the bytes have come meanwhile they are there.
                 self.cancel_wait(wait);
@@ -263,6 +260,7 @@ impl Node {
         let once = call.is_once();
         let lasts = call.is_recorded() || matches!(call, FileCall::SetAttr { .. });
         // No descriptor travels to another host.
+        let asks_later = matches!(&call, FileCall::OpenAs { flags, .. } if flags.write);
         let act = || {
             let done = match name.filter(|_| resumed) {
                 Some(name) => self.catalog.done_call(&name).map_err(|e| refused("the call", &e))?,
@@ -272,7 +270,7 @@ impl Node {
                 Some(made) => self.done_before(&cx, session, &call, made),
                 None => self.file_call(&cx, session, call, number),
             };
-            answer.map(|answer| answer.reply)
+            answer.map(|answer| self.opened_for(&cx, &session.held, answer.reply, asks_later))
         };
         let reply = if once { session.held.once(number, act) } else { act() }?;
         // Whoever asked may be answered by another node next: what he was told of names is there. Until then it is no answer, and he asks again.
@@ -282,6 +280,30 @@ impl Node {
             }
             synced => synced.map(|()| reply).map_err(|e| refused("names", &e)),
         }
+    }
+
+    /// Who opens a file from another host reads or writes next: he is told where it lies without asking for that. Who opens for
+    /// writing what is there and writes nothing would get a right that has to be ended: he `asks_later`.
+    fn opened_for(&self, cx: &Cx, session: &Held, reply: Reply, asks_later: bool) -> Reply {
+        let Reply::Opened { handle, attr, .. } = reply else { return reply };
+        let file = self.open.handle(handle);
+        let resident = file.is_some_and(|file| file.inode.state.lock().backing.is_some());
+        let layout = match asks_later {
+            true => None,
+            // If that fails he asks, and is told why.
+            false => self.layout_for(cx, session, handle).unwrap_or_default(),
+        };
+        Reply::OpenedAt { handle, attr, resident, layout }
+    }
+
+    /// Where the bytes of a file of the session lie, with rights.
+    fn layout_for(&self, cx: &Cx, session: &Held, handle: Handle) -> FsResult<Option<Box<FileLayout>>> {
+        let Some(client) = session.client() else { return Ok(None) };
+        let layout = self.layout_get(handle, Grantee { client, uid: cx.uid })?;
+        if layout.is_some() {
+            session.goes_to_targets(handle);
+        }
+        Ok(layout.map(Box::new))
     }
 
     /// The answer to a call that was done in an earlier session of the same number.

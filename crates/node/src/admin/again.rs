@@ -54,7 +54,9 @@ fn names() -> Vec<FileCall> {
 /// What names a node has been given stays; a handle is another one each time.
 fn said(answer: Result<Reply, Failure>) -> Reply {
     match answer.expect("it was done once") {
-        Reply::Opened { attr, direct, .. } => Reply::Opened { handle: Handle(0), attr, direct },
+        Reply::OpenedAt { attr, resident, layout, .. } => {
+            Reply::OpenedAt { handle: Handle(0), attr, resident, layout }
+        }
         other => other,
     }
 }

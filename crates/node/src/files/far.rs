@@ -40,6 +40,8 @@ pub struct FarFile {
     pub(super) place: RwLock<Place>,
     /// As the catalogue is to see it.
     stamp: Mutex<ObjectStamp>,
+    /// The greatest length that it has had while it was open (bytes): what lies behind it was not changed.
+    reach: AtomicU64,
     /// Passed shared by writers; held alone by who needs the length not to change.
     pub(super) length: RwLock<()>,
     /// Changes so far, and how many of them are durable.
@@ -235,6 +237,7 @@ impl FarFile {
     /// knows, the file may have been cut after he wrote: the targets are asked.
     pub fn written_elsewhere(&self, end: u64, machines: &[u64], cuts: u64) -> FsResult<u64> {
         let _shared = self.length.read();
+        self.going_to(end);
         let now = self.cuts.load(Ordering::Acquire);
         let end = match cuts == now || end <= self.stamp().size {
             true => end,
@@ -261,13 +264,15 @@ impl FarFile {
 
     /// Makes everything durable that was written before.
     pub fn sync(&self) -> FsResult<()> {
+        // In this order: of changes that are counted it is known how far they reach.
         let changes = self.changes.load(Ordering::Acquire);
         if self.synced.load(Ordering::Acquire) >= changes {
             return Ok(());
         }
         self.flush()?;
         let place = self.place.read();
-        place.striped.sync().map_err(|e| self.failed("syncing", &e))?;
+        let reach = self.reach.load(Ordering::Acquire);
+        place.striped.sync_below(reach).map_err(|e| self.failed("syncing", &e))?;
         let lost = self.machines.note(&place.striped);
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 || self.machines.adrift() {
@@ -327,6 +332,11 @@ impl FarFile {
         changed.map_err(|e| self.failed(doing, &e))
     }
 
+    /// Something up to `end` is going to be changed, or was by somebody of whose changes only this tells.
+    pub(super) fn going_to(&self, end: u64) {
+        self.reach.fetch_max(end, Ordering::AcqRel);
+    }
+
     /// Each change is seen, however fast they follow each other.
     pub(super) fn changed(&self, size: impl FnOnce(u64) -> u64) {
         let mut stamp = self.stamp.lock();
@@ -348,6 +358,13 @@ fn stamp_at(size: u64, at: Time) -> ObjectStamp {
 }
 
 impl Node {
+    /// Reads what lies on targets, on this thread, which may wait for them; None if it lies elsewhere.
+    pub(crate) fn read_targets(&self, handle: Handle, offset: u64, len: u32) -> Option<FsResult<Vec<u8>>> {
+        let file = self.open.handle(handle).filter(|file| file.flags.read)?;
+        let backing = file.inode.state.lock().backing.clone()?;
+        backing.far().map(|far| far.read(offset, len))
+    }
+
     /// Opens a file on targets, of which the catalogue knows how it is; asks no target.
     pub(crate) fn far_file(&self, ino: Ino, object: ObjectId, stamp: ObjectStamp) -> FsResult<Arc<FarFile>> {
         let far = self.catalog.far(object).map_err(|e| fs_error("open", &e))?.ok_or(FsError::Stale)?;
@@ -369,6 +386,7 @@ impl Node {
             ino,
             place: RwLock::new(place),
             stamp: Mutex::new(stamp),
+            reach: AtomicU64::new(stamp.size),
             length: RwLock::default(),
             changes: AtomicU64::new(0),
             synced: AtomicU64::new(0),

@@ -30,6 +30,7 @@ impl FarFile {
     }
 
     fn put(&self, range: Range<u64>, data: &[u8], writer: Writer) -> FsResult<()> {
+        self.going_to(range.end);
         self.changing("writing", |place| {
             let behind = writer == Writer::Here && !self.pending.fails();
             let written = match behind {
@@ -59,6 +60,7 @@ impl FarFile {
             drop(alone);
             self.reach(size)?;
         };
+        self.going_to(size);
         self.cuts.fetch_add(1, Ordering::AcqRel);
         self.changing("truncating", |place| {
             let cut = place.striped.set_length(size);
