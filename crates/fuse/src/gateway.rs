@@ -57,7 +57,7 @@ impl Core {
             waits: Waits::new(),
             invalidator: Arc::default(),
             disk_pool: Pool::new("fuse-disk", 16, 4096),
-            change_pool: Pool::new("fuse-change", 64, 512),
+            change_pool: Pool::with_callers("fuse-change", 64, 512, options.threads_for_changes()),
             ttl: options.ttl,
             locks: options.locks,
             want_passthrough: options.passthrough,

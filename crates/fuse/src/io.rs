@@ -211,8 +211,8 @@ fn write_local(fd: &OwnedFd, offset: u64, data: &[u8], reply: ReplyWrite) {
 /// What is to be done with a reply once it is known whether the file can be changed.
 type WhenReady = Box<dyn FnOnce(FsResult<()>) + Send>;
 
-/// Runs `change` on the pool for changes as soon as the file can be changed without waiting for tape; nobody's thread
-/// waits meanwhile. Gives `change` back if too many changes wait already.
+/// Runs `change` on the pool for changes as soon as the file can be changed without waiting for tape, or on this thread, if that is so now and the
+/// mount has threads for it; nobody's thread waits for tape meanwhile. Gives `change` back if too many changes wait already.
 pub(crate) fn when_changeable(
     core: &Core,
     tid: u32,
@@ -226,9 +226,13 @@ pub(crate) fn when_changeable(
     };
     let wait = core.waits.begin();
     let done = Arc::clone(&wait);
+    let asked_by = std::thread::current().id();
     let ready = move |result| {
         done.finish();
-        slot.run(move || change(result));
+        match std::thread::current().id() == asked_by {
+            true => slot.run_here(move || change(result)),
+            false => slot.run(move || change(result)),
+        }
     };
     if let Some(id) = core.api.prepare_change(ino, nonblock, Box::new(ready)) {
         wait.enter(id, tid);

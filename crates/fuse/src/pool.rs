@@ -5,6 +5,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -19,6 +20,8 @@ struct Inner {
     name: &'static str,
     max_threads: usize,
     max_jobs: usize,
+    /// How many more may be done by the threads that bring them.
+    here: AtomicUsize,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -38,8 +41,13 @@ pub(crate) struct Slot(Pool);
 impl Pool {
     /// A pool of at most `max_threads` threads that takes at most `max_jobs` jobs at a time.
     pub(crate) fn new(name: &'static str, max_threads: usize, max_jobs: usize) -> Self {
+        Self::with_callers(name, max_threads, max_jobs, 0)
+    }
+
+    /// The same; so many jobs at a time may be done by the threads that bring them: handing a short one over costs more than doing it.
+    pub(crate) fn with_callers(name: &'static str, max_threads: usize, max_jobs: usize, here: usize) -> Self {
         let (state, wake) = Default::default();
-        Self(Arc::new(Inner { name, max_threads, max_jobs, state, wake }))
+        Self(Arc::new(Inner { name, max_threads, max_jobs, here: here.into(), state, wake }))
     }
 
     /// Reserves room for a job; None when the pool is full.
@@ -110,6 +118,26 @@ impl Slot {
     pub(crate) fn run(self, job: impl FnOnce() + Send + 'static) {
         self.0.push(Box::new(job));
     }
+
+    /// Runs `job` on this thread if few others do that, else on the pool.
+    pub(crate) fn run_here(self, job: impl FnOnce() + Send + 'static) {
+        let less = |left: usize| left.checked_sub(1);
+        let here = &self.0.0.here;
+        if here.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_err() {
+            return self.run(job);
+        }
+        let _end = End(here);
+        job();
+    }
+}
+
+/// Counts down again, whatever becomes of the job.
+struct End<'h>(&'h AtomicUsize);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 impl Drop for Slot {
@@ -140,6 +168,26 @@ mod tests {
         while pool.slot().is_none() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn so_many_jobs_are_done_by_who_brings_them_as_may() {
+        let pool = Pool::with_callers("test", 1, 8, 1);
+        let me = std::thread::current().id();
+        let (tx, rx) = mpsc::channel();
+        let (outer, inner) = (tx.clone(), tx);
+        let again = pool.clone();
+        pool.slot().unwrap().run_here(move || {
+            again.slot().unwrap().run_here(move || inner.send(std::thread::current().id()).unwrap());
+            outer.send(std::thread::current().id()).unwrap();
+        });
+        let ran: Vec<_> = rx.iter().collect();
+        assert_eq!((ran.len(), ran.iter().filter(|thread| **thread == me).count()), (2, 1));
+        let failed = catch_unwind(AssertUnwindSafe(|| pool.slot().unwrap().run_here(|| panic!("expected"))));
+        assert!(failed.is_err());
+        let (tx, rx) = mpsc::channel();
+        pool.slot().unwrap().run_here(move || tx.send(std::thread::current().id()).unwrap());
+        assert_eq!(rx.recv().unwrap(), me, "one that panics counts no more");
     }
 
     #[test]
