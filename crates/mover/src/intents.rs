@@ -138,7 +138,9 @@ impl Intents {
             state.now.remove(&id);
             state.unsaid.insert(id);
         }
-        self.say(state)
+        let noted = self.say(state);
+        self.shorten_if_long(state);
+        noted
     }
 
     /// Writes what is going to be written, durably. Others go on meanwhile.
@@ -186,14 +188,18 @@ impl Intents {
         state.new.remove(&id);
         state.unsaid.insert(id);
         let noted = self.say(&mut state);
+        self.shorten_if_long(&mut state);
+        noted
+    }
+
+    fn shorten_if_long(&self, state: &mut State) {
         if state.end > LONG
             && !state.syncing
             && state.now.len() * 4 * RECORD < LONG as usize
-            && let Err(e) = self.rewrite(&mut state)
+            && let Err(e) = self.rewrite(state)
         {
             tracing::debug!("{e}; the log of what is being written stays long");
         }
-        noted
     }
 
     /// Says of which objects nothing is unfinished, as far as there is room for that.
@@ -387,6 +393,10 @@ mod tests {
             BTreeSet::from([(0, 0), (1, 1)]),
             "it may be written there, too"
         );
+        for _ in 0..LONG as usize / (NEW * RECORD) + 1 {
+            intents.begin_new(&(0..NEW as u64).map(|n| many + 8 + n).collect::<Vec<_>>()).unwrap();
+        }
+        assert!(end() < LONG, "it is short again, although nobody wrote");
         intents.end_new().unwrap();
         let found: Vec<u64> = crashed().into_keys().map(|id| id.0).collect();
         assert_eq!(found, [2, 5, many - 1, many, many + 7]);

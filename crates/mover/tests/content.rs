@@ -184,6 +184,36 @@ fn after_a_crash_only_sums_of_what_was_being_written_are_computed_anew() {
     assert!(error.is(&Refusal::Corrupt(String::new())), "{error}");
 }
 
+/// Of objects that are made together the first write waits for no note of its own.
+#[test]
+fn after_a_crash_the_sums_of_new_objects_are_true_and_those_that_nobody_wrote_to_are_as_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let served = Served::new(dir.path());
+    let channel = served.channel(1, 1);
+    let granted = capability(1);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    create(&channel, &slot, 1..17);
+    let log = std::fs::metadata(dir.path().join("intents")).unwrap().len();
+    write(&channel, &slot, 3, 0, &bytes(BLOCK, 1));
+    assert_eq!(std::fs::metadata(dir.path().join("intents")).unwrap().len(), log, "it was noted before");
+    let file = std::fs::File::options().write(true).open(path(dir.path(), 3)).unwrap();
+    file.write_all_at(b"!", 5).unwrap();
+    drop((slot, channel));
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+
+    let served = Served::new(crashed.path());
+    let channel = served.channel(1, 2);
+    let slot = channel.attach(&granted, key(&granted)).unwrap();
+    let mut expected = bytes(BLOCK, 1);
+    expected[5] = b'!';
+    assert!(read(&channel, &slot, 3, 0, BLOCK as u64) == expected);
+    // Whoever had no answer asks again.
+    create(&channel, &slot, 4..17);
+    write(&channel, &slot, 4, 100, b"new");
+    assert_eq!(read(&channel, &slot, 4, 100, 3), b"new");
+}
+
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -104,15 +104,16 @@ fn connections_that_break_anywhere_lose_nothing_and_repeat_nothing() {
     });
 }
 
-/// Passes bytes on in both directions, counts those of clients, and cuts the first connection when it is told to.
-fn counting_proxy(to: SocketAddr, cut: std::sync::mpsc::Receiver<()>) -> (SocketAddr, Arc<AtomicUsize>) {
+/// Passes bytes on in both directions, counts those of clients, and connections, and cuts the first connection when it is told to.
+fn counting_proxy(to: SocketAddr, cut: std::sync::mpsc::Receiver<()>) -> (SocketAddr, [Arc<AtomicUsize>; 2]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
-    let counted = count.clone();
+    let (address, counts) = (listener.local_addr().unwrap(), [(); 2].map(|()| Arc::new(AtomicUsize::new(0))));
+    let [counted, connections] = counts.clone();
     std::thread::spawn(move || {
         let mut cut = Some(cut);
         for client in listener.incoming() {
             let (Ok(mut client), Ok(mut server)) = (client, TcpStream::connect(to)) else { return };
+            connections.fetch_add(1, Ordering::SeqCst);
             let (mut back, mut answers) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             if let Some(cut) = cut.take() {
                 let both = (client.try_clone().unwrap(), server.try_clone().unwrap());
@@ -135,7 +136,7 @@ fn counting_proxy(to: SocketAddr, cut: std::sync::mpsc::Receiver<()>) -> (Socket
             });
         }
     });
-    (address, count)
+    (address, counts)
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn a_right_is_presented_when_something_is_asked_with_it_also_over_another_connec
     let served = Served::new(dir.path());
     let granted = capability(1);
     let (cut, is_cut) = std::sync::mpsc::channel();
-    let (address, sent) = counting_proxy(served.address, is_cut);
+    let (address, [sent, connections]) = counting_proxy(served.address, is_cut);
     let channel = channel(address, 1, 1);
     let slot = channel.attach(&granted, key(&granted)).unwrap();
     create(&channel, &slot, 1..2);
@@ -161,6 +162,11 @@ fn a_right_is_presented_when_something_is_asked_with_it_also_over_another_connec
     channel.renew(&others[0], &granted, key(&granted));
     assert!(asks(&others[0]) > alone, "another one is presented");
     drop(cut);
+    let until = Instant::now() + PATIENCE;
+    while connections.load(Ordering::SeqCst) < 2 {
+        assert!(Instant::now() < until, "the connection is not cut");
+        asks(&slot);
+    }
     for slot in [&others[5], &slot, &others[0]] {
         write(&channel, slot, 1, 0, b"there");
         assert_eq!(read(&channel, slot, 1, 0, 5), b"there");

@@ -73,6 +73,11 @@ impl ClusterFiles {
                 }
                 Ok(Opened { handle, attr, backing: None })
             }
+            // A node that does not tell more is asked for it.
+            (Reply::Opened { handle, attr, .. }, begun) => {
+                let (handle, _) = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
+                Ok(Opened { handle, attr, backing: None })
+            }
             _ => Err(FsError::Io),
         }
     }
