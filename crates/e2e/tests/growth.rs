@@ -1,6 +1,6 @@
 //! Files that get more targets as they grow, written at the first node and, straight at the targets, on another host.
 
-use e2e::cluster::{columns, lies_on, objects, serves, wait_for_close, wait_for_mending, words};
+use e2e::cluster::{columns, lies_on, objects, serves, up, wait_for_close, wait_for_mending, words};
 use e2e::hosts::Hosts;
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
@@ -180,8 +180,13 @@ fn a_reader_sees_what_another_host_writes_far_behind_what_it_knows_of_a_file() {
     assert_eq!(objects(&hosts.beds[3]), before, "the full one has got nothing");
     fs::remove_file(full).unwrap();
     copies_grow_while_a_target_is_away(&hosts);
-    for wrong in ["--code 2+1 --then 1MiB:2", "--then 1000:2", "--then 1MiB:2 --then 1MiB:3", "--then 1MiB:9"]
-    {
+    for wrong in [
+        "--code 2+1 --then 1MiB:1",
+        "--code 2+1 --then 1MiB:3",
+        "--then 1000:2",
+        "--then 1MiB:2 --then 1MiB:3",
+        "--then 1MiB:9",
+    ] {
         first.fails(words("layout set", &hosts.here, wrong));
     }
     first.check();
@@ -217,6 +222,58 @@ fn copies_grow_while_a_target_is_away(hosts: &Hosts) {
         fs::read(hosts.there.join("mirrored")).unwrap()
             == [noise(1, 1_000_000), noise(2, 3_000_000)].concat()
     );
+}
+
+#[test]
+fn a_file_with_parity_grows_from_two_hosts_while_a_mover_dies_and_spares_a_target_in_each_part() {
+    if !can_mount("files with parity that get more targets") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    // One border between rows, one within.
+    let grows = "--code 2+1 --stripe-size 64KiB --then 1MiB:2:16KiB --then 4100KiB:2:128KiB";
+    first.ok(words("layout set", &hosts.here, grows));
+    let [here, there] = [&hosts.here, &hosts.there].map(|dir| dir.join("file"));
+    drop(File::create(&here).unwrap());
+    assert_eq!((parts(&hosts, &here), hosts.objects()), (vec![0; 5], 5), "only what it needs is made");
+    write_from_both(&hosts, "file", || {
+        std::thread::sleep(Duration::from_millis(200));
+        hosts.beds[3].kill();
+        std::thread::sleep(Duration::from_millis(300));
+        hosts.beds[3].up();
+    });
+    is_whole(&here);
+    is_whole(&there);
+    let all = [[0; 5], [1 << 20; 5], [4100 << 10; 5]].concat();
+    assert_eq!(parts(&hosts, &here), all);
+    let said = first.ok(words("layout get", &here.parent().unwrap(), ""));
+    assert!(said.contains("from 1.00 MiB on 2 of 16.0 KiB") && said.contains("1 of parity"), "{said}");
+    wait_for_mending(first, &here);
+    hosts.beds[2].kill();
+    is_whole(&here);
+    hosts.beds[2].up();
+    first.wait("all targets", || up(first).len() == 3);
+    // Shorter, it keeps its parts, and what comes between is zeros.
+    wait_for_mending(first, &here);
+    let file = open(&there);
+    file.set_len(70_000).unwrap();
+    open(&here).write_all_at(b"far", 5_000_000).unwrap();
+    let mut expected = [record(0), record(1)[..20_000].to_vec()].concat();
+    expected.resize(5_000_000, 0);
+    expected.extend_from_slice(b"far");
+    assert!(fs::read(&there).unwrap() == expected, "after it was shorter");
+    write_from_both(&hosts, "file", || {});
+    first.kill();
+    first.up_mounted();
+    is_whole(&here);
+    drop(file);
+    first.ok(words("protect --wait", &here, "--copies 2"));
+    assert_eq!(lies_on(first, &here).len(), 2);
+    is_whole(&there);
+    fs::remove_file(&there).unwrap();
+    first.wait("nothing is left of it", || hosts.objects() == 0);
+    first.check();
 }
 
 #[test]

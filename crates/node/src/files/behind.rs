@@ -88,6 +88,19 @@ impl FarFile {
         written
     }
 
+    /// The same by who has claimed the file, so that it leaves no target that is full.
+    pub(crate) fn flush_claimed(&self) -> stripe::Result<()> {
+        let place = self.place();
+        if place.striped().gathered() == 0 {
+            return Ok(());
+        }
+        self.machines.note(place.striped());
+        let written = place.striped().flush();
+        drop(place);
+        self.note_machines();
+        written
+    }
+
     /// Writes what has been there since the last time. What targets do not take stays, and whoever syncs or closes is told.
     fn write_older(&self, node: &Node) {
         self.pending.noted.store(false, Ordering::Release);

@@ -67,11 +67,6 @@ impl Node {
 
     pub(crate) fn check_rule(&self, rule: &LayoutRule) -> Result<(), Failure> {
         let invalid = |message: String| Err(failure(ErrorClass::Invalid, message));
-        if rule.parity > 0 && !rule.then.is_empty() {
-            return invalid(
-                "a file with units of parity keeps its stripes as it grows: leave --then out, or use --copies".to_owned(),
-            );
-        }
         let mut end = 0;
         for next in &rule.then {
             if next.from <= end || next.from > i64::MAX as u64 || !next.from.is_multiple_of(ALIGNED) {

@@ -29,10 +29,16 @@ impl Node {
     pub(crate) fn widen_far(&self, file: &FarFile, object: ObjectId, end: u64) -> FsResult<()> {
         let (begun, mut patience, mut said) = (Instant::now(), LOOK, false);
         while !self.stops_within(Duration::ZERO) {
+            // What is in memory only goes to the columns that it was written for: other ones take their place.
+            file.flush()?;
             let claim = self.movers.claims.take(object);
             loop {
                 // While this waits no write begins, so that it ends however many there are.
                 if let Some(_nobody_writes) = file.writes_end(patience) {
+                    if file.flush_claimed().is_err() {
+                        // A target may be full, and may be left by who has no claim.
+                        break;
+                    }
                     claim.widens();
                     let widened = self.widen_claimed(file, object, end);
                     claim.over();

@@ -68,7 +68,7 @@ impl RuleArgs {
     after_help = "A stripe is what one target holds of a file. A file that comes back from tape gets what it had \
                         before.\n\nExample:\n  thermo layout set /mnt/tc/runs --stripes 4 --stripe-size 1MiB\n  \
                         thermo layout set /mnt/tc/runs --stripes 1 --then 64MiB:4 --then 1GiB:16:4MiB\n  \
-                        thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/runs --local"
+                        thermo layout set /mnt/tc/home --code 4+2\n  thermo layout set /mnt/tc/big --code 2+2 --then 1GiB:8\n  thermo layout set /mnt/tc/runs --local"
 )]
 struct SetArgs {
     /// Directory
@@ -76,9 +76,10 @@ struct SetArgs {
     dir: OsString,
     #[command(flatten)]
     rule: RuleArgs,
-    /// What a file gets when it grows beyond a size: stripes for what lies behind that, and their size if it is another one (`1GiB:16:4MiB`); may
-    /// be given several times. It gets them when somebody writes there, and keeps them when it becomes shorter
-    #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then, conflicts_with = "code")]
+    /// What a file gets when it grows beyond a size: stripes (with a code: units of data, with as many of parity as before) for what lies behind
+    /// that, and their size if it is another one (`1GiB:16:4MiB`); may be given several times. It gets them when somebody writes there, and keeps
+    /// them when it becomes shorter
+    #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then)]
     then: Vec<Then>,
     /// One object in the node's own disk tier, as without a layout
     #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code", "then"])]
@@ -98,7 +99,10 @@ impl SetArgs {
         let mut rule = self.rule.rule()?;
         let widening = |then: &Then| {
             let Then { from, stripes, unit_bytes } = *then;
-            Widening { from, stripes, unit_bytes: unit_bytes.unwrap_or(rule.unit_bytes) }
+            // Nobody has said how large those of a code are: rows have a usual size.
+            let usual = self.rule.code.filter(|_| self.rule.stripe_size.is_none());
+            let usual = usual.and_then(|(_, parity)| u32::try_from(usual_unit(Some((stripes, parity)))).ok());
+            Widening { from, stripes, unit_bytes: unit_bytes.or(usual).unwrap_or(rule.unit_bytes) }
         };
         rule.then = self.then.iter().map(widening).collect();
         Ok(rule)
