@@ -120,7 +120,8 @@ impl Striped {
     fn set_length_now(&self, length: u64) -> Result<()> {
         let _passed = self.gate.read();
         self.reaches(length)?;
-        for (number, component) in self.layout.components.iter().enumerate() {
+        // The last part first: who dies within leaves a file that is shorter, and nothing in it that was cut.
+        for (number, component) in self.layout.components.iter().enumerate().rev() {
             if let Some(coded) = &self.coded[number] {
                 self.set_coded_length(number, coded, length)?;
                 continue;

@@ -227,10 +227,11 @@ impl FarFile {
         change()
     }
 
-    /// Puts what is in the log of a coded file into its rows.
+    /// Puts what is in the log of a coded file into its rows. Meanwhile the file does not get other columns: two would write the same rows, each by
+    /// what it knows. Each time it is tried it is done by those that the file has then.
     pub(crate) fn fold(&self) -> stripe::Result<()> {
         let place = self.place();
-        self.with_room(&place, || place.striped.fold())
+        self.with_room(&place, || self.place.read().striped().fold())
     }
 
     /// A client on another host has written at the targets, up to `end`; gives how often the length was set. If that is not as often as he

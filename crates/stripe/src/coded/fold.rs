@@ -33,14 +33,17 @@ impl Striped {
     /// `Mover`, `Lost`: what is not folded stays in the log.
     pub fn fold(&self) -> Result<()> {
         let _passed = self.gate.read();
-        for (number, coded) in self.coded.iter().enumerate() {
-            let Some(coded) = coded else { continue };
-            self.become_writer(number, coded)?;
-            let _passed = coded.gate.read();
-            if coded.log.lock().writer {
-                self.flush_coded(number, coded)?;
-                self.fold_all(number, coded)?;
-            }
+        let all = self.coded.iter().enumerate().filter_map(|(number, coded)| Some((number, coded.as_ref()?)));
+        // One that cannot be folded keeps none of the others from it.
+        all.map(|(number, coded)| self.fold_component(number, coded)).fold(Ok(()), Result::and)
+    }
+
+    fn fold_component(&self, number: usize, coded: &Coded) -> Result<()> {
+        self.become_writer(number, coded)?;
+        let _passed = coded.gate.read();
+        if coded.log.lock().writer {
+            self.flush_coded(number, coded)?;
+            self.fold_all(number, coded)?;
         }
         Ok(())
     }
