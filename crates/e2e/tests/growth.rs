@@ -247,7 +247,7 @@ fn a_file_with_parity_grows_from_two_hosts_while_a_mover_dies_and_spares_a_targe
     is_whole(&there);
     let all = [[0; 5], [1 << 20; 5], [4100 << 10; 5]].concat();
     assert_eq!(parts(&hosts, &here), all);
-    let said = first.ok(words("layout get", &here.parent().unwrap(), ""));
+    let said = first.ok(words("layout get", here.parent().unwrap(), ""));
     assert!(said.contains("from 1.00 MiB on 2 of 16.0 KiB") && said.contains("1 of parity"), "{said}");
     wait_for_mending(first, &here);
     hosts.beds[2].kill();
