@@ -36,7 +36,7 @@ pub enum Big {
     /// Through the control socket.
     Socket {
         /// The connection.
-        tree: NodeTree,
+        tree: Box<NodeTree>,
         /// Inode (of a file that is written).
         place: Ino,
         /// What the node gave.
@@ -126,7 +126,7 @@ impl Way {
                 let mut tree = NodeTree::open(socket)?;
                 let home = found(&mut tree, Ino(1), HOME)?;
                 let (place, open) = Sink::create(&mut tree, &home, BIG.as_bytes())?;
-                Ok(Big::Socket { tree, place, open })
+                Ok(Big::Socket { tree: Box::new(tree), place, open })
             }
         }
     }
@@ -143,7 +143,7 @@ impl Way {
                 let home = found(&mut tree, Ino(1), HOME)?;
                 let place = found(&mut tree, home, BIG)?;
                 let open = Source::open(&mut tree, &place)?;
-                Ok(Big::Socket { tree, place, open })
+                Ok(Big::Socket { tree: Box::new(tree), place, open })
             }
         }
     }
@@ -156,7 +156,7 @@ impl Big {
             Big::Mount(file) => Ok(file.write_all_at(&data, offset)?),
             Big::Socket { tree, open, .. } => match &open.file {
                 Some(file) => Ok(file.write_all_at(&data, offset)?),
-                None => Ok(Sink::write(tree, open, offset, data)?),
+                None => Ok(Sink::write(&mut **tree, open, offset, data)?),
             },
         }
     }
@@ -169,16 +169,16 @@ impl Big {
                 if let Some(file) = &open.file {
                     file.sync_all()?;
                 }
-                Sink::close(&mut tree, open)?;
+                Sink::close(&mut *tree, open)?;
                 let now = std::time::SystemTime::now().into();
-                let attr = Source::attr(&mut tree, &place)?;
+                let attr = Source::attr(&mut *tree, &place)?;
                 Sink::finish(
-                    &mut tree,
+                    &mut *tree,
                     &place,
                     &Attr { mode: 0o644, mtime: now, atime: now, ..attr },
                     false,
                 )?;
-                Ok(Sink::sync(&mut tree)?)
+                Ok(Sink::sync(&mut *tree)?)
             }
         }
     }
@@ -189,7 +189,7 @@ impl Big {
             Big::Mount(file) => &*file,
             Big::Socket { tree, open, .. } => match &open.file {
                 Some(file) => file,
-                None => return Ok(Source::read(tree, open, offset, length)?),
+                None => return Ok(Source::read(&mut **tree, open, offset, length)?),
             },
         };
         let mut data = vec![0; length];
