@@ -106,6 +106,17 @@ impl Connection {
         Ok(self)
     }
 
+    /// Connects anew if it has broken.
+    pub(crate) fn mended(&mut self) -> Result<&mut Self, ClientError> {
+        self.with_patience(Self::connect)?;
+        Ok(self)
+    }
+
+    /// Whether it has not broken, as far as is known.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.channel.is_some()
+    }
+
     /// For how long what is opened now is open.
     pub(crate) fn life(&self) -> Life {
         self.session.map_or(Life::Connection(self.connected), Life::Session)

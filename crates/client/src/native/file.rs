@@ -353,7 +353,7 @@ impl File {
         self.ahead.lock().clear(u64::MAX);
         let call =
             FileCall::SetAttr { ino: self.ino, set: SetAttr { size: Some(len), ..SetAttr::default() } };
-        let attr = self.lanes.names(|connection| connection.file::<Attr>(call))?;
+        let attr = self.lanes.names_of(&self.held, |connection| connection.file::<Attr>(call))?;
         self.movers.iter().for_each(|movers| movers.is(attr.size));
         Ok(())
     }

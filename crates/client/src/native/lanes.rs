@@ -90,6 +90,15 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Held {
+    /// Whether the one is open as long as the other.
+    pub fn lives_with(&self, other: &Self) -> bool {
+        match self.life {
+            Life::Session(_) => self.life == other.life,
+            // Each for itself.
+            Life::Connection(_) => matches!(other.life, Life::Connection(_)),
+        }
+    }
+
     fn ask<T: crate::FromReply>(
         &self,
         connection: &mut Connection,
@@ -138,6 +147,14 @@ impl Lanes {
     /// Runs calls on one of the connections for names.
     pub fn names<T>(&self, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
         self.with(&self.idle(), work)
+    }
+
+    /// The same for what changes an open file by its inode: not any more if that is open no longer, and somebody else may have locked it.
+    pub fn names_of<T>(&self, held: &Held, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
+        self.names(|connection| match held.life {
+            Life::Session(_) if connection.life() != held.life => Err(refused(b"open file", FsError::Stale)),
+            _ => work(connection),
+        })
     }
 
     /// Opens over a connection for names (`own: false`), or over one for bytes that may wait for tape.
@@ -192,10 +209,11 @@ impl Lanes {
         released
     }
 
+    /// A connection that has broken is made anew: what the session has open is so as long as any other one of it holds, and has to be given back.
     fn with<T>(&self, lane: &Lane, work: impl FnOnce(&mut Connection) -> Done<T>) -> Done<T> {
         let mut connection = lane.connection.lock();
         match &mut *connection {
-            Some(connection) => work(connection),
+            Some(connection) => work(connection.mended()?),
             none => work(none.insert(self.connect()?)),
         }
     }
@@ -212,7 +230,10 @@ impl Lanes {
 
     /// A connection for names that nobody uses just now, or the next.
     fn idle(&self) -> Arc<Lane> {
-        let idle = self.names.iter().find(|lane| lane.connection.try_lock().is_some_and(|c| c.is_some()));
+        let is_idle = |lane: &&Arc<Lane>| {
+            lane.connection.try_lock().is_some_and(|c| c.as_ref().is_some_and(Connection::is_whole))
+        };
+        let idle = self.names.iter().find(is_idle);
         let next = || &self.names[self.next.fetch_add(1, Ordering::Relaxed) % NAMES];
         idle.unwrap_or_else(next).clone()
     }

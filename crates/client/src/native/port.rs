@@ -189,14 +189,18 @@ impl Ports {
     }
 }
 
-/// One thread. A further handle that cannot be had (its owner may write what he may not open again) is done without.
+/// One thread. A further handle that cannot be had (its owner may write what he may not open again) is done without, and so is one of another session
+/// of the node than the first: what was locked by the file may be somebody else's by then.
 fn work(first: Port, again: Option<(Ino, OpenFlags)>, todo: &Receiver<Job>) -> Done<()> {
-    let (Port::Served(lanes, _), Some((ino, flags))) = (&first, again) else {
+    let (Port::Served(lanes, of), Some((ino, flags))) = (&first, again) else {
         todo.iter().for_each(|job| job(&first));
         return Ok(());
     };
     let Ok(opened) = lanes.open(FileCall::OpenAs { ino, flags }, true) else { return Ok(()) };
     let held = Arc::new(opened.held);
+    if !held.lives_with(of) {
+        return lanes.release(&held);
+    }
     let port = Port::Served(lanes.clone(), held.clone());
     todo.iter().for_each(|job| job(&port));
     lanes.release(&held)

@@ -7,6 +7,8 @@ use e2e::cluster::{node, pair};
 use e2e::locker::Locker;
 use e2e::{Bed, can_mount, noise};
 use ident::Credentials;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use types::FsError;
 
@@ -248,6 +250,69 @@ fn who_holds_a_lock_or_waits_for_one_is_told_that_the_node_has_died() {
     let again = open(&other, "/file");
     again.lock(ALL, LockKind::Exclusive, Some(Duration::ZERO)).unwrap();
     assert_eq!(reason(holds.lock(ALL, LockKind::Exclusive, None)), FsError::Stale);
+}
+
+/// Also not over a connection that he makes for it.
+#[test]
+fn who_has_lost_his_lock_with_the_node_writes_nothing_more() {
+    let bed = Bed::new(KEPT);
+    bed.up();
+    let patient = Options { patience: Duration::from_secs(30), descriptors: false, ..Options::default() };
+    let socket = bed.state().join("control.sock");
+    let [one, other] = [(); 2].map(|()| Session::connect_with(&socket, patient.clone()).unwrap());
+    let had = open(&one, "/file");
+    had.lock(ALL, LockKind::Exclusive, None).unwrap();
+    bed.kill();
+    bed.up();
+    let has = open(&other, "/file");
+    has.lock(ALL, LockKind::Exclusive, Some(Duration::ZERO)).unwrap();
+    has.write_at(&noise(1, 12 * MB), 0).unwrap();
+    has.flush().unwrap();
+    for n in 2..5 {
+        let wrote = had.write_at(&noise(n, 12 * MB), 0).and_then(|()| had.flush());
+        assert!(wrote.is_err(), "{n}");
+    }
+    // Each connection may say once that it has broken.
+    let set = (0..10).map(|_| had.set_len(0)).find(|set| !matches!(set, Err(ClientError::Lost { .. })));
+    let mut found = vec![0; 12 * MB];
+    assert_eq!(has.read_at(&mut found, 0).unwrap(), 12 * MB);
+    assert!(found == noise(1, 12 * MB), "what was written under the lock");
+    assert_eq!(reason(set.unwrap()), FsError::Stale);
+}
+
+/// Sockets of the session below.
+static SOCKETS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// The others keep what the session has open, and with it the lock, until the file is closed.
+#[test]
+fn a_lock_goes_with_its_file_also_when_the_connection_for_its_bytes_has_broken() {
+    let bed = Bed::new(KEPT);
+    bed.up();
+    let place = |socket: OwnedFd| {
+        SOCKETS.lock().unwrap().push(socket.try_clone().unwrap());
+        socket
+    };
+    let options = Options { descriptors: false, place, ..Options::default() };
+    let one = Session::connect_with(&bed.state().join("control.sock"), options).unwrap();
+    let other = session(&bed, false);
+    one.stat("/").unwrap();
+    let names = SOCKETS.lock().unwrap().len();
+    let (file, waits) = (open(&one, "/file"), open(&other, "/file"));
+    file.lock(ALL, LockKind::Exclusive, None).unwrap();
+    for socket in &SOCKETS.lock().unwrap()[names..] {
+        rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
+    }
+    // He may learn of it, and has his lock still.
+    let _ = file.write_at(b"some", 0).and_then(|()| file.flush());
+    assert!(!waits.try_lock(ALL, LockKind::Shared).unwrap());
+    let _ = file.close();
+    assert!(waits.try_lock(ALL, LockKind::Exclusive).unwrap());
+    // And when all have broken, others are made; each may say so once.
+    for socket in SOCKETS.lock().unwrap().iter() {
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+    let opened = (0..10).find_map(|_| one.open("/file", OpenOptions::new().read(true)).ok());
+    opened.expect("open").close().unwrap();
 }
 
 /// A member of the cluster that has no mount: over TLS, in the name of its user.
