@@ -544,16 +544,16 @@ fn nodes_speak_for_users_in_sessions_and_clients_for_their_user_only() {
     first.asked_by(&client, &order(4711, false, 1, look())).unwrap();
     let no_session = refusal(first.asked_by(&second.own(), &order(0, true, 1, look())));
     assert_eq!(no_session.class, ErrorClass::Denied);
-    assert_eq!(refusal(first.asked_by(&client, &Call::Session(7))).class, ErrorClass::Invalid);
     // Who does not hold the namespace has none to offer.
     assert_eq!(refusal(second.asked_by(&first.own(), &Call::Session(7))).class, ErrorClass::Invalid);
 
-    let line = || {
-        let remote = Remote::new(&first.address, &second.own()).unwrap();
+    let line_of = |who: &Credentials| {
+        let remote = Remote::new(&first.address, who).unwrap();
         let mut line = Connection::open_remote(remote, Duration::ZERO).unwrap();
         let begun: u64 = line.ask(&Call::Session(7)).unwrap();
         (line, begun)
     };
+    let line = || line_of(&second.own());
     let ((mut a, begun), (mut b, again)) = (line(), line());
     assert_eq!(begun, again);
     // Rights are checked here unless the other host's kernel has.
@@ -575,6 +575,11 @@ fn nodes_speak_for_users_in_sessions_and_clients_for_their_user_only() {
     };
     let write = |data: &[u8]| FileCall::WriteAt { handle, offset: 0, data: data.to_vec() };
     b.call(&order(1000, true, 5, write(b"one"))).unwrap();
+    // A client has sessions of its own, whatever number it says, and nothing in them of what others have open.
+    let ((mut of_client, its), (_, again)) = (line_of(&client), line_of(&client));
+    assert!(its == again && its != begun);
+    let refused = refusal(of_client.call(&order(4711, false, 1, write(b"not mine"))));
+    assert_eq!(refused.fs, Some(types::FsError::BadHandle));
     drop((a, b));
     let (mut c, begun_then) = line();
     assert_eq!(begun_then, begun, "a session outlives its connections for a moment");
