@@ -7,6 +7,7 @@ use e2e::cluster::{
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -592,7 +593,10 @@ fn a_target_that_has_heard_of_a_later_turn_than_the_catalogue_is_used_on() {
     let mut changed = bytes.clone();
     changed[100_000..100_007].copy_from_slice(b"changed");
     assert!(fs::read(&path).unwrap() == changed);
-    fs::write(dir.join("another"), &bytes).unwrap();
+    let mut another = File::create(dir.join("another")).unwrap();
+    another.write_all(&bytes).unwrap();
+    another.sync_all().unwrap();
+    drop(another);
     beds[0].kill();
     beds[0].up_mounted();
     assert!(fs::read(dir.join("another")).unwrap() == bytes);
