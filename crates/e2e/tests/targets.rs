@@ -7,7 +7,6 @@ use e2e::cluster::{
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -578,7 +577,7 @@ fn a_target_that_has_heard_of_a_later_turn_than_the_catalogue_is_used_on() {
         return;
     }
     let (beds, dir) = striped();
-    let (path, bytes) = (dir.join("file"), noise(9, 300_000));
+    let (path, bytes, mut changed) = (dir.join("file"), noise(9, 300_000), noise(9, 300_000));
     fs::write(&path, &bytes).unwrap();
     let file = File::options().write(true).open(&path).unwrap();
     beds[1].ok(["down"]);
@@ -590,13 +589,10 @@ fn a_target_that_has_heard_of_a_later_turn_than_the_catalogue_is_used_on() {
     });
     file.write_all_at(b"changed", 100_000).unwrap();
     file.sync_all().unwrap();
-    let mut changed = bytes.clone();
     changed[100_000..100_007].copy_from_slice(b"changed");
     assert!(fs::read(&path).unwrap() == changed);
-    let mut another = File::create(dir.join("another")).unwrap();
-    another.write_all(&bytes).unwrap();
-    another.sync_all().unwrap();
-    drop(another);
+    fs::write(dir.join("another"), &bytes).unwrap();
+    File::open(dir.join("another")).unwrap().sync_all().unwrap();
     beds[0].kill();
     beds[0].up_mounted();
     assert!(fs::read(dir.join("another")).unwrap() == bytes);
