@@ -35,6 +35,28 @@ pub enum CatalogError {
         /// Its name.
         name: String,
     },
+    /// A directory leads to a subsystem: what is in it is there, and nothing of it is here.
+    #[error(
+        "{path} leads to subsystem {subsystem}, and what is in it is there: ask that (`thermo --node {address} ...`)"
+    )]
+    Elsewhere {
+        /// Path of the directory.
+        path: String,
+        /// Name of the subsystem.
+        subsystem: String,
+        /// Where that is asked (`host:port`).
+        address: String,
+    },
+    /// A directory leads to a subsystem, and stays where it is as long as it does.
+    #[error(
+        "{path} leads to subsystem {subsystem}, and stays where it is as long as it does: `thermo junction rm` it first"
+    )]
+    Junction {
+        /// Path of the directory.
+        path: String,
+        /// Name of the subsystem.
+        subsystem: String,
+    },
     /// A rule of the archive forbids it now.
     #[error("{what}: {why}")]
     Refused {
@@ -76,7 +98,8 @@ impl CatalogError {
             Self::Kv(_) => ErrorClass::Bug,
             Self::Corrupt { .. } => ErrorClass::Corrupt,
             Self::Missing { .. } => ErrorClass::NotFound,
-            Self::Refused { .. } => ErrorClass::Busy,
+            Self::Elsewhere { .. } => FsError::Elsewhere.class(),
+            Self::Refused { .. } | Self::Junction { .. } => ErrorClass::Busy,
         }
     }
 
@@ -98,8 +121,14 @@ impl CatalogError {
             ) => FsError::ReadOnly,
             Self::Kv(_) | Self::Corrupt { .. } => FsError::Io,
             Self::Missing { .. } => FsError::NotFound,
-            Self::Refused { .. } => FsError::Busy,
+            Self::Elsewhere { .. } => FsError::Elsewhere,
+            Self::Refused { .. } | Self::Junction { .. } => FsError::Busy,
         }
+    }
+
+    /// Whether it is no more than what a file system answers to a call that it does not do.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Fs(_) | Self::Elsewhere { .. } | Self::Junction { .. })
     }
 
     /// Whether stored records are at fault: no other attempt will go better.

@@ -32,6 +32,8 @@ pub const FAR: u8 = 0x19;
 pub const STALE: u8 = 0x1a;
 /// Objects on targets where they do not belong (yet, or any more): `STRAY object target`.
 pub const STRAY: u8 = 0x1b;
+/// Directories that lead to a subsystem: `JUNCTION dir`.
+pub const JUNCTION: u8 = 0x1c;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -270,6 +272,10 @@ pub fn stray(object: ObjectId, target: TargetId) -> [u8; 13] {
     k[..9].copy_from_slice(&number(STRAY, object.0));
     k[9..].copy_from_slice(&target.0.to_be_bytes());
     k
+}
+
+pub fn junction(dir: Ino) -> [u8; 9] {
+    number(JUNCTION, dir.0)
 }
 
 pub fn versions(ino: Ino) -> [u8; 9] {

@@ -212,6 +212,8 @@ fn golden_bytes_of_layouts() {
     // Before files got more as they grew.
     assert_eq!(record::decode::<FarRec>(&unhex(&format!("01{bytes}"))), Ok(far));
     assert_eq!(record::decode::<RuleRec>(&unhex("01808040040102")), Ok(RuleRec(rule)));
+    let junction = Junction { subsystem: "s".into(), addresses: vec!["a:1".into()], made: time(1) };
+    golden(&junction, "0101730103613a310201");
     golden(&TakenOut { by: Some(7), at: time(1), reason: "r".into() }, "01010702010172");
 }
 

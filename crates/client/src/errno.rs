@@ -35,6 +35,7 @@ pub fn errno(error: FsError) -> Errno {
         E::Quota => Errno::DQUOT,
         E::Deadlock => Errno::DEADLK,
         E::NoLocks => Errno::NOLCK,
+        E::Elsewhere => Errno::REMOTE,
     }
 }
 

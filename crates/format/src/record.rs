@@ -78,8 +78,8 @@ macro_rules! records {
 }
 
 use types::{
-    Class, Cluster, CopyRecord, Member, NodeId, Pool, PoolName, Quota, Request, RequestId, RequestKind,
-    RequestState, TakenOut, Target, TargetId, Time, TokenRecord,
+    Class, Cluster, CopyRecord, Junction, Member, NodeId, Pool, PoolName, Quota, Request, RequestId,
+    RequestKind, RequestState, TakenOut, Target, TargetId, Time, TokenRecord,
 };
 records! {
     CopyRecord = 1,
@@ -88,6 +88,7 @@ records! {
     Member = 1,
     TokenRecord = 1,
     TakenOut = 1,
+    Junction = 1,
 }
 
 /// `Pool` before it had a limit of bytes and a format.

@@ -7,8 +7,10 @@ use wire::Failure;
 
 /// A catalogue error as a POSIX reason; anything that is not one is logged.
 pub fn fs_error(doing: &str, error: &CatalogError) -> FsError {
-    if !matches!(error, CatalogError::Fs(_)) {
-        tracing::error!("{doing}: {error}");
+    match error {
+        CatalogError::Fs(_) => {}
+        error if error.is_answer() => tracing::debug!("{doing}: {error}"),
+        error => tracing::error!("{doing}: {error}"),
     }
     error.fs()
 }

@@ -14,7 +14,7 @@ pub enum ErrorClass {
     NotFound,
     /// The thing to be made exists already.
     Exists,
-    /// A directory was needed, or must not be one, or is not empty: see [`FsError`].
+    /// A directory was needed, or must not be one, is not empty, or leads elsewhere: see [`FsError`].
     Namespace,
     /// Permission refused.
     Denied,
@@ -118,6 +118,9 @@ pub enum FsError {
     /// ENOLCK
     #[error("no more locks can be held")]
     NoLocks,
+    /// EREMOTE: it lies in a subsystem, to which the directory leads.
+    #[error("the directory leads to a subsystem, and what is in it is there; see `thermo junction ls`")]
+    Elsewhere,
 }
 
 impl FsError {
@@ -127,7 +130,7 @@ impl FsError {
         match self {
             E::NotFound | E::NoAttribute | E::NoData | E::Stale | E::BadHandle => ErrorClass::NotFound,
             E::Exists => ErrorClass::Exists,
-            E::NotADirectory | E::IsADirectory | E::NotEmpty | E::TooManyLinks | E::Loop => {
+            E::NotADirectory | E::IsADirectory | E::NotEmpty | E::TooManyLinks | E::Loop | E::Elsewhere => {
                 ErrorClass::Namespace
             }
             E::AccessDenied | E::NotPermitted | E::ReadOnly => ErrorClass::Denied,

@@ -5,6 +5,7 @@ mod archive;
 mod changes;
 mod cluster;
 mod data;
+mod junctions;
 mod keep;
 mod layouts;
 mod names;

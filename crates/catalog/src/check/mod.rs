@@ -27,12 +27,13 @@ pub fn verify(catalog: &Catalog) -> Vec<String> {
 fn verify_snapshot(view: View<'_>) -> Vec<String> {
     let mut check =
         Check { view, findings: Vec::new(), untold: 0, sums: BTreeMap::new(), counts: BTreeMap::new() };
-    let parts: [fn(&mut Check<'_>) -> Result<()>; 10] = [
+    let parts: [fn(&mut Check<'_>) -> Result<()>; 11] = [
         names::inodes,
         names::gone,
         names::entries,
         names::marks,
         names::stale,
+        names::junctions,
         archive::volumes,
         archive::versions,
         archive::parts,

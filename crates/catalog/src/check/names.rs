@@ -4,10 +4,11 @@ use super::Check;
 use crate::classes;
 use crate::dirent::Dirent;
 use crate::keys::{self, part, sum};
-use crate::ops::{layouts, lookup, names, version, volume, xattr};
-use crate::rec::InodeRec;
+use crate::ops::{layouts, lookup, names, remove, version, volume, xattr};
+use crate::rec::{self, InodeRec};
 use crate::store::Derived;
 use crate::{CatalogError, Result};
+use std::collections::BTreeMap;
 use types::*;
 
 pub(super) fn inodes(c: &mut Check<'_>) -> Result<()> {
@@ -245,6 +246,35 @@ pub(super) fn stale(c: &mut Check<'_>) -> Result<()> {
     })?;
     c.expect(listed == 0, || format!("{listed} objects without a layout are listed as out of date"));
     Ok(())
+}
+
+/// Junctions are empty directories, of which no two lead to one subsystem.
+pub(super) fn junctions(c: &mut Check<'_>) -> Result<()> {
+    let mut seen = BTreeMap::new();
+    c.table(&[keys::JUNCTION], |c, (key, value)| {
+        let dir = Ino(keys::number_at(&key, 1).unwrap_or(0));
+        let junction: Junction = rec::decode("junction", dir, &value)?;
+        let subsystem = &junction.subsystem;
+        let there = c.read(|v| v.try_load(dir))?.is_some_and(|rec| rec.is_dir());
+        c.expect(there, || format!("inode {dir} leads to subsystem {subsystem}, and is no directory"));
+        let wrong = junction.validate().err();
+        c.expect(wrong.is_none(), || format!("the junction of directory {dir}: {}", wrong.unwrap_or_default()));
+        let empty = c.read(|v| match remove::check_empty(v, dir) {
+            Err(CatalogError::Fs(FsError::NotEmpty)) => Ok(false),
+            other => other.map(|()| true),
+        })?;
+        c.expect(empty, || {
+            format!(
+                "directory {dir} leads to subsystem {subsystem} and is not empty: hosts that mount that there do not show \
+                 what is in it; `thermo junction rm` does"
+            )
+        });
+        let other = seen.insert(subsystem.clone(), dir);
+        c.expect(other.is_none(), || {
+            format!("directories {dir} and {} both lead to subsystem {subsystem}", other.unwrap_or(dir))
+        });
+        Ok(())
+    })
 }
 
 /// Marks belong to inodes, and no object is owned and unowned at once.

@@ -2,7 +2,7 @@
 //! because something lay in it is taken out when that turns out to lie elsewhere.
 
 use super::adopt::{Namespace, evidence, is_empty, unlink};
-use super::{names, open, path, remove, version};
+use super::{junction, names, open, path, remove, version};
 use crate::dirent::Dirent;
 use crate::keys;
 use crate::rec::InodeRec;
@@ -118,6 +118,9 @@ pub fn prune(tx: &mut Tx<'_>, mut dir: Ino) -> Result<()> {
 
 /// Whether a directory was made up, or is known from indexes that told of something in it, and from nothing else.
 fn is_for_others(tx: &Tx<'_>, dir: &InodeRec) -> Result<bool> {
+    if junction::find(tx.view(), dir.ino)?.is_some() {
+        return Ok(false);
+    }
     match &dir.file {
         None => Ok(true),
         Some(f) => Ok(f.heard && !f.known && !version::any_ended(tx.view(), dir.ino)?),

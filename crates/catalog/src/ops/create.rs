@@ -1,6 +1,6 @@
 //! Makes a file, directory, symlink or special node.
 
-use super::{layouts, names, nodes};
+use super::{junction, layouts, names, nodes};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, SETGID, W, X};
@@ -24,6 +24,7 @@ pub fn check_new(view: View<'_>, cx: &Cx, dir: Ino, name: &[u8]) -> Result<Inode
         return Err(FsError::Exists.into());
     }
     perm::check_rec(cx, &rec, W)?;
+    junction::check_inside(view, dir)?;
     Ok(rec)
 }
 

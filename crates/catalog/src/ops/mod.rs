@@ -11,6 +11,7 @@ pub mod create;
 pub mod done;
 pub mod drive;
 pub mod import;
+pub mod junction;
 pub mod keep;
 pub mod layouts;
 pub mod link;

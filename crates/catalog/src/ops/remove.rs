@@ -1,6 +1,6 @@
 //! Removes names, and inodes that lost their last one: unlink, rmdir, and the reaping of orphans.
 
-use super::{names, nodes, version, words};
+use super::{junction, names, nodes, version, words};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, X};
@@ -48,6 +48,7 @@ pub fn rmdir(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8]) -> Result<()> {
         return Err(FsError::NotADirectory.into());
     }
     check_empty(tx.view(), rec.ino)?;
+    junction::check_itself(tx.view(), &rec)?;
     names::delete(tx, dir, name, &entry)?;
     names::changed(tx, dir, cx.now, -1, -1)?;
     erase(tx, &rec)
@@ -119,6 +120,7 @@ pub fn take_out(tx: &mut Tx<'_>, rec: &InodeRec) -> Result<()> {
             for what in [part::ENTRIES, part::SUBDIRS, part::CHANGED, part::LAYOUT] {
                 tx.w.delete(&keys::inode(rec.ino, what))?;
             }
+            tx.w.delete(&keys::junction(rec.ino))?;
         }
         FileKind::File => tx.w.delete(&keys::inode(rec.ino, part::LAYOUT))?,
         _ => {}

@@ -1,7 +1,7 @@
 //! rename(2) and renameat2(2).
 
 use super::remove::{self, IsOpen};
-use super::{names, nodes};
+use super::{junction, names, nodes};
 use crate::dirent::Dirent;
 use crate::perm::{self, W, X};
 use crate::rec::InodeRec;
@@ -52,6 +52,12 @@ pub fn rename(
         }
     }
     may_rename(tx, cx, &source, target.as_ref(), to.0, mode)?;
+    for end in target.iter().chain([&source]) {
+        junction::check_itself(tx.view(), &end.rec)?;
+    }
+    if to.0 != from.0 {
+        junction::check_inside(tx.view(), to.0)?;
+    }
     match (target, mode) {
         (Some(target), RenameMode::Exchange) => exchange(tx, cx, source, target).map(|()| None),
         (Some(target), _) => replace(tx, cx, source, target, is_open).map(Some),

@@ -1,10 +1,10 @@
 //! Walks a path.
 
-use super::lookup;
-use crate::Result;
+use super::{junction, lookup};
 use crate::perm::{self, X};
 use crate::rec::InodeRec;
 use crate::store::View;
+use crate::{CatalogError, Result};
 use std::collections::VecDeque;
 use types::*;
 
@@ -28,7 +28,10 @@ pub fn resolve(view: View<'_>, cx: &Cx, path: &[u8], follow_last: bool) -> Resul
             return Err(FsError::NotADirectory.into());
         }
         perm::check_rec(cx, &at, X)?;
-        let next = lookup::lookup(view, at.ino, &name)?;
+        let next = match lookup::lookup(view, at.ino, &name) {
+            Err(CatalogError::Fs(FsError::NotFound)) => return Err(absent(view, at.ino)?),
+            found => found?,
+        };
         let last = rest.is_empty();
         if next.kind != FileKind::Symlink || (last && !follow_last && !must_be_dir) {
             at = next;
@@ -45,6 +48,11 @@ pub fn resolve(view: View<'_>, cx: &Cx, path: &[u8], follow_last: bool) -> Resul
         split(&target).rev().for_each(|part| rest.push_front(part));
     }
     if must_be_dir && !at.is_dir() { Err(FsError::NotADirectory.into()) } else { Ok(at) }
+}
+
+/// Why nothing of a name is in a directory.
+fn absent(view: View<'_>, dir: Ino) -> Result<CatalogError> {
+    Ok(junction::why_absent(view, dir)?.unwrap_or(FsError::NotFound.into()))
 }
 
 fn split(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {

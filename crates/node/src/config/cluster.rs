@@ -85,12 +85,7 @@ impl ClusterConfig {
             ));
         }
         for address in self.control.iter().chain(&self.data) {
-            let port = address
-                .rsplit_once(':')
-                .and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok()).flatten());
-            if port.is_none() || address.len() > 255 {
-                return Err(format!("cluster: `{address}` is not of the form host:port"));
-            }
+            types::check_address(address).map_err(|why| format!("cluster: {why}"))?;
         }
         Ok(())
     }
