@@ -55,6 +55,7 @@ answers! {
     Targets(x) => Vec<TargetView> = x;
     Standby(x) => wire::StandbyView = *x;
     Turns(x) => wire::TurnsView = *x;
+    Junctions(x) => Vec<JunctionView> = x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;

@@ -384,6 +384,24 @@ pub enum Call {
     Turns,
     /// What the caller needs to serve the cluster, since he waits for his turn; only over TLS -> `Kept`.
     TurnKept,
+    /// Have an empty directory lead to a subsystem: a namespace of the same cluster that another node holds -> `Done`.
+    JunctionMake {
+        /// Path in the namespace.
+        #[serde(with = "serde_bytes")]
+        path: Vec<u8>,
+        /// Name of the subsystem.
+        subsystem: String,
+        /// Where that is asked (`host:port`), the likeliest first.
+        addresses: Vec<String>,
+    },
+    /// Have a directory lead nowhere any more: it is an empty one then -> `Done`.
+    JunctionRemove {
+        /// Path in the namespace.
+        #[serde(with = "serde_bytes")]
+        path: Vec<u8>,
+    },
+    /// Directories that lead to subsystems -> `Junctions`.
+    Junctions,
 }
 
 /// Answers.
@@ -539,4 +557,6 @@ pub enum Reply {
         /// As the answer to `LayoutGet`; None also where nobody has looked (it is open for writing and was not made by this call).
         layout: Option<Box<FileLayout>>,
     },
+    /// Directories that lead to subsystems, in order of their paths.
+    Junctions(Vec<JunctionView>),
 }

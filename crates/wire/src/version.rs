@@ -51,7 +51,10 @@ impl Call {
             | Self::StandbyKeep(_)
             | Self::MoveEngine { .. }
             | Self::Turns
-            | Self::TurnKept => 5,
+            | Self::TurnKept
+            | Self::JunctionMake { .. }
+            | Self::JunctionRemove { .. }
+            | Self::Junctions => 5,
             Self::File(
                 FileCall::Follow { .. }
                 | FileCall::CreateAs { .. }

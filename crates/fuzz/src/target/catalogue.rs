@@ -77,6 +77,11 @@ fn names(c: &Catalog) {
     let _ = c.rename(&cx(9), (dir, b"w"), (Ino::ROOT, b"x"), RenameMode::Replace, &|_| false);
     let _ = c.setattr(&cx(9), ino, &SetAttr { mode: Some(0o600), uid: Some(7), ..SetAttr::default() });
     let _ = (c.create(&cx(9), dir, b"new", &New::file(0o644, ObjectId(9))), c.orphans(), c.writing());
+    let leads = c.lookup(Ino::ROOT, b"j").map_or(Ino(5), |inode| inode.attr.ino);
+    let _ = (c.junctions(), c.junction(leads), c.resolve(&cx(9), b"/j/x", true));
+    let _ = c.create(&cx(9), leads, b"new", &New::node(FileKind::File, 0o644));
+    let _ = (c.rmdir(&cx(9), Ino::ROOT, b"j"), c.make_junction(&cx(9), b"/d", &junction("t")));
+    let _ = (c.remove_junction(&cx(9), b"/j"), c.make_junction(&cx(9), b"/j", &junction("t")));
     let _ = (c.totals(), c.usage(0), c.for_each_inode(Ino(0), 99), c.unowned_objects(ObjectId(0), 99));
 }
 
@@ -167,8 +172,14 @@ fn furnish(c: &Catalog) {
         c.observe(&cx(3), ino, object, &stamp(10, 3), true, Durability::Relaxed).expect("it is closed");
     }
     assert!(record(c, x, Version(1), 6, 10), "a copy");
+    c.create(&cx(2), Ino::ROOT, b"j", &New::node(FileKind::Directory, 0o755)).expect("a directory");
+    c.make_junction(&cx(4), b"/j", &junction("s")).expect("a junction");
     let request = Request::new(RequestKind::Stage, 0, "/x".into(), at(5));
     c.create_request(&request, &[(x, 10)]).expect("a request");
+}
+
+fn junction(subsystem: &str) -> Junction {
+    Junction { subsystem: subsystem.into(), addresses: vec!["a:1".into()], made: at(4) }
 }
 
 fn volume() -> Volume {

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::io::Cursor;
-use types::{FileKind, FsError, Handle, Ino, Time};
+use types::{FileKind, FsError, Handle, Ino, Junction, JunctionView, Time};
 use wire::frame::{self, Frame, Kind, MAX_PAYLOAD};
 use wire::{Call, Failure, FileCall, Hello, Reply, Selection, VERSION, WireError};
 
@@ -88,6 +88,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         ctime: Time::new(i64::MAX, 2),
         btime: Time::new(i64::MIN, 2),
     };
+    let junction = Junction { subsystem: "s".into(), addresses: vec!["a:1".into()], made: Time::new(1, 2) };
     let opened = Reply::Opened { handle: Handle(9), attr: attr.clone(), direct: true };
     vec![
         [framed(Kind::Hello, &frame::encode_hello(&hello)), call(&Call::Stage(selection))].concat(),
@@ -98,5 +99,11 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         reply(&Reply::Attr(attr)),
         reply(&Reply::Xattrs(vec![(b"user.k".to_vec(), b"v".to_vec())])),
         reply(&Reply::Pools(Vec::new())),
+        call(&Call::JunctionMake {
+            path: b"/p".to_vec(),
+            subsystem: "s".into(),
+            addresses: vec!["a:1".into()],
+        }),
+        reply(&Reply::Junctions(vec![JunctionView { path: "/p".into(), ino: Ino(3), junction }])),
     ]
 }

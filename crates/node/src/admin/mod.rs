@@ -6,6 +6,7 @@ mod acts;
 mod again;
 mod classes;
 mod exchange;
+mod junctions;
 mod keep;
 mod leased;
 mod locks;
@@ -62,6 +63,7 @@ impl Node {
             Call::Targets => Reply::Targets(self.target_views()?),
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
+            Call::Junctions => Reply::Junctions(self.junction_views()?),
             Call::List { path, after, limit } => self.list(cx, &path, after, limit)?,
             Call::Stat { path } => Reply::File(Box::new(self.stat(cx, &path)?)),
             Call::Stage(files) => self.all_of(cx, &Act::Stage { priority: None, by: None }, &files)?,
@@ -159,6 +161,7 @@ impl Node {
                 return self.move_engine(cx, to.as_deref()).map(|r| self.request_reply(r));
             }
             Call::MoveTargets(act) => return self.move_targets_reply(cx, act),
+            Call::JunctionMake { .. } | Call::JunctionRemove { .. } => self.set_junction(cx, call)?,
             Call::AssignClass { path, class } => self.assign_class(cx, &path, &class)?,
             Call::SetClass { name, change } => self.set_class(&name, change)?,
             Call::SetVolume { volumes, state, reason } => {
@@ -323,6 +326,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::SetVolume { .. } => "setting the state of volumes",
         Call::SetPool { .. } => "making and changing pools",
         Call::SetQuota { .. } => "changing quotas",
+        Call::JunctionMake { .. } | Call::JunctionRemove { .. } => "making and removing junctions",
         Call::SetDrive { .. } | Call::TakeDriveOut { .. } => "taking drives in or out of use",
         Call::TakeDrive { .. } => "taking drives from other hosts",
         Call::Down { .. } => "stopping the node",
