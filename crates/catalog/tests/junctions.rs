@@ -5,9 +5,10 @@ mod common;
 #[path = "../../kv/tests/postgres/server.rs"]
 mod server;
 
-use catalog::{Catalog, CatalogError, New, check};
+use catalog::{Catalog, CatalogError, New, NewSegment, check};
 use common::*;
-use kv::{CrashingEngine, DatabaseOptions, Durability, Engine, MemoryEngine, PostgresEngine};
+use kv::{CrashingEngine, DatabaseOptions, Durability, Engine, MemoryEngine, PostgresEngine, Reader};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use types::*;
@@ -240,6 +241,67 @@ fn one_of_two_at_the_same_moment_is_refused_over_postgresql() {
     let address = server.address("junctions", "&connections=4");
     let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
     at_once(&Catalog::open(Arc::new(engine), t(1)).expect("opens"), 20);
+}
+
+fn pairs(engine: &MemoryEngine) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs = Vec::new();
+    let mut read = |r: &dyn Reader| {
+        r.scan(&[0], &[0xff], &mut |k, v| {
+            pairs.push((k.to_vec(), v.to_vec()));
+            ControlFlow::Continue(())
+        })
+    };
+    engine.read_dyn(&mut read).expect("scan");
+    pairs
+}
+
+/// Everything without data that waits goes to a volume of each pool.
+fn write_what_waits(c: &Catalog, volumes: [&str; 2], now: i64) {
+    for (copy, volume) in (1u8..).zip(volumes) {
+        let waits = c.candidates(t(1 << 40), None, 1000).expect("list").found;
+        let waits = waits.iter().filter(|w| w.missing.iter().any(|(n, _)| n.0 == copy));
+        let made =
+            waits.map(|w| NewSegment { digest: None, ..segment(w.ino, w.version, copy, 0, (0, 0), 0) });
+        record(c, volume, now, made.collect());
+    }
+}
+
+fn adopt(from: &Catalog, to: &Catalog, barcode: &str) {
+    let v = from.volume(&barcode.into()).expect("read").expect("there");
+    to.begin_adoption(&Volume { written: 0, files: 0, next_uid: 2, ..v }).expect("begins");
+    to.adopt(&barcode.into(), t(90), &listing::listing(from, barcode)).expect("adopted");
+    assert_eq!(check::verify(to), Vec::<String>::new());
+}
+
+/// Tapes know directories and not where they lead: a backup of the catalogue does, until tapes tell that the directory was removed since.
+#[test]
+fn a_junction_goes_with_the_catalogue_and_not_with_tapes() {
+    let engine = Arc::new(MemoryEngine::new());
+    let f = over(engine.clone());
+    let c = &f.catalog;
+    c.put_volume(&volume("VB0002L9", "pool-b")).expect("volume");
+    let (home, at) = furnished(&f);
+    c.unlink(&root(25), home, b"a", &|_| false).expect("removed");
+    write_what_waits(c, ["VA0001L9", "VB0001L9"], 30);
+    let rebuilt = listing::empty();
+    adopt(c, &rebuilt, "VA0001L9");
+    assert_eq!(rebuilt.path_of(at).expect("it is a directory"), b"/home/projects");
+    assert_eq!(rebuilt.junctions().expect("list"), []);
+    file(&rebuilt, at, "x");
+
+    let backup = MemoryEngine::new();
+    let saved = pairs(&engine);
+    backup
+        .write_dyn(Durability::Relaxed, &mut |w| saved.iter().try_for_each(|(k, v)| w.put(k, v)))
+        .expect("copied");
+    let restored = Catalog::open(Arc::new(backup), t(40)).expect("opens");
+    assert_eq!(restored.junctions().expect("list"), c.junctions().expect("list"));
+    c.remove_junction(&root(50), b"/home/projects").expect("removed");
+    c.rmdir(&root(51), home, b"projects").expect("removed");
+    write_what_waits(c, ["VA0002L9", "VB0002L9"], 60);
+    adopt(c, &restored, "VA0002L9");
+    assert!(restored.inode(at).is_err(), "tapes tell that it was removed");
+    assert_eq!(restored.junctions().expect("list"), []);
 }
 
 fn put(engine: &MemoryEngine, dir: Ino, value: &[u8]) {

@@ -118,3 +118,50 @@ fn names_are_changed_by_who_may() {
     assert_eq!(ask(&bed, &mut session, 1001, rmdir.clone()).unwrap_err().fs, Some(FsError::NotPermitted));
     ask(&bed, &mut session, 0, rmdir).unwrap();
 }
+
+/// Only administrators say where a directory leads; everybody is told, also by what is refused there.
+#[test]
+fn junctions_are_made_by_administrators_and_told_to_everybody() {
+    let bed = Bed::new();
+    let dir = bed.node.mkdir(&cx(), Ino::ROOT, b"scratch", 0o777).unwrap().ino;
+    let mut session = node::Session::default();
+    let mut call = |uid, call| bed.node.call(&user(uid), &mut session, call).map(|answer| answer.reply);
+    let make = |address: &str| Call::JunctionMake {
+        path: b"/scratch".to_vec(),
+        subsystem: "fast".into(),
+        addresses: vec![address.into()],
+    };
+    let refused = call(1001, make("mds2:7430")).unwrap_err();
+    assert_eq!(refused.fs, Some(FsError::NotPermitted), "{refused}");
+    let refused = call(0, make("mds2")).unwrap_err();
+    assert!(refused.class == ErrorClass::Invalid && refused.message.contains("host:port"), "{refused}");
+    assert_eq!(call(1001, Call::Junctions), Ok(Reply::Junctions(vec![])));
+    assert_eq!(call(0, make("mds2:7430")), Ok(Reply::Done));
+    let Ok(Reply::Junctions(found)) = call(1001, Call::Junctions) else { panic!("no list") };
+    assert_eq!((found.len(), &found[0].path, found[0].ino), (1, &"/scratch".into(), dir));
+    let name = b"x".to_vec();
+    let inside = [
+        Call::File(FileCall::Mkdir { parent: dir, name: name.clone(), mode: 0o755 }),
+        Call::File(FileCall::Create { parent: dir, name: name.clone(), mode: 0o644, exclusive: true }),
+        Call::File(FileCall::CreateAs { parent: dir, name, mode: 0o644, flags: ALL }),
+        Call::File(FileCall::Resolve { path: b"/scratch/x/y".to_vec() }),
+        Call::File(FileCall::Follow { path: b"/scratch/x".to_vec() }),
+        Call::Stat { path: b"/scratch/x".to_vec() },
+        Call::List { path: b"/scratch/x".to_vec(), after: 0, limit: 10 },
+    ];
+    for inside in inside {
+        let refused = call(1001, inside.clone()).unwrap_err();
+        assert_eq!(
+            (refused.class, refused.fs),
+            (ErrorClass::Namespace, Some(FsError::Elsewhere)),
+            "{inside:?}"
+        );
+        let words = ["/scratch leads to subsystem fast", "--node mds2:7430"];
+        assert!(words.iter().all(|word| refused.message.contains(word)), "{inside:?}: {refused}");
+    }
+    let remove = || Call::JunctionRemove { path: b"/scratch".to_vec() };
+    assert_eq!(call(1001, remove()).unwrap_err().fs, Some(FsError::NotPermitted));
+    assert_eq!(call(0, remove()), Ok(Reply::Done));
+    assert_eq!(call(0, remove()).unwrap_err().class, ErrorClass::NotFound);
+    bed.node.end_session(session);
+}

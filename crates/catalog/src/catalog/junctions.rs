@@ -1,8 +1,8 @@
 //! Directories that lead to subsystems.
 
 use super::Catalog;
-use crate::Result;
 use crate::ops::junction;
+use crate::{CatalogError, Result};
 use types::{Cx, Ino, Junction, JunctionView};
 
 impl Catalog {
@@ -20,6 +20,11 @@ impl Catalog {
     /// Where a directory leads; None: nowhere.
     pub fn junction(&self, dir: Ino) -> Result<Option<Junction>> {
         self.read(|v| junction::find(v, dir))
+    }
+
+    /// Why nothing of a name is in a directory that leads to a subsystem, and nothing is made in it; None: it leads nowhere.
+    pub fn elsewhere(&self, dir: Ino) -> Result<Option<CatalogError>> {
+        self.read(|v| junction::why_absent(v, dir))
     }
 
     /// All junctions with the paths that their directories have now, in order of these.

@@ -4,7 +4,7 @@
 
 use super::adopt::{Namespace, is_empty, name_it, put_xattrs, split, unlink};
 use super::adopt_names::{prune, take_names};
-use super::{junction, names, nodes, path, remove, setattr, version};
+use super::{names, nodes, path, remove, setattr, version};
 use crate::Result;
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
@@ -131,7 +131,6 @@ impl Namespace<'_> {
     /// A directory was made up where this one belongs, because something lay in it: all that is in it goes to the true one.
     fn absorb(&self, tx: &mut Tx<'_>, made_up: &InodeRec, into: Ino) -> Result<()> {
         self.move_all(tx, made_up.ino, into)?;
-        junction::pass_on(tx, made_up.ino, into)?;
         unlink(tx, made_up)?;
         remove::take_out(tx, made_up)
     }

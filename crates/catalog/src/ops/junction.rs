@@ -117,12 +117,3 @@ pub fn check_itself(view: View<'_>, rec: &InodeRec) -> Result<()> {
     let path = escape(&path::path_of(view, rec.ino)?);
     Err(CatalogError::Junction { path, subsystem: junction.subsystem })
 }
-
-/// A directory has taken the place of another one: it leads where that did.
-pub fn pass_on(tx: &mut Tx<'_>, from: Ino, to: Ino) -> Result<()> {
-    if let Some(value) = tx.w.get_for_update(&keys::junction(from))? {
-        tx.w.delete(&keys::junction(from))?;
-        tx.w.put(&keys::junction(to), &value)?;
-    }
-    Ok(())
-}

@@ -38,6 +38,7 @@ enum Op {
     Recall { ino: u8 },
     Pin { ino: u8, pin: bool },
     Reap { ino: u8 },
+    Lead { ino: u8, to: bool },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -60,6 +61,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => b().prop_map(|ino| Op::Recall { ino }),
         1 => (b(), any::<bool>()).prop_map(|(ino, pin)| Op::Pin { ino, pin }),
         1 => b().prop_map(|ino| Op::Reap { ino }),
+        2 => (b(), any::<bool>()).prop_map(|(ino, to)| Op::Lead { ino, to }),
     ]
 }
 
@@ -74,7 +76,7 @@ struct Run {
 fn outcome<T>(r: Result<T, CatalogError>) -> Result<(), FsError> {
     match r {
         Ok(_) => Ok(()),
-        Err(CatalogError::Fs(e)) => Err(e),
+        Err(e) if e.is_answer() => Err(e.fs()),
         Err(other) => panic!("{other}"),
     }
 }
@@ -123,6 +125,7 @@ impl Run {
             Op::Link { .. } | Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } => self.names(op),
             Op::Chmod { .. } | Op::Utimes { .. } | Op::Xattr { .. } => self.attributes(op),
             Op::Copy { ino, copy, part, old } => self.copy(ino, copy, part, old),
+            Op::Lead { ino, to } => self.lead(self.any(ino), to),
             Op::Reap { ino } => {
                 let ino = self.any(ino);
                 self.c().reap(Ino(ino)).expect("reap");
@@ -158,6 +161,18 @@ impl Run {
         });
         self.next_object += 1;
         self.world.make(dir, name, inode.attr.ino.0, node, self.now);
+    }
+
+    fn lead(&mut self, ino: u64, to: bool) {
+        // What is open only has no path.
+        let Ok(path) = self.c().path_of(Ino(ino)) else { return };
+        let cx = root(self.now);
+        let leads = Junction { subsystem: ino.to_string(), addresses: vec!["a:1".into()], made: cx.now };
+        let done = match to {
+            true => self.c().make_junction(&cx, &path, &leads).map(drop),
+            false => self.c().remove_junction(&cx, &path).map(drop),
+        };
+        assert_eq!(done.map_err(|e| e.fs()), self.world.lead(ino, to, self.now), "{ino} {to}");
     }
 
     fn names(&mut self, op: &Op) {
@@ -387,6 +402,8 @@ impl Run {
             assert!(!found.current);
             assert_eq!(found.copies.len(), *copies, "copies of version {version} of {ino}");
         }
+        let junctions = self.c().junctions().expect("list");
+        assert_eq!(junctions.iter().map(|j| j.ino.0).collect::<BTreeSet<_>>(), self.world.junctions);
         self.compare_sums();
     }
 

@@ -36,6 +36,8 @@ pub struct World {
     pub nodes: BTreeMap<u64, Node>,
     /// Copies of versions that ended: (inode, version) -> number of copies with at least a segment.
     pub ended: BTreeMap<(u64, u32), usize>,
+    /// Directories that lead to a subsystem.
+    pub junctions: BTreeSet<u64>,
 }
 
 pub fn may(uid: u32, node: &Node, want: u32) -> Res {
@@ -83,7 +85,23 @@ impl World {
         if d.children.contains_key(name) {
             return Err(FsError::Exists);
         }
-        may(uid, d, 2)
+        may(uid, d, 2)?;
+        if self.junctions.contains(&dir) { Err(FsError::Elsewhere) } else { Ok(()) }
+    }
+
+    /// A directory leads to a subsystem from now on, or (`to: false`) does no more.
+    pub fn lead(&mut self, ino: u64, to: bool, now: i64) -> Res {
+        let n = self.node(ino)?;
+        match (to, self.junctions.contains(&ino)) {
+            (true, _) if n.kind != FileKind::Directory => return Err(FsError::NotADirectory),
+            (true, known) if known || ino == 1 => return Err(FsError::Busy),
+            (true, _) if !n.children.is_empty() => return Err(FsError::NotEmpty),
+            (true, _) => _ = self.junctions.insert(ino),
+            (false, false) => return Err(FsError::NotFound),
+            (false, true) => _ = self.junctions.remove(&ino),
+        }
+        self.edit(ino).ctime = now;
+        Ok(())
     }
 
     pub fn make(&mut self, dir: u64, name: &str, ino: u64, node: Node, now: i64) {
@@ -169,6 +187,9 @@ impl World {
         if !n.children.is_empty() {
             return Err(FsError::NotEmpty);
         }
+        if self.junctions.contains(&ino) {
+            return Err(FsError::Busy);
+        }
         self.leave(dir, name, now);
         self.nodes.remove(&ino);
         Ok(())
@@ -236,6 +257,12 @@ impl World {
             }
         }
         self.may_move(uid, source, from.0, to.0)?;
+        if [Some(source), target].iter().flatten().any(|moved| self.junctions.contains(moved)) {
+            return Err(FsError::Busy);
+        }
+        if self.junctions.contains(&to.0) {
+            return Err(FsError::Elsewhere);
+        }
         self.leave(from.0, from.1, now);
         if let Some(t) = target {
             self.leave(to.0, to.1, now);

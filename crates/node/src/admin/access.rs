@@ -1,6 +1,7 @@
 //! File access over a socket: the caller is whoever the kernel says is at the other end.
 
 use super::Session;
+use super::junctions;
 use super::session::Held;
 use crate::Node;
 use crate::error::{failure, fs_failure, refused};
@@ -25,6 +26,7 @@ impl Node {
         number: u64,
     ) -> Result<Answer, Failure> {
         let what = describe(&call);
+        let place = junctions::place(&call);
         let session = &session.held;
         self.keeps_locks(&call)?;
         self.check_reach(cx, &call).map_err(|e| fs_failure(&what, e))?;
@@ -77,7 +79,7 @@ impl Node {
             other => self.name_call(cx, other).map(Answer::from),
         };
         self.has_changed(changes);
-        answer.map_err(|e| fs_failure(&what, e))
+        answer.map_err(|e| self.told(cx, &what, place, e))
     }
 
     fn name_call(&self, cx: &Cx, call: FileCall) -> Result<Reply, FsError> {

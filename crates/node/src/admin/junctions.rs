@@ -1,11 +1,49 @@
 //! Directories that lead to subsystems.
 
 use crate::Node;
-use crate::error::{failure, refused};
-use types::{Cx, ErrorClass, Junction, JunctionView, escape};
-use wire::{Call, Failure};
+use crate::error::{failure, fs_failure, refused};
+use types::{Cx, ErrorClass, FsError, Ino, Junction, JunctionView, escape};
+use wire::{Call, Failure, FileCall};
+
+/// What a call on names is about, as far as that may lead elsewhere.
+pub(super) enum Place {
+    Path(Vec<u8>),
+    In(Ino),
+    /// Nothing that could.
+    Other,
+}
+
+/// Where a call looks for something, or makes something.
+pub(super) fn place(call: &FileCall) -> Place {
+    match call {
+        FileCall::Resolve { path } | FileCall::Follow { path } => Place::Path(path.clone()),
+        FileCall::Mkdir { parent, .. }
+        | FileCall::Symlink { parent, .. }
+        | FileCall::Link { parent, .. }
+        | FileCall::Mknod { parent, .. }
+        | FileCall::Create { parent, .. }
+        | FileCall::CreateAs { parent, .. } => Place::In(*parent),
+        FileCall::Rename { to, .. } => Place::In(to.0),
+        _ => Place::Other,
+    }
+}
 
 impl Node {
+    /// A refusal in words; of what lies in a subsystem they say in which, and where that is asked.
+    pub(super) fn told(&self, cx: &Cx, what: &str, place: Place, refusal: FsError) -> Failure {
+        let error = match place {
+            _ if refusal != FsError::Elsewhere => None,
+            Place::Path(path) => self.catalog.resolve(cx, &path, true).err(),
+            Place::In(dir) => self.catalog.elsewhere(dir).unwrap_or_else(Some),
+            Place::Other => None,
+        };
+        // By now it may lead nowhere any more.
+        match error.filter(|e| e.fs() == FsError::Elsewhere) {
+            Some(error) => refused(what, &error),
+            None => fs_failure(what, refusal),
+        }
+    }
+
     pub(super) fn junction_views(&self) -> Result<Vec<JunctionView>, Failure> {
         self.catalog.junctions().map_err(|e| refused("junctions", &e))
     }

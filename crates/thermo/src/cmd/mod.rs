@@ -16,6 +16,7 @@ pub mod du;
 pub mod engine;
 pub mod exchange;
 pub mod files;
+pub mod junction;
 pub mod keep;
 pub mod layout;
 pub mod library;

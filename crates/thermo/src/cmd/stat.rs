@@ -6,8 +6,9 @@ use crate::out::Out;
 use crate::render::{copies, mode, residency, time, word};
 use crate::units::{size, span};
 use anyhow::Result;
+use client::Connection;
 use std::ffi::OsString;
-use types::{Extent, FileKind, FileView, VersionRecord, plural};
+use types::{Extent, FileKind, FileView, Junction, JunctionView, VersionRecord, plural};
 use wire::Call;
 
 /// Show everything about files: layout, copies with volumes and positions, digest, request
@@ -22,23 +23,50 @@ pub struct Args {
 /// Runs `thermo stat`.
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     let mut node = context.connect()?;
-    let mut views = Vec::new();
+    let mut shown = Vec::new();
     for path in context.paths(&mut node, &args.paths)? {
-        views.push(node.ask::<FileView>(&Call::Stat { path })?);
+        shown.push(Shown { view: node.ask(&Call::Stat { path })?, junction: None });
     }
+    find_junctions(&mut node, &mut shown);
     if context.global.json {
-        context.out.json(&views)?;
+        context.out.json(&shown)?;
         return Ok(Exit::OK);
     }
-    for view in &views {
-        print(&mut context.out, view, context.global.utc)?;
+    for one in &shown {
+        print(&mut context.out, one, context.global.utc)?;
     }
     Ok(Exit::OK)
 }
 
-fn print(out: &mut Out, view: &FileView, utc: bool) -> Result<()> {
+/// What is shown of one path.
+#[derive(serde::Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    view: FileView,
+    /// Where a directory leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    junction: Option<Junction>,
+}
+
+/// Only an empty directory leads to a subsystem. A node of an earlier release has none that does.
+fn find_junctions(node: &mut Connection, shown: &mut [Shown]) {
+    let may_lead = |one: &Shown| one.view.attr.kind == FileKind::Directory && one.view.attr.size == 0;
+    if !shown.iter().any(may_lead) {
+        return;
+    }
+    let known: Vec<JunctionView> = node.ask(&Call::Junctions).unwrap_or_default();
+    for one in shown {
+        let here = known.iter().find(|known| known.ino == one.view.attr.ino);
+        one.junction = here.map(|here| here.junction.clone());
+    }
+}
+
+fn print(out: &mut Out, Shown { view, junction }: &Shown, utc: bool) -> Result<()> {
     let a = &view.attr;
     out.line(&view.path)?;
+    if let Some(Junction { subsystem, addresses, .. }) = junction {
+        field(out, "leads to", format!("subsystem {subsystem} at {}", addresses.join(" or ")))?;
+    }
     if let Some(target) = &view.link_target {
         field(out, "link to", target)?;
     }
