@@ -257,12 +257,7 @@ impl World {
             }
         }
         self.may_move(uid, source, from.0, to.0)?;
-        if [Some(source), target].iter().flatten().any(|moved| self.junctions.contains(moved)) {
-            return Err(FsError::Busy);
-        }
-        if self.junctions.contains(&to.0) {
-            return Err(FsError::Elsewhere);
-        }
+        self.may_lead(source, target, to.0)?;
         self.leave(from.0, from.1, now);
         if let Some(t) = target {
             self.leave(to.0, to.1, now);
@@ -282,6 +277,15 @@ impl World {
 
     pub fn is_dir(&self, ino: u64) -> bool {
         self.nodes[&ino].kind == FileKind::Directory
+    }
+
+    /// Junctions are not moved, and nothing is moved into one.
+    fn may_lead(&self, source: u64, target: Option<u64>, to: u64) -> Res {
+        match [Some(source), target].iter().flatten().any(|moved| self.junctions.contains(moved)) {
+            true => Err(FsError::Busy),
+            false if self.junctions.contains(&to) => Err(FsError::Elsewhere),
+            false => Ok(()),
+        }
     }
 
     fn may_move(&self, uid: u32, ino: u64, from: u64, to: u64) -> Res {
