@@ -1,7 +1,7 @@
 //! This program as its users run it: a node with targets, and a second one that has joined it. Both are processes of their own.
 
 use anyhow::{Context, Result, ensure};
-use client::{ClientError, ClusterFiles, Connection, Remote};
+use client::{ClientError, ClusterFiles, Connection, Names, Remote};
 use ident::Credentials;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -22,6 +22,8 @@ pub struct Wanted<'a> {
     pub targets: [u16; 2],
     /// Address of the database that holds the catalogue.
     pub database: Option<&'a str>,
+    /// The second node holds a namespace of its own, as a subsystem, whose catalogue is in this database.
+    pub subsystem: Option<&'a str>,
 }
 
 /// Two nodes.
@@ -35,8 +37,9 @@ impl Cluster {
         let cluster = Self { dir: dir.to_owned() };
         for (number, targets) in wanted.targets.into_iter().enumerate() {
             fs::create_dir_all(cluster.state(number))?;
-            let database = wanted.database.filter(|_| number == 0);
-            let config = cluster.config(number, targets, database);
+            let database = if number == 0 { wanted.database } else { wanted.subsystem };
+            let subsystem = number == 1 && wanted.subsystem.is_some();
+            let config = cluster.config(number, targets, database, subsystem);
             fs::write(cluster.state(number).join("config.toml"), config)?;
             cluster.tell(number, &["up"])?;
         }
@@ -54,13 +57,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn config(&self, number: usize, targets: u16, database: Option<&str>) -> String {
+    fn config(&self, number: usize, targets: u16, database: Option<&str>, subsystem: bool) -> String {
         let host = HOSTS[number];
         let mut config = format!(
             "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n\
              [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 86400\n\
              [cluster]\nlisten = \"{host}:7430\"\ndata_listen = \"{host}:7431\"\n"
         );
+        if subsystem {
+            config.push_str("subsystem = \"second\"\n");
+        }
         if let Some(address) = database {
             config.push_str(&format!("[catalog]\nengine = \"{address}\"\n"));
         }
@@ -116,14 +122,21 @@ impl Cluster {
 
     /// The namespace as the mount of the second node has it, with connections of its own. `session`: another number each time.
     pub fn files(&self, session: u64) -> Result<ClusterFiles> {
+        self.files_of(0, session)
+    }
+
+    /// The same of the namespace that one of the nodes holds.
+    pub fn files_of(&self, number: usize, session: u64) -> Result<ClusterFiles> {
+        let at = format!("{}:7430", HOSTS[number]);
         let member = self.state(1).join("cluster");
         let reach = move || {
             let told = |source| ClientError::Ident { node: member.display().to_string(), source };
             let own = Credentials::load(&member).map_err(told)?;
             let own = own.ok_or_else(|| told(ident::IdentError::NoCertificate))?;
-            own.addresses.iter().map(|address| Remote::new(address, &own)).collect()
+            Ok(vec![Remote::new(&at, &own)?])
         };
-        let files = ClusterFiles::new(Box::new(reach), session);
+        let names = if number == 0 { Names::First } else { Names::Subsystem(None) };
+        let files = ClusterFiles::new(Box::new(reach), session, names);
         files.probe()?;
         Ok(files)
     }

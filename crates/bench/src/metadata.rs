@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use catalog::Catalog;
 use client::ClusterFiles;
 use kv::{LmdbEngine, LmdbOptions};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -29,11 +30,62 @@ const CALM: Duration = Duration::from_millis(1500);
 /// Measures the group.
 pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     let mut figures = rates(plan, None, told)?;
-    for address in &plan.databases {
+    let paired = pairs(&plan.databases);
+    for address in plan.databases.iter().filter(|address| !paired.as_flattened().contains(&address.as_str()))
+    {
         figures.extend(rates(plan, Some(address), told)?);
+    }
+    for both in paired {
+        figures.extend(services(plan, both, told)?);
     }
     figures.extend(pauses(plan, told)?);
     Ok(figures)
+}
+
+/// Two empty databases of each kind of which there are as many: a catalogue stays in what was used once.
+fn pairs(databases: &[String]) -> Vec<[&str; 2]> {
+    let kinds: BTreeSet<&str> = databases.iter().map(|address| crate::database::kind(address)).collect();
+    let pair = |kind| {
+        let mut of = databases.iter().filter(|address| crate::database::kind(address) == kind);
+        Some([of.next()?.as_str(), of.next()?.as_str()])
+    };
+    kinds.into_iter().filter_map(pair).collect()
+}
+
+/// Creates per second of a first node and a subsystem at once, half of the clients at each, beside as many clients at the first node alone.
+fn services(plan: &Plan, both: [&str; 2], told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
+    let engine = crate::database::kind(both[0]);
+    let figure = |what: &str, unit| Figure::new(format!("metadata: {engine}, {what}"), unit, Target::None);
+    let mut one = figure(&format!("one service, durable creates, {CLIENTS} clients"), "/s");
+    let mut two = figure(&format!("two services, durable creates, {CLIENTS} clients together"), "/s");
+    let mut ratio = figure("two services beside one", "x");
+    let place = place::make(&plan.dir, ROOM)?;
+    let wanted = Wanted { database: Some(both[0]), subsystem: Some(both[1]), ..Wanted::default() };
+    let cluster = Cluster::start(place.path(), &wanted)?;
+    let at = |services: u64| {
+        (0..CLIENTS)
+            .map(move |n| (n % services) as usize)
+            .zip(1..)
+            .map(|(number, session)| cluster.files_of(number, session + services * CLIENTS))
+            .collect::<Result<Vec<_>>>()
+    };
+    let (alone, shared) = (at(1)?, at(2)?);
+    let each = plan.amount(5, 50);
+    for round in 0..plan.rounds as u64 {
+        told(&format!("metadata: {engine}, two services, round {}", round + 1));
+        let dir = |files: &ClusterFiles, name: &str| -> Result<Ino> {
+            Ok(files.mkdir(&bed::cx(), Ino::ROOT, format!("{name}-{round}").as_bytes(), 0o755)?.ino)
+        };
+        let dirs = [dir(&shared[0], "shared")?, dir(&shared[1], "shared")?];
+        let lone = dir(&alone[0], "alone")?;
+        let (seconds, ()) = timed(|| every(&alone, |n, files| make(files, lone, n, each)))?;
+        one.values.push((CLIENTS * each) as f64 / seconds);
+        let (seconds, ()) = timed(|| every(&shared, |n, files| make(files, dirs[n as usize % 2], n, each)))?;
+        two.values.push((CLIENTS * each) as f64 / seconds);
+        ratio.values.push(two.values[round as usize] / one.values[round as usize]);
+    }
+    two.note = "a first node and a subsystem, each with a catalogue of its own at the same server".into();
+    Ok(vec![one, two, ratio])
 }
 
 /// Creates and looks per second.
@@ -48,7 +100,7 @@ fn rates(plan: &Plan, database: Option<&str>, told: &dyn Fn(&str)) -> Result<Vec
     let mut looked = figure(&format!("stat, {CLIENTS} clients"), Target::None);
     let mut inside = Figure::new("  without a network: the catalogue in process", "/s", Target::None);
     let place = place::make(&plan.dir, ROOM)?;
-    let cluster = Cluster::start(place.path(), &Wanted { targets: [0, 0], database })?;
+    let cluster = Cluster::start(place.path(), &Wanted { database, ..Wanted::default() })?;
     let clients = (0..CLIENTS).map(|n| cluster.files(n + 1)).collect::<Result<Vec<_>>>()?;
     let each = if database.is_some() { plan.amount(5, 50) } else { plan.amount(20, 1000) };
     for round in 0..plan.rounds as u64 {
@@ -126,7 +178,7 @@ fn pauses(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         figure("a mover is killed and started again"),
     ];
     let place = place::make(&plan.dir, ROOM)?;
-    let cluster = Cluster::start(place.path(), &Wanted { targets: [1, 1], database: None })?;
+    let cluster = Cluster::start(place.path(), &Wanted { targets: [1, 1], ..Wanted::default() })?;
     let files = cluster.files(1)?;
     let striped = files.mkdir(&bed::cx(), Ino::ROOT, b"striped", 0o755)?.ino;
     cluster.tell(0, &["layout", "set", "tc:/striped", "--stripes", "2", "--stripe-size", "64KiB"])?;

@@ -95,7 +95,7 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
         files: plan.amount(100, 2000),
     };
     let place = place::make(&plan.dir, 12 * amounts.bytes + SPARE)?;
-    let wanted = Wanted { targets: [PARTS, 0], database: None };
+    let wanted = Wanted { targets: [PARTS, 0], ..Wanted::default() };
     let ours = Cluster::start(&place.path().join("ours"), &wanted)?;
     let (mount, theirs) = (ours.mount()?, Gluster::start(&place.path().join("theirs"))?);
     let mut figures = Vec::new();

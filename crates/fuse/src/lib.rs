@@ -26,4 +26,4 @@ mod waits;
 
 pub use config::MountOptions;
 pub use error::MountError;
-pub use mount::{Mount, mount};
+pub use mount::{Mount, device_at, mount};

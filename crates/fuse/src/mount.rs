@@ -56,6 +56,13 @@ pub fn mount(api: Arc<dyn FileApi>, mountpoint: &Path, options: MountOptions) ->
     })
 }
 
+/// Number of the file system that is at a path, as far as the kernel knows without asking it; None: nothing can be seen there.
+pub fn device_at(path: &Path) -> Option<(u32, u32)> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let seen = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
+    Some((seen.stx_dev_major, seen.stx_dev_minor))
+}
+
 /// A mount whose daemon is gone answers everything with ENOTCONN.
 fn remove_stale(mountpoint: &Path) -> Result<(), MountError> {
     const MOST: usize = 16; // restarts may have stacked several
@@ -187,6 +194,16 @@ impl Mount {
         &self.mountpoint
     }
 
+    /// Number of the file system, as [`device_at`] gives it for the mount point.
+    pub fn device(&self) -> (u32, u32) {
+        self.device
+    }
+
+    /// It is there now: a directory in which its mount point lies was renamed.
+    pub fn moved_to(&mut self, mountpoint: &Path) {
+        self.mountpoint = mountpoint.into();
+    }
+
     /// Whether wholly resident files are read and written by the kernel itself.
     pub fn passthrough(&self) -> bool {
         self.core.passthrough.load(std::sync::atomic::Ordering::Acquire)
@@ -205,10 +222,13 @@ impl Mount {
         let mut running = self.running.lock();
         let Some(Running { session, .. }) = &*running else { return Ok(()) };
         let mountpoint = || self.mountpoint.clone();
-        let mut tries = 0;
+        let (mut tries, mut done) = (0, false);
         while self.is_ours(session) {
             match unmount(&self.mountpoint, UnmountFlags::NOFOLLOW) {
-                Ok(()) => break,
+                Ok(()) => {
+                    done = true;
+                    break;
+                }
                 Err(Sys::BUSY) if tries < BUSY_TRIES => std::thread::sleep(BUSY_PAUSE),
                 Err(Sys::BUSY) => return Err(MountError::Busy { mountpoint: mountpoint() }),
                 Err(Sys::INVAL) => break, // somebody else was faster
@@ -216,6 +236,14 @@ impl Mount {
                     return Err(MountError::Unmount { mountpoint: mountpoint(), source: source.into() });
                 }
             }
+            tries += 1;
+        }
+        // Something else is mounted there now, and the kernel is served on: nobody knows for how long.
+        while !done && !session.guard.is_finished() {
+            if tries >= BUSY_TRIES {
+                return Err(MountError::Busy { mountpoint: mountpoint() });
+            }
+            std::thread::sleep(BUSY_PAUSE);
             tries += 1;
         }
         if let Some(Running { session, helpers }) = running.take() {
@@ -251,10 +279,7 @@ impl Mount {
     /// The uppermost mount at the path is the one made here. (The device number is ours for as long as the session lives;
     /// the kernel reuses it afterwards.)
     fn is_ours(&self, session: &BackgroundSession) -> bool {
-        let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-        let seen = statx(CWD, &self.mountpoint, flags, StatxFlags::empty());
-        let same = seen.is_ok_and(|s| (s.stx_dev_major, s.stx_dev_minor) == self.device);
-        same && !session.guard.is_finished()
+        device_at(&self.mountpoint) == Some(self.device) && !session.guard.is_finished()
     }
 }
 

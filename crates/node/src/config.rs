@@ -526,6 +526,10 @@ impl Config {
         limits::validate(&self.limits)?;
         self.cluster.validate()?;
         self.standby.validate(self.in_database(), self.cluster.listen.is_some())?;
+        let fed = self.standby.of.is_some() || !self.standby.to.is_empty();
+        if fed && self.cluster.subsystem.is_some() {
+            return Err("standby: a subsystem (cluster.subsystem) has none: its hosts take turns with a database (catalog.take_turns_s)".into());
+        }
         crate::devices::validate(self)?;
         targets::validate(&self.targets, &self.cluster, &self.disk_path())?;
         self.validate_classes()

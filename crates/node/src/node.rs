@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// Waits this long, or until the node is to stop: then true.
-    pub(crate) fn stops_within(&self, time: std::time::Duration) -> bool {
+    pub fn stops_within(&self, time: std::time::Duration) -> bool {
         let mut stopping = self.stopping.lock();
         let end = Instant::now() + time;
         while stopping.is_none() {

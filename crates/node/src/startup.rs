@@ -117,9 +117,10 @@ pub(crate) struct Assembled {
 }
 
 /// What hosts may remember, which is told of every change.
-fn leases(catalog: &Catalog) -> Result<Arc<Leases>, Failure> {
+fn leases(catalog: &Catalog, subsystem: bool) -> Result<Arc<Leases>, Failure> {
     let members = catalog.members().map_err(|e| refused("members", &e))?.len();
-    let leases = Arc::new(Leases::new(members > 1));
+    // The members of a subsystem's cluster are not in its own catalogue.
+    let leases = Arc::new(Leases::new(members > 1 || subsystem));
     let told = leases.clone();
     catalog.watch(Box::new(move |inodes| told.changed(inodes)));
     Ok(leases)
@@ -133,6 +134,7 @@ pub(crate) fn assemble(
     hardware: impl Fn(&Config) -> Result<Vec<Hardware>, Failure>,
 ) -> Result<Assembled, Failure> {
     let state = config.state_dir.clone();
+    let subsystem = config.cluster.subsystem.is_some();
     let uid = fs::metadata(&state).map_err(|e| io(&state, &e))?.uid();
     let now = crate::now();
     let catalog = Catalog::open(engine, now).map_err(|e| refused("catalogue", &e))?;
@@ -154,7 +156,7 @@ pub(crate) fn assemble(
         uid,
         started: std::time::Instant::now(),
         run: uuid::Uuid::new_v4(),
-        leases: leases(&catalog)?,
+        leases: leases(&catalog, subsystem)?,
         catalog,
         disk,
         objects,

@@ -5,6 +5,7 @@ mod cli;
 mod cmd;
 mod context;
 mod exit;
+mod gateway;
 mod out;
 mod paths;
 mod progress;

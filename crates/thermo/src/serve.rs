@@ -1,21 +1,16 @@
 //! The node as a process: wiring of node, control socket and mount gateway, until told to stop.
 
 use crate::exit::Exit;
+use crate::gateway::Gateway;
 use anyhow::{Context, Result, anyhow};
-use client::{ClientError, ClusterFiles, FileApi, Remote};
-use fuse::{Mount, MountOptions};
-use ident::{Credentials, Uuid};
 use node::{Config, Followed, Mounter, Node, Waited};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use types::{ErrorClass, NonBlock};
-use wire::Failure;
 
 /// Between two looks whether the turn of this node is over.
 const LOOK: Duration = Duration::from_millis(50);
@@ -64,7 +59,7 @@ fn take_turns(mut config: Config, signals: Signals, stopped: &Arc<AtomicBool>) -
 /// Serves with a node until that is to stop; whatever prevents it ends the node in order, which gives its lease in a database back. `stopped` says then whether
 /// it was told to stop as well.
 fn serve(node: Arc<Node>, signals: Signals, stopped: &Arc<AtomicBool>) -> Result<()> {
-    let gateway = Arc::new(Gateway { node: Arc::downgrade(&node), mounts: Mutex::default() });
+    let gateway = Gateway::new(&node);
     let services = begin(&node, &gateway, signals, stopped);
     let graceful = match &services {
         Ok(_) => {
@@ -111,6 +106,7 @@ fn begin(
     let remote = node::serve_cluster(node.clone())?;
     let keeper = node::keep_cluster(node)?;
     let targets = node::serve_targets(node)?;
+    gateway.keep_junctions()?;
     let mounted = node.config().mount.as_ref().map_or(Ok(()), |path| gateway.mount(path, None));
     match mounted {
         Err(e) if turns => tracing::error!(
@@ -148,9 +144,7 @@ fn watch_turn(node: &Weak<Node>, gateway: &Gateway, stopped: &AtomicBool) {
         if let Some(e) = held.turn_is_over() {
             tracing::error!("the turn of this node is over: {e}");
             // Whoever has them now may wait for the engine; they end with this process.
-            if let Ok(mut mounts) = gateway.mounts.try_lock() {
-                mounts.drain(..).for_each(|mount| mount.detach());
-            }
+            gateway.detach_all();
             held.keep_reached();
             let told = stopped.load(Ordering::Acquire);
             let why = if told { anyhow!("it was told to stop") } else { begin_anew() };
@@ -182,104 +176,4 @@ fn log() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-}
-
-/// The namespace of the cluster that this node has joined, whose credentials are in that directory.
-fn elsewhere(member: PathBuf) -> Result<ClusterFiles, Failure> {
-    let reach = move || {
-        let told = |source| ClientError::Ident { node: member.display().to_string(), source };
-        let own = Credentials::load(&member)
-            .map_err(told)?
-            .ok_or_else(|| told(ident::IdentError::NoCertificate))?;
-        own.addresses.iter().map(|address| Remote::new(address, &own)).collect()
-    };
-    let files = ClusterFiles::new(Box::new(reach), Uuid::new_v4().as_u64_pair().0);
-    files.probe().map_err(|e| {
-        failure(
-            e.class(),
-            format!(
-                "the namespace is that of the cluster that this node has joined, and cannot be had now: {e}"
-            ),
-        )
-    })?;
-    files.remember();
-    Ok(files)
-}
-
-/// Mounts of the namespace on this host.
-struct Gateway {
-    node: Weak<Node>,
-    mounts: Mutex<Vec<Mount>>,
-}
-
-impl Gateway {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Mount>> {
-        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Programs that still use a mount keep what they have open until this process ends.
-    fn unmount_all(&self) {
-        for mount in self.lock().drain(..) {
-            if let Err(e) = mount.unmount() {
-                tracing::warn!("{e}; it is detached");
-                mount.detach();
-            }
-        }
-    }
-}
-
-fn failure(class: ErrorClass, message: impl ToString) -> Failure {
-    Failure { class, fs: None, message: message.to_string() }
-}
-
-impl Mounter for Gateway {
-    fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
-        let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
-        let nonblock = nonblock.unwrap_or(node.config().nonblock);
-        let passthrough = node.config().passthrough;
-        let locks = node.config().keeps_locks();
-        let mut options = MountOptions { nonblock, passthrough, locks, ..MountOptions::default() };
-        if !rustix::process::geteuid().is_root() {
-            options.allow_other = false;
-        }
-        let api: Arc<dyn FileApi> = match node.joined()? {
-            None => node,
-            Some(member) => {
-                // Nobody tells what others change: the kernel asks each time. Its calls wait for the network, so there are several at once.
-                options = MountOptions {
-                    ttl: Duration::ZERO,
-                    passthrough: false,
-                    threads: 8,
-                    locks: true,
-                    ..options
-                };
-                Arc::new(elsewhere(member)?)
-            }
-        };
-        let mount = fuse::mount(api, path, options).map_err(|e| failure(e.class(), e))?;
-        tracing::info!(
-            "mounted at {}, passthrough {}",
-            path.display(),
-            if mount.passthrough() { "on" } else { "off: data of resident files goes through this process" }
-        );
-        let mut mounts = self.lock();
-        mounts.retain(Mount::is_alive);
-        mounts.push(mount);
-        Ok(())
-    }
-
-    fn unmount(&self, path: &Path) -> Result<(), Failure> {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let mut mounts = self.lock();
-        let at = mounts.iter().position(|m| m.mountpoint() == real).ok_or_else(|| {
-            failure(ErrorClass::NotFound, format!("{}: is not mounted by this node", path.display()))
-        })?;
-        mounts[at].unmount().map_err(|e| failure(e.class(), e))?;
-        mounts.remove(at);
-        Ok(())
-    }
-
-    fn mounts(&self) -> Vec<PathBuf> {
-        self.lock().iter().filter(|m| m.is_alive()).map(|m| m.mountpoint().to_owned()).collect()
-    }
 }

@@ -28,6 +28,20 @@ pub struct JunctionView {
     pub ino: Ino,
     /// Where it leads.
     pub junction: Junction,
+    /// Whether the subsystem answers.
+    pub state: JunctionState,
+}
+
+/// What was last seen of a subsystem, by the node that holds the junction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JunctionState {
+    /// It was not asked yet.
+    #[default]
+    Unasked,
+    /// It answers.
+    Answers,
+    /// It does not, or another one is there: why.
+    Silent(String),
 }
 
 impl Junction {

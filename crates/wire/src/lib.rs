@@ -15,6 +15,7 @@ mod orders;
 mod peer;
 mod serve;
 mod standby;
+mod subsystem;
 mod turns;
 mod version;
 
@@ -30,5 +31,6 @@ pub use orders::*;
 pub use peer::{Peer, peer};
 pub use serve::{Answer, serve_channel, serve_connection};
 pub use standby::{KeptFile, MAX_PART, StandbyAnswer, StandbyPromise, StandbyStep, StandbyView};
+pub use subsystem::SubsystemView;
 pub use turns::{TurnNode, TurnState, TurnsView};
 pub use version::{SPOKEN, VERSION};

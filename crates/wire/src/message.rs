@@ -3,7 +3,8 @@
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
     KeptFile, LeasedReply, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
-    StandbyAnswer, StandbyStep, StandbyView, TargetGrant, TargetOrder, TurnsView, VolumeChoice,
+    StandbyAnswer, StandbyStep, StandbyView, SubsystemView, TargetGrant, TargetOrder, TurnsView,
+    VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -402,6 +403,8 @@ pub enum Call {
     },
     /// Directories that lead to subsystems -> `Junctions`.
     Junctions,
+    /// Whose names this node holds; only over TLS -> `Subsystem`.
+    Subsystem,
 }
 
 /// Answers.
@@ -559,4 +562,6 @@ pub enum Reply {
     },
     /// Directories that lead to subsystems, in order of their paths.
     Junctions(Vec<JunctionView>),
+    /// Whose names a node holds.
+    Subsystem(Box<SubsystemView>),
 }

@@ -54,36 +54,44 @@ impl Call {
             | Self::TurnKept
             | Self::JunctionMake { .. }
             | Self::JunctionRemove { .. }
-            | Self::Junctions => 5,
-            Self::File(
-                FileCall::Follow { .. }
-                | FileCall::CreateAs { .. }
-                | FileCall::OpenAs { .. }
-                | FileCall::Fsync { .. }
-                | FileCall::Rename { .. }
-                | FileCall::Rmdir { .. }
-                | FileCall::RemoveXattr { .. }
-                | FileCall::ClearSetId(_)
-                | FileCall::Parent(_)
-                | FileCall::StatFs
-                | FileCall::GetXattr { .. }
-                | FileCall::SetXattrAs { .. }
-                | FileCall::ReadNow { .. }
-                | FileCall::WriteAt { .. }
-                | FileCall::Prepare { .. }
-                | FileCall::Withdraw(_)
-                | FileCall::Fallocate { .. }
-                | FileCall::Seek { .. }
-                | FileCall::SyncNames
-                | FileCall::LayoutGet(_)
-                | FileCall::LayoutCommit { .. }
-                | FileCall::Lock { .. }
-                | FileCall::TestLock { .. }
-                | FileCall::LockEvents { .. }
-                | FileCall::Leased(_)
-                | FileCall::Forgotten { .. }
-                | FileCall::LockAs { .. },
-            ) => 5,
+            | Self::Junctions
+            | Self::Subsystem => 5,
+            Self::File(call) => call.since(),
+            _ => 4,
+        }
+    }
+}
+
+impl FileCall {
+    fn since(&self) -> u32 {
+        match self {
+            Self::Follow { .. }
+            | Self::CreateAs { .. }
+            | Self::OpenAs { .. }
+            | Self::Fsync { .. }
+            | Self::Rename { .. }
+            | Self::Rmdir { .. }
+            | Self::RemoveXattr { .. }
+            | Self::ClearSetId(_)
+            | Self::Parent(_)
+            | Self::StatFs
+            | Self::GetXattr { .. }
+            | Self::SetXattrAs { .. }
+            | Self::ReadNow { .. }
+            | Self::WriteAt { .. }
+            | Self::Prepare { .. }
+            | Self::Withdraw(_)
+            | Self::Fallocate { .. }
+            | Self::Seek { .. }
+            | Self::SyncNames
+            | Self::LayoutGet(_)
+            | Self::LayoutCommit { .. }
+            | Self::Lock { .. }
+            | Self::TestLock { .. }
+            | Self::LockEvents { .. }
+            | Self::Leased(_)
+            | Self::Forgotten { .. }
+            | Self::LockAs { .. } => 5,
             _ => 4,
         }
     }

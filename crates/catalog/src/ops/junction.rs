@@ -8,7 +8,7 @@ use crate::store::{Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
 use std::ops::ControlFlow;
-use types::{Cx, FsError, Ino, Junction, JunctionView, PathText, Time, escape};
+use types::{Cx, FsError, Ino, Junction, JunctionState, JunctionView, PathText, Time, escape};
 
 /// Where a directory leads; None: nowhere.
 pub fn find(view: View<'_>, dir: Ino) -> Result<Option<Junction>> {
@@ -28,7 +28,7 @@ pub fn all(view: View<'_>) -> Result<Vec<JunctionView>> {
             }
             Err(e) => return Err(e),
         };
-        found.push(JunctionView { path, ino: dir, junction });
+        found.push(JunctionView { path, ino: dir, junction, state: JunctionState::default() });
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
@@ -71,7 +71,7 @@ pub fn make(tx: &mut Tx<'_>, cx: &Cx, at: &[u8], junction: &Junction) -> Result<
     tx.w.put(&keys::junction(rec.ino), &record::encode(junction))?;
     touch(tx, rec.ino, cx.now)?;
     let path = path::path_of(tx.view(), rec.ino)?.into();
-    Ok(JunctionView { path, ino: rec.ino, junction: junction.clone() })
+    Ok(JunctionView { path, ino: rec.ino, junction: junction.clone(), state: JunctionState::default() })
 }
 
 /// The directory at a path leads nowhere from now on: it is an empty one. Where it led.

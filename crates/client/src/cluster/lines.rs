@@ -6,6 +6,7 @@
 use super::Reach;
 use super::silent::Silent;
 use super::table::{OpenFile, Place};
+use super::whose::{Names, Whose};
 use crate::{ClientError, Remote};
 use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
@@ -86,6 +87,7 @@ struct Used<'g> {
 pub(super) struct Lines {
     reach: Reach,
     session: u64,
+    whose: Whose,
     numbers: Mutex<Numbers>,
     groups: [Group; 5],
     /// Whether the log knows that the node does not answer.
@@ -162,11 +164,12 @@ impl Line {
 }
 
 impl Lines {
-    pub(super) fn new(reach: Reach, session: u64) -> Self {
+    pub(super) fn new(reach: Reach, session: u64, names: Names) -> Self {
         let group = |most| Group { most, state: Mutex::default(), room: Condvar::new() };
         Self {
             reach,
             session,
+            whose: Whose::new(names),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
             groups: [group(8), group(8), group(super::THREADS), group(1), group(1)],
             away: Mutex::new(false),
@@ -552,7 +555,13 @@ impl Lines {
             doing: "beginning a session",
             source,
         };
-        match line.exchange(1, &Call::Session(self.session), |_| true).map_err(lost)?? {
+        if self.whose.is_asked() {
+            match line.exchange(1, &Call::Subsystem, |_| true).map_err(lost)?? {
+                Reply::Subsystem(found) => self.whose.check(&found)?,
+                _ => return Err(ClientError::WrongAnswer { asked: "Subsystem" }),
+            }
+        }
+        match line.exchange(2, &Call::Session(self.session), |_| true).map_err(lost)?? {
             Reply::Count(begun) => Ok(Line { begun, ..line }),
             _ => Err(ClientError::WrongAnswer { asked: "Session" }),
         }

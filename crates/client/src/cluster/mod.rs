@@ -5,6 +5,7 @@
 //! * `table.rs`: open files, which are opened again when the node was started anew.
 //! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
 //! * `locks.rs`: locks that programs here hold and wait for.
+//! * `whose.rs`: which of the cluster's namespaces it is.
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers.
 //!
@@ -20,9 +21,11 @@ mod names;
 mod silent;
 mod table;
 mod threads;
+mod whose;
 
 pub(crate) use direct::striped;
 pub(crate) use movers::Ways;
+pub use whose::Names;
 
 use crate::{ClientError, Remote};
 use lines::Lines;
@@ -58,9 +61,9 @@ const READING: usize = 4;
 
 impl ClusterFiles {
     /// Nothing is asked yet. `session`: a random number, which no other mount has.
-    pub fn new(reach: Reach, session: u64) -> Self {
+    pub fn new(reach: Reach, session: u64, names: Names) -> Self {
         Self(Arc::new(Shared {
-            lines: Lines::new(reach, session),
+            lines: Lines::new(reach, session, names),
             table: Table::default(),
             quick: Threads::new("cluster-io", THREADS),
             reading: Here::new(READING),

@@ -31,6 +31,7 @@ mod posix;
 mod postgres;
 mod preload;
 mod rebuild;
+mod subsystems;
 mod tar_tapes;
 mod tier;
 mod torture;

@@ -3,9 +3,9 @@
 
 use std::fmt::Debug;
 use std::io::Cursor;
-use types::{FileKind, FsError, Handle, Ino, Junction, JunctionView, Time};
+use types::{FileKind, FsError, Handle, Ino, Junction, JunctionState, JunctionView, Time};
 use wire::frame::{self, Frame, Kind, MAX_PAYLOAD};
-use wire::{Call, Failure, FileCall, Hello, Reply, Selection, VERSION, WireError};
+use wire::{Call, Failure, FileCall, Hello, Reply, Selection, SubsystemView, VERSION, WireError};
 
 /// What a payload may be.
 trait Message: Sized + PartialEq + Debug {
@@ -104,6 +104,16 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             subsystem: "s".into(),
             addresses: vec!["a:1".into()],
         }),
-        reply(&Reply::Junctions(vec![JunctionView { path: "/p".into(), ino: Ino(3), junction }])),
+        reply(&Reply::Subsystem(Box::new(SubsystemView {
+            name: Some("n".into()),
+            site: "s".into(),
+            addresses: vec!["a:1".into()],
+        }))),
+        reply(&Reply::Junctions(vec![JunctionView {
+            path: "/p".into(),
+            ino: Ino(3),
+            junction,
+            state: JunctionState::Silent("w".into()),
+        }])),
     ]
 }

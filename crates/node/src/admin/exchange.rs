@@ -53,7 +53,7 @@ impl Node {
     }
 
     /// Uuid of this namespace.
-    pub(super) fn site(&self) -> Result<String, Failure> {
+    pub(crate) fn site(&self) -> Result<String, Failure> {
         let site = self.catalog.site().map_err(|e| refused("this namespace", &e))?;
         Ok(site.unwrap_or_default())
     }

@@ -44,8 +44,10 @@ impl Node {
         }
     }
 
-    pub(super) fn junction_views(&self) -> Result<Vec<JunctionView>, Failure> {
-        self.catalog.junctions().map_err(|e| refused("junctions", &e))
+    pub(crate) fn junction_views(&self) -> Result<Vec<JunctionView>, Failure> {
+        let mut views = self.catalog.junctions().map_err(|e| refused("junctions", &e))?;
+        views.iter_mut().for_each(|view| view.state = self.seen_of(&view.junction.subsystem));
+        Ok(views)
     }
 
     /// Makes or removes one.
@@ -68,6 +70,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let to = Junction { subsystem, addresses, made: cx.now };
         to.validate().map_err(|why| failure(ErrorClass::Invalid, why))?;
+        self.may_lead(&to)?;
         let made = self.seen_by_all(self.catalog.make_junction(cx, path, &to));
         let made = made.map_err(|e| refused(&escape(path), &e))?;
         tracing::info!("{} leads to subsystem {} from now on", made.path, to.subsystem);

@@ -315,6 +315,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::StandbyStep(_)
         | Call::StandbyKeep(_)
         | Call::TurnKept
+        | Call::Subsystem
         | Call::Session(_)
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
@@ -342,6 +343,7 @@ fn not_here(call: &Call) -> Failure {
     let message = match call {
         Call::StandbyTakeOver { .. } => "this node is no standby: it serves already",
         Call::StandbyStep(_) | Call::StandbyKeep(_) => "a standby is fed over TLS, by its node",
+        Call::Subsystem => "whose names are here is asked over TLS",
         Call::TurnKept => "keys of the cluster are for nodes that wait for their turn, over TLS",
         Call::ReportTargets(_) => "targets are reported over TLS, by their node",
         Call::Devices | Call::OpenDevice { .. } | Call::Scsi(_) => {

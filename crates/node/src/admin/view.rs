@@ -316,6 +316,7 @@ impl Node {
             self.writes.blocked().into_iter().map(|(pool, why)| format!("pool {pool} takes no data: {why}")),
         );
         warnings.extend(self.target_warnings().unwrap_or_else(|e| vec![e.to_string()]));
+        warnings.extend(self.subsystem_warnings());
         warnings.extend(self.refused());
         Ok(StatusView {
             version: env!("CARGO_PKG_VERSION").into(),

@@ -7,7 +7,7 @@ use ident::{Authority, Credentials, Key, Secret, Token, Uuid};
 use types::{
     ClientId, Cluster, ClusterView, Digest, ErrorClass, Grant, Member, MemberId, NodeId, TokenRecord,
 };
-use wire::{Call, Failure, JoinOrder, Reply};
+use wire::{Call, Failure, JoinOrder, Reply, SubsystemView};
 
 /// Longest life of a token (seconds).
 const LONGEST_LIFE: u32 = 7 * 24 * 3600;
@@ -22,6 +22,12 @@ impl Node {
         if self.membership()?.is_some() {
             let message = "this node belongs to a cluster already; see `thermo cluster status`";
             return Err(failure(ErrorClass::Exists, message));
+        }
+        if let Some(subsystem) = &self.config.cluster.subsystem {
+            let message = format!(
+                "this node is to be the subsystem {subsystem} of a cluster (cluster.subsystem): make that with another node, and let this one join it"
+            );
+            return Err(failure(ErrorClass::Invalid, message));
         }
         let now = crate::now();
         let (id, first) = (Uuid::new_v4(), MemberId::Node(NodeId(1)));
@@ -155,7 +161,7 @@ impl Node {
             let message = "this node belongs to no cluster; make one with `thermo cluster init`";
             return Err(failure(ErrorClass::NotFound, message));
         };
-        if own.credentials.authority_key.is_none() {
+        if !own.admits() {
             return self.relayed_view(&own);
         }
         let fail = |e| refused("the cluster", &e);
@@ -165,7 +171,7 @@ impl Node {
         Ok(ClusterView {
             id: own.credentials.identity.cluster.to_string(),
             answers: member_id(own.credentials.identity.role),
-            admits: own.credentials.authority_key.is_some(),
+            admits: own.admits(),
             members: self.catalog.members().map_err(fail)?,
             tokens: self.catalog.tokens().map_err(fail)?.iter().filter(open).count() as u32,
             refused: since_start.count,
@@ -189,11 +195,28 @@ impl Node {
         }
     }
 
+    /// This node, if it holds a namespace of a cluster.
+    pub(crate) fn holding(&self) -> Result<std::sync::Arc<Own>, Failure> {
+        self.membership()?.filter(|own| own.holds_names()).ok_or_else(no_names)
+    }
+
+    /// Whose names are held here.
+    pub(super) fn held_names(&self) -> Result<SubsystemView, Failure> {
+        let name = self.holding()?.subsystem.clone();
+        Ok(SubsystemView { name, site: self.site()?, addresses: self.namespace_addresses() })
+    }
+
     /// This node, if it can admit others.
     pub(crate) fn admitting(&self) -> Result<std::sync::Arc<Own>, Failure> {
-        let own = self.membership()?.filter(|own| own.credentials.authority_key.is_some());
+        let own = self.membership()?.filter(|own| own.admits());
         own.ok_or_else(not_here)
     }
+}
+
+/// No namespace is held here.
+fn no_names() -> Failure {
+    let message = "this node holds no namespace; ask the first node of its cluster, or that of a subsystem (`thermo cluster status`, `thermo junction ls`)";
+    failure(ErrorClass::Invalid, message)
 }
 
 pub(super) fn not_here() -> Failure {

@@ -125,7 +125,7 @@ impl Node {
     /// # Errors
     /// It cannot be asked.
     pub fn hear_of_removed(&self) -> Result<(), Failure> {
-        let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_none()) else {
+        let Some(own) = self.membership()?.filter(|own| !own.admits()) else {
             return Ok(());
         };
         let list = Credentials::kept_removed(&directory(&self.config.state_dir)).map_err(told)?;
@@ -138,7 +138,7 @@ impl Node {
 
     /// A catalogue that was rebuilt from tapes, or is an older backup, gets from the roster who belongs to the cluster.
     pub(super) fn recall_cluster(&self) -> Result<(), Failure> {
-        let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_some()) else {
+        let Some(own) = self.membership()?.filter(|own| own.admits()) else {
             return Ok(());
         };
         let kept = Credentials::kept_roster(&directory(&self.config.state_dir)).map_err(told)?;

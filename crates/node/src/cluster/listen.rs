@@ -218,12 +218,25 @@ fn caller(node: &Node, own: &Own, identity: Identity, certificate: Digest) -> Re
     let fail = |e| crate::error::refused("the cluster", &e);
     let known_here = node.catalog.cluster().map_err(fail)?;
     if known_here.is_none_or(|cluster| cluster.id != own.credentials.identity.cluster.to_string()) {
-        return Ok(Caller::Itself(id));
+        return match (id, own.holds_names()) {
+            (MemberId::Client(_), true) => node.told_user(own, id, certificate).map(Caller::User),
+            _ => Ok(Caller::Itself(id)),
+        };
     }
     let member = node.catalog.member(id).map_err(fail)?;
     if member.as_ref().is_some_and(|m| m.next.is_some_and(|next| next.0 == certificate)) {
         node.catalog.member_renewed(id, types::Digest(certificate)).map_err(fail)?;
     }
+    let user = user_of(id, member, certificate)?;
+    Ok(user.map_or(Caller::Itself(id), Caller::User))
+}
+
+/// For whom a member speaks who shows that certificate; None: for itself.
+pub(super) fn user_of(
+    id: MemberId,
+    member: Option<Member>,
+    certificate: Digest,
+) -> Result<Option<BoundUser>, Failure> {
     let shown = |m: &Member| m.certificate.0 == certificate || m.next.is_some_and(|n| n.0 == certificate);
     match member {
         Some(Member { removed: Some(removal), .. }) => Err(failure(
@@ -233,10 +246,7 @@ fn caller(node: &Node, own: &Own, identity: Identity, certificate: Digest) -> Re
                 removal.reason
             ),
         )),
-        Some(member) if shown(&member) => Ok(match member.user {
-            Some(user) => Caller::User(user),
-            None => Caller::Itself(id),
-        }),
+        Some(member) if shown(&member) => Ok(member.user),
         _ => Err(failure(
             ErrorClass::Denied,
             format!("{id} with that certificate is no member of this cluster"),
@@ -273,6 +283,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
         (Call::ClusterAddresses, _) => Ok(Reply::Addresses(node.namespace_addresses()).into()),
+        (Call::Subsystem, _) => Ok(Reply::Subsystem(Box::new(node.held_names()?)).into()),
         (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
             Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())
@@ -287,7 +298,7 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             Ok(Reply::StandbyState(Box::new(answer)).into())
         }
         (Call::Session(number), Caller::Itself(MemberId::Node(_)) | Caller::User(_)) if part.is_none() => {
-            node.admitting()?;
+            node.holding()?;
             let mine = part.insert(join(node, Whose::Member(member_id(role)), number)?);
             node.end_session(std::mem::replace(&mut session, Session::of(mine.held.clone())));
             Ok(Reply::Count(mine.begun).into())

@@ -3,7 +3,9 @@
 mod ask;
 mod calls;
 mod changes;
+mod junctions;
 mod listen;
+mod members;
 mod places;
 mod renew;
 mod roster;
@@ -15,15 +17,16 @@ pub(crate) use renew::{credentials, renew_standby};
 pub(crate) use sessions::{Whose, join};
 pub use tend::{ClusterKeeper, keep_cluster};
 
-use crate::Node;
 use crate::error::{failure, refused};
+use crate::{Config, Node};
 use ident::{Acceptor, Connector, Credentials, IdentError, Refusals, Withdrawn};
 use listen::Open;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use types::{MemberId, Time};
+use types::{JunctionState, MemberId, Time};
 use wire::Failure;
 
 /// What the node is; found out when it is first needed, since it may join while it runs.
@@ -37,6 +40,12 @@ pub(crate) struct Membership {
     refused: Mutex<Refused>,
     open: Open,
     pub(crate) sessions: sessions::Sessions,
+    /// What a subsystem was told of the members by the node that admits them.
+    told: members::Told,
+    /// Where the namespaces of subsystems were last told to be had.
+    places: places::Places,
+    /// What was last seen of the subsystems to which junctions of this first node lead, by name.
+    led: Mutex<BTreeMap<String, JunctionState>>,
 }
 
 /// Connections that were refused since the node was started.
@@ -52,9 +61,21 @@ pub(crate) struct Own {
     pub(crate) acceptor: Acceptor,
     /// Asks other nodes.
     connector: Connector,
+    /// Name of the subsystem whose namespace it holds.
+    pub(crate) subsystem: Option<String>,
 }
 
 impl Own {
+    /// Whether it can admit others: it has the key of the authority.
+    pub(crate) fn admits(&self) -> bool {
+        self.credentials.authority_key.is_some()
+    }
+
+    /// Whether it holds a namespace: that of the cluster's first node, or that of a subsystem.
+    pub(crate) fn holds_names(&self) -> bool {
+        self.admits() || self.subsystem.is_some()
+    }
+
     /// Its number, if it is a node.
     pub(crate) fn number(&self) -> Option<u32> {
         match member_id(self.credentials.identity.role) {
@@ -65,9 +86,9 @@ impl Own {
 }
 
 /// What the node with this state directory is, before it is started.
-pub(crate) fn own(state: &Path) -> Result<Option<Own>, Failure> {
-    let found = Credentials::load(&directory(state)).map_err(told)?;
-    found.map(|own| Membership::default().take(own)).transpose()
+pub(crate) fn own(config: &Config) -> Result<Option<Own>, Failure> {
+    let found = Credentials::load(&directory(&config.state_dir)).map_err(told)?;
+    found.map(|own| Membership::default().take(own, config)).transpose()
 }
 
 impl Membership {
@@ -75,18 +96,24 @@ impl Membership {
         let mut known = self.known.lock();
         if known.is_none() {
             let found = Credentials::load(&directory(&node.config.state_dir)).map_err(told)?;
-            *known = found.map(|own| self.take(own)).transpose()?.map(Arc::new);
+            *known = found.map(|own| self.take(own, &node.config)).transpose()?.map(Arc::new);
         }
         Ok(known.clone())
     }
 
     /// Who was removed and who was refused outlives a certificate.
-    fn take(&self, mut credentials: Credentials) -> Result<Own, Failure> {
+    fn take(&self, mut credentials: Credentials, config: &Config) -> Result<Own, Failure> {
         self.removed.add(credentials.removed.all());
         credentials.removed = self.removed.clone();
         let acceptor = Acceptor::new(&credentials, self.refusals.clone()).map_err(told)?;
         let connector = Connector::member(&credentials).map_err(told)?;
-        Ok(Own { credentials, acceptor, connector })
+        let subsystem = config.cluster.subsystem.clone();
+        Ok(Own { credentials, acceptor, connector, subsystem })
+    }
+
+    /// Whether it is known that somebody was removed.
+    pub(crate) fn is_removed(&self, id: MemberId) -> bool {
+        self.removed.contains(role(id))
     }
 
     /// Credentials have changed: they are read again when they are needed.
@@ -108,13 +135,13 @@ impl Node {
     }
 
     /// Where the credentials are of a node that has joined a cluster: the namespace is that of the cluster then, and another node holds it. None of
-    /// one that holds its own.
+    /// one that holds its own, as the first node or as a subsystem.
     ///
     /// # Errors
     /// They cannot be read.
     pub fn joined(&self) -> Result<Option<PathBuf>, Failure> {
         let own = self.membership()?;
-        let elsewhere = own.is_some_and(|own| own.credentials.authority_key.is_none());
+        let elsewhere = own.is_some_and(|own| !own.holds_names());
         Ok(elsewhere.then(|| directory(&self.config.state_dir)))
     }
 

@@ -1,20 +1,68 @@
 //! Where the namespace is to be had: at the node that holds it, and at its standby, or who takes turns with it, which may come to hold it.
 
-use super::{directory, told};
+use super::{Own, directory, told};
 use crate::Node;
 use crate::error::failure;
 use ident::Credentials;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use types::ErrorClass;
-use wire::{Call, Failure, Reply};
+use wire::{Call, Failure, Reply, SubsystemView};
 
 /// Addresses that a member remembers.
 const MOST: usize = 8;
 
+/// Where the namespaces of subsystems were last told to be had, by name of the subsystem; of the one whose host this is, by "".
+#[derive(Default)]
+pub(super) struct Places(Mutex<BTreeMap<String, Place>>);
+
+struct Place {
+    /// As the operator has said it.
+    set: Vec<String>,
+    /// As it was told, the likeliest first.
+    told: Vec<String>,
+}
+
+impl Places {
+    /// Where one is to be had that was set to be at `set`: the likeliest first.
+    pub(super) fn of(&self, name: &str, set: &[String]) -> Vec<String> {
+        self.0.lock().get(name).map_or_else(|| set.to_vec(), |place| places(&place.told, set))
+    }
+}
+
 impl Node {
+    /// Where the namespace of this host is to be had, which holds none: at the first node, or where its subsystem is.
+    pub(crate) fn names_at(&self, own: &Own) -> Vec<String> {
+        let set = &self.config.cluster.namespace;
+        if set.is_empty() { own.credentials.addresses.clone() } else { self.membership.places.of("", set) }
+    }
+
+    /// Asks who holds the names that were set to be had at `set`, and notes where else they are: of the subsystem of that name, or (None) of whichever there is.
+    pub(super) fn ask_names(
+        &self,
+        own: &Arc<Own>,
+        name: Option<&str>,
+        set: &[String],
+    ) -> Result<SubsystemView, Failure> {
+        let known = self.membership.places.of(name.unwrap_or_default(), set);
+        let Reply::Subsystem(found) = own.ask_any(&known, Call::Subsystem)? else {
+            return Err(failure(
+                ErrorClass::Bug,
+                "whose names there are was asked for, and something else came",
+            ));
+        };
+        if name.is_none() || found.name.as_deref() == name {
+            let place = Place { set: set.to_vec(), told: places(&found.addresses, &known) };
+            self.membership.places.0.lock().insert(name.unwrap_or_default().into(), place);
+        }
+        Ok(*found)
+    }
+
     /// What a member is told who asks; the likeliest first.
     pub(crate) fn namespace_addresses(&self) -> Vec<String> {
         match self.membership() {
-            Ok(Some(own)) if own.credentials.authority_key.is_none() => own.credentials.addresses.clone(),
+            Ok(Some(own)) if !own.holds_names() => self.names_at(&own),
             _ => [self.config.cluster.control(), self.config.standby.to.clone(), self.turns.addresses()]
                 .concat(),
         }
@@ -25,16 +73,17 @@ impl Node {
     /// # Errors
     /// It cannot be asked, or what it says cannot be kept.
     pub fn hear_of_places(&self) -> Result<(), Failure> {
-        let Some(own) = self.membership()?.filter(|own| own.credentials.authority_key.is_none()) else {
+        let Some(own) = self.membership()?.filter(|own| !own.admits()) else {
             return Ok(());
         };
+        let asked = self.hear_of_subsystems(&own);
         let known = &own.credentials.addresses;
         let Reply::Addresses(told_now) = own.ask_any(known, Call::ClusterAddresses)? else {
             return Err(failure(ErrorClass::Bug, "addresses were asked for, and something else came"));
         };
         let all = places(&told_now, known);
         if told_now.is_empty() || all == *known {
-            return Ok(());
+            return asked;
         }
         {
             let _one_at_a_time = self.membership.changes.lock();
@@ -42,7 +91,27 @@ impl Node {
         }
         self.membership.forget();
         tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
-        Ok(())
+        asked
+    }
+
+    /// The same of those that this host uses besides; why one could not be asked.
+    fn hear_of_subsystems(&self, own: &Arc<Own>) -> Result<(), Failure> {
+        let set = &self.config.cluster.namespace;
+        let own_names = (!set.is_empty()).then(|| (String::new(), set.clone()));
+        let led = self
+            .membership
+            .places
+            .0
+            .lock()
+            .iter()
+            .map(|(name, at)| (name.clone(), at.set.clone()))
+            .collect::<Vec<_>>();
+        let led = led.into_iter().filter(|(name, _)| !name.is_empty());
+        let ask = |(name, set): (String, Vec<String>)| {
+            self.ask_names(own, (!name.is_empty()).then_some(name.as_str()), &set)
+        };
+        let asked: Vec<_> = own_names.into_iter().chain(led).map(ask).collect();
+        asked.into_iter().try_for_each(|found| found.map(drop))
     }
 }
 

@@ -52,7 +52,7 @@ impl Node {
             return Ok(false);
         }
         let id = member_id(own.credentials.identity.role);
-        let signs = own.credentials.authority_key.is_some();
+        let signs = own.admits();
         let (certificate, key) = another(&own.credentials, &self.config, |order| match signs {
             true => self.cluster_renew(id, &order),
             false => asked(&own.credentials, order),

@@ -9,6 +9,8 @@ use wire::Failure;
 
 /// Between two looks at who was removed.
 const PAUSE: Duration = Duration::from_secs(60);
+/// Between two looks whether subsystems answer.
+const LED: Duration = Duration::from_secs(10);
 /// Looks between two times at which what hosts that are gone have left is forgotten.
 const ROUNDS: u32 = 60;
 
@@ -41,7 +43,7 @@ impl Drop for ClusterKeeper {
 
 fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
     let mut round = 0;
-    let [mut look, mut renew] = [Instant::now(); 2];
+    let [mut look, mut renew, mut led] = [Instant::now(); 3];
     while let Some(node) = node.upgrade() {
         // First: nobody answers a host whose certificate has ended.
         if Instant::now() >= renew {
@@ -57,10 +59,16 @@ fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
             round += 1;
             look = Instant::now() + PAUSE;
         }
+        if Instant::now() >= led {
+            if let Err(e) = node.look_at_subsystems() {
+                tracing::debug!("whether subsystems answer is not known: {e}");
+            }
+            led = Instant::now() + LED;
+        }
         drop(node);
         let mut stopped = stop.0.lock();
         if !*stopped {
-            stop.1.wait_until(&mut stopped, look.min(renew));
+            stop.1.wait_until(&mut stopped, look.min(renew).min(led));
         }
         if *stopped {
             return;

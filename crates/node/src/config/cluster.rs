@@ -21,6 +21,11 @@ pub struct ClusterConfig {
     pub data: Vec<String>,
     /// Move the bytes of this node's targets at this address (`"0.0.0.0:7431"`).
     pub data_listen: Option<SocketAddr>,
+    /// Hold a namespace of its own in the cluster that this node has joined: that of the subsystem of this name, which the namespace of the first node shows at a
+    /// junction.
+    pub subsystem: Option<String>,
+    /// This host mounts the namespace of the subsystem that answers there, and its targets are that one's (`["meta2.example:7430"]`); none: the first node's.
+    pub namespace: Vec<String>,
     /// How long certificates are good that this node signs, as the first of its cluster (seconds). Members get the next one when two thirds of it have gone.
     pub certificate_s: u32,
     /// What is moved between targets, or rebuilt there, at most (bytes per second); 0: as fast as they can.
@@ -38,6 +43,8 @@ impl Default for ClusterConfig {
             control: Vec::new(),
             data: Vec::new(),
             data_listen: None,
+            subsystem: None,
+            namespace: Vec::new(),
             certificate_s: ident::YEAR as u32,
             move_rate: Size(0),
             scrub_every_days: 30,
@@ -78,14 +85,30 @@ impl ClusterConfig {
                 "cluster.listen is {listen}, which others cannot call: say in cluster.control what they shall, as [\"mds1.example:7430\"]"
             ));
         }
+        self.validate_subsystem()?;
         if !(SHORTEST..=LONGEST).contains(&self.certificate_s) {
             return Err(format!(
                 "cluster.certificate_s = {}: certificates are good for {SHORTEST} seconds to ten years ({LONGEST})",
                 self.certificate_s
             ));
         }
-        for address in self.control.iter().chain(&self.data) {
+        for address in self.control.iter().chain(&self.data).chain(&self.namespace) {
             types::check_address(address).map_err(|why| format!("cluster: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn validate_subsystem(&self) -> Result<(), String> {
+        let Some(name) = &self.subsystem else { return Ok(()) };
+        types::check_subsystem(name).map_err(|why| format!("cluster.subsystem: {why}"))?;
+        if self.listen.is_none() {
+            return Err(
+                "cluster.subsystem: other hosts reach its names here: say where it listens (cluster.listen)"
+                    .into(),
+            );
+        }
+        if !self.namespace.is_empty() {
+            return Err("cluster.namespace is for a host that has no namespace, and one with cluster.subsystem has its own: take one of them out".into());
         }
         Ok(())
     }

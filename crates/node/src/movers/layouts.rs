@@ -101,7 +101,7 @@ impl Node {
             return invalid(format!("stripe size {unit}: it is a multiple of 4 KiB, at most 1 GiB"));
         }
         let own = self.membership()?;
-        if own.is_none_or(|own| own.credentials.authority_key.is_none()) {
+        if own.is_none_or(|own| !own.holds_names()) {
             return invalid(
                 "layouts are for the namespace of a cluster's first node; see `thermo cluster status`"
                     .to_owned(),

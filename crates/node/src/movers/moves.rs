@@ -124,7 +124,7 @@ impl Node {
     pub(crate) fn move_targets(&self, cx: &Cx, act: TargetAct) -> Result<Option<Request>, Failure> {
         let fail = |e| refused("targets", &e);
         let own = self.membership()?;
-        if own.is_none_or(|own| own.credentials.authority_key.is_none()) {
+        if own.is_none_or(|own| !own.holds_names()) {
             let message = "targets are moved by the cluster's first node; see `thermo cluster status`";
             return Err(failure(ErrorClass::Invalid, message));
         }

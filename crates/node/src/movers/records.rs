@@ -20,7 +20,7 @@ impl Node {
         who: NodeId,
         order: &TargetOrder,
     ) -> Result<Vec<TargetGrant>, Failure> {
-        self.admitting()?;
+        self.holding()?;
         check(order)?;
         let now = crate::now();
         let master = MasterKey::open(&self.config.state_dir)?;
@@ -74,9 +74,9 @@ impl Node {
     /// All targets, as this node knows them: without the records it asks the node that admitted it.
     pub(crate) fn target_views(&self) -> Result<Vec<TargetView>, Failure> {
         if let Some(own) = self.membership()?
-            && own.credentials.authority_key.is_none()
+            && !own.holds_names()
         {
-            return match own.ask(&own.credentials.addresses, None, &Call::Targets)? {
+            return match own.ask(&self.names_at(&own), None, &Call::Targets)? {
                 Reply::Targets(targets) => Ok(targets),
                 _ => Err(failure(ErrorClass::Bug, "the targets were asked for, and something else came")),
             };
@@ -91,7 +91,7 @@ impl Node {
 
     /// What operators are to be told of targets that are down; nothing where this node does not keep the records of them.
     pub(crate) fn target_warnings(&self) -> Result<Vec<String>, Failure> {
-        if self.membership()?.is_none_or(|own| own.credentials.authority_key.is_none()) {
+        if self.membership()?.is_none_or(|own| !own.holds_names()) {
             return Ok(Vec::new());
         }
         let all = troubles(&self.target_views()?).into_iter();
@@ -104,10 +104,18 @@ impl Node {
         if self.config.takes_turns() { target.seen.max(Time::from_nanos(begun)) } else { target.seen }
     }
 
+    /// Whether a node is a member of the cluster, as far as this one knows: a subsystem knows who is not any more.
+    fn belongs(&self, node: NodeId) -> Result<bool, Failure> {
+        let id = MemberId::Node(node);
+        if self.config.cluster.subsystem.is_some() {
+            return Ok(!self.membership.is_removed(id));
+        }
+        let member = self.catalog.member(id).map_err(|e| refused("the cluster", &e))?;
+        Ok(member.is_some_and(|member| member.removed.is_none()))
+    }
+
     fn state_of(&self, target: &Target, now: Time) -> Result<TargetState, Failure> {
-        let member =
-            self.catalog.member(MemberId::Node(target.node)).map_err(|e| refused("the cluster", &e))?;
-        let belongs = member.is_some_and(|member| member.removed.is_none());
+        let belongs = self.belongs(target.node)?;
         let unheard = self.movers.unheard_since(target.id);
         let behind = unheard.is_some_and(|since| since < earlier(now, BEHIND_AFTER));
         Ok(match state(target, belongs, self.heard(target, now), now) {

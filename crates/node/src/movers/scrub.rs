@@ -112,7 +112,7 @@ impl Node {
 
     /// Asks for the scrubs that are due.
     fn begin_due(&self) -> Result<(), Failure> {
-        if self.membership()?.is_none_or(|own| own.credentials.authority_key.is_none()) {
+        if self.membership()?.is_none_or(|own| !own.holds_names()) {
             return Ok(());
         }
         let fail = |e| crate::error::refused("the targets", &e);

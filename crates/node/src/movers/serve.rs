@@ -196,9 +196,9 @@ impl Node {
             data: self.config.cluster.data(),
             targets: found.iter().map(|(_, report)| report.clone()).collect(),
         };
-        let grants = match (own.credentials.authority_key.is_some(), super::node_of(&own)) {
+        let grants = match (own.holds_names(), super::node_of(&own)) {
             (true, MemberId::Node(id)) => self.report_targets(id, &order)?,
-            _ => match own.ask_any(&own.credentials.addresses, Call::ReportTargets(order))? {
+            _ => match own.ask_any(&self.names_at(&own), Call::ReportTargets(order))? {
                 Reply::TargetGrants(grants) => grants,
                 _ => return Err(failure(ErrorClass::Bug, "targets were reported, and something else came")),
             },

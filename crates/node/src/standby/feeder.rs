@@ -321,7 +321,7 @@ impl Kept {
     }
 
     fn bring_now(&mut self, link: &mut Link, state: &Path) -> Result<(), Failure> {
-        let now = kept::gather(state)?;
+        let now = kept::gather(state, false)?;
         if self.there.as_ref() != Some(&now) {
             link.keep(now.clone())?;
             self.there = Some(now);

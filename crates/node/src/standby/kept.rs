@@ -17,11 +17,19 @@ const KEPT: &str = "standby-kept";
 /// Longest of them (bytes).
 const LONGEST: usize = 8 << 20;
 
+/// Secret from which those of targets follow.
+const TARGETS: &str = FILES[3];
+
+/// Those that a subsystem needs: who belongs to the cluster is the first node's, which tells each member who was removed.
+fn of_subsystem(name: &str) -> bool {
+    name == TARGETS
+}
+
 /// Those that there are, as they are now. What secrets of targets follow from is made first, if need be: no target shall know one that the standby does not.
-pub(crate) fn gather(state: &Path) -> Result<Vec<KeptFile>, Failure> {
+pub(crate) fn gather(state: &Path, subsystem: bool) -> Result<Vec<KeptFile>, Failure> {
     MasterKey::open(state)?;
     let mut found = Vec::new();
-    for name in FILES {
+    for name in FILES.into_iter().filter(|name| !subsystem || of_subsystem(name)) {
         match fs::read(state.join(name)) {
             Ok(bytes) => found.push(KeptFile { name: name.into(), bytes }),
             Err(e) if e.kind() == ErrorKind::NotFound => {}
@@ -50,8 +58,14 @@ pub(crate) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
 }
 
 /// Whether all is kept that a node of a cluster cannot do without; what is kept last tells of what is kept before.
-pub(crate) fn is_complete(state: &Path) -> bool {
-    [FILES[0], FILES[3]].iter().all(|name| state.join(KEPT).join(beside(name)).exists())
+pub(crate) fn is_complete(state: &Path, subsystem: bool) -> bool {
+    let needed = [FILES[0], TARGETS].into_iter().filter(|name| !subsystem || of_subsystem(name));
+    needed.into_iter().all(|name| state.join(KEPT).join(beside(name)).exists())
+}
+
+/// Whether a subsystem has had its turn here, or has got what it needs for that.
+pub(crate) fn has_served(state: &Path) -> bool {
+    state.join(TARGETS).exists()
 }
 
 /// Forgets what is kept: it is of another node.
@@ -117,7 +131,7 @@ mod tests {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(here.path().join("cluster")).unwrap();
         fs::write(here.path().join("cluster/authority-key.der"), b"key").unwrap();
-        let sent = gather(here.path()).unwrap();
+        let sent = gather(here.path(), false).unwrap();
         let secret = fs::read(here.path().join("targets.key")).unwrap();
         assert_eq!(sent, [file(FILES[0], b"key"), file(FILES[3], &secret)]);
         assert!(format!("{sent:?}").contains("32 bytes"), "not what is in it: {sent:?}");
@@ -126,13 +140,22 @@ mod tests {
         fs::write(there.path().join("targets.key"), b"its own").unwrap();
         keep(there.path(), &sent).unwrap();
         keep(there.path(), &[file(FILES[0], b"another")]).unwrap();
+        assert!(is_complete(there.path(), false) && is_complete(there.path(), true));
+        assert_eq!(
+            gather(here.path(), true).unwrap(),
+            [file(TARGETS, &secret)],
+            "the keys of the cluster stay where they are"
+        );
         for wrong in ["cluster/key.der", "../targets.key", "/etc/passwd", ""] {
             assert_eq!(keep(there.path(), &[file(wrong, b"x")]).unwrap_err().class, ErrorClass::Invalid);
         }
         assert_eq!(fs::read(there.path().join("targets.key")).unwrap(), b"its own", "not yet");
         install(there.path()).unwrap();
         install(there.path()).unwrap();
-        assert_eq!(gather(there.path()).unwrap(), [file(FILES[0], b"another"), file(FILES[3], &secret)]);
+        assert_eq!(
+            gather(there.path(), false).unwrap(),
+            [file(FILES[0], b"another"), file(FILES[3], &secret)]
+        );
         let mode = fs::metadata(there.path().join(FILES[0])).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(!there.path().join(KEPT).exists());

@@ -178,7 +178,7 @@ impl Node {
             let message = format!("{id} is not seen to wait for its turn with the database of this node");
             return Err(failure(ErrorClass::Denied, message));
         }
-        kept::gather(&self.config.state_dir)
+        kept::gather(&self.config.state_dir, self.config.cluster.subsystem.is_some())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::Config;
 use crate::cluster::Own;
 use crate::engine::Opened;
 use crate::error::{failure, refused};
+use crate::movers::MasterKey;
 use crate::standby::kept;
 use crate::standby::listen::{Answers, listen_here};
 use crate::startup::{patiently, prepare};
@@ -176,7 +177,7 @@ impl Waiting {
     }
 
     fn try_look(self: &Arc<Self>, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
-        let own = crate::cluster::own(&self.config.state_dir)?.map(Arc::new);
+        let own = crate::cluster::own(&self.config)?.map(Arc::new);
         let lacks = self.now.lock().lacks.clone();
         let member = own.as_ref().and_then(|own| own.number());
         let told = Told { member, lacks, ..Told::of(&self.config, since) };
@@ -195,15 +196,18 @@ impl Waiting {
             return Ok(None);
         }
         // Where tables are missing that others have used (a dump is being restored) no new catalogue begins.
-        let first = own.is_none() && !kept::is_complete(&self.config.state_dir);
+        let first = (own.is_none() || self.subsystem()) && !self.is_kept();
         let create = fresh && first && !self.had_owner.load(Ordering::Acquire) && !self.known.lock().is_any();
         // Before the engine is taken: a full disk must not keep it from the others.
         self.known.lock().keep()?;
         let mut serves = self.kept.lock();
-        if kept::is_complete(&self.config.state_dir) {
+        if self.is_kept() {
             kept::install(&self.config.state_dir)?;
         }
         let engine = (self.open)(&self.config, create)?;
+        if self.subsystem() {
+            MasterKey::open(&self.config.state_dir)?;
+        }
         *serves = true;
         Ok(Some(Turn { engine, name: way.name.clone(), seen, known: self.known.clone(), lost }))
     }
@@ -231,26 +235,41 @@ impl Waiting {
                 "the node that serves belongs to a cluster, and this one does not: `thermo cluster join`";
             return server.and_then(|server| server.member).map(|_| why.into());
         };
-        let has = self.has_keys(own);
+        let has = self.has_keys(own, name);
         let due = {
             let now = self.now.lock();
             let live = now.seen.owner.as_ref().is_some_and(|owner| owner.live);
             (live || !has) && !now.asking && now.asked.is_none_or(|at| at.elapsed() >= FETCH)
         };
         if let (true, Some(server)) = (due, &server) {
-            self.begin_to_fetch(own.clone(), server.clone());
+            self.begin_to_fetch(own.clone(), server.clone(), name.to_owned());
         }
         let from = server.map_or_else(String::new, |server| format!(" at {}", server.addresses.join(" ")));
         (!has)
             .then(|| format!("the keys of the cluster were not fetched yet from the node that serves{from}"))
     }
 
-    fn has_keys(&self, own: &Own) -> bool {
-        own.credentials.authority_key.is_some() || kept::is_complete(&self.config.state_dir)
+    fn has_keys(&self, own: &Own, name: &str) -> bool {
+        let has = if self.subsystem() {
+            // Of a namespace that nobody has had yet this node makes them.
+            kept::has_served(&self.config.state_dir)
+                || self.now.lock().seen.owner.as_ref().is_none_or(|owner| owner.name == name)
+        } else {
+            own.admits()
+        };
+        has || self.is_kept()
+    }
+
+    fn subsystem(&self) -> bool {
+        self.config.cluster.subsystem.is_some()
+    }
+
+    fn is_kept(&self) -> bool {
+        kept::is_complete(&self.config.state_dir, self.subsystem())
     }
 
     /// Beside the looks: one that stands still keeps nobody from taking over.
-    fn begin_to_fetch(self: &Arc<Self>, own: Arc<Own>, server: Told) {
+    fn begin_to_fetch(self: &Arc<Self>, own: Arc<Own>, server: Told, name: String) {
         {
             let mut now = self.now.lock();
             (now.asking, now.asked) = (true, Some(Instant::now()));
@@ -261,7 +280,7 @@ impl Waiting {
             if let Err(e) = &fetched {
                 tracing::debug!("what is needed to serve the cluster is not fetched: {e}");
             }
-            let again = fetched.is_err() && !waiting.has_keys(&own);
+            let again = fetched.is_err() && !waiting.has_keys(&own, &name);
             let mut now = waiting.now.lock();
             now.asking = false;
             now.asked = now.asked.filter(|_| !again);
@@ -490,5 +509,35 @@ mod tests {
         let made = catalog.create(&cx, types::Ino::ROOT, b"d", &new).unwrap();
         // They begin with the second in which it began.
         assert!(made.attr.ino.0 >> 20 > 1_700_000_000, "{}", made.attr.ino);
+    }
+
+    /// Who belongs to the cluster is the first node's: of a subsystem's keys only the one of its targets goes from host to host.
+    #[test]
+    fn the_first_host_of_a_subsystem_makes_its_key_and_others_wait_until_they_have_it() {
+        let subsystem = |state: &Path| {
+            let mut config = Config { state_dir: state.into(), ..Config::default() };
+            config.cluster.subsystem = Some("scratch".into());
+            Arc::new(Waiting::new(&config, embedded, Known::open(state).unwrap()))
+        };
+        let [first, second] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for dir in [&first, &second] {
+            member(dir.path());
+        }
+        let key = |dir: &tempfile::TempDir| fs::read(dir.path().join("targets.key"));
+        let mut nobody = finds(|| Ok(Seen::default()));
+        assert!(subsystem(first.path()).look(&mut nobody, 0, true).unwrap().is_some(), "its turn");
+        let made = key(&first).unwrap();
+        // It died before it had told anybody: the other one knows less.
+        let mut gone = finds(|| Ok(of("other", false)));
+        let waits = subsystem(second.path());
+        assert!(waits.look(&mut gone, 0, true).unwrap().is_none());
+        assert!(waits.now.lock().lacks.as_ref().unwrap().contains("not fetched yet"));
+        assert!(key(&second).is_err());
+        kept::keep(second.path(), &kept::gather(first.path(), true).unwrap()).unwrap();
+        assert!(waits.look(&mut gone, 0, true).unwrap().is_some(), "its turn");
+        assert_eq!(key(&second).unwrap(), made);
+        // The first one comes back, and has served.
+        let mut own = finds(|| Ok(of("other", false)));
+        assert!(subsystem(first.path()).look(&mut own, 0, false).unwrap().is_some());
     }
 }

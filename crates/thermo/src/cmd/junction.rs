@@ -6,7 +6,7 @@ use crate::out::Table;
 use crate::render::time;
 use anyhow::Result;
 use std::ffi::OsString;
-use types::{JunctionView, escape};
+use types::{JunctionState, JunctionView, escape};
 use wire::Call;
 
 /// Directories that lead to subsystems: namespaces of the cluster that other nodes hold
@@ -74,13 +74,19 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 }
 
 fn table(junctions: &[JunctionView], utc: bool) -> Table {
-    let mut table = Table::new(&["DIRECTORY", "SUBSYSTEM", "AT", "MADE"]);
-    for JunctionView { path, junction, .. } in junctions {
+    let mut table = Table::new(&["DIRECTORY", "SUBSYSTEM", "AT", "MADE", "STATE"]);
+    for JunctionView { path, junction, state, .. } in junctions {
+        let state = match state {
+            JunctionState::Unasked => "-".into(),
+            JunctionState::Answers => "answers".into(),
+            JunctionState::Silent(why) => format!("does not answer: {why}"),
+        };
         table.row(vec![
             path.to_string(),
             junction.subsystem.clone(),
             junction.addresses.join(" "),
             time(junction.made, utc),
+            state,
         ]);
     }
     table
