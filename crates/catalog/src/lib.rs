@@ -11,6 +11,7 @@ mod classes;
 mod dirent;
 mod error;
 mod keys;
+mod leading;
 mod ops;
 mod perm;
 mod rec;

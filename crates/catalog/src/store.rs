@@ -3,6 +3,7 @@
 
 use crate::classes::Classes;
 use crate::keys::{self, part, sum};
+use crate::leading::Leading;
 use crate::rec::InodeRec;
 use crate::{CatalogError, Result};
 use kv::{KvError, Reader, Writer};
@@ -15,12 +16,14 @@ use types::*;
 pub struct View<'a> {
     pub r: &'a dyn Reader,
     pub classes: &'a Classes,
+    pub leading: &'a Leading,
 }
 
 /// A writing transaction.
 pub struct Tx<'a> {
     pub w: &'a mut dyn Writer,
     pub classes: &'a Classes,
+    pub leading: &'a Leading,
     /// Inodes of which attributes or, of directories, entries change.
     pub touched: &'a mut Vec<Ino>,
 }
@@ -187,7 +190,7 @@ pub fn attr_of(rec: &InodeRec) -> Attr {
 
 impl Tx<'_> {
     pub fn view(&self) -> View<'_> {
-        View { r: &*self.w, classes: self.classes }
+        View { r: &*self.w, classes: self.classes, leading: self.leading }
     }
 
     /// An inode record that no other transaction changes before this one ends.

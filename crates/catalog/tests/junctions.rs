@@ -7,8 +7,9 @@ mod server;
 
 use catalog::{Catalog, CatalogError, New, NewSegment, check};
 use common::*;
-use kv::{CrashingEngine, DatabaseOptions, Durability, Engine, MemoryEngine, PostgresEngine, Reader};
+use kv::{CrashingEngine, DatabaseOptions, Durability, Engine, MemoryEngine, PostgresEngine, Reader, Writer};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use types::*;
@@ -241,6 +242,81 @@ fn one_of_two_at_the_same_moment_is_refused_over_postgresql() {
     let address = server.address("junctions", "&connections=4");
     let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
     at_once(&Catalog::open(Arc::new(engine), t(1)).expect("opens"), 20);
+}
+
+/// Does something once, within a transaction of somebody else that is about to commit.
+struct Between<E> {
+    engine: E,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    runs: AtomicU32,
+}
+
+impl<E: Engine> Engine for Between<E> {
+    fn read_dyn(&self, f: &mut dyn FnMut(&dyn Reader) -> kv::Result<()>) -> kv::Result<()> {
+        self.engine.read_dyn(f)
+    }
+
+    fn write_dyn(
+        &self,
+        durability: Durability,
+        f: &mut dyn FnMut(&mut dyn Writer) -> kv::Result<()>,
+    ) -> kv::Result<()> {
+        self.engine.write_dyn(durability, &mut |w| {
+            f(w)?;
+            let act = self.act.lock().expect("whole").take();
+            if let Some(act) = act {
+                self.runs.fetch_add(1, Ordering::Relaxed);
+                act();
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> kv::Result<()> {
+        self.engine.sync()
+    }
+
+    fn verify(&self) -> kv::Result<()> {
+        self.engine.verify()
+    }
+
+    fn backup(&self, to: &std::path::Path) -> kv::Result<()> {
+        self.engine.backup(to)
+    }
+
+    fn stats(&self) -> kv::Stats {
+        self.engine.stats()
+    }
+}
+
+/// The directory leads elsewhere by the time at which somebody is done with what he makes in it, and commits: it is not made.
+#[test]
+fn who_has_begun_before_a_junction_and_ends_after_it_is_refused_over_postgresql() {
+    let server = server::Server::shared();
+    let address = server.address("between", "&connections=4");
+    let engine = PostgresEngine::open(&address, DatabaseOptions::new("test")).expect("engine");
+    let engine = Arc::new(Between { engine, act: Mutex::new(None), runs: AtomicU32::new(0) });
+    let c = Arc::new(Catalog::open(engine.clone(), t(1)).expect("opens"));
+    let here = dir(&c, Ino::ROOT, "here");
+    file(&c, here, "a");
+    let acts: [&dyn Fn(Ino) -> Result<(), CatalogError>; 3] = [
+        &|at| c.create(&root(30), at, b"x", &New::node(FileKind::File, 0o644)).map(drop),
+        &|at| c.link(&root(30), c.lookup(here, b"a").expect("there").attr.ino, at, b"x").map(drop),
+        &|at| c.rename(&root(30), (here, b"a"), (at, b"x"), RenameMode::Replace, &|_| false).map(drop),
+    ];
+    for (n, act) in (0..).zip(acts) {
+        let name = format!("d{n}");
+        let at = dir(&c, Ino::ROOT, &name);
+        // So that no number has to be reserved in the middle.
+        file(&c, here, &format!("b{n}"));
+        let made = c.clone();
+        let make = move || drop(make(&made, &format!("/{name}"), &name).expect("made"));
+        *engine.act.lock().expect("whole") = Some(Box::new(make));
+        refused(act(at), FsError::Elsewhere, &["leads to subsystem d"]);
+        assert_eq!(engine.runs.load(Ordering::Relaxed), n + 1);
+        assert_eq!(c.readdir(at, 0, 10).expect("list").found, []);
+    }
+    assert_eq!(check::verify(&c), Vec::<String>::new());
 }
 
 fn pairs(engine: &MemoryEngine) -> Vec<(Vec<u8>, Vec<u8>)> {

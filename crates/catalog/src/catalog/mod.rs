@@ -18,7 +18,8 @@ pub use keep::{TapePlace, place_of};
 
 use crate::Result;
 use crate::classes::Classes;
-use crate::ops::{open, volume};
+use crate::leading::Leading;
+use crate::ops::{junction, open, volume};
 use crate::store::{Tx, View};
 use kv::{Durability, Engine};
 use parking_lot::Mutex;
@@ -35,6 +36,7 @@ const DROP_BATCH: usize = 1000;
 pub struct Catalog {
     engine: Arc<dyn Engine>,
     classes: Classes,
+    leading: Leading,
     ids: Mutex<Range<u64>>,
     changes: changes::Changes,
     open: opened::Open,
@@ -49,10 +51,11 @@ impl Catalog {
     /// copies until `put_class` says where) when it is new, and ends what a crash interrupted. Refuses a catalogue
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
-        let (classes, ids) = (Classes::default(), Mutex::new(0..0));
+        let (classes, leading, ids) = (Classes::default(), Leading::default(), Mutex::new(0..0));
         let (changes, open) = (changes::Changes::default(), opened::Open::default());
-        let catalog = Self { engine, classes, ids, changes, open, watched_by: OnceLock::new() };
+        let catalog = Self { engine, classes, leading, ids, changes, open, watched_by: OnceLock::new() };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
+        catalog.read(junction::note_all)?;
         catalog.finish_drops()?;
         Ok(catalog)
     }
@@ -68,7 +71,7 @@ impl Catalog {
     }
 
     pub(crate) fn read<T>(&self, f: impl Fn(View<'_>) -> Result<T>) -> Result<T> {
-        kv::read(&*self.engine, |r| f(View { r, classes: &self.classes }))
+        kv::read(&*self.engine, |r| f(View { r, classes: &self.classes, leading: &self.leading }))
     }
 
     pub(crate) fn write<T>(
@@ -79,7 +82,7 @@ impl Catalog {
         let mut touched = Vec::new();
         let done = kv::write(&*self.engine, durability, |w| {
             touched.clear();
-            f(&mut Tx { w, classes: &self.classes, touched: &mut touched })
+            f(&mut Tx { w, classes: &self.classes, leading: &self.leading, touched: &mut touched })
         });
         // Also when it failed: whether it was done may not be known.
         if let (false, Some(told)) = (touched.is_empty(), self.watched_by.get()) {

@@ -4,7 +4,7 @@
 use super::{nodes, path, remove, resolve};
 use crate::keys;
 use crate::rec::{self, InodeRec};
-use crate::store::{Tx, View};
+use crate::store::{self, Tx, View};
 use crate::{CatalogError, Result};
 use format::record;
 use std::ops::ControlFlow;
@@ -44,6 +44,14 @@ fn records(view: View<'_>) -> Result<Vec<(Ino, Junction)>> {
     decoded.collect()
 }
 
+/// Notes the directories that lead somewhere when a catalogue is opened.
+pub fn note_all(view: View<'_>) -> Result<()> {
+    store::each_past_damage(view.r, &[keys::JUNCTION], &[keys::JUNCTION + 1], |k, _| {
+        keys::number_at(k, 1).into_iter().for_each(|dir| view.leading.enter(Ino(dir)));
+        ControlFlow::Continue(())
+    })
+}
+
 /// Has the empty directory at a path lead to a subsystem, which no other one leads to.
 pub fn make(tx: &mut Tx<'_>, cx: &Cx, at: &[u8], junction: &Junction) -> Result<JunctionView> {
     let shown = escape(at);
@@ -68,6 +76,7 @@ pub fn make(tx: &mut Tx<'_>, cx: &Cx, at: &[u8], junction: &Junction) -> Result<
         }
     }
     remove::check_empty(tx.view(), rec.ino)?;
+    tx.leading.enter(rec.ino);
     tx.w.put(&keys::junction(rec.ino), &record::encode(junction))?;
     touch(tx, rec.ino, cx.now)?;
     let path = path::path_of(tx.view(), rec.ino)?.into();
@@ -83,7 +92,7 @@ pub fn unmake(tx: &mut Tx<'_>, cx: &Cx, at: &[u8]) -> Result<Junction> {
     Ok(known)
 }
 
-/// Writes the directory's record: whoever has read it to make something in it goes before or behind this, on every engine.
+/// Writes the directory's record: whoever has read it to make something in it goes before or behind this, on every engine (see [`Leading`](crate::leading::Leading)).
 fn touch(tx: &mut Tx<'_>, dir: Ino, now: Time) -> Result<()> {
     let old = tx.load(dir)?;
     let mut rec = InodeRec { ctime: now, ..old.clone() };
@@ -93,8 +102,10 @@ fn touch(tx: &mut Tx<'_>, dir: Ino, now: Time) -> Result<()> {
 
 /// Refuses to make something in a directory that leads elsewhere.
 pub fn check_inside(view: View<'_>, dir: Ino) -> Result<()> {
-    let Some(junction) = find(view, dir)? else { return Ok(()) };
-    Err(elsewhere(view, dir, junction)?)
+    if !view.leading.may(dir) {
+        return Ok(());
+    }
+    why_absent(view, dir)?.map_or(Ok(()), Err)
 }
 
 /// Why something is not found in a directory that leads elsewhere; None: it does not.
