@@ -62,6 +62,22 @@ fn lists_with_digests(manifest: &Path, files: usize) {
     assert!(lines[1..].iter().all(|line| line["sha256"].as_str().is_some_and(|hex| hex.len() == 64)));
 }
 
+/// Nothing is imported into a directory that leads to a subsystem, or below it.
+fn nothing_goes_where_a_junction_leads(bed: &Bed, into: impl Fn(&'static str) -> Vec<String>) {
+    fs::create_dir_all(bed.path("led/tree")).unwrap();
+    bed.ok(["put".as_ref(), "-T".as_ref(), bed.path("led").as_os_str(), "tc:/led".as_ref()]);
+    bed.ok(["junction", "make", "tc:/led/tree", "elsewhere", "--at", "mds2:1"]);
+    let leads = "/led/tree leads to subsystem elsewhere";
+    let (_, said) = bed.fails(into("tc:/led/tree"));
+    assert!(said.contains(leads), "{said}");
+    let (_, said) = bed.fails(into("tc:/led/tree/below"));
+    assert!(said.contains(leads), "{said}");
+    bed.fails(into("tc:/led"));
+    assert!(report(bed).contains(leads), "{}", report(bed));
+    assert!(used(bed).is_empty());
+    bed.ok(["junction", "rm", "tc:/led/tree"]);
+}
+
 fn from_site_to_site(media: &str) {
     let (here, there) = (bed(media), bed(media));
     make_files(&here.path("tree"), 60, 9_000);
@@ -109,6 +125,7 @@ fn from_site_to_site(media: &str) {
     assert!(told.contains("1 of its names are taken"), "{told}");
     assert!(told.contains("/taken/tree/dir 0/file 3 is there already"), "{told}");
     assert!(used(&there).is_empty());
+    nothing_goes_where_a_junction_leads(&there, into);
     there.ok(into("tc:/theirs"));
     assert_eq!(newest(&there)["kind"], "import");
     assert!(volumes.iter().all(|v| state(&there, v) == "read-only"));

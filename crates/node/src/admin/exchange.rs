@@ -126,7 +126,10 @@ impl Node {
         let at = if into.is_empty() { b"/" } else { into };
         let shown = String::from_utf8_lossy(at);
         let is_no_directory = match self.catalog.resolve(&Cx::admin(crate::now()), at, true) {
-            Ok(here) => here.attr.kind != FileKind::Directory,
+            Ok(here) => match self.catalog.elsewhere(here.attr.ino).unwrap_or_else(Some) {
+                Some(e) => return Err(refused(&shown, &e)),
+                None => here.attr.kind != FileKind::Directory,
+            },
             Err(e) if e.fs() == FsError::NotFound => false,
             Err(e) if e.fs() == FsError::NotADirectory => true,
             Err(e) => return Err(refused(&shown, &e)),

@@ -263,14 +263,15 @@ impl<'p> Pass<'p> {
             }
             Entry::Begin | Entry::Dead | Entry::Left(_) => return Ok(ControlFlow::Continue(())),
         };
-        let free = match free {
+        let taken = match free {
             // Something on the way to it is a file.
-            Err(e) if e.fs() == FsError::NotADirectory => false,
-            free => free?,
+            Err(e) if e.fs() == FsError::NotADirectory => Some("is there already".to_owned()),
+            Err(e) if e.fs() == FsError::Elsewhere => Some(format!("cannot be made: {e}")),
+            free => (!free?).then(|| "is there already".to_owned()),
         };
-        if !free {
+        if let Some(why) = taken {
             self.conflicts += 1;
-            self.enter.adopted.note(format!("{} is there already", types::escape(&path)));
+            self.enter.adopted.note(format!("{} {why}", types::escape(&path)));
         }
         Ok(ControlFlow::Continue(()))
     }
