@@ -147,3 +147,47 @@ fn an_open_file_is_as_long_as_it_was_written_when_the_first_node_was_started_ane
     drop(file);
     beds[0].check();
 }
+
+/// Other hosts see at once that a directory leads to a subsystem, and that it does no more; members are told of all junctions.
+#[test]
+fn what_a_host_remembers_of_a_directory_is_forgotten_when_it_leads_elsewhere() {
+    let Some((beds, dirs)) = three("junctions and what hosts remember") else { return };
+    let members = beds[0].json(["cluster", "status"]);
+    let at_first = members["members"][0]["control"][0].as_str().unwrap().to_owned();
+    let errno = |done: std::io::Result<()>| done.err().and_then(|e| e.raw_os_error());
+    let changed = |dir: &Path| fs::symlink_metadata(dir).map(|m| (m.ctime(), m.ctime_nsec())).unwrap();
+    let at = dirs.each_ref().map(|dir| dir.join("leads"));
+    fs::create_dir(&at[0]).unwrap();
+    for round in 0..5 {
+        // What was just taken from somebody rests for a moment.
+        std::thread::sleep(Duration::from_millis(300));
+        let before = at[1..].iter().map(|dir| (changed(dir), names(dir).len())).collect::<Vec<_>>();
+        beds[0].ok([
+            "junction".as_ref(),
+            "make".as_ref(),
+            at[0].as_os_str(),
+            "far".as_ref(),
+            "--at=127.0.0.1:1".as_ref(),
+        ]);
+        for (dir, before) in at[1..].iter().zip(&before) {
+            assert!(changed(dir) > before.0, "round {round}: {before:?}");
+            assert_eq!(before.1, 0);
+            assert_eq!(errno(fs::create_dir(dir.join("x"))), Some(66), "EREMOTE");
+            assert_eq!(errno(fs::write(dir.join("x"), b"x")), Some(66), "EREMOTE");
+            assert_eq!(errno(fs::remove_dir(dir)), Some(16), "EBUSY");
+            assert_eq!(errno(fs::rename(dir, dir.with_extension("new"))), Some(16), "EBUSY");
+        }
+        let told = beds[1].json(["junction", "ls", "--node", &at_first]);
+        assert_eq!(
+            (&told[0]["path"], &told[0]["junction"]["subsystem"]),
+            (&"/dir/leads".into(), &"far".into())
+        );
+        let (code, said) = beds[1].fails(["junction", "rm", "tc:/dir/leads", "--node", &at_first]);
+        assert_eq!(code, 4, "a member may not change it: {said}");
+        beds[0].ok(["junction".as_ref(), "rm".as_ref(), at[0].as_os_str()]);
+        fs::write(at[2].join("x"), b"x").unwrap();
+        assert_eq!(names(&at[1]), ["x"]);
+        fs::remove_file(at[1].join("x")).unwrap();
+    }
+    beds[0].check();
+}
