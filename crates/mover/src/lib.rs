@@ -7,6 +7,7 @@
 //! Nothing here knows a path of the namespace: a metadata service gives out capabilities, and nobody else is believed.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod boot;
 mod intents;
 mod object;
@@ -20,7 +21,8 @@ mod target;
 mod turns;
 mod write;
 
+pub use admission::Secrets;
 pub use read::{Content, Source};
 pub use scrub::Scrubbed;
 pub use serve::{Mover, Served};
-pub use target::{Secrets, Target, TargetError};
+pub use target::{Target, TargetError};

@@ -1,13 +1,14 @@
 //! One disk target as a mover serves it: its objects, who may use them, and what is open.
 
+use crate::admission::{Admission, Begun, Refused, Secrets};
 use crate::intents::Intents;
 use crate::object::Object;
 use crate::revoked::Revoked;
 use crate::sidecar::{Done, FileError, Sidecars};
 use crate::turns;
-use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal, TargetSecret};
+use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal};
 use disk::{DiskError, DiskTarget};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,30 +34,6 @@ const TOGETHER: usize = 8;
 /// Objects of which is remembered who made them; twice what one request makes.
 const MADE: usize = 2 * data::frame::MAX_CREATE as usize;
 
-/// The secrets that a target shares with the metadata service of a turn.
-#[derive(Clone, Default)]
-pub struct Secrets {
-    /// Whose they are: raised when another node comes to serve the namespace.
-    pub turn: u64,
-    /// By epoch ([`data::epoch`]).
-    pub keys: BTreeMap<u32, TargetSecret>,
-}
-
-impl Secrets {
-    fn are(&self, others: &Self) -> bool {
-        let mut pairs = self.keys.iter().zip(&others.keys);
-        (self.turn, self.keys.len()) == (others.turn, others.keys.len())
-            && pairs.all(|((epoch, secret), (other, another))| epoch == other && secret.is(another))
-    }
-}
-
-/// Of a service that takes turns with nobody.
-impl<const N: usize> From<[(u32, TargetSecret); N]> for Secrets {
-    fn from(keys: [(u32, TargetSecret); N]) -> Self {
-        Self { turn: 0, keys: keys.into() }
-    }
-}
-
 /// One target.
 pub struct Target {
     id: TargetId,
@@ -65,15 +42,10 @@ pub struct Target {
     pub(crate) sidecars: Sidecars,
     pub(crate) intents: Intents,
     pub(crate) revoked: Revoked,
-    secrets: RwLock<Secrets>,
+    admission: Admission,
     open: Mutex<Open>,
     /// Who made which objects lately.
     made: Mutex<BTreeMap<ObjectId, Done>>,
-}
-
-/// One whose capability counts, for as long as he does something with it.
-pub(crate) struct Admitted<'a> {
-    _secrets: RwLockReadGuard<'a, Secrets>,
 }
 
 #[derive(Default)]
@@ -116,7 +88,7 @@ pub enum TargetError {
     },
     /// What somebody does with the secrets that it has does not end.
     #[error(
-        "target {target} takes no new secrets, and has heard of no other turn than {turn}: something that was begun there has not ended for {patience:?}; if that goes on, its disk hangs: look \
+        "target {target} stays in turn {turn}: something that was begun there with rights that do not count any more has not ended for {patience:?}; if that goes on, its disk hangs: look \
          at the kernel log"
     )]
     InUse {
@@ -151,7 +123,7 @@ impl Target {
             sidecars,
             intents,
             revoked,
-            secrets: RwLock::new(Secrets { turn, ..Secrets::default() }),
+            admission: Admission::of(turn),
             open: Mutex::default(),
             made: Mutex::default(),
         };
@@ -174,38 +146,30 @@ impl Target {
         self.id
     }
 
-    /// Replaces the secrets: capabilities of epochs that are left out end at once, and what was begun with them is done when this returns. Of a later turn
-    /// than before nothing is taken until it is durable that this target has heard of it: from then on no earlier one comes back.
+    /// Replaces the secrets: capabilities of epochs that are left out end at once, and what was begun with them is done when this returns. With the secrets of a
+    /// later turn nothing of an earlier one begins from now on, whatever this gives; nothing of the later one is taken until it is durable that this target has
+    /// heard of it, when what was begun is done: from then on no earlier one comes back, also after a restart.
     ///
     /// # Errors
-    /// `Over`: those of an earlier turn; `Beside`: the disk fails; `InUse`: what was begun has not ended in time. The secrets are as they were.
+    /// `Over`: those of an earlier turn; `Beside`: the disk fails; `InUse`: what was begun has not ended in time. Asked again it goes on from there.
     pub fn set_secrets(&self, secrets: Secrets, patience: Duration) -> Result<(), TargetError> {
-        if self.secrets.read().are(&secrets) {
-            return Ok(()); // nobody is held up
-        }
-        let Some(mut present) = self.secrets.try_write_for(patience) else {
-            return Err(TargetError::InUse { target: self.id, turn: self.turn(), patience });
-        };
-        if secrets.turn < present.turn {
-            return Err(TargetError::Over { target: self.id, turn: secrets.turn, heard: present.turn });
-        }
-        if secrets.turn > present.turn {
-            let dir = self.disk.dir();
-            let beside = |e: FileError| TargetError::Beside { dir: dir.to_path_buf(), reason: e.to_string() };
-            turns::write(dir, secrets.turn).map_err(beside)?;
-        }
-        *present = secrets;
-        Ok(())
+        let (target, turn, dir) = (self.id, secrets.turn, self.disk.dir());
+        let taken = self.admission.take(secrets, patience, |turn| turns::write(dir, turn));
+        taken.map_err(|refused| match refused {
+            Refused::Over(heard) => TargetError::Over { target, turn, heard },
+            Refused::InUse => TargetError::InUse { target, turn: self.turn(), patience },
+            Refused::Disk(e) => TargetError::Beside { dir: dir.to_path_buf(), reason: e.to_string() },
+        })
     }
 
     /// Whether something that was begun there has not ended.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.secrets.try_write().is_none()
+        self.admission.is_in_use()
     }
 
-    /// The last turn that it has heard of.
+    /// The last turn that it has heard of, and has written down.
     pub fn turn(&self) -> u64 {
-        self.secrets.read().turn
+        self.admission.turn()
     }
 
     /// What a capability says, if it is for this target, and its key.
@@ -218,10 +182,9 @@ impl Target {
         if capability.cluster != self.cluster || capability.target != self.id {
             return Err(Refusal::Capability("it is for another target"));
         }
-        let secrets = self.secrets.read();
-        match secrets.keys.get(&capability.epoch) {
-            Some(secret) => Ok((capability, secret.key(bytes))),
-            None if data::epoch::is_of_later(capability.epoch, secrets.turn) => {
+        match self.admission.with(capability.epoch, |secret| secret.key(bytes)) {
+            Some(key) => Ok((capability, key)),
+            None if data::epoch::is_of_later(capability.epoch, self.turn()) => {
                 let id = self.id;
                 let why =
                     format!("target {id} has not heard yet that another node serves; its host asks now");
@@ -231,19 +194,16 @@ impl Target {
         }
     }
 
-    /// Whether the bearer of a capability has been shut out, or its epoch has ended since it was presented. As long as what this gives is held, the
-    /// epoch does not end.
+    /// Whether the bearer of a capability has been shut out, or its epoch has ended since it was presented. As long as what this gives is held, no
+    /// later turn begins.
     ///
     /// # Errors
     /// `Fenced`, `Expired`.
-    pub(crate) fn admits(&self, capability: &Capability) -> Result<Admitted<'_>, Refusal> {
-        let secrets = self.secrets.read();
-        if !secrets.keys.contains_key(&capability.epoch) {
-            return Err(Refusal::Expired);
-        }
+    pub(crate) fn admits(&self, capability: &Capability) -> Result<Begun, Refusal> {
+        let begun = self.admission.begin(capability.epoch).ok_or(Refusal::Expired)?;
         match self.revoked.since(capability.client) {
             Some(since) if capability.issued < since => Err(Refusal::Fenced),
-            _ => Ok(Admitted { _secrets: secrets }),
+            _ => Ok(begun),
         }
     }
 

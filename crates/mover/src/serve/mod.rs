@@ -8,12 +8,15 @@ use data::{HangUp, Link};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use types::{TargetId, Time};
 
 /// Longest wait for requests that were begun when a mover is to stop.
 const PARTING: Duration = Duration::from_secs(10);
+/// Longest wait for what is to be made durable then. A disk that takes longer hangs, or has its sums computed anew at the next start.
+const CLOSING: Duration = Duration::from_secs(30);
 
 /// Serves targets.
 pub struct Mover {
@@ -96,29 +99,37 @@ impl Mover {
         served
     }
 
-    /// Ends all connections, and makes everything durable once their threads have ended. One that hangs on a disk is not waited for for long.
+    /// Ends all connections, and makes everything durable once their threads have ended. A disk that hangs is not waited for for long, and keeps no other one from it.
     ///
     /// # Errors
     /// A target could not be made durable; it is repaired when it is opened again.
     pub fn stop(&self) -> Result<(), data::Refusal> {
-        self.stop_within(PARTING)
+        self.stop_within(PARTING, CLOSING)
     }
 
-    fn stop_within(&self, patience: Duration) -> Result<(), data::Refusal> {
+    fn stop_within(&self, patience: Duration, closing: Duration) -> Result<(), data::Refusal> {
         self.stopping.store(true, Ordering::Release);
         self.connections.lock().values().for_each(|hang_up| hang_up());
         let end = Instant::now() + patience;
         while !self.connections.lock().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let close = |target: &Arc<Target>| match target.is_in_use() {
-            true => {
-                Err(data::Refusal::Disk(format!("target {}: what was begun there does not end", target.id())))
-            }
-            false => target.close(),
+        let begun: Vec<_> = self.targets.values().map(|target| (target.id(), close(target))).collect();
+        let end = Instant::now() + closing;
+        let late = |id| {
+            data::Refusal::Disk(format!(
+                "target {id}: its disk takes longer than {closing:?} to write what is there; look at the kernel log"
+            ))
         };
-        let closed: Vec<_> = self.targets.values().map(close).collect();
-        closed.into_iter().collect()
+        let closed = begun.into_iter().map(|(id, closed)| {
+            closed.and_then(|closed| {
+                closed
+                    .recv_timeout(end.saturating_duration_since(Instant::now()))
+                    .unwrap_or_else(|_| Err(late(id)))
+            })
+        });
+        // All of them are waited for before the first one that failed is told.
+        closed.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// The turn of a channel, taken by this connection. The requests of another one have ended then.
@@ -139,6 +150,20 @@ impl Mover {
             turns.remove(&channel);
         }
     }
+}
+
+/// Begins to close a target; what comes of that.
+fn close(target: &Arc<Target>) -> Result<Receiver<Result<(), data::Refusal>>, data::Refusal> {
+    let failed = |why: &str| data::Refusal::Disk(format!("target {}: {why}", target.id()));
+    if target.is_in_use() {
+        return Err(failed("what was begun there does not end"));
+    }
+    let (tell, closed) = std::sync::mpsc::sync_channel(1);
+    let closing = target.clone();
+    // Whoever waits may have gone.
+    let close = move || drop(tell.send(closing.close()));
+    let thread = std::thread::Builder::new().name("mover-close".into()).spawn(close);
+    thread.map(|_| closed).map_err(|e| failed(&format!("there is no thread to close it: {e}")))
 }
 
 impl std::fmt::Debug for Mover {
@@ -194,12 +219,103 @@ mod tests {
         assert!(matches!(late, crate::TargetError::InUse { turn: 0, .. }), "{late}");
         other.set_secrets(secrets(1), moment).unwrap();
         assert_eq!((hangs.turn(), other.turn()), (0, 1));
-        drop(hangs.admits(&capability(hangs.id())).unwrap());
-        let stopped = mover.stop_within(moment).unwrap_err().to_string();
+        let stopped = mover.stop_within(moment, moment).unwrap_err().to_string();
         assert!(stopped.contains("target 1"), "{stopped}");
         drop(request);
         mover.connections.lock().clear();
         hangs.set_secrets(secrets(1), moment).unwrap();
-        mover.stop_within(moment).unwrap();
+        mover.stop_within(moment, PARTING).unwrap();
+    }
+
+    #[test]
+    fn requests_that_follow_each_other_keep_no_later_turn_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(TargetId(1), [1; 16], dir.path(), secrets(0)).unwrap();
+        let (former, moment) = (capability(target.id()), Duration::from_millis(20));
+        let mut begun = target.admits(&former).ok();
+        for late in 0.. {
+            assert!(late < 3, "it does not hear of the turn");
+            if target.set_secrets(secrets(1), moment).is_ok() {
+                break;
+            }
+            // The next one comes before the former one ends, and both take longer than the turn is tried.
+            begun = target.admits(&former).ok();
+        }
+        assert_eq!((target.turn(), begun.is_some()), (1, false));
+        let durable = std::fs::read_to_string(dir.path().join("turn")).unwrap();
+        assert_eq!(durable, "00000000000000000001\n");
+    }
+
+    /// As long as it is not durable that it has heard of the later turn nobody is served, also not whoever tells the earlier one again.
+    #[test]
+    fn between_two_turns_a_target_takes_neither() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(TargetId(1), [1; 16], dir.path(), secrets(0)).unwrap();
+        let (former, later) =
+            (capability(target.id()), Capability { epoch: data::epoch::of(1, 0), ..capability(target.id()) });
+        let in_turn = |turn: u64| {
+            let keys = [(data::epoch::of(turn, 0), TargetSecret::new(&[7; 32]))].into();
+            target.set_secrets(Secrets { turn, keys }, Duration::from_millis(20))
+        };
+        let begun = target.admits(&former).unwrap();
+        in_turn(1).unwrap_err();
+        assert!(matches!(in_turn(0), Err(crate::TargetError::Over { heard: 1, .. })));
+        assert!(matches!(target.judge(&former.encode()), Err(data::Refusal::Expired)));
+        assert!(matches!(target.judge(&later.encode()), Err(data::Refusal::Elsewhere(_))));
+        // The disk does not take it.
+        drop(begun);
+        let record = dir.path().join("turn");
+        std::fs::remove_file(&record).unwrap();
+        std::fs::create_dir(&record).unwrap();
+        in_turn(1).unwrap_err();
+        assert!(target.turn() == 0 && target.admits(&former).is_err() && target.admits(&later).is_err());
+        std::fs::remove_dir(&record).unwrap();
+        in_turn(1).unwrap();
+        drop(target.admits(&later).unwrap());
+    }
+
+    #[test]
+    fn secrets_of_the_same_turn_count_at_once_and_what_was_begun_with_others_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(TargetId(1), [1; 16], dir.path(), secrets(0)).unwrap();
+        let former = capability(target.id());
+        let next = Capability { epoch: 1, ..capability(target.id()) };
+        let take = || {
+            let keys = [(1, TargetSecret::new(&[7; 32]))].into();
+            target.set_secrets(Secrets { turn: 0, keys }, Duration::from_millis(20))
+        };
+        let begun = target.admits(&former).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(take(), Err(crate::TargetError::InUse { .. })));
+            assert!(target.admits(&former).is_err() && target.admits(&next).is_ok());
+        }
+        drop(begun);
+        take().unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_hangs_with_bytes_that_were_not_synced_keeps_no_mover_from_stopping() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |id: u32| {
+            let path = dir.path().join(id.to_string());
+            let target = Target::open(TargetId(id), [1; 16], &path, secrets(0)).unwrap();
+            let by = crate::sidecar::Done { client: 1, channel: 1, sequence: 1 };
+            target.create(&[1], by).unwrap();
+            target.write(types::ObjectId(1), 1, 0, b"bytes", &data::sum::parts(0, b"bytes"), by).unwrap();
+            Arc::new(target)
+        };
+        let (hangs, other) = (open(1), open(2));
+        let mover =
+            Mover::new([1; 16], [hangs.clone(), other.clone()], Box::new(|| Time::new(1, 0))).unwrap();
+        let object = hangs.object(types::ObjectId(1)).unwrap();
+        // As while its disk takes nothing: what makes it durable does not go on.
+        let held = object.gate.write();
+        let moment = Duration::from_millis(200);
+        let begin = Instant::now();
+        let stopped = mover.stop_within(moment, moment).unwrap_err().to_string();
+        assert!(stopped.contains("target 1") && stopped.contains("takes longer"), "{stopped}");
+        assert!(begin.elapsed() < PARTING);
+        assert!(!other.object(types::ObjectId(1)).unwrap().is_dirty());
+        drop(held);
     }
 }
