@@ -4,46 +4,64 @@
 use crate::error::failure;
 use crate::startup::io;
 use disk::DiskTarget;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use types::ErrorClass;
 use wire::Failure;
 
 /// File of the state directory: lines of uuid and path.
 const NAME: &str = "targets";
 
-/// What the target in a directory says of itself, its size and what can still be written there (bytes). A new one is made where none was
-/// before.
-///
-/// # Errors
-/// Another target was there before, or the disk fails.
-pub(super) fn look(state: &Path, path: &Path) -> Result<(String, u64, u64), Failure> {
-    let told = |e: disk::DiskError| failure(e.class(), e.to_string());
-    let mut all = known(state).map_err(|e| io(&state.join(NAME), &e))?;
-    let shown = path.display().to_string();
-    let mut found = DiskTarget::identity(path).map_err(told)?;
-    match (&found, all.get(&shown)) {
-        (found, Some(known)) if found.as_ref() != Some(known) => {
-            let is = found.as_ref().map_or("there is none".to_owned(), |uuid| format!("there is {uuid}"));
-            let message = format!(
-                "target {shown}: the disk {known} was there, and now {is}. Mount its file system; if it is lost, `thermo target replace` with its number, remove its line from {}, and start this node again",
-                state.join(NAME).display()
-            );
-            return Err(failure(ErrorClass::Invalid, message));
-        }
-        (_, Some(_)) => {}
-        (_, None) => {
-            let uuid = DiskTarget::open(path).map_err(told)?.uuid().to_owned();
-            all.insert(shown, uuid.clone());
-            remember(state, &all).map_err(|e| io(&state.join(NAME), &e))?;
-            found = Some(uuid);
-        }
+/// What the target in a directory says of itself, its size and what can still be written there (bytes).
+pub(super) type Said = (String, u64, u64);
+
+/// The list of them, of a state directory.
+pub(super) struct Disks {
+    state: PathBuf,
+    /// Held by who changes the list.
+    changes: Mutex<()>,
+}
+
+impl Disks {
+    pub(super) fn of(state: &Path) -> Self {
+        Self { state: state.into(), changes: Mutex::default() }
     }
-    let stat = rustix::fs::statvfs(path).map_err(|e| io(path, &e.into()))?;
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    Ok((found.unwrap_or_default(), bytes(stat.f_blocks), bytes(stat.f_bavail)))
+
+    /// What the target in a directory says. A new one is made where none was before. It may hang with the disk, and keeps nobody from asking another one.
+    ///
+    /// # Errors
+    /// Another target was there before, or the disk fails.
+    pub(super) fn look(&self, path: &Path) -> Result<Said, Failure> {
+        let told = |e: disk::DiskError| failure(e.class(), e.to_string());
+        let listed = || known(&self.state).map_err(|e| io(&self.state.join(NAME), &e));
+        let shown = path.display().to_string();
+        let (all, mut found) = (listed()?, DiskTarget::identity(path).map_err(told)?);
+        match (&found, all.get(&shown)) {
+            (found, Some(known)) if found.as_ref() != Some(known) => {
+                let is = found.as_ref().map_or("there is none".to_owned(), |uuid| format!("there is {uuid}"));
+                let message = format!(
+                    "target {shown}: the disk {known} was there, and now {is}. Mount its file system; if it is lost, `thermo target replace` with its number, remove its line from {}, and start this node again",
+                    self.state.join(NAME).display()
+                );
+                return Err(failure(ErrorClass::Invalid, message));
+            }
+            (_, Some(_)) => {}
+            (_, None) => {
+                let uuid = DiskTarget::open(path).map_err(told)?.uuid().to_owned();
+                let _alone = self.changes.lock();
+                let mut all = listed()?;
+                all.insert(shown, uuid.clone());
+                remember(&self.state, &all).map_err(|e| io(&self.state.join(NAME), &e))?;
+                found = Some(uuid);
+            }
+        }
+        let stat = rustix::fs::statvfs(path).map_err(|e| io(path, &e.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok((found.unwrap_or_default(), bytes(stat.f_blocks), bytes(stat.f_bavail)))
+    }
 }
 
 fn known(state: &Path) -> std::io::Result<BTreeMap<String, String>> {
@@ -72,15 +90,17 @@ mod tests {
     fn a_target_whose_disk_is_gone_is_not_begun_anew() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t1");
-        let (uuid, capacity, free) = look(dir.path(), &path).unwrap();
+        let disks = Disks::of(dir.path());
+        let look = |path: &Path| disks.look(path);
+        let (uuid, capacity, free) = look(&path).unwrap();
         assert!(capacity > 0 && free <= capacity);
-        assert_eq!(look(dir.path(), &path).unwrap().0, uuid);
+        assert_eq!(look(&path).unwrap().0, uuid);
         fs::rename(&path, dir.path().join("away")).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(look(dir.path(), &path).unwrap_err().message.contains("there is none"));
+        assert!(look(&path).unwrap_err().message.contains("there is none"));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is made below a mount point");
         fs::remove_dir(&path).unwrap();
         fs::rename(dir.path().join("away"), &path).unwrap();
-        assert_eq!(look(dir.path(), &path).unwrap().0, uuid);
+        assert_eq!(look(&path).unwrap().0, uuid);
     }
 }

@@ -1,5 +1,6 @@
 //! Disk targets of the cluster: which there are, what the movers that serve them need, and the mover of this node.
 
+mod apart;
 mod claims;
 mod decider;
 mod folding;

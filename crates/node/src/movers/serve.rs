@@ -1,14 +1,17 @@
 //! The mover of this node: it reports its targets to the first node again and again, gets their numbers and secrets from it, and serves
 //! them once it has those.
 
-use super::{REPORT_EVERY, known};
+use super::REPORT_EVERY;
+use super::apart::Apart;
+use super::known::{Disks, Said};
 use crate::Node;
 use crate::config::TargetConfig;
 use crate::error::failure;
-use mover::{Mover, Secrets, Target};
+use mover::{Mover, Secrets, Target, TargetError};
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId};
@@ -19,8 +22,14 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for the connection that wakes the listener when it is to end.
 const WAKE: Duration = Duration::from_secs(1);
 
-/// Longest wait for what was begun at a target before it takes new secrets.
+/// Longest wait for what was begun at a target before it takes new secrets ...
 const PATIENCE: Duration = Duration::from_secs(1);
+/// ... and until its disk has written down of which turn they are.
+const WRITING: Duration = Duration::from_secs(2);
+/// Longest wait for disks that are asked how full they are ...
+const ASKING: Duration = Duration::from_secs(1);
+/// ... before any is served: those that have not answered are not served by this start.
+const FIRST: Duration = Duration::from_secs(10);
 
 /// Least time between two reports.
 const LEAST: Duration = Duration::from_millis(200);
@@ -110,43 +119,58 @@ impl Drop for TargetServer {
 struct Serving {
     mover: Arc<Mover>,
     targets: BTreeMap<String, Arc<Target>>,
-    late: Late,
+    tells: Apart<Result<(), TargetError>>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Serving {
     /// Takes new secrets; one target that does not keeps none of the others from it.
     fn take(&mut self, grants: &[TargetGrant]) -> Result<(), Failure> {
+        let told = grants.iter().filter_map(|grant| {
+            let target = self.targets.get(&grant.uuid)?.clone();
+            let secrets = secrets(grant);
+            Some((grant.uuid.clone(), move || target.set_secrets(secrets, PATIENCE)))
+        });
         let mut outcome = Ok(());
-        for grant in grants {
-            let Some(target) = self.targets.get(&grant.uuid) else { continue };
-            let taken = target.set_secrets(secrets(grant), self.late.patience(&grant.uuid));
-            self.late.note(&grant.uuid, taken.is_err());
-            if let Err(e) = taken {
-                outcome = Err(failure(ErrorClass::Retry, e.to_string()));
-            }
+        for (uuid, taken) in self.tells.ask(told, WRITING) {
+            let why = match taken {
+                Some(Ok(())) => continue,
+                Some(Err(e)) => e.to_string(),
+                None => format!(
+                    "target {uuid} takes no new secrets: its disk does not write down whose they are; if that goes on, it hangs: look at the kernel log"
+                ),
+            };
+            outcome = Err(failure(ErrorClass::Retry, why));
         }
         outcome
     }
 }
 
-/// Targets that did not take their secrets the last time.
-#[derive(Default)]
-struct Late(BTreeSet<String>);
+/// What this node asks its disks.
+struct Looks {
+    disks: Arc<Disks>,
+    asked: Apart<Result<Said, Failure>>,
+}
 
-impl Late {
-    /// How long what was begun at this target is waited for. However many disks hang, all of them together take little of the time in which the others have to
-    /// report.
-    fn patience(&self, uuid: &str) -> Duration {
-        if self.0.contains(uuid) { PATIENCE / self.0.len() as u32 } else { PATIENCE }
+impl Looks {
+    fn of(state: &Path) -> Self {
+        Self { disks: Arc::new(Disks::of(state)), asked: Apart::default() }
     }
 
-    fn note(&mut self, uuid: &str, late: bool) {
-        if late {
-            self.0.insert(uuid.into());
-        } else {
-            self.0.remove(uuid);
-        }
+    /// What each of them says; one that hangs keeps none of the others from it.
+    fn look(&mut self, targets: &[TargetConfig], patience: Duration) -> Vec<Result<Said, Failure>> {
+        let questions = targets.iter().map(|target| {
+            let (disks, path) = (self.disks.clone(), target.path.clone());
+            (path.display().to_string(), move || disks.look(&path))
+        });
+        let late = |path: &str| {
+            let message = format!(
+                "target {path}: its disk does not say how full it is, so it is not reported and counts as down; if that goes on, it hangs: look at the kernel log"
+            );
+            Err(failure(ErrorClass::Retry, message))
+        };
+        let said = self.asked.ask(questions, patience).into_iter();
+        said.map(|(path, said)| said.unwrap_or_else(|| late(&path))).collect()
     }
 }
 
@@ -154,8 +178,10 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &
     let mut listener = Some(listener);
     let mut serving: Option<Serving> = None;
     let mut told = String::new();
+    let mut looks = None;
     while let Some(node) = node.upgrade() {
-        let outcome = node.tend_targets(&mut listener, &mut serving, wakes);
+        let looks = looks.get_or_insert_with(|| Looks::of(&node.config.state_dir));
+        let outcome = node.tend_targets(&mut listener, &mut serving, looks, wakes);
         drop(node);
         let pause = match &outcome {
             Ok(()) => REPORT_EVERY,
@@ -188,10 +214,11 @@ impl Node {
         &self,
         listener: &mut Option<TcpListener>,
         serving: &mut Option<Serving>,
+        looks: &mut Looks,
         wakes: &Arc<Wakes>,
     ) -> Result<(), Failure> {
         let Some(own) = self.membership()? else { return Ok(()) };
-        let (found, missing) = self.own_targets(serving.as_ref());
+        let (found, missing) = self.own_targets(serving.as_ref(), looks);
         let order = TargetOrder {
             data: self.config.cluster.data(),
             targets: found.iter().map(|(_, report)| report.clone()).collect(),
@@ -219,10 +246,16 @@ impl Node {
 
     /// The targets of the configuration, each with what is reported of it, and why one is left out. Once some are served, others begin with
     /// the next start only.
-    fn own_targets(&self, serving: Option<&Serving>) -> (Vec<(TargetConfig, TargetReport)>, Option<Failure>) {
+    fn own_targets(
+        &self,
+        serving: Option<&Serving>,
+        looks: &mut Looks,
+    ) -> (Vec<(TargetConfig, TargetReport)>, Option<Failure>) {
         let (mut found, mut missing) = (Vec::new(), None);
-        for target in &self.config.targets {
-            match known::look(&self.config.state_dir, &target.path) {
+        let patience = if serving.is_some() { ASKING } else { FIRST };
+        let said = looks.look(&self.config.targets, patience);
+        for (target, said) in self.config.targets.iter().zip(said) {
+            match said {
                 Ok((uuid, ..)) if serving.is_some_and(|serving| !serving.targets.contains_key(&uuid)) => {
                     let why = format!("{} is served from the next start on", target.path.display());
                     missing = Some(failure(ErrorClass::Busy, why));
@@ -265,7 +298,7 @@ fn begin(
         }
     });
     tracing::info!("{} targets are served", targets.len());
-    Ok(Some(Serving { mover, targets, late: Late::default(), thread: thread.map_err(failed)? }))
+    Ok(Some(Serving { mover, targets, tells: Apart::default(), thread: thread.map_err(failed)? }))
 }
 
 fn secrets(grant: &TargetGrant) -> Secrets {
@@ -276,16 +309,57 @@ fn secrets(grant: &TargetGrant) -> Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::TargetId;
+
+    fn grant(uuid: &str, id: u32, turn: u64) -> TargetGrant {
+        TargetGrant { uuid: uuid.into(), id: TargetId(id), turn, keys: Vec::new() }
+    }
+
+    /// A pipe in the place of a file keeps whoever opens it until there is somebody at its other end, as a disk that hangs.
+    fn hangs(path: &Path) {
+        let _ = std::fs::remove_file(path);
+        let made = rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        );
+        made.unwrap();
+    }
 
     #[test]
-    fn targets_that_are_late_share_the_time_of_one() {
-        let mut late = Late::default();
-        assert_eq!(late.patience("a"), PATIENCE);
-        for uuid in ["a", "b", "c", "d"] {
-            late.note(uuid, true);
+    fn a_disk_that_hangs_keeps_no_other_one_from_being_reported_and_from_hearing_of_a_turn() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |name: &str| TargetConfig { path: dir.path().join(name), ..TargetConfig::default() };
+        let targets = [of("a"), of("b"), of("c")];
+        let mut looks = Looks::of(dir.path());
+        let said: Vec<Said> = looks.look(&targets, FIRST).into_iter().map(Result::unwrap).collect();
+        let found: Vec<_> = targets
+            .iter()
+            .zip(&said)
+            .map(|(target, (uuid, capacity, free))| {
+                let (uuid, domain) = (uuid.clone(), String::new());
+                (target.clone(), TargetReport { uuid, domain, capacity: *capacity, free: *free, turn: 0 })
+            })
+            .collect();
+        let grants =
+            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.0, id, turn)).collect() };
+        let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+        let mut serving = begin([1; 16], &found, &grants(1), &mut listener).unwrap().unwrap();
+        // The first one hangs when its turn is to be written, the second one when it is asked how full it is.
+        hangs(&targets[0].path.join("turn"));
+        hangs(&targets[1].path.join("target"));
+        let begin = Instant::now();
+        for _ in 0..3 {
+            let said = looks.look(&targets, ASKING);
+            let late = said[1].as_ref().unwrap_err();
+            assert!(said[0].is_ok() && said[2].is_ok() && late.message.contains("how full"), "{late}");
+            let late = serving.take(&grants(2)).unwrap_err();
+            assert!(late.message.contains("write down"), "{late}");
         }
-        assert_eq!((late.patience("a"), late.patience("e")), (PATIENCE / 4, PATIENCE));
-        late.note("a", false);
-        assert_eq!((late.patience("a"), late.patience("b")), (PATIENCE, PATIENCE / 3));
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+        let turns = said.iter().map(|(uuid, ..)| serving.targets[uuid].turn());
+        assert_eq!(turns.collect::<Vec<_>>(), [1, 2, 2]);
     }
 }
