@@ -4,7 +4,7 @@
 mod at_movers;
 
 use at_movers::at_movers;
-use e2e::cluster::{cluster, find, lies_on, objects, striped, targets, up, words};
+use e2e::cluster::{cluster, configure, find, lies_on, objects, striped, targets, up, words};
 use e2e::{Bed, can_mount, noise};
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -263,4 +263,32 @@ fn objects_of_files_that_are_made_in_a_row_are_there_before_and_what_is_left_of_
         assert!(fs::read(dir.join(n.to_string())).unwrap() == content(n), "file {n}");
     }
     first.check();
+}
+
+/// A pipe in the place of a file keeps whoever opens it, as a disk that hangs.
+#[test]
+fn a_target_whose_disk_hangs_takes_no_other_one_of_its_host_down_and_the_node_stops() {
+    let bed = Bed::new("");
+    configure(&bed, "");
+    let (hangs, other) = (bed.path("target"), bed.path("other"));
+    let config = bed.state().join("config.toml");
+    let more = format!("{}[[targets]]\npath = {other:?}\n", fs::read_to_string(&config).unwrap());
+    fs::write(config, more).unwrap();
+    bed.up();
+    bed.ok(["cluster", "init", "--name", "first"]);
+    bed.wait("two targets", || up(&bed) == [1, 1]);
+    let marker = hangs.join("target");
+    fs::remove_file(&marker).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &marker,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    bed.wait("one to be down", || up(&bed).len() < 2);
+    assert_eq!(up(&bed), [1], "{}", bed.log());
+    assert!(bed.log().contains("does not say how full it is"), "{}", bed.log());
+    bed.ok(["down"]);
 }

@@ -1,5 +1,6 @@
 //! Engines whose data is in servers, which an address names.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +39,29 @@ pub struct Reached {
     pub epoch: u64,
     /// The last transaction of that owner.
     pub number: u64,
+}
+
+/// A place in the history of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// How far it is.
+    pub reached: Reached,
+    /// Name of the node whose opening that is.
+    pub owner: String,
+}
+
+impl Place {
+    /// Whether an engine that is `there` cannot have been here, or not with what was done then.
+    pub fn is_lost_at(&self, there: &Self) -> bool {
+        let same = there.reached.epoch == self.reached.epoch;
+        there.reached < self.reached || same && there.owner != self.owner
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "change {} of opening {} by {}", self.reached.number, self.reached.epoch, self.owner)
+    }
 }
 
 /// The way to an engine for nodes that take turns with it: each tells the others of itself there, and sees whose turn it is. It locks nothing, so that
@@ -102,6 +126,8 @@ pub struct DatabaseOptions {
     pub others_wait: bool,
     /// How long a server that does not answer is tried again before an operation fails.
     pub patience: Duration,
+    /// The engine has been here: one that has not is left as it is (`Rewound`).
+    pub has_been: Option<Place>,
 }
 
 impl DatabaseOptions {
@@ -117,6 +143,7 @@ impl DatabaseOptions {
             lease: Duration::from_secs(15),
             others_wait: false,
             patience: Duration::from_secs(30),
+            has_been: None,
         }
     }
 
@@ -127,6 +154,16 @@ impl DatabaseOptions {
             false if live => Err(KvError::Owned { path, by, seconds: self.lease.as_secs() }),
             false if self.take_over => Ok(()),
             false => Err(KvError::Foreign { path, by }),
+        }
+    }
+
+    /// Whether the engine at `path`, which is there now, may be opened.
+    pub(crate) fn may_go_on_from(&self, path: PathBuf, there: &Place) -> Result<()> {
+        match &self.has_been {
+            Some(known) if known.is_lost_at(there) => {
+                Err(KvError::Rewound { path, detail: format!("it is at {there} and was at {known}") })
+            }
+            _ => Ok(()),
         }
     }
 

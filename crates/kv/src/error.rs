@@ -154,7 +154,7 @@ pub enum KvError {
     #[error(
         "metadata engine at {path} has lost changes that were acknowledged ({detail}): its server, or another one in its place, came back \
          without them. This node knows more than is stored and changes nothing any more: restart it, then it goes on from what is \
-         stored, as after a power failure. `relaxed=no` in the engine's address keeps this from happening"
+         stored, as after a power failure (one that takes turns with others asks before). `relaxed=no` in the engine's address keeps this from happening"
     )]
     Rewound {
         /// Address.

@@ -36,7 +36,7 @@ mod txn;
 pub use aside::{Aside, Role};
 pub use crashing::CrashingEngine;
 pub use database::{
-    Database, DatabaseOptions, Reached, Seen, SeenOwner, Taker, Turns, check_address, open_database,
+    Database, DatabaseOptions, Place, Reached, Seen, SeenOwner, Taker, Turns, check_address, open_database,
     watch_database,
 };
 pub use error::{KvError, Result};

@@ -70,6 +70,8 @@ struct Admits {
     secrets: Secrets,
     /// The latest turn that it was told of. If it is not that of the secrets, it is not durable yet: nothing of it is taken, and nothing begins of those before.
     heard: u64,
+    /// Whoever told something last did not know of that.
+    contested: bool,
     /// What was begun, by epoch.
     begun: BTreeMap<u32, Begun>,
     /// What was begun with secrets that do not count any more.
@@ -82,6 +84,7 @@ impl Admission {
         let now = Admits {
             secrets: Secrets { turn, ..Secrets::default() },
             heard: turn,
+            contested: false,
             begun: BTreeMap::new(),
             parting: Vec::new(),
         };
@@ -91,6 +94,12 @@ impl Admission {
     /// The turn that it has written down.
     pub(crate) fn turn(&self) -> u64 {
         self.now.read().secrets.turn
+    }
+
+    /// What to tell of it: the turn that it has written down. To whoever told it an earlier one than somebody before him the later one, which he has to get above.
+    pub(crate) fn reported(&self) -> u64 {
+        let now = self.now.read();
+        if now.contested { now.heard } else { now.secrets.turn }
     }
 
     /// What a secret gives, if it counts.
@@ -165,7 +174,8 @@ impl Admits {
 
     /// Somebody tells secrets; true: that is all there is to do. What of them needs nothing to be written counts at once.
     fn hears(&mut self, secrets: &Secrets) -> Result<bool, Refused> {
-        if secrets.turn < self.heard {
+        self.contested = secrets.turn < self.heard;
+        if self.contested {
             return Err(Refused::Over(self.heard));
         }
         self.heard = secrets.turn;

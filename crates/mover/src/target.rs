@@ -172,6 +172,11 @@ impl Target {
         self.admission.turn()
     }
 
+    /// The turn to report: that one, or, to whoever told it of an earlier turn than it was told of before, that which he has to get above.
+    pub fn reported_turn(&self) -> u64 {
+        self.admission.reported()
+    }
+
     /// What a capability says, if it is for this target, and its key.
     ///
     /// # Errors

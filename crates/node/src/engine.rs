@@ -18,7 +18,8 @@ use crate::startup::{has_catalogue, io, open_engine, patiently};
 use kv::log::{LogOptions, LogState};
 use kv::standby::Feed;
 use kv::{
-    Aside, Database, DatabaseOptions, Durability, Engine, KvError, LmdbEngine, Movable, Reader, Stats, Writer,
+    Aside, Database, DatabaseOptions, Durability, Engine, KvError, LmdbEngine, Movable, Place, Reader, Stats,
+    Writer,
 };
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -167,22 +168,31 @@ pub(crate) fn open(
     log: Option<LogOptions>,
     feed: Option<Arc<Feed>>,
 ) -> Result<Arc<Movable<Opened>>, Failure> {
-    open_counting(config, fresh, log, feed).map(|engine| Arc::new(Movable::new(engine)))
+    open_counting(config, fresh, (log, feed), None).map(|engine| Arc::new(Movable::new(engine)))
+}
+
+/// The same for a node whose turn it is: an engine that has not been there is left as it is.
+pub(crate) fn open_in_turn(
+    config: &Config,
+    fresh: bool,
+    has_been: Option<Place>,
+) -> Result<Arc<Movable<Opened>>, Failure> {
+    open_counting(config, fresh, (None, None), has_been).map(|engine| Arc::new(Movable::new(engine)))
 }
 
 /// The same engine alone. A move that was under way is over then, before anything is changed: the other engine does not open any more.
 fn open_counting(
     config: &Config,
     fresh: bool,
-    log: Option<LogOptions>,
-    feed: Option<Arc<Feed>>,
+    kept: (Option<LogOptions>, Option<Arc<Feed>>),
+    has_been: Option<Place>,
 ) -> Result<Opened, Failure> {
     let state = &config.state_dir;
     let fail = |e: std::io::Error| io(state, &e);
     let kind = kind(config);
     let note = pending::read(state).map_err(fail)?;
     let moved = note.as_ref().and_then(|note| note.id_for(kind));
-    let engine = open_named(config, fresh, (log, feed), moved)?;
+    let engine = open_named(config, fresh, kept, (moved, has_been))?;
     if let Some(id) = moved {
         pending::choose(state, id, kind).map_err(fail)?;
         engine.set_aside(None)?;
@@ -202,7 +212,7 @@ fn open_named(
     config: &Config,
     fresh: bool,
     (log, feed): (Option<LogOptions>, Option<Arc<Feed>>),
-    moved: Option<&str>,
+    (moved, has_been): (Option<&str>, Option<Place>),
 ) -> Result<Opened, Failure> {
     let state = &config.state_dir;
     match &config.catalog.engine {
@@ -215,7 +225,7 @@ fn open_named(
             Ok(Opened::Embedded(Arc::new(engine)))
         }
         Some(address) => {
-            let engine = open_database(state, address, fresh, config.turn(), moved)?;
+            let engine = open_database(state, address, (fresh, has_been), config.turn(), moved)?;
             Ok(Opened::Database { engine, address: address.clone() })
         }
     }
@@ -237,7 +247,7 @@ fn is_not_elsewhere(state: &Path) -> Result<(), Failure> {
 fn open_database(
     state: &Path,
     address: &str,
-    fresh: bool,
+    (fresh, has_been): (bool, Option<Place>),
     turns: Option<Duration>,
     moved: Option<&str>,
 ) -> Result<Box<dyn Database>, Failure> {
@@ -257,7 +267,7 @@ fn open_database(
     if let Some(lease) = turns {
         (options.take_over, options.others_wait, options.lease) = (true, true, lease);
     }
-    options.aside = moved.map(Into::into);
+    (options.aside, options.has_been) = (moved.map(Into::into), has_been);
     kv::open_database(address, options).map_err(fail)
 }
 

@@ -74,6 +74,9 @@ fn serve(node: Arc<Node>, signals: Signals, stopped: &Arc<AtomicBool>) -> Result
     node.end_behind();
     let ended = services.map(drop);
     node.stop(graceful);
+    if node.config().takes_turns() {
+        node.keep_reached();
+    }
     close(node);
     tracing::info!("stopped");
     ended
@@ -140,7 +143,13 @@ fn stopped() -> Result<Arc<AtomicBool>> {
 
 /// Ends a node whose turn is over, as a crash would: nothing of it may be done or answered any more, and everything is made for that.
 fn watch_turn(node: &Weak<Node>, gateway: &Gateway, stopped: &AtomicBool) {
+    let mut kept = false;
     while let Some(held) = node.upgrade() {
+        // Also if it is killed: the next start must not take what is there for all there was.
+        if !kept && held.database_is_behind() {
+            held.keep_reached();
+            kept = true;
+        }
         if let Some(e) = held.turn_is_over() {
             tracing::error!("the turn of this node is over: {e}");
             // Whoever has them now may wait for the engine; they end with this process.

@@ -339,3 +339,61 @@ fn a_node_with_two_addresses_is_not_taken_for_two() {
     });
     assert!(!third.log().contains("does not answer"), "{}", third.log());
 }
+
+/// It knows more than is stored: also when it is started again, somebody has to look before it goes on from there.
+#[test]
+fn what_a_node_has_seen_its_database_lose_is_not_taken_by_it_when_it_is_started_again() {
+    let server = Server::start();
+    let database = server.address("rewound", "&connections=3&relaxed=no");
+    let bed = Bed::new(&format!("[catalog]\nengine = {database:?}\ntake_turns_s = 3\n"));
+    let (file, reached) = (bed.path("file"), bed.state().join("engine-reached"));
+    fs::write(&file, "bytes").unwrap();
+    let put = |name: &str| bed.run(["put".as_ref(), file.as_os_str(), name.as_ref()]).status.success();
+    let trouble = || waits(&bed)["trouble"].as_str().unwrap_or_default().to_owned();
+    let row = "rewound.kv_session SET seq = seq";
+    bed.up();
+    for in_order in [false, true] {
+        bed.wait("it to serve", || serves(&bed));
+        assert!(put("tc:/kept") || in_order);
+        let before = fs::read(&reached).unwrap();
+        server.sql(&format!("UPDATE {row} - 1"));
+        bed.wait("it to notice", || !put("tc:/other"));
+        bed.wait("it to write that down", || fs::read(&reached).unwrap() != before);
+        match in_order {
+            true => drop(bed.ok(["down"])),
+            false => bed.signal(Signal::KILL),
+        }
+        bed.run(["up"]);
+        bed.wait("it to refuse", || trouble().contains("has lost what was acknowledged"));
+        if !in_order {
+            server.sql(&format!("UPDATE {row} + 1"));
+        }
+    }
+    fs::rename(&reached, bed.state().join("engine-reached.given-up")).unwrap();
+    bed.wait("it to serve", || serves(&bed));
+    assert!(bed.ok(["ls", "tc:/"]).contains("kept"));
+    bed.ok(["down"]);
+}
+
+/// Nobody would believe it when its turn comes.
+#[test]
+fn a_host_that_waits_for_longer_than_its_certificate_is_good_gets_others() {
+    let server = Server::start();
+    let database = server.address("certificates", "&connections=6&relaxed=no");
+    let host = || Bed::new(&config(&database).replace("[cluster]\n", "[cluster]\ncertificate_s = 12\n"));
+    let (first, second) = (host(), host());
+    first.up();
+    first.ok(["cluster", "init", "--name", "first"]);
+    e2e::cluster::join(&first, &second, "second");
+    assert!(second.ok(["up"]).contains("and waits for its turn"));
+    let renewed = || second.log().matches("waits for its turn, has a new certificate").count();
+    second.wait("certificates", || renewed() >= 3);
+    let own = &waits(&second)["nodes"][1];
+    assert!(own["state"] == "Waits" && own["lacks"].is_null(), "{own}");
+    first.kill();
+    second.wait("its turn", || serves(&second));
+    assert!(first.ok(["up"]).contains("and waits for its turn"));
+    first.wait("the keys", || waits(&first)["nodes"][1]["lacks"].is_null());
+    first.ok(["down"]);
+    second.ok(["down"]);
+}

@@ -10,7 +10,7 @@ use super::sql;
 use crate::counter::Delta;
 use crate::lmdb::sealed;
 use crate::patience::Fault;
-use crate::{Aside, DatabaseOptions, KvError};
+use crate::{Aside, DatabaseOptions, KvError, Place, Reached};
 
 /// Kind of a counter that was added to; of others the greatest number counts.
 const ADDS: i16 = 1;
@@ -46,9 +46,11 @@ fn try_take(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<i
         None => 1,
         Some(row) => {
             let by: String = row.get(2);
-            options.may_follow(server.path(), by, row.get(3)).map_err(Fault::Failed)?;
+            let epoch: i64 = row.get(1);
+            options.may_follow(server.path(), by.clone(), row.get(3)).map_err(Fault::Failed)?;
             may_open(server, options, row.get(0))?;
-            row.get::<_, i64>(1) + 1
+            may_go_on_from(server, conn, options, (epoch, by))?;
+            epoch + 1
         }
     };
     let found = rows.first().map(|row| row.get::<_, String>(0));
@@ -64,6 +66,20 @@ fn try_take(server: &Server, conn: &Conn, options: &DatabaseOptions) -> Result<i
     merge_deltas(server, conn)?;
     conn.batch(server, "COMMIT")?;
     Ok(epoch)
+}
+
+/// Whether the engine has been where it is known to have been, as far as this transaction sees.
+fn may_go_on_from(
+    server: &Server,
+    conn: &Conn,
+    options: &DatabaseOptions,
+    (epoch, owner): (i64, String),
+) -> Result<(), Fault> {
+    let last = conn.rows(server, sql::KEPT, &[&epoch])?;
+    let number: i64 = last.first().map_or(0, |row| row.get(0));
+    let count = |n: i64| u64::try_from(n).unwrap_or_default();
+    let there = Place { reached: Reached { epoch: count(epoch), number: count(number) }, owner };
+    options.may_go_on_from(server.path(), &there).map_err(Fault::Failed)
 }
 
 /// Puts what programs before this one have added to counters, apart from their values, into these.

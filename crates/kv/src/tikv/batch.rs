@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tikv_client::Transaction;
 
@@ -16,6 +17,8 @@ use crate::{Durability, KvError, Result};
 pub(super) struct Commits {
     link: Arc<Link>,
     mark: Mark,
+    /// Its number, for others.
+    number: Arc<AtomicU64>,
     /// The transaction that the next batch is stored by, and what is stored of the keys that it changes.
     begun: Option<(Transaction, Names)>,
 }
@@ -24,8 +27,14 @@ pub(super) struct Commits {
 type Names = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Commits {
-    pub(super) fn new(link: Arc<Link>, mark: Mark) -> Self {
-        Self { link, mark, begun: None }
+    /// `number` will be that of the last transaction that is known to be committed.
+    pub(super) fn new(link: Arc<Link>, mark: Mark, number: Arc<AtomicU64>) -> Self {
+        Self { link, mark, number, begun: None }
+    }
+
+    fn is_at(&mut self, mark: Mark) {
+        self.mark = mark;
+        self.number.store(mark.number, Ordering::Release);
     }
 }
 
@@ -65,7 +74,7 @@ impl Sink for Commits {
             }
             txn.commit().await
         })?;
-        self.mark = self.mark.next();
+        self.is_at(self.mark.next());
         Ok(())
     }
 
@@ -92,7 +101,7 @@ impl Sink for Commits {
                 return Err(KvError::Rewound { path: link.path(), detail }.into());
             }
         };
-        self.mark = if committed { after } else { after.next() };
+        self.is_at(if committed { after } else { after.next() });
         Ok(committed)
     }
 }

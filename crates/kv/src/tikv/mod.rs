@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ struct Core {
     link: Arc<Link>,
     options: DatabaseOptions,
     epoch: u64,
+    /// Of the last transaction that is known to be committed.
+    number: Arc<AtomicU64>,
     lease: Lease,
     batches: Batches<Commits>,
     /// Who has taken the engine over.
@@ -84,12 +87,14 @@ impl TikvEngine {
             }
         };
         let link = Arc::new(link);
-        let commits = Commits::new(link.clone(), mark);
+        let number = Arc::new(AtomicU64::new(mark.number));
+        let commits = Commits::new(link.clone(), mark, number.clone());
         let core = Arc::new(Core {
             batches: Batches::new(commits, address.to_string(), options.patience),
             link,
             options,
             epoch: mark.epoch,
+            number,
             lease,
             taken: Mutex::new(None),
             stopping: Mutex::new(false),
@@ -270,9 +275,8 @@ impl Database for TikvEngine {
         self.core.lease.holds(|| self.core.link.path())
     }
 
-    /// The number is that of its beginning: what was committed since is not counted here.
     fn reached(&self) -> Reached {
-        Reached { epoch: self.core.epoch, number: 0 }
+        Reached { epoch: self.core.epoch, number: self.core.number.load(Ordering::Acquire) }
     }
 
     fn shown(&self) -> String {

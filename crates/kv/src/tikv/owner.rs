@@ -5,7 +5,7 @@ use tikv_client::Transaction;
 
 use super::link::{Link, millis};
 use crate::patience::Fault;
-use crate::{Aside, DatabaseOptions, KvError, Result};
+use crate::{Aside, DatabaseOptions, KvError, Place, Reached, Result};
 
 /// First line of the owner's record: what the stored form is; of an engine that was set aside its mark follows.
 const FORMAT: &str = "thermo tikv engine 1";
@@ -24,6 +24,13 @@ impl Owner {
     fn encode(&self) -> Vec<u8> {
         let format = self.aside.as_ref().map_or_else(|| FORMAT.into(), |mark| format!("{ASIDE}{mark}"));
         format!("{format}\n{}\n{}\n", self.epoch, self.name).into_bytes()
+    }
+
+    /// Where the engine is that has this mark.
+    pub(super) fn place(&self, mark: Option<&[u8]>) -> Place {
+        let mark = mark.and_then(Mark::decode).filter(|mark| mark.epoch == self.epoch);
+        let reached = Reached { epoch: self.epoch, number: mark.map_or(0, |mark| mark.number) };
+        Place { reached, owner: self.name.clone() }
     }
 
     /// Reads a record; what it says instead if it is none.
@@ -83,7 +90,9 @@ pub(super) fn take(link: &Link, options: &DatabaseOptions) -> Result<Mark, Fault
         Some(owner) => {
             let lease = link.get_in(&mut txn, link.names.lease())?;
             let until = lease.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
-            options.may_follow(link.path(), owner.name, until.is_some_and(|until| now < until))?;
+            options.may_follow(link.path(), owner.name.clone(), until.is_some_and(|until| now < until))?;
+            let mark = link.get_in(&mut txn, link.names.mark())?;
+            options.may_go_on_from(link.path(), &owner.place(mark.as_deref()))?;
             options.may_open(link.path(), owner.aside.clone())?;
             (owner.epoch + 1, owner.aside)
         }

@@ -45,9 +45,7 @@ fn tell(link: &Link, name: &str, told: &str) -> Result<Seen, Fault> {
         return Ok(Seen::default());
     };
     let lease = link.get_in(&mut txn, link.names.lease())?.map_or(0, |bytes| keys::number(&bytes));
-    let mark = link.get_in(&mut txn, link.names.mark())?.and_then(|bytes| Mark::decode(&bytes));
-    let number = mark.filter(|mark| mark.epoch == found.epoch).map_or(0, |mark| mark.number);
-    let reached = Reached { epoch: found.epoch, number };
+    let reached = found.place(link.get_in(&mut txn, link.names.mark())?.as_deref()).reached;
     let owner = SeenOwner { name: found.name, reached, live: now < lease };
     let value = [&now.to_be_bytes()[..], told.as_bytes()].concat();
     link.run(async {

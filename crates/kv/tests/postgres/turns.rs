@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kv::{
-    Database, DatabaseOptions, Durability, KvError, PostgresEngine, Reached, Seen, SeenOwner, watch_database,
+    Database, DatabaseOptions, Durability, KvError, Place, PostgresEngine, Reached, Seen, SeenOwner,
+    watch_database,
 };
 
 use crate::engine::{fresh, get, put};
@@ -82,4 +83,37 @@ fn who_waits_sees_whose_turn_it_is_and_what_the_others_tell() {
         assert_eq!((reached, reached.epoch), (second.reached(), 2));
     }
     assert_eq!(second.reached().number, 2);
+}
+
+/// Between the look and the taking the server may have died, and another one may be in its place.
+#[test]
+fn an_engine_that_has_not_been_where_it_was_seen_is_left_as_it_is() {
+    let server = Server::shared();
+    let name = fresh();
+    let address = server.address(&name, "&connections=3");
+    let options = DatabaseOptions { others_wait: true, ..DatabaseOptions::new("first") };
+    let first = PostgresEngine::open(&address, options.clone()).unwrap();
+    for value in [b"1", b"2"] {
+        put(&first, Durability::Durable, b"k", value).unwrap();
+    }
+    let reached = first.reached();
+    drop(first);
+    let mut waits = watch_database(&address, "second").unwrap();
+    let mut seen = || waits.tell("").unwrap().owner.unwrap();
+    let there = seen();
+    assert_eq!((there.reached, there.live), (reached, false));
+    let open = |reached, owner: &str| {
+        let has_been = Some(Place { reached, owner: owner.into() });
+        PostgresEngine::open(
+            &address,
+            DatabaseOptions { owner: "second".into(), has_been, ..options.clone() },
+        )
+    };
+    let later = |epoch, number| Reached { epoch: reached.epoch + epoch, number: reached.number + number };
+    for lost in [open(later(0, 1), "first"), open(later(1, 0), "first"), open(reached, "other")] {
+        let refused = lost.err().expect("it has lost something");
+        assert!(matches!(refused, KvError::Rewound { .. }), "{refused}");
+        assert_eq!(seen(), there);
+    }
+    assert_eq!(open(reached, "first").unwrap().reached(), Reached { epoch: reached.epoch + 1, number: 0 });
 }

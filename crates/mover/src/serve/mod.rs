@@ -259,7 +259,12 @@ mod tests {
         };
         let begun = target.admits(&former).unwrap();
         in_turn(1).unwrap_err();
+        assert_eq!(target.reported_turn(), 0, "it has not written it down");
+        // A catalogue that came back with less: its turn has to be raised.
         assert!(matches!(in_turn(0), Err(crate::TargetError::Over { heard: 1, .. })));
+        assert_eq!(target.reported_turn(), 1);
+        in_turn(1).unwrap_err();
+        assert_eq!(target.reported_turn(), 0);
         assert!(matches!(target.judge(&former.encode()), Err(data::Refusal::Expired)));
         assert!(matches!(target.judge(&later.encode()), Err(data::Refusal::Elsewhere(_))));
         // The disk does not take it.

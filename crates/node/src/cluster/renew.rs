@@ -55,7 +55,7 @@ impl Node {
         let signs = own.admits();
         let (certificate, key) = another(&own.credentials, &self.config, |order| match signs {
             true => self.cluster_renew(id, &order),
-            false => asked(&own.credentials, order),
+            false => asked(&own.credentials, &own.credentials.addresses, order),
         })?;
         {
             let _one_at_a_time = self.membership.changes.lock();
@@ -79,26 +79,40 @@ impl Node {
     }
 }
 
-/// Gets a new certificate for a standby that goes on, as [`Node::renew_if_due`] for a node; how long until it is to be called again.
-pub(crate) fn renew_standby(config: &Config, goes_on: impl Fn() -> bool) -> Duration {
+/// A process that is a member of the cluster and no node yet.
+pub(crate) trait Member {
+    /// What it is called.
+    const WHAT: &str;
+    fn config(&self) -> &Config;
+    /// Where the node that signs may be, besides where this one was admitted.
+    fn signers(&self) -> Vec<String>;
+    /// Puts a new certificate in its place, if this process goes on: a node that has begun in its place sees to its certificate itself.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    fn keeps(&self, put: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure>;
+}
+
+/// Gets a new certificate for it, as [`Node::renew_if_due`] for a node; how long until it is to be called again.
+pub(crate) fn renew_member<M: Member>(member: &M) -> Duration {
+    let (config, what) = (member.config(), M::WHAT);
+    let state = &config.state_dir;
     let look = || -> Result<Duration, Failure> {
-        let Some(own) = load(&config.state_dir)? else { return Ok(SOON) };
+        let Some(own) = load(state)? else { return Ok(SOON) };
         if own.valid.is_ending(seconds(crate::now())) {
-            let (certificate, key) = another(&own, config, |order| asked(&own, order))?;
-            // A node that has begun in its place sees to its certificate itself.
-            if !goes_on() {
-                return Ok(SOON);
-            }
-            Credentials::replace(&directory(&config.state_dir), &certificate, &key).map_err(told)?;
-            tracing::info!("this standby has a new certificate");
+            let addresses: Vec<String> = member.signers().into_iter().chain(own.addresses.clone()).collect();
+            let (certificate, key) = another(&own, config, |order| asked(&own, &addresses, order))?;
+            member.keeps(&mut || {
+                Credentials::replace(&directory(state), &certificate, &key).map_err(told)?;
+                tracing::info!("{what} has a new certificate");
+                Ok(())
+            })?;
         }
-        Ok(pause(load(&config.state_dir)?.map_or(own.valid, |own| own.valid)))
+        Ok(pause(load(state)?.map_or(own.valid, |own| own.valid)))
     };
     look().unwrap_or_else(|e| {
-        tracing::warn!(
-            "the certificate of this standby ends soon or has ended, and there is no new one: {e}"
-        );
-        load(&config.state_dir).ok().flatten().map_or(SOON, |own| pause(own.valid))
+        tracing::warn!("the certificate of {what} ends soon or has ended, and there is no new one: {e}");
+        load(state).ok().flatten().map_or(SOON, |own| pause(own.valid))
     })
 }
 
@@ -119,9 +133,9 @@ pub(crate) fn credentials(state: &Path) -> Result<Option<Credentials>, Failure> 
 }
 
 /// By a connection of its own kind: the present certificate may have ended, and is believed for nothing else then.
-fn asked(own: &Credentials, order: RenewOrder) -> Result<Reply, Failure> {
+fn asked(own: &Credentials, addresses: &[String], order: RenewOrder) -> Result<Reply, Failure> {
     let connector = Connector::renewing(own).map_err(told)?;
-    ask::ask(&connector, &own.addresses, None, &Call::ClusterRenew(order))
+    ask::ask(&connector, addresses, None, &Call::ClusterRenew(order))
 }
 
 fn load(state: &Path) -> Result<Option<Credentials>, Failure> {

@@ -113,7 +113,7 @@ pub fn move_engine(
         );
         return Err(failure(ErrorClass::NotFound, message));
     }
-    let engine = Movable::new(open_counting(config, false, None, None)?);
+    let engine = Movable::new(open_counting(config, false, (None, None), None)?);
     carry(&engine, &plan, &mut |step| {
         told(step);
         ControlFlow::Continue(())

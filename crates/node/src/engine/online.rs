@@ -93,6 +93,12 @@ impl EngineMoves {
         lost.then(|| failure(class(&e), e.to_string()))
     }
 
+    /// Whether this node's engine has lost changes.
+    pub(crate) fn is_rewound(&self) -> bool {
+        let held = self.engine.get().map(|engine| engine.engine().is_held());
+        matches!(held, Some(Err(KvError::Rewound { .. })))
+    }
+
     /// How far this node has brought an engine that others can have after it.
     pub(crate) fn reached(&self) -> Option<kv::Reached> {
         self.engine.get()?.engine().reached()

@@ -263,7 +263,7 @@ impl Node {
                 Ok((uuid, capacity, free)) => {
                     let domain = target.domain.clone();
                     let served = serving.and_then(|serving| serving.targets.get(&uuid));
-                    let turn = served.map_or(0, |served| served.turn());
+                    let turn = served.map_or(0, |served| served.reported_turn());
                     found.push((target.clone(), TargetReport { uuid, domain, capacity, free, turn }));
                 }
                 Err(e) => missing = Some(e),

@@ -5,7 +5,7 @@ use super::PROGRAM;
 use super::follow::Standby;
 use super::link::credentials;
 use crate::Config;
-use crate::cluster::member_id;
+use crate::cluster::{Member, member_id, renew_member};
 use crate::error::failure;
 use ident::{Acceptor, Refusals};
 use parking_lot::Mutex;
@@ -85,10 +85,26 @@ pub(super) fn listen(standby: &Arc<Standby>) -> Result<Listening, Failure> {
     Ok(Listening(followed))
 }
 
+impl Member for Standby {
+    const WHAT: &str = "this standby";
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn signers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn keeps(&self, put: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        if self.goes_on() { put() } else { Ok(()) }
+    }
+}
+
 /// Sees to it that the certificate does not end.
 fn renew(standby: &Standby) {
     while standby.goes_on() {
-        let next = Instant::now() + crate::cluster::renew_standby(&standby.config, || standby.goes_on());
+        let next = Instant::now() + renew_member(standby);
         while standby.goes_on() && Instant::now() < next {
             std::thread::sleep(LOOK);
         }

@@ -3,43 +3,98 @@
 
 use crate::error::failure;
 use crate::startup::io;
-use kv::{Reached, SeenOwner};
+use kv::{Place, Reached, SeenOwner};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use types::ErrorClass;
 use wire::Failure;
 
-/// Below the state directory: one line with epoch, number of the last transaction and name of the owner.
+/// Below the state directory: one line with epoch, number of the last transaction and name of the owner; a second one where something was given up.
 const FILE: &str = "engine-reached";
 /// Its name once an operator has given up what was lost.
 const GIVEN_UP: &str = "engine-reached.given-up";
 
-/// A place in the history of an engine.
+/// What a host knows of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    reached: Reached,
-    owner: String,
+struct Record {
+    place: Place,
+    given_up: Option<GivenUp>,
 }
 
-impl Place {
-    /// Whether an engine that is there cannot have been here, or not with what was done then.
-    fn is_lost_at(&self, there: &Self) -> bool {
-        let same = there.reached.epoch == self.reached.epoch;
-        there.reached < self.reached || same && there.owner != self.owner
+/// What an operator has given up, and no turn of this host has settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GivenUp {
+    /// How far the engine had been.
+    place: Place,
+    /// The least opening at which it was found again.
+    from: u64,
+}
+
+impl GivenUp {
+    fn also(before: Option<Self>, place: &Place, from: u64) -> Self {
+        match before {
+            Some(before) if before.place.reached > place.reached => {
+                Self { from: before.from.min(from), ..before }
+            }
+            before => {
+                Self { place: place.clone(), from: before.map_or(from, |before| before.from.min(from)) }
+            }
+        }
     }
 
+    /// Openings of which nothing is left.
+    fn openings(&self) -> u64 {
+        self.place.reached.epoch.saturating_sub(self.from)
+    }
+}
+
+/// Epoch, number and name.
+fn place<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Place> {
+    let reached = Reached { epoch: words.next()?.parse().ok()?, number: words.next()?.parse().ok()? };
+    let owner = words.collect::<Vec<_>>().join(" ");
+    (!owner.is_empty()).then_some(Place { reached, owner })
+}
+
+impl FromStr for Record {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut lines = text.lines();
+        let first = place(&mut lines.next().ok_or(())?.split(' ')).ok_or(())?;
+        let given_up = match lines.next() {
+            None => None,
+            Some(line) => {
+                let (from, rest) = line.split_once(' ').ok_or(())?;
+                let from = from.parse().map_err(drop)?;
+                Some(GivenUp { place: place(&mut rest.split(' ')).ok_or(())?, from })
+            }
+        };
+        if lines.next().is_some() { Err(()) } else { Ok(Self { place: first, given_up }) }
+    }
+}
+
+impl std::fmt::Display for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line =
+            |place: &Place| format!("{} {} {}", place.reached.epoch, place.reached.number, place.owner);
+        writeln!(f, "{}", line(&self.place))?;
+        match &self.given_up {
+            Some(given_up) => writeln!(f, "{} {}", given_up.from, line(&given_up.place)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Record {
     fn read(path: &Path) -> Result<Option<Self>, Failure> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(io(path, &e)),
         };
-        let mut words = text.trim_end_matches('\n').splitn(3, ' ');
-        let mut number = || words.next()?.parse().ok();
-        let reached = number().zip(number()).map(|(epoch, number)| Reached { epoch, number });
-        let place = reached.zip(words.next()).map(|(reached, owner)| Self { reached, owner: owner.into() });
-        place.map(Some).ok_or_else(|| {
+        text.parse().map(Some).map_err(|()| {
             let message = format!(
                 "{} is damaged: it says how far the database was that this node takes turns with. See that the database has lost nothing, then remove it",
                 path.display()
@@ -51,58 +106,73 @@ impl Place {
     fn write(&self, state: &Path) -> std::io::Result<()> {
         let new = state.join("engine-reached.new");
         let mut file = File::create(&new)?;
-        writeln!(file, "{} {} {}", self.reached.epoch, self.reached.number, self.owner)?;
+        write!(file, "{self}")?;
         file.sync_all()?;
         fs::rename(new, state.join(FILE))?;
+        // With both of them this one counts, and with neither nothing would be known.
+        File::open(state)?.sync_all()?;
         match fs::remove_file(state.join(GIVEN_UP)) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-            _ => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            removed => removed?,
         }
         File::open(state)?.sync_all()
-    }
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "change {} of opening {} by {}", self.reached.number, self.reached.epoch, self.owner)
     }
 }
 
 /// What a host knows: in memory as of its last look, and in its state directory as of the end of its own turn, or of when the database did not answer any more.
 pub(super) struct Known {
     state: PathBuf,
-    place: Option<Place>,
-    kept: Option<Place>,
+    now: Option<Record>,
+    kept: Option<Record>,
 }
 
 impl Known {
     /// What is in the state directory.
     pub(super) fn open(state: &Path) -> Result<Self, Failure> {
-        let kept = Place::read(&state.join(FILE))?;
-        let given_up = Place::read(&state.join(GIVEN_UP))?;
-        Ok(Self { state: state.into(), place: kept.clone().or(given_up), kept })
+        let kept = Record::read(&state.join(FILE))?;
+        let given_up = Record::read(&state.join(GIVEN_UP))?;
+        Ok(Self { state: state.into(), now: kept.clone().or(given_up), kept })
     }
 
-    /// Whether it knows anything.
-    pub(super) fn is_any(&self) -> bool {
-        self.place.is_some()
+    /// Where the engine has been.
+    pub(super) fn place(&self) -> Option<Place> {
+        self.now.as_ref().map(|record| record.place.clone())
     }
 
-    /// Compares what is known with what there is, which is known from then on. Some: it is older, by so many openings, and an operator has given up the rest; or the
-    /// node `own` has begun to go on with that, and was interrupted before it had settled what follows from it.
+    /// Compares what is known with what there is, which is known from then on. Some: an operator has given up so many openings, and nobody is known to have settled
+    /// what follows from that; the node `own` may have begun to, and may have been interrupted.
     ///
     /// # Errors
     /// It is older, and nobody has looked.
     pub(super) fn compare(&mut self, own: &str, owner: &SeenOwner) -> Result<Option<u64>, Failure> {
         let found = Place { reached: owner.reached, owner: owner.name.clone() };
-        let unsettled = found.owner == own && self.is_given_up();
-        let Some(known) = self.place.as_ref().filter(|known| unsettled || known.is_lost_at(&found)) else {
-            self.place = Some(found);
-            // What was given up then is no word on what may be lost later.
-            return if self.is_given_up() { self.write().map(|()| None) } else { Ok(None) };
+        let Some(known) = self.now.clone() else {
+            self.now = Some(Record { place: found, given_up: None });
+            return Ok(None);
         };
-        if self.is_given_up() {
-            return Ok(Some(known.reached.epoch.saturating_sub(found.reached.epoch)));
+        let (lost, word) = (known.place.is_lost_at(&found), self.is_given_up());
+        if lost && !word {
+            return Err(self.refuse(&known.place, &found));
+        }
+        let given_up = match lost {
+            true => Some(GivenUp::also(known.given_up.clone(), &known.place, found.reached.epoch)),
+            false => known.given_up.clone(),
+        };
+        let goes_on = |given_up: &GivenUp| found.owner == own || given_up.place.is_lost_at(&found);
+        let given_up = given_up.filter(goes_on);
+        let openings = given_up.as_ref().map(GivenUp::openings);
+        let changed = word || given_up != known.given_up;
+        self.now = Some(Record { place: found, given_up });
+        // The word of an operator is for what he has seen, and no word on what may be lost later.
+        if changed {
+            self.write()?;
+        }
+        Ok(openings)
+    }
+
+    fn refuse(&mut self, known: &Place, found: &Place) -> Failure {
+        if let Err(e) = self.keep() {
+            return e;
         }
         let (path, given_up) = (self.state.join(FILE), self.state.join(GIVEN_UP));
         let message = format!(
@@ -112,26 +182,25 @@ impl Known {
             path.display(),
             given_up.display()
         );
-        self.keep()?;
-        Err(failure(ErrorClass::Retry, message))
+        failure(ErrorClass::Retry, message)
     }
 
     /// Makes what is known durable, if it is not.
     pub(super) fn keep(&mut self) -> Result<(), Failure> {
-        let there = self.kept == self.place && self.state.join(FILE).exists();
-        if self.place.is_none() || there || self.is_given_up() { Ok(()) } else { self.write() }
+        let there = self.kept == self.now && self.state.join(FILE).exists();
+        if there || self.is_given_up() { Ok(()) } else { self.write() }
     }
 
-    /// The node of this name has the engine, and is so far: what was known before is past.
+    /// The node of this name has the engine, is so far, and has settled what was given up: what was known before is past.
     pub(super) fn goes_on(&mut self, owner: &str, reached: Reached) -> Result<(), Failure> {
-        self.place = Some(Place { reached, owner: owner.into() });
+        self.now = Some(Record { place: Place { reached, owner: owner.into() }, given_up: None });
         self.write()
     }
 
     fn write(&mut self) -> Result<(), Failure> {
-        let Some(place) = &self.place else { return Ok(()) };
-        place.write(&self.state).map_err(|e| io(&self.state.join(FILE), &e))?;
-        self.kept = Some(place.clone());
+        let Some(record) = &self.now else { return Ok(()) };
+        record.write(&self.state).map_err(|e| io(&self.state.join(FILE), &e))?;
+        self.kept = Some(record.clone());
         Ok(())
     }
 
@@ -172,19 +241,49 @@ mod tests {
         }
         assert_eq!(open().compare("own", &at("a b", 5, 100)).unwrap(), None);
         assert_eq!(open().compare("own", &at("c", 6, 0)).unwrap(), None);
-        // Given up: also after a restart, and when the database does not answer meanwhile; until a turn has begun with it.
+        // Given up: also when the database does not answer meanwhile, after a restart, and until a turn has begun with it.
         fs::rename(state.join(FILE), state.join(GIVEN_UP)).unwrap();
-        for known in [&mut known, &mut open()] {
-            known.keep().unwrap();
-            assert_eq!(known.compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
-        }
-        // Interrupted when it had begun to go on with it.
-        assert_eq!(open().compare("own", &at("own", 6, 0)).unwrap(), Some(0));
-        let mut next = open();
-        assert_eq!(next.compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
-        next.goes_on("own", Reached { epoch: 4, number: 2 }).unwrap();
+        known.keep().unwrap();
+        assert_eq!(known.compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
+        assert_eq!(open().compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
+        open().goes_on("own", Reached { epoch: 4, number: 2 }).unwrap();
         assert_eq!(open().compare("own", &at("own", 4, 2)).unwrap(), None);
         assert!(open().compare("own", &at("own", 4, 1)).is_err() && !state.join(GIVEN_UP).exists());
+    }
+
+    #[test]
+    fn however_often_a_start_is_interrupted_all_openings_that_were_lost_are_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(GIVEN_UP), "5 100 a b\n").unwrap();
+        let open = || Known::open(dir.path()).unwrap();
+        assert_eq!(open().compare("own", &at("a b", 3, 7)).unwrap(), Some(2));
+        // It has opened the engine, and died before it had settled what follows, again and again.
+        for epoch in [4, 5, 6] {
+            assert_eq!(open().compare("own", &at("own", epoch, 0)).unwrap(), Some(2));
+        }
+        open().goes_on("own", Reached { epoch: 7, number: 2 }).unwrap();
+        assert_eq!(open().compare("own", &at("own", 7, 2)).unwrap(), None);
+    }
+
+    #[test]
+    fn on_a_host_that_only_waits_what_was_given_up_is_no_word_on_a_later_loss_either() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(GIVEN_UP), "5 100 a\n").unwrap();
+        let open = || Known::open(dir.path()).unwrap();
+        // Another host goes on with it, below what was lost, and loses again.
+        assert_eq!(open().compare("own", &at("b", 4, 10)).unwrap(), Some(1));
+        let mut known = open();
+        assert_eq!(known.compare("own", &at("b", 4, 20)).unwrap(), Some(1));
+        for known in [&mut known, &mut open()] {
+            assert!(known.compare("own", &at("b", 4, 9)).is_err() && !known.is_given_up());
+        }
+        // What was given up before is not forgotten with that.
+        fs::rename(dir.path().join(FILE), dir.path().join(GIVEN_UP)).unwrap();
+        assert_eq!(open().compare("own", &at("c", 2, 9)).unwrap(), Some(3));
+        assert!(open().compare("own", &at("c", 2, 8)).is_err());
+        // Beyond all of it somebody else has settled that.
+        assert_eq!(open().compare("own", &at("c", 6, 0)).unwrap(), None);
+        assert_eq!(fs::read_to_string(dir.path().join(FILE)).unwrap(), "6 0 c\n");
     }
 
     #[test]
@@ -195,7 +294,10 @@ mod tests {
         // Another host went on with it.
         assert_eq!(known.compare("own", &at("b", 6, 10)).unwrap(), None);
         assert!(known.compare("own", &at("b", 6, 9)).is_err());
-        fs::write(dir.path().join(FILE), "5 a\n").unwrap();
-        assert!(Known::open(dir.path()).err().unwrap().message.contains("damaged"));
+        for damaged in ["", "5 a\n", "5 100 a\n3\n", "5 100 a\n3 5 100 a\nmore\n"] {
+            fs::write(dir.path().join(FILE), damaged).unwrap();
+            let refused = Known::open(dir.path()).err().expect(damaged);
+            assert!(refused.message.contains("damaged"), "{refused}");
+        }
     }
 }

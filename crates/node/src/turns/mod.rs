@@ -127,7 +127,13 @@ impl Node {
         self.engine_moves.is_lost()
     }
 
-    /// Its turn is over: writes down how far it has brought the database, so that one that comes back with less is known to have lost something.
+    /// Whether the database has lost changes in this node's turn: nobody may go on with it before somebody has looked, this node neither when it is started again.
+    pub fn database_is_behind(&self) -> bool {
+        self.engine_moves.is_rewound()
+    }
+
+    /// Its turn ends, or the database has lost something in it: writes down how far it has brought the database, so that one that comes back with less is known to
+    /// have lost something.
     pub fn keep_reached(&self) {
         let Some(reached) = self.engine_moves.reached() else { return };
         let state = &self.config.state_dir;

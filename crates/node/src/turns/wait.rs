@@ -4,7 +4,7 @@ use super::known::Known;
 use super::pause;
 use super::told::{self, Told, Way};
 use crate::Config;
-use crate::cluster::Own;
+use crate::cluster::{Member, Own, renew_member};
 use crate::engine::Opened;
 use crate::error::{failure, refused};
 use crate::movers::MasterKey;
@@ -12,7 +12,7 @@ use crate::standby::kept;
 use crate::standby::listen::{Answers, listen_here};
 use crate::startup::{patiently, prepare};
 use catalog::Catalog;
-use kv::{Movable, Seen};
+use kv::{Movable, Place, Seen};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,8 @@ use wire::{Call, Failure, Reply, TurnState, TurnsView};
 const FETCH: Duration = Duration::from_secs(30);
 /// After so long it is worth saying that the database has not answered.
 const SILENT: Duration = Duration::from_secs(3);
+/// Between two looks whether this host still waits.
+const RENEWAL_LOOK: Duration = Duration::from_millis(200);
 /// Lets the answer to who ordered the end get there.
 const PARTING: Duration = Duration::from_millis(300);
 
@@ -79,14 +81,14 @@ impl Turn {
     }
 }
 
-/// Opens the engine; with true it may be made.
-type OpenEngine = fn(&Config, bool) -> Result<Arc<Movable<Opened>>, Failure>;
+/// Opens the engine; with true it may be made. One that has not been at this place is left as it is.
+type OpenEngine = fn(&Config, bool, Option<Place>) -> Result<Arc<Movable<Opened>>, Failure>;
 
 struct Waiting {
     config: Config,
     open: OpenEngine,
     known: Arc<Mutex<Known>>,
-    /// Held while what is needed besides the catalogue is put somewhere; true: this node serves, and nothing more is kept beside.
+    /// Held while what is needed besides the catalogue, or another certificate, is put somewhere; true: this node serves, and nothing more is kept beside.
     kept: Mutex<bool>,
     lease: Duration,
     now: Mutex<Now>,
@@ -115,8 +117,7 @@ pub fn wait_for_turn(config: &Config, stopped: &AtomicBool) -> Result<Waited, Fa
     config.validate().map_err(|e| failure(ErrorClass::Invalid, format!("configuration: {e}")))?;
     let state = &config.state_dir;
     let (lock, fresh) = patiently(|| prepare(state))?;
-    let open: OpenEngine = |config, create| crate::engine::open(config, create, None, None);
-    let waiting = Arc::new(Waiting::new(config, open, Known::open(state)?));
+    let waiting = Arc::new(Waiting::new(config, crate::engine::open_in_turn, Known::open(state)?));
     let waited = waiting.wait(stopped, fresh);
     waiting.ended.store(true, Ordering::Release);
     drop(lock); // the node takes it anew
@@ -142,6 +143,7 @@ impl Waiting {
     fn wait(self: &Arc<Self>, stopped: &AtomicBool, fresh: bool) -> Result<Waited, Failure> {
         let (mut way, since) = (Way::of(&self.config)?, crate::now().secs);
         listen_here(self.clone(), &self.config)?;
+        self.begin_to_renew()?;
         let mut said = false;
         loop {
             if let Some(turn) = self.look(&mut way, since, fresh)? {
@@ -177,7 +179,10 @@ impl Waiting {
     }
 
     fn try_look(self: &Arc<Self>, way: &mut Way, since: i64, fresh: bool) -> Result<Option<Turn>, Failure> {
-        let own = crate::cluster::own(&self.config)?.map(Arc::new);
+        let own = {
+            let _none_is_put_there = self.kept.lock();
+            crate::cluster::own(&self.config)?.map(Arc::new)
+        };
         let lacks = self.now.lock().lacks.clone();
         let member = own.as_ref().and_then(|own| own.number());
         let told = Told { member, lacks, ..Told::of(&self.config, since) };
@@ -197,14 +202,15 @@ impl Waiting {
         }
         // Where tables are missing that others have used (a dump is being restored) no new catalogue begins.
         let first = (own.is_none() || self.subsystem()) && !self.is_kept();
-        let create = fresh && first && !self.had_owner.load(Ordering::Acquire) && !self.known.lock().is_any();
+        let has_been = self.known.lock().place();
+        let create = fresh && first && !self.had_owner.load(Ordering::Acquire) && has_been.is_none();
         // Before the engine is taken: a full disk must not keep it from the others.
         self.known.lock().keep()?;
         let mut serves = self.kept.lock();
         if self.is_kept() {
             kept::install(&self.config.state_dir)?;
         }
-        let engine = (self.open)(&self.config, create)?;
+        let engine = (self.open)(&self.config, create, has_been)?;
         if self.subsystem() {
             MasterKey::open(&self.config.state_dir)?;
         }
@@ -290,6 +296,20 @@ impl Waiting {
         }
     }
 
+    /// Sees to it that the certificate of this host does not end while it waits.
+    fn begin_to_renew(self: &Arc<Self>) -> Result<(), Failure> {
+        let waiting = self.clone();
+        let renewing = crate::startup::spawn(None, "turn-certificate", move || {
+            while waiting.goes_on() {
+                let next = Instant::now() + renew_member(&*waiting);
+                while waiting.goes_on() && Instant::now() < next {
+                    std::thread::sleep(RENEWAL_LOOK);
+                }
+            }
+        });
+        renewing.map(drop)
+    }
+
     /// What the other node told that has, or had, the database.
     fn server(&self, name: &str) -> Option<Told> {
         let Seen { owner, takers } = &self.now.lock().seen;
@@ -314,6 +334,29 @@ impl Waiting {
         let trouble = || silent.then(|| "the database has not answered yet".to_owned());
         let trouble = now.trouble.clone().or_else(trouble);
         TurnsView { trouble, ..told::view(&now.seen, self.lease, true) }
+    }
+}
+
+impl Member for Waiting {
+    const WHAT: &str = "this node, which waits for its turn,";
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn signers(&self) -> Vec<String> {
+        if self.subsystem() {
+            return Vec::new(); // who serves that admits nobody
+        }
+        let Seen { owner, takers } = self.now.lock().seen.clone();
+        let owner = owner.filter(|owner| owner.live);
+        let serves = |taker: &&kv::Taker| owner.as_ref().is_some_and(|owner| owner.name == taker.name);
+        takers.iter().find(serves).map(|taker| Told::read(&taker.told).addresses).unwrap_or_default()
+    }
+
+    fn keeps(&self, put: &mut dyn FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let serves = self.kept.lock();
+        if *serves { Ok(()) } else { put() }
     }
 }
 
@@ -384,7 +427,11 @@ mod tests {
     }
 
     /// Instead of a database.
-    fn embedded(config: &Config, _create: bool) -> Result<Arc<Movable<Opened>>, Failure> {
+    fn embedded(
+        config: &Config,
+        _create: bool,
+        _has_been: Option<Place>,
+    ) -> Result<Arc<Movable<Opened>>, Failure> {
         let dir = config.state_dir.join("engine");
         let engine = crate::startup::open_engine(&dir, None, None, None)?;
         Ok(Arc::new(Movable::new(Opened::Embedded(Arc::new(engine)))))
@@ -400,7 +447,7 @@ mod tests {
         let look = |waiting: &Arc<Waiting>, way: &mut Way| waiting.look(way, 0, false);
         // The server has no space; then it has, and its tables are of another release.
         let mut way = finds(|| Err(full()));
-        let waits = waiting(dir.path(), |_, _| Err(failure(ErrorClass::Invalid, "another format")));
+        let waits = waiting(dir.path(), |_, _, _| Err(failure(ErrorClass::Invalid, "another format")));
         assert!(look(&waits, &mut way).unwrap().is_none());
         let trouble = waits.view().trouble.unwrap();
         assert!(trouble.contains("no space"), "{trouble}");
@@ -410,8 +457,8 @@ mod tests {
         assert_eq!(wrong.message, "another format");
         // It cannot be opened.
         let opens: [OpenEngine; 2] = [
-            |_, _| Err(failure(crate::engine::class(&full()), "not now")),
-            |_, _| Err(failure(ErrorClass::Corrupt, "not now")),
+            |_, _, _| Err(failure(crate::engine::class(&full()), "not now")),
+            |_, _, _| Err(failure(ErrorClass::Corrupt, "not now")),
         ];
         for open in opens {
             let waits = waiting(dir.path(), open);
