@@ -242,9 +242,10 @@ impl Mounter for Gateway {
         Ok(())
     }
 
+    /// Those of the node's own namespace: commands take a path below one for a path in that, and what a subsystem shows is another's.
     fn mounts(&self) -> Vec<PathBuf> {
         let mounts = self.lock();
-        let alive = mounts.iter().filter(|mounted| mounted.mount.is_alive());
+        let alive = mounts.iter().filter(|mounted| mounted.subsystem.is_none() && mounted.mount.is_alive());
         alive.map(|mounted| mounted.mount.mountpoint().to_owned()).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! Directories that lead to subsystems: what commands and programs are told there.
 
-use e2e::{Bed, can_mount};
+use e2e::{Bed, can_mount, cluster};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 const EREMOTE: i32 = 66;
@@ -156,4 +156,46 @@ fn a_junction_that_was_answered_is_there_after_a_kill_and_in_a_backup() {
     bed.up();
     assert_eq!(bed.json(["junction", "ls"]), made);
     bed.check();
+}
+
+/// A path below a mount at a junction is one of the subsystem: commands to the first node do not take it for one of its own namespace.
+#[test]
+fn a_path_below_a_mounted_subsystem_is_not_taken_for_one_of_the_first_namespace() {
+    if !can_mount("paths below a mounted subsystem") {
+        return;
+    }
+    let (first, scratch) = (cluster::node(), Bed::new(""));
+    cluster::configure(&scratch, "");
+    let config = scratch.state().join("config.toml");
+    let text =
+        fs::read_to_string(&config).unwrap().replace("[cluster]\n", "[cluster]\nsubsystem = \"scratch\"\n");
+    let at = text.split("\nlisten = \"").nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+    fs::write(&config, text).unwrap();
+    first.ok(["cluster", "init", "--name", "first"]);
+    scratch.up();
+    cluster::join(&first, &scratch, "scratch");
+    first.ok(["mount".as_ref(), first.mount().as_os_str()]);
+    let led = first.mount().join("led");
+    fs::create_dir(&led).unwrap();
+    fs::write(first.mount().join("mine"), "content").unwrap();
+    first.ok(["junction", "make", "tc:/led", "scratch", "--at", &at]);
+    let device = |path: &Path| fs::metadata(path).unwrap().dev();
+    first.wait("the subsystem's mount", || device(&led) != device(&first.mount()));
+    fs::write(led.join("theirs"), "content").unwrap();
+
+    let below = led.join("mine");
+    for command in ["ls", "stat", "pin", "purge"] {
+        let out = first.run([command.as_ref(), below.as_os_str()]);
+        let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        assert!(
+            !out.status.success() && said.contains("/led leads to subsystem scratch"),
+            "{command}: {said}"
+        );
+    }
+    let shown = first.json(["stat".as_ref(), led.as_os_str()]);
+    assert_eq!((&shown[0]["path"], &shown[0]["junction"]["subsystem"]), (&"/led".into(), &"scratch".into()));
+    let listed = first.ok(["ls".as_ref(), led.as_os_str()]);
+    assert!(!listed.contains("mine"), "{listed}");
+    first.ok(["junction".as_ref(), "rm".as_ref(), led.as_os_str()]);
+    first.wait("its end", || device(&led) == device(&first.mount()));
 }
