@@ -186,7 +186,7 @@ impl Connection<'_> {
         let bytes: &[u8; CAPABILITY_LEN] =
             self.buffer.first_chunk().ok_or(Refusal::Malformed("not the length of a capability"))?;
         let id = Capability::decode(bytes)?.target;
-        let target = self.mover.targets.get(&id).ok_or_else(|| {
+        let target = self.mover.target(id).ok_or_else(|| {
             Refusal::Elsewhere(format!(
                 "target {id} is not served there, the log of that host says more; if its disk is lost: `thermo target replace {id}`"
             ))
@@ -200,7 +200,7 @@ impl Connection<'_> {
             return Err(Refusal::Expired);
         }
         drop(target.admits(&capability)?);
-        Ok(Attached { capability, key, target: target.clone() })
+        Ok(Attached { capability, key, target })
     }
 
     /// Why nothing can be asked with a slot. Whoever has presented what has ended meanwhile is to get another one.

@@ -5,7 +5,7 @@ mod listen;
 
 use crate::target::Target;
 use data::{HangUp, Link};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
@@ -22,7 +22,7 @@ const CLOSING: Duration = Duration::from_secs(30);
 pub struct Mover {
     cluster: [u8; 16],
     boot: u64,
-    targets: BTreeMap<TargetId, Arc<Target>>,
+    targets: RwLock<BTreeMap<TargetId, Arc<Target>>>,
     clock: Box<dyn Fn() -> Time + Send + Sync>,
     ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
     next: AtomicU64,
@@ -63,7 +63,7 @@ impl Mover {
         Ok(Arc::new(Self {
             cluster,
             boot: crate::boot::number()?,
-            targets: targets.into_iter().map(|target| (target.id(), target)).collect(),
+            targets: RwLock::new(targets.into_iter().map(|target| (target.id(), target)).collect()),
             clock,
             ask: OnceLock::new(),
             next: AtomicU64::new(1),
@@ -83,6 +83,20 @@ impl Mover {
         if let Some(ask) = self.ask.get() {
             ask();
         }
+    }
+
+    /// Serves one more target from now on; one that is served, or any when this mover stops, changes nothing.
+    pub fn add(&self, target: &Arc<Target>) {
+        let mut targets = self.targets.write();
+        // Looked at with the lock held: whoever stops closes all that are there after he has said so.
+        if !self.stopping.load(Ordering::Acquire) {
+            targets.entry(target.id()).or_insert_with(|| target.clone());
+        }
+    }
+
+    /// A target, if it is served here.
+    fn target(&self, id: TargetId) -> Option<Arc<Target>> {
+        self.targets.read().get(&id).cloned()
     }
 
     /// Serves one connection until it ends.
@@ -114,7 +128,8 @@ impl Mover {
         while !self.connections.lock().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let begun: Vec<_> = self.targets.values().map(|target| (target.id(), close(target))).collect();
+        let targets: Vec<_> = self.targets.read().values().cloned().collect();
+        let begun: Vec<_> = targets.iter().map(|target| (target.id(), close(target))).collect();
         let end = Instant::now() + closing;
         let late = |id| {
             data::Refusal::Disk(format!(
@@ -168,7 +183,7 @@ fn close(target: &Arc<Target>) -> Result<Receiver<Result<(), data::Refusal>>, da
 
 impl std::fmt::Debug for Mover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mover({:?})", self.targets.keys())
+        write!(f, "Mover({:?})", self.targets.read().keys())
     }
 }
 

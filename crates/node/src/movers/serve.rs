@@ -26,10 +26,10 @@ const WAKE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// ... and until its disk has written down of which turn they are.
 const WRITING: Duration = Duration::from_secs(2);
-/// Longest wait for disks that are asked how full they are ...
+/// Longest wait for disks that are asked how full they are: whoever answers later is reported later.
 const ASKING: Duration = Duration::from_secs(1);
-/// ... before any is served: those that have not answered are not served by this start.
-const FIRST: Duration = Duration::from_secs(10);
+/// Longest wait for targets that are opened: whoever takes longer is served later.
+const OPENING: Duration = Duration::from_secs(1);
 
 /// Least time between two reports.
 const LEAST: Duration = Duration::from_millis(200);
@@ -115,15 +115,58 @@ impl Drop for TargetServer {
     }
 }
 
-/// What is served, once there is something.
+/// What is served, once the first report is answered. A target whose disk answers later is served from then on.
 struct Serving {
+    cluster: [u8; 16],
     mover: Arc<Mover>,
     targets: BTreeMap<String, Arc<Target>>,
+    /// With what those that are not open yet are to be opened.
+    granted: BTreeMap<String, TargetGrant>,
+    opens: Apart<Result<Target, TargetError>>,
     tells: Apart<Result<(), TargetError>>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Serving {
+    /// Opens those that may be served and are not open yet; why one is not. One that hangs keeps none of the others from it.
+    fn open(&mut self, found: &[Found]) -> Result<(), Failure> {
+        let closed = |uuid: &String| !self.targets.contains_key(uuid);
+        let asked = found.iter().filter(|(_, report)| closed(&report.uuid)).filter_map(|(config, report)| {
+            let (grant, path, cluster) =
+                (self.granted.get(&report.uuid)?.clone(), config.path.clone(), self.cluster);
+            let open = move || Target::open(grant.id, cluster, &path, secrets(&grant));
+            Some((report.uuid.clone(), open))
+        });
+        let mut outcome = Ok(());
+        for (uuid, opened) in self.opens.ask(asked, OPENING) {
+            let why = match opened {
+                Some(Ok(target)) => {
+                    tracing::info!("target {} is served", target.id());
+                    self.granted.remove(&uuid);
+                    self.targets.insert(uuid, Arc::new(target));
+                    continue;
+                }
+                Some(Err(e)) => format!("target {uuid} is not served: {e}"),
+                None => format!(
+                    "target {uuid} is not served yet: it is being opened, and what a crash has left there may be looked at; if that goes on, its disk hangs: look at the kernel log"
+                ),
+            };
+            outcome = Err(failure(ErrorClass::Retry, why));
+        }
+        outcome
+    }
+
+    /// Whether a target is to be reported: one that may be served and does not get open is as one that is away.
+    fn reports(&self, uuid: &str) -> bool {
+        !self.granted.contains_key(uuid)
+    }
+
+    /// Notes with what those that are not open yet are to be opened.
+    fn grant(&mut self, grants: &[TargetGrant]) {
+        let closed = grants.iter().filter(|grant| !self.targets.contains_key(&grant.uuid));
+        self.granted.extend(closed.map(|grant| (grant.uuid.clone(), grant.clone())));
+    }
+
     /// Takes new secrets; one target that does not keeps none of the others from it.
     fn take(&mut self, grants: &[TargetGrant]) -> Result<(), Failure> {
         let told = grants.iter().filter_map(|grant| {
@@ -133,6 +176,10 @@ impl Serving {
         });
         let mut outcome = Ok(());
         for (uuid, taken) in self.tells.ask(told, WRITING) {
+            if let Some(target) = self.targets.get(&uuid).filter(|_| taken.is_some()) {
+                // Not before it was told of the present turn: it may have been opened with the secrets of an earlier one.
+                self.mover.add(target);
+            }
             let why = match taken {
                 Some(Ok(())) => continue,
                 Some(Err(e)) => e.to_string(),
@@ -145,6 +192,9 @@ impl Serving {
         outcome
     }
 }
+
+/// A target of the configuration, and what is reported of it.
+type Found = (TargetConfig, TargetReport);
 
 /// What this node asks its disks.
 struct Looks {
@@ -209,7 +259,7 @@ fn serve(node: &Weak<Node>, listener: TcpListener, address: SocketAddr, wakes: &
 }
 
 impl Node {
-    /// Reports the targets, and begins to serve them when that is answered for the first time; later it takes the new secrets.
+    /// Reports the targets, and begins to serve when that is answered for the first time; later it takes the new secrets.
     fn tend_targets(
         &self,
         listener: &mut Option<TcpListener>,
@@ -218,7 +268,14 @@ impl Node {
         wakes: &Arc<Wakes>,
     ) -> Result<(), Failure> {
         let Some(own) = self.membership()? else { return Ok(()) };
-        let (found, missing) = self.own_targets(serving.as_ref(), looks);
+        let (mut found, mut missing) = self.own_targets(looks);
+        if let Some(serving) = serving.as_mut() {
+            missing = serving.open(&found).err().or(missing);
+            found.retain(|(_, report)| serving.reports(&report.uuid));
+            for (_, report) in &mut found {
+                report.turn = serving.targets.get(&report.uuid).map_or(0, |served| served.reported_turn());
+            }
+        }
         let order = TargetOrder {
             data: self.config.cluster.data(),
             targets: found.iter().map(|(_, report)| report.clone()).collect(),
@@ -230,41 +287,26 @@ impl Node {
                 _ => return Err(failure(ErrorClass::Bug, "targets were reported, and something else came")),
             },
         };
-        match serving {
-            Some(serving) => serving.take(&grants)?,
-            None => {
-                let cluster = *own.credentials.identity.cluster.as_bytes();
-                *serving = begin(cluster, &found, &grants, listener)?;
-                if let Some(serving) = serving {
-                    let wakes = wakes.clone();
-                    serving.mover.when_behind(Box::new(move || wakes.is_behind()));
-                }
-            }
+        if serving.is_none() {
+            *serving = begin(*own.credentials.identity.cluster.as_bytes(), listener, wakes)?;
+        }
+        if let Some(serving) = serving {
+            serving.grant(&grants);
+            let opened = serving.open(&found);
+            serving.take(&grants).and(opened)?;
         }
         missing.map_or(Ok(()), Err)
     }
 
-    /// The targets of the configuration, each with what is reported of it, and why one is left out. Once some are served, others begin with
-    /// the next start only.
-    fn own_targets(
-        &self,
-        serving: Option<&Serving>,
-        looks: &mut Looks,
-    ) -> (Vec<(TargetConfig, TargetReport)>, Option<Failure>) {
+    /// The targets of the configuration, each with what is reported of it, and why one is left out.
+    fn own_targets(&self, looks: &mut Looks) -> (Vec<Found>, Option<Failure>) {
         let (mut found, mut missing) = (Vec::new(), None);
-        let patience = if serving.is_some() { ASKING } else { FIRST };
-        let said = looks.look(&self.config.targets, patience);
+        let said = looks.look(&self.config.targets, ASKING);
         for (target, said) in self.config.targets.iter().zip(said) {
             match said {
-                Ok((uuid, ..)) if serving.is_some_and(|serving| !serving.targets.contains_key(&uuid)) => {
-                    let why = format!("{} is served from the next start on", target.path.display());
-                    missing = Some(failure(ErrorClass::Busy, why));
-                }
                 Ok((uuid, capacity, free)) => {
                     let domain = target.domain.clone();
-                    let served = serving.and_then(|serving| serving.targets.get(&uuid));
-                    let turn = served.map_or(0, |served| served.reported_turn());
-                    found.push((target.clone(), TargetReport { uuid, domain, capacity, free, turn }));
+                    found.push((target.clone(), TargetReport { uuid, domain, capacity, free, turn: 0 }));
                 }
                 Err(e) => missing = Some(e),
             }
@@ -273,32 +315,31 @@ impl Node {
     }
 }
 
-/// Opens the targets and serves them.
+/// Listens for who wants to move bytes; the targets come as they are opened.
 fn begin(
     cluster: [u8; 16],
-    found: &[(TargetConfig, TargetReport)],
-    grants: &[TargetGrant],
     listener: &mut Option<TcpListener>,
+    wakes: &Arc<Wakes>,
 ) -> Result<Option<Serving>, Failure> {
-    let mut targets = BTreeMap::new();
-    for (config, report) in found {
-        let Some(grant) = grants.iter().find(|grant| grant.uuid == report.uuid) else { continue };
-        match Target::open(grant.id, cluster, &config.path, secrets(grant)) {
-            Ok(target) => drop(targets.insert(report.uuid.clone(), Arc::new(target))),
-            Err(e) => tracing::error!("target {} is not served: {e}", grant.id),
-        }
-    }
     let failed = |e: std::io::Error| failure(ErrorClass::NoSpace, format!("the mover cannot begin: {e}"));
-    let mover = Mover::new(cluster, targets.values().cloned(), Box::new(crate::now)).map_err(failed)?;
+    let mover = Mover::new(cluster, [], Box::new(crate::now)).map_err(failed)?;
     let Some(listener) = listener.take() else { return Ok(None) };
-    let serving = mover.clone();
+    let (accepts, wakes) = (mover.clone(), wakes.clone());
+    mover.when_behind(Box::new(move || wakes.is_behind()));
     let thread = std::thread::Builder::new().name("mover-accept".into()).spawn(move || {
-        if let Err(e) = serving.listen_tcp(&listener) {
+        if let Err(e) = accepts.listen_tcp(&listener) {
             tracing::error!("nobody can connect to the targets of this node any more: {e}; start it again");
         }
     });
-    tracing::info!("{} targets are served", targets.len());
-    Ok(Some(Serving { mover, targets, tells: Apart::default(), thread: thread.map_err(failed)? }))
+    Ok(Some(Serving {
+        cluster,
+        mover,
+        targets: BTreeMap::new(),
+        granted: BTreeMap::new(),
+        opens: Apart::default(),
+        tells: Apart::default(),
+        thread: thread.map_err(failed)?,
+    }))
 }
 
 fn secrets(grant: &TargetGrant) -> Secrets {
@@ -334,19 +375,13 @@ mod tests {
         let of = |name: &str| TargetConfig { path: dir.path().join(name), ..TargetConfig::default() };
         let targets = [of("a"), of("b"), of("c")];
         let mut looks = Looks::of(dir.path());
-        let said: Vec<Said> = looks.look(&targets, FIRST).into_iter().map(Result::unwrap).collect();
-        let found: Vec<_> = targets
-            .iter()
-            .zip(&said)
-            .map(|(target, (uuid, capacity, free))| {
-                let (uuid, domain) = (uuid.clone(), String::new());
-                (target.clone(), TargetReport { uuid, domain, capacity: *capacity, free: *free, turn: 0 })
-            })
-            .collect();
+        let said: Vec<Said> = looks.look(&targets, LONG).into_iter().map(Result::unwrap).collect();
         let grants =
             |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.0, id, turn)).collect() };
-        let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
-        let mut serving = begin([1; 16], &found, &grants(1), &mut listener).unwrap().unwrap();
+        let mut serving = serving();
+        serving.grant(&grants(1));
+        serving.open(&reported(&targets, &said)).unwrap();
+        serving.take(&grants(1)).unwrap();
         // The first one hangs when its turn is to be written, the second one when it is asked how full it is.
         hangs(&targets[0].path.join("turn"));
         hangs(&targets[1].path.join("target"));
@@ -361,5 +396,65 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         let turns = said.iter().map(|(uuid, ..)| serving.targets[uuid].turn());
         assert_eq!(turns.collect::<Vec<_>>(), [1, 2, 2]);
+    }
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn serving() -> Serving {
+        let mut listener = Some(TcpListener::bind("127.0.0.1:0").unwrap());
+        begin([1; 16], &mut listener, &Arc::default()).unwrap().unwrap()
+    }
+
+    fn reported(targets: &[TargetConfig], said: &[Said]) -> Vec<Found> {
+        let report = |(uuid, capacity, free): &Said| {
+            let (uuid, domain) = (uuid.clone(), String::new());
+            TargetReport { uuid, domain, capacity: *capacity, free: *free, turn: 0 }
+        };
+        targets.iter().zip(said).map(|(target, said)| (target.clone(), report(said))).collect()
+    }
+
+    /// Opens what is behind a pipe, as if the disk went on.
+    fn goes_on(path: &Path) {
+        let pipe = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        drop(pipe);
+    }
+
+    /// It hangs when it is opened, after it has said how full it is.
+    #[test]
+    fn a_target_whose_disk_answers_late_is_served_from_then_on_and_keeps_no_other_one_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |name: &str| TargetConfig { path: dir.path().join(name), ..TargetConfig::default() };
+        let targets = [of("a"), of("b")];
+        let mut looks = Looks::of(dir.path());
+        let said: Vec<Said> = looks.look(&targets, LONG).into_iter().map(Result::unwrap).collect();
+        let found = reported(&targets, &said);
+        let grants =
+            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.0, id, turn)).collect() };
+        let hang = targets[0].path.join("turn");
+        hangs(&hang);
+        let (mut serving, begun) = (serving(), Instant::now());
+        serving.grant(&grants(1));
+        for _ in 0..2 {
+            let late = serving.open(&found).unwrap_err();
+            assert!(late.message.contains("being opened"), "{late}");
+            serving.take(&grants(1)).unwrap();
+        }
+        assert!(begun.elapsed() < LONG / 2);
+        let shown = |serving: &Serving| format!("{:?}", serving.mover);
+        assert_eq!(shown(&serving), "Mover([TargetId(2)])");
+        // It does not count as up meanwhile.
+        assert_eq!([&said[0].0, &said[1].0].map(|uuid| serving.reports(uuid)), [false, true]);
+        goes_on(&hang);
+        while serving.open(&found).is_err() {
+            assert!(begun.elapsed() < LONG);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Another turn began while it was opened: what was of the former one is never served.
+        assert!(serving.reports(&said[0].0));
+        assert_eq!(shown(&serving), "Mover([TargetId(2)])");
+        serving.take(&grants(2)).unwrap();
+        assert_eq!(shown(&serving), "Mover([TargetId(1), TargetId(2)])");
+        assert_eq!(serving.targets[&said[0].0].turn(), 2);
+        serving.mover.stop().unwrap();
     }
 }
