@@ -41,6 +41,16 @@ pub enum MountError {
         /// Where the mount was wanted.
         mountpoint: PathBuf,
     },
+    /// The way to a directory inside another mount is not the one that was told, or cannot be walked now.
+    #[error(
+        "cannot mount {mountpoint}: the directory is not found there: {source}. Symbolic links are not followed; it is looked for again"
+    )]
+    NotFound {
+        /// Where the mount was wanted.
+        mountpoint: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// The mount point is not a directory.
     #[error("cannot mount {mountpoint}: it is not a directory. Name an empty directory")]
     NotADirectory {
@@ -105,7 +115,7 @@ impl MountError {
     /// What whoever asked can do about it.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::Missing { .. } => ErrorClass::NotFound,
+            Self::Missing { .. } | Self::NotFound { .. } => ErrorClass::NotFound,
             Self::NotADirectory { .. } | Self::NotEmpty { .. } | Self::AlreadyMounted { .. } => {
                 ErrorClass::Invalid
             }

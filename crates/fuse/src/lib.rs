@@ -19,11 +19,14 @@ mod locks;
 mod mount;
 mod notify;
 mod ops;
+mod place;
 mod pool;
 mod signals;
 mod table;
+mod tree;
 mod waits;
 
 pub use config::MountOptions;
 pub use error::MountError;
-pub use mount::{Mount, device_at, mount};
+pub use mount::{Mount, mount, mount_at};
+pub use place::Place;

@@ -6,17 +6,23 @@
 use crate::config::MountOptions;
 use crate::error::MountError;
 use crate::gateway::{Core, Gateway};
+use crate::place::{self, Place};
+use crate::tree;
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno as Sys;
-use rustix::mount::{MountFlags, UnmountFlags, unmount};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, unmount,
+};
 use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use types::api::FileApi;
@@ -32,13 +38,27 @@ pub struct Mount {
     mountpoint: PathBuf,
     /// Device number of our mount, to tell it from another that somebody put over it.
     device: (u32, u32),
+    /// Number of the mount in the kernel's list, if it was mounted by the descriptor of its place.
+    id: Option<u64>,
     core: Arc<Core>,
     running: Mutex<Option<Running>>,
+    parting: Arc<Parting>,
 }
 
 struct Running {
     session: BackgroundSession,
     helpers: Vec<JoinHandle<()>>,
+    /// The directory on which it is mounted: whatever becomes of the way there, it is unmounted by this.
+    place: Option<OwnedFd>,
+}
+
+/// How far the end of a mount has come.
+#[derive(Default)]
+struct Parting {
+    /// Nobody uses it any more.
+    unused: AtomicBool,
+    /// Every handle has been released.
+    ended: AtomicBool,
 }
 
 /// Mounts `api` at `mountpoint`, an existing empty directory. A dead mount that a crashed daemon left there is removed
@@ -51,13 +71,69 @@ pub fn mount(api: Arc<dyn FileApi>, mountpoint: &Path, options: MountOptions) ->
     let mountpoint = check(mountpoint)?;
     let device = open_device(&mountpoint)?;
     attach(&mountpoint, &device, &options)?;
-    start(api, mountpoint.clone(), device, &options).inspect_err(|_| {
+    let seen = device_at(&mountpoint).ok_or_else(|| MountError::Failed {
+        mountpoint: mountpoint.clone(),
+        doing: "looking at the new mount",
+        source: io::Error::other("nothing can be seen there"),
+    });
+    seen.and_then(|seen| start(api, mountpoint.clone(), device, &options, seen)).inspect_err(|_| {
         let _ = unmount(&mountpoint, UnmountFlags::DETACH);
     })
 }
 
+/// Mounts `api` on a directory that was found, and nowhere else, whatever became of the path to it meanwhile. What lies in the directory is hidden.
+///
+/// # Errors
+/// [`MountError`] says what is in the way and what to do.
+pub fn mount_at(api: Arc<dyn FileApi>, place: Place, options: MountOptions) -> Result<Mount, MountError> {
+    let at = place.path.clone();
+    let device = open_device(&at)?;
+    let failed = |doing| {
+        let mountpoint = at.clone();
+        move |source: Sys| match source {
+            Sys::PERM | Sys::ACCESS => MountError::NotPrivileged { mountpoint },
+            source => MountError::Failed { mountpoint, doing, source: source.into() },
+        }
+    };
+    let detached = detached(&device, &options).map_err(failed("making a mount"))?;
+    let seen = place::look(&detached).map_err(failed("looking at the new mount"))?;
+    let mut made = start(api, at.clone(), device, &options, seen.device)?;
+    made.id = Some(seen.mount);
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&detached, "", &place.dir, "", flags).map_err(failed("move_mount(2)"))?;
+    if let Some(running) = &mut *made.running.lock() {
+        running.place = Some(place.dir);
+    }
+    Ok(made)
+}
+
+/// A mount that is nowhere yet.
+fn detached(device: &OwnedFd, options: &MountOptions) -> Result<OwnedFd, Sys> {
+    let fs = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let set = |key: &str, value: &str| fsconfig_set_string(&fs, key, value);
+    set("source", "thermocline")?;
+    set("subtype", "thermocline")?;
+    set("fd", &device.as_raw_fd().to_string())?;
+    set("rootmode", "40000")?;
+    set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
+    set("group_id", &rustix::process::getegid().as_raw().to_string())?;
+    fsconfig_set_flag(&fs, "default_permissions")?;
+    if options.allow_other {
+        fsconfig_set_flag(&fs, "allow_other")?;
+    }
+    if options.read_only {
+        fsconfig_set_flag(&fs, "ro")?;
+    }
+    fsconfig_create(&fs)?;
+    let mut flags = MountAttrFlags::empty();
+    flags.set(MountAttrFlags::MOUNT_ATTR_NOSUID, !options.suid);
+    flags.set(MountAttrFlags::MOUNT_ATTR_NODEV, !options.dev);
+    flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
+    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, flags)
+}
+
 /// Number of the file system that is at a path, as far as the kernel knows without asking it; None: nothing can be seen there.
-pub fn device_at(path: &Path) -> Option<(u32, u32)> {
+fn device_at(path: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let seen = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
     Some((seen.stx_dev_major, seen.stx_dev_minor))
@@ -146,6 +222,7 @@ fn start(
     mountpoint: PathBuf,
     device: OwnedFd,
     options: &MountOptions,
+    seen: (u32, u32),
 ) -> Result<Mount, MountError> {
     let at = mountpoint.clone();
     let failed = |doing| move |source| MountError::Failed { mountpoint: at, doing, source };
@@ -165,16 +242,14 @@ fn start(
             .map_err(failed.clone()("starting threads"))?,
     ];
     core.api.watch(Arc::clone(&core.invalidator) as _);
-    let seen = statx(CWD, &mountpoint, AtFlags::empty(), StatxFlags::TYPE);
-    let seen = seen.map_err(|e| failed("looking at the new mount")(e.into()))?;
-    let device = (seen.stx_dev_major, seen.stx_dev_minor);
-    raise_read_ahead(device);
-    if options.passthrough && !core.passthrough.load(std::sync::atomic::Ordering::Acquire) {
+    raise_read_ahead(seen);
+    if options.passthrough && !core.passthrough.load(Ordering::Acquire) {
         tracing::warn!(
             "this kernel has no FUSE passthrough (Linux 6.9 or later has): data goes through the daemon, slower"
         );
     }
-    Ok(Mount { mountpoint, device, core, running: Mutex::new(Some(Running { session, helpers })) })
+    let running = Mutex::new(Some(Running { session, helpers, place: None }));
+    Ok(Mount { mountpoint, device: seen, id: None, core, running, parting: Arc::default() })
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
@@ -194,24 +269,42 @@ impl Mount {
         &self.mountpoint
     }
 
-    /// Number of the file system, as [`device_at`] gives it for the mount point.
+    /// Number of the file system, as the kernel numbers it for as long as it is served.
     pub fn device(&self) -> (u32, u32) {
         self.device
     }
 
-    /// It is there now: a directory in which its mount point lies was renamed.
-    pub fn moved_to(&mut self, mountpoint: &Path) {
-        self.mountpoint = mountpoint.into();
+    /// Where it is shown now, as the kernel knows it without asking anybody; None: it was taken out of the file tree, though programs may still use it.
+    ///
+    /// # Errors
+    /// The list of mounts cannot be read.
+    pub fn shown_at(&self) -> io::Result<Option<PathBuf>> {
+        match self.id {
+            Some(id) => Ok(tree::find(id, self.device)?.map(|seen| seen.path)),
+            None => Ok((device_at(&self.mountpoint) == Some(self.device)).then(|| self.mountpoint.clone())),
+        }
     }
 
     /// Whether wholly resident files are read and written by the kernel itself.
     pub fn passthrough(&self) -> bool {
-        self.core.passthrough.load(std::sync::atomic::Ordering::Acquire)
+        self.core.passthrough.load(Ordering::Acquire)
     }
 
-    /// Whether the kernel is still served; false after somebody else unmounted it.
+    /// Whether the kernel is still served; false after somebody else unmounted it. Waits for nobody: what is being unmounted is still there.
     pub fn is_alive(&self) -> bool {
-        self.running.lock().as_ref().is_some_and(|r| !r.session.guard.is_finished())
+        self.running
+            .try_lock()
+            .is_none_or(|running| running.as_ref().is_some_and(|r| !r.session.guard.is_finished()))
+    }
+
+    /// Whether programs still use it, after it was detached.
+    pub fn is_used(&self) -> bool {
+        !self.parting.unused.load(Ordering::Acquire)
+    }
+
+    /// Whether every handle has been released to the interface, after it was detached or unmounted.
+    pub fn has_ended(&self) -> bool {
+        self.parting.ended.load(Ordering::Acquire)
     }
 
     /// Unmounts, and returns when every handle has been released to the interface. Does nothing if already unmounted.
@@ -220,11 +313,11 @@ impl Mount {
     /// [`MountError::Busy`] while files are open inside (it tries for a second), after which the mount goes on.
     pub fn unmount(&self) -> Result<(), MountError> {
         let mut running = self.running.lock();
-        let Some(Running { session, .. }) = &*running else { return Ok(()) };
+        let Some(now) = &*running else { return Ok(()) };
         let mountpoint = || self.mountpoint.clone();
         let (mut tries, mut done) = (0, false);
-        while self.is_ours(session) {
-            match unmount(&self.mountpoint, UnmountFlags::NOFOLLOW) {
+        while self.is_ours(&now.session) {
+            match self.take_out(now, UnmountFlags::empty()) {
                 Ok(()) => {
                     done = true;
                     break;
@@ -239,48 +332,67 @@ impl Mount {
             tries += 1;
         }
         // Something else is mounted there now, and the kernel is served on: nobody knows for how long.
-        while !done && !session.guard.is_finished() {
+        while !done && !now.session.guard.is_finished() {
             if tries >= BUSY_TRIES {
                 return Err(MountError::Busy { mountpoint: mountpoint() });
             }
             std::thread::sleep(BUSY_PAUSE);
             tries += 1;
         }
-        if let Some(Running { session, helpers }) = running.take() {
-            if let Err(error) = session.join() {
-                tracing::warn!(%error, "a session thread ended with an error");
-            }
-            end(&self.core, helpers);
+        if let Some(Running { session, helpers, place }) = running.take() {
+            drop(place);
+            served(session, &self.core, helpers, &self.parting);
         }
         Ok(())
     }
 
-    /// Takes the mount out of the file tree at once. Programs that have files open may go on; the daemon serves them for
+    /// Takes the mount out of the file tree at once, with all that is mounted in it. Programs that have files open may go on; the daemon serves them for
     /// as long as it lives. Does nothing if already unmounted.
     pub fn detach(&self) {
-        let Some(Running { session, helpers }) = self.running.lock().take() else { return };
-        if self.is_ours(&session)
-            && let Err(error) = unmount(&self.mountpoint, UnmountFlags::DETACH)
+        let Some(mut running) = self.running.lock().take() else { return };
+        if self.is_ours(&running.session)
+            && let Err(error) = self.take_out(&running, UnmountFlags::DETACH)
         {
             tracing::warn!(mountpoint = %self.mountpoint.display(), %error, "could not detach the mount; try `umount -l`");
         }
-        let core = Arc::clone(&self.core);
-        let cleaning = spawn("fuse-end", move || {
-            if let Err(error) = session.join() {
-                tracing::warn!(%error, "a session thread ended with an error");
-            }
-            end(&core, helpers);
-        });
+        // It would keep in use what it lies in.
+        drop(running.place.take());
+        let (core, parting) = (Arc::clone(&self.core), Arc::clone(&self.parting));
+        let cleaning = spawn("fuse-end", move || served(running.session, &core, running.helpers, &parting));
         if let Err(error) = cleaning {
             tracing::warn!(%error, "no thread to clean up after the mount");
         }
     }
 
-    /// The uppermost mount at the path is the one made here. (The device number is ours for as long as the session lives;
-    /// the kernel reuses it afterwards.)
-    fn is_ours(&self, session: &BackgroundSession) -> bool {
-        device_at(&self.mountpoint) == Some(self.device) && !session.guard.is_finished()
+    /// Unmounts what is uppermost there. With the descriptor of the place no path is walked, which may lead through a file system that does not answer now.
+    fn take_out(&self, running: &Running, flags: UnmountFlags) -> Result<(), Sys> {
+        match &running.place {
+            Some(place) => unmount(place::by_descriptor(place), flags),
+            None => unmount(&self.mountpoint, flags | UnmountFlags::NOFOLLOW),
+        }
     }
+
+    /// The uppermost mount at its place is the one made here. (The numbers are ours for as long as the session lives;
+    /// the kernel reuses them afterwards.)
+    fn is_ours(&self, session: &BackgroundSession) -> bool {
+        let ours = match self.id {
+            Some(id) => {
+                tree::find(id, self.device).is_ok_and(|seen| seen.is_some_and(|seen| !seen.covered))
+            }
+            None => device_at(&self.mountpoint) == Some(self.device),
+        };
+        ours && !session.guard.is_finished()
+    }
+}
+
+/// Waits for the last request, and cleans up.
+fn served(session: BackgroundSession, core: &Core, helpers: Vec<JoinHandle<()>>, parting: &Parting) {
+    if let Err(error) = session.join() {
+        tracing::warn!(%error, "a session thread ended with an error");
+    }
+    parting.unused.store(true, Ordering::Release);
+    end(core, helpers);
+    parting.ended.store(true, Ordering::Release);
 }
 
 /// After the last request: the kernel does not send RELEASE for what was open when the connection ended.

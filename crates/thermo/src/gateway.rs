@@ -1,19 +1,25 @@
 //! Mounts of the namespace on this host, and below them those of subsystems, each at its junction.
 
 use client::{ClientError, ClusterFiles, FileApi, Names, Remote};
-use fuse::{Mount, MountOptions};
+use fuse::{Mount, MountError, MountOptions, Place};
 use ident::{Credentials, Uuid};
 use node::{Mounter, Node};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ErrorClass, JunctionView, NonBlock};
 use wire::Failure;
 
 /// Between two looks for junctions that came or went.
 const LOOK: Duration = Duration::from_secs(2);
+/// Longest pause between two attempts to mount a subsystem.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long programs may still use mounts when the node ends.
+const BUSY: Duration = Duration::from_secs(1);
+/// How long the end of mounts may take that nobody uses any more.
+const PARTING: Duration = Duration::from_secs(30);
 
 /// Mounts of the namespace on this host.
 pub struct Gateway {
@@ -24,12 +30,28 @@ pub struct Gateway {
 }
 
 /// A mount.
+#[derive(Clone)]
 struct Mounted {
-    mount: Mount,
+    mount: Arc<Mount>,
     nonblock: Option<NonBlock>,
     /// The subsystem whose namespace it shows, if it is at a junction of another one.
     subsystem: Option<String>,
+    /// Where it was last seen.
+    path: PathBuf,
+    /// It is being unmounted: nothing is mounted in it any more.
+    leaving: bool,
 }
+
+/// What prevents that a subsystem is mounted.
+struct Trouble {
+    why: String,
+    /// When it is tried again, and the pause after that.
+    next: Instant,
+    pause: Duration,
+}
+
+/// By where it is to be mounted.
+type Troubles = BTreeMap<PathBuf, Trouble>;
 
 impl Gateway {
     /// None yet.
@@ -45,23 +67,32 @@ impl Gateway {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Programs that still use a mount keep what they have open until this process ends.
+    /// Takes everything out of the file tree, and waits until it has ended. Programs that still use a mount keep what they have open until this process ends.
     pub fn unmount_all(&self) {
-        let mut mounts = self.lock();
-        self.closed.store(true, Ordering::Release);
-        // Those at junctions came behind what they lie in.
-        for mounted in mounts.drain(..).rev() {
-            if let Err(e) = mounted.mount.unmount() {
-                tracing::warn!("{e}; it is detached");
-                mounted.mount.detach();
-            }
+        let mounts = {
+            let mut mounts = self.lock();
+            self.closed.store(true, Ordering::Release);
+            std::mem::take(&mut *mounts)
+        };
+        detach(&mounts);
+        let begin = Instant::now();
+        let waits = |mounted: &&Mounted| {
+            let most = if mounted.mount.is_used() { BUSY } else { PARTING };
+            !mounted.mount.has_ended() && begin.elapsed() < most
+        };
+        while mounts.iter().any(|mounted| waits(&mounted)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for mounted in mounts.iter().filter(|mounted| !mounted.mount.has_ended()) {
+            let path = mounted.path.display();
+            tracing::warn!("{path}: programs still use it (`fuser -vm {path}` names them); it is detached");
         }
     }
 
     /// Takes all mounts out of the tree at once, unless somebody has them just now. With each go those that lie in it.
     pub fn detach_all(&self) {
         if let Ok(mut mounts) = self.mounts.try_lock() {
-            mounts.drain(..).for_each(|mounted| mounted.mount.detach());
+            detach(&mounts.drain(..).collect::<Vec<_>>());
         }
     }
 
@@ -72,7 +103,7 @@ impl Gateway {
     pub fn keep_junctions(self: &Arc<Self>) -> std::io::Result<()> {
         let gateway = Arc::downgrade(self);
         let keep = move || {
-            let mut troubles = BTreeMap::new();
+            let mut troubles = Troubles::new();
             while let Some(gateway) = gateway.upgrade()
                 && let Some(node) = gateway.node.upgrade()
             {
@@ -89,90 +120,113 @@ impl Gateway {
     }
 
     /// One look. Of each trouble the log tells once.
-    fn tend_junctions(
-        &self,
-        node: &Arc<Node>,
-        troubles: &mut BTreeMap<PathBuf, String>,
-    ) -> Result<(), Failure> {
-        let tops: Vec<(PathBuf, Option<NonBlock>)> = {
+    fn tend_junctions(&self, node: &Arc<Node>, troubles: &mut Troubles) -> Result<(), Failure> {
+        let (tops, below): (Vec<Mounted>, Vec<Mounted>) = {
             let mut mounts = self.lock();
             mounts.retain(|mounted| mounted.mount.is_alive());
-            let tops = mounts.iter().filter(|mounted| mounted.subsystem.is_none());
-            tops.map(|top| (top.mount.mountpoint().to_owned(), top.nonblock)).collect()
+            let all = mounts.iter().filter(|mounted| !mounted.leaving).cloned();
+            all.partition(|mounted| mounted.subsystem.is_none())
         };
         if tops.is_empty() {
             return Ok(());
         }
         let junctions = node.junctions_here()?;
-        let wanted: Vec<Wanted<'_>> = tops
+        let below = self.let_go(below);
+        let mut wanted: Vec<Wanted<'_>> = tops
             .iter()
-            .flat_map(|(top, nonblock)| junctions.iter().map(move |one| Wanted::new(top, one, *nonblock)))
+            .flat_map(|top| junctions.iter().map(move |one| Wanted { top, view: one, shown: false }))
             .collect();
-        self.unmount_unless(troubles, &wanted);
-        troubles.retain(|path, _| wanted.iter().any(|one| one.path == *path) || self.has(path));
-        for one in wanted {
-            if self.has(&one.path) {
+        wanted.iter_mut().for_each(|one| self.find(one, &below));
+        self.unmount_unless(troubles, &below, &wanted);
+        troubles.retain(|path, _| {
+            wanted.iter().any(|one| one.path() == *path) || below.iter().any(|mounted| mounted.path == *path)
+        });
+        for one in wanted.iter().filter(|one| !one.shown) {
+            let path = one.path();
+            if troubles.get(&path).is_some_and(|trouble| Instant::now() < trouble.next) {
                 continue;
             }
-            match self.mount_junction(node, &one) {
-                Ok(()) => drop(troubles.remove(&one.path)),
+            match self.mount_junction(node, one) {
+                Ok(()) => drop(troubles.remove(&path)),
                 Err(e) => {
                     let subsystem = &one.view.junction.subsystem;
-                    let why = format!(
-                        "{}: subsystem {subsystem} is not mounted: {e}; it is tried on",
-                        one.path.display()
-                    );
-                    tell_once(troubles, one.path, why);
+                    let why =
+                        format!("{}: subsystem {subsystem} is not mounted: {e}; it is tried on", path.display());
+                    tell_once(troubles, path, why);
                 }
             }
         }
         Ok(())
     }
 
-    fn has(&self, path: &Path) -> bool {
-        self.lock().iter().any(|mounted| mounted.mount.mountpoint() == path)
+    /// Those that are in the file tree, with where they are now. The kernel takes a mount out when it cannot look up a name on the way there: its session serves
+    /// until the last program is done with it, and it is in nobody's way.
+    fn let_go(&self, below: Vec<Mounted>) -> Vec<Mounted> {
+        let mut stay = Vec::new();
+        for mut mounted in below {
+            match mounted.mount.shown_at() {
+                Ok(Some(path)) => self.seen_at(&mut mounted, path),
+                Ok(None) => {
+                    mounted.mount.detach();
+                    let path = mounted.path.display();
+                    tracing::info!("{path}: the subsystem's mount was taken away from there");
+                    continue;
+                }
+                Err(e) => tracing::debug!("mounts cannot be listed: {e}"),
+            }
+            stay.push(mounted);
+        }
+        self.lock().retain(|mounted| mounted.mount.is_alive());
+        stay
+    }
+
+    fn seen_at(&self, mounted: &mut Mounted, path: PathBuf) {
+        if mounted.path == path {
+            return;
+        }
+        let mut mounts = self.lock();
+        if let Some(kept) = mounts.iter_mut().find(|kept| Arc::ptr_eq(&kept.mount, &mounted.mount)) {
+            kept.path.clone_from(&path);
+        }
+        mounted.path = path;
+    }
+
+    /// Whether what is wanted is there. Only if a directory on the way was renamed, which the kernel may not know yet, the way is walked.
+    fn find(&self, wanted: &mut Wanted<'_>, below: &[Mounted]) {
+        let of_it = || below.iter().filter(|mounted| wanted.is_of(mounted));
+        wanted.shown = of_it().any(|mounted| mounted.path == wanted.path())
+            || of_it().next().is_some()
+                && wanted.place().is_ok_and(|place| of_it().any(|m| m.mount.device() == place.device()));
     }
 
     /// Unmounts subsystems to which nothing leads any more. What programs still use stays until they are done with it.
-    fn unmount_unless(&self, troubles: &mut BTreeMap<PathBuf, String>, wanted: &[Wanted<'_>]) {
-        // Nobody waits for it who only wants to know what is mounted.
-        let gone: Vec<Mounted> = {
-            let mut mounts = self.lock();
-            let (mut stay, mut gone) = (Vec::new(), Vec::new());
-            for mut mounted in mounts.drain(..) {
-                let subsystem = mounted.subsystem.as_ref();
-                let found = wanted.iter().find(|one| one.shows(&mounted));
-                if let Some(one) = found {
-                    // A directory above it may have been renamed.
-                    mounted.mount.moved_to(&one.path);
-                }
-                if subsystem.is_none() || found.is_some() { stay.push(mounted) } else { gone.push(mounted) }
-            }
-            *mounts = stay;
-            gone
-        };
-        for mounted in gone {
-            let path = mounted.mount.mountpoint().to_owned();
+    fn unmount_unless(&self, troubles: &mut Troubles, below: &[Mounted], wanted: &[Wanted<'_>]) {
+        let led = |mounted: &Mounted| wanted.iter().any(|one| one.shown && one.is_of(mounted));
+        for mounted in below.iter().filter(|mounted| !led(mounted)) {
             match mounted.mount.unmount() {
                 Ok(()) => {
-                    tracing::info!("{}: unmounted, as nothing leads there any more", path.display());
+                    let path = mounted.path.display();
+                    tracing::info!("{path}: unmounted, as nothing leads there any more");
                 }
-                Err(e) => {
-                    tell_once(troubles, path, format!("{e}; it is tried on"));
-                    self.lock().push(mounted);
-                }
+                Err(e) => tell_once(troubles, mounted.path.clone(), format!("{e}; it is tried on")),
             }
         }
+        self.lock().retain(|mounted| mounted.mount.is_alive());
     }
 
     fn mount_junction(&self, node: &Arc<Node>, wanted: &Wanted<'_>) -> Result<(), Failure> {
+        // Before anybody is asked; it is not kept open meanwhile, as that would keep the mount in use in which it lies.
+        wanted.free_place()?;
         node.find_subsystem(wanted.view)?;
         let (known, led) = (Arc::downgrade(node), wanted.view.clone());
         let places = move || known.upgrade().map_or(Vec::new(), |node| node.subsystem_places(&led));
         let names = Names::Subsystem(Some(wanted.view.junction.subsystem.clone()));
         let files = elsewhere(node.credentials_dir(), places, names)?;
-        let (options, subsystem) = (far(node, wanted.nonblock), &wanted.view.junction.subsystem);
-        self.add(node, Arc::new(files), &wanted.path, options, wanted.nonblock, Some(subsystem))
+        let (nonblock, subsystem) = (wanted.top.nonblock, &wanted.view.junction.subsystem);
+        let options = to_all(far(node, nonblock));
+        let place = wanted.free_place()?;
+        let mount = fuse::mount_at(Arc::new(files), place, options).map_err(refused)?;
+        self.enter(mount, wanted.path(), nonblock, Some((subsystem, wanted.top)))
     }
 
     fn add(
@@ -182,47 +236,46 @@ impl Gateway {
         path: &Path,
         mut options: MountOptions,
         nonblock: Option<NonBlock>,
-        subsystem: Option<&String>,
     ) -> Result<(), Failure> {
         options.nonblock = nonblock.unwrap_or(node.config().nonblock);
-        options.allow_other &= rustix::process::geteuid().is_root();
-        let mount = fuse::mount(api, path, options).map_err(|e| failure(e.class(), e))?;
+        let mount = fuse::mount(api, path, to_all(options)).map_err(refused)?;
+        let path = mount.mountpoint().to_owned();
+        self.enter(mount, path, nonblock, None)
+    }
+
+    /// Of a subsystem: with what it lies in.
+    fn enter(
+        &self,
+        mount: Mount,
+        path: PathBuf,
+        nonblock: Option<NonBlock>,
+        subsystem: Option<(&String, &Mounted)>,
+    ) -> Result<(), Failure> {
         let passthrough =
             if mount.passthrough() { "on" } else { "off: data of resident files goes through this process" };
-        let of = subsystem.map_or_else(String::new, |name| format!(" subsystem {name}"));
-        tracing::info!("mounted{of} at {}, passthrough {passthrough}", path.display());
+        let of = subsystem.map_or_else(String::new, |(name, _)| format!(" subsystem {name}"));
         let mut mounts = self.lock();
         if self.closed.load(Ordering::Acquire) {
             mount.detach();
             return Err(failure(ErrorClass::Busy, "the node is stopping"));
         }
+        let stays = |top: &Mounted| mounts.iter().any(|kept| Arc::ptr_eq(&kept.mount, &top.mount) && !kept.leaving);
+        if subsystem.is_some_and(|(_, top)| !stays(top)) {
+            mount.detach();
+            return Err(failure(ErrorClass::Busy, "what it lies in is being unmounted"));
+        }
+        tracing::info!("mounted{of} at {}, passthrough {passthrough}", path.display());
         mounts.retain(|mounted| mounted.mount.is_alive());
-        mounts.push(Mounted { mount, nonblock, subsystem: subsystem.cloned() });
+        let subsystem = subsystem.map(|(name, _)| name.clone());
+        mounts.push(Mounted { mount: Arc::new(mount), nonblock, subsystem, path, leaving: false });
         Ok(())
     }
-}
 
-impl Mounter for Gateway {
-    fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
-        let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
-        let Some(member) = node.joined()? else {
-            let (passthrough, locks) = (node.config().passthrough, node.config().keeps_locks());
-            let options = MountOptions { passthrough, locks, ..MountOptions::default() };
-            return self.add(&node, node.clone(), path, options, nonblock, None);
-        };
-        let known = Arc::downgrade(&node);
-        let places = move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places());
-        let first = node.config().cluster.namespace.is_empty();
-        let names = if first { Names::First } else { Names::Subsystem(None) };
-        let files = elsewhere(member, places, names)?;
-        self.add(&node, Arc::new(files), path, far(&node, nonblock), nonblock, None)
-    }
-
-    fn unmount(&self, path: &Path) -> Result<(), Failure> {
+    /// What is mounted at a path, and what of it lies inside; nothing is mounted there from now on.
+    fn leave(&self, path: &Path) -> Result<(Mounted, Vec<Mounted>), Failure> {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut mounts = self.lock();
-        let here = |mounted: &Mounted| mounted.mount.mountpoint() == real;
-        let found = mounts.iter().find(|mounted| here(mounted)).ok_or_else(|| {
+        let found = mounts.iter_mut().find(|mounted| mounted.path == real).ok_or_else(|| {
             failure(ErrorClass::NotFound, format!("{}: is not mounted by this node", path.display()))
         })?;
         if let Some(subsystem) = &found.subsystem {
@@ -232,54 +285,117 @@ impl Mounter for Gateway {
             );
             return Err(failure(ErrorClass::Invalid, message));
         }
-        // First what lies in it.
+        found.leaving = true;
+        let found = found.clone();
         let inside =
-            |mounted: &Mounted| mounted.subsystem.is_some() && mounted.mount.mountpoint().starts_with(&real);
-        for mounted in mounts.iter().filter(|mounted| inside(mounted)).chain([found]) {
-            mounted.mount.unmount().map_err(|e| failure(e.class(), e))?;
-        }
+            mounts.iter().filter(|mounted| mounted.subsystem.is_some() && mounted.path.starts_with(&real));
+        Ok((found, inside.cloned().collect()))
+    }
+}
+
+/// Takes mounts out of the file tree: first those of whole namespaces, and with each what lies in it, so that no path is walked through one that may not answer.
+fn detach(mounts: &[Mounted]) {
+    let (tops, below): (Vec<_>, Vec<_>) = mounts.iter().partition(|mounted| mounted.subsystem.is_none());
+    tops.into_iter().chain(below).for_each(|mounted| mounted.mount.detach());
+}
+
+impl Mounter for Gateway {
+    fn mount(&self, path: &Path, nonblock: Option<NonBlock>) -> Result<(), Failure> {
+        let node = self.node.upgrade().ok_or_else(|| failure(ErrorClass::Busy, "the node is stopping"))?;
+        let Some(member) = node.joined()? else {
+            let (passthrough, locks) = (node.config().passthrough, node.config().keeps_locks());
+            let options = MountOptions { passthrough, locks, ..MountOptions::default() };
+            return self.add(&node, node.clone(), path, options, nonblock);
+        };
+        let known = Arc::downgrade(&node);
+        let places = move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places());
+        let first = node.config().cluster.namespace.is_empty();
+        let names = if first { Names::First } else { Names::Subsystem(None) };
+        let files = elsewhere(member, places, names)?;
+        self.add(&node, Arc::new(files), path, far(&node, nonblock), nonblock)
+    }
+
+    fn unmount(&self, path: &Path) -> Result<(), Failure> {
+        let (found, inside) = self.leave(path)?;
+        // First what lies in it. Others are not kept from theirs meanwhile.
+        let mut all = inside.iter().chain([&found]);
+        let done = all.try_for_each(|mounted| mounted.mount.unmount()).map_err(refused);
+        let mut mounts = self.lock();
         mounts.retain(|mounted| mounted.mount.is_alive());
-        Ok(())
+        let kept = mounts.iter_mut().find(|kept| Arc::ptr_eq(&kept.mount, &found.mount));
+        kept.into_iter().for_each(|kept| kept.leaving = false);
+        done
     }
 
     /// Those of the node's own namespace: commands take a path below one for a path in that, and what a subsystem shows is another's.
     fn mounts(&self) -> Vec<PathBuf> {
         let mounts = self.lock();
         let alive = mounts.iter().filter(|mounted| mounted.subsystem.is_none() && mounted.mount.is_alive());
-        alive.map(|mounted| mounted.mount.mountpoint().to_owned()).collect()
+        alive.map(|mounted| mounted.path.clone()).collect()
     }
 }
 
 /// What is to be mounted at a junction.
 struct Wanted<'j> {
-    path: PathBuf,
+    top: &'j Mounted,
     view: &'j JunctionView,
-    nonblock: Option<NonBlock>,
-    /// What is mounted there now.
-    device: Option<(u32, u32)>,
+    /// It is there.
+    shown: bool,
 }
 
-impl<'j> Wanted<'j> {
-    fn new(top: &Path, view: &'j JunctionView, nonblock: Option<NonBlock>) -> Self {
+impl Wanted<'_> {
+    fn inside(&self) -> &Path {
         use std::os::unix::ffi::OsStrExt;
-        let inside = Path::new(std::ffi::OsStr::from_bytes(view.path.as_bytes()));
-        let path = top.join(inside.strip_prefix("/").unwrap_or(inside));
-        let device = fuse::device_at(&path);
-        Self { path, view, nonblock, device }
+        let inside = Path::new(std::ffi::OsStr::from_bytes(self.view.path.as_bytes()));
+        inside.strip_prefix("/").unwrap_or(inside)
     }
 
-    /// Whether that mount is the one.
-    fn shows(&self, mounted: &Mounted) -> bool {
+    fn path(&self) -> PathBuf {
+        self.top.path.join(self.inside())
+    }
+
+    /// Whether that mount shows its subsystem, in its namespace.
+    fn is_of(&self, mounted: &Mounted) -> bool {
         mounted.subsystem.as_ref() == Some(&self.view.junction.subsystem)
-            && self.device == Some(mounted.mount.device())
+            && mounted.path.starts_with(&self.top.path)
+    }
+
+    fn place(&self) -> Result<Place, Failure> {
+        Place::below(&self.top.mount, self.inside()).map_err(refused)
+    }
+
+    /// The directory that leads there, with nothing mounted on it.
+    fn free_place(&self) -> Result<Place, Failure> {
+        let place = self.place()?;
+        if place.device() != self.top.mount.device() {
+            return Err(failure(ErrorClass::Busy, "something else is mounted there"));
+        }
+        if place.ino() != self.view.ino.0 {
+            let message = "the directory there is another one than that which leads to it";
+            return Err(failure(ErrorClass::Busy, message));
+        }
+        Ok(place)
     }
 }
 
-fn tell_once(troubles: &mut BTreeMap<PathBuf, String>, path: PathBuf, why: String) {
-    if troubles.get(&path) != Some(&why) {
+fn tell_once(troubles: &mut Troubles, path: PathBuf, why: String) {
+    let before = troubles.get(&path);
+    if before.is_none_or(|before| before.why != why) {
         tracing::warn!("{why}");
-        troubles.insert(path, why);
     }
+    let pause = before.map_or(LOOK, |before| before.pause);
+    let next = Instant::now() + pause;
+    troubles.insert(path, Trouble { why, next, pause: (pause * 2).min(LONGEST) });
+}
+
+fn refused(e: MountError) -> Failure {
+    failure(e.class(), e)
+}
+
+/// Users other than the one who mounts are let in, if that may be.
+fn to_all(mut options: MountOptions) -> MountOptions {
+    options.allow_other &= rustix::process::geteuid().is_root();
+    options
 }
 
 /// Of a namespace that another node holds. Nobody tells the kernel what others change: it asks each time. Its calls wait for the network, so there are several at
