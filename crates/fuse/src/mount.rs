@@ -376,9 +376,7 @@ impl Mount {
     /// the kernel reuses them afterwards.)
     fn is_ours(&self, session: &BackgroundSession) -> bool {
         let ours = match self.id {
-            Some(id) => {
-                tree::find(id, self.device).is_ok_and(|seen| seen.is_some_and(|seen| !seen.covered))
-            }
+            Some(id) => tree::find(id, self.device).is_ok_and(|seen| seen.is_some_and(|seen| !seen.covered)),
             None => device_at(&self.mountpoint) == Some(self.device),
         };
         ours && !session.guard.is_finished()

@@ -130,8 +130,8 @@ impl Gateway {
         if tops.is_empty() {
             return Ok(());
         }
-        let junctions = node.junctions_here()?;
         let below = self.let_go(below);
+        let junctions = node.junctions_here()?;
         let mut wanted: Vec<Wanted<'_>> = tops
             .iter()
             .flat_map(|top| junctions.iter().map(move |one| Wanted { top, view: one, shown: false }))
@@ -150,8 +150,10 @@ impl Gateway {
                 Ok(()) => drop(troubles.remove(&path)),
                 Err(e) => {
                     let subsystem = &one.view.junction.subsystem;
-                    let why =
-                        format!("{}: subsystem {subsystem} is not mounted: {e}; it is tried on", path.display());
+                    let why = format!(
+                        "{}: subsystem {subsystem} is not mounted: {e}; it is tried on",
+                        path.display()
+                    );
                     tell_once(troubles, path, why);
                 }
             }
@@ -259,7 +261,8 @@ impl Gateway {
             mount.detach();
             return Err(failure(ErrorClass::Busy, "the node is stopping"));
         }
-        let stays = |top: &Mounted| mounts.iter().any(|kept| Arc::ptr_eq(&kept.mount, &top.mount) && !kept.leaving);
+        let stays =
+            |top: &Mounted| mounts.iter().any(|kept| Arc::ptr_eq(&kept.mount, &top.mount) && !kept.leaving);
         if subsystem.is_some_and(|(_, top)| !stays(top)) {
             mount.detach();
             return Err(failure(ErrorClass::Busy, "what it lies in is being unmounted"));

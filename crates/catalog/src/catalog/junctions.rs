@@ -24,6 +24,9 @@ impl Catalog {
 
     /// Why nothing of a name is in a directory that leads to a subsystem, and nothing is made in it; None: it leads nowhere.
     pub fn elsewhere(&self, dir: Ino) -> Result<Option<CatalogError>> {
+        if !self.leading.may(dir) {
+            return Ok(None);
+        }
         self.read(|v| junction::why_absent(v, dir))
     }
 

@@ -21,6 +21,7 @@ mod engine_move;
 mod engine_online;
 mod engine_silent;
 mod exchange;
+mod junction_mounts;
 mod junctions;
 mod native;
 mod native_locks;

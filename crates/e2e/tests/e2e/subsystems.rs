@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Of 127.0.0.0/8 everything is this machine. Others begin at 1, 64 and 128.
-fn address() -> String {
+pub fn address() -> String {
     static NEXT: AtomicU8 = AtomicU8::new(192);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The settings of `[cluster]` with which a node is asked at an address, and others.
-fn listening(address: &str, more: &str) -> String {
+pub fn listening(address: &str, more: &str) -> String {
     format!(
         "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n[cluster]\nlisten = \"{address}\"\n{more}"
     )
@@ -36,7 +36,7 @@ fn with_target(more: &str) -> Bed {
     bed
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

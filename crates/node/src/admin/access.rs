@@ -78,7 +78,7 @@ impl Node {
             }
             other => self.name_call(cx, other).map(Answer::from),
         };
-        self.has_changed(changes);
+        self.has_changed(changes, answer.as_ref().err().copied());
         answer.map_err(|e| self.told(cx, &what, place, e))
     }
 

@@ -3,7 +3,7 @@
 use super::session::Held;
 use crate::Node;
 use std::sync::atomic::Ordering;
-use types::{Handle, Ino};
+use types::{FsError, Handle, Ino};
 use wire::FileCall;
 
 /// What mounts are to forget.
@@ -18,6 +18,26 @@ impl Changes {
         self.names.push((dir, name.to_vec()));
         self.inodes.push(dir);
     }
+}
+
+/// Whether whoever is refused in this way has changed no name. Others may be told after the change.
+fn left_names(refusal: FsError) -> bool {
+    use FsError as E;
+    matches!(
+        refusal,
+        E::NotFound
+            | E::Exists
+            | E::NotADirectory
+            | E::IsADirectory
+            | E::NotEmpty
+            | E::AccessDenied
+            | E::NotPermitted
+            | E::Invalid
+            | E::NameTooLong
+            | E::Busy
+            | E::Quota
+            | E::Elsewhere
+    )
 }
 
 impl Node {
@@ -68,8 +88,11 @@ impl Node {
         changes
     }
 
-    /// It is done.
-    pub(super) fn has_changed(&self, changes: Changes) {
+    /// It is done, or was refused. Linux takes away what is mounted on a name, and below it, when it is told to forget that: it is told of no name that is as it was.
+    pub(super) fn has_changed(&self, mut changes: Changes, refused: Option<FsError>) {
+        if refused.is_some_and(left_names) {
+            changes.names.clear();
+        }
         if changes.inodes.is_empty() && changes.names.is_empty() {
             return;
         }

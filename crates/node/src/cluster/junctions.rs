@@ -15,17 +15,27 @@ impl Node {
         directory(&self.config.state_dir)
     }
 
-    /// Junctions of the namespace that is mounted on this host, whoever holds it.
+    /// Junctions of the namespace that is mounted on this host, whoever holds it. Where they say that subsystems are is noted for who uses these already.
     ///
     /// # Errors
     /// It cannot be asked.
     pub fn junctions_here(&self) -> Result<Vec<JunctionView>, Failure> {
         let elsewhere = self.membership()?.filter(|own| !own.holds_names());
-        let Some(own) = elsewhere else { return self.junction_views() };
-        match own.ask_any(&self.names_at(&own), Call::Junctions)? {
-            Reply::Junctions(all) => Ok(all),
-            _ => Err(failure(ErrorClass::Bug, "junctions were asked for, and something else came")),
-        }
+        let all = match elsewhere {
+            None => self.junction_views()?,
+            Some(own) => match own.ask_any(&self.names_at(&own), Call::Junctions)? {
+                Reply::Junctions(all) => all,
+                _ => {
+                    return Err(failure(
+                        ErrorClass::Bug,
+                        "junctions were asked for, and something else came",
+                    ));
+                }
+            },
+        };
+        let places = &self.membership.places;
+        all.iter().for_each(|view| places.note(&view.junction.subsystem, &view.junction.addresses));
+        Ok(all)
     }
 
     /// Asks where else a subsystem may be had, and that it is the one to which the junction leads.
@@ -99,7 +109,8 @@ impl Node {
 
     /// Where a subsystem is to be had, as it was told last; the likeliest first.
     pub fn subsystem_places(&self, junction: &JunctionView) -> Vec<String> {
-        self.membership.places.of(&junction.junction.subsystem, &junction.junction.addresses)
+        let Junction { subsystem, addresses, .. } = &junction.junction;
+        self.membership.places.known(subsystem).unwrap_or_else(|| addresses.clone())
     }
 
     /// Where the namespace of this host is to be had, which holds none.

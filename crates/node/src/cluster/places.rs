@@ -24,10 +24,29 @@ struct Place {
     told: Vec<String>,
 }
 
+impl Place {
+    /// What the operator has said anew is likelier than what was told before.
+    fn with(&self, set: &[String]) -> Vec<String> {
+        if self.set == set { places(&self.told, set, set) } else { places(set, &self.told, set) }
+    }
+}
+
 impl Places {
     /// Where one is to be had that was set to be at `set`: the likeliest first.
     pub(super) fn of(&self, name: &str, set: &[String]) -> Vec<String> {
-        self.0.lock().get(name).map_or_else(|| set.to_vec(), |place| places(&place.told, set))
+        self.0.lock().get(name).map_or_else(|| set.to_vec(), |place| place.with(set))
+    }
+
+    /// Where one was last heard to be, who uses it already and may have been told at that time only where it was.
+    pub(super) fn known(&self, name: &str) -> Option<Vec<String>> {
+        self.0.lock().get(name).map(|place| place.with(&place.set))
+    }
+
+    /// The operator says now that it is at `set`.
+    pub(super) fn note(&self, name: &str, set: &[String]) {
+        let mut all = self.0.lock();
+        let Some(place) = all.get_mut(name).filter(|place| place.set != set) else { return };
+        *place = Place { set: set.to_vec(), told: place.with(set) };
     }
 }
 
@@ -53,7 +72,7 @@ impl Node {
             ));
         };
         if name.is_none() || found.name.as_deref() == name {
-            let place = Place { set: set.to_vec(), told: places(&found.addresses, &known) };
+            let place = Place { set: set.to_vec(), told: places(&found.addresses, &known, set) };
             self.membership.places.0.lock().insert(name.unwrap_or_default().into(), place);
         }
         Ok(*found)
@@ -81,7 +100,7 @@ impl Node {
         let Reply::Addresses(told_now) = own.ask_any(known, Call::ClusterAddresses)? else {
             return Err(failure(ErrorClass::Bug, "addresses were asked for, and something else came"));
         };
-        let all = places(&told_now, known);
+        let all = places(&told_now, known, &[]);
         if told_now.is_empty() || all == *known {
             return asked;
         }
@@ -116,10 +135,19 @@ impl Node {
 }
 
 /// What was told, and behind it what was known before: a node that has just taken over has no standby yet, and who knows only that one finds nobody when
-/// the next takes over from it.
-fn places(told_now: &[String], known: &[String]) -> Vec<String> {
+/// the next takes over from it. Those that the operator has set are always among them.
+fn places(told_now: &[String], known: &[String], set: &[String]) -> Vec<String> {
     let before = known.iter().filter(|address| !told_now.contains(address));
-    told_now.iter().chain(before).take(MOST).cloned().collect()
+    let all: Vec<&String> = told_now.iter().chain(before).collect();
+    let set_here = all.iter().filter(|address| set.contains(address)).count();
+    let mut room = MOST.saturating_sub(set_here);
+    let mut stays = |address: &&String| {
+        let others = !set.contains(address);
+        let stays = !others || room > 0;
+        room -= usize::from(others && stays);
+        stays
+    };
+    all.into_iter().filter(|address| stays(address)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -129,9 +157,29 @@ mod tests {
     #[test]
     fn who_was_told_of_one_node_still_knows_the_other() {
         let all = |addresses: &[&str]| addresses.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>();
+        let places = |told: &[String], known: &[String]| super::places(told, known, &[]);
         assert_eq!(places(&all(&["b"]), &all(&["a", "b"])), ["b", "a"]);
         assert_eq!(places(&all(&["a", "b"]), &all(&["b", "a"])), ["a", "b"]);
         let many: Vec<String> = (0..2 * MOST).map(|n| n.to_string()).collect();
         assert_eq!(places(&all(&["a"]), &many).len(), MOST);
+    }
+
+    #[test]
+    fn what_the_operator_has_set_anew_is_asked_first_and_is_never_forgotten() {
+        let all = |addresses: &[&str]| addresses.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>();
+        let eight: Vec<String> = (0..MOST).map(|n| n.to_string()).collect();
+        assert_eq!(super::places(&eight, &all(&["new"]), &all(&["new"]))[MOST - 1], "new");
+        assert_eq!(super::places(&all(&["a", "b"]), &eight, &eight).len(), MOST);
+        let places = Places::default();
+        places.note("s", &eight); // nobody uses it
+        assert_eq!((places.known("s"), places.of("s", &all(&["a"]))), (None, all(&["a"])));
+        places.0.lock().insert("s".into(), Place { set: all(&["a", "b"]), told: all(&["b", "c", "a"]) });
+        places.note("s", &all(&["a", "b"]));
+        assert_eq!(places.known("s"), Some(all(&["b", "c", "a"])));
+        places.note("s", &all(&["d"]));
+        assert_eq!(places.known("s"), Some(all(&["d", "b", "c", "a"])));
+        assert_eq!(places.of("s", &all(&["e"]))[0], "e", "one that is to be asked before it is noted");
+        places.note("s", &eight);
+        assert_eq!(places.known("s"), Some(eight));
     }
 }

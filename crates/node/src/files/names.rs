@@ -106,9 +106,24 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Refuses to show programs that come through a mount a directory that leads to a subsystem: they would take it for an empty one, whose files are all gone. Commands
+    /// go past it.
+    fn names_are_here(&self, cx: &Cx, dir: Ino) -> FsResult<()> {
+        if !cx.checked {
+            return Ok(());
+        }
+        let elsewhere = self.catalog.elsewhere(dir).map_err(self.fail("a junction"))?;
+        elsewhere.map_or(Ok(()), |_| Err(FsError::Elsewhere))
+    }
+}
+
 impl FileApi for Node {
-    fn lookup(&self, _cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        self.shown_now(|| self.catalog.lookup(parent, name)).map_err(self.fail("lookup"))
+    fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
+        match self.shown_now(|| self.catalog.lookup(parent, name)).map_err(self.fail("lookup")) {
+            Err(FsError::NotFound) => self.names_are_here(cx, parent).and(Err(FsError::NotFound)),
+            found => found,
+        }
     }
 
     fn getattr(&self, _cx: &Cx, ino: Ino) -> FsResult<Attr> {
@@ -236,11 +251,13 @@ impl FileApi for Node {
         self.test_lock_for(LockSession::default(), handle, order)
     }
 
-    fn readdir(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
+    fn readdir(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<DirEntry>> {
+        self.names_are_here(cx, dir)?;
         self.catalog.readdir(dir, cookie, limit).map(past_damage).map_err(self.fail("readdir"))
     }
 
-    fn readdir_plus(&self, _cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
+    fn readdir_plus(&self, cx: &Cx, dir: Ino, cookie: u64, limit: usize) -> FsResult<Vec<(DirEntry, Attr)>> {
+        self.names_are_here(cx, dir)?;
         let seals = self.open.seals();
         let page = self.catalog.readdir_plus(dir, cookie, limit).map_err(self.fail("readdir"))?;
         let page = past_damage(page);
