@@ -34,6 +34,8 @@ pub const STALE: u8 = 0x1a;
 pub const STRAY: u8 = 0x1b;
 /// Directories that lead to a subsystem: `JUNCTION dir`.
 pub const JUNCTION: u8 = 0x1c;
+/// Objects on targets that clients may have a right to read there: `LENT object`.
+pub const LENT: u8 = 0x1d;
 /// Known versions and copies: `VERSION ino version [copy]`.
 pub const VERSION: u8 = 0x17;
 /// Migration candidates: `CANDIDATE due ino`.
@@ -100,6 +102,8 @@ pub mod meta {
     pub const LEAST_VERSION: u8 = 9;
     /// Turn of whoever serves: raised when another node comes to.
     pub const TURN: u8 = 10;
+    /// What `SITE` says was given to targets (empty): it stays.
+    pub const SITE_GIVEN: u8 = 11;
 }
 
 /// Fields of `SUM`.
@@ -272,6 +276,10 @@ pub fn stray(object: ObjectId, target: TargetId) -> [u8; 13] {
     k[..9].copy_from_slice(&number(STRAY, object.0));
     k[9..].copy_from_slice(&target.0.to_be_bytes());
     k
+}
+
+pub fn lent(object: ObjectId) -> [u8; 9] {
+    number(LENT, object.0)
 }
 
 pub fn junction(dir: Ino) -> [u8; 9] {

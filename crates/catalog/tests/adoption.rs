@@ -278,6 +278,15 @@ fn another_namespace_is_not_taken_into_one_that_is_in_use() {
     new.set_site("x").unwrap();
     new.set_site("y").unwrap();
     assert_eq!(new.site().unwrap().as_deref(), Some("y"));
+    // What targets were told stays, also when it is empty again.
+    assert_eq!(new.give_site().unwrap(), None, "it holds nothing");
+    new.create(&root(1), Ino::ROOT, b"d", &New::node(FileKind::Directory, 0o755)).unwrap();
+    assert!(!new.may_change_site().unwrap());
+    assert_eq!(new.give_site().unwrap().as_deref(), Some("y"));
+    new.rmdir(&root(2), Ino::ROOT, b"d").unwrap();
+    assert!(new.is_empty().unwrap() && !new.may_change_site().unwrap());
+    assert_eq!(new.give_site().unwrap().as_deref(), Some("y"));
+    assert!(new.set_site("z").is_err());
 }
 
 #[test]

@@ -273,3 +273,26 @@ fn a_file_gets_other_objects_in_one_step_and_keeps_its_content_and_its_copies() 
     assert_eq!(f.catalog.layout_rule(ino).unwrap(), Some(RULE));
     f.check();
 }
+
+#[test]
+fn that_somebody_may_read_at_targets_is_on_record_until_it_has_ended_or_the_object_is_gone() {
+    let f = lmdb();
+    let (_, object) = written(&f, "far", 5 << 20);
+    let (_, other) = written(&f, "other", 1);
+    let lent = || f.catalog.lent(ObjectId(0), 10).unwrap();
+    assert!(f.catalog.lend(ObjectId(object.0 + 1)).is_err(), "no file begins there");
+    assert!(lent().is_empty() && !f.catalog.is_lent(object).unwrap());
+    for _ in 0..2 {
+        f.catalog.lend(object).unwrap();
+        f.catalog.lend(other).unwrap();
+    }
+    assert_eq!((lent(), f.catalog.is_lent(object).unwrap()), (vec![object, other], true));
+    assert_eq!(f.catalog.lent(object, 10).unwrap(), [other]);
+    f.check();
+    f.catalog.end_lending(&[other, ObjectId(99)]).unwrap();
+    assert_eq!(lent(), [object]);
+    f.catalog.unlink(&root(12), Ino::ROOT, b"far", &|_| false).unwrap();
+    f.catalog.forget_far(&[object]).unwrap();
+    assert_eq!((f.catalog.far(object).unwrap(), lent()), (None, vec![]));
+    f.check();
+}

@@ -1,7 +1,7 @@
 //! Typed answers: which reply belongs to which Rust type.
 
 use types::*;
-use wire::{FileLayout, LockEvent, Reply};
+use wire::{FileLayout, LentLayout, LockEvent, Reply};
 
 /// A type that is the content of one kind of reply.
 pub trait FromReply: Sized {
@@ -56,6 +56,7 @@ answers! {
     Standby(x) => wire::StandbyView = *x;
     Turns(x) => wire::TurnsView = *x;
     Junctions(x) => Vec<JunctionView> = x;
+    RefusedTargets(x) => Vec<String> = x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;
@@ -78,6 +79,16 @@ impl FromReply for Option<FileLayout> {
     fn from_reply(reply: Reply) -> Option<Self> {
         match reply {
             Reply::FileLayout(layout) => Some(layout.map(|layout| *layout)),
+            _ => None,
+        }
+    }
+}
+
+impl FromReply for Option<LentLayout> {
+    const NAME: &'static str = "Lent";
+    fn from_reply(reply: Reply) -> Option<Self> {
+        match reply {
+            Reply::Lent(layout) => Some(layout.map(|layout| *layout)),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use rustix::fs::{self, Dir, Mode, OFlags};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use types::ObjectId;
 
 /// Something found below `objects`.
@@ -31,6 +31,23 @@ impl DiskTarget {
             }
         }
         Ok(())
+    }
+
+    /// Whether something is stored in the target in a directory. Makes nothing and takes no lock.
+    ///
+    /// # Errors
+    /// `Io` when a directory cannot be read.
+    pub fn holds_objects(dir: &Path) -> Result<bool> {
+        for number in 0..=u8::MAX {
+            let path = dir.join("objects").join(directory(number));
+            match std::fs::read_dir(&path).map(|mut entries| entries.next()) {
+                Ok(Some(_)) => return Ok(true),
+                Ok(None) => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(source) => return Err(DiskError::Io { doing: "listing", path, source }),
+            }
+        }
+        Ok(false)
     }
 
     fn list_one(

@@ -4,14 +4,18 @@
 mod at_movers;
 
 use at_movers::at_movers;
+use client::native::{OpenOptions as NativeOptions, Session};
 use e2e::cluster::{cluster, configure, find, lies_on, objects, striped, targets, up, words};
+use e2e::hosts::Hosts;
 use e2e::{Bed, can_mount, noise};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use wire::{Call, FileCall, Reply};
 
 #[test]
@@ -232,6 +236,34 @@ fn what_is_removed_while_a_target_is_away_goes_there_when_it_is_back() {
     first.check();
 }
 
+/// A catalogue that has forgotten them, or another one's target: what has the number of something new is neither used nor removed.
+#[test]
+fn what_was_there_before_it_was_to_be_made_stays() {
+    if !can_mount("objects of somebody else") {
+        return;
+    }
+    let (beds, dir) = striped();
+    fs::write(dir.join("first"), b"bytes").unwrap();
+    let last = find(&beds[1].path("target/objects")).unwrap();
+    let last = u64::from_str_radix(last.file_name().unwrap().to_str().unwrap(), 16).unwrap();
+    let planted: Vec<_> = (last + 1..last + 400)
+        .map(|id| beds[1].path(&format!("target/objects/{:02x}/{id:016x}", id >> 8 & 0xff)))
+        .filter(|path| !path.exists())
+        .collect();
+    planted.iter().for_each(|path| fs::write(path, b"of somebody else").unwrap());
+    // Two targets do for it.
+    beds[0].ok(words("layout set", &dir, "--stripes 1 --copies 2"));
+    for n in 0..8 {
+        fs::write(dir.join(format!("file-{n}")), b"bytes").unwrap();
+    }
+    assert!(beds[0].log().contains("exists already"), "one of them was asked for");
+    std::thread::sleep(Duration::from_secs(8));
+    assert!(planted.iter().all(|path| fs::read(path).is_ok_and(|bytes| bytes == b"of somebody else")));
+    for n in 0..8 {
+        assert_eq!(fs::read(dir.join(format!("file-{n}"))).unwrap(), b"bytes");
+    }
+}
+
 #[test]
 fn objects_of_files_that_are_made_in_a_row_are_there_before_and_what_is_left_of_them_goes() {
     if !can_mount("many files in a row") {
@@ -291,4 +323,199 @@ fn a_target_whose_disk_hangs_takes_no_other_one_of_its_host_down_and_the_node_st
     assert_eq!(up(&bed), [1], "{}", bed.log());
     assert!(bed.log().contains("does not say how full it is"), "{}", bed.log());
     bed.ok(["down"]);
+}
+
+/// Nodes that stand still, and go on when this is dropped.
+struct Still<'a>(Vec<&'a Bed>);
+
+impl<'a> Still<'a> {
+    fn new(beds: &[&'a Bed]) -> Self {
+        beds.iter().for_each(|bed| bed.signal(Signal::STOP));
+        Self(beds.to_vec())
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|bed| bed.signal(Signal::CONT));
+    }
+}
+
+/// A file that was written at the first host, with copies and with parity: its path there and at the other host.
+fn redundant(hosts: &Hosts, layout: &str, bytes: &[u8]) -> [PathBuf; 2] {
+    let name = layout.replace(' ', "");
+    let dirs = [&hosts.here, &hosts.there].map(|dir| dir.with_file_name(&name));
+    fs::create_dir(&dirs[0]).unwrap();
+    hosts.first().ok(words("layout set", &dirs[0], layout));
+    let paths = dirs.map(|dir| dir.join("file"));
+    fs::write(&paths[0], bytes).unwrap();
+    paths
+}
+
+const REDUNDANT: [&str; 2] = ["--copies 2 --stripe-size 64KiB", "--code 2+1 --stripe-size 64KiB"];
+
+/// All of a file as a handle reads it.
+fn all_of(file: &File, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Reads all of a file while some nodes stand still, until that ends in time.
+fn read_without(hosts: &Hosts, still: &[&Bed], read: impl Fn() -> Vec<u8> + Sync, bytes: &[u8]) {
+    hosts.first().wait("it is read without the first node", || {
+        assert!(read() == bytes, "through whomever");
+        std::thread::scope(|scope| {
+            let still = Still::new(still);
+            let reader = scope.spawn(&read);
+            let end = Instant::now() + Duration::from_secs(10);
+            while !reader.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let done = reader.is_finished();
+            drop(still);
+            assert!(reader.join().unwrap() == bytes, "without the first node");
+            done
+        })
+    });
+}
+
+#[test]
+fn files_that_nobody_writes_are_read_from_copies_and_rows_without_the_first_node() {
+    if !can_mount("reading what is lent") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let bytes = noise(1, 8_000_000);
+    for layout in REDUNDANT {
+        let [here, there] = redundant(&hosts, layout, &bytes);
+        let file = File::open(there).unwrap();
+        read_without(&hosts, &[hosts.first()], || all_of(&file, bytes.len()), &bytes);
+        // A mover does not answer either; that is waited for once.
+        read_without(&hosts, &[hosts.first(), &hosts.beds[3]], || all_of(&file, bytes.len()), &bytes);
+        // Programs of the first node's host, too.
+        let session = Session::connect(&hosts.first().state().join("control.sock")).unwrap();
+        let path = Path::new("/").join(here.strip_prefix(hosts.first().mount()).unwrap());
+        let program = session.open(path, NativeOptions::new().read(true)).unwrap();
+        let backwards = || {
+            let mut found = vec![0; bytes.len()];
+            for (n, part) in found.chunks_mut(250_000).enumerate().rev() {
+                assert_eq!(program.read_at(part, n as u64 * 250_000).unwrap(), part.len());
+            }
+            found
+        };
+        read_without(&hosts, &[hosts.first()], backwards, &bytes);
+    }
+    hosts.first().check();
+}
+
+#[test]
+fn who_reads_what_is_lent_sees_what_others_have_written_also_after_a_crash_of_the_first_node() {
+    if !can_mount("writing what is lent") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    for (n, layout) in (1..).zip(REDUNDANT) {
+        let mut bytes = noise(n, 4_000_000);
+        let [here, there] = redundant(&hosts, layout, &bytes);
+        let file = File::open(there).unwrap();
+        let change = |bytes: &mut Vec<u8>, at: usize| {
+            let writer = OpenOptions::new().write(true).open(&here).unwrap();
+            let new = noise(100 * n + at as u64, 1_000_000);
+            writer.write_all_at(&new, at as u64).unwrap();
+            bytes[at..at + new.len()].copy_from_slice(&new);
+            assert!(all_of(&file, bytes.len()) == *bytes, "while it is open");
+            writer.sync_all().unwrap();
+            drop(writer);
+            assert!(all_of(&file, bytes.len()) == *bytes, "after the close");
+        };
+        read_without(&hosts, &[first], || all_of(&file, bytes.len()), &bytes);
+        change(&mut bytes, 300_001);
+        read_without(&hosts, &[first], || all_of(&file, bytes.len()), &bytes);
+        // Whoever serves next does not know the reader.
+        first.kill();
+        first.up_mounted();
+        change(&mut bytes, 1_234_567);
+        // Shorter, and gone.
+        read_without(&hosts, &[first], || all_of(&file, bytes.len()), &bytes);
+        File::options().write(true).open(&here).unwrap().set_len(1_500_000).unwrap();
+        let mut end = vec![0; 10];
+        assert_eq!(file.read_at(&mut end, 1_500_000).unwrap(), 0);
+        assert!(all_of(&file, 1_500_000) == bytes[..1_500_000]);
+    }
+    first.check();
+}
+
+#[test]
+fn who_is_lent_a_file_sees_at_once_what_others_append_and_what_they_write_into_a_hole() {
+    if !can_mount("appending to what is lent") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    for (n, layout) in (1..).zip(REDUNDANT) {
+        let bytes = noise(n, 4_000_000);
+        let [here, there] = redundant(&hosts, layout, &bytes);
+        File::options().write(true).open(&here).unwrap().set_len(6_000_000).unwrap();
+        let whole = [&bytes[..], &vec![0; 2_000_000]].concat();
+        let path = Path::new("/").join(here.strip_prefix(first.mount()).unwrap());
+        let session = Session::connect(&first.state().join("control.sock")).unwrap();
+        let program = session.open(path, NativeOptions::new().read(true)).unwrap();
+        let file = File::open(there).unwrap();
+        let seen = |at: u64, wanted: &[u8]| {
+            let mut found = vec![0; wanted.len()];
+            file.read_exact_at(&mut found, at).unwrap();
+            assert!(found == wanted, "{layout}: at {at} through the mount");
+            let got = program.read_at(&mut found, at).unwrap();
+            assert!(got == wanted.len() && found == wanted, "{layout}: at {at} with the library");
+        };
+        read_without(&hosts, &[first], || all_of(&file, whole.len()), &whole);
+        let ask = || {
+            let mut found = vec![0; whole.len()];
+            assert_eq!(program.read_at(&mut found, 0).unwrap(), whole.len());
+            found
+        };
+        read_without(&hosts, &[first], ask, &whole);
+        // Nothing else of the file is read in between: no mover says that the right has ended.
+        let new = noise(10 + n, 200_000);
+        let mut writer = OpenOptions::new().append(true).open(&here).unwrap();
+        writer.write_all(&new).unwrap();
+        File::options().write(true).open(&here).unwrap().write_all_at(&new, 5_000_000).unwrap();
+        writer.sync_all().unwrap();
+        drop(writer);
+        seen(6_000_000, &new);
+        seen(5_000_000, &new);
+    }
+    first.check();
+}
+
+/// It has a right, and the node cannot tell the mover that it has ended.
+#[test]
+fn who_writes_what_is_lent_waits_for_a_mover_that_does_not_answer_and_nobody_reads_there_what_was_before() {
+    if !can_mount("writing what is lent without a mover") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    let mut bytes = noise(1, 4_000_000);
+    let [here, there] = redundant(&hosts, "--copies 3 --stripe-size 64KiB", &bytes);
+    // Each copy has another unit for its readers; who is refused at one reads no other.
+    let files: [File; 3] = std::array::from_fn(|_| File::open(&there).unwrap());
+    files.iter().for_each(|file| read_without(&hosts, &[first], || all_of(file, bytes.len()), &bytes));
+    hosts.beds[3].kill();
+    let writer = OpenOptions::new().write(true).open(&here).unwrap();
+    let new = noise(2, 4_000_000);
+    writer.write_all_at(&new, 0).unwrap();
+    bytes.copy_from_slice(&new);
+    hosts.beds[3].up();
+    hosts.beds[3].wait("its target", || hosts.beds[3].log().contains(" is served"));
+    for (n, file) in files.iter().enumerate() {
+        let mut unit = vec![0; 65_536];
+        file.read_exact_at(&mut unit, n as u64 * 65_536).unwrap();
+        assert!(unit == bytes[n * 65_536..(n + 1) * 65_536], "copy {n}, one of which was left out");
+    }
+    assert!(all_of(&files[0], bytes.len()) == bytes, "all of it");
+    drop(writer);
+    first.check();
 }

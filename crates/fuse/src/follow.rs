@@ -4,11 +4,15 @@
 //! processors; as each then sleeps while the other works, every wake-up is an interrupt to a halted processor: tens of
 //! microseconds on a virtual machine, more than most requests take. One of the two always waits for the other, so nothing
 //! is lost by sharing a processor. With several callers the thread goes back to where the scheduler wants it.
+//!
+//! Where a caller runs is looked up by a thread of its own, a scout, for which no request waits: the kernel keeps who looks at a process waiting
+//! while that starts a program (execve(2)), which ends only when we have answered that its files are closed.
 //! docs/PERFORMANCE.md, "Mount", has the figures.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::RefCell;
 use std::fs;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// So many requests in a row from one thread make it the only caller.
 const STREAK: u32 = 16;
@@ -20,6 +24,30 @@ struct Follow {
     caller: u32,
     streak: u32,
     pinned: Option<Pinned>,
+    scout: Option<Scout>,
+}
+
+/// Looks up where callers run. Its thread ends with the thread that it works for, or when the look does that it waits in.
+struct Scout {
+    wanted: SyncSender<u32>,
+    /// A caller, and its processor.
+    found: Receiver<(u32, usize)>,
+}
+
+impl Scout {
+    /// None: the system gives no thread, and nobody is followed.
+    fn start(home: Option<CpuSet>) -> Option<Self> {
+        let ((wanted, asked), (tell, found)) = (sync_channel::<u32>(1), sync_channel(1));
+        let look = move || {
+            self::home(home);
+            for tid in asked {
+                if let Some(cpu) = cpu_of(tid) {
+                    let _ = tell.try_send((tid, cpu)); // what nobody has taken yet is as good
+                }
+            }
+        };
+        std::thread::Builder::new().name("fuse-scout".into()).spawn(look).ok().map(|_| Self { wanted, found })
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -60,11 +88,28 @@ impl Follow {
             return self.unpin();
         }
         self.streak = self.streak.wrapping_add(1);
-        if self.streak != STREAK && !self.streak.is_multiple_of(LOOK) {
-            return;
+        self.hear();
+        if self.streak == STREAK || self.streak.is_multiple_of(LOOK) {
+            self.ask();
         }
-        match cpu_of(tid) {
-            Some(cpu) if self.pinned.is_none_or(|p| p.cpu != cpu) => self.pin(cpu),
+    }
+
+    /// Has the caller looked up, unless somebody is being looked up now.
+    fn ask(&mut self) {
+        if self.scout.is_none() {
+            self.scout = Scout::start(self.pinned.map(|p| p.home));
+        }
+        if let Some(scout) = &self.scout {
+            let _ = scout.wanted.try_send(self.caller); // it is busy with an earlier one
+        }
+    }
+
+    /// Goes where the caller was found.
+    fn hear(&mut self) {
+        match self.scout.as_ref().and_then(|scout| scout.found.try_recv().ok()) {
+            Some((tid, cpu)) if tid == self.caller && self.pinned.is_none_or(|p| p.cpu != cpu) => {
+                self.pin(cpu)
+            }
             _ => {}
         }
     }
@@ -126,8 +171,11 @@ mod tests {
             caller(me);
         }
         assert!(away_from_home().is_none(), "too few requests to tell");
-        caller(me);
-        caller(me);
+        // The scout says so some requests later.
+        while away_from_home().is_none() {
+            std::thread::yield_now();
+            caller(me);
+        }
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         assert_eq!(away_from_home(), Some(before));
         let child = away_from_home();

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub invalidator: Arc<Invalidator>,
     /// Syncs and other calls that wait for the disk.
     pub disk_pool: Pool,
+    /// What is told at close(2). As many wait as programs close: none is refused, and none is done by a thread of the session.
+    pub close_pool: Pool,
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
     pub ttl: Duration,
@@ -57,6 +59,7 @@ impl Core {
             waits: Waits::new(),
             invalidator: Arc::default(),
             disk_pool: Pool::new("fuse-disk", 16, 4096),
+            close_pool: Pool::new("fuse-close", 16, usize::MAX),
             change_pool: Pool::with_callers("fuse-change", 64, 512, options.threads_for_changes()),
             ttl: options.ttl,
             locks: options.locks,
@@ -215,7 +218,7 @@ impl Filesystem for Gateway {
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        guarded("open", req, || self.0.open(req, ino, flags, reply));
+        guarded("open", req, || crate::io::open(&self.0, req, ino, flags, reply));
     }
 
     fn create(
@@ -228,7 +231,9 @@ impl Filesystem for Gateway {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        guarded("create", req, || self.0.create(req, dir, name, mode, OpenFlags(flags), reply));
+        guarded("create", req, || {
+            crate::io::create(&self.0, req, (dir, name), mode, OpenFlags(flags), reply)
+        });
     }
 
     fn read(

@@ -53,13 +53,12 @@ fn open_flags(core: &Core, route: &Route) -> FopenFlags {
 }
 
 impl Core {
-    pub(crate) fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, flags) = (ino(node), api_flags(self, flags));
-        let opened = match self.api.open(&cx(req), ino, flags) {
+    fn open(&self, cx: &Cx, ino: Ino, flags: api::OpenFlags, reply: ReplyOpen) {
+        let opened = match self.api.open(cx, ino, flags) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(error)),
         };
-        if flags.truncate && flags.write && req.uid() != 0 {
+        if flags.truncate && flags.write && cx.uid != 0 {
             self.clear_set_id(ino);
         }
         let route = self.opens.enter(ino, flags, &opened, |fd| {
@@ -85,17 +84,15 @@ impl Core {
         }
     }
 
-    pub(crate) fn create(
+    fn create(
         &self,
-        req: &Request,
-        dir: INodeNo,
-        name: &OsStr,
+        cx: &Cx,
+        (dir, name): (Ino, &[u8]),
         mode: u32,
-        flags: OpenFlags,
+        flags: api::OpenFlags,
         reply: ReplyCreate,
     ) {
-        let flags = api_flags(self, flags);
-        let opened = match self.api.create(&cx(req), ino(dir), name.as_bytes(), mode & 0o7777, flags) {
+        let opened = match self.api.create(cx, dir, name, mode & 0o7777, flags) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(error)),
         };
@@ -179,6 +176,35 @@ impl Core {
             Err(error) => reply.error(errno(error)),
         }
     }
+}
+
+/// Opens; where that may wait, on the pool for changes.
+pub(crate) fn open(core: &Arc<Core>, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    let (cx, ino, flags) = (cx(req), ino(node), api_flags(core, flags));
+    if !flags.write || !core.api.may_wait_to_open(ino, None) {
+        return core.open(&cx, ino, flags, reply);
+    }
+    let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let core = Arc::clone(core);
+    slot.run(move || core.open(&cx, ino, flags, reply));
+}
+
+/// The same for what somebody else may have made by now.
+pub(crate) fn create(
+    core: &Arc<Core>,
+    req: &Request,
+    (dir, name): (INodeNo, &OsStr),
+    mode: u32,
+    flags: OpenFlags,
+    reply: ReplyCreate,
+) {
+    let (cx, dir, name, flags) = (cx(req), ino(dir), name.as_bytes(), api_flags(core, flags));
+    if flags.exclusive || !core.api.may_wait_to_open(dir, Some(name)) {
+        return core.create(&cx, (dir, name), mode, flags, reply);
+    }
+    let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let (core, name) = (Arc::clone(core), name.to_vec());
+    slot.run(move || core.create(&cx, (dir, &name), mode, flags, reply));
 }
 
 fn read_local(fd: &OwnedFd, offset: u64, size: u32, reply: ReplyData) {

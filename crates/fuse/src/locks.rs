@@ -89,7 +89,7 @@ impl Core {
     pub(crate) fn flush(self: &Arc<Self>, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let file = self.opens.get(Handle(fh.0));
         let served = file.is_some_and(|file| matches!(file.route, Route::Served));
-        match served.then(|| self.disk_pool.slot()).flatten() {
+        match served.then(|| self.close_pool.slot()).flatten() {
             Some(slot) => {
                 let core = Arc::clone(self);
                 slot.run(move || core.flush_now(fh, owner, reply));

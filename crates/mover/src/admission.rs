@@ -13,6 +13,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The secrets that a target shares with the metadata service of a turn.
 #[derive(Clone, Default)]
 pub struct Secrets {
+    /// The namespace whose they are: a target that belongs to another one takes them for nothing. Empty: one that may still get another name.
+    pub site: String,
     /// Whose they are: raised when another node comes to serve the namespace.
     pub turn: u64,
     /// By epoch ([`data::epoch`]).
@@ -34,7 +36,7 @@ impl Secrets {
 /// Of a service that takes turns with nobody.
 impl<const N: usize> From<[(u32, TargetSecret); N]> for Secrets {
     fn from(keys: [(u32, TargetSecret); N]) -> Self {
-        Self { turn: 0, keys: keys.into() }
+        Self { site: String::new(), turn: 0, keys: keys.into() }
     }
 }
 

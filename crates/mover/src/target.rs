@@ -5,6 +5,7 @@ use crate::intents::Intents;
 use crate::object::Object;
 use crate::revoked::Revoked;
 use crate::sidecar::{Done, FileError, Sidecars};
+use crate::site::{self, Foreign, Site};
 use crate::turns;
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal};
 use disk::{DiskError, DiskTarget};
@@ -42,6 +43,7 @@ pub struct Target {
     pub(crate) sidecars: Sidecars,
     pub(crate) intents: Intents,
     pub(crate) revoked: Revoked,
+    site: Site,
     admission: Admission,
     open: Mutex<Open>,
     /// Who made which objects lately.
@@ -74,6 +76,18 @@ pub enum TargetError {
         /// What is wrong.
         reason: String,
     },
+    /// It is of another namespace.
+    #[error(
+        "target {dir} belongs to namespace {of}, and not to {asked}: nothing of it is served to that one", dir = dir.display()
+    )]
+    Foreign {
+        /// Directory of the target.
+        dir: std::path::PathBuf,
+        /// Whose it is.
+        of: String,
+        /// Who asks.
+        asked: String,
+    },
     /// Secrets of somebody whose turn is over.
     #[error(
         "target {target} takes nothing of turn {turn}: it has heard of turn {heard}, in which another node serves"
@@ -103,14 +117,17 @@ pub enum TargetError {
 
 impl Target {
     /// Opens a target and makes the sums true of what was being written when it was last left: what a crash interrupted. If it has heard of a later turn
-    /// than that of these secrets, it takes them for nothing.
+    /// than that of these secrets, it takes them for nothing. A target of another namespace is left as it is.
     ///
     /// # Errors
-    /// The directory is not a target or is in use; the disk fails.
+    /// The directory is not a target, is in use, or belongs to another namespace; the disk fails.
     pub fn open(id: TargetId, cluster: [u8; 16], dir: &Path, secrets: Secrets) -> Result<Self, TargetError> {
         let disk = DiskTarget::open(dir)?;
         let beside = |reason: String| TargetError::Beside { dir: dir.to_path_buf(), reason };
         let failed = |e: FileError| beside(e.to_string());
+        let site = Site::open(dir).map_err(failed)?;
+        // Before anything there is changed.
+        belong(&site, dir, &secrets.site)?;
         let sidecars = Sidecars::open(dir).map_err(failed)?;
         let boot = crate::boot::number().map_err(|e| beside(e.to_string()))?;
         let (intents, found) = Intents::open(dir, boot).map_err(failed)?;
@@ -123,6 +140,7 @@ impl Target {
             sidecars,
             intents,
             revoked,
+            site,
             admission: Admission::of(turn),
             open: Mutex::default(),
             made: Mutex::default(),
@@ -141,6 +159,15 @@ impl Target {
         Ok(target)
     }
 
+    /// Which namespace has the target in a directory; empty: none yet. Makes nothing.
+    ///
+    /// # Errors
+    /// What says so cannot be read.
+    pub fn site_of(dir: &Path) -> Result<String, TargetError> {
+        let beside = |e: FileError| TargetError::Beside { dir: dir.to_path_buf(), reason: e.to_string() };
+        site::read(dir).map_err(beside)
+    }
+
     /// Its number in the cluster.
     pub fn id(&self) -> TargetId {
         self.id
@@ -151,9 +178,10 @@ impl Target {
     /// heard of it, when what was begun is done: from then on no earlier one comes back, also after a restart.
     ///
     /// # Errors
-    /// `Over`: those of an earlier turn; `Beside`: the disk fails; `InUse`: what was begun has not ended in time. Asked again it goes on from there.
+    /// `Foreign`: those of another namespace; `Over`: those of an earlier turn; `Beside`: the disk fails; `InUse`: what was begun has not ended in time. Asked again it goes on from there.
     pub fn set_secrets(&self, secrets: Secrets, patience: Duration) -> Result<(), TargetError> {
         let (target, turn, dir) = (self.id, secrets.turn, self.disk.dir());
+        belong(&self.site, dir, &secrets.site)?;
         let taken = self.admission.take(secrets, patience, |turn| turns::write(dir, turn));
         taken.map_err(|refused| match refused {
             Refused::Over(heard) => TargetError::Over { target, turn, heard },
@@ -371,6 +399,20 @@ impl Open {
             }
         }
         unsettled
+    }
+}
+
+/// Whether a target belongs to a namespace. One that is full cannot say yet whose it is, and is served: only that way there will be room.
+fn belong(site: &Site, dir: &Path, to: &str) -> Result<(), TargetError> {
+    let dir = || dir.to_path_buf();
+    match site.belong(to) {
+        Ok(()) => Ok(()),
+        Err(Foreign::Of(of)) => Err(TargetError::Foreign { dir: dir(), of, asked: to.to_owned() }),
+        Err(Foreign::Unwritten(e)) if matches!(e.source, Errno::NOSPC | Errno::DQUOT) => {
+            tracing::warn!("there is no room yet for what says whose a target is: {e}");
+            Ok(())
+        }
+        Err(Foreign::Unwritten(e)) => Err(TargetError::Beside { dir: dir(), reason: e.to_string() }),
     }
 }
 

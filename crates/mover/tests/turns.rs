@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What the node of a turn tells.
 fn of(turn: u64) -> Secrets {
-    Secrets { turn, keys: [(epoch::of(turn, EPOCH), secret())].into() }
+    Secrets { site: String::new(), turn, keys: [(epoch::of(turn, EPOCH), secret())].into() }
 }
 
 /// Shows what it gives out.

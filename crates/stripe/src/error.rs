@@ -7,7 +7,7 @@ use types::{ErrorClass, TargetId};
 pub type Result<T, E = StripeError> = std::result::Result<T, E>;
 
 /// An error of a striped file.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StripeError {
     /// The layout is not one.
     #[error("{0}; see `thermo layout get`")]

@@ -31,6 +31,8 @@ pub struct Striped {
     pub(crate) coded: Vec<Option<Coded>>,
     /// What changes of the column that is being copied or rebuilt.
     pub(crate) changed: Mutex<Option<Changed>>,
+    /// Nobody changes anything as long as this is used.
+    pub(crate) quiet: bool,
 }
 
 impl Striped {
@@ -65,7 +67,14 @@ impl Striped {
             aside: Mutex::default(),
             coded,
             changed: Mutex::default(),
+            quiet: false,
         })
+    }
+
+    /// For reading as long as somebody sees to it that nobody changes anything: what was seen of logs stays as it was, and a mover that was waited for in
+    /// vain is not asked again.
+    pub fn quiet(self) -> Self {
+        Self { quiet: true, ..self }
     }
 
     /// Where its bytes lay when it was opened: columns may have moved to other targets since.

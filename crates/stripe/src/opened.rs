@@ -261,6 +261,13 @@ impl Striped {
         spare
     }
 
+    /// A column did not give what was read, and others did, or may: who reads while nobody writes goes on without one whose mover is away.
+    pub(crate) fn missed(&self, component: usize, column: u16, why: &DataError) {
+        if self.quiet && why.class() == ErrorClass::Retry && self.is_present(component, column) {
+            self.put_aside(component, column);
+        }
+    }
+
     /// Leaves a column out, as a write that fails there does.
     ///
     /// # Errors

@@ -17,6 +17,19 @@ impl Striped {
     /// # Errors
     /// `Mover` if no copy of some part can be had, `Lost` if too little is left to compute it; `buf` then holds nothing of use.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(self.read(offset, buf)?.got)
+    }
+
+    /// The same; none if no mover has answered in this very read: then nothing says that the file is still as it was when its logs were read.
+    ///
+    /// # Errors
+    /// As [`Striped::read_at`].
+    pub fn read_confirmed(&self, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+        let Done { got, answered } = self.read(offset, buf)?;
+        Ok(answered.then_some(got))
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<Done> {
         self.renewing(|| {
             for _ in 1..ATTEMPTS {
                 match self.read_once(offset, buf) {
@@ -28,7 +41,7 @@ impl Striped {
         })
     }
 
-    fn read_once(&self, offset: u64, buf: &mut [u8]) -> Result<usize, ReadError> {
+    fn read_once(&self, offset: u64, buf: &mut [u8]) -> Result<Done, ReadError> {
         let end = offset.saturating_add(buf.len() as u64);
         let over = self.all_over(offset..end)?;
         let asked: Vec<(Run, data::Result<Ticket>)> = self
@@ -41,15 +54,18 @@ impl Striped {
             .collect();
         // How far the file reaches is asked only when something is missing: a hole, or the end.
         let (mut got, mut short) = (0, end > self.layout.end());
+        let mut answered = false;
         for (run, ticket) in asked {
             let answer = ticket.and_then(Ticket::wait);
             let coded = self.coded[run.component].as_ref().zip(over[run.component].as_ref());
-            let bytes = match (coded, answer) {
+            let (bytes, by_mover) = match (coded, answer) {
                 (Some((coded, over)), Err(e)) if helps(&e) => {
+                    self.missed(run.component, run.column, &e);
                     self.computed(coded, over, &run).map_err(|e| changed(e, over.writer))?
                 }
-                (_, answer) => self.answered(&run, answer)?.bytes,
+                (_, answer) => (self.answered(&run, answer)?.bytes, true),
             };
+            answered |= by_mover;
             let mut left = bytes.as_slice();
             for part in &run.parts {
                 let (now, later) = left.split_at(part.len().min(left.len()));
@@ -71,7 +87,7 @@ impl Striped {
             over.lay_over(from, &mut buf[(from - offset) as usize..(to - offset) as usize]);
         }
         if !short {
-            return Ok(buf.len());
+            return Ok(Done { got: buf.len(), answered });
         }
         let length = match &over[..] {
             // As it was when that was looked at: what has come since was not read.
@@ -79,7 +95,8 @@ impl Striped {
             _ => self.length()?,
         };
         let available = length.saturating_sub(offset);
-        Ok(usize::try_from(available).unwrap_or(usize::MAX).min(buf.len()).max(got))
+        let got = usize::try_from(available).unwrap_or(usize::MAX).min(buf.len()).max(got);
+        Ok(Done { got, answered })
     }
 
     /// What is read of columns. Of coded components what is sealed: behind that there may be what was being written and was never answered.
@@ -129,6 +146,7 @@ impl Striped {
             match answer {
                 Ok(reply) => return Ok(reply),
                 Err(e) if attempt < copies && helps(&e) => {
+                    self.missed(run.component, column, &e);
                     answer = self.ask(run, self.copy_for(run, attempt)).and_then(Ticket::wait);
                 }
                 Err(source) => {
@@ -146,6 +164,14 @@ impl Striped {
         let turn = run.offset / u64::from(component.unit_bytes) + attempt as u64;
         copies.start + (turn % copies.len().max(1) as u64) as u16
     }
+}
+
+/// What was read.
+struct Done {
+    /// Bytes.
+    got: usize,
+    /// A mover has answered for them.
+    answered: bool,
 }
 
 /// Why a read did not come to an end.

@@ -326,6 +326,8 @@ pub enum FileCall {
         /// The lock.
         order: LockOrder,
     },
+    /// By one who reads much: where the bytes of a file with copies or parity lie that nobody writes, with the right to read there for a moment -> `Lent`.
+    LayoutLend(Handle),
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
@@ -464,6 +466,7 @@ impl FileCall {
                 | Self::LockEvents { .. }
                 | Self::Leased(_)
                 | Self::Forgotten { .. }
+                | Self::LayoutLend(_)
         )
     }
 }
@@ -511,6 +514,28 @@ impl FileLayout {
         let shape = |part: &PartAccess| (part.object, part.end, part.unit_bytes, part.columns.len());
         self.parts.iter().map(shape).eq(other.parts.iter().map(shape))
     }
+}
+
+/// Where the bytes of an open file with copies or parity lie, and the right to read them there for as long as nothing of it is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentLayout {
+    /// Length of the file (bytes).
+    pub length: u64,
+    /// How long that holds and the right may be used, counted from before the call was made (milliseconds).
+    pub term_ms: u32,
+    /// Its parts in order, the first from byte 0 on.
+    pub parts: Vec<LentPart>,
+}
+
+/// A part of such a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentPart {
+    /// Its columns. One without a capability is not to be read: what lies there is out of date, or its target is down.
+    pub access: PartAccess,
+    /// Copies of each stripe; 1 with parity.
+    pub copies: u8,
+    /// Units of parity in each row.
+    pub parity: u8,
 }
 
 /// How a column is reached.

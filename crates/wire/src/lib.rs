@@ -24,7 +24,8 @@ pub use channel::{Channel, Inbound, Stream};
 pub use devices::{MAX_SCSI_DATA, ScsiOrder, ScsiResult};
 pub use error::WireError;
 pub use files::{
-    ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LockEvent, Look, PartAccess, Seen, Speaks,
+    ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LentLayout, LentPart, LockEvent, Look,
+    PartAccess, Seen, Speaks,
 };
 pub use message::*;
 pub use orders::*;

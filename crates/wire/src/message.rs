@@ -2,8 +2,8 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    KeptFile, LeasedReply, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult, Selection,
-    StandbyAnswer, StandbyStep, StandbyView, SubsystemView, TargetGrant, TargetOrder, TurnsView,
+    KeptFile, LeasedReply, LentLayout, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult,
+    Selection, StandbyAnswer, StandbyStep, StandbyView, SubsystemView, TargetGrant, TargetOrder, TurnsView,
     VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
@@ -405,6 +405,8 @@ pub enum Call {
     Junctions,
     /// Whose names this node holds; only over TLS -> `Subsystem`.
     Subsystem,
+    /// Which targets were refused lately, here or where this node reports its own -> `RefusedTargets`.
+    RefusedTargets,
 }
 
 /// Answers.
@@ -564,4 +566,8 @@ pub enum Reply {
     Junctions(Vec<JunctionView>),
     /// Whose names a node holds.
     Subsystem(Box<SubsystemView>),
+    /// Targets that belong to other namespaces: which, why, and what to do.
+    RefusedTargets(Vec<String>),
+    /// What is lent; None: the bytes go through the node.
+    Lent(Option<Box<LentLayout>>),
 }

@@ -115,6 +115,10 @@ pub struct TargetReport {
     pub free: u64,
     /// The last turn that it has heard of.
     pub turn: u64,
+    /// The namespace that has it, as its disk says; empty: none yet.
+    pub site: String,
+    /// It does not say whose it is, and has objects.
+    pub unclaimed: bool,
 }
 
 /// What a node needs to serve one of its targets.
@@ -128,6 +132,10 @@ pub struct TargetGrant {
     pub turn: u64,
     /// Secrets by epoch: capabilities of other epochs are refused.
     pub keys: Vec<(u32, JoinSecret)>,
+    /// The namespace of who gives this, which has the target from now on; empty: one that may still become another one, and notes nothing there.
+    pub site: String,
+    /// Why it is not served to that one: it is of another. Nothing of the others counts then.
+    pub refused: Option<String>,
 }
 
 /// How somebody asks to be admitted to a cluster.

@@ -55,7 +55,8 @@ impl Call {
             | Self::JunctionMake { .. }
             | Self::JunctionRemove { .. }
             | Self::Junctions
-            | Self::Subsystem => 5,
+            | Self::Subsystem
+            | Self::RefusedTargets => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }
@@ -86,6 +87,7 @@ impl FileCall {
             | Self::SyncNames
             | Self::LayoutGet(_)
             | Self::LayoutCommit { .. }
+            | Self::LayoutLend(_)
             | Self::Lock { .. }
             | Self::TestLock { .. }
             | Self::LockEvents { .. }

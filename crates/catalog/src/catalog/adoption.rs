@@ -16,7 +16,21 @@ impl Catalog {
         self.read(site::get)
     }
 
-    /// Says which namespace this is. Refused if it is another one already and not empty.
+    /// Which namespace this is, for a target that is to note it for good: it stays from now on. None while it may still become another one.
+    pub fn give_site(&self) -> Result<Option<String>> {
+        match self.read(site::is_given)? {
+            true => self.site(),
+            false if self.is_empty()? => Ok(None),
+            false => self.durable(site::give),
+        }
+    }
+
+    /// Whether this may become another namespace.
+    pub fn may_change_site(&self) -> Result<bool> {
+        self.read(site::may_change)
+    }
+
+    /// Says which namespace this is. Refused if it is another one already, and not empty or that of targets.
     pub fn set_site(&self, site: &str) -> Result<()> {
         self.durable(|tx| site::set(tx, site))
     }

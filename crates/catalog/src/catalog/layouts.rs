@@ -63,6 +63,26 @@ impl Catalog {
         self.durable(|tx| layouts::raise_generation(tx, object))
     }
 
+    /// Clients may have a right to read an object at its targets from now on. Durable: the node that serves next knows it.
+    pub fn lend(&self, object: ObjectId) -> Result<()> {
+        self.durable(|tx| layouts::lend(tx, object))
+    }
+
+    /// Whether clients may have such a right, as far as that is on record.
+    pub fn is_lent(&self, object: ObjectId) -> Result<bool> {
+        self.read(|v| Ok(v.r.get(&crate::keys::lent(object))?.is_some()))
+    }
+
+    /// Up to `limit` objects after `after` of which that is so.
+    pub fn lent(&self, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
+        self.read(|v| layouts::lent(v, after, limit))
+    }
+
+    /// All such rights to these objects have ended. Relaxed: after a crash they are ended again.
+    pub fn end_lending(&self, objects: &[ObjectId]) -> Result<()> {
+        self.relaxed(|tx| layouts::end_lending(tx, objects))
+    }
+
     /// Up to `limit` objects on targets after `after`, whether or not they belong to a file.
     pub fn far_objects(&self, after: ObjectId, limit: usize) -> Result<Vec<(ObjectId, Far)>> {
         self.read(|v| layouts::all(v, after, limit))

@@ -294,9 +294,32 @@ pub fn forget(tx: &mut Tx<'_>, objects: &[ObjectId]) -> Result<()> {
             tx.w.delete(&keys::unowned(*object))?;
             tx.w.delete(&keys::far(*object))?;
             tx.w.delete(&keys::stale(*object))?;
+            tx.w.delete(&keys::lent(*object))?;
         }
     }
     Ok(())
+}
+
+/// Clients may have a right to read an object at its targets from now on.
+pub fn lend(tx: &mut Tx<'_>, object: ObjectId) -> Result<()> {
+    load(tx, object)?;
+    Ok(tx.w.put(&keys::lent(object), &[])?)
+}
+
+/// Nobody has a right to read these objects any more.
+pub fn end_lending(tx: &mut Tx<'_>, objects: &[ObjectId]) -> Result<()> {
+    objects.iter().try_for_each(|object| Ok(tx.w.delete(&keys::lent(*object))?))
+}
+
+/// Up to `limit` objects after `after` that clients may have a right to read.
+pub fn lent(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
+    let mut found = Vec::new();
+    let from = keys::after(&keys::lent(after));
+    view.r.scan(&from, &[keys::LENT + 1], &mut |k, _| {
+        found.extend(keys::number_at(k, 1).map(ObjectId));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
 }
 
 /// Another generation: whoever was let at the objects before is to be refused there.

@@ -24,14 +24,37 @@ pub fn get(view: View<'_>) -> Result<Option<String>> {
     text.transpose().map_err(|e| CatalogError::corrupt("site", "the catalogue", e))
 }
 
-/// Sets the uuid. Another one than the present is refused once the namespace holds anything.
+/// The uuid, for what is to note it for good: it stays from now on. None while it may still become another one.
+pub fn give(tx: &mut Tx<'_>) -> Result<Option<String>> {
+    if !is_given(tx.view())? {
+        if is_empty(tx.view())? {
+            return Ok(None);
+        }
+        tx.w.put(&keys::meta_key(meta::SITE_GIVEN), &[])?;
+    }
+    get(tx.view())
+}
+
+/// Whether something has noted the uuid for good.
+pub fn is_given(view: View<'_>) -> Result<bool> {
+    Ok(view.r.get(&keys::meta_key(meta::SITE_GIVEN))?.is_some())
+}
+
+/// Whether this may become another namespace: it holds nothing, and no target has been told its uuid.
+pub fn may_change(view: View<'_>) -> Result<bool> {
+    Ok(!is_given(view)? && is_empty(view)?)
+}
+
+/// Sets the uuid. Another one than the present is refused once the namespace holds anything, or was given to a target.
 pub fn set(tx: &mut Tx<'_>, site: &str) -> Result<()> {
     let present = get(tx.view())?;
     if present.as_deref() == Some(site) {
         return Ok(());
     }
-    if let Some(present) = present.filter(|_| !is_empty(tx.view()).unwrap_or(false)) {
-        let why = format!("it is namespace {present} and not empty; it cannot become namespace {site}");
+    if let Some(present) = present.filter(|_| !may_change(tx.view()).unwrap_or(false)) {
+        let why = format!(
+            "it is namespace {present}, and not empty or that of targets; it cannot become namespace {site}"
+        );
         return Err(CatalogError::refused("the catalogue", why));
     }
     Ok(tx.w.put(&keys::meta_key(meta::SITE), site.as_bytes())?)

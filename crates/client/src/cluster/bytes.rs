@@ -65,12 +65,17 @@ impl Shared {
 
     /// Reads what is on disk; EAGAIN if it is not, and it is brought back.
     fn read_now(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, len: u32) -> FsResult<Vec<u8>> {
+        if let Some(bytes) = self.read_lent(file, offset, len) {
+            return Ok(bytes);
+        }
         if let Some(bytes) = self.read_direct(file, offset, len)? {
             return Ok(bytes);
         }
         let number = self.lines.number();
         let call = |handle| Ok(FileCall::ReadNow { handle, offset, len });
-        self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(bytes)
+        let read = self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(bytes)?;
+        file.lent.note_served(read.len());
+        Ok(read)
     }
 
     /// Reads, and waits for tape unless the call is withdrawn.

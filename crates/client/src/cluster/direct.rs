@@ -59,7 +59,7 @@ impl Authority for Renewal {
         if !layout.same_place(&self.layout) {
             return Err("the file lies elsewhere now".into());
         }
-        shared.ways.columns(&layout).map_err(|e| e.to_string())
+        shared.ways.columns(&layout.parts)
     }
 }
 
@@ -69,16 +69,21 @@ pub(crate) fn striped(
     columns: Columns,
     authority: Arc<dyn Authority>,
 ) -> Result<Striped, StripeError> {
+    let layout = layout_of(found.parts.iter().map(|part| (part, Redundancy::None)));
+    Striped::open_with(layout, columns, Some(authority))
+}
+
+/// The layout of a file of these parts.
+pub(super) fn layout_of<'a>(parts: impl Iterator<Item = (&'a PartAccess, Redundancy)>) -> Layout {
     let mut end = 0;
-    let component = |part: &PartAccess| Component {
+    let component = |(part, redundancy): (&PartAccess, Redundancy)| Component {
         range: std::mem::replace(&mut end, part.end)..part.end,
         unit_bytes: part.unit_bytes,
-        redundancy: Redundancy::None,
+        redundancy,
         base: part.object,
         targets: part.columns.iter().map(|column| column.target).collect(),
     };
-    let components = found.parts.iter().map(component).collect();
-    Striped::open_with(Layout { generation: 1, components }, columns, Some(authority))
+    Layout { generation: 1, components: parts.map(component).collect() }
 }
 
 impl Shared {
@@ -124,7 +129,7 @@ impl Shared {
             tracing::error!("inode {}: its targets cannot be used: {e}", file.ino);
             FsError::Io
         };
-        let columns = self.ways.columns(found).map_err(|e| failed(&e))?;
+        let columns = self.ways.columns(&found.parts).map_err(|e| failed(&e))?;
         let renewal =
             Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: found.clone() };
         let striped = striped(found, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;

@@ -7,12 +7,13 @@
 //! * `locks.rs`: locks that programs here hold and wait for.
 //! * `whose.rs`: which of the cluster's namespaces it is.
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
-//! * `direct.rs`: bytes of files on disk targets, which go to and from the movers.
+//! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
 //!
 //! Gateways ask each time, and see what others did.
 
 mod bytes;
 mod direct;
+mod lent;
 mod lines;
 mod locks;
 mod memory;
@@ -24,6 +25,7 @@ mod threads;
 mod whose;
 
 pub(crate) use direct::striped;
+pub(crate) use lent::Lent;
 pub(crate) use movers::Ways;
 pub use whose::Names;
 
@@ -50,6 +52,8 @@ struct Shared {
     patient: Threads,
     waits: bytes::Waits,
     ways: movers::Ways,
+    /// For what is lent.
+    quick_ways: movers::Ways,
     locks: locks::Locks,
     memory: memory::Memory,
 }
@@ -62,6 +66,7 @@ const READING: usize = 4;
 impl ClusterFiles {
     /// Nothing is asked yet. `session`: a random number, which no other mount has.
     pub fn new(reach: Reach, session: u64, names: Names) -> Self {
+        let ways = movers::Ways::default();
         Self(Arc::new(Shared {
             lines: Lines::new(reach, session, names),
             table: Table::default(),
@@ -69,7 +74,8 @@ impl ClusterFiles {
             reading: Here::new(READING),
             patient: Threads::new("cluster-wait", THREADS),
             waits: bytes::Waits::default(),
-            ways: movers::Ways::default(),
+            quick_ways: ways.quick(),
+            ways,
             locks: locks::Locks::default(),
             memory: memory::Memory::default(),
         }))

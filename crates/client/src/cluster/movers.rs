@@ -8,16 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stripe::{Column, Columns};
 use types::TargetId;
-use wire::{ColumnAccess, FileLayout};
+use wire::{ColumnAccess, PartAccess};
 
-/// How long a request waits for a mover that does not answer.
+/// How long a request waits for a mover that does not answer, where nobody else has the bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The same where others have them, and the node has them too.
+const QUICK_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes on their way to one target at once.
 const WINDOW: usize = 16 << 20;
 
 /// What is open.
-#[derive(Default)]
 pub(crate) struct Ways {
+    patience: Duration,
     /// Numbers of channels: a mover knows by them, and by the client, what it has done already.
     next: Arc<AtomicU64>,
     all: Mutex<HashMap<TargetId, Way>>,
@@ -30,15 +32,32 @@ struct Way {
     addresses: Arc<RwLock<Vec<String>>>,
 }
 
+impl Default for Ways {
+    fn default() -> Self {
+        Self { patience: PATIENCE, next: Arc::default(), all: Mutex::default() }
+    }
+}
+
 impl Ways {
     /// Further connections of one client.
     pub(crate) fn more(&self) -> Self {
-        Self { next: self.next.clone(), all: Mutex::default() }
+        Self { patience: self.patience, next: self.next.clone(), all: Mutex::default() }
     }
 
-    /// The columns of a file, with the rights to them.
-    pub(crate) fn columns(&self, layout: &FileLayout) -> Result<Columns, String> {
+    /// The same, for what can be read elsewhere if a mover does not answer.
+    pub(crate) fn quick(&self) -> Self {
+        Self { patience: QUICK_PATIENCE, ..self.more() }
+    }
+
+    /// The columns of the parts of a file, with the rights to them; none where there is no right.
+    pub(crate) fn columns<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a PartAccess>,
+    ) -> Result<Columns, String> {
         let column = |access: &ColumnAccess| {
+            if access.capability.is_empty() {
+                return Ok(None);
+            }
             let told = |e: &dyn std::fmt::Display| format!("target {}: {e}", access.target);
             let bytes: &[u8; CAPABILITY_LEN] = access
                 .capability
@@ -51,7 +70,7 @@ impl Ways {
             let slot = channel.attach(&capability, key).map_err(|e| told(&e))?;
             Ok(Some(Column { channel, slot, target: access.target }))
         };
-        layout.parts.iter().map(|part| part.columns.iter().map(column).collect()).collect()
+        parts.into_iter().map(|part| part.columns.iter().map(column).collect()).collect()
     }
 
     fn channel(&self, access: &ColumnAccess, capability: &Capability) -> Result<Arc<Channel>, String> {
@@ -69,7 +88,7 @@ impl Ways {
             client: capability.client,
             channel: self.next.fetch_add(1, Ordering::Relaxed) + 1,
             cluster: capability.cluster,
-            patience: PATIENCE,
+            patience: self.patience,
             window_bytes: WINDOW,
         };
         let opened = Channel::open(Box::new(move || Link::dial(&dialled.read())), terms);

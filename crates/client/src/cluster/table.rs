@@ -1,6 +1,7 @@
 //! Open files: what the node knows them by, and what is needed to open them again.
 
 use super::direct::Route;
+use super::lent::Lent;
 use crate::length::Length;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ pub(super) struct OpenFile {
     pub(super) inode: Arc<OpenInode>,
     /// How its bytes go.
     pub(super) route: Mutex<Route>,
+    /// How they are read while nobody writes, if that is otherwise.
+    pub(super) lent: Lent,
     /// What was held locked through it is lost.
     pub(super) lost: AtomicBool,
 }
@@ -72,6 +75,7 @@ impl Table {
             place: Mutex::new(place),
             inode: inode.clone(),
             route: Mutex::default(),
+            lent: Lent::default(),
             lost: AtomicBool::default(),
         };
         let file = Arc::new(file);

@@ -4,7 +4,7 @@ use super::Done;
 use super::locks::Waits;
 use super::names::refused;
 use super::session::Options;
-use crate::cluster::Ways;
+use crate::cluster::{Lent, Ways};
 use crate::connection::Life;
 use crate::{ClientError, Connection, Remote};
 use parking_lot::Mutex;
@@ -47,6 +47,8 @@ pub struct Lane {
     files: AtomicUsize,
     /// Connections to movers, in the name of this one.
     ways: Ways,
+    /// The same, for what is lent.
+    quick_ways: Ways,
 }
 
 /// All connections of a session.
@@ -71,6 +73,8 @@ pub struct Held {
     pub(super) life: Life,
     pub(super) handle: Handle,
     counted: bool,
+    /// What is lent through it, if it is for reading.
+    pub(super) lent: Lent,
 }
 
 /// An answer to an open call.
@@ -113,7 +117,8 @@ impl Held {
 
 impl Lane {
     fn new(ways: Ways) -> Arc<Self> {
-        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0), ways })
+        let quick_ways = ways.quick();
+        Arc::new(Self { connection: Mutex::new(None), files: AtomicUsize::new(0), ways, quick_ways })
     }
 }
 
@@ -170,7 +175,11 @@ impl Lanes {
             Ok((handle, life, attr, descriptor)) => {
                 let object = descriptor.filter(|_| self.options.descriptors).map(self.options.place);
                 let object = object.map(std::fs::File::from);
-                Ok(Opened { held: Held { lane, life, handle, counted: own }, attr, object })
+                Ok(Opened {
+                    held: Held { lane, life, handle, counted: own, lent: Lent::default() },
+                    attr,
+                    object,
+                })
             }
             Err(e) => {
                 lane.files.fetch_sub(usize::from(own), Ordering::Relaxed);
@@ -199,7 +208,13 @@ impl Lanes {
 
     /// The columns of a file.
     pub fn columns(&self, held: &Held, layout: &FileLayout) -> Result<Columns, String> {
-        held.lane.ways.columns(layout)
+        held.lane.ways.columns(&layout.parts)
+    }
+
+    /// Reads from the movers what nobody writes, if that is lent; None: the node is to read.
+    pub fn read_lent(&self, held: &Held, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let ways = self.local().then_some(&held.lane.quick_ways)?;
+        held.lent.read(ways, || self.call(held, FileCall::LayoutLend), offset, len)
     }
 
     /// Gives a handle back; to be called once.

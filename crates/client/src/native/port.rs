@@ -62,6 +62,9 @@ impl Port {
 }
 
 fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<u8>> {
+    if let Some(bytes) = lanes.read_lent(held, offset, len) {
+        return Ok(bytes);
+    }
     let mut bytes: Vec<u8> = Vec::new();
     while bytes.len() < len {
         let (at, want) = (offset + bytes.len() as u64, (len - bytes.len()).min(PIECE));
@@ -77,6 +80,7 @@ fn read_served(lanes: &Lanes, held: &Held, offset: u64, len: usize) -> Done<Vec<
             break;
         }
     }
+    held.lent.note_served(bytes.len());
     Ok(bytes)
 }
 

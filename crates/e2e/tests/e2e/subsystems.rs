@@ -1,8 +1,10 @@
 //! Several metadata services at once: nodes of one cluster that each hold a namespace, shown as one by junctions.
 
 use crate::server::Server;
+use client::{ClientError, Connection, Remote};
 use e2e::cluster::{self, join, targets, up};
 use e2e::{Bed, noise};
+use ident::Credentials;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
@@ -11,6 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use types::ErrorClass;
+use wire::{Call, Reply};
 
 /// Of 127.0.0.0/8 everything is this machine. Others begin at 1, 64 and 128.
 pub fn address() -> String {
@@ -100,18 +104,124 @@ fn a_subsystem_holds_names_and_targets_of_its_own_in_the_cluster_of_another_node
         assert_eq!(looks.join().unwrap().len(), 11);
     });
 
-    // A user whom the first node has on record is known at the subsystem, too.
-    let desk = Bed::new("");
-    let token = first.ok(["cluster", "token", "--client-uid", "4711", "--client-gid", "4711"]);
-    crate::cluster::joined(&desk, &token, "desk");
-    desk.ok(["ls", "tc:/striped", "--node", &at_scratch]);
-    first.ok(["cluster", "remove", "client", "1"]);
-    let (_, error) = desk.fails(["ls", "tc:/striped", "--node", &at_scratch]);
-    assert!(error.contains("removed from the cluster"), "{error}");
+    is_told_what_is_there(&host, &at_scratch, &at_first);
+    users_of_the_first_node_are_known(&first, &at_scratch);
     // And so is who was removed of the hosts.
     first.ok(["cluster", "remove", "node", "3", "--reason", "sold"]);
     assert!(fs::write(host.mount().join("striped/late"), b"bytes").is_err());
     scratch.wait("its target to count as down", || targets(&scratch)[0]["state"] == "Down");
+}
+
+/// Who takes a subsystem for the first node, whose address it may have by now, is told so; who asks whose names there are is served.
+fn is_told_what_is_there(host: &Bed, at_scratch: &str, at_first: &str) {
+    let member = Credentials::load(&host.state().join("cluster")).unwrap().unwrap();
+    let line = || {
+        let remote = Remote::new(at_scratch, &member).unwrap();
+        Connection::open_remote(remote, Duration::ZERO).unwrap()
+    };
+    for call in [Call::Session(7), Call::ClusterAddresses, Call::Junctions] {
+        let Err(ClientError::Refused(why)) = line().call(&call) else { panic!("{call:?} is answered") };
+        assert_eq!(why.class, ErrorClass::Retry, "{why}");
+    }
+    let mut knows = line();
+    let Reply::Subsystem(found) = knows.call(&Call::Subsystem).unwrap().0 else { panic!("no subsystem") };
+    assert_eq!(found.name.as_deref(), Some("scratch"));
+    knows.ask::<u64>(&Call::Session(7)).unwrap();
+    drop(knows);
+    // Junctions are the first node's, and so is where it is to be had.
+    let remote = Remote::new(at_first, &member).unwrap();
+    let mut asks = Connection::open_remote(remote, Duration::ZERO).unwrap();
+    assert_eq!(asks.ask::<Vec<types::JunctionView>>(&Call::Junctions).unwrap(), []);
+}
+
+/// A user whom the first node has on record is known at the subsystem, too, and on while that is away.
+fn users_of_the_first_node_are_known(first: &Bed, at_scratch: &str) {
+    let desk = Bed::new("");
+    let token = first.ok(["cluster", "token", "--client-uid", "4711", "--client-gid", "4711"]);
+    crate::cluster::joined(&desk, &token, "desk");
+    desk.ok(["ls", "tc:/striped", "--node", at_scratch]);
+    first.kill();
+    desk.ok(["ls", "tc:/striped", "--node", at_scratch]);
+    first.up();
+    first.ok(["cluster", "remove", "client", "1"]);
+    let (_, error) = desk.fails(["ls", "tc:/striped", "--node", at_scratch]);
+    assert!(error.contains("removed from the cluster"), "{error}");
+}
+
+/// Every object of a node's target, with its bytes.
+fn kept(bed: &Bed) -> Vec<(PathBuf, Vec<u8>)> {
+    let dirs = fs::read_dir(bed.path("target/objects")).unwrap();
+    let objects = dirs.flat_map(|dir| fs::read_dir(dir.unwrap().path()).unwrap());
+    let mut kept: Vec<_> = objects
+        .map(|object| object.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    kept.sort();
+    kept
+}
+
+/// Its configuration loses the line that says whose its targets are: it reports them to the first node.
+#[test]
+fn a_host_that_has_lost_the_line_of_its_subsystem_is_refused_by_the_first_node_and_nothing_is_gone() {
+    if !e2e::can_mount("a host that has lost its subsystem") {
+        return;
+    }
+    let (at_first, at_scratch) = (address(), address());
+    let (first, scratch) =
+        (Bed::new(&listening(&at_first, "")), Bed::new(&listening(&at_scratch, "subsystem = \"scratch\"\n")));
+    first.up();
+    first.ok(["cluster", "init", "--name", "first"]);
+    scratch.up();
+    join(&first, &scratch, "scratch");
+    [&first, &scratch].iter().for_each(|bed| bed.up_mounted_there());
+    let line = format!("namespace = [{at_scratch:?}]\n");
+    let host = with_target(&line);
+    host.up();
+    join(&first, &host, "host");
+    scratch.wait("the target", || up(&scratch) == [3]);
+    for bed in [&first, &scratch] {
+        fs::create_dir(bed.mount().join("striped")).unwrap();
+    }
+    scratch.ok(["layout", "set", "tc:/striped", "--stripes", "1"]);
+    fs::create_dir(first.mount().join("led")).unwrap();
+    first.ok(["junction", "make", "tc:/led", "scratch", "--at", &at_scratch]);
+    let (path, bytes) = (scratch.mount().join("striped/file"), noise(9, 3 << 20));
+    fs::write(&path, &bytes).unwrap();
+    cluster::wait_for_close(&scratch, &path);
+    scratch.wait("its disk to say whose it is", || host.path("target/site").exists());
+    let config = host.state().join("config.toml");
+    let whole = fs::read_to_string(&config).unwrap();
+    host.ok(["down"]);
+    let before = kept(&host);
+    fs::write(&config, whole.replace(&line, "")).unwrap();
+    host.up();
+    for bed in [&first, &host] {
+        bed.wait("it to be refused", || {
+            let warnings = bed.json(["status"])["warnings"].to_string();
+            ["is refused", "subsystem scratch", "`cluster.namespace`"]
+                .iter()
+                .all(|part| warnings.contains(part))
+        });
+    }
+    let target = host.path("target").display().to_string();
+    assert!(
+        host.log().contains("is refused") && host.json(["status"])["warnings"].to_string().contains(&target)
+    );
+    assert!(first.ok(["target", "ls"]).contains("is refused"));
+    assert!(targets(&first).is_empty(), "it is no target of the first node's");
+    assert!(first.fails(["layout", "set", "tc:/striped", "--stripes", "1"]).1.contains("has 0"));
+    scratch.wait("it to count as down", || targets(&scratch)[0]["state"] == "Down");
+    host.ok(["down"]);
+    assert!(kept(&host) == before, "nothing there has changed");
+    // With the line all is as it was.
+    fs::write(&config, whole).unwrap();
+    host.up();
+    scratch.wait("the target", || up(&scratch) == [3]);
+    assert!(fs::read(&path).unwrap() == bytes);
+    first.wait("nothing to be refused", || {
+        !first.json(["status"])["warnings"].to_string().contains("is refused")
+    });
+    [first, scratch].iter().for_each(Bed::check);
 }
 
 /// A first node whose catalogue is in a database, two hosts that take turns with that of a subsystem there, and a fourth host with a target for files of the subsystem.
@@ -284,8 +394,9 @@ fn two_services_show_one_tree_and_each_goes_on_when_the_other_one_dies() {
     first.wait("it to be mounted there", || first.mount().join("unit/projects/alone").exists());
 
     // Nothing leads there any more.
-    let (code, error) = host.fails([OsStr::new("umount"), projects.as_os_str()]);
-    assert!(code != 0 && error.contains("shows subsystem scratch"), "{error}");
+    host.wait("its node to know the path by now", || {
+        host.fails([OsStr::new("umount"), projects.as_os_str()]).1.contains("shows subsystem scratch")
+    });
     first.ok(["junction", "rm", "tc:/unit/projects"]);
     std::thread::sleep(Duration::from_secs(4));
     assert!(projects.join("alone").exists(), "somebody is in it");

@@ -401,3 +401,74 @@ fn dots_and_file_handles_resolve() {
     opened.read_to_string(&mut text).unwrap();
     assert_eq!(text, "by handle");
 }
+
+/// While a program is started the kernel lets nobody look at it, and asks us to close its files.
+#[test]
+fn a_process_with_many_files_open_starts_programs() {
+    let options = MountOptions { locks: true, ..MountOptions::default() };
+    let Some(f) = fixture_with(options) else { return };
+    let files: Vec<File> = (0..100).map(|n| File::create(f.path(&n.to_string())).unwrap()).collect();
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let ran: Vec<bool> =
+            (0..3).map(|_| std::process::Command::new("true").status().unwrap().success()).collect();
+        let _ = done.send(ran);
+    });
+    let ran = ended.recv_timeout(std::time::Duration::from_secs(20)).expect("the mount stands still");
+    assert_eq!(ran, [true; 3]);
+    assert!(f.api.count.flushes.load(Relaxed) >= 300);
+    drop(files);
+}
+
+#[test]
+fn who_closes_and_waits_for_his_bytes_to_be_taken_keeps_nobody_from_syncing() {
+    let Some(f) = fixture() else { return };
+    f.api.pressure.store(true, Relaxed);
+    let files: Vec<File> = (0..40).map(|n| File::create(f.path(&n.to_string())).unwrap()).collect();
+    let other = File::create(f.path("other")).unwrap();
+    let held = f.api.closing.lock().unwrap();
+    let closing: Vec<_> = files.into_iter().map(|file| std::thread::spawn(move || drop(file))).collect();
+    eventually("many close", || f.api.count.flushes.load(Relaxed) >= 16);
+    let (done, ended) = std::sync::mpsc::channel();
+    let synced = std::thread::spawn(move || done.send(other.sync_all().is_ok()).unwrap());
+    let in_time = ended.recv_timeout(std::time::Duration::from_secs(20));
+    assert!(fs::metadata(f.path("other")).is_ok(), "the mount answers");
+    drop(held);
+    closing.into_iter().for_each(|one| one.join().unwrap());
+    synced.join().unwrap();
+    assert_eq!(in_time, Ok(true), "fsync waits for who closes other files");
+}
+
+#[test]
+fn who_opens_for_writing_what_is_read_elsewhere_waits_alone() {
+    let Some(f) = fixture_with(MountOptions { threads: 1, ..MountOptions::default() }) else { return };
+    for name in ["open", "truncate", "shorten", "other"] {
+        fs::write(f.path(name), b"before").unwrap();
+    }
+    let shortened = OpenOptions::new().write(true).open(f.path("shorten")).unwrap();
+    // The kernel knows that there is none, and asks for one to be made.
+    fs::create_dir(f.path("dir")).unwrap();
+    assert!(fs::metadata(f.path("dir/made")).is_err());
+    fs::write(f.real("dir/made"), b"elsewhere").unwrap();
+    let held = f.api.ending.lock().unwrap();
+    f.api.read_elsewhere.store(true, Relaxed);
+    let opens = |name: &str, truncate| {
+        let (path, create) = (f.path(name), name == "dir/made");
+        let open =
+            move || OpenOptions::new().write(true).create(create).truncate(truncate).open(path).map(drop);
+        std::thread::spawn(open)
+    };
+    let waiting = [opens("open", false), opens("truncate", true), opens("dir/made", false)];
+    let shortening = std::thread::spawn(move || shortened.set_len(0));
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        eventually("all wait", || f.api.count.ended.load(Relaxed) == 4);
+        fs::write(f.path("new"), b"new").unwrap();
+        assert_eq!(fs::read(f.path("other")).unwrap(), b"before");
+    }));
+    drop(held);
+    waiting.into_iter().for_each(|one| one.join().unwrap().unwrap());
+    shortening.join().unwrap().unwrap();
+    assert!(done.is_ok(), "the mount stands still");
+    let length = |name| fs::metadata(f.path(name)).unwrap().len();
+    assert_eq!([length("open"), length("truncate"), length("shorten"), length("dir/made")], [6, 0, 0, 9]);
+}

@@ -25,6 +25,8 @@ pub struct Counters {
     pub flushes: AtomicU64,
     pub releases: AtomicU64,
     pub prepared: AtomicU64,
+    /// Calls that have waited until nobody reads elsewhere, or wait.
+    pub ended: AtomicU64,
 }
 
 struct File {
@@ -52,6 +54,11 @@ pub struct Loopback {
     pub pressure: AtomicBool,
     /// The next `lookup` panics.
     pub panic_once: AtomicBool,
+    /// While this is held no `flush` ends.
+    pub closing: Mutex<()>,
+    /// Files are read elsewhere: while `ending` is held no open for writing of one that is there ends, and no truncation.
+    pub read_elsewhere: AtomicBool,
+    pub ending: Mutex<()>,
     root: u64,
     root_fd: Option<OwnedFd>,
     next: AtomicU64,
@@ -179,6 +186,13 @@ impl Loopback {
 
     fn number(&self, real: u64) -> Ino {
         Ino(if real == self.root { 1 } else { real })
+    }
+
+    fn end_reading_elsewhere(&self) {
+        if self.read_elsewhere.load(Relaxed) {
+            self.count.ended.fetch_add(1, Relaxed);
+            drop(self.ending.lock());
+        }
     }
 
     fn node(&self, ino: Ino) -> FsResult<OwnedFd> {
@@ -427,6 +441,7 @@ impl FileApi for Loopback {
             rfs::chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()).fs()?;
         }
         if let Some(size) = set.size {
+            self.end_reading_elsewhere();
             if size == 0 {
                 self.tapes.lock().unwrap().remove(&ino);
             }
@@ -499,13 +514,25 @@ impl FileApi for Loopback {
         let dir = self.node(parent)?;
         let mut o = Self::oflags(flags) | OFlags::CREATE | OFlags::NOFOLLOW;
         o.set(OFlags::EXCL, flags.exclusive);
+        if rfs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            self.end_reading_elsewhere();
+        }
         let fd = rfs::openat(&dir, name, o, Mode::from_raw_mode(mode)).fs()?;
         let attr = self.made(cx, &dir, name, Some(mode))?;
         Ok(self.opened(fd, attr, flags))
     }
 
+    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>) -> bool {
+        let there =
+            |name| self.node(ino).is_ok_and(|dir| rfs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+        self.read_elsewhere.load(Relaxed) && name.is_none_or(there)
+    }
+
     fn open(&self, _: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         let node = self.node(ino)?;
+        if flags.write {
+            self.end_reading_elsewhere();
+        }
         if flags.truncate {
             self.tapes.lock().unwrap().remove(&ino);
         }
@@ -573,6 +600,7 @@ impl FileApi for Loopback {
 
     fn flush(&self, _: Handle) -> FsResult<()> {
         self.count.flushes.fetch_add(1, Relaxed);
+        drop(self.closing.lock());
         Ok(())
     }
 

@@ -195,7 +195,7 @@ mod tests {
     use types::{Ino, TargetId};
 
     fn secrets(turn: u64) -> Secrets {
-        Secrets { turn, keys: [(turn as u32, TargetSecret::new(&[7; 32]))].into() }
+        Secrets { site: String::new(), turn, keys: [(turn as u32, TargetSecret::new(&[7; 32]))].into() }
     }
 
     /// Of turn 0, for everything.
@@ -270,7 +270,7 @@ mod tests {
             (capability(target.id()), Capability { epoch: data::epoch::of(1, 0), ..capability(target.id()) });
         let in_turn = |turn: u64| {
             let keys = [(data::epoch::of(turn, 0), TargetSecret::new(&[7; 32]))].into();
-            target.set_secrets(Secrets { turn, keys }, Duration::from_millis(20))
+            target.set_secrets(Secrets { turn, keys, ..Secrets::default() }, Duration::from_millis(20))
         };
         let begun = target.admits(&former).unwrap();
         in_turn(1).unwrap_err();
@@ -302,7 +302,7 @@ mod tests {
         let next = Capability { epoch: 1, ..capability(target.id()) };
         let take = || {
             let keys = [(1, TargetSecret::new(&[7; 32]))].into();
-            target.set_secrets(Secrets { turn: 0, keys }, Duration::from_millis(20))
+            target.set_secrets(Secrets { keys, ..Secrets::default() }, Duration::from_millis(20))
         };
         let begun = target.admits(&former).unwrap();
         for _ in 0..2 {

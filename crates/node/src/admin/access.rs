@@ -179,6 +179,11 @@ impl Node {
                 self.fallocate(handle, mode, offset, len).map(|()| Reply::Done)
             }
             FileCall::LayoutGet(handle) => self.layout_for(cx, session, handle).map(Reply::FileLayout),
+            FileCall::LayoutLend(handle) => {
+                let grantee = session.client().map(|client| Grantee { client, uid: cx.uid });
+                let lent = grantee.map_or(Ok(None), |grantee| self.layout_lend(handle, grantee));
+                lent.map(|layout| Reply::Lent(layout.map(Box::new)))
+            }
             FileCall::TestLock { handle, order } => {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
@@ -467,6 +472,7 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::Fsync { handle, .. }
         | FileCall::Fallocate { handle, .. }
         | FileCall::LayoutGet(handle)
+        | FileCall::LayoutLend(handle)
         | FileCall::TestLock { handle, .. }
         | FileCall::LayoutCommit { handle, .. }
         | FileCall::Seek { handle, .. } => Some(*handle),
@@ -509,6 +515,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Fsync { .. }
         | FileCall::Fallocate { .. }
         | FileCall::LayoutGet(_)
+        | FileCall::LayoutLend(_)
         | FileCall::Lock { .. }
         | FileCall::LockAs { .. }
         | FileCall::TestLock { .. }

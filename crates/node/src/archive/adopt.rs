@@ -306,7 +306,7 @@ impl<'r> Reader<'r> {
     fn begin(&mut self, origin: Origin) -> catalog::Result<Standing> {
         let catalog = &self.worker.node.catalog;
         if catalog.site()?.as_deref() != Some(&origin.site) {
-            if !catalog.is_empty()? {
+            if !catalog.may_change_site()? {
                 let what = format!("a volume of another namespace ({})", origin.site);
                 self.adopted.failed = Some(format!("{what}; it was left alone"));
                 (self.adopted.what, self.adopted.foreign) = (what, true);

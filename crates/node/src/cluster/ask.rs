@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use types::{ErrorClass, MemberId};
-use wire::{Call, Channel, Failure, Reply, WireError};
+use wire::{Call, Channel, Failure, Reply, SubsystemView, WireError};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +33,28 @@ impl Own {
     pub(crate) fn ask_any(self: &Arc<Self>, addresses: &[String], call: Call) -> Result<Reply, Failure> {
         let own = self.clone();
         first_answer(addresses, move |address| try_at(&own.connector, address, None, &call))
+    }
+
+    /// The same of a subsystem: it is asked first whose names it holds, and only who `is_wanted` is asked more. Who holds others, or none, keeps nobody from the next.
+    pub(crate) fn ask_subsystem(
+        self: &Arc<Self>,
+        addresses: &[String],
+        is_wanted: impl Fn(&SubsystemView) -> Result<(), Failure> + Send + Sync + 'static,
+        call: Call,
+    ) -> Result<Reply, Failure> {
+        let own = self.clone();
+        let ask = move |address: &str| {
+            let mut channel = open(&own.connector, address, None)?;
+            match exchange(&mut channel, 1, &Call::Subsystem)? {
+                Ok(Reply::Subsystem(found)) => is_wanted(&found)?,
+                Ok(_) => {
+                    return Err(failure(ErrorClass::Bug, "whose names there are is not what was answered"));
+                }
+                Err(e) => return Err(e),
+            }
+            exchange(&mut channel, 2, &call)
+        };
+        first_answer(addresses, move |address| with_address(address, ask(address)))
     }
 }
 
@@ -61,31 +83,42 @@ fn try_at(
     whom: Option<MemberId>,
     call: &Call,
 ) -> Result<Result<Reply, Failure>, Failure> {
-    match ask_at(connector, address, whom, call) {
+    let asked = open(connector, address, whom).and_then(|mut channel| exchange(&mut channel, 1, call));
+    with_address(address, asked)
+}
+
+/// One that says that it may answer later has not answered.
+fn with_address(
+    address: &str,
+    asked: Result<Result<Reply, Failure>, Failure>,
+) -> Result<Result<Reply, Failure>, Failure> {
+    match asked {
         Ok(Err(later)) if later.class == ErrorClass::Retry => Err(later),
         Ok(answer) => Ok(answer),
         Err(e) => Err(failure(e.class, format!("{address}: {}", e.message))),
     }
 }
 
-/// The outer result is that of reaching it, the inner one its answer.
-fn ask_at(
-    connector: &Connector,
-    address: &str,
-    whom: Option<MemberId>,
-    call: &Call,
-) -> Result<Result<Reply, Failure>, Failure> {
+/// A connection to a node; to this one, if it matters which.
+fn open(connector: &Connector, address: &str, whom: Option<MemberId>) -> Result<Channel, Failure> {
     let stream = connector.connect(address).map_err(told)?;
     let found = stream.peer().map(|(identity, _)| super::member_id(identity.role));
     if whom.is_some() && found != whom {
         let other = found.map_or("somebody else".into(), |id| id.to_string());
         return Err(failure(ErrorClass::Invalid, format!("that is {other}")));
     }
-    let lost = |e: WireError| failure(e.class(), e.to_string());
-    stream.socket().set_read_timeout(Some(PATIENCE)).map_err(|e| lost(e.into()))?;
-    let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(lost)?;
-    channel.send_call(1, call).map_err(lost)?;
-    Ok(channel.receive_result().map_err(lost)?.result)
+    stream.socket().set_read_timeout(Some(PATIENCE)).map_err(|e| lost(&e.into()))?;
+    Channel::over(Box::new(stream), PROGRAM).map_err(|e| lost(&e))
+}
+
+/// The outer result is that of reaching it, the inner one its answer.
+fn exchange(channel: &mut Channel, id: u64, call: &Call) -> Result<Result<Reply, Failure>, Failure> {
+    channel.send_call(id, call).map_err(|e| lost(&e))?;
+    Ok(channel.receive_result().map_err(|e| lost(&e))?.result)
+}
+
+fn lost(e: &WireError) -> Failure {
+    failure(e.class(), e.to_string())
 }
 
 /// The first answer of one of these addresses; if none of them has one, why the last one has not.

@@ -58,7 +58,7 @@ impl Node {
 
     fn take_list(&self, own: &Own, list: &[u8]) -> Result<(), Failure> {
         let _one_at_a_time = self.membership.changes.lock();
-        let new = own.credentials.keep_removed(&directory(&self.config.state_dir), list).map_err(told)?;
+        let new = own.note_removed(&self.config.state_dir, list)?;
         for gone in new {
             tracing::info!("{gone} was removed from the cluster");
             self.membership.open.cut(gone);

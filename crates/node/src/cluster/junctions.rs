@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use types::{ErrorClass, Junction, JunctionState, JunctionView};
-use wire::{Call, Failure, Reply, SubsystemView};
+use wire::{Call, Failure, Reply};
 
 impl Node {
     /// Where this member keeps its credentials.
@@ -23,6 +23,8 @@ impl Node {
         let elsewhere = self.membership()?.filter(|own| !own.holds_names());
         let all = match elsewhere {
             None => self.junction_views()?,
+            // Junctions are in the first node's namespace.
+            Some(_) if !self.config.cluster.namespace.is_empty() => Vec::new(),
             Some(own) => match own.ask_any(&self.names_at(&own), Call::Junctions)? {
                 Reply::Junctions(all) => all,
                 _ => {
@@ -47,7 +49,7 @@ impl Node {
     }
 
     fn find(&self, own: &Arc<Own>, junction: &Junction) -> Result<(), Failure> {
-        is_wanted(junction, &self.ask_names(own, Some(&junction.subsystem), &junction.addresses)?)
+        self.ask_names(own, &junction.subsystem, &junction.addresses)
     }
 
     /// Whether a junction may lead there: it does from the first node's namespace only. A subsystem that does not answer may be started later.
@@ -59,12 +61,12 @@ impl Node {
             return Err(failure(ErrorClass::Invalid, message));
         }
         let Some(own) = self.membership()? else { return Ok(()) };
-        match self.ask_names(&own, Some(&junction.subsystem), &junction.addresses) {
-            Ok(found) => is_wanted(junction, &found),
-            Err(e) => {
+        match self.ask_names(&own, &junction.subsystem, &junction.addresses) {
+            Err(e) if e.class != ErrorClass::Invalid => {
                 tracing::warn!("subsystem {} does not answer yet: {e}", junction.subsystem);
                 Ok(())
             }
+            asked => asked,
         }
     }
 
@@ -123,18 +125,4 @@ impl Node {
             failure(ErrorClass::Invalid, "this node belongs to no cluster; see `thermo cluster`")
         })
     }
-}
-
-fn is_wanted(junction: &Junction, found: &SubsystemView) -> Result<(), Failure> {
-    let wanted = &junction.subsystem;
-    if found.name.as_ref() == Some(wanted) {
-        return Ok(());
-    }
-    let what = found
-        .name
-        .as_ref()
-        .map_or("the first node of the cluster".into(), |name| format!("subsystem {name}"));
-    let at = junction.addresses.join(", ");
-    let message = format!("at {at} is {what}, and not subsystem {wanted}: say where that is (`--at`)");
-    Err(failure(ErrorClass::Invalid, message))
 }

@@ -169,7 +169,7 @@ fn accept(node: &Arc<Node>, listener: &TcpListener, stop: &AtomicBool, open: &Op
     }
 }
 
-fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr, number: u64) {
+fn answer(node: &Arc<Node>, own: &Arc<Own>, socket: TcpStream, from: SocketAddr, number: u64) {
     let stream = match own.acceptor.accept(socket) {
         Ok(stream) => stream,
         Err(e) if e.counts() => return refused(node, own, from, &e.to_string()),
@@ -186,7 +186,9 @@ fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr, numb
                 serve(node, stream, identity.role, &caller)
             }
             Err(why) => {
-                refused(node, own, from, &why.message);
+                if is_refusal(&why) {
+                    refused(node, own, from, &why.message);
+                }
                 channel(stream).and_then(|channel| wire::serve_channel(channel, &mut |_| Err(why.clone())))
             }
         },
@@ -194,6 +196,11 @@ fn answer(node: &Arc<Node>, own: &Own, socket: TcpStream, from: SocketAddr, numb
     if let Err(e) = served {
         tracing::debug!("connection from {from} ended: {e}");
     }
+}
+
+/// Whether it is for whoever calls to mend: that nobody could be asked for whom he speaks is not.
+fn is_refusal(why: &Failure) -> bool {
+    matches!(why.class, ErrorClass::Denied | ErrorClass::Invalid)
 }
 
 fn refused(node: &Node, own: &Own, from: SocketAddr, why: &str) {
@@ -213,7 +220,7 @@ enum Caller {
 }
 
 /// What the cluster knows of a certificate. A node that does not have the records believes the authority, and lets only look.
-fn caller(node: &Node, own: &Own, identity: Identity, certificate: Digest) -> Result<Caller, Failure> {
+fn caller(node: &Node, own: &Arc<Own>, identity: Identity, certificate: Digest) -> Result<Caller, Failure> {
     let id = member_id(identity.role);
     let fail = |e| crate::error::refused("the cluster", &e);
     let known_here = node.catalog.cluster().map_err(fail)?;
@@ -316,8 +323,10 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         (call, Caller::User(user)) => node.call(&of_user(user), &mut session, call),
         (call, Caller::Itself(id)) => look(node, *id, &mut session, call),
     };
+    let mut knows = matches!(caller, Caller::User(_)); // he has said where he goes
     let served = wire::serve_channel(channel, &mut |call| {
-        let answer = if is_elsewhere(node, &call) { Err(elsewhere()) } else { answer(call) };
+        knows |= matches!(call, Call::Subsystem);
+        let answer = is_here(node, &call, knows).and_then(|()| answer(call));
         // He is to ask the other one what became of it.
         if node.counts().is_err() {
             let _ = socket.shutdown(Shutdown::Both); // it may be gone already
@@ -331,23 +340,49 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
     served
 }
 
-/// Whether another node has, or may have, what is asked for.
-fn is_elsewhere(node: &Node, call: &Call) -> bool {
-    let of_namespace = matches!(
+/// Whether it is a question to a node that holds names, or admits others.
+fn is_of_names(call: &Call) -> bool {
+    matches!(
         call,
         Call::Session(_)
             | Call::FileFor(_)
             | Call::ReportTargets(_)
             | Call::ClusterAddresses
             | Call::ClusterRenew(_)
-    );
+            | Call::Junctions
+    )
+}
+
+/// Whether this is the node to ask; the caller may know whose names it holds.
+fn is_here(node: &Node, call: &Call, knows: bool) -> Result<(), Failure> {
+    if !knows && takes_it_for_another(node, call) {
+        return Err(not_the_first(node));
+    }
+    if is_elsewhere(node, call) { Err(elsewhere()) } else { Ok(()) }
+}
+
+/// Whether a member may take this subsystem for the first node, whose address this one had once: whoever means a subsystem asks first whose names there are.
+fn takes_it_for_another(node: &Node, call: &Call) -> bool {
+    node.config.cluster.subsystem.is_some() && is_of_names(call)
+}
+
+/// He finds the first node elsewhere.
+fn not_the_first(node: &Node) -> Failure {
+    let name = node.config.cluster.subsystem.as_deref().unwrap_or_default();
+    let message =
+        format!("here is subsystem {name}, and not the first node of the cluster: ask at another address");
+    failure(ErrorClass::Retry, message)
+}
+
+/// Whether another node has, or may have, what is asked for.
+fn is_elsewhere(node: &Node, call: &Call) -> bool {
     let replaced = || node.feeding.get().is_some_and(crate::standby::Feeding::is_replaced);
-    (of_namespace && replaced()) || node.counts().is_err()
+    (is_of_names(call) && replaced()) || node.counts().is_err()
 }
 
 /// He finds it there.
 fn elsewhere() -> Failure {
-    failure(ErrorClass::Retry, "another node has taken over from this one, or may have: ask that one")
+    failure(ErrorClass::Retry, "another node has that, or may have taken over from this one: ask that one")
 }
 
 fn of_user(user: &BoundUser) -> Cx {
@@ -362,6 +397,10 @@ fn is_for(who: &Speaks, user: &BoundUser) -> bool {
 /// Calls that change nothing and show nobody's files.
 fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> Result<Answer, Failure> {
     match call {
+        // It would ask itself, round and round, where it has an address that the first node had.
+        Call::Cluster if node.is(who) => Err(elsewhere()),
+        // Of names that another node holds this one knows no junctions, which is not to say that there are none.
+        Call::Junctions if node.admitting().is_err() => Err(elsewhere()),
         Call::Status | Call::Site | Call::Cluster | Call::Targets | Call::Turns | Call::Junctions => {
             node.call(&Cx::admin(crate::now()), session, call)
         }
@@ -375,7 +414,7 @@ fn look(node: &Arc<Node>, who: MemberId, session: &mut Session, call: Call) -> R
 /// One call of a member whose certificate may have ended: it gets a new one, if that is the last that it was given and it was not removed.
 fn renew(
     node: &Arc<Node>,
-    own: &Own,
+    own: &Arc<Own>,
     stream: TlsStream,
     (identity, certificate): (Identity, Digest),
     from: SocketAddr,
@@ -388,9 +427,7 @@ fn renew(
         "with a certificate that may have ended there is nothing here but to get a new one",
         |call| match call {
             Call::ClusterRenew(ref order) => {
-                if is_elsewhere(node, &call) {
-                    return Err(elsewhere());
-                }
+                is_here(node, &call, false)?;
                 caller(node, own, identity, certificate)?;
                 Some(node.cluster_renew(member_id(identity.role), order)).transpose()
             }
@@ -424,7 +461,7 @@ fn one_call(
     let (id, call) = channel.receive_call()?;
     let result = answer(call).and_then(|done| done.ok_or_else(|| failure(ErrorClass::Denied, nothing_else)));
     if let Err(why) = &result
-        && matches!(why.class, ErrorClass::Denied | ErrorClass::Invalid)
+        && is_refusal(why)
     {
         refused(node, own, from, &why.message);
     }

@@ -41,7 +41,7 @@ pub(crate) struct Membership {
     open: Open,
     pub(crate) sessions: sessions::Sessions,
     /// What a subsystem was told of the members by the node that admits them.
-    told: members::Told,
+    told: Arc<members::Told>,
     /// Where the namespaces of subsystems were last told to be had.
     places: places::Places,
     /// What was last seen of the subsystems to which junctions of this first node lead, by name.
@@ -76,6 +76,11 @@ impl Own {
         self.admits() || self.subsystem.is_some()
     }
 
+    /// Keeps a list of members that were removed, if all that are known to be are on it; those that were not known.
+    pub(crate) fn note_removed(&self, state: &Path, list: &[u8]) -> Result<Vec<ident::Role>, Failure> {
+        self.credentials.keep_removed(&directory(state), list).map_err(told)
+    }
+
     /// Its number, if it is a node.
     pub(crate) fn number(&self) -> Option<u32> {
         match member_id(self.credentials.identity.role) {
@@ -108,6 +113,12 @@ impl Membership {
         let acceptor = Acceptor::new(&credentials, self.refusals.clone()).map_err(told)?;
         let connector = Connector::member(&credentials).map_err(told)?;
         let subsystem = config.cluster.subsystem.clone();
+        if let Some(name) = subsystem.as_ref().filter(|_| credentials.authority_key.is_some()) {
+            let message = format!(
+                "this node admits the members of its cluster, and is no subsystem of it: take cluster.subsystem = {name:?} out of its configuration"
+            );
+            return Err(failure(types::ErrorClass::Invalid, message));
+        }
         Ok(Own { credentials, acceptor, connector, subsystem })
     }
 
@@ -129,6 +140,12 @@ impl Membership {
 }
 
 impl Node {
+    /// Whether that is this node.
+    fn is(&self, who: MemberId) -> bool {
+        self.membership()
+            .is_ok_and(|own| own.is_some_and(|own| member_id(own.credentials.identity.role) == who))
+    }
+
     /// What the node is in a cluster; None if it belongs to none.
     pub(crate) fn membership(&self) -> Result<Option<Arc<Own>>, Failure> {
         self.membership.get(self)

@@ -22,6 +22,8 @@ struct Place {
     set: Vec<String>,
     /// As it was told, the likeliest first.
     told: Vec<String>,
+    /// The namespace that was found there.
+    site: Option<String>,
 }
 
 impl Place {
@@ -46,7 +48,12 @@ impl Places {
     pub(super) fn note(&self, name: &str, set: &[String]) {
         let mut all = self.0.lock();
         let Some(place) = all.get_mut(name).filter(|place| place.set != set) else { return };
-        *place = Place { set: set.to_vec(), told: place.with(set) };
+        *place = Place { set: set.to_vec(), told: place.with(set), site: place.site.clone() };
+    }
+
+    /// The namespace that was found last at `set`, where this host uses the names.
+    fn site(&self, set: &[String]) -> Option<String> {
+        self.0.lock().get("").filter(|place| place.set == set)?.site.clone()
     }
 }
 
@@ -57,31 +64,61 @@ impl Node {
         if set.is_empty() { own.credentials.addresses.clone() } else { self.membership.places.of("", set) }
     }
 
-    /// Asks who holds the names that were set to be had at `set`, and notes where else they are: of the subsystem of that name, or (None) of whichever there is.
-    pub(super) fn ask_names(
-        &self,
-        own: &Arc<Own>,
-        name: Option<&str>,
-        set: &[String],
-    ) -> Result<SubsystemView, Failure> {
-        let known = self.membership.places.of(name.unwrap_or_default(), set);
-        let Reply::Subsystem(found) = own.ask_any(&known, Call::Subsystem)? else {
-            return Err(failure(
-                ErrorClass::Bug,
-                "whose names there are was asked for, and something else came",
-            ));
-        };
-        if name.is_none() || found.name.as_deref() == name {
-            let place = Place { set: set.to_vec(), told: places(&found.addresses, &known, set) };
-            self.membership.places.0.lock().insert(name.unwrap_or_default().into(), place);
+    /// The subsystems of which this node has heard, by what tells their namespaces from others.
+    pub(crate) fn known_sites(&self) -> BTreeMap<String, String> {
+        let all = self.membership.places.0.lock();
+        let named = all.iter().filter(|(name, _)| !name.is_empty());
+        named.filter_map(|(name, place)| Some((place.site.clone()?, name.clone()))).collect()
+    }
+
+    /// Asks the subsystem of that name, which was set to be had at `set`, where else it is, and notes that.
+    pub(super) fn ask_names(&self, own: &Arc<Own>, name: &str, set: &[String]) -> Result<(), Failure> {
+        let (known, wanted) = (self.membership.places.of(name, set), name.to_owned());
+        let is_wanted = move |found: &SubsystemView| is_named(found, &wanted);
+        let found = whose(own.ask_subsystem(&known, is_wanted, Call::Subsystem)?)?;
+        self.note_place(name, set, &known, &found);
+        Ok(())
+    }
+
+    /// The same of the subsystem whose names this host uses, whichever that is.
+    fn ask_own_names(&self, own: &Arc<Own>) -> Result<(), Failure> {
+        let set = &self.config.cluster.namespace;
+        let known = self.membership.places.of("", set);
+        let found = whose(own.ask_subsystem(&known, self.is_own_subsystem(), Call::Subsystem)?)?;
+        self.note_place("", set, &known, &found);
+        Ok(())
+    }
+
+    /// Asks the node whose names this host uses, which holds none.
+    pub(crate) fn ask_of_names(&self, own: &Arc<Own>, call: Call) -> Result<Reply, Failure> {
+        let known = self.names_at(own);
+        match self.config.cluster.namespace.is_empty() {
+            true => own.ask_any(&known, call),
+            false => own.ask_subsystem(&known, self.is_own_subsystem(), call),
         }
-        Ok(*found)
+    }
+
+    /// Whether it is the subsystem whose names this host uses: an address may be another one's by now.
+    fn is_own_subsystem(&self) -> impl Fn(&SubsystemView) -> Result<(), Failure> + Send + Sync + 'static {
+        let before = self.membership.places.site(&self.config.cluster.namespace);
+        move |found| match &found.name {
+            Some(_) if before.as_ref().is_none_or(|before| *before == found.site) => Ok(()),
+            Some(name) => Err(another(&format!("subsystem {name}, namespace {}", found.site))),
+            None => Err(another("the first node of the cluster")),
+        }
+    }
+
+    fn note_place(&self, key: &str, set: &[String], known: &[String], found: &SubsystemView) {
+        let told = places(&found.addresses, known, set);
+        let site = Some(found.site.clone()).filter(|site| !site.is_empty());
+        let place = Place { set: set.to_vec(), told, site };
+        self.membership.places.0.lock().insert(key.into(), place);
     }
 
     /// What a member is told who asks; the likeliest first.
     pub(crate) fn namespace_addresses(&self) -> Vec<String> {
         match self.membership() {
-            Ok(Some(own)) if !own.holds_names() => self.names_at(&own),
+            Ok(Some(own)) if !own.holds_names() => own.credentials.addresses.clone(),
             _ => [self.config.cluster.control(), self.config.standby.to.clone(), self.turns.addresses()]
                 .concat(),
         }
@@ -113,25 +150,53 @@ impl Node {
         asked
     }
 
-    /// The same of those that this host uses besides; why one could not be asked.
+    /// The same of those that this host uses besides; why one could not be asked. One that stands still keeps nobody from the others.
     fn hear_of_subsystems(&self, own: &Arc<Own>) -> Result<(), Failure> {
-        let set = &self.config.cluster.namespace;
-        let own_names = (!set.is_empty()).then(|| (String::new(), set.clone()));
-        let led = self
-            .membership
-            .places
-            .0
-            .lock()
-            .iter()
-            .map(|(name, at)| (name.clone(), at.set.clone()))
-            .collect::<Vec<_>>();
-        let led = led.into_iter().filter(|(name, _)| !name.is_empty());
-        let ask = |(name, set): (String, Vec<String>)| {
-            self.ask_names(own, (!name.is_empty()).then_some(name.as_str()), &set)
-        };
-        let asked: Vec<_> = own_names.into_iter().chain(led).map(ask).collect();
-        asked.into_iter().try_for_each(|found| found.map(drop))
+        let all = self.membership.places.0.lock();
+        let led: Vec<_> = all.iter().map(|(name, at)| (name.clone(), at.set.clone())).collect();
+        drop(all);
+        std::thread::scope(|scope| {
+            let led = led.iter().filter(|(name, _)| !name.is_empty());
+            let mut asked = Vec::new();
+            for (name, set) in led {
+                let ask = move || self.ask_names(own, name, set);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, ask);
+                asked.extend(thread.inspect_err(|e| tracing::warn!("no thread to ask {name}: {e}")).ok());
+            }
+            let own_names = match self.config.cluster.namespace.is_empty() {
+                true => Ok(()),
+                false => self.ask_own_names(own),
+            };
+            let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
+            answers.fold(own_names, Result::and)
+        })
     }
+}
+
+fn whose(reply: Reply) -> Result<SubsystemView, Failure> {
+    match reply {
+        Reply::Subsystem(found) => Ok(*found),
+        _ => Err(failure(ErrorClass::Bug, "whose names there are was asked for, and something else came")),
+    }
+}
+
+/// Whether it is the subsystem of that name.
+fn is_named(found: &SubsystemView, wanted: &str) -> Result<(), Failure> {
+    let what = match found.name.as_deref() {
+        Some(name) if name == wanted => return Ok(()),
+        Some(name) => format!("subsystem {name}"),
+        None => "the first node of the cluster".into(),
+    };
+    let message = format!("there is {what}, and not subsystem {wanted}: say where that is (`--at`)");
+    Err(failure(ErrorClass::Invalid, message))
+}
+
+/// Somebody else is at an address of `cluster.namespace`.
+fn another(found: &str) -> Failure {
+    let message = format!(
+        "{found} is there, and not the subsystem whose names this host uses: look at `cluster.namespace`, and start this node anew if that is meant"
+    );
+    failure(ErrorClass::Retry, message)
 }
 
 /// What was told, and behind it what was known before: a node that has just taken over has no standby yet, and who knows only that one finds nobody when
@@ -173,7 +238,10 @@ mod tests {
         let places = Places::default();
         places.note("s", &eight); // nobody uses it
         assert_eq!((places.known("s"), places.of("s", &all(&["a"]))), (None, all(&["a"])));
-        places.0.lock().insert("s".into(), Place { set: all(&["a", "b"]), told: all(&["b", "c", "a"]) });
+        places
+            .0
+            .lock()
+            .insert("s".into(), Place { set: all(&["a", "b"]), told: all(&["b", "c", "a"]), site: None });
         places.note("s", &all(&["a", "b"]));
         assert_eq!(places.known("s"), Some(all(&["b", "c", "a"])));
         places.note("s", &all(&["d"]));

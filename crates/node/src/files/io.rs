@@ -1,7 +1,6 @@
 //! Opening, reading, writing and closing files.
 
 use super::behind::Writer;
-use super::far::Learned;
 use super::open::{Backing, Content, OpenFile, OpenInode, OpenState};
 use super::staging::{Outcome, Ready, Wish, read_at};
 use crate::Node;
@@ -83,77 +82,6 @@ impl Node {
         let handle = self.open.add_handle(entry.clone(), flags);
         let backing = state.backing.as_ref().filter(|_| state.direct).and_then(|b| b.fd().cloned());
         Opened { handle, attr, backing }
-    }
-
-    pub(crate) fn open_file(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
-        if flags.truncate && flags.write {
-            self.truncate(cx, ino, 0)?;
-        }
-        let opened = loop {
-            let learned = self.learn_unsettled(ino)?;
-            let tried = self.open.with(ino, |entry, state| {
-                self.open_locked(cx, ino, flags, learned.as_ref(), (entry, state))
-            })?;
-            if let Some(opened) = tried {
-                break opened;
-            }
-        };
-        if flags.read
-            && !flags.truncate
-            && let Err(e) = self.catalog.touch_access(ino, cx.now)
-        {
-            tracing::warn!("the access to inode {ino} is not recorded: {e}");
-        }
-        Ok(opened)
-    }
-
-    /// Opens under the lock of the file; None if its targets have to be asked (again) before.
-    fn open_locked(
-        &self,
-        cx: &Cx,
-        ino: Ino,
-        flags: OpenFlags,
-        learned: Option<&Learned>,
-        (entry, state): (&Arc<OpenInode>, &mut OpenState),
-    ) -> FsResult<Option<Opened>> {
-        let mut inode = self.catalog.inode(ino).map_err(|e| fs_error("open", &e))?;
-        let Some(file) = inode.file.clone() else {
-            return Err(match inode.attr.kind {
-                FileKind::Directory => FsError::IsADirectory,
-                _ => FsError::Invalid,
-            });
-        };
-        if inode.attr.nlink == 0 && state.handles == 0 {
-            return Err(FsError::Stale);
-        }
-        if state.handles == 0 {
-            let learned = match file.far {
-                true => match self.stamp_to_open(&inode, learned)? {
-                    None => return Ok(None),
-                    known => known,
-                },
-                false => None,
-            };
-            state.direct = false;
-            state.backing = self.open_content(&inode, learned)?;
-            if let Some(backing) = &state.backing {
-                let local = backing.fd().is_some();
-                state.direct = local && (!flags.write || self.space.allows_direct_writes());
-                let stamp = self.stamp_of(backing)?;
-                if Self::changed(file.stamp.as_ref(), &stamp) {
-                    inode = self.observe(cx, ino, backing.object, stamp, true, Durability::Relaxed)?;
-                }
-            }
-        }
-        if flags.write && state.writers == 0 {
-            self.catalog.mark_writing(ino).map_err(|e| fs_error("open for writing", &e))?;
-            if inode.file.as_ref().is_some_and(|f| f.far || !f.copies.is_empty()) {
-                // The mark must be there before the first write can be: it tells after a power failure that the
-                // object may not be what is on tape, whatever its times say.
-                self.catalog.sync().map_err(|e| fs_error("open for writing", &e))?;
-            }
-        }
-        Ok(Some(self.opened(entry, state, inode.attr, flags)))
     }
 
     /// The content of a file that is on disk, here or on targets; `learned` if those were asked.

@@ -199,6 +199,10 @@ impl FileApi for Node {
         self.seen_by_all(self.open_file(cx, ino, flags))
     }
 
+    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>) -> bool {
+        self.may_be_lent(ino, name)
+    }
+
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {
         self.read_file(handle, offset, len, done)
     }

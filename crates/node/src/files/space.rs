@@ -185,11 +185,19 @@ impl Node {
 
     /// Releases one file's disk space if that is still allowed; otherwise says why not.
     pub(crate) fn purge_file(&self, ino: Ino, version: Version, object: ObjectId) -> Result<(), String> {
+        const OPEN: &str = "somebody has it open";
+        if self.is_open(ino) {
+            return Err(OPEN.to_owned());
+        }
+        let far = self.catalog.far(object).map_err(|e| e.to_string())?.is_some();
+        // Who was lent it by an earlier run has it open no more, and what is written afterwards lies in other objects.
+        let unlent = far.then(|| self.end_lending(object)).transpose();
+        let _unlent = unlent.map_err(|e| e.to_string())?;
         self.open.with(ino, |_, state| {
             if state.handles > 0 {
-                return Err("somebody has it open".to_owned());
+                return Err(OPEN.to_owned());
             }
-            if self.catalog.far(object).map_err(|e| e.to_string())?.is_some() {
+            if far {
                 return self.release_far(ino, version, object);
             }
             let fd = match self.disk.open_object(object, false) {

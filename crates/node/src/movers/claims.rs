@@ -61,6 +61,12 @@ impl Claims {
         (look(), !closed)
     }
 
+    /// What `look` gives of a file of which no column is being rebuilt or moved; None: one is.
+    pub(super) fn unless_claimed<T>(&self, object: ObjectId, look: impl FnOnce() -> T) -> Option<T> {
+        let files = self.files.lock();
+        (!files.contains_key(&object)).then(look)
+    }
+
     /// Whether an object may just be copied to a target, or made there for a file that grows.
     pub(super) fn copies(&self, object: ObjectId, to: TargetId) -> bool {
         // Columns have higher numbers than the file; more than that need not be known.

@@ -1,7 +1,8 @@
 //! Which columns of a file with copies or parity count. That one does not is durable in the catalogue before anything is answered without it,
 //! and it is not read before it was rebuilt ([`super::mend`]), whoever answers meanwhile.
 //!
-//! Only this node has capabilities for such files, and it has each of them open once, so that there is nobody to be fenced.
+//! Only this node writes such files, and it has each of them open once. Whoever reads them elsewhere ([`super::lent`]) was lent them while nobody wrote, and reads
+//! nothing any more before anything is answered without a column.
 
 use crate::Node;
 use catalog::Far;

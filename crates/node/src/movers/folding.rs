@@ -107,6 +107,7 @@ impl Node {
         let folded = self.with_far(ino, object, |file| {
             let bytes = file.striped().logged().map_err(|e| e.to_string())?;
             if bytes > 0 {
+                let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;
                 file.fold().map_err(|e| e.to_string())?;
                 tracing::debug!("inode {ino}: {bytes} bytes of small writes are in its rows");
             }

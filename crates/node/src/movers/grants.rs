@@ -78,7 +78,7 @@ pub(crate) struct Grantee {
 
 impl Node {
     /// Where the bytes of an open file lie, and the right to do there what it was opened for. None where bytes go through the node: files of its
-    /// disk tier, those that are coming back from tape, layouts with copies, and those of which a column is out of date or moves, or that get more
+    /// disk tier, those that are coming back from tape, layouts with copies or parity (which are lent to readers), and those of which a column is out of date or moves, or that get more
     /// targets.
     pub(crate) fn layout_get(&self, handle: Handle, grantee: Grantee) -> FsResult<Option<FileLayout>> {
         let file = self.open.handle(handle).ok_or(FsError::BadHandle)?;
@@ -111,7 +111,8 @@ impl Node {
         if file.flags.write {
             self.movers.given.note(object, Moment::now() + LIFE);
         }
-        let parts = self.accesses(file.inode.ino, &far, rights, grantee).map_err(|e| {
+        let life = (crate::now(), LIFE);
+        let parts = self.accesses(file.inode.ino, &far, rights, grantee, life).map_err(|e| {
             tracing::error!("inode {}: nobody can be let at its targets: {e}", file.inode.ino);
             FsError::Io
         })?;
@@ -183,14 +184,15 @@ impl Node {
         }
     }
 
-    fn accesses(
+    /// Rights to all columns of a file that are given now and live so long.
+    pub(super) fn accesses(
         &self,
         ino: Ino,
         far: &Far,
         rights: Rights,
         grantee: Grantee,
+        (now, life): (Time, Duration),
     ) -> Result<Vec<PartAccess>, Failure> {
-        let now = crate::now();
         let own = self
             .membership()?
             .ok_or_else(|| failure(ErrorClass::Bug, "a file on targets without a cluster"))?;
@@ -210,7 +212,7 @@ impl Node {
                 user: grantee.uid,
                 client: grantee.client,
                 issued: now,
-                expires: now.plus(LIFE),
+                expires: now.plus(life),
             };
             let capability = capability.encode();
             let key = TargetSecret::new(&master.secret(*target, epoch)).key(&capability);
@@ -231,11 +233,13 @@ impl Node {
         Ok(far.layout.components.iter().map(part).collect())
     }
 
-    /// Ends all rights to a file on targets that were given out before, durably. Nobody gets any to one with copies or parity.
+    /// Ends all rights to a file on targets that were given out before, durably. Those to one with copies or parity are lent only, and have ended however many
+    /// targets answer.
     pub(crate) fn fence_far(&self, object: ObjectId) -> Result<(), Failure> {
         let told = |e| crate::error::refused("the layout of a file", &e);
-        if self.catalog.far(object).map_err(told)?.is_none_or(|far| far.rule().is_redundant()) {
-            return Ok(());
+        let Some(far) = self.catalog.far(object).map_err(told)? else { return Ok(()) };
+        if far.rule().is_redundant() {
+            return self.end_lending(object).map(drop);
         }
         let far = self.catalog.raise_generation(object).map_err(told)?;
         let mut places = Vec::new();

@@ -15,8 +15,19 @@ use wire::Failure;
 /// File of the state directory: lines of uuid and path.
 const NAME: &str = "targets";
 
-/// What the target in a directory says of itself, its size and what can still be written there (bytes).
-pub(super) type Said = (String, u64, u64);
+/// What the target in a directory says.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    /// Of itself.
+    pub(super) uuid: String,
+    /// Its size, and what can still be written there (bytes).
+    pub(super) capacity: u64,
+    pub(super) free: u64,
+    /// The namespace that has it; empty: none yet.
+    pub(super) site: String,
+    /// None has it, and there are objects.
+    pub(super) unclaimed: bool,
+}
 
 /// The list of them, of a state directory.
 pub(super) struct Disks {
@@ -60,7 +71,10 @@ impl Disks {
         }
         let stat = rustix::fs::statvfs(path).map_err(|e| io(path, &e.into()))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Ok((found.unwrap_or_default(), bytes(stat.f_blocks), bytes(stat.f_bavail)))
+        let site = mover::Target::site_of(path).map_err(|e| failure(ErrorClass::Invalid, e.to_string()))?;
+        let unclaimed = site.is_empty() && DiskTarget::holds_objects(path).map_err(told)?;
+        let (capacity, free) = (bytes(stat.f_blocks), bytes(stat.f_bavail));
+        Ok(Said { uuid: found.unwrap_or_default(), capacity, free, site, unclaimed })
     }
 }
 
@@ -92,15 +106,15 @@ mod tests {
         let path = dir.path().join("t1");
         let disks = Disks::of(dir.path());
         let look = |path: &Path| disks.look(path);
-        let (uuid, capacity, free) = look(&path).unwrap();
+        let Said { uuid, capacity, free, .. } = look(&path).unwrap();
         assert!(capacity > 0 && free <= capacity);
-        assert_eq!(look(&path).unwrap().0, uuid);
+        assert_eq!(look(&path).unwrap().uuid, uuid);
         fs::rename(&path, dir.path().join("away")).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(look(&path).unwrap_err().message.contains("there is none"));
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing is made below a mount point");
         fs::remove_dir(&path).unwrap();
         fs::rename(dir.path().join("away"), &path).unwrap();
-        assert_eq!(look(&path).unwrap().0, uuid);
+        assert_eq!(look(&path).unwrap().uuid, uuid);
     }
 }

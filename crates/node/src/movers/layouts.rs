@@ -195,14 +195,17 @@ impl Node {
         }
         let asked: Vec<_> = wanted
             .into_iter()
-            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects)))
+            .map(|(target, objects)| (target, self.ask_of_many(target, Op::Create, &objects), objects))
             .collect();
         let mut made = Ok(());
-        for (target, ticket) in asked {
+        for (target, ticket, objects) in asked {
             let answer = ticket.and_then(|ticket| {
                 ticket.wait().map_err(|e| failure(e.class(), format!("target {target}: {e}")))
             });
             if let Err(e) = answer {
+                if e.class == ErrorClass::Exists {
+                    self.movers.note_others(target, &objects);
+                }
                 made = Err((target, e));
             }
         }

@@ -193,7 +193,11 @@ impl Node {
         (component, column): (u16, u16),
         target: TargetId,
     ) -> Result<Option<String>, String> {
+        // What was lent before it was out of date is not to be read there while it is written anew.
+        let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;
         let to = self.column_to(file, (component, column), target)?;
+        // An object that was missing, where there was nothing to end, has been made anew and knows of no end.
+        self.fence_column(object, (component, column), target)?;
         let (started, sources) = (Started::of(&to), file.sources());
         let mended = Mended { component: component.into(), column, to: &to };
         let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);

@@ -279,6 +279,8 @@ impl Node {
             let none = || Stop::Failed("no other target has room for it: see `thermo target ls`".to_owned());
             let to = places.choose(&far, place).ok_or_else(none)?;
             if places.lost.contains(&target) || far.stale.contains(&place) {
+                // Nobody reads what is lost, should it be there still, when the file has changed.
+                let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;
                 let far = self.catalog.relocate_column(object, place, to, true).map_err(told)?;
                 self.mend_file(object, &far, &places.lost)?;
                 continue;
@@ -423,7 +425,12 @@ impl Node {
     }
 
     /// Rights to what a target had of a column in earlier times are of no use for what is copied there now.
-    fn fence_column(&self, object: ObjectId, place: (u16, u16), target: TargetId) -> Result<(), String> {
+    pub(super) fn fence_column(
+        &self,
+        object: ObjectId,
+        place: (u16, u16),
+        target: TargetId,
+    ) -> Result<(), String> {
         let far = self.catalog.far(object).map_err(|e| e.to_string())?.ok_or("it has left its targets")?;
         let component = far.layout.components.get(usize::from(place.0)).into_iter();
         let objects = component.flat_map(layout::Component::places).filter(|(_, column)| *column == place.1);

@@ -24,11 +24,13 @@ impl Node {
         check(order)?;
         let now = crate::now();
         let master = MasterKey::open(&self.config.state_dir)?;
-        self.catch_up(order.targets.iter().map(|said| said.turn).max().unwrap_or_default())?;
+        let here = self.reported_to()?;
+        // Nothing that others have heard of counts here.
+        let (own, mut grants) = self.strangers_among(who, &order.targets, &here);
+        self.catch_up(own.iter().map(|said| said.turn).max().unwrap_or_default())?;
         let (turn, epoch) = self.movers.epoch(now);
         let lately = before(now);
-        let mut grants = Vec::new();
-        for said in &order.targets {
+        for said in own {
             let its_own = format!("node {who}");
             let reported = Reported {
                 uuid: &said.uuid,
@@ -44,7 +46,7 @@ impl Node {
             self.movers.note_heard(id, said.turn, now);
             let keys = master.secrets(id, epoch).into_iter();
             let keys = keys.map(|(epoch, secret)| (epoch, JoinSecret(secret))).collect();
-            grants.push(TargetGrant { uuid: said.uuid.clone(), id, turn, keys });
+            grants.push(TargetGrant { turn, keys, ..here.grant(said, id) });
         }
         Ok(grants)
     }
@@ -76,7 +78,7 @@ impl Node {
         if let Some(own) = self.membership()?
             && !own.holds_names()
         {
-            return match own.ask(&self.names_at(&own), None, &Call::Targets)? {
+            return match self.ask_of_names(&own, Call::Targets)? {
                 Reply::Targets(targets) => Ok(targets),
                 _ => Err(failure(ErrorClass::Bug, "the targets were asked for, and something else came")),
             };
@@ -89,13 +91,14 @@ impl Node {
             .collect()
     }
 
-    /// What operators are to be told of targets that are down; nothing where this node does not keep the records of them.
+    /// What operators are to be told of targets: which are refused, here or where this node reports them, and, where it keeps the records of them, which are down.
     pub(crate) fn target_warnings(&self) -> Result<Vec<String>, Failure> {
-        if self.membership()?.is_none_or(|own| !own.holds_names()) {
-            return Ok(Vec::new());
+        let mut told = self.refused_targets();
+        if self.membership()?.is_some_and(|own| own.holds_names()) {
+            let all = troubles(&self.target_views()?).into_iter();
+            told.extend(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")));
         }
-        let all = troubles(&self.target_views()?).into_iter();
-        Ok(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")).collect())
+        Ok(told)
     }
 
     /// When a target was heard of last. Of nodes that take turns none was heard before its turn began, however long nobody served.
@@ -161,12 +164,16 @@ fn check(order: &TargetOrder) -> Result<(), Failure> {
     if order.targets.len() > MOST {
         return refuse("one node serves 1,024 at most");
     }
-    let fits = |text: &str| text.len() <= NAMES && !text.chars().any(char::is_control);
-    if order.data.is_empty() || order.data.len() > 16 || !order.data.iter().all(|address| fits(address)) {
+    let fits = |text: &String| text.len() <= NAMES && !text.chars().any(char::is_control);
+    if order.data.is_empty() || order.data.len() > 16 || !order.data.iter().all(fits) {
         return refuse("from 1 to 16 addresses for bytes are due");
     }
-    if !order.targets.iter().all(|said| fits(&said.uuid) && !said.uuid.is_empty() && fits(&said.domain)) {
-        return refuse("uuid and domain have at most 255 bytes, without control characters");
+    if !order
+        .targets
+        .iter()
+        .all(|said| [&said.uuid, &said.domain, &said.site].into_iter().all(fits) && !said.uuid.is_empty())
+    {
+        return refuse("uuid, domain and site have at most 255 bytes, without control characters");
     }
     Ok(())
 }
@@ -212,7 +219,8 @@ mod tests {
         node.movers.begin_turn(turn);
         let report = |turn| {
             let (uuid, domain) = ("u".to_owned(), String::new());
-            let said = wire::TargetReport { uuid, domain, capacity: 2, free: 1, turn };
+            let (site, unclaimed) = (String::new(), false);
+            let said = wire::TargetReport { uuid, domain, capacity: 2, free: 1, turn, site, unclaimed };
             let order = TargetOrder { data: vec!["a:1".into()], targets: vec![said] };
             assert_eq!(node.report_targets(NodeId(1), &order).unwrap()[0].turn, node.movers.turn());
         };
@@ -238,6 +246,8 @@ mod tests {
             capacity: 1,
             free: 1,
             turn: 0,
+            site: String::new(),
+            unclaimed: false,
         };
         let order = |data: Vec<String>, targets| check(&TargetOrder { data, targets });
         assert!(order(vec!["a:1".into()], vec![report("u")]).is_ok());

@@ -232,6 +232,7 @@ impl Node {
         }
         let claim = self.movers.claims.try_take(object);
         let _claim = claim.ok_or_else(|| Stop::Later("it is being moved or rebuilt".to_owned()))?;
+        let _unlent = self.end_lending(object).map_err(|e| Stop::Later(format!("{what}; {e}")))?;
         let repaired = self.with_far(ino, object, |file| self.repair_far(file, far, at, bad));
         repaired.map(drop).map_err(|why| Stop::Failed(format!("{what}; not repaired from the others: {why}")))
     }

@@ -176,7 +176,8 @@ impl Serving {
         });
         let mut outcome = Ok(());
         for (uuid, taken) in self.tells.ask(told, WRITING) {
-            if let Some(target) = self.targets.get(&uuid).filter(|_| taken.is_some()) {
+            let foreign = matches!(taken, Some(Err(TargetError::Foreign { .. })));
+            if let Some(target) = self.targets.get(&uuid).filter(|_| taken.is_some() && !foreign) {
                 // Not before it was told of the present turn: it may have been opened with the secrets of an earlier one.
                 self.mover.add(target);
             }
@@ -280,13 +281,15 @@ impl Node {
             data: self.config.cluster.data(),
             targets: found.iter().map(|(_, report)| report.clone()).collect(),
         };
-        let grants = match (own.holds_names(), super::node_of(&own)) {
+        let mut grants = match (own.holds_names(), super::node_of(&own)) {
             (true, MemberId::Node(id)) => self.report_targets(id, &order)?,
-            _ => match own.ask_any(&self.names_at(&own), Call::ReportTargets(order))? {
+            _ => match self.ask_of_names(&own, Call::ReportTargets(order))? {
                 Reply::TargetGrants(grants) => grants,
                 _ => return Err(failure(ErrorClass::Bug, "targets were reported, and something else came")),
             },
         };
+        let served = found.iter().map(|(config, report)| (report.uuid.as_str(), config.path.as_path()));
+        missing = self.without_refused(&mut grants, served).or(missing);
         if serving.is_none() {
             *serving = begin(*own.credentials.identity.cluster.as_bytes(), listener, wakes)?;
         }
@@ -304,15 +307,18 @@ impl Node {
         let said = looks.look(&self.config.targets, ASKING);
         for (target, said) in self.config.targets.iter().zip(said) {
             match said {
-                Ok((uuid, capacity, free)) => {
-                    let domain = target.domain.clone();
-                    found.push((target.clone(), TargetReport { uuid, domain, capacity, free, turn: 0 }));
-                }
+                Ok(said) => found.push((target.clone(), report(target, said))),
                 Err(e) => missing = Some(e),
             }
         }
         (found, missing)
     }
+}
+
+/// What is reported of a target; the turn comes to it where it is served.
+fn report(target: &TargetConfig, said: Said) -> TargetReport {
+    let Said { uuid, capacity, free, site, unclaimed } = said;
+    TargetReport { uuid, domain: target.domain.clone(), capacity, free, turn: 0, site, unclaimed }
 }
 
 /// Listens for who wants to move bytes; the targets come as they are opened.
@@ -344,7 +350,7 @@ fn begin(
 
 fn secrets(grant: &TargetGrant) -> Secrets {
     let key = |(epoch, secret): &(u32, JoinSecret)| (*epoch, data::TargetSecret::new(&secret.0));
-    Secrets { turn: grant.turn, keys: grant.keys.iter().map(key).collect() }
+    Secrets { site: grant.site.clone(), turn: grant.turn, keys: grant.keys.iter().map(key).collect() }
 }
 
 #[cfg(test)]
@@ -353,7 +359,8 @@ mod tests {
     use types::TargetId;
 
     fn grant(uuid: &str, id: u32, turn: u64) -> TargetGrant {
-        TargetGrant { uuid: uuid.into(), id: TargetId(id), turn, keys: Vec::new() }
+        let (uuid, id, site) = (uuid.into(), TargetId(id), String::new());
+        TargetGrant { uuid, id, turn, keys: Vec::new(), site, refused: None }
     }
 
     /// A pipe in the place of a file keeps whoever opens it until there is somebody at its other end, as a disk that hangs.
@@ -377,7 +384,7 @@ mod tests {
         let mut looks = Looks::of(dir.path());
         let said: Vec<Said> = looks.look(&targets, LONG).into_iter().map(Result::unwrap).collect();
         let grants =
-            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.0, id, turn)).collect() };
+            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.uuid, id, turn)).collect() };
         let mut serving = serving();
         serving.grant(&grants(1));
         serving.open(&reported(&targets, &said)).unwrap();
@@ -394,7 +401,7 @@ mod tests {
             assert!(late.message.contains("write down"), "{late}");
         }
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
-        let turns = said.iter().map(|(uuid, ..)| serving.targets[uuid].turn());
+        let turns = said.iter().map(|said| serving.targets[&said.uuid].turn());
         assert_eq!(turns.collect::<Vec<_>>(), [1, 2, 2]);
     }
     const LONG: Duration = Duration::from_secs(60);
@@ -405,11 +412,11 @@ mod tests {
     }
 
     fn reported(targets: &[TargetConfig], said: &[Said]) -> Vec<Found> {
-        let report = |(uuid, capacity, free): &Said| {
-            let (uuid, domain) = (uuid.clone(), String::new());
-            TargetReport { uuid, domain, capacity: *capacity, free: *free, turn: 0 }
-        };
-        targets.iter().zip(said).map(|(target, said)| (target.clone(), report(said))).collect()
+        targets
+            .iter()
+            .zip(said)
+            .map(|(target, said)| (target.clone(), report(target, said.clone())))
+            .collect()
     }
 
     /// Opens what is behind a pipe, as if the disk went on.
@@ -417,6 +424,41 @@ mod tests {
         let pipe = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         std::fs::remove_file(path).unwrap();
         drop(pipe);
+    }
+
+    /// The namespace that it is reported to is none that may have it, whatever that says.
+    #[test]
+    fn a_target_of_another_namespace_is_not_opened_and_one_that_is_open_takes_nothing_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |name: &str| TargetConfig { path: dir.path().join(name), ..TargetConfig::default() };
+        let targets = [of("a"), of("b")];
+        let mut looks = Looks::of(dir.path());
+        let mut look = || looks.look(&targets, LONG).into_iter().map(Result::unwrap).collect::<Vec<_>>();
+        let said = look();
+        assert!(said.iter().all(|said| said.site.is_empty() && !said.unclaimed));
+        let of =
+            |n: usize, site: &str, turn| TargetGrant { site: site.into(), ..grant(&said[n].uuid, 1, turn) };
+        let mut own = serving();
+        own.grant(&[of(0, "a", 1)]);
+        own.open(&reported(&targets, &said)).unwrap();
+        own.take(&[of(0, "a", 1)]).unwrap();
+        assert_eq!(look()[0].site, "a");
+        let refused = own.take(&[of(0, "b", 2)]).unwrap_err();
+        assert!(refused.message.contains("belongs to namespace a"), "{refused}");
+        assert_eq!(own.targets[&said[0].uuid].turn(), 1);
+        own.mover.stop().unwrap();
+        std::fs::write(targets[1].path.join("site"), "a\n").unwrap();
+        let mut other = serving();
+        other.grant(&[of(1, "b", 2)]);
+        let refused = other.open(&reported(&targets, &said)).unwrap_err();
+        assert!(refused.message.contains("belongs to namespace a"), "{refused}");
+        other.take(&[of(1, "b", 2)]).unwrap();
+        assert!(other.targets.is_empty() && format!("{:?}", other.mover) == "Mover([])");
+        // Nobody has said whose its objects are.
+        std::fs::remove_file(targets[1].path.join("site")).unwrap();
+        std::fs::write(targets[1].path.join("objects/07/0000000000000700"), b"bytes").unwrap();
+        assert!(look()[1].unclaimed && !look()[0].unclaimed);
+        other.mover.stop().unwrap();
     }
 
     /// It hangs when it is opened, after it has said how full it is.
@@ -429,7 +471,7 @@ mod tests {
         let said: Vec<Said> = looks.look(&targets, LONG).into_iter().map(Result::unwrap).collect();
         let found = reported(&targets, &said);
         let grants =
-            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.0, id, turn)).collect() };
+            |turn| -> Vec<_> { (1..).zip(&said).map(|(id, said)| grant(&said.uuid, id, turn)).collect() };
         let hang = targets[0].path.join("turn");
         hangs(&hang);
         let (mut serving, begun) = (serving(), Instant::now());
@@ -443,18 +485,18 @@ mod tests {
         let shown = |serving: &Serving| format!("{:?}", serving.mover);
         assert_eq!(shown(&serving), "Mover([TargetId(2)])");
         // It does not count as up meanwhile.
-        assert_eq!([&said[0].0, &said[1].0].map(|uuid| serving.reports(uuid)), [false, true]);
+        assert_eq!([&said[0].uuid, &said[1].uuid].map(|uuid| serving.reports(uuid)), [false, true]);
         goes_on(&hang);
         while serving.open(&found).is_err() {
             assert!(begun.elapsed() < LONG);
             std::thread::sleep(Duration::from_millis(20));
         }
         // Another turn began while it was opened: what was of the former one is never served.
-        assert!(serving.reports(&said[0].0));
+        assert!(serving.reports(&said[0].uuid));
         assert_eq!(shown(&serving), "Mover([TargetId(2)])");
         serving.take(&grants(2)).unwrap();
         assert_eq!(shown(&serving), "Mover([TargetId(1), TargetId(2)])");
-        assert_eq!(serving.targets[&said[0].0].turn(), 2);
+        assert_eq!(serving.targets[&said[0].uuid].turn(), 2);
         serving.mover.stop().unwrap();
     }
 }

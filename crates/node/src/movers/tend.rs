@@ -31,6 +31,9 @@ impl Node {
                 away = down;
                 Ok(self.settle_all(&away)? + self.sweep_far(&mut away)? + self.sweep_strays(&mut away)?)
             });
+            if let Err(e) = self.forget_lent() {
+                tracing::warn!("what is not lent any more stays on record: {e}");
+            }
             self.renew_ways();
             let problem = match &outcome {
                 Ok(0) => String::new(),
@@ -171,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Removes objects; the numbers of those that a target still has. What is lost has none.
+    /// Removes objects; the numbers of those that a target still has. What is lost has none, and what was there before it was to be made is somebody else's.
     fn remove_objects(
         &self,
         places: &[(usize, ObjectId, TargetId)],
@@ -181,7 +184,9 @@ impl Node {
         let lost: BTreeSet<TargetId> =
             all.iter().filter(|target| target.lost).map(|target| target.id).collect();
         let mut wanted: BTreeMap<TargetId, Vec<(usize, u64)>> = BTreeMap::new();
-        for (n, object, target) in places.iter().filter(|(.., target)| !lost.contains(target)) {
+        let is_own = |target, object| !self.movers.is_others(target, object);
+        let there = places.iter().filter(|(.., target)| !lost.contains(target));
+        for (n, object, target) in there.filter(|(_, object, target)| is_own(*target, *object)) {
             wanted.entry(*target).or_default().push((*n, object.0));
         }
         let mut asked = Vec::new();

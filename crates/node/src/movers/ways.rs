@@ -7,10 +7,12 @@ use super::claims::Claims;
 use super::folding::Unfolded;
 use super::grants::Given;
 use super::keys::{self, MasterKey};
+use super::lent::Lent;
 use super::mend::Unmade;
 use super::pool::{Job, Pool};
 use super::room::Rounds;
 use super::stock::Stock;
+use super::whose::Strangers;
 use crate::Node;
 use crate::error::{failure, refused};
 use crate::files::Behind;
@@ -66,6 +68,8 @@ pub(crate) struct Movers {
     pub(super) claims: Claims,
     /// Who may write past the node.
     pub(super) given: Given,
+    /// Who may read past the node what is not written.
+    pub(super) lent: Lent,
     /// Coded files of which something may be in no row.
     pub(super) unfolded: Unfolded,
     /// Of which something is in memory only.
@@ -84,6 +88,10 @@ pub(crate) struct Movers {
     pub(super) rounds: Rounds,
     /// Whose these are, for work that outlives a call.
     node: OnceLock<Weak<Node>>,
+    /// Targets of other namespaces.
+    pub(super) strangers: Strangers,
+    /// Objects that were there when they were to be made: they are not this node's to remove.
+    others: Mutex<BTreeSet<(TargetId, ObjectId)>>,
     /// Something may be removed, or settled.
     pub(super) wake: (Mutex<bool>, Condvar),
 }
@@ -114,6 +122,7 @@ impl Movers {
             down: RwLock::default(),
             claims: Claims::default(),
             given: Given::default(),
+            lent: Lent::default(),
             unfolded: Unfolded::default(),
             behind: Behind::default(),
             unmade: Unmade::default(),
@@ -125,6 +134,8 @@ impl Movers {
             jobs_behind: Pool::default(),
             rounds: Rounds::default(),
             node: OnceLock::new(),
+            strangers: Strangers::default(),
+            others: Mutex::default(),
             wake: Default::default(),
         }
     }
@@ -158,6 +169,16 @@ impl Movers {
     pub(super) fn epoch(&self, now: Time) -> (u64, u32) {
         let turn = self.turn();
         (turn, keys::epoch(now, turn))
+    }
+
+    /// One of these objects was there, so a target has made none of them.
+    pub(super) fn note_others(&self, target: TargetId, objects: &[u64]) {
+        self.others.lock().extend(objects.iter().map(|object| (target, ObjectId(*object))));
+    }
+
+    /// Whether an object on a target was there before this node was to make it.
+    pub(super) fn is_others(&self, target: TargetId, object: ObjectId) -> bool {
+        self.others.lock().contains(&(target, object))
     }
 
     /// Where a target is reached now.

@@ -19,10 +19,18 @@ const LONGEST: usize = 8 << 20;
 
 /// Secret from which those of targets follow.
 const TARGETS: &str = FILES[3];
+/// The signed list of members that were removed.
+const REMOVED: &str = FILES[2];
 
-/// Those that a subsystem needs: who belongs to the cluster is the first node's, which tells each member who was removed.
+/// Those that a subsystem needs: who belongs to the cluster is the first node's, which tells each member who was removed. It may be away when a turn begins.
 fn of_subsystem(name: &str) -> bool {
-    name == TARGETS
+    name == TARGETS || name == REMOVED
+}
+
+/// Takes out the list of members that were removed: a host that has one of its own looks which of the two is later.
+pub(crate) fn take_removed(files: &mut Vec<KeptFile>) -> Option<Vec<u8>> {
+    let at = files.iter().position(|file| file.name == REMOVED)?;
+    Some(files.remove(at).bytes)
 }
 
 /// Those that there are, as they are now. What secrets of targets follow from is made first, if need be: no target shall know one that the standby does not.
@@ -59,8 +67,8 @@ pub(crate) fn keep(state: &Path, files: &[KeptFile]) -> Result<(), Failure> {
 
 /// Whether all is kept that a node of a cluster cannot do without; what is kept last tells of what is kept before.
 pub(crate) fn is_complete(state: &Path, subsystem: bool) -> bool {
-    let needed = [FILES[0], TARGETS].into_iter().filter(|name| !subsystem || of_subsystem(name));
-    needed.into_iter().all(|name| state.join(KEPT).join(beside(name)).exists())
+    let needed = if subsystem { &[TARGETS][..] } else { &[FILES[0], TARGETS] };
+    needed.iter().all(|name| state.join(KEPT).join(beside(name)).exists())
 }
 
 /// Whether a subsystem has had its turn here, or has got what it needs for that.

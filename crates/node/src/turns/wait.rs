@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use types::{ErrorClass, MemberId, NodeId};
-use wire::{Call, Failure, Reply, TurnState, TurnsView};
+use wire::{Call, Failure, KeptFile, Reply, TurnState, TurnsView};
 
 /// Between two times that what is needed besides the catalogue is fetched.
 const FETCH: Duration = Duration::from_secs(30);
@@ -322,10 +322,17 @@ impl Waiting {
         match own.ask(&server.addresses, whom, &Call::TurnKept)? {
             Reply::Kept(files) => {
                 let serves = self.kept.lock();
-                if *serves { Ok(()) } else { kept::keep(&self.config.state_dir, &files) }
+                if *serves { Ok(()) } else { self.keep_files(own, files) }
             }
             _ => Err(failure(ErrorClass::Bug, "keys were asked for, and something else came")),
         }
+    }
+
+    /// Who was removed is known here at once if the first node tells a member of a subsystem: what it told this host may be later than what the other one has.
+    fn keep_files(&self, own: &Own, mut files: Vec<KeptFile>) -> Result<(), Failure> {
+        let removed = if self.subsystem() { kept::take_removed(&mut files) } else { None };
+        kept::keep(&self.config.state_dir, &files)?;
+        removed.map_or(Ok(()), |list| own.note_removed(&self.config.state_dir, &list).map(drop))
     }
 
     fn view(&self) -> TurnsView {

@@ -51,11 +51,13 @@ impl Striped {
                         break;
                     }
                 }
-                Err(e @ StripeError::Mover { .. }) if matches!(&e, StripeError::Mover { source, .. } if helps(source)) =>
-                {
-                    last = Some(e);
-                }
-                Err(e) => return Err(e),
+                Err(e) => match &e {
+                    StripeError::Mover { source, .. } if helps(source) => {
+                        self.missed(number, journal.column, source);
+                        last = Some(e);
+                    }
+                    _ => return Err(e),
+                },
             }
         }
         if loaded.copies.is_empty() {

@@ -47,6 +47,8 @@ pub(crate) struct Coded {
     gathered: Gathered,
     /// What this process knows of the log of another writer.
     seen: Mutex<Option<Seen>>,
+    /// Why a quiet reader cannot know it: whoever waited meanwhile does not try again.
+    unseen: Mutex<Option<StripeError>>,
     /// An append is done.
     appended: Condvar,
     /// Rows that somebody changes, or reads to compute what is missing.
@@ -112,6 +114,7 @@ impl Coded {
             log: Mutex::default(),
             gathered: Gathered::default(),
             seen: Mutex::default(),
+            unseen: Mutex::default(),
             appended: Condvar::new(),
             held: Mutex::default(),
             released: Condvar::new(),

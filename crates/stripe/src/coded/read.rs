@@ -34,21 +34,22 @@ impl Striped {
         Ok(self.coded_over(number, coded, 0..0)?.view.length)
     }
 
-    /// What a column that does not give it has of a run, from the others.
-    pub(crate) fn computed(&self, coded: &Coded, over: &Over, run: &Run) -> Result<Vec<u8>> {
+    /// What a column that does not give it has of a run, from the others; and whether one of them was asked for it.
+    pub(crate) fn computed(&self, coded: &Coded, over: &Over, run: &Run) -> Result<(Vec<u8>, bool)> {
         let shape = &coded.shape;
         let unit = shape.unit as u64;
         let end = run.offset + run.length as u64;
         let rows = run.offset / unit..end.div_ceil(unit);
         // Beside the writer, with what a fold has computed, which may be going on.
-        let loaded = match over.writer {
+        let settled = self.quiet && coded.seen.lock().as_ref().is_some_and(|seen| !seen.folds);
+        let loaded = match over.writer || settled {
             true => None,
             false => Some(self.load(run.component, coded, false)?),
         };
         let view = loaded.as_ref().map_or(&over.view, |loaded| &loaded.view);
         // Nobody changes them meanwhile; another process that does so leaves word in the journals.
         let _held = over.writer.then(|| coded.hold(rows.clone()));
-        let mut bytes = Vec::with_capacity(run.length);
+        let (mut bytes, mut asked) = (Vec::with_capacity(run.length), loaded.is_some());
         for row in rows {
             let from = run.offset.max(row * unit) - row * unit;
             let to = end.min((row + 1) * unit) - row * unit;
@@ -63,10 +64,11 @@ impl Striped {
                 continue;
             }
             let units = self.complete(run.component, coded, view, &cells)?;
+            asked = true;
             let found = units.into_iter().nth(place).flatten().unwrap_or_default();
             bytes.extend_from_slice(&found[from as usize - cells.from..to as usize - cells.from]);
         }
-        Ok(bytes)
+        Ok((bytes, asked))
     }
 }
 

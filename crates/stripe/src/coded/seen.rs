@@ -4,6 +4,8 @@
 //! While a head is in force its log only grows, and what has come lies behind the end that is known. Another head, another journal or other
 //! columns (a new generation) make the reader read everything anew. What a fold has computed is not remembered: who computes lost
 //! bytes reads that himself.
+//!
+//! Of a file that nobody changes meanwhile ([`Striped::quiet`]) it is read once, and nothing is asked. If it cannot be read, that is not tried again either.
 
 use super::load::Loaded;
 use super::record::{Head, Kind, RECORD_LEN, Record};
@@ -25,6 +27,8 @@ const NEAR: usize = 4096;
 pub(super) struct Seen {
     mark: Mark,
     pub(super) view: View,
+    /// A fold had begun to change rows.
+    pub(super) folds: bool,
 }
 
 /// By which it is known again.
@@ -53,6 +57,24 @@ impl Mark {
 impl Striped {
     /// What lies over the columns in a range now, beside the writer.
     pub(super) fn look(&self, number: usize, coded: &Coded, range: Range<u64>) -> Result<View> {
+        if !self.quiet {
+            return self.look_anew(number, coded, range);
+        }
+        // One reads it for all.
+        let _one = coded.folding.lock();
+        if let Some(seen) = &*coded.seen.lock() {
+            return Ok(seen.view.part(range, seen.view.length));
+        }
+        let mut unseen = coded.unseen.lock();
+        if let Some(error) = &*unseen {
+            return Err(error.clone());
+        }
+        let looked = self.look_anew(number, coded, range);
+        *unseen = looked.as_ref().err().cloned();
+        looked
+    }
+
+    fn look_anew(&self, number: usize, coded: &Coded, range: Range<u64>) -> Result<View> {
         let columns = self.columns();
         let known = coded.seen.lock().as_ref().map(|seen| seen.mark.clone());
         if let Some(mark) = known.filter(|mark| Arc::ptr_eq(&mark.columns, &columns)) {
@@ -65,13 +87,14 @@ impl Striped {
             }
         }
         let Loaded { head, mut view, end, copies, .. } = self.load(number, coded, false)?;
+        let folds = !view.redo.is_empty();
         view.redo.clear();
         let part = view.part(range, view.length);
         if let Some((journal, _)) = copies.first() {
             let mark = Mark { columns, journal: *journal, head, end };
             let mut seen = coded.seen.lock();
             if seen.as_ref().is_none_or(|other| !other.mark.is_later(&mark)) {
-                *seen = Some(Seen { mark, view });
+                *seen = Some(Seen { mark, view, folds });
             }
         }
         Ok(part)

@@ -163,6 +163,7 @@ impl Striped {
                     taken.units.push(Some(bytes));
                 }
                 Err(e) if helps(&e) => {
+                    self.missed(number, column, &e);
                     if !self.is_out_of_date(number, column) {
                         taken.why = graver(taken.why, e);
                     }

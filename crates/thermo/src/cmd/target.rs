@@ -70,8 +70,16 @@ struct Which {
 pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
     match args.command {
         Command::Ls => {
-            let targets: Vec<TargetView> = context.connect()?.ask(&Call::Targets)?;
-            show(context, &targets)
+            let mut node = context.connect()?;
+            let targets: Vec<TargetView> = node.ask(&Call::Targets)?;
+            let done = show(context, &targets)?;
+            if !context.global.json {
+                for told in node.ask::<Vec<String>>(&Call::RefusedTargets)? {
+                    let line = context.out.tint(Tint::Yellow, told);
+                    context.out.line(line)?;
+                }
+            }
+            Ok(done)
         }
         Command::Drain(Which { target, wait }) => act(context, TargetAct::Drain(TargetId(target)), wait),
         Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),
