@@ -148,6 +148,8 @@ fn a_migrate_has_begun_with_its_first_byte_and_gets_on_as_the_drive_writes_befor
     let bed = Bed::with(|c| {
         slowly(c);
         c.tape.buffers = Size(0);
+        // The drive's own buffer, too, is small: nothing is taken faster than the tape goes.
+        c.library.drive_buffer = Size(256 << 10);
     });
     bed.node.virtual_library().inject(vtl::Fault::RobotStuck);
     (0..2).for_each(|i| _ = bed.write(&format!("f{i}"), &pattern(8 * MB, i)));

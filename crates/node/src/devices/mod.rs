@@ -201,7 +201,15 @@ mod tests {
     const STANDBY: MemberId = MemberId::Node(types::NodeId(2));
 
     fn given(dir: &std::path::Path) -> (vtl::Server, Given) {
-        let library = vtl::Library::open(vtl::VtlConfig::new(dir.join("library"))).unwrap();
+        // A connection of a server before lets go of the library when it sees that it has ended.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let library = loop {
+            match vtl::Library::open(vtl::VtlConfig::new(dir.join("library"))) {
+                Ok(library) => break library,
+                Err(why) => assert!(Instant::now() < deadline, "{why}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
         let server = vtl::serve(library, &dir.join("sockets")).unwrap();
         let device = format!("unix:{}", dir.join("sockets/drive0.sock").display());
         let text = format!(
