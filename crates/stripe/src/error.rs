@@ -1,5 +1,6 @@
 //! What can go wrong with a striped file.
 
+use crate::opened::has_ended;
 use data::DataError;
 use types::{ErrorClass, TargetId};
 
@@ -86,6 +87,25 @@ pub(crate) struct Failed {
 }
 
 impl StripeError {
+    /// Whether the same may succeed at once when it is begun anew.
+    pub(crate) fn may_renew(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Mover { source, .. } => has_ended(source),
+            _ => false,
+        }
+    }
+
+    /// Whether a mover was waited for in vain.
+    pub(crate) fn is_away(&self) -> bool {
+        let source = match self {
+            Self::Mover { source, .. } | Self::Authority { source, .. } => Some(source),
+            Self::Lost { last, .. } => last.as_ref(),
+            _ => None,
+        };
+        matches!(source, Some(DataError::Unreachable { .. }))
+    }
+
     /// What the error means for a caller.
     pub fn class(&self) -> ErrorClass {
         match self {

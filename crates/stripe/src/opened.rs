@@ -301,7 +301,7 @@ impl Striped {
 }
 
 /// Whether another capability may do what this one does not.
-fn has_ended(error: &DataError) -> bool {
+pub(crate) fn has_ended(error: &DataError) -> bool {
     [Refusal::Fenced, Refusal::Expired].iter().any(|refusal| error.is(refusal))
 }
 

@@ -281,3 +281,34 @@ fn nothing_is_kept_in_room_that_was_closed() {
     content[3..8].copy_from_slice(b"after");
     assert!(read(&cluster.open(layout), 0, 20_000) == content, "somebody else");
 }
+
+#[test]
+fn what_a_mover_refuses_keeps_nothing_behind_it_from_being_written() {
+    const UNIT: usize = 128 << 10;
+    const ROWS: usize = 16;
+    let cluster = Cluster::new(3);
+    let layout = cluster.coded(UNIT as u32, 2, 1);
+    drop(cluster.make(layout.clone()));
+    let terms = Terms1 { budget: Some(Arc::new(AtomicI64::new(i64::MAX))), ..Terms1::default() };
+    let file = cluster.open_but(layout.clone(), &BTreeSet::new(), &terms);
+    let file = file.gathering(&Arc::new(Room::new(64 << 20)));
+    // Rows that lack something, more than go to the log in one request.
+    let content = bytes(ROWS * 2 * UNIT, 5);
+    for row in 0..ROWS {
+        let at = row * 2 * UNIT;
+        file.write_behind(at as u64, &content[at..at + UNIT + 70_000]).unwrap();
+    }
+    let all = file.gathered();
+    let journal = layout.components[0].places().nth(3).unwrap().0;
+    *terms.damaged.lock().unwrap() = (journal, 1);
+    assert!(file.flush().is_err(), "some of it is not there");
+    let left = file.gathered();
+    assert!(left > 0 && left < all / 2, "{left} of {all} bytes");
+    file.flush().unwrap();
+    assert_eq!(file.gathered(), 0);
+    let reader = cluster.open(layout);
+    for row in 0..ROWS {
+        let at = row * 2 * UNIT;
+        assert!(read(&reader, at, UNIT + 70_000) == content[at..at + UNIT + 70_000], "row {row}");
+    }
+}

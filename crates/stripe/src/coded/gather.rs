@@ -10,9 +10,10 @@
 
 use super::Coded;
 use super::extents::Extents;
+use super::failures::Failures;
 use super::pace::{LEAST, LONGER, MOMENT, Pace, WINDOW};
 use super::record::MAX_RECORD;
-use crate::{Result, Striped};
+use crate::{Result, StripeError, Striped};
 use parking_lot::{Condvar, Mutex};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,10 +142,10 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// The columns or the log have all that is gathered of them.
-    fn written(self) {
+    /// The columns or the log have all that is gathered of these of them; the others are left.
+    fn written(self, rows: &[u64]) {
         let mut state = self.gathered.state.lock();
-        for row in &self.rows {
+        for row in rows {
             let charge = state.rows.remove(row).map_or(0, |row| row.charge());
             state.charge -= charge;
             self.gathered.give(charge);
@@ -302,12 +303,18 @@ impl Gathered {
     }
 
     /// Some of the rows that began up to a turn and lie in a range, as many as are written at once, and what is gathered of them; None when none
-    /// is left. Waits for those that others write: if they fail, they are left.
-    fn next(&self, newest: u64, range: &Range<u64>) -> Option<(Claim<'_>, Parts)> {
+    /// is left but those that have failed. Waits for those that others write: if they fail, they are left.
+    fn next(
+        &self,
+        newest: u64,
+        range: &Range<u64>,
+        failed: &BTreeSet<u64>,
+    ) -> Option<(Claim<'_>, Parts)> {
         let mut state = self.state.lock();
         loop {
             let (mut rows, mut parts, mut bytes, mut busy) = (Vec::new(), Parts::new(), 0, false);
-            for (number, row) in state.rows.range(range.clone()).filter(|(_, row)| row.turn <= newest) {
+            let tried = |number: &u64, row: &Row| row.turn > newest || failed.contains(number);
+            for (number, row) in state.rows.range(range.clone()).filter(|(number, row)| !tried(number, row)) {
                 if state.busy.contains(number) {
                     busy = true;
                     continue;
@@ -363,41 +370,75 @@ impl Striped {
 
     fn flush_once(&self, older: bool) -> Result<()> {
         let _passed = self.gate.read();
-        let mut flushed = Ok(());
+        let mut failures = Failures::default();
         for (number, coded) in self.coded.iter().enumerate() {
             let Some(coded) = coded.as_ref().filter(|coded| !coded.gathered.is_empty()) else { continue };
             // Others have other targets: they go on.
-            flushed = flushed.and(self.flush_component(number, coded, older));
+            if let Err(e) = self.flush_component(number, coded, older) {
+                failures.note(e);
+            }
         }
-        flushed
+        failures.outcome()
     }
 
     fn flush_component(&self, number: usize, coded: &Coded, older: bool) -> Result<()> {
-        let _writes = self.pass_writer(number, coded)?;
-        match (coded.gathered.begin_turn(), older) {
-            (now, false) => self.write_gathered(number, coded, now, 0..u64::MAX),
-            (0, true) => Ok(()),
-            (now, true) => self.write_gathered(number, coded, now - 1, 0..u64::MAX),
+        let (mut failures, mut newest) = (Failures::default(), None);
+        loop {
+            // Again after a failure: then the log is read anew before more is appended.
+            let _writes = match self.pass_writer(number, coded) {
+                Ok(writes) => writes,
+                Err(e) => {
+                    failures.note(e);
+                    return failures.outcome();
+                }
+            };
+            let now = *newest.get_or_insert_with(|| coded.gathered.begin_turn());
+            let Some(now) = now.checked_sub(u64::from(older)) else { return Ok(()) };
+            if self.write_gathered(number, coded, now, 0..u64::MAX, &mut failures) {
+                return failures.outcome();
+            }
         }
     }
 
     /// Writes all out that is gathered. The caller has passed the gate of the component.
     pub(super) fn flush_coded(&self, number: usize, coded: &Coded) -> Result<()> {
-        self.write_gathered(number, coded, coded.gathered.begin_turn(), 0..u64::MAX)
+        self.flush_rows(number, coded, 0..u64::MAX)
     }
 
-    fn write_gathered(&self, number: usize, coded: &Coded, newest: u64, rows: Range<u64>) -> Result<()> {
-        while let Some((claim, parts)) = coded.gathered.next(newest, &rows) {
-            self.write_out(number, coded, claim, &parts)?;
+    fn flush_rows(&self, number: usize, coded: &Coded, rows: Range<u64>) -> Result<()> {
+        let mut failures = Failures::default();
+        match self.write_gathered(number, coded, coded.gathered.begin_turn(), rows, &mut failures) {
+            true => failures.outcome(),
+            // Who gets this begins anew, as a writer who has read the log.
+            false => failures.outcome().and(Err(StripeError::Interrupted)),
         }
-        Ok(())
+    }
+
+    /// Writes out what began up to a turn. What fails keeps none of the others from being written, unless those would fail in the same way.
+    /// False: some is left because the log has to be read before.
+    fn write_gathered(
+        &self,
+        number: usize,
+        coded: &Coded,
+        newest: u64,
+        rows: Range<u64>,
+        failures: &mut Failures,
+    ) -> bool {
+        while !failures.ends {
+            if !coded.log.lock().writer {
+                return false;
+            }
+            let Some((claim, parts)) = coded.gathered.next(newest, &rows, &failures.rows) else { break };
+            self.write_claimed(number, coded, claim, &parts, failures);
+        }
+        true
     }
 
     /// Writes bytes that lie in a component; what was gathered before of the same rows goes first. The caller has passed the gate.
     pub(super) fn write_now(&self, number: usize, coded: &Coded, at: u64, bytes: &[u8]) -> Result<()> {
         if !coded.gathered.is_empty() {
             let rows = coded.shape.row(at)..coded.shape.row(at + bytes.len() as u64 - 1) + 1;
-            self.write_gathered(number, coded, coded.gathered.begin_turn(), rows)?;
+            self.flush_rows(number, coded, rows)?;
         }
         self.write_through(number, coded, at, bytes)
     }
@@ -472,21 +513,46 @@ impl Striped {
 
     /// Writes what is gathered of rows that are busy. What fails stays, all of it: what of it was written is written once more.
     fn write_out(&self, number: usize, coded: &Coded, claim: Claim<'_>, parts: &Parts) -> Result<()> {
+        let mut failures = Failures::default();
+        self.write_claimed(number, coded, claim, parts, &mut failures);
+        failures.outcome()
+    }
+
+    fn write_claimed(
+        &self,
+        number: usize,
+        coded: &Coded,
+        claim: Claim<'_>,
+        parts: &Parts,
+        failures: &mut Failures,
+    ) {
         let shape = &coded.shape;
+        let (mut written, mut in_log) = (Vec::new(), Vec::new());
         let mut logged: Vec<(u64, Cow<'_, [u8]>)> = Vec::new();
-        for pieces in parts {
+        for (row, pieces) in claim.rows.iter().zip(parts) {
             if pieces.bytes() < shape.row_bytes() {
+                in_log.push(*row);
                 logged.extend(pieces.runs(0..u64::MAX));
                 continue;
             }
             let (at, bytes) = pieces.joined();
-            if !self.write_fresh(number, coded, shape.row(at), &bytes)? {
-                logged.push((at, Cow::Owned(bytes)));
+            match self.write_fresh(number, coded, shape.row(at), &bytes) {
+                Ok(true) => written.push(*row),
+                Ok(false) => {
+                    in_log.push(*row);
+                    logged.push((at, Cow::Owned(bytes)));
+                }
+                Err(e) => failures.note_rows(e, [*row]),
+            }
+            if failures.ends {
+                return claim.written(&written);
             }
         }
         let logged: Vec<(u64, &[u8])> = logged.iter().map(|(at, bytes)| (*at, bytes.as_ref())).collect();
-        self.append_all(number, coded, &logged)?;
-        claim.written();
-        Ok(())
+        match self.append_all(number, coded, &logged) {
+            Ok(()) => written.extend(in_log),
+            Err(e) => failures.note_rows(e, in_log),
+        }
+        claim.written(&written);
     }
 }

@@ -4,11 +4,13 @@
 //! * `shape`: arithmetic, and seals: the sums of a row's units, by which it is known what of a row belongs together.
 //! * `record`, `extents`: the log on disk and in memory. `journal`: appending; `load`: what another writer, or a crash, has left; `seen`: what
 //!   a reader beside the writer remembers of that.
-//! * `gather`: what stays in memory until it fills rows; `pace`: whether its writers wait for each other.
+//! * `gather`: what stays in memory until it fills rows; `pace`: whether its writers wait for each other;
+//!   `failures`: what of it was not written out.
 //! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`: what is done with a file.
 
 mod cut;
 mod extents;
+mod failures;
 mod fold;
 mod gather;
 mod journal;

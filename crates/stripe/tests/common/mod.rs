@@ -37,6 +37,8 @@ pub struct Terms1 {
     pub budget: Option<Arc<AtomicI64>>,
     /// What has been sent, in order, where there is a budget.
     pub sent: Arc<Mutex<Vec<(Op, ObjectId)>>>,
+    /// An object to which writes are damaged on their way, so many times, where there is a budget: its mover answers, and refuses them.
+    pub damaged: Arc<Mutex<(ObjectId, usize)>>,
     /// A machine that loses power.
     pub power: Option<Arc<Power>>,
 }
@@ -52,7 +54,8 @@ pub struct Power {
 
 impl Default for Terms1 {
     fn default() -> Self {
-        Self { patience: PATIENCE, generation: 1, budget: None, sent: Arc::default(), power: None }
+        let damaged = Arc::new(Mutex::new((ObjectId(0), 0)));
+        Self { patience: PATIENCE, generation: 1, budget: None, sent: Arc::default(), damaged, power: None }
     }
 }
 
@@ -130,7 +133,7 @@ impl Cluster {
 
     pub fn column(&self, component: &Component, target: TargetId, terms: &Terms1) -> Column {
         let address = self.movers[target.0 as usize - 1].1;
-        let (budget, sent) = (terms.budget.clone(), terms.sent.clone());
+        let (budget, sent, damaged) = (terms.budget.clone(), terms.sent.clone(), terms.damaged.clone());
         let patience = terms.patience;
         let power = terms.power.clone().filter(|power| power.target == target.0);
         let terms = Terms1 { ..terms.clone() };
@@ -148,7 +151,7 @@ impl Cluster {
             }
             let mut link = Link::tcp(TcpStream::connect(address)?)?;
             if let Some(left) = budget.clone() {
-                link.outgoing = Box::new(Mortal { left, sent: sent.clone(), out: link.outgoing });
+                link.outgoing = Box::new(Mortal { left, sent: sent.clone(), damaged: damaged.clone(), out: link.outgoing });
             }
             if let Some(power) = power.clone() {
                 link.incoming = Box::new(Started { power: power.clone(), incoming: link.incoming });
@@ -254,6 +257,7 @@ impl Drop for Cluster {
 struct Mortal {
     left: Arc<AtomicI64>,
     sent: Arc<Mutex<Vec<(Op, ObjectId)>>>,
+    damaged: Arc<Mutex<(ObjectId, usize)>>,
     out: Box<dyn Outgoing>,
 }
 
@@ -264,8 +268,15 @@ impl Outgoing for Mortal {
             return Err(std::io::Error::other("this client is dead"));
         }
         if let ([header, _, _], Some(op)) = (parts, parts[0].first()) {
-            let object = u64::from_le_bytes(header[16..24].try_into().unwrap());
-            self.sent.lock().unwrap().push((Op::try_from(*op).unwrap(), ObjectId(object)));
+            let object = ObjectId(u64::from_le_bytes(header[16..24].try_into().unwrap()));
+            let op = Op::try_from(*op).unwrap();
+            self.sent.lock().unwrap().push((op, object));
+            let mut damaged = self.damaged.lock().unwrap();
+            if (op, object) == (Op::Write, damaged.0) && damaged.1 > 0 {
+                damaged.1 -= 1;
+                let other: Vec<u8> = parts[2].iter().map(|byte| !byte).collect();
+                return self.out.send(&[parts[0], parts[1], &other], more);
+            }
         }
         self.out.send(parts, more)
     }
