@@ -7,14 +7,14 @@ use super::open::{Backing, Content};
 use crate::Node;
 use crate::error::fs_error;
 use crate::movers::Decider;
-use catalog::{Far, New};
+use catalog::Far;
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{Machines, StripeError, Striped};
-use types::api::{FileApi, FsResult, OpenFlags, Opened};
+use types::api::{FsResult, OpenFlags};
 use types::*;
 
 /// What targets say of a file.
@@ -499,67 +499,6 @@ impl Node {
             self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
             Ok(true)
         })
-    }
-
-    /// Creates a file on targets, as the rule of its directory says.
-    pub(super) fn create_far(
-        &self,
-        cx: &Cx,
-        (parent, name): (Ino, &[u8]),
-        mode: u32,
-        flags: OpenFlags,
-        rule: &LayoutRule,
-    ) -> FsResult<Opened> {
-        let existing = |found: Ino| match flags.exclusive {
-            true => Err(FsError::Exists),
-            false => self.open_file(cx, found, flags),
-        };
-        match self.catalog.lookup(parent, name) {
-            Ok(found) => return existing(found.attr.ino),
-            Err(e) if e.fs() == FsError::NotFound => {}
-            Err(e) => return Err(fs_error("create", &e)),
-        }
-        let (object, far) = self.make_far(rule)?;
-        let new = New { far: true, ..New::file(mode, object) };
-        let made = self.catalog.create(cx, parent, name, &new);
-        // It belongs to the file now, or is to be removed.
-        self.movers.settle(object);
-        match made {
-            Ok(inode) => {
-                let (ino, flags) = (inode.attr.ino, OpenFlags { write: true, ..flags });
-                let opened = self.open.with(ino, |entry, state| {
-                    if state.handles == 0 {
-                        if !self.is_as_made(&inode, object, &far)? {
-                            return Ok(None);
-                        }
-                        let file = self.far_file_at(ino, object, far, ObjectStamp::default())?;
-                        (state.direct, state.backing) =
-                            (false, Some(Backing { object, content: Content::Far(file) }));
-                    }
-                    Ok(Some(self.opened(entry, state, inode.attr, flags)))
-                })?;
-                match opened {
-                    Some(opened) => Ok(opened),
-                    None => self.open_file(cx, ino, OpenFlags { truncate: false, ..flags }),
-                }
-            }
-            Err(e) => {
-                self.movers.wake();
-                match e.fs() {
-                    FsError::Exists => existing(self.lookup(cx, parent, name)?.ino),
-                    _ => Err(fs_error("create", &e)),
-                }
-            }
-        }
-    }
-
-    /// Whether nobody has opened, written and closed a file since it was made: from then on others see its name.
-    fn is_as_made(&self, made: &Inode, object: ObjectId, far: &Far) -> FsResult<bool> {
-        let fail = |e| fs_error("create", &e);
-        let now = self.catalog.inode(made.attr.ino).map_err(fail)?;
-        let marked = self.catalog.is_writing(made.attr.ino).map_err(fail)?;
-        let same = now.observed == made.observed && now.attr.nlink > 0 && marked;
-        Ok(same && self.catalog.far(object).map_err(fail)?.as_ref() == Some(far))
     }
 
     /// Sets the length of a file on targets; false if it has left them meanwhile. Like a writer it has the file open, so that nothing is

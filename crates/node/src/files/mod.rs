@@ -5,6 +5,7 @@ mod behind;
 mod copied;
 mod far;
 mod io;
+mod making;
 mod names;
 mod objects;
 mod open;
