@@ -93,6 +93,8 @@ pub struct OpenFile {
     pub flags: OpenFlags,
     /// Counted in `lent` of the inode.
     lent: AtomicBool,
+    /// A right to read at targets was asked for.
+    asked: AtomicBool,
 }
 
 impl OpenFile {
@@ -101,6 +103,11 @@ impl OpenFile {
         if !self.lent.swap(true, Ordering::AcqRel) {
             self.inode.lent.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// A right to read at targets is asked for through it; whether that was so before.
+    pub(crate) fn asks_again(&self) -> bool {
+        self.asked.swap(true, Ordering::AcqRel)
     }
 
     /// He has closed.
@@ -202,7 +209,12 @@ impl OpenTable {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
         self.handles[handle.0 as usize % SHARDS]
             .lock()
-            .insert(handle, Arc::new(OpenFile { inode, flags, lent: AtomicBool::new(false) }));
+            .insert(handle, Arc::new(OpenFile {
+            inode,
+            flags,
+            lent: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
+        }));
         handle
     }
 

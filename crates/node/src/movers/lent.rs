@@ -26,6 +26,9 @@ const TERM: Duration = Duration::from_secs(30);
 const ENDED: Duration = Duration::from_secs(40);
 /// Before a target that did not answer is asked again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Who has read the first MiB of a file with fewer bytes is let at its targets only if he goes on after he was refused once: the first right is one durable
+/// change of the catalogue, for which the rest is read more than once.
+const LITTLE: u64 = 3 << 20;
 /// Objects that are looked at together.
 const PAGE: usize = 256;
 
@@ -221,9 +224,13 @@ impl Node {
         if file.flags.write || !file.flags.read {
             return Ok(None);
         }
-        let object = file.inode.state.lock().backing.as_ref().map(|backing| backing.object);
-        let Some(object) = object else { return Ok(None) };
+        let backing = file.inode.state.lock().backing.clone();
+        let Some(object) = backing.as_ref().map(|backing| backing.object) else { return Ok(None) };
         let (begun, issued) = (Moment::now(), crate::now());
+        let little = backing.as_ref().and_then(Backing::far).is_some_and(|far| far.stamp().size < LITTLE);
+        if little && !file.asks_again() && self.movers.lent.of(object, begun).is_none() {
+            return Ok(None);
+        }
         let down = self.movers.down();
         let note = || self.note_lent(&file.inode, object, &down, begun + ENDED);
         let Some(noted) = self.movers.claims.unless_claimed(object, note).transpose()?.flatten() else {
@@ -386,6 +393,48 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use catalog::New;
+    use types::api::FileApi;
+
+    /// Until something is so, or long after it should have been.
+    fn wait(what: impl Fn() -> bool) -> bool {
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !what() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        what()
+    }
+
+    #[test]
+    fn a_release_ends_what_an_earlier_run_has_lent() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let rule = LayoutRule { unit_bytes: 65_536, stripes: 1, copies: 2, parity: 0, then: Vec::new() };
+        let target = |n| layout::Candidate { target: TargetId(n), domain: n, weight: 1 };
+        let far = node.catalog.reserve_far(&rule, &[target(1), target(2)], &BTreeSet::new()).unwrap();
+        let (object, cx) = (far.layout.components[0].base, Cx::admin(crate::now()));
+        let new = New { far: true, writing: false, ..New::file(0o644, object) };
+        let made = node.catalog.create(&cx, Ino::ROOT, b"file", &new).unwrap();
+        let (ino, version) = (made.attr.ino, made.file.unwrap().version);
+        let release = || node.purge_file(ino, version, object);
+        let generation = || node.catalog.far(object).unwrap().unwrap().layout.generation;
+        let why = release().unwrap_err();
+        assert!(why.contains("not closed yet") && generation() == 1, "nobody was lent it: {why}");
+        node.catalog.lend(object).unwrap();
+        std::thread::scope(|scope| {
+            let releasing = scope.spawn(release);
+            assert!(wait(|| generation() == 2 || releasing.is_finished()));
+            assert_eq!(generation(), 2, "who reads is refused from now on");
+            let nobody = || node.movers.lent.note(object, Moment::now() + ENDED, Places::new()).is_none();
+            assert!(nobody() && node.catalog.is_lent(object).unwrap(), "until the targets say so");
+            node.request_stop(true);
+            let why = releasing.join().unwrap().unwrap_err();
+            assert!(why.contains("the node stops"), "no target says so: {why}");
+        });
+        assert!(node.lookup(&cx, Ino::ROOT, b"file").is_ok());
+        node.stop(true);
+    }
 
     #[test]
     fn nobody_is_lent_a_file_that_is_held_and_a_right_that_was_ended_is_not_the_next_one() {
