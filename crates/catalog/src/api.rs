@@ -22,17 +22,24 @@ pub struct New {
     pub far: bool,
     /// Enter the new file among those being written, as `mark_writing` does.
     pub writing: bool,
+    /// The new file is closed already, with its object like this: as if `observe` had seen that next.
+    pub closed: Option<ObjectStamp>,
 }
 
 impl New {
     /// A node of `kind` with nothing special.
     pub fn node(kind: FileKind, mode: u32) -> Self {
-        Self { kind, mode, rdev: 0, target: None, object: None, far: false, writing: false }
+        Self { kind, mode, rdev: 0, target: None, object: None, far: false, writing: false, closed: None }
     }
 
     /// A regular file that is opened for writing at once.
     pub fn file(mode: u32, object: ObjectId) -> Self {
         Self { object: Some(object), writing: true, ..Self::node(FileKind::File, mode) }
+    }
+
+    /// A regular file that nobody opens; `stamp` is that of its object.
+    pub fn closed_file(mode: u32, object: ObjectId, stamp: ObjectStamp) -> Self {
+        Self { object: Some(object), closed: Some(stamp), ..Self::node(FileKind::File, mode) }
     }
 }
 

@@ -386,3 +386,55 @@ fn callers_who_were_checked_are_not_checked_again() {
     }
     f.check();
 }
+
+/// All that a catalogue holds.
+fn content(f: &Fixture) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    let read = kv::read(&**f.catalog.engine(), |r| {
+        all.clear();
+        r.scan(&[], &[u8::MAX; 64], &mut |key, value| {
+            all.push((key.to_vec(), value.to_vec()));
+            std::ops::ControlFlow::Continue(())
+        })
+    });
+    read.expect("scan");
+    all
+}
+
+#[test]
+fn a_file_that_is_made_closed_is_as_one_that_is_made_and_then_closed() {
+    let (closed, opened) = (memory(), memory());
+    for (number, at) in [(1, 49), (2, 50), (3, 51)] {
+        let object = ObjectId(closed.catalog.alloc_objects(1).expect("an object").start);
+        assert_eq!(opened.catalog.alloc_objects(1).expect("an object").start, object.0);
+        let (name, made) = (format!("file-{number}"), stamp(0, at));
+        let as_one =
+            closed.catalog.create(&root(50), R, name.as_bytes(), &New::closed_file(0o640, object, made));
+        let ino = opened
+            .catalog
+            .create(&root(50), R, name.as_bytes(), &New::file(0o640, object))
+            .expect("create")
+            .attr
+            .ino;
+        let as_two = opened
+            .catalog
+            .observe(&root(50), ino, object, &made, true, kv::Durability::Relaxed)
+            .expect("close");
+        assert_eq!(as_one.expect("create"), as_two);
+        assert!(!closed.catalog.is_writing(ino).expect("whether it is being written"));
+        assert!(closed.catalog.candidate(ino).expect("candidate").is_some(), "it goes to tape as it is");
+    }
+    assert_eq!(content(&closed), content(&opened));
+    closed.check();
+}
+
+#[test]
+fn what_has_no_object_or_is_being_written_is_not_made_closed() {
+    let f = memory();
+    let object = ObjectId(f.catalog.alloc_objects(1).expect("an object").start);
+    let new = New::closed_file(0o640, object, stamp(0, 1));
+    for wrong in [New { writing: true, ..new.clone() }, New { object: None, ..new }] {
+        assert_eq!(fs(f.catalog.create(&root(2), R, b"file", &wrong)), FsError::Invalid);
+    }
+    f.check();
+}

@@ -1,6 +1,6 @@
 //! Makes a file, directory, symlink or special node.
 
-use super::{junction, layouts, names, nodes};
+use super::{junction, layouts, names, nodes, observe};
 use crate::dirent::Dirent;
 use crate::keys::{self, part};
 use crate::perm::{self, SETGID, W, X};
@@ -37,6 +37,9 @@ pub fn create(tx: &mut Tx<'_>, cx: &Cx, dir: Ino, name: &[u8], new: &New, ino: I
     if !rec.has_data() {
         rec.settle(&tx.class(rec.class)?.clone(), cx.now);
     }
+    if let Some(stamp) = &new.closed {
+        observe::made_closed(tx, cx, &mut rec, stamp)?;
+    }
     let subdirs = i64::from(rec.is_dir());
     names::put(tx, dir, name, &Dirent { ino, kind: new.kind, cookie: ino.0 })?;
     tx.replace(None, Some(&rec))?;
@@ -62,7 +65,8 @@ fn check_shape(new: &New) -> Result<()> {
         (None, _) => true,
     };
     let object_fits = new.object.is_none() || new.kind == FileKind::File;
-    if target_fits && object_fits { Ok(()) } else { Err(FsError::Invalid.into()) }
+    let closed_fits = new.closed.is_none() || (new.object.is_some() && !new.writing);
+    if target_fits && object_fits && closed_fits { Ok(()) } else { Err(FsError::Invalid.into()) }
 }
 
 fn record(cx: &Cx, parent: &InodeRec, new: &New, ino: Ino) -> InodeRec {

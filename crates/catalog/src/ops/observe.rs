@@ -33,16 +33,32 @@ pub fn observe(
         file.used = file.used.max(cx.now.secs);
     }
     file.stamp = Some(*stamp);
-    file.sealed |= closed;
     rec.file = Some(file);
     if closed {
         tx.w.delete(&keys::writing(ino))?;
-        set_class::update(tx, &mut rec, cx.now)?;
+        seal(tx, cx, &mut rec)?;
     } else if !unchanged {
         tx.w.put(&keys::writing(ino), &[])?;
     }
     tx.replace(Some(&old), Some(&rec))?;
     tx.inode(&rec)
+}
+
+/// The same of a file that is being made in this transaction, and is not opened: it is closed from the beginning.
+pub fn made_closed(tx: &mut Tx<'_>, cx: &Cx, rec: &mut InodeRec, stamp: &ObjectStamp) -> Result<()> {
+    let file = rec.file.take().unwrap_or_default();
+    take_times(rec, &file, stamp);
+    rec.size = stamp.size;
+    rec.file = Some(FileRec { stamp: Some(*stamp), ..file });
+    seal(tx, cx, rec)
+}
+
+/// Nobody writes the file any more.
+fn seal(tx: &mut Tx<'_>, cx: &Cx, rec: &mut InodeRec) -> Result<()> {
+    if let Some(file) = &mut rec.file {
+        file.sealed = true;
+    }
+    set_class::update(tx, rec, cx.now)
 }
 
 /// The file part of a version that begins: nothing of it is on tape.

@@ -64,6 +64,27 @@ impl Node {
         }
     }
 
+    /// Makes an empty file that nobody opens, in one transaction.
+    pub(super) fn make_file(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> FsResult<Attr> {
+        let rule = self.catalog.layout_rule(parent).map_err(|e| fs_error("create", &e))?;
+        if let Some(rule) = rule {
+            let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
+            let opened = self.create_far(cx, (parent, name), mode, flags, &rule)?;
+            self.release(opened.handle);
+            return Ok(opened.attr);
+        }
+        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
+        let made = self.stamp(&fd).and_then(|stamp| {
+            let new = New::closed_file(mode, object, stamp);
+            self.catalog.create(cx, parent, name, &new).map_err(|e| fs_error("create", &e))
+        });
+        match &made {
+            Ok(_) => self.objects.settle(object),
+            Err(_) => self.objects.give_back(object, fd),
+        }
+        made.map(|inode| inode.attr)
+    }
+
     pub(super) fn opened(
         &self,
         entry: &Arc<OpenInode>,

@@ -148,10 +148,9 @@ impl FileApi for Node {
 
     fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], node: &NewNode) -> FsResult<Attr> {
         if node.kind == FileKind::File {
-            let flags = OpenFlags { write: true, exclusive: true, ..OpenFlags::default() };
-            let opened = self.create(cx, parent, name, node.mode, flags)?;
-            self.release(opened.handle);
-            return Ok(opened.attr);
+            self.may_make(cx)?;
+            self.may_grow(cx, cx.uid)?;
+            return self.seen_by_all(self.make_file(cx, parent, name, node.mode));
         }
         self.new_node(cx, parent, name, New { rdev: node.rdev, ..New::node(node.kind, node.mode) })
     }
@@ -367,6 +366,28 @@ mod tests {
             inode
         };
         assert_eq!(node.shown_now(read_then_closed).unwrap().size, 7);
+        node.stop(true);
+    }
+
+    #[test]
+    fn a_file_that_nobody_opened_is_closed_as_soon_as_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        let (cx, file) = (Cx::admin(crate::now()), NewNode { kind: FileKind::File, mode: 0o600, rdev: 0 });
+        let made = node.mknod(&cx, Ino::ROOT, b"file", &file).unwrap();
+        assert!(!node.catalog.is_writing(made.ino).unwrap());
+        let inode = node.catalog.inode(made.ino).unwrap();
+        let known = inode.file.and_then(|file| Some((file.object?, file.stamp?)));
+        let (object, stamp) = known.expect("it is known how its object is");
+        assert!(stamp.same_content(&node.stamp(&node.disk.open_object(object, false).unwrap()).unwrap()));
+        assert_eq!(node.mknod(&cx, Ino::ROOT, b"file", &file), Err(FsError::Exists));
+        node.objects.sweep(&node.catalog, &node.disk).unwrap();
+        let opened = node
+            .open(&cx, made.ino, OpenFlags { write: true, ..OpenFlags::default() })
+            .expect("it is opened as any other");
+        assert_eq!(node.write(opened.handle, 0, b"written").unwrap(), 7);
+        node.release(opened.handle);
+        assert_eq!(node.getattr(&cx, made.ino).unwrap().size, 7);
         node.stop(true);
     }
 }
