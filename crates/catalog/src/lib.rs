@@ -17,6 +17,7 @@ mod perm;
 mod rec;
 #[cfg(test)]
 mod rec_golden;
+mod recorded;
 mod store;
 
 pub use api::*;

@@ -5,6 +5,7 @@ use crate::classes::Classes;
 use crate::keys::{self, part, sum};
 use crate::leading::Leading;
 use crate::rec::InodeRec;
+use crate::recorded::{Recorded, Recording};
 use crate::{CatalogError, Result};
 use kv::{KvError, Reader, Writer};
 use std::ops::ControlFlow;
@@ -26,6 +27,9 @@ pub struct Tx<'a> {
     pub leading: &'a Leading,
     /// Inodes of which attributes or, of directories, entries change.
     pub touched: &'a mut Vec<Ino>,
+    pub recorded: &'a Recorded,
+    /// The call of another host that it records, once it does.
+    pub recording: &'a mut Option<Recording>,
 }
 
 /// Counters of a directory.

@@ -2,8 +2,9 @@
 
 mod common;
 
-use catalog::{CatalogError, Renewed};
+use catalog::{Catalog, CatalogError, New, Renewed};
 use common::*;
+use std::sync::Arc;
 use types::*;
 
 const TOKEN: [u8; 16] = [7; 16];
@@ -134,4 +135,34 @@ fn sessions_that_hold_locks_are_remembered_until_they_do_not() {
     f.catalog.forget_lock_session(NodeId(256), 1).expect("forgotten");
     f.catalog.forget_lock_session(NodeId(3), 1).expect("was never there");
     assert_eq!(f.catalog.lock_sessions().expect("read"), [(NodeId(2), 1), (NodeId(2), u64::MAX)]);
+}
+
+#[test]
+fn what_was_answered_is_forgotten_also_of_calls_from_before_a_restart() {
+    let engine: Arc<dyn kv::Engine> = Arc::new(kv::MemoryEngine::new());
+    let call = |number, answered| CallId { node: NodeId(7), session: 5, number, answered };
+    let make = |catalog: &Catalog, number: u64, answered: u64, name: &str| {
+        let cx = Cx { call: Some(call(number, answered)), ..root(2) };
+        catalog.create(&cx, Ino::ROOT, name.as_bytes(), &New::node(FileKind::Directory, 0o755)).map(drop)
+    };
+    let on_record = |catalog: &Catalog| -> Vec<u64> {
+        (1..20).filter(|number| catalog.done_call(&call(*number, 0)).unwrap().is_some()).collect()
+    };
+    let open = || Catalog::open(engine.clone(), t(1)).expect("opens");
+    let first = open();
+    for number in 1..=4 {
+        make(&first, number, 1, &format!("first-{number}")).unwrap();
+    }
+    assert_eq!(on_record(&first), [1, 2, 3, 4]);
+    drop(first);
+    let next = open();
+    make(&next, 5, 3, "next-5").unwrap();
+    assert_eq!(on_record(&next), [3, 4, 5], "those below 3 are answered");
+    assert!(make(&next, 6, 6, "next-5").is_err(), "it is there");
+    assert_eq!(on_record(&next), [3, 4, 5], "what was not done changes nothing");
+    make(&next, 7, 5, "next-7").unwrap();
+    assert_eq!(on_record(&next), [5, 7], "also what an earlier run had recorded");
+    make(&next, 6, 5, "next-6").unwrap();
+    make(&next, 8, 7, "next-8").unwrap();
+    assert_eq!(on_record(&next), [7, 8], "calls come in any order");
 }

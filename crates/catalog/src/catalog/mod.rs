@@ -20,6 +20,7 @@ use crate::Result;
 use crate::classes::Classes;
 use crate::leading::Leading;
 use crate::ops::{junction, open, volume};
+use crate::recorded::Recorded;
 use crate::store::{Tx, View};
 use kv::{Durability, Engine};
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ pub struct Catalog {
     engine: Arc<dyn Engine>,
     classes: Classes,
     leading: Leading,
+    recorded: Recorded,
     ids: Mutex<Range<u64>>,
     changes: changes::Changes,
     open: opened::Open,
@@ -51,9 +53,10 @@ impl Catalog {
     /// copies until `put_class` says where) when it is new, and ends what a crash interrupted. Refuses a catalogue
     /// written by a newer release.
     pub fn open(engine: Arc<dyn Engine>, now: Time) -> Result<Self> {
-        let (classes, leading, ids) = (Classes::default(), Leading::default(), Mutex::new(0..0));
-        let (changes, open) = (changes::Changes::default(), opened::Open::default());
-        let catalog = Self { engine, classes, leading, ids, changes, open, watched_by: OnceLock::new() };
+        let (classes, leading, recorded) = (Classes::default(), Leading::default(), Recorded::default());
+        let (ids, changes, open) = (Mutex::default(), changes::Changes::default(), opened::Open::default());
+        let watched_by = OnceLock::new();
+        let catalog = Self { engine, classes, leading, recorded, ids, changes, open, watched_by };
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.read(junction::note_all)?;
         catalog.finish_drops()?;
@@ -79,11 +82,18 @@ impl Catalog {
         durability: Durability,
         mut f: impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut touched = Vec::new();
+        let (mut touched, mut recording) = (Vec::new(), None);
         let done = kv::write(&*self.engine, durability, |w| {
             touched.clear();
-            f(&mut Tx { w, classes: &self.classes, leading: &self.leading, touched: &mut touched })
+            recording = None;
+            let (classes, leading, recorded) = (&self.classes, &self.leading, &self.recorded);
+            f(&mut Tx { w, classes, leading, touched: &mut touched, recorded, recording: &mut recording })
         });
+        match recording {
+            Some(recording) if done.is_ok() => self.recorded.done(recording),
+            Some(recording) => self.recorded.failed(&recording),
+            None => {}
+        }
         // Also when it failed: whether it was done may not be known.
         if let (false, Some(told)) = (touched.is_empty(), self.watched_by.get()) {
             told(&touched);

@@ -1,6 +1,7 @@
 //! Calls of other hosts on names that were done, each recorded in the transaction that did it, until its caller has the answer.
 
 use crate::keys;
+use crate::recorded::Recording;
 use crate::store::{Tx, View};
 use crate::{CatalogError, Result};
 use std::ops::ControlFlow;
@@ -13,15 +14,31 @@ const SOME: usize = 1000;
 
 /// The call of `cx` is done with this transaction. What its session will not ask for again is forgotten.
 pub fn record(tx: &mut Tx<'_>, cx: &Cx, made: Option<Ino>) -> Result<()> {
-    let Some(CallId { node, session, number, answered }) = cx.call else { return Ok(()) };
-    let below = keys::done_call(node, session, answered.min(number));
-    for key in list(tx.view(), &keys::done_in(node, session), &below, |_| true)? {
-        tx.w.delete(&key)?;
+    let Some(call) = cx.call else { return Ok(()) };
+    let CallId { node, session, number, answered } = call;
+    let found = match tx.recorded.answered(&call) {
+        Some(known) => known,
+        None => numbers(tx.view(), node, session)?,
+    };
+    for before in found.iter().filter(|before| **before < answered.min(number)) {
+        tx.w.delete(&keys::done_call(node, session, *before))?;
     }
+    *tx.recording = Some(Recording { call, found });
     let mut value = [0; BYTES];
     value[..8].copy_from_slice(&made.map_or(0, |ino| ino.0).to_le_bytes());
     value[8..].copy_from_slice(&cx.now.secs.to_le_bytes());
     Ok(tx.w.put(&keys::done_call(node, session, number), &value)?)
+}
+
+/// Numbers of the calls of a session that are recorded.
+fn numbers(view: View<'_>, node: NodeId, session: u64) -> Result<Vec<u64>> {
+    let prefix = keys::done_in(node, session);
+    let mut numbers = Vec::new();
+    view.r.scan(&prefix, &keys::end(&prefix), &mut |key, _| {
+        numbers.extend(key.last_chunk().map(|number| u64::from_be_bytes(*number)));
+        ControlFlow::Continue(())
+    })?;
+    Ok(numbers)
 }
 
 /// What a call came to; None: it was not done.
