@@ -150,6 +150,24 @@ fn an_open_file_is_as_long_as_it_was_written_when_the_first_node_was_started_ane
 
 /// Other hosts see at once that a directory leads to a subsystem, and that it does no more; members are told of all junctions.
 #[test]
+fn names_that_a_host_has_learned_of_before_it_looks_at_them_are_never_older_than_what_was_answered() {
+    let Some((_beds, dirs)) = three("what hosts look at one after the other") else { return };
+    let path = |dir: &Path, n: u32| dir.join(format!("file-{n:03}"));
+    (0..300).for_each(|n| fs::write(path(&dirs[0], n), "text").unwrap());
+    for n in 0..280 {
+        let seen = dirs.each_ref().map(|dir| look(&path(dir, n)));
+        assert_eq!([seen[1], seen[2]], [seen[0]; 2], "{n}");
+        // What it will look at soon, and has learned of already.
+        match n % 5 {
+            0 => fs::set_permissions(path(&dirs[2], n + 3), fs::Permissions::from_mode(0o600)).unwrap(),
+            1 => fs::write(path(&dirs[0], n + 1), "another text").unwrap(),
+            2 => fs::remove_file(path(&dirs[2], n + 4)).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
 fn what_a_host_remembers_of_a_directory_is_forgotten_when_it_leads_elsewhere() {
     let Some((beds, dirs)) = three("junctions and what hosts remember") else { return };
     let members = beds[0].json(["cluster", "status"]);

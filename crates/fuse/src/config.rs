@@ -1,7 +1,13 @@
 //! What can be chosen at mount.
 
+use crate::readers::Readers;
+use std::sync::Arc;
 use std::time::Duration;
 use types::NonBlock;
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// Choices for one mount. The default suits a node that root runs for all users of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +50,18 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// Which of the session's threads read.
+    pub(crate) fn readers(&self) -> Option<Arc<Readers>> {
+        Readers::new(self.session_threads(), processors())
+    }
+
     /// The number of session threads to start.
     pub(crate) fn session_threads(&self) -> usize {
         match self.threads {
             // Waiting threads are woken in turn, each on another processor: for one client that costs more than the work
             // itself (create+write+close with 1, 2 and 4 threads on 2 processors: about 8,600, 1,900 and 4,000 per second),
             // so more than one only where there are processors to spare.
-            0 => std::thread::available_parallelism().map_or(1, |n| n.get() / 4).clamp(1, 16),
+            0 => (processors() / 4).clamp(1, 16),
             n => n.min(256),
         }
     }

@@ -4,6 +4,7 @@ use crate::config::MountOptions;
 use crate::locks::Described;
 use crate::notify::Invalidator;
 use crate::pool::Pool;
+use crate::readers::Readers;
 use crate::table::OpenTable;
 use crate::waits::Waits;
 use fuser::{
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
     pub ttl: Duration,
+    /// Which of the session's threads read, where not all may.
+    readers: Option<Arc<Readers>>,
     /// Locks are the interface's, not the kernel's.
     pub locks: bool,
     want_passthrough: bool,
@@ -62,6 +65,7 @@ impl Core {
             close_pool: Pool::new("fuse-close", 16, usize::MAX),
             change_pool: Pool::with_callers("fuse-change", 64, 512, options.threads_for_changes()),
             ttl: options.ttl,
+            readers: options.readers(),
             locks: options.locks,
             want_passthrough: options.passthrough,
             nonblock_waits: options.nonblock == NonBlock::Wait,
@@ -71,6 +75,21 @@ impl Core {
 }
 
 impl Core {
+    /// Runs what a request asks for on a thread of the session.
+    fn seated(&self, work: impl FnOnce()) {
+        let readers = self.readers.as_ref();
+        readers.inspect(|readers| readers.begin());
+        work();
+        readers.inspect(|readers| readers.end());
+    }
+
+    /// What this thread of the session does from now on may wait.
+    pub(crate) fn may_wait(&self) {
+        if let Some(readers) = &self.readers {
+            readers.leave();
+        }
+    }
+
     /// Whether a call with these flags of its open file may not wait for tape.
     pub(crate) fn must_not_wait(&self, flags: OpenFlags) -> bool {
         flags.0 & libc::O_NONBLOCK != 0 && !self.nonblock_waits
@@ -92,13 +111,28 @@ pub(crate) struct Gateway(pub Arc<Core>);
 
 /// Runs the handler of a request, near its caller. A panic would silently end the session thread: it is caught, and the reply, dropped on the way,
 /// answers EIO.
-fn guarded(operation: &'static str, req: &Request, handler: impl FnOnce()) {
+fn caught(operation: &'static str, req: &Request, handler: impl FnOnce()) {
     crate::follow::caller(req.pid());
     if catch_unwind(AssertUnwindSafe(handler)).is_err() {
         tracing::error!(
             operation,
             "a file operation panicked; it was answered with EIO. Please report this with the log"
         );
+    }
+}
+
+impl Gateway {
+    /// Runs a handler that may wait.
+    fn guarded(&self, operation: &'static str, req: &Request, handler: impl FnOnce()) {
+        self.0.seated(|| {
+            self.0.may_wait();
+            caught(operation, req, handler);
+        });
+    }
+
+    /// Runs a handler that says by itself when it may wait.
+    fn guarded_at_once(&self, operation: &'static str, req: &Request, handler: impl FnOnce()) {
+        self.0.seated(|| caught(operation, req, handler));
     }
 }
 
@@ -133,14 +167,14 @@ impl Filesystem for Gateway {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("lookup", req, || self.0.lookup(req, parent, name, reply));
+        self.guarded_at_once("lookup", req, || self.0.lookup(req, parent, name, reply));
     }
 
     // inodes live in the catalogue, not in this process: nothing is held for the kernel, so nothing is forgotten
     fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        guarded("getattr", req, || self.0.getattr(req, ino, reply));
+        self.guarded_at_once("getattr", req, || self.0.getattr(req, ino, reply));
     }
 
     fn setattr(
@@ -161,14 +195,14 @@ impl Filesystem for Gateway {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        guarded("setattr", req, || {
+        self.guarded("setattr", req, || {
             let change = crate::ops::Change { mode, uid, gid, size, atime, mtime };
             crate::ops::setattr(&self.0, req, ino, change, reply);
         });
     }
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        guarded("readlink", req, || self.0.readlink(req, ino, reply));
+        self.guarded("readlink", req, || self.0.readlink(req, ino, reply));
     }
 
     fn mknod(
@@ -181,23 +215,23 @@ impl Filesystem for Gateway {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        guarded("mknod", req, || self.0.mknod(req, dir, name, mode, rdev, reply));
+        self.guarded("mknod", req, || self.0.mknod(req, dir, name, mode, rdev, reply));
     }
 
     fn mkdir(&self, req: &Request, dir: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        guarded("mkdir", req, || self.0.mkdir(req, dir, name, mode, reply));
+        self.guarded("mkdir", req, || self.0.mkdir(req, dir, name, mode, reply));
     }
 
     fn unlink(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("unlink", req, || self.0.unlink(req, dir, name, reply));
+        self.guarded("unlink", req, || self.0.unlink(req, dir, name, reply));
     }
 
     fn rmdir(&self, req: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("rmdir", req, || self.0.rmdir(req, dir, name, reply));
+        self.guarded("rmdir", req, || self.0.rmdir(req, dir, name, reply));
     }
 
     fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        guarded("symlink", req, || self.0.symlink(req, dir, name, target, reply));
+        self.guarded("symlink", req, || self.0.symlink(req, dir, name, target, reply));
     }
 
     fn rename(
@@ -210,15 +244,15 @@ impl Filesystem for Gateway {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        guarded("rename", req, || self.0.rename(req, (dir, name), (new_dir, new_name), flags, reply));
+        self.guarded("rename", req, || self.0.rename(req, (dir, name), (new_dir, new_name), flags, reply));
     }
 
     fn link(&self, req: &Request, ino: INodeNo, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        guarded("link", req, || self.0.link(req, ino, dir, name, reply));
+        self.guarded("link", req, || self.0.link(req, ino, dir, name, reply));
     }
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        guarded("open", req, || crate::io::open(&self.0, req, ino, flags, reply));
+        self.guarded("open", req, || crate::io::open(&self.0, req, ino, flags, reply));
     }
 
     fn create(
@@ -231,7 +265,7 @@ impl Filesystem for Gateway {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        guarded("create", req, || {
+        self.guarded("create", req, || {
             crate::io::create(&self.0, req, (dir, name), mode, OpenFlags(flags), reply)
         });
     }
@@ -247,7 +281,7 @@ impl Filesystem for Gateway {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        guarded("read", req, || self.0.read(req.pid(), fh, offset, size, flags, reply));
+        self.guarded("read", req, || self.0.read(req.pid(), fh, offset, size, flags, reply));
     }
 
     fn write(
@@ -262,13 +296,13 @@ impl Filesystem for Gateway {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        guarded("write", req, || {
+        self.guarded("write", req, || {
             crate::io::write(&self.0, req.pid(), fh, offset, data, (write_flags, flags), reply)
         });
     }
 
     fn flush(&self, req: &Request, _ino: INodeNo, fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
-        guarded("flush", req, || self.0.flush(fh, lock_owner, reply));
+        self.guarded("flush", req, || self.0.flush(fh, lock_owner, reply));
     }
 
     fn getlk(
@@ -284,7 +318,7 @@ impl Filesystem for Gateway {
         reply: ReplyLock,
     ) {
         let lock = Described { owner, range: LockRange { start, end }, kind, pid };
-        guarded("getlk", req, || self.0.getlk(fh, &lock, reply));
+        self.guarded("getlk", req, || self.0.getlk(fh, &lock, reply));
     }
 
     fn setlk(
@@ -301,7 +335,7 @@ impl Filesystem for Gateway {
         reply: ReplyEmpty,
     ) {
         let lock = Described { owner, range: LockRange { start, end }, kind, pid };
-        guarded("setlk", req, || self.0.setlk(req, fh, &lock, sleep, reply));
+        self.guarded("setlk", req, || self.0.setlk(req, fh, &lock, sleep, reply));
     }
 
     fn release(
@@ -314,15 +348,15 @@ impl Filesystem for Gateway {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        guarded("release", req, || self.0.release(fh, reply));
+        self.guarded("release", req, || self.0.release(fh, reply));
     }
 
     fn fsync(&self, req: &Request, _ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        guarded("fsync", req, || crate::io::fsync(&self.0, fh, datasync, reply));
+        self.guarded("fsync", req, || crate::io::fsync(&self.0, fh, datasync, reply));
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        guarded("readdir", req, || self.0.readdir(req, ino, offset, reply));
+        self.guarded("readdir", req, || self.0.readdir(req, ino, offset, reply));
     }
 
     fn readdirplus(
@@ -333,15 +367,15 @@ impl Filesystem for Gateway {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        guarded("readdirplus", req, || self.0.readdir_plus(req, ino, offset, reply));
+        self.guarded("readdirplus", req, || self.0.readdir_plus(req, ino, offset, reply));
     }
 
     fn fsyncdir(&self, req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        guarded("fsyncdir", req, || crate::io::sync_names(&self.0, reply));
+        self.guarded("fsyncdir", req, || crate::io::sync_names(&self.0, reply));
     }
 
     fn statfs(&self, req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        guarded("statfs", req, || self.0.statfs(reply));
+        self.guarded("statfs", req, || self.0.statfs(reply));
     }
 
     fn setxattr(
@@ -354,19 +388,19 @@ impl Filesystem for Gateway {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        guarded("setxattr", req, || self.0.setxattr(req, ino, name, value, flags, reply));
+        self.guarded("setxattr", req, || self.0.setxattr(req, ino, name, value, flags, reply));
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        guarded("getxattr", req, || self.0.getxattr(req, ino, name, size, reply));
+        self.guarded("getxattr", req, || self.0.getxattr(req, ino, name, size, reply));
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        guarded("listxattr", req, || self.0.listxattr(req, ino, size, reply));
+        self.guarded("listxattr", req, || self.0.listxattr(req, ino, size, reply));
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        guarded("removexattr", req, || self.0.removexattr(req, ino, name, reply));
+        self.guarded("removexattr", req, || self.0.removexattr(req, ino, name, reply));
     }
 
     fn fallocate(
@@ -379,7 +413,7 @@ impl Filesystem for Gateway {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        guarded("fallocate", req, || {
+        self.guarded("fallocate", req, || {
             let range = crate::io::Range { mode, offset, length };
             crate::io::fallocate(&self.0, req.pid(), ino, fh, range, reply);
         });
@@ -394,7 +428,7 @@ impl Filesystem for Gateway {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        guarded("lseek", req, || self.0.lseek(fh, offset, whence, reply));
+        self.guarded("lseek", req, || self.0.lseek(fh, offset, whence, reply));
     }
 
     fn copy_file_range(
@@ -410,7 +444,7 @@ impl Filesystem for Gateway {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        guarded("copy_file_range", req, || {
+        self.guarded("copy_file_range", req, || {
             crate::io::copy_file_range(&self.0, (fh_in, offset_in), (fh_out, offset_out), len, reply);
         });
     }

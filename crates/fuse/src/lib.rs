@@ -4,7 +4,8 @@
 //! enter this process. Files that are not are served through the interface; whoever reads them waits, nobody else does.
 //! The room owns no durable state.
 //!
-//! Threads: *session threads* read requests and never wait for tape; a pool for syncs; a pool for changes that may wait;
+//! Threads: *session threads* read requests and never wait for tape (of several that wait for a network, no more
+//! than are needed read at a time); a pool for syncs; a pool for changes that may wait;
 //! one that looks for signals of waiting readers; one that tells the kernel what to forget.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod notify;
 mod ops;
 mod place;
 mod pool;
+mod readers;
 mod signals;
 mod table;
 mod tree;

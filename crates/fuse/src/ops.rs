@@ -99,9 +99,15 @@ impl Core {
     pub(crate) fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (cx, parent) = (cx(req), ino(parent));
         let found = match name.as_bytes() {
-            b"." => self.api.getattr(&cx, parent),
-            b".." => self.api.parent(parent).and_then(|p| self.api.getattr(&cx, p)),
-            name => self.api.lookup(&cx, parent, name),
+            b"." => self.attr_of(&cx, parent),
+            b".." => {
+                self.may_wait();
+                self.api.parent(parent).and_then(|p| self.api.getattr(&cx, p))
+            }
+            name => self.api.lookup_at_once(&cx, parent, name).unwrap_or_else(|| {
+                self.may_wait();
+                self.api.lookup(&cx, parent, name)
+            }),
         };
         match found {
             Err(FsError::NotFound) => reply.entry(&self.ttl, &absent(), GENERATION),
@@ -110,7 +116,18 @@ impl Core {
     }
 
     pub(crate) fn getattr(&self, req: &Request, node: INodeNo, reply: ReplyAttr) {
-        self.reply_attr(self.api.getattr(&cx(req), ino(node)), reply);
+        self.reply_attr(self.attr_of(&cx(req), ino(node)), reply);
+    }
+
+    /// Attributes, at once if they are known, else when they have been asked for.
+    fn attr_of(&self, cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        self.api.getattr_at_once(cx, ino).map_or_else(
+            || {
+                self.may_wait();
+                self.api.getattr(cx, ino)
+            },
+            Ok,
+        )
     }
 
     pub(crate) fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {

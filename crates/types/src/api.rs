@@ -108,6 +108,15 @@ pub trait FileApi: Send + Sync {
     fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr>;
     /// Attributes now (an open file's size is looked up in its object).
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr>;
+    /// What [`FileApi::lookup`] would say now, if that is known without waiting for the network or for other calls; None: ask it. Gateways ask this
+    /// first, on a thread for which others wait. An implementation that waits for no network needs no more than this default.
+    fn lookup_at_once(&self, _cx: &Cx, _parent: Ino, _name: &[u8]) -> Option<FsResult<Attr>> {
+        None
+    }
+    /// The same of [`FileApi::getattr`].
+    fn getattr_at_once(&self, _cx: &Cx, _ino: Ino) -> Option<Attr> {
+        None
+    }
     /// Whether somebody changes content and attributes without being seen: nobody may remember them meanwhile.
     fn changes_unseen(&self, _ino: Ino) -> bool {
         false

@@ -83,6 +83,11 @@ impl Memory {
         Some(Looking { memory: self, forgets: state.forgets, at: now() })
     }
 
+    /// Whether anything is remembered now.
+    pub(super) fn is_live(&self) -> bool {
+        self.0.lock().live != 0
+    }
+
     /// Attributes, if they are remembered.
     pub(super) fn attr(&self, ino: Ino) -> Option<Attr> {
         self.0.lock().attr(ino, now())
@@ -137,7 +142,8 @@ impl Memory {
             }
             (Look::ReadDir { dir, .. }, Seen::Entries(entries)) => {
                 let names = may(*dir);
-                for (entry, attr) in entries {
+                // A damaged inode is not remembered: who looks at it gets the error.
+                for (entry, attr) in entries.iter().filter(|(_, attr)| attr.nlink > 0) {
                     if names {
                         enter(*dir, &entry.name, Some(attr.ino));
                     }

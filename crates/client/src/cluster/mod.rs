@@ -7,10 +7,12 @@
 //! * `locks.rs`: locks that programs here hold and wait for.
 //! * `whose.rs`: which of the cluster's namespaces it is.
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
+//! * `ahead.rs`: names that are looked at one after the other, learned of by one call.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
 //!
 //! Gateways ask each time, and see what others did.
 
+mod ahead;
 mod bytes;
 mod direct;
 mod lent;
@@ -56,6 +58,7 @@ struct Shared {
     quick_ways: movers::Ways,
     locks: locks::Locks,
     memory: memory::Memory,
+    ahead: ahead::Ahead,
 }
 
 /// Threads of each kind.
@@ -78,6 +81,7 @@ impl ClusterFiles {
             ways,
             locks: locks::Locks::default(),
             memory: memory::Memory::default(),
+            ahead: ahead::Ahead::default(),
         }))
     }
 

@@ -54,6 +54,21 @@ impl ClusterFiles {
         }
     }
 
+    /// Looks at names that will probably be wanted next, if this is one of them; None: it is to be looked up by itself.
+    fn look_ahead(&self, cx: &Cx, dir: Ino, name: &[u8]) -> Option<FsResult<Attr>> {
+        let (after, limit) = self.0.ahead.guess(dir).filter(|_| cx.checked && self.0.memory.is_live())?;
+        let entries = match self.look(cx, Look::ReadDir { dir, after, limit }) {
+            Ok(Seen::Entries(entries)) => entries,
+            _ => Vec::new(),
+        };
+        // Only what may be remembered counts: of what somebody writes a listing may tell less than a look at it.
+        let among = entries.iter().any(|(entry, _)| entry.name == name);
+        let known = if among { self.lookup_at_once(cx, dir, name) } else { None };
+        let last = entries.last().filter(|_| known.is_some()).map(|(entry, _)| entry.cookie);
+        self.0.ahead.came(dir, last, !entries.is_empty());
+        known
+    }
+
     /// A call that makes something.
     fn made(&self, cx: &Cx, call: FileCall) -> FsResult<Attr> {
         match self.ask(cx, call)? {
@@ -97,21 +112,30 @@ impl ClusterFiles {
 
 impl FileApi for ClusterFiles {
     fn lookup(&self, cx: &Cx, parent: Ino, name: &[u8]) -> FsResult<Attr> {
-        match self.0.memory.name(parent, name).filter(|_| cx.checked) {
-            Some(Some(known)) if self.0.table.inode(known.ino).is_none() => return Ok(known),
-            Some(None) => return Err(FsError::NotFound),
+        let known = self.lookup_at_once(cx, parent, name).or_else(|| self.look_ahead(cx, parent, name));
+        known.unwrap_or_else(|| {
+            let attr = self.attr(cx, Look::Lookup { parent, name: name.to_vec() })?;
+            self.0.ahead.found(parent, attr.ino);
+            Ok(attr)
+        })
+    }
+
+    fn lookup_at_once(&self, cx: &Cx, parent: Ino, name: &[u8]) -> Option<FsResult<Attr>> {
+        match self.0.memory.name(parent, name).filter(|_| cx.checked)? {
+            Some(known) if self.0.table.inode(known.ino).is_none() => Some(Ok(known)),
             // What is written here is told before anybody is told of it.
-            _ => {}
+            Some(_) => None,
+            None => Some(Err(FsError::NotFound)),
         }
-        self.attr(cx, Look::Lookup { parent, name: name.to_vec() })
     }
 
     fn getattr(&self, cx: &Cx, ino: Ino) -> FsResult<Attr> {
+        self.getattr_at_once(cx, ino).map_or_else(|| self.attr(cx, Look::GetAttr(ino)), Ok)
+    }
+
+    fn getattr_at_once(&self, cx: &Cx, ino: Ino) -> Option<Attr> {
         let known = self.0.memory.attr(ino).filter(|_| cx.checked);
-        if let Some(known) = known.filter(|_| self.0.table.inode(ino).is_none()) {
-            return Ok(known);
-        }
-        self.attr(cx, Look::GetAttr(ino))
+        known.filter(|_| self.0.table.inode(ino).is_none())
     }
 
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
