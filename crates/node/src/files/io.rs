@@ -5,8 +5,8 @@ use super::open::{Backing, Content, OpenFile, OpenInode, OpenState};
 use super::staging::{Outcome, Ready, Wish, read_at};
 use crate::Node;
 use crate::error::{disk_error, fs_error};
-use catalog::New;
-use kv::Durability;
+use catalog::{CatalogError, New};
+use kv::{Durability, KvError};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ impl Node {
                 }))
             }
             Err(e) => {
-                self.objects.give_back(object, fd);
+                self.not_used(&e, (object, fd));
                 if e.fs() == FsError::Exists && !flags.exclusive {
                     let existing = self.lookup(cx, parent, name)?;
                     return self.open_file(cx, existing.ino, flags);
@@ -74,15 +74,36 @@ impl Node {
             return Ok(opened.attr);
         }
         let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
-        let made = self.stamp(&fd).and_then(|stamp| {
-            let new = New::closed_file(mode, object, stamp);
-            self.catalog.create(cx, parent, name, &new).map_err(|e| fs_error("create", &e))
-        });
-        match &made {
-            Ok(_) => self.objects.settle(object),
-            Err(_) => self.objects.give_back(object, fd),
+        let stamp = match self.stamp(&fd) {
+            Ok(stamp) => stamp,
+            Err(e) => {
+                self.objects.give_back(object, fd);
+                return Err(e);
+            }
+        };
+        match self.catalog.create(cx, parent, name, &New::closed_file(mode, object, stamp)) {
+            Ok(inode) => {
+                self.objects.settle(object);
+                Ok(inode.attr)
+            }
+            Err(e) => {
+                self.not_used(&e, (object, fd));
+                Err(fs_error("create", &e))
+            }
         }
-        made.map(|inode| inode.attr)
+    }
+
+    /// A create has failed. Its object goes to another file only if this one surely does not have it: a database may say late that it took the change.
+    fn not_used(&self, e: &CatalogError, (object, fd): (ObjectId, OwnedFd)) {
+        let unclear =
+            matches!(e, CatalogError::Kv(e) if !matches!(e, KvError::Io { .. } | KvError::Full { .. }));
+        if !unclear {
+            self.objects.give_back(object, fd);
+        } else {
+            tracing::warn!(
+                "object {object} is left until the next start, because it is not known whether a file has got it: {e}"
+            );
+        }
     }
 
     pub(super) fn opened(

@@ -95,7 +95,11 @@ mod tests {
         let ino = made.attr.ino;
         let inode = node.catalog.inode(ino).unwrap();
         let object = inode.file.as_ref().unwrap().object.unwrap();
-        let far = || Far { layout: layout::Layout { generation: 1, components: vec![] }, stale: vec![], then: vec![] };
+        let far = || Far {
+            layout: layout::Layout { generation: 1, components: vec![] },
+            stale: vec![],
+            then: vec![],
+        };
         let reader = node.open(&cx, ino, OpenFlags { read: true, ..OpenFlags::default() }).unwrap();
         let beside = node.open_made(&cx, &inode, (object, far()), writes).unwrap();
         for opened in [made, beside] {
@@ -104,7 +108,10 @@ mod tests {
         }
         assert!(!node.catalog.is_writing(ino).unwrap(), "now it may be lent to the reader");
         let opened = node.open_made(&cx, &inode, (object, far()), writes).unwrap();
-        assert!(node.catalog.is_writing(ino).unwrap(), "whoever serves after a crash would take it for closed");
+        assert!(
+            node.catalog.is_writing(ino).unwrap(),
+            "whoever serves after a crash would take it for closed"
+        );
         [opened, reader].into_iter().for_each(|opened| node.release(opened.handle));
         node.stop(true);
     }

@@ -207,14 +207,10 @@ impl OpenTable {
     /// Adds a handle; the caller holds the inode's lock and has counted it in `state`.
     pub fn add_handle(&self, inode: Arc<OpenInode>, flags: OpenFlags) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
-        self.handles[handle.0 as usize % SHARDS]
-            .lock()
-            .insert(handle, Arc::new(OpenFile {
-            inode,
-            flags,
-            lent: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
-        }));
+        self.handles[handle.0 as usize % SHARDS].lock().insert(
+            handle,
+            Arc::new(OpenFile { inode, flags, lent: AtomicBool::new(false), asked: AtomicBool::new(false) }),
+        );
         handle
     }
 

@@ -61,7 +61,7 @@ mod tests {
         let mut failures = Failures::default();
         failures.note_rows(refused(&Refusal::Sums), [7, 8]);
         assert!(!failures.ends && failures.rows == BTreeSet::from([7, 8]));
-        failures.note(refused(&Refusal::NoSpace));
+        failures.note(refused(&Refusal::NoSpace(String::new())));
         failures.note(refused(&Refusal::Sums));
         assert!(!failures.ends);
         let (mover_away, reason) = ("two".to_owned(), "silence".to_owned());

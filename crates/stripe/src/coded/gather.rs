@@ -304,12 +304,7 @@ impl Gathered {
 
     /// Some of the rows that began up to a turn and lie in a range, as many as are written at once, and what is gathered of them; None when none
     /// is left but those that have failed. Waits for those that others write: if they fail, they are left.
-    fn next(
-        &self,
-        newest: u64,
-        range: &Range<u64>,
-        failed: &BTreeSet<u64>,
-    ) -> Option<(Claim<'_>, Parts)> {
+    fn next(&self, newest: u64, range: &Range<u64>, failed: &BTreeSet<u64>) -> Option<(Claim<'_>, Parts)> {
         let mut state = self.state.lock();
         loop {
             let (mut rows, mut parts, mut bytes, mut busy) = (Vec::new(), Parts::new(), 0, false);

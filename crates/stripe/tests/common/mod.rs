@@ -151,7 +151,12 @@ impl Cluster {
             }
             let mut link = Link::tcp(TcpStream::connect(address)?)?;
             if let Some(left) = budget.clone() {
-                link.outgoing = Box::new(Mortal { left, sent: sent.clone(), damaged: damaged.clone(), out: link.outgoing });
+                link.outgoing = Box::new(Mortal {
+                    left,
+                    sent: sent.clone(),
+                    damaged: damaged.clone(),
+                    out: link.outgoing,
+                });
             }
             if let Some(power) = power.clone() {
                 link.incoming = Box::new(Started { power: power.clone(), incoming: link.incoming });
