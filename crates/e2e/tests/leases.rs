@@ -148,7 +148,6 @@ fn an_open_file_is_as_long_as_it_was_written_when_the_first_node_was_started_ane
     beds[0].check();
 }
 
-/// Other hosts see at once that a directory leads to a subsystem, and that it does no more; members are told of all junctions.
 #[test]
 fn names_that_a_host_has_learned_of_before_it_looks_at_them_are_never_older_than_what_was_answered() {
     let Some((_beds, dirs)) = three("what hosts look at one after the other") else { return };
@@ -168,6 +167,7 @@ fn names_that_a_host_has_learned_of_before_it_looks_at_them_are_never_older_than
     }
 }
 
+/// Other hosts see at once that a directory leads to a subsystem, and that it does no more; members are told of all junctions.
 #[test]
 fn what_a_host_remembers_of_a_directory_is_forgotten_when_it_leads_elsewhere() {
     let Some((beds, dirs)) = three("junctions and what hosts remember") else { return };

@@ -54,7 +54,7 @@ impl Ahead {
         run.limit = if run.single >= run.patience { FIRST } else { 0 };
     }
 
-    /// What was asked for came to this: the cookie of the last entry, if the name was among them. `any`: there were entries.
+    /// What was asked for came to this: the cookie of the last entry, if the name was among them. `any`: there were entries, or it was refused.
     pub(super) fn came(&self, dir: Ino, last: Option<u64>, any: bool) {
         let mut runs = self.0.lock();
         let Some(run) = runs.get_mut(&dir) else { return };

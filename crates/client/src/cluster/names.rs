@@ -7,12 +7,15 @@ use super::table::Place;
 use crate::length::Telling;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use types::api::*;
 use types::{Attr, Cx, DirEntry, FsError, Handle, Ino, LockHeld, LockOrder, RenameMode, SetAttr};
 use wire::{FileCall, Look, Reply, Seen};
 
 /// Entries with attributes asked for at once: with names of 255 bytes they fit well into a frame.
 const PAGE: usize = 2000;
+/// An error after so long is no refusal: the node could not be asked.
+const WAITED: Duration = Duration::from_secs(10);
 
 impl ClusterFiles {
     fn ask(&self, cx: &Cx, call: FileCall) -> FsResult<Reply> {
@@ -57,15 +60,18 @@ impl ClusterFiles {
     /// Looks at names that will probably be wanted next, if this is one of them; None: it is to be looked up by itself.
     fn look_ahead(&self, cx: &Cx, dir: Ino, name: &[u8]) -> Option<FsResult<Attr>> {
         let (after, limit) = self.0.ahead.guess(dir).filter(|_| cx.checked && self.0.memory.is_live())?;
-        let entries = match self.look(cx, Look::ReadDir { dir, after, limit }) {
-            Ok(Seen::Entries(entries)) => entries,
-            _ => Vec::new(),
+        let begun = Instant::now();
+        let (entries, refused) = match self.look(cx, Look::ReadDir { dir, after, limit }) {
+            Ok(Seen::Entries(entries)) => (entries, false),
+            // The node was waited for in vain, and would be once more.
+            Err(FsError::Io) if begun.elapsed() >= WAITED => return Some(Err(FsError::Io)),
+            _ => (Vec::new(), true),
         };
         // Only what may be remembered counts: of what somebody writes a listing may tell less than a look at it.
         let among = entries.iter().any(|(entry, _)| entry.name == name);
         let known = if among { self.lookup_at_once(cx, dir, name) } else { None };
         let last = entries.last().filter(|_| known.is_some()).map(|(entry, _)| entry.cookie);
-        self.0.ahead.came(dir, last, !entries.is_empty());
+        self.0.ahead.came(dir, last, refused || !entries.is_empty());
         known
     }
 
