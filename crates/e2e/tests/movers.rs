@@ -257,7 +257,7 @@ fn what_was_there_before_it_was_to_be_made_stays() {
         fs::write(dir.join(format!("file-{n}")), b"bytes").unwrap();
     }
     assert!(beds[0].log().contains("exists already"), "one of them was asked for");
-    // What is left over goes within five seconds.
+    // What was made ahead and nobody used is looked through by then, and removed.
     std::thread::sleep(Duration::from_secs(8));
     assert!(planted.iter().all(|path| fs::read(path).is_ok_and(|bytes| bytes == b"of somebody else")));
     for n in 0..8 {
