@@ -257,8 +257,8 @@ fn what_was_there_before_it_was_to_be_made_stays() {
         fs::write(dir.join(format!("file-{n}")), b"bytes").unwrap();
     }
     assert!(beds[0].log().contains("exists already"), "one of them was asked for");
-    // What was made ahead and nobody used is looked through by then, and removed.
-    std::thread::sleep(Duration::from_secs(8));
+    // What was made ahead and nobody used is removed ten seconds later.
+    std::thread::sleep(Duration::from_secs(15));
     assert!(planted.iter().all(|path| fs::read(path).is_ok_and(|bytes| bytes == b"of somebody else")));
     for n in 0..8 {
         assert_eq!(fs::read(dir.join(format!("file-{n}"))).unwrap(), b"bytes");
