@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod content;
+mod early;
 mod error;
 mod listing;
 mod marker;
@@ -27,6 +28,7 @@ mod target;
 mod writer;
 
 pub use content::DataRanges;
+pub use early::begin_sync;
 pub use error::{DiskError, Result};
 pub use listing::Found;
 pub use space::FsSpace;

@@ -2,6 +2,7 @@
 
 use e2e::cluster::{join, node, pair};
 use e2e::{Bed, noise};
+use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -165,6 +166,51 @@ fn names_that_a_host_has_learned_of_before_it_looks_at_them_are_never_older_than
             _ => {}
         }
     }
+}
+
+/// Says that it has ended, however that comes.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The kernel answers from attributes for a moment, in which many looks fit.
+#[test]
+fn what_a_kernel_keeps_for_a_moment_is_never_older_than_what_was_answered() {
+    let Some((_beds, dirs)) = three("what kernels keep for a moment") else { return };
+    let path = |host: usize, name: &str| dirs[host].join(name);
+    fs::create_dir(path(0, "within")).unwrap();
+    fs::write(path(0, "within/file"), "text").unwrap();
+    let hold = |name| [0, 1, 2].map(|host| open(path(host, name), OFlags::PATH, Mode::empty()).unwrap());
+    let (dirs_held, files_held) = (hold("within"), hold("within/file"));
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        for host in [1, 2] {
+            let (looked, ended) = (path(host, "within/file"), &ended);
+            // Whoever looks all the time has the kernel know it all the time.
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    fs::symlink_metadata(&looked).unwrap();
+                }
+            });
+        }
+        for round in 0..300_u32 {
+            let name = if round % 3 == 0 { "within" } else { "within/file" };
+            let host = (round as usize / 2) % 3;
+            let mode = 0o700 + round % 64;
+            fs::set_permissions(path(host, name), fs::Permissions::from_mode(mode)).unwrap();
+            // Names are looked up each time, what is held is not.
+            let held = if round % 3 == 0 { &dirs_held } else { &files_held };
+            let seen = [0, 1, 2].map(|host| fstat(&held[host]).unwrap().st_mode & 0o777);
+            assert_eq!(seen, [mode; 3], "{round}: changed by host {host}");
+            let seen = [0, 1, 2].map(|host| look(&path(host, name)).unwrap().1 & 0o777);
+            assert_eq!(seen, [mode; 3], "{round}: changed by host {host}");
+        }
+    });
 }
 
 /// Other hosts see at once that a directory leads to a subsystem, and that it does no more; members are told of all junctions.

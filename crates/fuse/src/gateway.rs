@@ -1,6 +1,7 @@
 //! The protocol's operations, each guarded and handed on: names and attributes to `ops.rs`, bytes to `io.rs`.
 
 use crate::config::MountOptions;
+use crate::known::Known;
 use crate::locks::Described;
 use crate::notify::Invalidator;
 use crate::pool::Pool;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
     pub ttl: Duration,
+    /// Inodes that a kernel which keeps nothing has.
+    pub known: Known,
     /// Which of the session's threads read, where not all may.
     readers: Option<Arc<Readers>>,
     /// Locks are the interface's, not the kernel's.
@@ -65,6 +68,7 @@ impl Core {
             close_pool: Pool::new("fuse-close", 16, usize::MAX),
             change_pool: Pool::with_callers("fuse-change", 64, 512, options.threads_for_changes()),
             ttl: options.ttl,
+            known: Known::default(),
             readers: options.readers(),
             locks: options.locks,
             want_passthrough: options.passthrough,
@@ -170,8 +174,10 @@ impl Filesystem for Gateway {
         self.guarded_at_once("lookup", req, || self.0.lookup(req, parent, name, reply));
     }
 
-    // inodes live in the catalogue, not in this process: nothing is held for the kernel, so nothing is forgotten
-    fn forget(&self, _req: &Request, _ino: INodeNo, _nlookup: u64) {}
+    // inodes live in the catalogue, not in this process: nothing is held for the kernel
+    fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
+        self.0.known.leave(types::Ino(ino.0));
+    }
 
     fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         self.guarded_at_once("getattr", req, || self.0.getattr(req, ino, reply));

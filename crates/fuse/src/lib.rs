@@ -16,6 +16,7 @@ mod error;
 mod follow;
 mod gateway;
 mod io;
+mod known;
 mod locks;
 mod mount;
 mod notify;

@@ -77,7 +77,11 @@ impl Core {
     /// How long the kernel may keep the attributes of `ino`: not while a writable mapping of it may exist, through
     /// which content changes unseen, or a program beside the mount writes into its object.
     pub(crate) fn attr_ttl(&self, ino: Ino) -> Duration {
-        if self.opens.may_be_mapped(ino) || self.api.changes_unseen(ino) { Duration::ZERO } else { self.ttl }
+        if self.opens.may_be_mapped(ino) || self.api.changes_unseen(ino) {
+            return Duration::ZERO;
+        }
+        // A kernel that keeps nothing may do so for a moment with an inode that it has already: it can be told of a change.
+        if self.ttl.is_zero() && self.known.has(ino) { self.api.attr_term(ino) } else { self.ttl }
     }
 
     fn reply_attr(&self, result: FsResult<Attr>, reply: ReplyAttr) {
@@ -90,7 +94,9 @@ impl Core {
     fn reply_entry(&self, result: FsResult<Attr>, reply: ReplyEntry) {
         match result {
             Ok(attr) => {
-                reply.entry_with_ttls(&self.attr_ttl(attr.ino), &self.ttl, &file_attr(&attr), GENERATION);
+                let ttl = self.attr_ttl(attr.ino);
+                self.note_known(attr.ino);
+                reply.entry_with_ttls(&ttl, &self.ttl, &file_attr(&attr), GENERATION);
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -115,7 +121,16 @@ impl Core {
         }
     }
 
+    /// The kernel has this inode from now on, until it says that it forgot it.
+    fn note_known(&self, ino: Ino) {
+        if self.ttl.is_zero() {
+            self.known.enter(ino);
+        }
+    }
+
     pub(crate) fn getattr(&self, req: &Request, node: INodeNo, reply: ReplyAttr) {
+        // Whoever asks holds it.
+        self.note_known(ino(node));
         self.reply_attr(self.attr_of(&cx(req), ino(node)), reply);
     }
 
@@ -267,11 +282,14 @@ impl Core {
             for (e, attr) in &entries {
                 let name = OsStr::from_bytes(&e.name);
                 // A damaged inode is not remembered: its stat asks again, and gets the error.
-                let ttl = if attr.nlink == 0 { Duration::ZERO } else { self.attr_ttl(e.ino) };
+                // It counts for the name too, of which a kernel that keeps nothing cannot be told in time.
+                let none = attr.nlink == 0 || self.ttl.is_zero();
+                let ttl = if none { Duration::ZERO } else { self.attr_ttl(e.ino) };
                 let attr = file_attr(attr);
                 if reply.add(INodeNo(e.ino.0), e.cookie + DOTS, name, &ttl, &attr, GENERATION) {
                     return reply.ok();
                 }
+                self.note_known(e.ino);
             }
             match entries.last() {
                 Some((last, _)) if entries.len() == PLUS_CHUNK => cookie = last.cookie,

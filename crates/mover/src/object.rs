@@ -163,6 +163,9 @@ impl Object {
 
     /// Makes everything durable, with its sums and the numbers of what was done.
     pub(crate) fn sync(&self) -> Result<(), Refusal> {
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.begin_sync();
+        }
         let synced = fs::fdatasync(&self.file)
             .map_err(|e| self.failed("syncing", e))
             .and_then(|()| self.sidecar.as_ref().map_or(Ok(()), |sidecar| sidecar.sync().map_err(refused)));

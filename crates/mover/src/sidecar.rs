@@ -227,6 +227,11 @@ impl Sidecar {
         fs::ftruncate(&self.file, wanted).map_err(|e| self.error("setting the length of", e))
     }
 
+    /// The sync of another file comes first: this one is begun.
+    pub(crate) fn begin_sync(&self) {
+        disk::begin_sync(&self.file);
+    }
+
     /// Makes it durable.
     pub(crate) fn sync(&self) -> Result<(), FileError> {
         fs::fdatasync(&self.file).map_err(|e| self.error("syncing", e))

@@ -5,6 +5,7 @@ use crate::{Attr, Cx, DirEntry, FileKind, FsError, Handle, Ino, LockHeld, LockOr
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Result of a file operation.
 pub type FsResult<T> = Result<T, FsError>;
@@ -120,6 +121,11 @@ pub trait FileApi: Send + Sync {
     /// Whether somebody changes content and attributes without being seen: nobody may remember them meanwhile.
     fn changes_unseen(&self, _ino: Ino) -> bool {
         false
+    }
+    /// For how long from now on a kernel that is to remember nothing may answer from the attributes of `ino` that were told last: a part of a lease, so
+    /// nobody else is told of a change before the [`Watcher`] was, and [`Watcher::wait_forgotten`] has returned. Zero: not at all.
+    fn attr_term(&self, _ino: Ino) -> Duration {
+        Duration::ZERO
     }
     /// Changes attributes. Ownership and permission rules that the kernel does not check are applied here.
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr>;

@@ -9,8 +9,9 @@ use super::lines::Trouble;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use types::api::Watcher;
 use types::{Attr, Ino};
 use wire::{LeasedReply, Look, Seen};
 
@@ -21,9 +22,14 @@ const LONG: Duration = Duration::from_secs(30);
 /// Most inodes, and most names, that are remembered.
 const MOST: usize = 100_000;
 
+/// For so long a kernel may answer from attributes that are remembered: until the program that has asked for a path has come to its end.
+const MOMENT: Duration = Duration::from_millis(4);
+/// Their lease has to last so much longer: for the moment counts from when whoever has asked gets a processor.
+const SPARE: Duration = Duration::from_millis(250);
+
 /// All that is remembered.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<State>);
+pub(super) struct Memory(Mutex<State>, OnceLock<Arc<dyn Watcher>>);
 
 #[derive(Default)]
 struct State {
@@ -91,6 +97,26 @@ impl Memory {
     /// Attributes, if they are remembered.
     pub(super) fn attr(&self, ino: Ino) -> Option<Attr> {
         self.0.lock().attr(ino, now())
+    }
+
+    /// How long a kernel may answer from the attributes that are remembered, from when it gets them.
+    pub(super) fn term(&self, ino: Ino) -> Duration {
+        let lasts = self.0.lock().attr(ino, now() + SPARE).is_some();
+        if lasts && self.1.get().is_some() { MOMENT } else { Duration::ZERO }
+    }
+
+    /// A kernel that answers from what is remembered is told by this one what has changed.
+    pub(super) fn watch(&self, watcher: Arc<dyn Watcher>) {
+        let _ = self.1.set(watcher); // a session has one gateway
+    }
+
+    /// Others have changed these; returns when the kernel has forgotten them too.
+    fn forget_changed(&self, inodes: &[Ino]) {
+        self.forget(inodes.iter().copied());
+        if let Some(watcher) = self.1.get().filter(|_| !inodes.is_empty()) {
+            inodes.iter().for_each(|ino| watcher.attributes_changed(*ino));
+            watcher.wait_forgotten();
+        }
     }
 
     /// What a name leads to, if that is remembered; `Some(None)`: there is no such name.
@@ -236,7 +262,7 @@ fn tend(shared: &Weak<Shared>) {
             Ok(Ok((place, inodes))) => {
                 match after {
                     0 => shared.memory.live(begun),
-                    _ => shared.memory.forget(inodes),
+                    _ => shared.memory.forget_changed(&inodes),
                 }
                 after = place;
             }

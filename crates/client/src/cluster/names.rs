@@ -144,6 +144,11 @@ impl FileApi for ClusterFiles {
         known.filter(|_| self.0.table.inode(ino).is_none())
     }
 
+    fn attr_term(&self, ino: Ino) -> Duration {
+        // What is written here the node is told of before anybody is told of it.
+        if self.0.table.inode(ino).is_some() { Duration::ZERO } else { self.0.memory.term(ino) }
+    }
+
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         let kind = if set.size.is_some() { Kind::Tape } else { Kind::Names };
         let inode = self.0.table.inode(ino);
@@ -324,6 +329,8 @@ impl FileApi for ClusterFiles {
         self.ask(cx, FileCall::RemoveXattr { ino, name: name.to_vec() }).and_then(done)
     }
 
-    /// A gateway must let the kernel remember nothing: it is not told what changes behind its back.
-    fn watch(&self, _watcher: Arc<dyn Watcher>) {}
+    /// It is told of attributes of which [`FileApi::attr_term`] has said that they may be remembered; names must not be.
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.0.memory.watch(watcher);
+    }
 }

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use types::Ino;
 
 #[test]
@@ -353,6 +354,43 @@ fn names_of_other_gateways_appear_and_vanish() {
     fs::remove_file(f.real("late")).unwrap();
     f.api.entry_changed(Ino::ROOT, b"late");
     eventually("the name vanishes", || !looked("late"));
+}
+
+#[test]
+fn a_kernel_that_keeps_nothing_answers_for_a_moment_for_what_it_has_already_and_is_told_of_changes() {
+    let options = MountOptions { ttl: Duration::ZERO, passthrough: false, ..MountOptions::default() };
+    let Some(f) = fixture_with(options) else { return };
+    fs::create_dir(f.real("dir")).unwrap();
+    fs::write(f.real("dir/file"), b"text").unwrap();
+    let asked = || f.api.count.getattrs.load(Relaxed);
+    let asks = |times: u64| {
+        let before = asked();
+        for _ in 0..times {
+            fs::symlink_metadata(f.path("dir/file")).unwrap();
+        }
+        asked() - before
+    };
+    asks(1);
+    assert!(asks(10) >= 10, "nothing may be kept");
+    *f.api.term.lock().unwrap() = Duration::from_secs(1000);
+    asks(1);
+    assert_eq!(asks(10), 0, "each name that was looked up said enough");
+    // Of what is new to the kernel nobody could tell it in time.
+    fs::write(f.real("dir/other"), b"text").unwrap();
+    let before = asked();
+    fs::symlink_metadata(f.path("dir/other")).unwrap();
+    assert_eq!(asked(), before + 1);
+    let held = rfs::open(f.path("dir/file"), OFlags::PATH, Mode::empty()).unwrap();
+    let mode = || rfs::fstat(&held).unwrap().st_mode & 0o777;
+    let before = mode();
+    for changed in [0o604, 0o640, 0o600] {
+        fs::set_permissions(f.real("dir/file"), fs::Permissions::from_mode(changed)).unwrap();
+        if changed == 0o604 {
+            assert_eq!(mode(), before, "nobody has told it");
+        }
+        f.api.attributes_changed(f.api.ino(&f.real("dir/file")));
+        assert_eq!(mode(), changed);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use types::api::*;
 use types::*;
 
@@ -59,6 +60,8 @@ pub struct Loopback {
     /// Files are read elsewhere: while `ending` is held no open for writing of one that is there ends, and no truncation.
     pub read_elsewhere: AtomicBool,
     pub ending: Mutex<()>,
+    /// For so long a kernel that keeps nothing may answer from attributes.
+    pub term: Mutex<Duration>,
     root: u64,
     root_fd: Option<OwnedFd>,
     next: AtomicU64,
@@ -352,6 +355,14 @@ impl Loopback {
         all.into_iter().for_each(|ino| self.fail(ino));
     }
 
+    /// Somebody else has changed attributes; returns when nobody remembers the old ones.
+    pub fn attributes_changed(&self, ino: Ino) {
+        for watcher in self.watchers.lock().unwrap().iter() {
+            watcher.attributes_changed(ino);
+            watcher.wait_forgotten();
+        }
+    }
+
     /// Tells the watchers, as another gateway would.
     pub fn entry_changed(&self, parent: Ino, name: &[u8]) {
         self.watchers.lock().unwrap().iter().for_each(|w| w.entry_changed(parent, name));
@@ -417,6 +428,10 @@ impl FileApi for Loopback {
     fn getattr(&self, _: &Cx, ino: Ino) -> FsResult<Attr> {
         self.count.getattrs.fetch_add(1, Relaxed);
         self.attr(&self.node(ino)?)
+    }
+
+    fn attr_term(&self, _: Ino) -> Duration {
+        *self.term.lock().unwrap()
     }
 
     fn clear_set_id(&self, cx: &Cx, ino: Ino) -> FsResult<bool> {
