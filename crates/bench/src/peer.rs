@@ -122,7 +122,8 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
     if let Some(first) = figures.first_mut() {
         first.note = format!(
             "{version} of the distribution, {PARTS} bricks, its FUSE client; ours: {PARTS} targets of one node, mounted on a second one; \
-             every process on this machine, bricks and targets on one disk; caches are dropped before each step; a file of {} MiB, {} \
+             files of the first shape on one target up to 16 MiB and on all four from there on; every process on this machine, bricks and \
+             targets on one disk; caches are dropped before each step; a file of {} MiB, {} \
              pages, {} small files",
             amounts.bytes >> 20,
             amounts.pages,
@@ -135,12 +136,13 @@ pub fn measure(plan: &Plan, told: &dyn Fn(&str)) -> Result<Vec<Figure>> {
 /// A directory of our mount in which files have this shape.
 fn shaped(ours: &Cluster, mount: &Path, shape: Shape) -> Result<PathBuf> {
     let (name, layout) = match shape {
-        Shape::Distributed => ("distributed", ["--stripes", "4"]),
-        Shape::Dispersed => ("dispersed", ["--code", "3+1"]),
+        // A small file on one target, as theirs lies on one brick; a large one on all.
+        Shape::Distributed => ("distributed", &["--stripes", "1", "--then", "16MiB:4"][..]),
+        Shape::Dispersed => ("dispersed", &["--code", "3+1"][..]),
     };
     let dir = mount.join(name);
     fs::create_dir(&dir)?;
-    ours.tell(0, &[&["layout", "set", &format!("tc:/{name}")][..], &layout[..]].concat())?;
+    ours.tell(0, &[&["layout", "set", &format!("tc:/{name}")][..], layout].concat())?;
     Ok(dir)
 }
 
