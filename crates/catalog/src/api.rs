@@ -79,8 +79,10 @@ pub struct Usage {
     pub files: u64,
     /// Length of regular files (bytes).
     pub bytes: u64,
-    /// Bytes allocated on disk.
+    /// Bytes allocated on the node's disk.
     pub disk_bytes: u64,
+    /// Bytes on disk targets of the cluster; what redundancy takes there is not counted.
+    pub target_bytes: u64,
     /// Length times number of copies that count (bytes).
     pub tape_bytes: u64,
 }

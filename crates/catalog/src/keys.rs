@@ -104,6 +104,8 @@ pub mod meta {
     pub const TURN: u8 = 10;
     /// What `SITE` says was given to targets (empty): it stays.
     pub const SITE_GIVEN: u8 = 11;
+    /// Bytes on targets are in the sums of owners: all (empty), or those of objects up to this one; absent in what earlier releases wrote.
+    pub const FAR_COUNTED: u8 = 12;
 }
 
 /// Fields of `SUM`.
@@ -117,6 +119,7 @@ pub mod sum {
     pub const POOL_FILES: u8 = 6;
     pub const POOL_BYTES: u8 = 7;
     pub const PURGEABLE: u8 = 8;
+    pub const FAR: u8 = 9;
 }
 
 /// Fields of `VOLUME`.

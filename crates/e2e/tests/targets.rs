@@ -1,8 +1,8 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
 use e2e::cluster::{
-    Small, cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects,
-    serves, striped, targets, up, wait_for_close, wait_for_mending, words,
+    cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects, serves,
+    striped, targets, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,44 +81,6 @@ fn a_large_file_is_read_while_it_comes_back_to_targets() {
     file.read_exact_at(&mut part, 20 << 20).unwrap();
     assert!(part == bytes[20 << 20..21 << 20], "through the descriptor that waited");
     drop(file);
-    first.check();
-}
-
-/// Per cent of the fullest target that is used.
-fn fullest(first: &Bed) -> u64 {
-    let used = |view: &serde_json::Value| {
-        let number = |what: &str| view["target"][what].as_u64().expect("a number");
-        100 - 100 * number("free") / number("capacity")
-    };
-    targets(first).iter().map(used).max().expect("targets")
-}
-
-#[test]
-fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
-    if !can_mount("full targets") {
-        return;
-    }
-    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
-    let _small = beds.each_ref().map(|bed| Small::mount(bed, 46 << 20));
-    for bed in &beds {
-        configure(bed, "");
-        bed.up();
-    }
-    make_cluster(&beds);
-    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
-    let first = &beds[0];
-    let write = |n: u64| fs::write(dir.join(format!("f{n:02}")), noise(n, 10 << 20)).unwrap();
-    let on_targets = |n: u64| !lies_on(first, &dir.join(format!("f{n:02}"))).is_empty();
-    (0..13).for_each(write);
-    first.ok(words("migrate --wait -r", &dir, ""));
-    first.wait("the targets' report", || fullest(first) > 90);
-    // Nobody orders it. What is to leave is reckoned from a report that may be a little older than what was written last.
-    first.wait("room", || fullest(first) <= 83);
-    assert!((0..3).any(|n| !on_targets(n)), "the oldest go first");
-    assert!(on_targets(12), "those used last stay");
-    for n in 0..13 {
-        assert!(fs::read(dir.join(format!("f{n:02}"))).unwrap() == noise(n, 10 << 20), "file {n}");
-    }
     first.check();
 }
 
@@ -527,46 +489,6 @@ fn a_file_is_made_on_others_when_a_mover_stands_still() {
     assert!(there > 0);
     fs::remove_dir_all(&dir).unwrap();
     first.wait("nothing is left", || beds.each_ref().map(objects) == [0; 3]);
-    first.check();
-}
-
-#[test]
-fn a_file_that_grows_leaves_a_target_that_is_full() {
-    if !can_mount("a file on a full target") {
-        return;
-    }
-    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
-    let sizes = [100 << 20, 40 << 20, 100 << 20];
-    let _small: Vec<Small> = beds.iter().zip(sizes).map(|(bed, size)| Small::mount(bed, size)).collect();
-    for bed in &beds {
-        configure(bed, "");
-        bed.up();
-    }
-    make_cluster(&beds);
-    let dir = directory(&beds, "--stripes 2 --stripe-size 64KiB");
-    let first = &beds[0];
-    let small = (1..=3).find(|id| serves(first, &beds[1], *id)).expect("its number");
-    let on_small = |path: &std::path::PathBuf| {
-        File::create(path).unwrap();
-        lies_on(first, path).contains(&small)
-    };
-    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(on_small).expect("a file on the small one");
-    let bytes = noise(21, 90 << 20);
-    fs::write(&path, &bytes).unwrap();
-    assert!(!lies_on(first, &path).contains(&small), "it has left the target that is full");
-    assert!(fs::read(&path).unwrap() == bytes);
-    first.wait("room", || first.run(["target", "ls"]).status.success() && objects(&beds[1]) < 40);
-    // With nowhere to go it is an honest end: what was written is there.
-    let rest = dir.join("rest");
-    let file = File::create(&rest).unwrap();
-    let part = noise(22, 1 << 20);
-    let full = (0..200).find_map(|n| file.write_all_at(&part, n << 20).err().map(|e| (n, e)));
-    let (written, error) = full.expect("the targets are not endless");
-    assert_eq!(error.raw_os_error(), Some(28), "ENOSPC: {error}");
-    drop(file);
-    let there = fs::read(&rest).unwrap();
-    assert!(there.len() >= (written as usize) << 20 && there[..1 << 20] == part);
-    assert!(fs::read(&path).unwrap() == bytes, "the other file");
     first.check();
 }
 

@@ -7,7 +7,7 @@
 use super::targets;
 use crate::keys::{self, ON_TARGETS, part};
 use crate::rec::{self, FarRec, RuleRec};
-use crate::store::{Tx, View};
+use crate::store::{Tx, View, each_past_damage};
 use crate::{CatalogError, Result};
 use format::record;
 use layout::{Candidate, Component, Layout, Redundancy, Spread};
@@ -357,6 +357,16 @@ pub fn all(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(ObjectI
         if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
     found.into_iter().map(|(object, value)| Ok((object, decode(object, &value)?))).collect()
+}
+
+/// Numbers of up to `limit` objects on targets after `after`; also of such whose layout is damaged.
+pub fn numbers(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
+    let mut found = Vec::new();
+    each_past_damage(view.r, &keys::after(&keys::far(after)), &[keys::FAR + 1], |k, _| {
+        found.extend(keys::number_at(k, 1).map(ObjectId));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
 }
 
 /// Objects of a column.
