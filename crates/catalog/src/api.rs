@@ -122,6 +122,8 @@ pub struct Candidate {
     pub class: ClassName,
     /// Disk object; None when the missing copy must be made from another copy on tape, and of nodes without data.
     pub object: Option<ObjectId>,
+    /// That object lies on disk targets of the cluster.
+    pub far: bool,
     /// It is no regular file: the catalogue has all there is to copy.
     pub dataless: bool,
     /// Copies it lacks, each with the pool it goes to.

@@ -109,6 +109,61 @@ fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
 }
 
 #[test]
+fn what_fills_targets_goes_to_tape_before_its_time_and_writing_goes_on() {
+    if !can_mount("full targets and what is not on tape") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let _small = beds.each_ref().map(|bed| Small::mount(bed, 46 << 20));
+    for bed in &beds {
+        configure(bed, "");
+        bed.up();
+    }
+    make_cluster(&beds);
+    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
+    let first = &beds[0];
+    let path = |n: u64| dir.join(format!("f{n:02}"));
+    let write = |n: u64| fs::write(path(n), noise(n, 5 << 20)).unwrap();
+    let copies = |path: &Path| {
+        first.json(words("stat", path, ""))[0]["file"]["copies"].as_array().expect("copies").len()
+    };
+    let elsewhere = first.mount().join("elsewhere");
+    fs::write(&elsewhere, noise(99, 1 << 20)).unwrap();
+    (0..24).for_each(write);
+    let mut written = 24;
+    loop {
+        // The report that comes next.
+        std::thread::sleep(Duration::from_secs(6));
+        if fullest(first) >= 95 {
+            break;
+        }
+        write(written);
+        written += 1;
+        assert!(written < 28, "{} % are used", fullest(first));
+    }
+    // Their class leaves them alone for an hour, and nobody orders it.
+    let mut told = false;
+    first.wait("room", || {
+        told |= first.ok(["target", "ls"]).contains("is nearly full");
+        fullest(first) <= 84
+    });
+    assert!(told, "operators are told");
+    (written..written + 4).for_each(write);
+    assert!((written + 4) * 5 > 3 * 46, "more than the targets can hold");
+    assert!(lies_on(first, &path(0)).is_empty(), "the oldest have left");
+    assert_eq!(copies(&path(0)), 2);
+    assert_eq!(copies(&elsewhere), 0, "what lies elsewhere has time");
+    // What comes back from tape takes room again, so it is only some.
+    first.wait("room once more", || fullest(first) <= 84);
+    let on_targets: Vec<u64> = (0..written + 4).filter(|n| !lies_on(first, &path(*n)).is_empty()).collect();
+    assert!(on_targets.len() > 10 && !on_targets.contains(&1), "{on_targets:?}");
+    for n in on_targets.into_iter().chain([0, 1]) {
+        assert!(fs::read(path(n)).unwrap() == noise(n, 5 << 20), "file {n}");
+    }
+    first.check();
+}
+
+#[test]
 fn a_file_that_grows_leaves_a_target_that_is_full() {
     if !can_mount("a file on a full target") {
         return;

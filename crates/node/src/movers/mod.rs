@@ -5,6 +5,7 @@ mod claims;
 mod decider;
 mod folding;
 mod grants;
+mod hurry;
 mod keys;
 mod known;
 mod layouts;

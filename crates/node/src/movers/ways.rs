@@ -6,6 +6,7 @@
 use super::claims::Claims;
 use super::folding::Unfolded;
 use super::grants::Given;
+use super::hurry::Pressed;
 use super::keys::{self, MasterKey};
 use super::lent::Lent;
 use super::mend::Unmade;
@@ -86,6 +87,8 @@ pub(crate) struct Movers {
     jobs_behind: Pool,
     /// Room that was made on targets.
     pub(super) rounds: Rounds,
+    /// Targets that stay nearly full all the same.
+    pub(super) pressed: Pressed,
     /// Whose these are, for work that outlives a call.
     node: OnceLock<Weak<Node>>,
     /// Targets of other namespaces.
@@ -133,6 +136,7 @@ impl Movers {
             jobs: Pool::default(),
             jobs_behind: Pool::default(),
             rounds: Rounds::default(),
+            pressed: Pressed::default(),
             node: OnceLock::new(),
             strangers: Strangers::default(),
             others: Mutex::default(),
