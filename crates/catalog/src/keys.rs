@@ -149,6 +149,8 @@ pub mod cluster_part {
     pub const LOCKS: u8 = 5;
     /// `node session number`.
     pub const DONE: u8 = 6;
+    /// `number` of a target that was taken out of the list.
+    pub const REMOVED_TARGET: u8 = 7;
 }
 
 /// Fields of `REQUEST`.
@@ -429,6 +431,14 @@ pub fn targets() -> [u8; 2] {
 
 pub fn target(id: TargetId) -> Vec<u8> {
     text(&targets(), &id.0.to_be_bytes())
+}
+
+pub fn removed_targets() -> [u8; 2] {
+    [CLUSTER, cluster_part::REMOVED_TARGET]
+}
+
+pub fn removed_target(id: TargetId) -> Vec<u8> {
+    text(&removed_targets(), &id.0.to_be_bytes())
 }
 
 pub fn last_target() -> [u8; 2] {

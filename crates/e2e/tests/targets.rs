@@ -404,6 +404,61 @@ fn a_target_is_drained_while_files_are_used_and_over_crashes() {
 }
 
 #[test]
+fn a_target_that_was_drained_is_taken_out_of_the_list_and_its_host_is_told() {
+    if !can_mount("taking a target out") {
+        return;
+    }
+    let (beds, _fourth, dir) = with_a_fourth("--stripes 3 --stripe-size 64KiB");
+    let first = &beds[0];
+    let gone = (1..=4).find(|id| serves(first, &beds[2], *id)).expect("its number");
+    let number = gone.to_string();
+    let refused = |words: &[&str]| {
+        let said = first.run(words.iter().copied());
+        assert!(!said.status.success(), "{words:?}");
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    };
+    let rm = ["target", "rm", number.as_str()];
+    let why = refused(&rm);
+    assert!(why.contains("is in use") && why.contains(&format!("thermo target drain {gone}")), "{why}");
+    first.ok(["target", "drain", &number, "--wait"]);
+    first.wait("it is empty", || objects(&beds[2]) == 0);
+    first.wait("it is on record", || first.run(rm).status.success());
+    let listed =
+        |bed: &Bed| targets(bed).iter().map(|one| one["target"]["id"].as_u64().unwrap()).collect::<Vec<_>>();
+    assert!(!listed(first).contains(&gone) && listed(first).len() == 3);
+    let why = refused(&rm);
+    assert!(why.contains("out of the list already"), "{why}");
+    refused(&["target", "return", &number]);
+    // Its host is told so, also when it is started anew, and over a restart of the first node.
+    let told = |bed: &Bed| bed.ok(["target", "ls"]).contains("taken out of the list");
+    first.wait("the first node tells it", || told(first));
+    first.wait("its host tells it", || told(&beds[2]));
+    let before = fs::read(beds[2].path("target/turn")).unwrap();
+    beds[2].kill();
+    first.kill();
+    first.up_mounted();
+    beds[2].up();
+    first.wait("its host tells it again", || told(&beds[2]));
+    assert!(!listed(first).contains(&gone));
+    assert!(
+        fs::read(beds[2].path("target/turn")).unwrap() == before && objects(&beds[2]) == 0,
+        "nothing there is touched"
+    );
+    all_there(&dir);
+    first.wait("the others are up", || up(first).len() == 3);
+    // A new disk at the same place gets a number of its own.
+    beds[2].kill();
+    fs::remove_dir_all(beds[2].path("target")).unwrap();
+    fs::remove_file(beds[2].state().join("targets")).unwrap();
+    beds[2].up();
+    first.wait("a new number", || {
+        listed(first) == [1, 2, 3, 4, 5].into_iter().filter(|id| *id != gone).collect::<Vec<_>>()
+    });
+    fs::write(dir.join("new"), noise(1, 1_000_000)).unwrap();
+    first.check();
+}
+
+#[test]
 fn what_a_lost_target_had_is_rebuilt_on_another_or_comes_from_tape() {
     if !can_mount("replacing a target") {
         return;

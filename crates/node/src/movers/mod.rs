@@ -16,6 +16,7 @@ mod outcome;
 mod pool;
 mod protect;
 mod records;
+mod removed;
 mod requested;
 mod room;
 mod scrub;

@@ -85,6 +85,8 @@ pub(crate) struct Movers {
     jobs: Pool,
     /// For what nobody waits for.
     jobs_behind: Pool,
+    /// Held by who lets a target get files again, or takes it out of the list.
+    pub(super) listing: Mutex<()>,
     /// Room that was made on targets.
     pub(super) rounds: Rounds,
     /// Targets that stay nearly full all the same.
@@ -135,6 +137,7 @@ impl Movers {
             stock: Stock::default(),
             jobs: Pool::default(),
             jobs_behind: Pool::default(),
+            listing: Mutex::default(),
             rounds: Rounds::default(),
             pressed: Pressed::default(),
             node: OnceLock::new(),
