@@ -79,8 +79,10 @@ pub struct Usage {
     pub files: u64,
     /// Length of regular files (bytes).
     pub bytes: u64,
-    /// Bytes allocated on disk.
+    /// Bytes allocated on the node's disk.
     pub disk_bytes: u64,
+    /// Bytes on disk targets of the cluster; what redundancy takes there is not counted.
+    pub target_bytes: u64,
     /// Length times number of copies that count (bytes).
     pub tape_bytes: u64,
 }
@@ -120,6 +122,8 @@ pub struct Candidate {
     pub class: ClassName,
     /// Disk object; None when the missing copy must be made from another copy on tape, and of nodes without data.
     pub object: Option<ObjectId>,
+    /// That object lies on disk targets of the cluster.
+    pub far: bool,
     /// It is no regular file: the catalogue has all there is to copy.
     pub dataless: bool,
     /// Copies it lacks, each with the pool it goes to.

@@ -104,6 +104,8 @@ pub mod meta {
     pub const TURN: u8 = 10;
     /// What `SITE` says was given to targets (empty): it stays.
     pub const SITE_GIVEN: u8 = 11;
+    /// Bytes on targets are in the sums of owners: all (empty), or those of objects up to this one; absent in what earlier releases wrote.
+    pub const FAR_COUNTED: u8 = 12;
 }
 
 /// Fields of `SUM`.
@@ -117,6 +119,7 @@ pub mod sum {
     pub const POOL_FILES: u8 = 6;
     pub const POOL_BYTES: u8 = 7;
     pub const PURGEABLE: u8 = 8;
+    pub const FAR: u8 = 9;
 }
 
 /// Fields of `VOLUME`.
@@ -146,6 +149,8 @@ pub mod cluster_part {
     pub const LOCKS: u8 = 5;
     /// `node session number`.
     pub const DONE: u8 = 6;
+    /// `number` of a target that was taken out of the list.
+    pub const REMOVED_TARGET: u8 = 7;
 }
 
 /// Fields of `REQUEST`.
@@ -426,6 +431,14 @@ pub fn targets() -> [u8; 2] {
 
 pub fn target(id: TargetId) -> Vec<u8> {
     text(&targets(), &id.0.to_be_bytes())
+}
+
+pub fn removed_targets() -> [u8; 2] {
+    [CLUSTER, cluster_part::REMOVED_TARGET]
+}
+
+pub fn removed_target(id: TargetId) -> Vec<u8> {
+    text(&removed_targets(), &id.0.to_be_bytes())
 }
 
 pub fn last_target() -> [u8; 2] {

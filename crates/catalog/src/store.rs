@@ -269,6 +269,8 @@ pub struct Derived {
     pub counted: Option<(Ino, u32, u32)>,
     pub bytes: i64,
     pub disk: i64,
+    /// Bytes on disk targets of the cluster; what redundancy takes is not counted.
+    pub on_targets: i64,
     pub tape: i64,
     pub object: Option<ObjectId>,
     /// The object lies on disk targets of the cluster: it takes nothing of the node's disk tier.
@@ -291,7 +293,8 @@ impl Derived {
         d.far = f.far && f.object.is_some();
         d.bytes = rec.data_size() as i64;
         d.tape = (rec.data_size() as i64).saturating_mul(i64::from(f.copies.count_ones()));
-        d.disk = f.object.filter(|_| !f.far).and(f.stamp).map_or(0, |s| s.allocated as i64);
+        let allocated = f.object.and(f.stamp).map_or(0, |s| s.allocated as i64);
+        (d.disk, d.on_targets) = if d.far { (0, allocated) } else { (allocated, 0) };
         d.candidate = f.due;
         if !f.sealed {
             return Ok(d);
@@ -380,6 +383,7 @@ impl Derived {
             (sum::BYTES, self.bytes, to.bytes),
             (sum::DISK, self.disk, to.disk),
             (sum::TAPE, self.tape, to.tape),
+            (sum::FAR, self.on_targets, to.on_targets),
         ];
         for (what, a, b) in sums {
             if from == into {
@@ -397,7 +401,7 @@ impl Derived {
     }
 }
 
-fn add(w: &mut dyn Writer, what: u8, uid: Option<u32>, delta: i64) -> Result<()> {
+pub fn add(w: &mut dyn Writer, what: u8, uid: Option<u32>, delta: i64) -> Result<()> {
     if let (Some(uid), true) = (uid, delta != 0) {
         w.add(&keys::sum_user(what, uid), delta)?;
     }

@@ -296,3 +296,81 @@ fn that_somebody_may_read_at_targets_is_on_record_until_it_has_ended_or_the_obje
     assert_eq!((f.catalog.far(object).unwrap(), lent()), (None, vec![]));
     f.check();
 }
+
+/// Bytes that two owners have on targets, and what the disk tier has.
+fn held(f: &Fixture) -> (u64, u64, u64) {
+    let on_targets = |uid| f.catalog.usage(uid).unwrap().target_bytes;
+    (on_targets(0), on_targets(7), f.catalog.totals().unwrap().disk_bytes)
+}
+
+#[test]
+fn what_lies_on_targets_counts_for_its_owner_through_everything_that_happens_to_it() {
+    let f = lmdb();
+    let (ino, object) = written(&f, "far", 5 << 20);
+    assert_eq!(held(&f), (5 << 20, 0, 0), "two stripes, counted once");
+    let observe = |object, size, at| {
+        f.catalog.observe(&root(at), ino, object, &stamp(size, at), true, kv::Durability::Relaxed).unwrap()
+    };
+    observe(object, 9 << 20, 12);
+    assert_eq!(held(&f), (9 << 20, 0, 0), "it grew");
+    observe(object, 4096, 13);
+    assert_eq!(held(&f), (4096, 0, 0), "it was cut");
+    observe(object, 8192, 14);
+    let given = SetAttr { uid: Some(7), ..SetAttr::default() };
+    f.catalog.setattr(&root(15), ino, &given).unwrap();
+    assert_eq!(held(&f), (0, 8192, 0), "it was given away");
+    // Another layout, with redundancy: the same bytes.
+    let rule = LayoutRule { stripes: 1, copies: 2, ..RULE };
+    let to = base(&f.catalog.reserve_far(&rule, &targets(&[1, 2, 3]), &NOBODY).unwrap());
+    f.catalog.replace_object(ino, object, to).unwrap();
+    assert_eq!(held(&f), (0, 8192, 0));
+    f.check();
+    // To tape, and back.
+    let version = f.catalog.inode(ino).unwrap().file.unwrap().version;
+    for (copy, volume) in [(1, "VA0001L9"), (2, "VB0001L9")] {
+        record(&f.catalog, volume, 20, vec![segment(ino, version, copy, 8192, (0, 8192), 0)]);
+    }
+    f.catalog.release_object(ino, version, to, &stamp(8192, 14)).unwrap();
+    assert_eq!(held(&f), (0, 0, 0), "on tape only");
+    let back = base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2]), &NOBODY).unwrap());
+    assert!(f.catalog.set_resident(ino, version, back, &stamp(8192, 29), t(29)).unwrap());
+    assert_eq!(held(&f), (0, 8192, 0), "back");
+    f.catalog.release_object(ino, version, back, &stamp(8192, 29)).unwrap();
+    let near = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    assert!(f.catalog.set_resident(ino, version, near, &stamp(8192, 30), t(30)).unwrap());
+    assert_eq!(held(&f), (0, 0, 8192), "in the disk tier it counts there");
+    let (_, removed) = written(&f, "removed", 4096);
+    assert_eq!(held(&f), (4096, 0, 8192));
+    f.catalog.unlink(&root(40), Ino::ROOT, b"removed", &|_| false).unwrap();
+    f.catalog.unlink(&root(40), Ino::ROOT, b"far", &|_| false).unwrap();
+    assert_eq!(held(&f), (0, 0, 0), "also while targets have yet to remove {removed}");
+    f.check();
+}
+
+#[test]
+fn a_catalogue_of_a_release_that_did_not_count_what_lies_on_targets_counts_it_when_it_is_opened() {
+    let engine: std::sync::Arc<dyn kv::Engine> = std::sync::Arc::new(kv::MemoryEngine::new());
+    let f = over(engine.clone());
+    // More than go into one transaction, and of two owners.
+    for n in 0..1_100 {
+        written(&f, &format!("f{n}"), 4096);
+    }
+    let ino = f.catalog.lookup(Ino::ROOT, b"f7").unwrap().attr.ino;
+    f.catalog.setattr(&root(15), ino, &SetAttr { uid: Some(7), ..SetAttr::default() }).unwrap();
+    let near = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    f.catalog.create(&root(16), Ino::ROOT, b"near", &New::file(0o644, near)).unwrap();
+    f.catalog.unlink(&root(40), Ino::ROOT, b"f8", &|_| false).unwrap();
+    drop(f);
+    // What such a release leaves behind: no sums of that kind (0x22 0x09), and no note that they are there (0x01 0x0c).
+    let sums = [0, 7_u32].map(|uid| [&[0x22, 9], &uid.to_be_bytes()[..]].concat());
+    kv::write::<_, catalog::CatalogError>(&*engine, kv::Durability::Durable, |w| {
+        sums.iter().try_for_each(|key| w.delete(key))?;
+        Ok(w.delete(&[1, 12])?)
+    })
+    .unwrap();
+    for _ in 0..2 {
+        let f = Fixture { catalog: catalog::Catalog::open(engine.clone(), t(50)).unwrap(), dir: None };
+        assert_eq!(held(&f), (1_098 * 4096, 4096, 0), "counted once");
+        f.check();
+    }
+}

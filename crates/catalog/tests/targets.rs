@@ -66,3 +66,40 @@ fn a_turn_is_above_those_before_and_stays() {
     }
     assert_eq!(f.catalog.turn().unwrap(), 8);
 }
+
+#[test]
+fn a_target_that_was_taken_out_of_the_list_does_not_come_back_and_its_number_is_not_given_again() {
+    let f = lmdb();
+    let all = ["a", "b", "c"].map(|uuid| report(&f, 1, uuid, 50, 100).unwrap());
+    let gone = TargetId(3);
+    let why = f.catalog.remove_target(gone).unwrap_err().to_string();
+    assert!(why.contains("gets new files"), "{why}");
+    f.catalog.set_target(gone, true, false).unwrap();
+    assert_eq!(f.catalog.remove_target(gone).unwrap().uuid, "c");
+    let numbers = |targets: Vec<Target>| targets.iter().map(|one| one.id.0).collect::<Vec<_>>();
+    assert_eq!(numbers(f.catalog.targets().unwrap()), [1, 2]);
+    assert_eq!(numbers(f.catalog.removed_targets().unwrap()), [3]);
+    assert!(f.catalog.remove_target(gone).is_err() && f.catalog.set_target(gone, false, false).is_err());
+    let why = report(&f, 1, "c", 50, 105).unwrap_err().to_string();
+    assert!(why.contains("taken out of the list"), "{why}");
+    assert_eq!(report(&f, 2, "d", 50, 105).unwrap().id, TargetId(4));
+    // Whoever has not heard of it gets nothing there.
+    let weigh = |target: &Target| layout::Candidate { target: target.id, domain: target.id.0, weight: 1 };
+    let candidates: Vec<layout::Candidate> = all.iter().map(weigh).collect();
+    let rule = LayoutRule { unit_bytes: 4096, stripes: 2, copies: 1, parity: 0, then: Vec::new() };
+    let nobody = Default::default();
+    let far = f.catalog.reserve_far(&rule, &candidates, &nobody).unwrap();
+    assert!(!far.layout.components[0].targets.contains(&gone));
+    let object = far.layout.components[0].base;
+    for to in [gone, TargetId(2)] {
+        f.catalog.set_target(TargetId(2), true, false).unwrap();
+        let intended = f.catalog.intend_column(object, (0, 0), to).unwrap_err().to_string();
+        let relocated = f.catalog.relocate_column(object, (0, 0), to, true).unwrap_err().to_string();
+        assert!([intended, relocated].iter().all(|why| why.contains("being emptied")), "target {to}");
+    }
+    // One that is lost, too.
+    f.catalog.set_target(TargetId(4), true, true).unwrap();
+    f.catalog.remove_target(TargetId(4)).unwrap();
+    assert_eq!(numbers(f.catalog.targets().unwrap()), [1, 2]);
+    f.check();
+}

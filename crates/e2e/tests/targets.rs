@@ -1,8 +1,8 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
 use e2e::cluster::{
-    Small, cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects,
-    serves, striped, targets, up, wait_for_close, wait_for_mending, words,
+    cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects, serves,
+    striped, targets, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,44 +81,6 @@ fn a_large_file_is_read_while_it_comes_back_to_targets() {
     file.read_exact_at(&mut part, 20 << 20).unwrap();
     assert!(part == bytes[20 << 20..21 << 20], "through the descriptor that waited");
     drop(file);
-    first.check();
-}
-
-/// Per cent of the fullest target that is used.
-fn fullest(first: &Bed) -> u64 {
-    let used = |view: &serde_json::Value| {
-        let number = |what: &str| view["target"][what].as_u64().expect("a number");
-        100 - 100 * number("free") / number("capacity")
-    };
-    targets(first).iter().map(used).max().expect("targets")
-}
-
-#[test]
-fn targets_that_get_full_are_emptied_by_themselves_of_what_is_safe_on_tape() {
-    if !can_mount("full targets") {
-        return;
-    }
-    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
-    let _small = beds.each_ref().map(|bed| Small::mount(bed, 46 << 20));
-    for bed in &beds {
-        configure(bed, "");
-        bed.up();
-    }
-    make_cluster(&beds);
-    let dir = directory(&beds, "--stripes 3 --stripe-size 64KiB");
-    let first = &beds[0];
-    let write = |n: u64| fs::write(dir.join(format!("f{n:02}")), noise(n, 10 << 20)).unwrap();
-    let on_targets = |n: u64| !lies_on(first, &dir.join(format!("f{n:02}"))).is_empty();
-    (0..13).for_each(write);
-    first.ok(words("migrate --wait -r", &dir, ""));
-    first.wait("the targets' report", || fullest(first) > 90);
-    // Nobody orders it. What is to leave is reckoned from a report that may be a little older than what was written last.
-    first.wait("room", || fullest(first) <= 83);
-    assert!((0..3).any(|n| !on_targets(n)), "the oldest go first");
-    assert!(on_targets(12), "those used last stay");
-    for n in 0..13 {
-        assert!(fs::read(dir.join(format!("f{n:02}"))).unwrap() == noise(n, 10 << 20), "file {n}");
-    }
     first.check();
 }
 
@@ -442,6 +404,61 @@ fn a_target_is_drained_while_files_are_used_and_over_crashes() {
 }
 
 #[test]
+fn a_target_that_was_drained_is_taken_out_of_the_list_and_its_host_is_told() {
+    if !can_mount("taking a target out") {
+        return;
+    }
+    let (beds, _fourth, dir) = with_a_fourth("--stripes 3 --stripe-size 64KiB");
+    let first = &beds[0];
+    let gone = (1..=4).find(|id| serves(first, &beds[2], *id)).expect("its number");
+    let number = gone.to_string();
+    let refused = |words: &[&str]| {
+        let said = first.run(words.iter().copied());
+        assert!(!said.status.success(), "{words:?}");
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    };
+    let rm = ["target", "rm", number.as_str()];
+    let why = refused(&rm);
+    assert!(why.contains("is in use") && why.contains(&format!("thermo target drain {gone}")), "{why}");
+    first.ok(["target", "drain", &number, "--wait"]);
+    first.wait("it is empty", || objects(&beds[2]) == 0);
+    first.wait("it is on record", || first.run(rm).status.success());
+    let listed =
+        |bed: &Bed| targets(bed).iter().map(|one| one["target"]["id"].as_u64().unwrap()).collect::<Vec<_>>();
+    assert!(!listed(first).contains(&gone) && listed(first).len() == 3);
+    let why = refused(&rm);
+    assert!(why.contains("out of the list already"), "{why}");
+    refused(&["target", "return", &number]);
+    // Its host is told so, also when it is started anew, and over a restart of the first node.
+    let told = |bed: &Bed| bed.ok(["target", "ls"]).contains("taken out of the list");
+    first.wait("the first node tells it", || told(first));
+    first.wait("its host tells it", || told(&beds[2]));
+    let before = fs::read(beds[2].path("target/turn")).unwrap();
+    beds[2].kill();
+    first.kill();
+    first.up_mounted();
+    beds[2].up();
+    first.wait("its host tells it again", || told(&beds[2]));
+    assert!(!listed(first).contains(&gone));
+    assert!(
+        fs::read(beds[2].path("target/turn")).unwrap() == before && objects(&beds[2]) == 0,
+        "nothing there is touched"
+    );
+    all_there(&dir);
+    first.wait("the others are up", || up(first).len() == 3);
+    // A new disk at the same place gets a number of its own.
+    beds[2].kill();
+    fs::remove_dir_all(beds[2].path("target")).unwrap();
+    fs::remove_file(beds[2].state().join("targets")).unwrap();
+    beds[2].up();
+    first.wait("a new number", || {
+        listed(first) == [1, 2, 3, 4, 5].into_iter().filter(|id| *id != gone).collect::<Vec<_>>()
+    });
+    fs::write(dir.join("new"), noise(1, 1_000_000)).unwrap();
+    first.check();
+}
+
+#[test]
 fn what_a_lost_target_had_is_rebuilt_on_another_or_comes_from_tape() {
     if !can_mount("replacing a target") {
         return;
@@ -527,46 +544,6 @@ fn a_file_is_made_on_others_when_a_mover_stands_still() {
     assert!(there > 0);
     fs::remove_dir_all(&dir).unwrap();
     first.wait("nothing is left", || beds.each_ref().map(objects) == [0; 3]);
-    first.check();
-}
-
-#[test]
-fn a_file_that_grows_leaves_a_target_that_is_full() {
-    if !can_mount("a file on a full target") {
-        return;
-    }
-    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
-    let sizes = [100 << 20, 40 << 20, 100 << 20];
-    let _small: Vec<Small> = beds.iter().zip(sizes).map(|(bed, size)| Small::mount(bed, size)).collect();
-    for bed in &beds {
-        configure(bed, "");
-        bed.up();
-    }
-    make_cluster(&beds);
-    let dir = directory(&beds, "--stripes 2 --stripe-size 64KiB");
-    let first = &beds[0];
-    let small = (1..=3).find(|id| serves(first, &beds[1], *id)).expect("its number");
-    let on_small = |path: &std::path::PathBuf| {
-        File::create(path).unwrap();
-        lies_on(first, path).contains(&small)
-    };
-    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(on_small).expect("a file on the small one");
-    let bytes = noise(21, 90 << 20);
-    fs::write(&path, &bytes).unwrap();
-    assert!(!lies_on(first, &path).contains(&small), "it has left the target that is full");
-    assert!(fs::read(&path).unwrap() == bytes);
-    first.wait("room", || first.run(["target", "ls"]).status.success() && objects(&beds[1]) < 40);
-    // With nowhere to go it is an honest end: what was written is there.
-    let rest = dir.join("rest");
-    let file = File::create(&rest).unwrap();
-    let part = noise(22, 1 << 20);
-    let full = (0..200).find_map(|n| file.write_all_at(&part, n << 20).err().map(|e| (n, e)));
-    let (written, error) = full.expect("the targets are not endless");
-    assert_eq!(error.raw_os_error(), Some(28), "ENOSPC: {error}");
-    drop(file);
-    let there = fs::read(&rest).unwrap();
-    assert!(there.len() >= (written as usize) << 20 && there[..1 << 20] == part);
-    assert!(fs::read(&path).unwrap() == bytes, "the other file");
     first.check();
 }
 

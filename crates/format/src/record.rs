@@ -107,6 +107,16 @@ struct QuotaV1 {
     tape_bytes: u64,
 }
 
+/// `Quota` before it limited bytes on disk.
+#[derive(serde::Deserialize)]
+struct QuotaV2 {
+    uid: Option<u32>,
+    files: u64,
+    bytes: u64,
+    tape_bytes: u64,
+    volumes: u32,
+}
+
 /// `Target` before it could be lost.
 #[derive(serde::Deserialize)]
 struct TargetV1 {
@@ -209,14 +219,18 @@ impl Record for Pool {
 
 impl Record for Quota {
     const NAME: &'static str = "Quota";
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn upgrade(version: u8, bytes: &[u8]) -> Result<Self, RecordError> {
         let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
         match version {
             1 => {
                 let QuotaV1 { uid, files, bytes, tape_bytes } = body(bytes).map_err(damaged)?;
-                Ok(Self { uid, files, bytes, tape_bytes, volumes: 0 })
+                Ok(Self { uid, files, bytes, tape_bytes, volumes: 0, disk_bytes: 0 })
+            }
+            2 => {
+                let QuotaV2 { uid, files, bytes, tape_bytes, volumes } = body(bytes).map_err(damaged)?;
+                Ok(Self { uid, files, bytes, tape_bytes, volumes, disk_bytes: 0 })
             }
             found => Err(RecordError::Unknown { name: Self::NAME, found }),
         }

@@ -72,10 +72,12 @@ fn golden_bytes() {
         keep_on_disk: false,
     };
     golden(&class, "010373746402016101623cac0200");
-    let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0, volumes: 5 };
-    golden(&quota, "0201e80701ac020005");
+    let quota = Quota { uid: Some(1000), files: 1, bytes: 300, tape_bytes: 0, volumes: 5, disk_bytes: 9 };
+    golden(&quota, "0301e80701ac02000509");
+    let before = decode::<Quota>(&[2, 1, 0xe8, 7, 1, 0xac, 2, 0, 5]);
+    assert_eq!(before, Ok(Quota { disk_bytes: 0, ..quota.clone() }), "as written by version 2");
     let before = decode::<Quota>(&[1, 1, 0xe8, 7, 1, 0xac, 2, 0]);
-    assert_eq!(before, Ok(Quota { volumes: 0, ..quota }), "as written by version 1");
+    assert_eq!(before, Ok(Quota { volumes: 0, disk_bytes: 0, ..quota }), "as written by version 1");
     let pool = Pool {
         max_volumes: 300,
         max_bytes: 5,

@@ -72,6 +72,11 @@ impl DiskUse {
         purging(self)
     }
 
+    /// The level of need now.
+    pub fn pressure(&self) -> Pressure {
+        level(self)
+    }
+
     /// The watermarks in order (low, high, hard), whatever was configured.
     pub fn marks(&self) -> (u64, u64, u64) {
         let hard = self.hard.min(self.capacity);

@@ -34,10 +34,12 @@ pub struct UsageView {
     pub files: u64,
     /// Length of regular files (bytes).
     pub bytes: u64,
-    /// Bytes allocated on disk.
+    /// Bytes allocated on disk: on the node's own, and on disk targets.
     pub disk_bytes: u64,
     /// Bytes of copies on tape that count: length times copies.
     pub tape_bytes: u64,
+    /// Those of `disk_bytes` that are on disk targets; what redundancy takes there is not counted.
+    pub target_bytes: u64,
 }
 
 /// An owner's limits and what he holds.

@@ -416,28 +416,6 @@ pub enum Collocate {
     Directory(u8),
 }
 
-/// What an owner may hold; 0 means no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quota {
-    /// Whose (uid); None: of everybody who has no quota of his own.
-    pub uid: Option<u32>,
-    /// Files, directories and other nodes.
-    pub files: u64,
-    /// Length of regular files (bytes).
-    pub bytes: u64,
-    /// Copies on tape that count (bytes): length times copies.
-    pub tape_bytes: u64,
-    /// Volumes of his own in each pool that keeps owners apart; beyond it his copies go to volumes that owners share.
-    pub volumes: u32,
-}
-
-impl Quota {
-    /// Whether it limits nothing.
-    pub fn is_unlimited(&self) -> bool {
-        (self.files, self.bytes, self.tape_bytes, self.volumes) == (0, 0, 0, 0)
-    }
-}
-
 /// A class of service: how many copies go where, and what happens to disk space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Class {

@@ -69,6 +69,8 @@ pub enum TargetAct {
     Balance,
     /// What lies there is compared with its sums, and repaired where it is not what was written.
     Scrub(TargetId),
+    /// It is empty, or lost, and is taken out of the list.
+    Remove(TargetId),
 }
 
 /// A target as `thermo target ls` shows it.

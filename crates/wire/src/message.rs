@@ -405,7 +405,7 @@ pub enum Call {
     Junctions,
     /// Whose names this node holds; only over TLS -> `Subsystem`.
     Subsystem,
-    /// Which targets were refused lately, here or where this node reports its own -> `RefusedTargets`.
+    /// Which targets were refused lately, here or where this node reports its own, and which are nearly full -> `RefusedTargets`.
     RefusedTargets,
 }
 
@@ -566,7 +566,7 @@ pub enum Reply {
     Junctions(Vec<JunctionView>),
     /// Whose names a node holds.
     Subsystem(Box<SubsystemView>),
-    /// Targets that belong to other namespaces: which, why, and what to do.
+    /// Targets that are refused, or nearly full: which, why, and what to do.
     RefusedTargets(Vec<String>),
     /// What is lent; None: the bytes go through the node.
     Lent(Option<Box<LentLayout>>),

@@ -70,6 +70,8 @@ pub struct QuotaChange {
     pub tape_bytes: Option<u64>,
     /// Most volumes of his own in each pool that keeps owners apart; 0: no limit.
     pub volumes: Option<u32>,
+    /// Most bytes on disk, the node's own and targets together; 0: no limit.
+    pub disk_bytes: Option<u64>,
 }
 
 /// Secret of a token, on its way. It is not shown.

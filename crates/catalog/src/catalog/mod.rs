@@ -19,7 +19,7 @@ pub use keep::{TapePlace, place_of};
 use crate::Result;
 use crate::classes::Classes;
 use crate::leading::Leading;
-use crate::ops::{junction, open, volume};
+use crate::ops::{junction, open, sums, volume};
 use crate::recorded::Recorded;
 use crate::store::{Tx, View};
 use kv::{Durability, Engine};
@@ -32,6 +32,8 @@ use types::{Ino, Time};
 const ID_BATCH: u64 = 4096;
 /// Entries of a volume's tree dropped in one transaction.
 const DROP_BATCH: usize = 1000;
+/// Objects on targets that are added to the sums of their owners in one transaction.
+const COUNT_BATCH: usize = 1000;
 
 /// The catalogue over one engine. All methods take `&self` and may be called from any thread.
 pub struct Catalog {
@@ -60,6 +62,7 @@ impl Catalog {
         catalog.write(Durability::Durable, |tx| open::open(tx, now))?;
         catalog.read(junction::note_all)?;
         catalog.finish_drops()?;
+        catalog.count_far()?;
         Ok(catalog)
     }
 
@@ -131,6 +134,12 @@ impl Catalog {
     /// Drops trees of volumes that got a new label.
     fn finish_drops(&self) -> Result<()> {
         while self.relaxed(|tx| volume::drop_some(tx, DROP_BATCH))? {}
+        Ok(())
+    }
+
+    /// Brings the sums of what lies on targets into a catalogue of a release that did not keep them. Nothing else changes it meanwhile.
+    fn count_far(&self) -> Result<()> {
+        while self.relaxed(|tx| sums::count_far(tx, COUNT_BATCH))? {}
         Ok(())
     }
 }

@@ -27,6 +27,17 @@ impl Catalog {
         self.durable(|tx| targets::set(tx, id, draining, lost))
     }
 
+    /// Targets that were taken out of the list, as they were then.
+    pub fn removed_targets(&self) -> Result<Vec<Target>> {
+        self.read(targets::removed)
+    }
+
+    /// Takes a target out of the list on which, as the caller has seen, nothing lies. Refused unless it gets no new files, so that nothing can have come
+    /// to lie there since. Durable.
+    pub fn remove_target(&self, id: TargetId) -> Result<Target> {
+        self.durable(|tx| targets::remove(tx, id))
+    }
+
     /// Takes note of what a node says of a target; one that is not known gets a number, durably. Refused if another node has served it
     /// since `lately`.
     pub fn report_target(&self, said: &Reported<'_>, now: Time, lately: Time) -> Result<Target> {

@@ -71,7 +71,8 @@ pub(super) fn gone(c: &mut Check<'_>) -> Result<()> {
 fn derived(c: &mut Check<'_>, rec: &InodeRec) -> Result<()> {
     let d = c.read(|v| Derived::of(&v, rec))?;
     c.add(keys::sum_files(rec.uid, rec.class).to_vec(), i64::from(!rec.is_trace()));
-    for (what, n) in [(sum::BYTES, d.bytes), (sum::DISK, d.disk), (sum::TAPE, d.tape)] {
+    let sums = [(sum::BYTES, d.bytes), (sum::DISK, d.disk), (sum::TAPE, d.tape), (sum::FAR, d.on_targets)];
+    for (what, n) in sums {
         c.add(keys::sum_user(what, rec.uid).to_vec(), n);
     }
     for (key, n) in d.backlog_sums() {

@@ -63,6 +63,7 @@ pub fn of(view: View<'_>, rec: &InodeRec) -> Result<Option<Candidate>> {
         due: Time::new(due, 0),
         class: class.name.clone(),
         object: f.object,
+        far: f.far && f.object.is_some(),
         dataless: !rec.has_data(),
         missing: f.missing(&class).map(|(n, pool)| (n, pool.clone())).collect(),
     }))

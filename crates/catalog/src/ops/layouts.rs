@@ -7,7 +7,7 @@
 use super::targets;
 use crate::keys::{self, ON_TARGETS, part};
 use crate::rec::{self, FarRec, RuleRec};
-use crate::store::{Tx, View};
+use crate::store::{Tx, View, each_past_damage};
 use crate::{CatalogError, Result};
 use format::record;
 use layout::{Candidate, Component, Layout, Redundancy, Spread};
@@ -151,7 +151,7 @@ pub(super) fn stay<'a>(
     what: impl Fn() -> String,
 ) -> Result<()> {
     for target in components.flat_map(|component| &component.targets) {
-        if targets::one(tx, *target)?.is_some_and(|known| known.draining || known.lost) {
+        if !targets::takes_more(tx, *target)? {
             let why = format!("target {target}, which it was to lie on, is being emptied by now");
             return Err(CatalogError::refused(what(), why));
         }
@@ -238,8 +238,7 @@ pub(super) fn component(
     // An operator may have begun to empty one since they were looked at.
     let mut takes = Vec::new();
     for one in targets {
-        let known = targets::one(tx, one.target)?;
-        takes.extend(known.is_none_or(|target| !target.draining && !target.lost).then_some(*one));
+        takes.extend(targets::takes_more(tx, one.target)?.then_some(*one));
     }
     let targets = choose(first, rule, &takes)?;
     Ok(Component { range, unit_bytes: rule.unit_bytes, redundancy, base: ObjectId(first), targets })
@@ -359,6 +358,16 @@ pub fn all(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<(ObjectI
     found.into_iter().map(|(object, value)| Ok((object, decode(object, &value)?))).collect()
 }
 
+/// Numbers of up to `limit` objects on targets after `after`; also of such whose layout is damaged.
+pub fn numbers(view: View<'_>, after: ObjectId, limit: usize) -> Result<Vec<ObjectId>> {
+    let mut found = Vec::new();
+    each_past_damage(view.r, &keys::after(&keys::far(after)), &[keys::FAR + 1], |k, _| {
+        found.extend(keys::number_at(k, 1).map(ObjectId));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(found)
+}
+
 /// Objects of a column.
 fn objects(far: &Far, (component, column): (u16, u16)) -> Vec<ObjectId> {
     let component = far.layout.components.get(usize::from(component));
@@ -370,6 +379,7 @@ fn objects(far: &Far, (component, column): (u16, u16)) -> Vec<ObjectId> {
 /// still has something of an earlier attempt.
 pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId) -> Result<()> {
     let far = load(tx, object)?;
+    takes_more(tx, to)?;
     for object in objects(&far, place) {
         let key = keys::stray(object, to);
         if tx.w.get_for_update(&key)?.is_some() {
@@ -378,6 +388,16 @@ pub fn intend(tx: &mut Tx<'_>, object: ObjectId, place: (u16, u16), to: TargetId
         tx.w.put(&key, &[])?;
     }
     Ok(())
+}
+
+/// Nothing comes to lie on a target that is to be empty: so whoever has seen that nothing is there can rely on it.
+fn takes_more(tx: &mut Tx<'_>, to: TargetId) -> Result<()> {
+    match targets::takes_more(tx, to)? {
+        true => Ok(()),
+        false => {
+            Err(CatalogError::refused("moving a column", format!("target {to} is being emptied by now")))
+        }
+    }
 }
 
 fn still_there(object: ObjectId, target: TargetId) -> CatalogError {
@@ -395,6 +415,7 @@ pub fn relocate(
     stale: bool,
 ) -> Result<Far> {
     let mut far = load(tx, object)?;
+    takes_more(tx, to)?;
     let shape = far.layout.components.get_mut(usize::from(component));
     let target = shape.and_then(|shape| shape.targets.get_mut(usize::from(column)));
     let target = target.ok_or_else(|| CatalogError::missing("column of object", object))?;

@@ -22,6 +22,7 @@ pub fn open(tx: &mut Tx<'_>, now: Time) -> Result<()> {
         None => {
             tx.w.put(&key, &record::encode(&FormatRec { created: now }))?;
             tx.w.put(&keys::meta_key(meta::NODES), &[])?;
+            tx.w.put(&keys::meta_key(meta::FAR_COUNTED), &[])?;
             make(tx, now)
         }
     }

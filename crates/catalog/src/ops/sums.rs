@@ -1,11 +1,12 @@
 //! Sums over the namespace.
 
-use crate::keys::{self, sum};
-use crate::store::{self, View};
+use super::{layouts, lookup};
+use crate::keys::{self, meta, sum};
+use crate::store::{self, Derived, Tx, View};
 use crate::{Backlog, Result, Totals, Usage};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use types::{ClassName, PoolName};
+use types::{ClassName, ObjectId, PoolName};
 
 fn unsigned(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
@@ -43,6 +44,7 @@ pub fn usage(view: View<'_>, uid: u32) -> Result<Usage> {
         files: total(view, &keys::sum_user(sum::FILES, uid))?,
         bytes: one(view, &keys::sum_user(sum::BYTES, uid))?,
         disk_bytes: one(view, &keys::sum_user(sum::DISK, uid))?,
+        target_bytes: one(view, &keys::sum_user(sum::FAR, uid))?,
         tape_bytes: one(view, &keys::sum_user(sum::TAPE, uid))?,
     })
 }
@@ -59,6 +61,36 @@ pub fn usages(view: View<'_>) -> Result<Vec<(u32, Usage)>> {
         Ok(ControlFlow::Continue(()))
     })?;
     users.into_iter().map(|uid| Ok((uid, usage(view, uid)?))).collect()
+}
+
+/// A catalogue of an earlier release has no sums of what lies on targets: adds up to `limit` objects there to those of their owners. False when
+/// all are in.
+pub fn count_far(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
+    let key = keys::meta_key(meta::FAR_COUNTED);
+    let after = match tx.w.get_for_update(&key)?.as_deref() {
+        Some([]) => return Ok(false),
+        Some(value) => ObjectId(keys::number_at(value, 0).unwrap_or(0)),
+        None => ObjectId(0),
+    };
+    let found = layouts::numbers(tx.view(), after, limit)?;
+    for object in &found {
+        match of_object(tx, *object) {
+            Ok((uid, held)) => store::add(tx.w, sum::FAR, uid, held)?,
+            // A check names it; it must not keep the catalogue from being opened.
+            Err(e) if e.is_damage() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let last = found.last().filter(|_| found.len() == limit).map(|object| object.0.to_be_bytes());
+    tx.w.put(&key, last.as_ref().map_or(&[], |last| &last[..]))?;
+    Ok(last.is_some())
+}
+
+/// Owner of the file that has an object on targets, and its bytes there.
+fn of_object(tx: &mut Tx<'_>, object: ObjectId) -> Result<(Option<u32>, i64)> {
+    let Some(ino) = lookup::object_owner(tx.view(), object)? else { return Ok((None, 0)) };
+    let rec = tx.load(ino)?;
+    Ok((Some(rec.uid), Derived::of(&tx.view(), &rec)?.on_targets))
 }
 
 /// Work waiting for a pool.

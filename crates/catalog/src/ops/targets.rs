@@ -46,8 +46,16 @@ pub fn turn_above(tx: &mut Tx<'_>, other: u64) -> Result<u64> {
 
 /// All targets, in order of their numbers.
 pub fn all(view: View<'_>) -> Result<Vec<Target>> {
+    list(view, keys::targets())
+}
+
+/// Those that were taken out of the list, as they were then.
+pub fn removed(view: View<'_>) -> Result<Vec<Target>> {
+    list(view, keys::removed_targets())
+}
+
+fn list(view: View<'_>, prefix: [u8; 2]) -> Result<Vec<Target>> {
     let mut found = Vec::new();
-    let prefix = keys::targets();
     each(view.r, &prefix, &keys::end(&prefix), |_, value| {
         found.push(rec::decode("target", "list", value)?);
         Ok(ControlFlow::Continue(()))
@@ -60,7 +68,12 @@ pub fn all(view: View<'_>) -> Result<Vec<Target>> {
 pub fn report(tx: &mut Tx<'_>, said: &Reported<'_>, now: Time, lately: Time) -> Result<Target> {
     // Taken first: two that report at once must not get one number.
     let last = store::counter(tx.w.get_for_update(&keys::last_target())?)?;
-    let known = all(tx.view())?.into_iter().find(|target| target.uuid == said.uuid);
+    let is_said = |target: &Target| target.uuid == said.uuid;
+    if let Some(gone) = removed(tx.view())?.into_iter().find(is_said) {
+        let what = format!("target {} ({}) was taken out of the list", gone.id, gone.uuid);
+        return Err(CatalogError::refused("target", what));
+    }
+    let known = all(tx.view())?.into_iter().find(is_said);
     let (id, draining, lost) = match &known {
         Some(other) if other.node != said.node && other.seen > lately => {
             let what = format!("node {} serves the target {} ({}) already", other.node, other.id, other.uuid);
@@ -103,4 +116,26 @@ pub fn set(tx: &mut Tx<'_>, id: TargetId, draining: bool, lost: bool) -> Result<
     let target = Target { draining, lost, ..known };
     tx.w.put(&keys::target(id), &record::encode(&target))?;
     Ok(target)
+}
+
+/// Takes a target out of the list; its number is given to no other one. It is to be empty, or lost, and the caller has seen that nothing lies there:
+/// what is to be emptied gets nothing more.
+pub fn remove(tx: &mut Tx<'_>, id: TargetId) -> Result<Target> {
+    // Reports wait for it: one that comes meanwhile must not bring it back.
+    tx.w.get_for_update(&keys::last_target())?;
+    let known = one(tx, id)?.ok_or_else(|| CatalogError::missing("target", id))?;
+    if !known.draining && !known.lost {
+        return Err(CatalogError::refused("target", format!("target {id} gets new files")));
+    }
+    tx.w.delete(&keys::target(id))?;
+    tx.w.put(&keys::removed_target(id), &record::encode(&known))?;
+    Ok(known)
+}
+
+/// Whether new things may come to lie on a target: no operator wants it empty, and it was not taken out of the list.
+pub fn takes_more(tx: &mut Tx<'_>, id: TargetId) -> Result<bool> {
+    match one(tx, id)? {
+        Some(known) => Ok(!known.draining && !known.lost),
+        None => Ok(tx.w.get_for_update(&keys::removed_target(id))?.is_none()),
+    }
 }

@@ -17,7 +17,14 @@ impl Node {
         let own = quotas.iter().map(|quota| {
             let usage = quota.uid.map(|uid| {
                 let held = users.iter().find(|u| u.uid == uid).cloned();
-                held.unwrap_or(UsageView { uid, files: 0, bytes: 0, disk_bytes: 0, tape_bytes: 0 })
+                held.unwrap_or(UsageView {
+                    uid,
+                    files: 0,
+                    bytes: 0,
+                    disk_bytes: 0,
+                    tape_bytes: 0,
+                    target_bytes: 0,
+                })
             });
             QuotaView { quota: quota.clone(), usage, volumes: quota.uid.map_or(0, volumes_of) }
         });
@@ -45,6 +52,7 @@ impl Node {
                 quota.bytes = change.bytes.unwrap_or(quota.bytes);
                 quota.tape_bytes = change.tape_bytes.unwrap_or(quota.tape_bytes);
                 quota.volumes = change.volumes.unwrap_or(quota.volumes);
+                quota.disk_bytes = change.disk_bytes.unwrap_or(quota.disk_bytes);
                 self.catalog.put_quota(&quota).map_err(fail)?;
             }
             (None, None) => self.catalog.put_quota(&Quota::default()).map_err(fail)?,

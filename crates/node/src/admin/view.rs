@@ -212,8 +212,9 @@ impl Node {
             uid,
             files: u.files,
             bytes: u.bytes,
-            disk_bytes: u.disk_bytes,
+            disk_bytes: u.disk_bytes.saturating_add(u.target_bytes),
             tape_bytes: u.tape_bytes,
+            target_bytes: u.target_bytes,
         };
         Ok(users.into_iter().map(view).collect())
     }

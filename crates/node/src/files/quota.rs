@@ -26,7 +26,9 @@ impl Over {
         let reached = |held: u64, most: u64| most > 0 && held >= most;
         Self {
             files: reached(usage.files, quota.files),
-            bytes: reached(usage.bytes, quota.bytes) || reached(usage.tape_bytes, quota.tape_bytes),
+            bytes: reached(usage.bytes, quota.bytes)
+                || reached(usage.disk_bytes.saturating_add(usage.target_bytes), quota.disk_bytes)
+                || reached(usage.tape_bytes, quota.tape_bytes),
         }
     }
 
@@ -98,5 +100,25 @@ impl Node {
     fn within(&self, cx: &Cx, uid: u32, used_up: impl Fn(&Over) -> bool) -> FsResult<()> {
         let refused = cx.uid != 0 && self.quotas.over.read().get(&uid).is_some_and(used_up);
         if refused { Err(FsError::Quota) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_disk_space_counts_the_nodes_disk_and_targets_together() {
+        let quota = Quota { disk_bytes: 100, ..Quota::default() };
+        let over = |disk_bytes, target_bytes| {
+            Over::of(&quota, &catalog::Usage { bytes: 500, disk_bytes, target_bytes, ..Default::default() })
+        };
+        assert!(!over(60, 39).any());
+        assert_eq!(over(60, 40), Over { files: false, bytes: true });
+        assert!(over(0, 100).bytes && over(100, 0).bytes);
+        assert!(
+            Over::of(&Quota::default(), &catalog::Usage { target_bytes: 1, ..Default::default() })
+                == Over::default()
+        );
     }
 }

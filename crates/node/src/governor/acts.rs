@@ -69,7 +69,8 @@ impl Node {
         self.push_files(wanted.into_iter(), now)
     }
 
-    fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<Pushed, FsError> {
+    /// Puts files into the write queues whatever their age, as far as there is room.
+    pub(crate) fn push_files(&self, files: impl Iterator<Item = Ino>, now: Time) -> Result<Pushed, FsError> {
         let mut batches: BTreeMap<PoolName, MigrateBatch> = BTreeMap::new();
         for ino in files {
             let candidate = match self.catalog.candidate(ino) {

@@ -22,6 +22,8 @@ const REFUSED_NOTED: usize = 100;
 const FIRST_LOOK: usize = 200;
 /// Files released between two looks.
 const PURGE_PAGE: usize = 2_000;
+/// Whatever is due ever, is due before.
+pub(crate) const EVER: Time = Time { secs: i64::MAX / 2_000_000_000, nanos: 0 };
 
 /// Wakes and stops the governor.
 #[derive(Default)]
@@ -119,6 +121,9 @@ impl Node {
         self.objects.sweep(&self.catalog, &self.disk)?;
         if self.movers.is_used() {
             self.make_room_on_targets(now)?;
+            if self.hurry_from_targets(&classes, now)? > 0 {
+                self.archive.send(Event::Backlog);
+            }
             self.movers.wake();
         }
         if purged > 0 {
@@ -206,21 +211,20 @@ impl Node {
         &self,
         most: usize,
     ) -> Result<catalog::Listed<catalog::Candidate>, catalog::CatalogError> {
-        let far = Time::new(i64::MAX / 2_000_000_000, 0);
         let sated = self.writes.sated();
         let mut walked = self.governor.walked.lock();
         if sated.is_empty() {
             *walked = None;
-            return self.catalog.candidates(far, None, self.writes.len() + most);
+            return self.catalog.candidates(EVER, None, self.writes.len() + most);
         }
         let mut wanted = false;
         for pool in self.catalog.pools()?.into_iter().filter(|pool| !sated.contains(&pool.name)) {
             wanted |= self.catalog.pool_backlog(&pool.name)?.files > self.writes.queued(&pool.name) as u64;
         }
         if !wanted {
-            return self.catalog.candidates(far, None, 0);
+            return self.catalog.candidates(EVER, None, 0);
         }
-        let page = self.catalog.candidates(far, walked.take(), POOL_ENOUGH)?;
+        let page = self.catalog.candidates(EVER, walked.take(), POOL_ENOUGH)?;
         let full = page.found.len() + page.damaged.len() >= POOL_ENOUGH;
         *walked = page.found.last().filter(|_| full).map(|c| c.key);
         Ok(page)

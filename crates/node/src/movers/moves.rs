@@ -130,9 +130,11 @@ impl Node {
         }
         let (kind, subject) = match act {
             TargetAct::Return(id) => {
+                let _alone = self.movers.listing.lock();
                 self.catalog.set_target(id, false, false).map_err(fail)?;
                 return Ok(None);
             }
+            TargetAct::Remove(id) => return self.remove_target(id).map(|()| None),
             TargetAct::Drain(id) => {
                 self.catalog.set_target(id, true, false).map_err(fail)?;
                 (RequestKind::Drain, format!("drain target {id}"))

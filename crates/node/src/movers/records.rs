@@ -91,12 +91,14 @@ impl Node {
             .collect()
     }
 
-    /// What operators are to be told of targets: which are refused, here or where this node reports them, and, where it keeps the records of them, which are down.
+    /// What operators are to be told of targets: which are refused, here or where this node reports them, and, where it keeps the records of them,
+    /// which are down, and which are nearly full.
     pub(crate) fn target_warnings(&self) -> Result<Vec<String>, Failure> {
         let mut told = self.refused_targets();
         if self.membership()?.is_some_and(|own| own.holds_names()) {
             let all = troubles(&self.target_views()?).into_iter();
             told.extend(all.map(|(target, (why, remedy))| format!("target {target} {why}: {remedy}")));
+            told.extend(self.pressed_targets());
         }
         Ok(told)
     }

@@ -42,7 +42,7 @@ fn to_release(target: &Target, (low, high): (u8, u8)) -> Option<u64> {
 }
 
 /// What a file of `size` bytes has on each target (bytes).
-fn shares(far: &Far, size: u64) -> BTreeMap<TargetId, u64> {
+pub(super) fn shares(far: &Far, size: u64) -> BTreeMap<TargetId, u64> {
     let mut shares = BTreeMap::new();
     for component in &far.layout.components {
         for (column, target) in (0..).zip(&component.targets) {
@@ -60,11 +60,14 @@ impl Node {
             FsError::Io
         })?;
         let disk = &self.config.disk;
-        let mut wanted = self.movers.rounds.due(&views, (disk.low_watermark, disk.high_watermark), now);
+        let percent = (disk.low_watermark, disk.high_watermark);
+        self.movers.pressed.look(&views, percent);
+        let mut wanted = self.movers.rounds.due(&views, percent, now);
         if wanted.is_empty() {
             return Ok(0);
         }
         self.movers.rounds.note(wanted.keys().copied(), now);
+        let due: Vec<TargetId> = wanted.keys().copied().collect();
         let (mut released, mut after) = (0, None);
         while !wanted.is_empty() {
             let page = self.catalog.far_purge_candidates(after, PAGE);
@@ -76,6 +79,10 @@ impl Node {
         }
         if released > 0 {
             tracing::info!("{released} files with all their copies on tape left targets that were too full");
+        }
+        for view in views.iter().filter(|view| due.contains(&view.target.id)) {
+            let left = wanted.get(&view.target.id).copied().unwrap_or_default();
+            self.movers.pressed.note(&view.target, percent, left);
         }
         if !wanted.is_empty() {
             let left: Vec<TargetId> = wanted.keys().copied().collect();

@@ -6,6 +6,7 @@
 use super::claims::Claims;
 use super::folding::Unfolded;
 use super::grants::Given;
+use super::hurry::Pressed;
 use super::keys::{self, MasterKey};
 use super::lent::Lent;
 use super::mend::Unmade;
@@ -84,8 +85,12 @@ pub(crate) struct Movers {
     jobs: Pool,
     /// For what nobody waits for.
     jobs_behind: Pool,
+    /// Held by who lets a target get files again, or takes it out of the list.
+    pub(super) listing: Mutex<()>,
     /// Room that was made on targets.
     pub(super) rounds: Rounds,
+    /// Targets that stay nearly full all the same.
+    pub(super) pressed: Pressed,
     /// Whose these are, for work that outlives a call.
     node: OnceLock<Weak<Node>>,
     /// Targets of other namespaces.
@@ -132,7 +137,9 @@ impl Movers {
             stock: Stock::default(),
             jobs: Pool::default(),
             jobs_behind: Pool::default(),
+            listing: Mutex::default(),
             rounds: Rounds::default(),
+            pressed: Pressed::default(),
             node: OnceLock::new(),
             strangers: Strangers::default(),
             others: Mutex::default(),

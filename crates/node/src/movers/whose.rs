@@ -8,7 +8,7 @@ use crate::error::{failure, refused};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use types::{ErrorClass, NodeId, TargetId};
+use types::{ErrorClass, NodeId, Target, TargetId};
 use wire::{Failure, TargetGrant, TargetReport};
 
 /// The namespace to which targets are reported.
@@ -21,6 +21,8 @@ pub(super) struct Namespace {
     shown: String,
     /// Targets that it knows, as their disks call themselves.
     known: BTreeSet<String>,
+    /// Those that an operator took out of the list.
+    removed: BTreeMap<String, TargetId>,
     /// Subsystems of which this node has heard, by their sites.
     subsystems: BTreeMap<String, String>,
 }
@@ -39,6 +41,13 @@ impl Namespace {
             return Some(format!(
                 "it belongs to another namespace, {of}, and not to {shown}; nothing is read or changed there. {lost} If it is to become a target of {shown}, and \
                  nothing that lies there is needed any more, write {site} into the file `{file}` of its directory"
+            ));
+        }
+        if let Some(id) = self.removed.get(&said.uuid) {
+            return Some(format!(
+                "it was target {id} of {shown}, and was taken out of the list; nothing is read or changed there. Take its [[targets]] lines out of the \
+                 configuration of its host, and start that again. If new files are to lie on this disk, and nothing that lies there is needed any more, \
+                 empty its directory, and take its line out of `<state_dir>/targets` of its host: it is a target with a number of its own then"
             ));
         }
         (said.unclaimed && !self.known.contains(&said.uuid)).then(|| {
@@ -90,12 +99,14 @@ impl Node {
         let notes = self.catalog.give_site().map_err(fail)?.unwrap_or_default();
         let site = self.catalog.site().map_err(fail)?.unwrap_or_default();
         let known = self.catalog.targets().map_err(fail)?.into_iter().map(|target| target.uuid).collect();
+        let number = |target: Target| (target.uuid, target.id);
+        let removed = self.catalog.removed_targets().map_err(fail)?.into_iter().map(number).collect();
         let name = match &self.config.cluster.subsystem {
             Some(name) => format!("subsystem {name}"),
             None => "the first node".to_owned(),
         };
         let shown = format!("the namespace of {name} (site {site})");
-        Ok(Namespace { site, notes, shown, known, subsystems: self.known_sites() })
+        Ok(Namespace { site, notes, shown, known, removed, subsystems: self.known_sites() })
     }
 
     /// Tells those targets apart that belong here from what others are told.
@@ -162,6 +173,7 @@ mod tests {
             notes: site.into(),
             shown: format!("the namespace of the first node (site {site})"),
             known: known.iter().map(|uuid| (*uuid).to_owned()).collect(),
+            removed: BTreeMap::new(),
             subsystems: [("s".to_owned(), "scratch".to_owned())].into(),
         }
     }

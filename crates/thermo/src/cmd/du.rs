@@ -11,6 +11,8 @@ use wire::Call;
 /// What each owner holds: files, and bytes on disk and on tape
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  thermo du\n  thermo du --owner 1000\n  thermo du --tape --json\n\n\
+                        ON DISK is what files take on the node's own disk and on disk targets; what copies and parity take on targets \
+                        is not counted.\n\
                         ON TAPE counts every copy that counts: a file of 1 GiB with two copies has 2 GiB there.")]
 pub struct Args {
     /// Only this owner (uid)
@@ -32,13 +34,15 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 }
 
 fn table(users: &[UsageView]) -> Table {
-    let mut table = Table::new(&["OWNER>", "FILES>", "LENGTH>", "ON DISK>", "ON TAPE>"]);
+    let mut table =
+        Table::new(&["OWNER>", "FILES>", "LENGTH>", "ON DISK>", "OF THAT ON TARGETS>", "ON TAPE>"]);
     for u in users {
         table.row(vec![
             u.uid.to_string(),
             u.files.to_string(),
             size(u.bytes),
             size(u.disk_bytes),
+            size(u.target_bytes),
             size(u.tape_bytes),
         ]);
     }

@@ -47,6 +47,17 @@ enum Command {
         #[arg(value_name = "TARGET")]
         target: u32,
     },
+    /// Take a target that was drained, or is lost, out of the list
+    #[command(
+        after_help = "Nothing may lie there: `thermo target drain` moves what does, `thermo target replace` has what a lost one had made anew. Its number \
+                            is given to no other target, and nothing on its disk is touched. Take its [[targets]] lines out of the configuration of its \
+                            node, too: otherwise that node is told, again and again, that it was removed.\n\nExample:\n  thermo target rm 3"
+    )]
+    Rm {
+        /// Number of the target
+        #[arg(value_name = "TARGET")]
+        target: u32,
+    },
     /// Move what lies on the fuller targets to the emptier ones until they are about equally full
     #[command(after_help = "Example:\n  thermo target balance --wait")]
     Balance {
@@ -85,6 +96,13 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
         Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),
         Command::Scrub(Which { target, wait }) => act(context, TargetAct::Scrub(TargetId(target)), wait),
         Command::Balance { wait } => act(context, TargetAct::Balance, wait),
+        Command::Rm { target } => {
+            context.connect()?.ask::<()>(&Call::MoveTargets(TargetAct::Remove(TargetId(target))))?;
+            context.out.line(format!(
+                "target {target} is out of the list; take it out of the configuration of its node, too"
+            ))?;
+            Ok(Exit::OK)
+        }
         Command::Return { target } => {
             context.connect()?.ask::<()>(&Call::MoveTargets(TargetAct::Return(TargetId(target))))?;
             context.out.line(format!("target {target} gets new files again"))?;
