@@ -8,6 +8,7 @@ mod grants;
 mod keys;
 mod known;
 mod layouts;
+mod leave;
 mod lent;
 mod mend;
 mod moves;
