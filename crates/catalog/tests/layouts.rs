@@ -374,3 +374,60 @@ fn a_catalogue_of_a_release_that_did_not_count_what_lies_on_targets_counts_it_wh
         f.check();
     }
 }
+
+#[test]
+fn a_file_leaves_the_disk_tier_for_targets_in_one_step_and_keeps_its_content_and_its_copies() {
+    let f = lmdb();
+    let near = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    let ino = f.catalog.create(&root(10), Ino::ROOT, b"near", &New::file(0o644, near)).unwrap().attr.ino;
+    let (was, is) = (stamp(5 << 20, 11), stamp(5 << 20, 50));
+    f.catalog.observe(&root(11), ino, near, &was, false, kv::Durability::Relaxed).unwrap();
+    let reserve = || base(&f.catalog.reserve_far(&RULE, &targets(&[1, 2, 3]), &NOBODY).unwrap());
+    let new = reserve();
+    let leave = |from, expect: &ObjectStamp, to, stamp: &ObjectStamp| {
+        f.catalog.leave_tier(ino, (from, expect), (to, stamp))
+    };
+    assert!(leave(near, &was, new, &is).is_err(), "somebody writes it");
+    f.catalog.observe(&root(11), ino, near, &was, true, kv::Durability::Relaxed).unwrap();
+    let before = f.catalog.inode(ino).unwrap();
+    let version = before.file.as_ref().unwrap().version;
+    record(&f.catalog, "VA0001L9", 20, vec![segment(ino, version, 1, 5 << 20, (0, 5 << 20), 0)]);
+    let totals = f.catalog.totals().unwrap();
+    assert_eq!(totals.disk_bytes, before.attr.disk_bytes);
+    assert!(leave(new, &was, new, &is).is_err(), "it has another object");
+    assert!(leave(near, &stamp(5 << 20, 12), new, &is).is_err(), "it has changed since it was copied");
+    assert!(leave(near, &was, new, &stamp(4 << 20, 50)).is_err(), "it is shorter there");
+    f.catalog.mark_writing(ino).unwrap();
+    assert!(leave(near, &was, new, &is).is_err(), "it may be changing");
+    f.catalog.clear_writing(ino).unwrap();
+    let said = Reported { uuid: "a", node: NodeId(1), data: &[], domain: "d", capacity: 100, free: 50 };
+    let target = f.catalog.far(new).unwrap().unwrap().layout.components[0].targets[0];
+    for n in 1..=3 {
+        let uuid = n.to_string();
+        f.catalog.report_target(&Reported { uuid: &uuid, ..said }, t(100), t(80)).unwrap();
+    }
+    f.catalog.set_target(target, true, false).unwrap();
+    let emptied = leave(near, &was, new, &is).unwrap_err();
+    assert!(emptied.to_string().contains("being emptied"), "{emptied}");
+    f.catalog.set_target(target, false, false).unwrap();
+    leave(near, &was, new, &is).unwrap();
+    f.check();
+    let after = f.catalog.inode(ino).unwrap();
+    let file = after.file.unwrap();
+    assert_eq!((file.object, file.far, file.version), (Some(new), true, version));
+    assert_eq!((after.attr.size, after.attr.mtime, after.observed), (5 << 20, before.attr.mtime, Some(is)));
+    assert_eq!(file.copies.len(), 1, "the copy on tape counts as before");
+    assert_eq!(
+        held(&f),
+        (5 << 20, 0, 0),
+        "it takes nothing of the disk tier, and counts for its owner on targets"
+    );
+    assert_eq!(f.catalog.unowned_objects(ObjectId(0), 10).unwrap(), [near], "that object is to be removed");
+    assert_eq!(f.catalog.unowned_far(ObjectId(0), 10).unwrap(), [], "these belong to the file");
+    assert!(leave(near, &was, reserve(), &is).is_err(), "it has left");
+    let other = ObjectId(f.catalog.alloc_objects(1).unwrap().start);
+    let second = f.catalog.create(&root(12), Ino::ROOT, b"2nd", &New::file(0o644, other)).unwrap().attr.ino;
+    f.catalog.observe(&root(12), second, other, &was, true, kv::Durability::Relaxed).unwrap();
+    assert!(f.catalog.leave_tier(second, (other, &was), (new, &is)).is_err(), "they are another file's");
+    f.check();
+}

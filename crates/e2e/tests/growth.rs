@@ -361,3 +361,73 @@ fn is_gone(socket: &Path) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn files_that_are_there_get_a_layout_by_which_they_grow_while_both_hosts_write_them() {
+    if !can_mount("files that get a layout by which they grow") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let (first, here, there) = (hosts.first(), &hosts.here, &hosts.there);
+    let tier = first.mount().join("tier");
+    fs::create_dir(&tier).unwrap();
+    let (few, many) = (noise(1, 300_000), noise(2, 5_000_000));
+    for (name, bytes) in [("few", &few), ("many", &many), ("tape", &many)] {
+        fs::write(here.join(name), bytes).unwrap();
+    }
+    fs::write(tier.join("many"), &many).unwrap();
+    wait_for_close(first, &here.join("tape"));
+    first.ok(words("migrate --wait", &here.join("tape"), ""));
+    first.ok(words("purge --wait", &here.join("tape"), ""));
+    // One that grows meanwhile gets what it needs by then, and then as it grows.
+    let grows = GROWS.replace("--stripes 1", "--copies 1");
+    drop(File::create(here.join("file")).unwrap());
+    write_from_both(&hosts, "file", || {
+        first.ok(words("protect --wait -r", here, &grows));
+    });
+    first.ok(words("protect --wait -r", &tier, &grows));
+    let all = vec![0, 1 << 20, 1 << 20, 4 << 20, 4 << 20];
+    is_whole(&here.join("file"));
+    is_whole(&there.join("file"));
+    assert_eq!(parts(&hosts, &here.join("file")), all);
+    assert_eq!(parts(&hosts, &here.join("few")), [0], "only what it needs is made");
+    for path in [here.join("many"), tier.join("many")] {
+        assert_eq!(parts(&hosts, &path), all, "{}", path.display());
+        assert!(fs::read(&path).unwrap() == many, "{}", path.display());
+    }
+    assert!(fs::read(there.join("tape")).unwrap() == many, "from tape");
+    first.wait("it is back", || lies_on(first, &here.join("tape")).len() == 5);
+    assert_eq!(parts(&hosts, &here.join("tape")), all);
+    open(&there.join("few")).write_all_at(b"tail", 2 << 20).unwrap();
+    assert_eq!(parts(&hosts, &here.join("few")), [0, 1 << 20, 1 << 20], "it grows");
+    let bytes = fs::read(here.join("few")).unwrap();
+    assert!(bytes.len() == (2 << 20) + 4 && bytes[..300_000] == few && bytes.ends_with(b"\0tail"));
+    fs::write(here.join("new"), &few).unwrap();
+    assert_eq!(parts(&hosts, &here.join("new")), [0], "new files get it, too");
+    // What has it stays where it is.
+    let lies = |path: &Path| first.json(words("layout get", path, ""))["file"]["columns"].clone();
+    let before = [lies(&here.join("many")), lies(&here.join("few"))];
+    first.ok(words("protect --wait -r", here, &grows));
+    assert_eq!([lies(&here.join("many")), lies(&here.join("few"))], before);
+    for (layout, starts) in [
+        ("--copies 2 --then 1MiB:1", vec![0, 0, 1 << 20, 1 << 20]),
+        ("--code 2+1 --stripe-size 64KiB --then 1MiB:2:16KiB", [[0; 5], [1 << 20; 5]].concat()),
+        ("--copies 3", vec![0; 3]),
+    ] {
+        write_from_both(&hosts, "file", || {
+            first.ok(words("protect --wait", &here.join("file"), layout));
+        });
+        first.ok(words("protect --wait", &tier.join("many"), layout));
+        for path in [here.join("file"), tier.join("many")] {
+            assert_eq!(parts(&hosts, &path), starts, "{} with {layout}", path.display());
+        }
+        is_whole(&here.join("file"));
+        is_whole(&there.join("file"));
+        assert!(fs::read(tier.join("many")).unwrap() == many, "{layout}");
+    }
+    first.fails(words("protect", here, "--copies 1 --then 1000:2"));
+    fs::remove_dir_all(here).unwrap();
+    fs::remove_dir_all(&tier).unwrap();
+    first.wait("nothing is left of them", || hosts.objects() == 0);
+    first.check();
+}

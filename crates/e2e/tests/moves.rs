@@ -287,10 +287,6 @@ fn a_layout_without_room_changes_nothing_and_what_is_on_tape_only_comes_back_as_
     first.ok(words("purge --wait", &file, ""));
     first.wait("nothing is left on targets", || hosts.objects() == 0);
     assert!(fs::read(&file).unwrap() == bytes, "from tape again");
-    let near = hosts.first().mount().join("near");
-    fs::write(&near, b"near").unwrap();
-    let refused = first.run(words("protect --wait", &near, "--copies 2"));
-    assert!(!refused.status.success(), "it is on no target");
     assert!(!first.run(words("protect", &file, "")).status.success(), "it has to be said what may be lost");
     first.check();
 }

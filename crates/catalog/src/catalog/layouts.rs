@@ -111,6 +111,17 @@ impl Catalog {
         self.durable(|tx| layouts::replace(tx, ino, from, to))
     }
 
+    /// The bytes of a file that is closed lie in objects on targets from now on, that were reserved and have all of them as `stamp` says; its object in
+    /// the node's disk tier, which was as `expect` says, is unowned. Its content is the same, so copies of it count as before. Durable.
+    pub fn leave_tier(
+        &self,
+        ino: Ino,
+        (from, expect): (ObjectId, &ObjectStamp),
+        (to, stamp): (ObjectId, &ObjectStamp),
+    ) -> Result<Far> {
+        self.durable(|tx| layouts::leave_tier(tx, ino, (from, expect), (to, stamp)))
+    }
+
     /// What a file that is on tape only gets when it comes back. Durable.
     pub fn set_return_rule(&self, ino: Ino, rule: LayoutRule) -> Result<()> {
         self.durable(|tx| layouts::set_return(tx, ino, rule.clone()))

@@ -131,17 +131,60 @@ pub fn keep(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<()> {
 
 /// The bytes of a file lie in another object on targets from now on; the one that it had is to be removed.
 pub fn replace(tx: &mut Tx<'_>, ino: Ino, from: ObjectId, to: ObjectId) -> Result<Far> {
-    let far = raise_generation(tx, to)?;
-    stay(tx, far.layout.components.iter(), || format!("inode {ino}"))?;
+    let far = take_reserved(tx, ino, to)?;
     let old = tx.load_file(ino)?;
     let mut rec = old.clone();
-    let reserved = tx.w.get_for_update(&keys::unowned(to))?.as_deref() == Some(&[ON_TARGETS]);
     match &mut rec.file {
-        Some(f) if f.object == Some(from) && f.far && reserved => f.object = Some(to),
-        _ => return Err(CatalogError::refused(format!("inode {ino}"), "it has other content by now")),
+        Some(f) if f.object == Some(from) && f.far => f.object = Some(to),
+        _ => return Err(other_content(ino)),
     }
     tx.replace(Some(&old), Some(&rec))?;
     Ok(far)
+}
+
+/// The bytes of a file that lay in the node's disk tier lie in an object on targets from now on; the one that it had is to be removed. `expect`: how that
+/// one was when it was copied, with nobody writing.
+pub fn leave_tier(
+    tx: &mut Tx<'_>,
+    ino: Ino,
+    (from, expect): (ObjectId, &ObjectStamp),
+    (to, stamp): (ObjectId, &ObjectStamp),
+) -> Result<Far> {
+    let far = take_reserved(tx, ino, to)?;
+    let old = tx.load_file(ino)?;
+    let written = tx.w.get(&keys::writing(ino))?.is_some();
+    let mut rec = old.clone();
+    match &mut rec.file {
+        Some(f)
+            if (f.object, f.far, f.sealed, written) == (Some(from), false, true, false)
+                && f.stamp.is_some_and(|known| known.same_content(expect))
+                && stamp.size == rec.size =>
+        {
+            (f.object, f.far, f.stamp) = (Some(to), true, Some(*stamp));
+        }
+        _ => return Err(other_content(ino)),
+    }
+    // It may have been on targets before, and have come back to the disk tier because none took it.
+    tx.w.delete(&keys::inode(ino, part::LAYOUT))?;
+    tx.replace(Some(&old), Some(&rec))?;
+    Ok(far)
+}
+
+fn other_content(ino: Ino) -> CatalogError {
+    CatalogError::refused(format!("inode {ino}"), "it has other content by now")
+}
+
+/// What was reserved is about to belong to a file, under another generation.
+fn take_reserved(tx: &mut Tx<'_>, ino: Ino, object: ObjectId) -> Result<Far> {
+    let far = raise_generation(tx, object)?;
+    stay(tx, far.layout.components.iter(), || format!("inode {ino}"))?;
+    match tx.w.get_for_update(&keys::unowned(object))?.as_deref() == Some(&[ON_TARGETS]) {
+        true => Ok(far),
+        false => Err(CatalogError::refused(
+            format!("inode {ino}"),
+            "its new objects belong to another file, or are gone",
+        )),
+    }
 }
 
 /// An operator may have begun to empty a target since it was chosen for these components, and counts what is there only.

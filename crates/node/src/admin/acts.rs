@@ -78,10 +78,6 @@ impl Node {
         }
         let (mut gathered, mut left) = (begun, Left::default());
         if let Act::Protect(rule) = &order.act {
-            if !rule.then.is_empty() {
-                let message = "a file that is there gets one layout for all of it: `thermo layout set` has new ones widen as they grow";
-                return Err(failure(ErrorClass::Invalid, message));
-            }
             self.check_rule(rule)?;
         }
         self.gather(cx, &order.act, &order.files, &mut gathered, &mut left);

@@ -154,7 +154,9 @@ impl Node {
             }
             RequestKind::Verify | RequestKind::Repack | RequestKind::Export => self.moving_volumes(request),
             RequestKind::Drain | RequestKind::Balance | RequestKind::Scrub | RequestKind::Protect => {
-                moving_columns(request, self.movers.waits(request.kind))
+                let id = request.id;
+                let bytes = self.recorded(request, || self.movers.underway(id).1);
+                moving_columns(request, bytes, self.movers.underway(id).0)
             }
             RequestKind::MoveEngine => self.engine_moves.moving(request),
             RequestKind::Purge | RequestKind::Rebuild | RequestKind::Import => Moving::default(),
@@ -375,12 +377,13 @@ fn location_in(library: &LibraryView, barcode: &Barcode) -> String {
 }
 
 /// Columns go on moving as fast as they did so far.
-fn moving_columns(request: &Request, doing: String) -> Moving {
-    let estimate = request.started.filter(|_| request.bytes_done > 0).map(|began| {
-        let left = request.bytes_total.saturating_sub(request.bytes_done);
-        let seconds = crate::now().since(began).as_secs_f64() * left as f64 / request.bytes_done as f64;
+fn moving_columns(request: &Request, bytes: u64, doing: String) -> Moving {
+    let done = request.bytes_done + bytes;
+    let estimate = request.started.filter(|_| done > 0).map(|began| {
+        let left = request.bytes_total.saturating_sub(done);
+        let seconds = crate::now().since(began).as_secs_f64() * left as f64 / done as f64;
         let seconds = seconds.ceil() as u64;
         Estimate { start_p50_s: 0, start_p90_s: 0, finish_p50_s: seconds, finish_p90_s: seconds * 2 }
     });
-    Moving { estimate, doing, ..Moving::default() }
+    Moving { bytes, estimate, doing, ..Moving::default() }
 }

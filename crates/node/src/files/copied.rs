@@ -1,12 +1,13 @@
 //! The bytes of an open file on targets are copied to other objects while it is used, and lie there from one moment on.
 
-use super::far::{FarFile, LOST, Place, Sources};
+use super::far::{FarFile, LOST, Sources};
+use super::fresh::{Fresh, Unfinished};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stripe::{Machines, StripeError};
 
 /// Bytes that are copied at once, and ...
 const STEP: u64 = 4 << 20;
@@ -79,9 +80,7 @@ impl Copied {
 /// A copy of a file in other objects, which is going to be the file.
 pub(crate) struct Copy<'a> {
     file: &'a FarFile,
-    to: Place,
-    /// Which have what was written there.
-    machines: Machines,
+    to: Fresh,
     sources: Sources,
 }
 
@@ -90,33 +89,22 @@ impl<'a> Copy<'a> {
     ///
     /// # Errors
     /// A new object does not answer, or something of the file may be lost already.
-    pub(crate) fn begin(file: &'a FarFile, to: Place) -> Result<Self, Unfinished> {
+    pub(crate) fn begin(file: &'a FarFile, to: Arc<FarFile>) -> Result<Self, Unfinished> {
         let sources = file.sources();
         if file.has_lost() {
             return Err(Unfinished::Later(LOST.to_owned()));
         }
-        // Asked before anything is written: which machines they are is known from then on.
-        to.striped().length()?;
-        let copy = Self { file, to, machines: Machines::default(), sources };
+        let to = Fresh::begin(to, file.length()?.max(file.stamp().size))?;
+        let copy = Self { file, to, sources };
         copy.is_sound()?;
         copy.file.copied.restart();
         Ok(copy)
     }
 
-    /// Nothing old was read, nothing of what was written to the new objects can be lost, and there is as much of it as there is to be.
+    /// Nothing old was read, and the new objects have what was written there.
     fn is_sound(&self) -> Result<(), Unfinished> {
-        let there = self.to.striped();
         self.file.sources_hold(&self.sources).map_err(Unfinished::Later)?;
-        let later = |why: &str| Err(Unfinished::Later(why.to_owned()));
-        if !self.machines.note(there).is_empty() || !self.machines.is_complete() {
-            return later("a machine of its new targets was started anew meanwhile, or does not answer");
-        }
-        match there.is_whole() {
-            true => Ok(()),
-            false => {
-                later("a target of its new objects is away, so there would be less of it than there is to be")
-            }
-        }
+        self.to.is_sound()
     }
 
     /// What is there to be copied (bytes): what another host wrote behind the end, and has yet to tell, is part of it.
@@ -132,13 +120,10 @@ impl<'a> Copy<'a> {
         Ok(end)
     }
 
-    fn range(&self, range: Range<u64>, empty: bool) -> stripe::Result<()> {
+    fn range(&self, range: Range<u64>, empty: bool) -> Result<(), Unfinished> {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
         self.file.read_there(range.start, &mut bytes)?;
-        if empty && bytes.iter().all(|byte| *byte == 0) {
-            return Ok(());
-        }
-        self.to.striped().write_at(range.start, &bytes)
+        self.to.write(range, &bytes, empty)
     }
 
     /// How much has changed since (bytes, about).
@@ -148,10 +133,10 @@ impl<'a> Copy<'a> {
     }
 
     /// Copies that once more; how much it was (bytes).
-    pub(crate) fn catch_up(&self) -> stripe::Result<u64> {
+    pub(crate) fn catch_up(&self) -> Result<u64, Unfinished> {
         let since = self.file.copied.restart();
         if since.cut < u64::MAX {
-            self.to.striped().set_length(since.cut)?;
+            self.to.set_length(since.cut)?;
         }
         // Not before: what was noted may lie behind an earlier end.
         let length = self.length()?;
@@ -175,18 +160,16 @@ impl<'a> Copy<'a> {
         let file = self.file;
         let _alone = file.length.try_write_for(PATIENCE).ok_or_else(busy)?;
         self.catch_up()?;
-        let there = self.to.striped();
-        there.set_length(self.length()?)?;
-        there.sync()?;
+        let there = self.to.finish(self.length()?)?;
         self.is_sound()?;
         if file.has_lost() {
             return later(LOST);
         }
         let mut place = file.place.try_write_for(PATIENCE).ok_or_else(busy)?;
         admit().map_err(Unfinished::Later)?;
-        *place = self.to.clone();
+        *place = there.place();
         file.machines.leave();
-        file.machines.note(self.to.striped());
+        file.machines.note(&place.striped);
         file.synced.fetch_max(file.changes.load(Ordering::Acquire), Ordering::AcqRel);
         Ok(())
     }
@@ -195,21 +178,6 @@ impl<'a> Copy<'a> {
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
         self.file.copied.end();
-    }
-}
-
-/// Why a file is where it was.
-#[derive(Debug)]
-pub(crate) enum Unfinished {
-    /// Its bytes could not be read or written.
-    Targets(StripeError),
-    /// Again later.
-    Later(String),
-}
-
-impl From<StripeError> for Unfinished {
-    fn from(e: StripeError) -> Self {
-        Self::Targets(e)
     }
 }
 

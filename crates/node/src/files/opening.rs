@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Opens under the lock of the file; None if its targets have to be asked (again) before, or if it may be lent to readers.
-    fn open_locked(
+    pub(super) fn open_locked(
         &self,
         cx: &Cx,
         ino: Ino,

@@ -45,7 +45,7 @@ impl Node {
         }
     }
 
-    /// Truncates; false if the file must be recalled first, or left the disk a moment ago. An offline one gets `empty`, for which no tape is
+    /// Truncates; false if the file must be recalled first, or left the disk tier a moment ago. An offline one gets `empty`, for which no tape is
     /// needed.
     fn truncate_locked(
         &self,
@@ -62,6 +62,9 @@ impl Node {
             } else {
                 FsError::Invalid
             });
+        }
+        if inode.file.as_ref().is_some_and(|file| file.far) {
+            return Ok(false); // it has left the disk tier for targets
         }
         let backing = match &state.backing {
             Some(b) => Some(b.clone()),

@@ -9,6 +9,7 @@ mod hurry;
 mod keys;
 mod known;
 mod layouts;
+mod leave;
 mod lent;
 mod mend;
 mod moves;

@@ -5,7 +5,8 @@ use super::claims::Claim;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
-use crate::files::{Backing, Copy, FarFile, Place, Unfinished};
+use crate::files::{Backing, Copy, FarFile, Unfinished};
+use catalog::Far;
 use std::sync::Arc;
 use std::time::Duration;
 use stripe::StripeError;
@@ -16,12 +17,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What changes while a file is copied is copied once more, until it is no more than this (bytes) or gets no less: then writers wait for the rest.
 const CLOSE: u64 = 16 << 20;
 const SUBJECT: &str = "protect ";
+const THEN: &str = "--then";
+const NO_ROOM: &str = "too few targets have room for it: see `thermo target ls`; it stays as it is";
 
 /// What a request is about: the options of `thermo protect`.
 pub(crate) fn subject(rule: &LayoutRule, what: &str) -> String {
-    let LayoutRule { unit_bytes, stripes, copies, parity, then: _ } = rule;
+    let LayoutRule { unit_bytes, stripes, copies, parity, then } = rule;
+    let more =
+        |Widening { from, stripes, unit_bytes }: &Widening| format!("{THEN} {from}:{stripes}:{unit_bytes} ");
+    let then: String = then.iter().map(more).collect();
     format!(
-        "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {what}"
+        "{SUBJECT}--stripes {stripes} --copies {copies} --parity {parity} --stripe-size {unit_bytes} {then}{what}"
     )
 }
 
@@ -33,20 +39,35 @@ fn rule_of(subject: &str) -> Option<LayoutRule> {
     };
     let (stripes, copies) = (number("--stripes")?, number("--copies")?);
     let (parity, unit_bytes) = (number("--parity")?, number("--stripe-size")?);
+    let mut then = Vec::new();
+    // Paths begin otherwise.
+    while words.next() == Some(THEN) {
+        then.push(widening(words.next()?)?);
+    }
     Some(LayoutRule {
         unit_bytes,
         stripes: stripes.try_into().ok()?,
         copies: copies.try_into().ok()?,
         parity: parity.try_into().ok()?,
-        then: Vec::new(),
+        then,
     })
+}
+
+fn widening(text: &str) -> Option<Widening> {
+    let mut numbers = text.split(':').map(str::parse::<u64>);
+    let mut next = || numbers.next()?.ok();
+    let (from, stripes, unit_bytes) = (next()?, next()?, next()?);
+    Some(Widening { from, stripes: stripes.try_into().ok()?, unit_bytes: unit_bytes.try_into().ok()? })
 }
 
 impl From<Unfinished> for Stop {
     fn from(why: Unfinished) -> Self {
         match why {
             Unfinished::Targets(e) => e.into(),
+            Unfinished::Objects(FsError::NoSpace) => Self::Failed(NO_ROOM.to_owned()),
+            Unfinished::Objects(e) => Self::Later(format!("its new objects are not made: {e}")),
             Unfinished::Later(why) => Self::Later(why),
+            Unfinished::Failed(why) => Self::Failed(why),
         }
     }
 }
@@ -91,8 +112,7 @@ impl Node {
         let Some(file) = inode.file else { return Ok(()) };
         let Some(object) = file.object else { return self.protect_return(ino, rule) };
         if !file.far {
-            let why = "it lies in the node's own disk tier; `thermo layout set` its directory, and copy it";
-            return Err(Stop::Failed(why.to_owned()));
+            return self.leave_tier(request, ino, object, rule);
         }
         let claim = self.movers.claims.take(object);
         let far = self.catalog.far(object).map_err(told)?.ok_or("it has left its targets".to_owned())?;
@@ -101,7 +121,6 @@ impl Node {
         }
         let copy = |file: &Arc<FarFile>| Ok(self.copy_far(request, file, object, rule, &claim));
         let copied = self.with_far(ino, object, copy)?;
-        self.movers.wake();
         copied.unwrap_or_else(|| Err(Stop::Later("it has other content by now".to_owned())))
     }
 
@@ -121,22 +140,35 @@ impl Node {
         rule: &LayoutRule,
         claim: &Claim<'_>,
     ) -> Result<(), Stop> {
+        self.with_new_objects(file.ino(), rule, |to, new| {
+            claim.copies();
+            let copied = self.copy_far_claimed(request, file, to, (object, new), claim);
+            claim.over();
+            copied
+        })
+    }
+
+    /// Makes new objects for a file, which are removed unless they belong to it after `copy`.
+    pub(super) fn with_new_objects(
+        &self,
+        ino: Ino,
+        rule: &LayoutRule,
+        copy: impl FnOnce(Arc<FarFile>, ObjectId) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let (new, far) = self.make_far(rule).map_err(|e| match e {
-            FsError::NoSpace if self.movers.down().is_empty() => {
-                Stop::Failed("too few targets have room for it: see `thermo target ls`".to_owned())
+            // One that is down may come back.
+            FsError::NoSpace if !self.movers.down().is_empty() => {
+                Stop::Later("targets are down, and too few others have room for it".to_owned())
             }
-            e => Stop::Later(format!("its new objects are not made: {e}")),
+            e => Unfinished::Objects(e).into(),
         })?;
-        claim.copies();
-        let copied = self
-            .place_of(file.ino(), new, far)
-            .map_err(Stop::Later)
-            .and_then(|to| self.copy_far_claimed(request, file, to, (object, new), claim));
-        claim.over();
+        let file = self.far_file_at(ino, new, far, ObjectStamp::default());
+        let copied = file.map_err(|e| Unfinished::Objects(e).into()).and_then(|to| copy(to, new));
         // It belongs to the file now, or is to be removed.
         self.movers.settle(new);
+        self.movers.wake();
         if copied.is_ok() && rule.parity > 0 {
-            self.movers.note_unfolded(file.ino());
+            self.movers.note_unfolded(ino);
         }
         copied
     }
@@ -147,7 +179,7 @@ impl Node {
         &self,
         request: RequestId,
         file: &FarFile,
-        to: Place,
+        to: Arc<FarFile>,
         (object, new): (ObjectId, ObjectId),
         claim: &Claim<'_>,
     ) -> Result<(), Stop> {
@@ -165,13 +197,12 @@ impl Node {
             let next = copy.step(at, length)?;
             bytes += next - at;
             at = next;
+            self.movers.note_copied(request, at);
             self.keep_pace(rate, begun, bytes)?;
             if claim.is_wanted() {
                 return Err(Stop::Later("a column of it moves first".to_owned()));
             }
-            if !self.is_open_request(request) {
-                return Err(Stop::Failed("the request was withdrawn".to_owned()));
-            }
+            self.is_wanted_still(request)?;
         }
         let mut before = u64::MAX;
         while copy.behind() > CLOSE && copy.behind() < before {
@@ -185,13 +216,29 @@ impl Node {
             self.open.with(ino, |_, state| {
                 let now = state.backing.as_mut().filter(|backing| backing.object == object);
                 let backing: &mut Backing = now.ok_or("it has other content by now")?;
-                let recorded = self.catalog.replace_object(ino, object, new);
-                self.settled(new, recorded, |_| self.lies_in(ino, new))?;
+                self.lies_there(ino, new, self.catalog.replace_object(ino, object, new))?;
                 backing.object = new;
                 Ok(())
             })
         };
         Ok(copy.finish(admit)?)
+    }
+
+    pub(super) fn is_wanted_still(&self, request: RequestId) -> Result<(), Stop> {
+        match self.is_open_request(request) {
+            true => Ok(()),
+            false => Err(Stop::Failed("the request was withdrawn".to_owned())),
+        }
+    }
+
+    /// What has become of a change by which a file was to lie in another object on targets.
+    pub(crate) fn lies_there(
+        &self,
+        ino: Ino,
+        object: ObjectId,
+        recorded: catalog::Result<Far>,
+    ) -> Result<(), String> {
+        self.settled(object, recorded, |_| self.lies_in(ino, object))
     }
 
     /// Whether a file has this object by now; asked until the engine answers, or the node stops.
@@ -215,9 +262,15 @@ mod tests {
     #[test]
     fn a_request_says_which_layout_it_wants() {
         let rule = LayoutRule { unit_bytes: 1 << 19, stripes: 4, copies: 1, parity: 2, then: vec![] };
-        for what in ["/a", "/--stripes 3 and 2 more", ""] {
+        let then = [(4096, 4, 1 << 20), (1 << 40, 16, 4 << 20)];
+        let then = then.map(|(from, stripes, unit_bytes)| Widening { from, stripes, unit_bytes });
+        let grows = LayoutRule { then: then.to_vec(), ..rule.clone() };
+        for what in ["/a", "/--stripes 3 and 2 more", "/--then 1:2:3", ""] {
             assert_eq!(rule_of(&subject(&rule, what)).as_ref(), Some(&rule));
+            assert_eq!(rule_of(&subject(&grows, what)).as_ref(), Some(&grows));
         }
+        let wrong = "protect --stripes 1 --copies 1 --parity 0 --stripe-size 4096 --then 4096:2 /a";
+        assert_eq!(rule_of(wrong), None);
         let mirror = LayoutRule { unit_bytes: 1 << 20, stripes: 1, copies: 3, parity: 0, then: vec![] };
         assert_eq!(rule_of(&subject(&mirror, "/a")), Some(mirror));
         assert_eq!(rule_of("drain target 3"), None);

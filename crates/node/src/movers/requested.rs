@@ -30,14 +30,16 @@ impl Node {
         over: impl Fn(&Request) -> catalog::Result<()>,
     ) -> Result<(), FsError> {
         let fail = |e| fs_error("requests that concern targets", &e);
-        for request in self.catalog.open_requests().map_err(fail)? {
+        let open = self.catalog.open_requests().map_err(fail)?;
+        self.movers.forget_underway(&open);
+        for request in open {
             if !kinds.contains(&request.kind) {
                 continue;
             }
             if request.started.is_none() {
                 self.catalog.begin_request(request.id, crate::now()).map_err(fail)?;
             }
-            let mut after = Ino(0);
+            let (mut after, mut waits) = (Ino(0), false);
             loop {
                 let page = self.catalog.items(request.id, after, PAGE).map_err(fail)?;
                 let Some((last, ..)) = page.last() else { break };
@@ -50,22 +52,37 @@ impl Node {
                     let (state, bytes) = match work(&request, ino) {
                         Ok(()) => (ItemState::Done, bytes),
                         Err(Stop::Later(why)) => {
-                            self.movers.note_wait(request.kind, format!("inode {ino} waits: {why}"));
+                            self.movers.note_copied(request.id, 0);
+                            // Of several the first, which is the same the next time.
+                            if !std::mem::replace(&mut waits, true) {
+                                self.movers.note_wait(request.id, self.waiting(ino, &why));
+                            }
                             // It may be for what is to be removed.
                             self.movers.wake();
                             continue;
                         }
                         Err(Stop::Failed(why)) => (ItemState::Failed(why), 0),
                     };
-                    self.movers.note_wait(request.kind, String::new());
+                    let _ending = self.steady.ends();
                     let ended =
                         self.catalog.finish_item(request.id, ino, state, bytes, (begun, crate::now()));
+                    self.movers.note_copied(request.id, 0);
                     ended.map_err(fail)?;
                 }
+            }
+            if !waits {
+                self.movers.note_wait(request.id, String::new());
             }
             over(&request).map_err(fail)?;
         }
         Ok(())
+    }
+
+    fn waiting(&self, ino: Ino, why: &str) -> String {
+        match self.catalog.path_of(ino) {
+            Ok(path) => format!("{} waits: {why}", escape(&path)),
+            Err(_) => format!("inode {ino} waits: {why}"),
+        }
     }
 
     pub(super) fn is_open_request(&self, id: RequestId) -> bool {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stripe::{Column, Columns};
-use types::{ErrorClass, Ino, ObjectId, RequestKind, TargetId, Time};
+use types::{ErrorClass, Ino, ObjectId, Request, RequestId, TargetId, Time};
 use wire::Failure;
 
 /// How long a request waits for a mover that does not answer ...
@@ -77,8 +77,8 @@ pub(crate) struct Movers {
     pub(crate) behind: Behind,
     /// Columns with something that cannot be made.
     pub(super) unmade: Unmade,
-    /// What requests of a kind wait for.
-    waits: Mutex<HashMap<RequestKind, String>>,
+    /// Where requests stand.
+    underway: Mutex<HashMap<RequestId, Underway>>,
     reserved: Mutex<Reserved>,
     /// Objects that were made for files to come.
     pub(super) stock: Stock,
@@ -107,6 +107,14 @@ struct Way {
     turn: u64,
 }
 
+/// Where a request stands.
+#[derive(Default)]
+struct Underway {
+    waits: String,
+    /// Copied of a file that is being copied.
+    bytes: u64,
+}
+
 /// Unowned objects that are about to be given to a file.
 #[derive(Clone)]
 pub(super) struct Reserved {
@@ -131,7 +139,7 @@ impl Movers {
             unfolded: Unfolded::default(),
             behind: Behind::default(),
             unmade: Unmade::default(),
-            waits: Mutex::default(),
+            underway: Mutex::default(),
             // What is unowned when the node starts is left over.
             reserved: Mutex::new(Reserved { objects: HashSet::new(), known_to: ObjectId(0) }),
             stock: Stock::default(),
@@ -200,17 +208,29 @@ impl Movers {
         !self.addresses.read().is_empty()
     }
 
-    /// What requests of a kind wait for; empty: nothing.
-    pub(crate) fn waits(&self, kind: RequestKind) -> String {
-        self.waits.lock().get(&kind).cloned().unwrap_or_default()
+    /// What a request waits for (empty: nothing), and how much has been copied of the file that is being copied for it (bytes).
+    pub(crate) fn underway(&self, request: RequestId) -> (String, u64) {
+        let underway = self.underway.lock();
+        underway.get(&request).map(|one| (one.waits.clone(), one.bytes)).unwrap_or_default()
     }
 
-    /// Takes note of what they wait for.
-    pub(super) fn note_wait(&self, kind: RequestKind, why: String) {
-        let last = self.waits.lock().insert(kind, why.clone());
-        if !why.is_empty() && last.as_ref() != Some(&why) {
-            tracing::warn!("{kind:?} of targets: {why}");
+    /// Takes note of what it waits for.
+    pub(super) fn note_wait(&self, request: RequestId, why: String) {
+        let mut underway = self.underway.lock();
+        let last = std::mem::replace(&mut underway.entry(request).or_default().waits, why.clone());
+        if !why.is_empty() && last != why {
+            tracing::warn!("request {request}: {why}");
         }
+    }
+
+    /// So much of a file has been copied for it (bytes).
+    pub(super) fn note_copied(&self, request: RequestId, bytes: u64) {
+        self.underway.lock().entry(request).or_default().bytes = bytes;
+    }
+
+    /// These requests are open, and no others.
+    pub(super) fn forget_underway(&self, open: &[Request]) {
+        self.underway.lock().retain(|id, _| open.iter().any(|request| request.id == *id));
     }
 
     /// Targets that were down a moment ago.

@@ -72,10 +72,10 @@ pub struct StageArgs {
     dry_run: bool,
 }
 
-/// Give files on disk targets another layout while they are used; directories with -r give it to new files, too
+/// Give files a layout on disk targets, or another one, while they are used; directories with -r give it to new files, too
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The options are those of `thermo layout set`. What a file has now says `thermo layout get`.\n\nExample:\n  thermo protect --copies 2 --wait /mnt/tc/runs/field.nc\n  thermo protect --code 4+2 -r /mnt/tc/home\n  thermo protect --copies 1 --stripes 4 -r /mnt/tc/scratch"
+    after_help = "The options are those of `thermo layout set`. What a file has now says `thermo layout get`.\n\nExample:\n  thermo protect --copies 2 --wait /mnt/tc/runs/field.nc\n  thermo protect --code 4+2 -r /mnt/tc/home\n  thermo protect --copies 1 --stripes 4 -r /mnt/tc/scratch\n  thermo protect --copies 1 --then 64MiB:4 --then 1GiB:16 -r /mnt/tc/runs"
 )]
 pub struct ProtectArgs {
     #[command(flatten)]

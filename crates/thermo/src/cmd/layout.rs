@@ -44,6 +44,11 @@ pub struct RuleArgs {
     /// Units of data and of parity (`4+2`): any two targets may be lost with 2 of parity; instead of stripes and copies
     #[arg(long, value_name = "K+M", value_parser = parse_code, conflicts_with_all = ["stripes", "copies"])]
     code: Option<(u16, u8)>,
+    /// What a file gets when it grows beyond a size: stripes (with a code: units of data, with as many of parity as before) for what lies behind
+    /// that, and their size if it is another one (`1GiB:16:4MiB`); may be given several times. It gets them when somebody writes there, and keeps
+    /// them when it becomes shorter
+    #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then)]
+    then: Vec<Then>,
 }
 
 impl RuleArgs {
@@ -58,7 +63,16 @@ impl RuleArgs {
         let bytes = self.stripe_size.unwrap_or_else(|| usual_unit(self.code));
         let unit_bytes = u32::try_from(bytes)
             .map_err(|_| usage(format!("a stripe size of {bytes} is too large: at most 1 GiB")))?;
-        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity, then: Vec::new() })
+        let then = self.then.iter().map(|then| self.widening(then, unit_bytes)).collect();
+        Ok(LayoutRule { unit_bytes, stripes, copies: self.copies.unwrap_or(1), parity, then })
+    }
+
+    fn widening(&self, then: &Then, before: u32) -> Widening {
+        let Then { from, stripes, unit_bytes } = *then;
+        // Nobody has said how large those of a code are: rows have a usual size.
+        let usual = self.code.filter(|_| self.stripe_size.is_none());
+        let usual = usual.and_then(|(_, parity)| u32::try_from(usual_unit(Some((stripes, parity)))).ok());
+        Widening { from, stripes, unit_bytes: unit_bytes.or(usual).unwrap_or(before) }
     }
 }
 
@@ -76,11 +90,6 @@ struct SetArgs {
     dir: OsString,
     #[command(flatten)]
     rule: RuleArgs,
-    /// What a file gets when it grows beyond a size: stripes (with a code: units of data, with as many of parity as before) for what lies behind
-    /// that, and their size if it is another one (`1GiB:16:4MiB`); may be given several times. It gets them when somebody writes there, and keeps
-    /// them when it becomes shorter
-    #[arg(long, value_name = "FROM:N[:SIZE]", value_parser = parse_then)]
-    then: Vec<Then>,
     /// One object in the node's own disk tier, as without a layout
     #[arg(long, conflicts_with_all = ["stripes", "stripe_size", "copies", "code", "then"])]
     local: bool,
@@ -92,21 +101,6 @@ struct Then {
     from: u64,
     stripes: u16,
     unit_bytes: Option<u32>,
-}
-
-impl SetArgs {
-    fn rule(&self) -> Result<LayoutRule> {
-        let mut rule = self.rule.rule()?;
-        let widening = |then: &Then| {
-            let Then { from, stripes, unit_bytes } = *then;
-            // Nobody has said how large those of a code are: rows have a usual size.
-            let usual = self.rule.code.filter(|_| self.rule.stripe_size.is_none());
-            let usual = usual.and_then(|(_, parity)| u32::try_from(usual_unit(Some((stripes, parity)))).ok());
-            Widening { from, stripes, unit_bytes: unit_bytes.or(usual).unwrap_or(rule.unit_bytes) }
-        };
-        rule.then = self.then.iter().map(widening).collect();
-        Ok(rule)
-    }
 }
 
 /// Runs `thermo layout`.
@@ -125,7 +119,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
 fn set(context: &mut Context, args: SetArgs) -> Result<Exit> {
     let rule = match args.local {
         true => None,
-        false => Some(args.rule()?),
+        false => Some(args.rule.rule()?),
     };
     let mut node = context.connect()?;
     let path = context.path(&mut node, &args.dir)?;

@@ -1,0 +1,48 @@
+//! Files of the node's own disk tier go to targets: a site that grows from one machine to a cluster has all its files there.
+
+use super::requested::Stop;
+use crate::Node;
+use crate::clock::Moment;
+use crate::files::{FarFile, Fresh, Leaving};
+use std::sync::Arc;
+use types::*;
+
+impl Node {
+    /// Gives a file that lies in the disk tier objects on targets.
+    pub(super) fn leave_tier(
+        &self,
+        request: RequestId,
+        ino: Ino,
+        object: ObjectId,
+        rule: &LayoutRule,
+    ) -> Result<(), Stop> {
+        let leaving = Leaving::begin(self, ino, object)?;
+        let copy = |to: Arc<FarFile>, new| self.copy_near(request, &leaving, to, new);
+        self.with_new_objects(ino, rule, copy)?;
+        drop(leaving);
+        self.attributes_changed(ino);
+        Ok(())
+    }
+
+    fn copy_near(
+        &self,
+        request: RequestId,
+        leaving: &Leaving<'_>,
+        to: Arc<FarFile>,
+        new: ObjectId,
+    ) -> Result<(), Stop> {
+        let to = Fresh::begin(to, leaving.length())?;
+        let (rate, begun, mut bytes) = (self.config.cluster.move_rate.0, Moment::now(), 0);
+        for piece in leaving.pieces() {
+            let piece = piece?;
+            bytes += piece.end - piece.start;
+            let at = piece.end;
+            leaving.copy(piece, &to)?;
+            self.movers.note_copied(request, at);
+            self.keep_pace(rate, begun, bytes)?;
+            leaving.is_left_alone()?;
+            self.is_wanted_still(request)?;
+        }
+        Ok(leaving.finish(&to, new)?)
+    }
+}
