@@ -397,8 +397,21 @@ pub struct FormatRec {
 format::records! {
     InodeWire = 1,
     ItemRec = 1,
-    FormatRec = 1,
     FilesPlace = 1,
+}
+
+impl Record for FormatRec {
+    const NAME: &'static str = "FormatRec";
+    /// 2: the sums of owners have what lies on targets. A release that does not keep these must not change the catalogue.
+    const VERSION: u8 = 2;
+
+    fn upgrade(version: u8, bytes: &[u8]) -> std::result::Result<Self, RecordError> {
+        let damaged = |why| RecordError::Damaged { name: Self::NAME, length: bytes.len() + 1, why };
+        match version {
+            1 => record::body(bytes).map_err(damaged),
+            found => Err(RecordError::Unknown { name: Self::NAME, found }),
+        }
+    }
 }
 
 impl Record for TapeEntry {

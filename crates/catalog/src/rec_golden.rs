@@ -147,7 +147,8 @@ fn golden_bytes() {
         "0201020304010600060101ac02f0a20405032f61ffa48302050602010402060308040101010101010101010101010101010101010101010101010101010101010101010106757365722e6b0176037374640a05010174010109010a016e07",
     );
     golden(&ItemRec { state: ItemState::Failed("w".to_owned()), bytes: 300 }, "01020177ac02");
-    golden(&FormatRec { created: time(1) }, "010201");
+    golden(&FormatRec { created: time(1) }, "020201");
+    assert_eq!(record::decode(&[1, 2, 1]), Ok(FormatRec { created: time(1) }));
 }
 
 #[test]

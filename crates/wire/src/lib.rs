@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod files;
 pub mod frame;
+mod held;
 mod message;
 mod orders;
 mod peer;
@@ -27,6 +28,7 @@ pub use files::{
     ColumnAccess, FileCall, FileLayout, FileOrder, LeasedReply, LentLayout, LentPart, LockEvent, Look,
     PartAccess, Seen, Speaks,
 };
+pub use held::{QuotaChangeV4, QuotaV4, QuotaViewV4, UsageV4};
 pub use message::*;
 pub use orders::*;
 pub use peer::{Peer, peer};

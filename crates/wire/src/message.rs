@@ -2,9 +2,9 @@
 
 use crate::{
     ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
-    KeptFile, LeasedReply, LentLayout, LockEvent, PoolChange, QuotaChange, RenewOrder, ScsiOrder, ScsiResult,
-    Selection, StandbyAnswer, StandbyStep, StandbyView, SubsystemView, TargetGrant, TargetOrder, TurnsView,
-    VolumeChoice,
+    KeptFile, LeasedReply, LentLayout, LockEvent, PoolChange, QuotaChange, QuotaChangeV4, QuotaViewV4,
+    RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep, StandbyView, SubsystemView,
+    TargetGrant, TargetOrder, TurnsView, UsageV4, VolumeChoice,
 };
 use serde::{Deserialize, Serialize};
 use types::*;
@@ -168,8 +168,8 @@ pub enum Call {
         /// Absolute path.
         dir: Option<String>,
     },
-    /// What every user holds -> `Usage`.
-    Usage,
+    /// What every user holds, as version 4 tells it -> `UsageV4`.
+    UsageV4,
     /// An operator sets the state of volumes, of all or of none -> `Done`.
     SetVolume {
         /// Volumes.
@@ -188,14 +188,14 @@ pub enum Call {
         /// Changes.
         change: PoolChange,
     },
-    /// What owners may hold, and hold -> `Quotas`.
-    Quotas,
-    /// Change what an owner may hold -> `Done`.
-    SetQuota {
+    /// What owners may hold, and hold, as version 4 tells it -> `QuotasV4`.
+    QuotasV4,
+    /// Change what an owner may hold, as version 4 says it -> `Done`.
+    SetQuotaV4 {
         /// Whose (uid); None: of everybody who has no quota of his own.
         uid: Option<u32>,
         /// Changes; None takes the quota away.
-        change: Option<QuotaChange>,
+        change: Option<QuotaChangeV4>,
     },
     /// Take a drive into use, and from another host that has reserved it -> `Done`.
     TakeDrive {
@@ -407,6 +407,17 @@ pub enum Call {
     Subsystem,
     /// Which targets were refused lately, here or where this node reports its own, and which are nearly full -> `RefusedTargets`.
     RefusedTargets,
+    /// What every user holds -> `Usage`.
+    Usage,
+    /// What owners may hold, and hold -> `Quotas`.
+    Quotas,
+    /// Change what an owner may hold -> `Done`.
+    SetQuota {
+        /// Whose (uid); None: of everybody who has no quota of his own.
+        uid: Option<u32>,
+        /// Changes; None takes the quota away.
+        change: Option<QuotaChange>,
+    },
 }
 
 /// Answers.
@@ -468,10 +479,10 @@ pub enum Reply {
     Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
     /// Backup of the catalogue.
     Backup(BackupView),
-    /// What users hold.
-    Usage(Vec<UsageView>),
-    /// Quotas.
-    Quotas(Vec<QuotaView>),
+    /// What users hold, as version 4 tells it.
+    UsageV4(Vec<UsageV4>),
+    /// Quotas, as version 4 tells them.
+    QuotasV4(Vec<QuotaViewV4>),
     /// Who holds what on volumes.
     Holdings(Vec<HoldingView>),
     /// What a recall would take.
@@ -570,4 +581,8 @@ pub enum Reply {
     RefusedTargets(Vec<String>),
     /// What is lent; None: the bytes go through the node.
     Lent(Option<Box<LentLayout>>),
+    /// What users hold.
+    Usage(Vec<UsageView>),
+    /// Quotas.
+    Quotas(Vec<QuotaView>),
 }

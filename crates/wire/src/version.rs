@@ -56,7 +56,10 @@ impl Call {
             | Self::JunctionRemove { .. }
             | Self::Junctions
             | Self::Subsystem
-            | Self::RefusedTargets => 5,
+            | Self::RefusedTargets
+            | Self::Usage
+            | Self::Quotas
+            | Self::SetQuota { .. } => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -4,9 +4,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
-use types::{CheckReport, ErrorClass, Finding, Grade, StatusView};
+use types::{CheckReport, ErrorClass, Finding, Grade, Quota, QuotaView, StatusView, UsageView};
 use wire::frame;
-use wire::{Call, Channel, Reply, WireError, serve_connection};
+use wire::{Call, Channel, QuotaChangeV4, Reply, WireError, serve_connection};
 
 /// First frame of `thermo 0.1.0`, version 4.
 const HELLO: &str = "18000000010000000000000000544845524d4f0d0a04000000746865726d6f20302e312e30";
@@ -143,4 +143,41 @@ fn a_client_of_the_release_before_gets_names_in_utf8() {
     newer.replace_range(42..44, "05");
     assert_eq!(ask(HELLO), frame::encode(&Reply::RequestItems(vec![item("/a\u{fffd}".as_bytes())])).unwrap());
     assert_eq!(ask(&newer), frame::encode(&Reply::RequestItems(vec![item(b"/a\xff")])).unwrap());
+}
+
+/// What version 4 sent and got when it was asked for what owners hold and may hold (postcard: numbers as varints, fields in order).
+#[test]
+fn what_owners_hold_and_may_hold_is_told_to_the_release_before_as_it_was_then() {
+    let asked = [
+        (vec![29], Call::UsageV4),
+        (vec![32], Call::QuotasV4),
+        (
+            vec![33, 1, 7, 1, 1, 5, 0, 1, 0, 1, 2],
+            Call::SetQuotaV4 {
+                uid: Some(7),
+                change: Some(QuotaChangeV4 {
+                    files: Some(5),
+                    bytes: None,
+                    tape_bytes: Some(0),
+                    volumes: Some(2),
+                }),
+            },
+        ),
+    ];
+    for (bytes, call) in asked {
+        assert_eq!(postcard::to_stdvec(&call).unwrap(), bytes, "{call:?}");
+        assert!(call.since() <= 4, "{call:?}");
+    }
+    let usage = UsageView { uid: 7, files: 1, bytes: 2, disk_bytes: 3, tape_bytes: 4, target_bytes: 9 };
+    let quota = Quota { uid: Some(7), files: 10, bytes: 11, tape_bytes: 12, volumes: 13, disk_bytes: 99 };
+    let view = QuotaView { quota, usage: Some(usage.clone()), volumes: 5 };
+    let told = [
+        (vec![22, 1, 7, 1, 2, 3, 4], Reply::UsageV4(vec![usage.into()])),
+        (vec![23, 1, 1, 7, 10, 11, 12, 13, 1, 7, 1, 2, 3, 4, 5], Reply::QuotasV4(vec![view.into()])),
+    ];
+    for (bytes, reply) in told {
+        assert_eq!(postcard::to_stdvec(&reply).unwrap(), bytes, "{reply:?}");
+    }
+    let more = Call::SetQuota { uid: None, change: None };
+    assert!([Call::Usage, Call::Quotas, more].iter().all(|call| call.since() == 5));
 }

@@ -16,7 +16,12 @@ pub fn open(tx: &mut Tx<'_>, now: Time) -> Result<()> {
     let key = keys::meta_key(meta::FORMAT);
     match tx.w.get_for_update(&key)? {
         Some(value) => {
-            rec::decode::<FormatRec>("format", "the catalogue", &value)?;
+            let made: FormatRec = rec::decode("format", "the catalogue", &value)?;
+            let now = record::encode(&made);
+            if *now != *value {
+                // From here on a release before refuses it.
+                tx.w.put(&key, &now)?;
+            }
             nodes::introduce(tx)
         }
         None => {

@@ -3,7 +3,7 @@
 use super::{layouts, lookup};
 use crate::keys::{self, meta, sum};
 use crate::store::{self, Derived, Tx, View};
-use crate::{Backlog, Result, Totals, Usage};
+use crate::{Backlog, CatalogError, Result, Totals, Usage};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use types::{ClassName, ObjectId, PoolName};
@@ -69,7 +69,12 @@ pub fn count_far(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
     let key = keys::meta_key(meta::FAR_COUNTED);
     let after = match tx.w.get_for_update(&key)?.as_deref() {
         Some([]) => return Ok(false),
-        Some(value) => ObjectId(keys::number_at(value, 0).unwrap_or(0)),
+        Some(value) => {
+            let after = keys::number_at(value, 0).ok_or_else(|| {
+                CatalogError::corrupt("counter", "files on targets that were counted", "it is no number")
+            });
+            ObjectId(after?)
+        }
         None => ObjectId(0),
     };
     let found = layouts::numbers(tx.view(), after, limit)?;
@@ -89,7 +94,11 @@ pub fn count_far(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
 /// Owner of the file that has an object on targets, and its bytes there.
 fn of_object(tx: &mut Tx<'_>, object: ObjectId) -> Result<(Option<u32>, i64)> {
     let Some(ino) = lookup::object_owner(tx.view(), object)? else { return Ok((None, 0)) };
-    let rec = tx.load(ino)?;
+    // A check names an object whose file is not there, or has another one.
+    let Some(rec) = tx.try_load(ino)? else { return Ok((None, 0)) };
+    if rec.file.as_ref().is_none_or(|file| file.object != Some(object)) {
+        return Ok((None, 0));
+    }
     Ok((Some(rec.uid), Derived::of(&tx.view(), &rec)?.on_targets))
 }
 

@@ -105,7 +105,9 @@ impl Node {
                 Reply::File(Box::new(self.undelete(cx, ino, version, &to)?))
             }
             Call::Usage => Reply::Usage(self.usage_views()?),
+            Call::UsageV4 => Reply::UsageV4(self.usage_views()?.into_iter().map(Into::into).collect()),
             Call::Quotas => Reply::Quotas(self.quota_views()?),
+            Call::QuotasV4 => Reply::QuotasV4(self.quota_views()?.into_iter().map(Into::into).collect()),
             Call::Holdings { owner, class } => Reply::Holdings(self.holdings(owner, class.as_ref())?),
             call => self.admin_call(cx, call)?,
         };
@@ -172,6 +174,7 @@ impl Node {
             }
             Call::SetPool { name, create, change } => self.set_pool(&name, create, change)?,
             Call::SetQuota { uid, change } => self.set_quota(uid, change)?,
+            Call::SetQuotaV4 { uid, change } => self.set_quota(uid, change.map(Into::into))?,
             Call::SetDrive { drive, up: true } => self.drive_up(drive, false)?,
             Call::SetDrive { drive, up: false } => self.drive_out(cx, drive, String::new())?,
             Call::TakeDrive { drive } => self.drive_up(drive, true)?,
@@ -329,7 +332,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::ExportCartridges(_) | Call::ImportCartridges(_) => "moving cartridges in and out",
         Call::SetVolume { .. } => "setting the state of volumes",
         Call::SetPool { .. } => "making and changing pools",
-        Call::SetQuota { .. } => "changing quotas",
+        Call::SetQuota { .. } | Call::SetQuotaV4 { .. } => "changing quotas",
         Call::JunctionMake { .. } | Call::JunctionRemove { .. } => "making and removing junctions",
         Call::SetDrive { .. } | Call::TakeDriveOut { .. } => "taking drives in or out of use",
         Call::TakeDrive { .. } => "taking drives from other hosts",

@@ -4,6 +4,7 @@
 use super::REPORT_EVERY;
 use super::room::shares;
 use crate::Node;
+use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::governor::EVER;
 use catalog::{Candidate, CandidateKey};
@@ -27,8 +28,8 @@ pub(super) struct Pressed {
 struct Walk {
     /// Where it goes on.
     at: Option<CandidateKey>,
-    /// When the next one begins: the index may be long, and what it has is queued by then.
-    next: Option<Time>,
+    /// When it goes on, or the next one begins: the index may be long, and what it has is queued by then.
+    next: Option<Moment>,
 }
 
 /// How much need a target has of which so many bytes are used.
@@ -88,25 +89,31 @@ impl Node {
             *walk = Walk::default();
             return Ok(0);
         }
-        if walk.next.is_some_and(|next| now < next) {
+        if walk.next.is_some_and(|next| Moment::now() < next) {
             return Ok(0);
         }
+        let sated = self.writes.sated();
         let page = self.catalog.candidates(EVER, walk.at, LOOK);
         let page = page.map_err(|e| fs_error("look for files to migrate from targets", &e))?;
         page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
         let makes_room = |one: &&Candidate| {
             let leaves = classes.get(&one.class).is_some_and(|class| !class.keep_on_disk);
-            leaves && self.lies_on(one, &targets)
+            let taken = one.missing.iter().any(|(_, pool)| !sated.contains(pool));
+            leaves && taken && self.lies_on(one, &targets) && !self.is_pinned(one.ino)
         };
         let wanted = page.found.iter().filter(makes_room).map(|one| one.ino);
         let pushed = self.push_files(wanted, now)?;
-        if pushed.full {
-            return Ok(pushed.added); // the same again when there is room
-        }
         let ended = page.found.len() + page.damaged.len() < LOOK;
+        // Whatever found no room: others go to other pools, and the next walk comes by again.
         walk.at = page.found.last().map(|one| one.key).filter(|_| !ended);
-        walk.next = walk.at.is_none().then(|| now.plus(REPORT_EVERY));
+        let rests = walk.at.is_none() || pushed.full || (pushed.added == 0 && !sated.is_empty());
+        walk.next = rests.then(|| Moment::now() + REPORT_EVERY);
         Ok(pushed.added)
+    }
+
+    /// Whether a file stays where it is by the word of a user: a copy of it makes no room.
+    fn is_pinned(&self, ino: Ino) -> bool {
+        self.catalog.inode(ino).is_ok_and(|inode| inode.file.is_some_and(|file| file.pinned))
     }
 
     /// Whether one of these targets has bytes of a file.

@@ -14,6 +14,8 @@ struct Held {
     files: usize,
     /// Objects that belong to no file: they are being made or removed.
     objects: usize,
+    /// Objects of which the catalogue does not say to whom they belong since it came back from a backup: nobody removes them.
+    forgotten: usize,
 }
 
 impl Node {
@@ -54,7 +56,10 @@ impl Node {
             for (object, _) in page.iter().filter(|(_, far)| !far.on(&here).is_empty()) {
                 match self.catalog.object_owner(*object)? {
                     Some(_) => held.files += 1,
-                    None => held.objects += 1,
+                    None if self.is_to_be_removed(*object)? => held.objects += 1,
+                    // It may have become a file's meanwhile.
+                    None if self.catalog.object_owner(*object)?.is_some() => held.files += 1,
+                    None => held.forgotten += 1,
                 }
             }
         }
@@ -65,6 +70,12 @@ impl Node {
             after = *last;
             held.objects += page.iter().filter(|(_, target)| *target == id).count();
         }
+    }
+
+    /// Whether an object is on record as nobody's.
+    fn is_to_be_removed(&self, object: ObjectId) -> catalog::Result<bool> {
+        let next = self.catalog.unowned_far(ObjectId(object.0.saturating_sub(1)), 1)?;
+        Ok(next.first().is_some_and(|(first, _)| *first == object))
     }
 }
 
@@ -90,7 +101,7 @@ impl Held {
     /// Why a target cannot be taken out yet, and what to do.
     fn keeps(&self, view: &TargetView) -> Option<String> {
         let Target { id, lost, .. } = &view.target;
-        let Self { files, objects } = *self;
+        let Self { files, objects, forgotten } = *self;
         let have = |n: usize, what: &str| match n {
             1 => format!("1 {what} has something"),
             _ => format!("{n} {what}s have something"),
@@ -106,11 +117,20 @@ impl Held {
             };
             return Some(format!("{} on target {id}: {what}; then it can be taken out", have(files, "file")));
         }
-        let plural = if objects == 1 { "object of no file has" } else { "objects of no file have" };
-        (objects > 0).then(|| format!(
-            "{objects} {plural} yet to be removed on target {id}, which takes some seconds while its node runs; if its disk is lost: \
-             `thermo target replace {id}`; then it can be taken out"
-        ))
+        if objects > 0 {
+            let plural = if objects == 1 { "object of no file has" } else { "objects of no file have" };
+            return Some(format!(
+                "{objects} {plural} yet to be removed on target {id}, which takes some seconds while its node runs; if its disk is lost: \
+                 `thermo target replace {id}`; then it can be taken out"
+            ));
+        }
+        let plural = if forgotten == 1 { "object" } else { "objects" };
+        (forgotten > 0 && !lost).then(|| {
+            format!(
+                "{forgotten} {plural} on target {id} may be of files that were made after the backup from which the catalogue came back: nothing \
+                 lists or removes them. If they are not wanted, `thermo target replace {id}` gives up what lies there; then it can be taken out"
+            )
+        })
     }
 }
 
@@ -181,6 +201,25 @@ mod tests {
         order(&node, TargetAct::Replace(TargetId(2))).unwrap();
         let why = refused(&node, TargetId(2));
         assert!(why.contains("1 file has something on target 2") && why.contains("remove these"), "{why}");
+    }
+
+    #[test]
+    fn objects_of_which_a_catalogue_from_a_backup_knows_nothing_are_told_and_keep_no_target_that_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
+        node.cluster_init("first").unwrap();
+        node.stop(true);
+        let id = TargetId(1);
+        ["u", "v"].iter().for_each(|uuid| drop(report(&node, uuid).unwrap()));
+        let rule = LayoutRule { unit_bytes: 4096, stripes: 1, copies: 1, parity: 0, then: Vec::new() };
+        let place = layout::Candidate { target: id, domain: 0, weight: 1 };
+        node.catalog.reserve_far(&rule, &[place], &BTreeSet::new()).unwrap();
+        node.catalog.mark_restored(crate::now()).unwrap();
+        order(&node, TargetAct::Drain(id)).unwrap();
+        let why = order(&node, TargetAct::Remove(id)).unwrap_err();
+        assert!(why.contains("1 object on target 1") && why.contains("after the backup"), "{why}");
+        order(&node, TargetAct::Replace(id)).unwrap();
+        order(&node, TargetAct::Remove(id)).unwrap();
     }
 
     #[test]
