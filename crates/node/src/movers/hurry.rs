@@ -4,7 +4,6 @@
 use super::REPORT_EVERY;
 use super::room::shares;
 use crate::Node;
-use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::governor::EVER;
 use catalog::{Candidate, CandidateKey};
@@ -29,7 +28,7 @@ struct Walk {
     /// Where it goes on.
     at: Option<CandidateKey>,
     /// When it goes on, or the next one begins: the index may be long, and what it has is queued by then.
-    next: Option<Moment>,
+    next: Option<Time>,
 }
 
 /// How much need a target has of which so many bytes are used.
@@ -89,7 +88,7 @@ impl Node {
             *walk = Walk::default();
             return Ok(0);
         }
-        if walk.next.is_some_and(|next| Moment::now() < next) {
+        if walk.next.is_some_and(|next| now < next) {
             return Ok(0);
         }
         let sated = self.writes.sated();
@@ -107,7 +106,7 @@ impl Node {
         // Whatever found no room: others go to other pools, and the next walk comes by again.
         walk.at = page.found.last().map(|one| one.key).filter(|_| !ended);
         let rests = walk.at.is_none() || pushed.full || (pushed.added == 0 && !sated.is_empty());
-        walk.next = rests.then(|| Moment::now() + REPORT_EVERY);
+        walk.next = rests.then(|| now.plus(REPORT_EVERY));
         Ok(pushed.added)
     }
 
@@ -199,6 +198,8 @@ mod tests {
         let _empty = file(&node, "empty", 1, 0);
         let stays = file(&node, "stays", 1, mib(3));
         node.catalog.set_class(stays, &"kept".into(), crate::now()).unwrap();
+        let pinned = file(&node, "pinned", 1, mib(3));
+        node.catalog.pin(pinned, true).unwrap();
         let again = file(&node, "again", 1, mib(3));
         let mut later = crate::now();
         let mut look = || {
