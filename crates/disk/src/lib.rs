@@ -33,3 +33,4 @@ pub use error::{DiskError, Result};
 pub use listing::Found;
 pub use space::FsSpace;
 pub use target::DiskTarget;
+pub use writer::Writers;

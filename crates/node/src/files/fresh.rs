@@ -94,6 +94,12 @@ pub(crate) enum Unfinished {
     Failed(String),
 }
 
+impl From<String> for Unfinished {
+    fn from(why: String) -> Self {
+        Self::Later(why)
+    }
+}
+
 impl From<StripeError> for Unfinished {
     fn from(e: StripeError) -> Self {
         Self::Targets(e)

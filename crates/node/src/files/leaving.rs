@@ -6,10 +6,13 @@
 use super::fresh::{Fresh, Unfinished};
 use super::open::{Backing, Content, OpenInode, OpenState};
 use crate::Node;
+use crate::archive::FileHash;
 use crate::clock::Moment;
 use crate::error::fs_error;
-use disk::DiskError;
+use catalog::CatalogError;
+use disk::{DiskError, Writers};
 use kv::Durability;
+use rustix::fs::Mode;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,6 +37,9 @@ const OPEN: &str = "somebody has it open; it leaves the disk tier when it is clo
 const WRITTEN: &str = "somebody has opened it for writing; it leaves the disk tier when it is closed";
 const CHANGED: &str = "it changed while it was copied";
 const ELSEWHERE: &str = "it lies elsewhere by now";
+const REMOVED: &str = "it was removed while it was copied";
+const NO_LEASES: &str = "the file system of the disk tier gives no leases, so it is not known whether a program has it mapped for writing; it stays where it is: \
+    set sysctl fs.leases-enable=1, or have the disk tier on ext4 or XFS, and ask again";
 
 /// A file that is about to leave. It is open as long as this lives.
 pub(crate) struct Leaving<'a> {
@@ -45,6 +51,8 @@ pub(crate) struct Leaving<'a> {
     fd: OwnedFd,
     /// How it was when that began.
     stamp: ObjectStamp,
+    /// What is on record for these bytes.
+    known: Option<Digest>,
 }
 
 impl<'a> Leaving<'a> {
@@ -59,17 +67,30 @@ impl<'a> Leaving<'a> {
             }
             let fd = node.disk.open_object(object, false).map_err(|e| node.not_opened(ino, object, &e))?;
             // Closed files can still be mapped.
-            if node.disk.has_writer(&fd).map_err(|e| Unfinished::Later(e.to_string()))? {
-                return later("a program has it mapped for writing");
-            }
+            may_leave(node.disk.writers(&fd).map_err(|e| Unfinished::Later(e.to_string()))?)?;
             let opened = node.open_served(ino, object, &fd, (entry, state));
             let handle = opened.map_err(|e| Unfinished::Later(e.to_string()))?;
             Ok((handle.ok_or_else(|| Unfinished::Later(ELSEWHERE.to_owned()))?, fd))
         })?;
-        let mut leaving = Self { node, ino, object, handle, fd, stamp: ObjectStamp::default() };
+        let mut leaving = Self { node, ino, object, handle, fd, stamp: ObjectStamp::default(), known: None };
         leaving.stamp = node.disk.stamp(&leaving.fd).map_err(|e| unreadable(&e))?;
         leaving.settle()?;
+        let file = leaving.inode()?.file.filter(|file| file.object == Some(object));
+        let same = |file: &FileState| file.stamp.is_some_and(|stamp| stamp.same_content(&leaving.stamp));
+        leaving.known = file.filter(same).and_then(|file| file.digest);
         Ok(leaving)
+    }
+
+    fn inode(&self) -> Result<Inode, Unfinished> {
+        self.node.catalog.inode(self.ino).map_err(|e| Unfinished::Later(e.to_string()))
+    }
+
+    /// It has a name still.
+    pub(crate) fn is_there(&self) -> Result<(), Unfinished> {
+        match self.inode()?.attr.nlink {
+            0 => later(REMOVED),
+            _ => Ok(()),
+        }
     }
 
     /// From now on every change shows in the stamp.
@@ -119,19 +140,36 @@ impl<'a> Leaving<'a> {
         })
     }
 
-    /// Copies a piece.
-    pub(crate) fn copy(&self, piece: Range<u64>, to: &Fresh) -> Result<(), Unfinished> {
+    /// Copies a piece, and hashes it where that is compared at the end.
+    pub(crate) fn copy(&self, piece: Range<u64>, to: &Fresh, hash: &mut FileHash) -> Result<(), Unfinished> {
         let mut bytes = vec![0; piece.end.saturating_sub(piece.start) as usize];
         let got = self.node.disk.read_at(&self.fd, &mut bytes, piece.start).map_err(|e| unreadable(&e))?;
         if got < bytes.len() {
             return later(CHANGED);
         }
+        if self.known.is_some() {
+            hash.add(piece.start, &bytes);
+        }
         to.write(piece, &bytes, true)?;
         to.is_sound()
     }
 
+    /// What was read is what is on record, if anything is. The object that was read goes afterwards: nobody could tell any more.
+    fn is_as_recorded(&self, hash: FileHash) -> Result<(), Unfinished> {
+        if self.known.is_none() || self.known == hash.finish(self.stamp.size) {
+            return Ok(());
+        }
+        let path = self.node.catalog.path_of(self.ino).unwrap_or_default();
+        Err(Unfinished::Failed(format!(
+            "{} (inode {}): the disk gave other bytes than were recorded for it; it stays where it is: run `thermo check --deep`, and look at the disk",
+            escape(&path),
+            self.ino
+        )))
+    }
+
     /// The last step: what was copied is durable, and the file lies there from one transaction on, unless it has changed.
-    pub(crate) fn finish(&self, to: &Fresh, new: ObjectId) -> Result<(), Unfinished> {
+    pub(crate) fn finish(&self, to: &Fresh, new: ObjectId, hash: FileHash) -> Result<(), Unfinished> {
+        self.is_as_recorded(hash)?;
         let file = to.finish(self.stamp.size)?;
         let there = Backing { object: new, content: Content::Far(file.clone()) };
         let until = Moment::now() + PATIENCE;
@@ -160,9 +198,17 @@ impl<'a> Leaving<'a> {
         let stamp = there.far().map(|file| file.stamp()).unwrap_or_default();
         let left = (self.object, &self.stamp);
         let recorded = self.node.catalog.leave_tier(self.ino, left, (there.object, &stamp));
-        self.node.lies_there(self.ino, there.object, recorded).map_err(Unfinished::Later)?;
-        state.backing = Some(there.clone());
-        Ok(true)
+        let unsure = matches!(recorded, Err(CatalogError::Kv(_)));
+        let lies_there = self.node.lies_there(self.ino, there.object, recorded);
+        // Whoever has looked at the catalogue before looks again.
+        self.node.open.sealed(self.ino);
+        match &lies_there {
+            Ok(()) => state.backing = Some(there.clone()),
+            // It may lie there or not: whoever uses it asks the catalogue first.
+            Err(_) if unsure && self.node.stops_within(Duration::ZERO) => state.backing = None,
+            Err(_) => {}
+        }
+        lies_there.map(|()| true).map_err(Unfinished::Later)
     }
 }
 
@@ -181,7 +227,11 @@ impl Node {
             return Ok(None);
         }
         if self.catalog.is_writing(ino).map_err(fail)? {
-            // When it was closed that could not be recorded.
+            // When it was closed that could not be recorded. Its bytes may have changed without its times: it counts as changed, as after a crash.
+            rustix::fs::fchmod(fd, Mode::from_raw_mode(0o600)).map_err(|e| {
+                tracing::error!("the disk object {object} of inode {ino}: {e}");
+                FsError::Io
+            })?;
             self.observe(&cx, ino, object, self.stamp(fd)?, true, Durability::Relaxed)?;
         }
         let opened = self.open_locked(&cx, ino, OpenFlags::default(), (None, None), (entry, state))?;
@@ -199,6 +249,15 @@ impl Node {
             },
             _ => Unfinished::Later(e.to_string()),
         }
+    }
+}
+
+/// The only copy of its bytes moves: that nobody can change them has to be known.
+fn may_leave(writers: Writers) -> Result<(), Unfinished> {
+    match writers {
+        Writers::Nobody => Ok(()),
+        Writers::Somebody => later("a program has it mapped for writing"),
+        Writers::Unknown => Err(Unfinished::Failed(NO_LEASES.to_owned())),
     }
 }
 
@@ -332,10 +391,62 @@ mod tests {
         site.node.truncate(&Cx::admin(crate::now()), site.ino, 4).unwrap();
         assert!(leaving.is_left_alone().is_err());
         drop(leaving);
+        let recorded = |site: &Site| site.node.catalog.inode(site.ino).unwrap().file.unwrap().stamp;
+        let before = recorded(&site).unwrap();
         site.node.catalog.mark_writing(site.ino).unwrap();
         let leaving = site.begin().unwrap();
         assert_eq!(leaving.length(), 4);
+        let known = recorded(&site);
+        assert!(
+            known.is_some_and(|known| known.same_content(&leaving.stamp) && !known.same_content(&before))
+        );
         assert!(!site.node.catalog.is_writing(site.ino).unwrap(), "it is closed as it is");
+        drop(leaving);
+        site.node.stop(true);
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_say_who_writes_a_file_does_not_leave() {
+        assert!(may_leave(Writers::Nobody).is_ok());
+        assert!(
+            matches!(may_leave(Writers::Somebody), Err(Unfinished::Later(why)) if why.contains("mapped"))
+        );
+        assert!(
+            matches!(may_leave(Writers::Unknown), Err(Unfinished::Failed(why)) if why.contains("leases"))
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_removed_while_it_leaves_is_left_to_go() {
+        let site = Site::new();
+        let leaving = site.begin().unwrap();
+        assert!(leaving.is_there().is_ok());
+        site.node.unlink(&Cx::admin(crate::now()), Ino::ROOT, b"file").unwrap();
+        assert!(matches!(leaving.is_there(), Err(Unfinished::Later(why)) if why.contains("removed")));
+        drop(leaving);
+        assert_eq!(site.node.catalog.inode(site.ino).map_err(|e| e.fs()), Err(FsError::NotFound));
+        site.node.stop(true);
+    }
+
+    #[test]
+    fn a_file_whose_bytes_are_not_those_on_record_stays_where_it_is() {
+        let site = Site::new();
+        let mut leaving = site.begin().unwrap();
+        let read = |bytes: &[u8]| {
+            let mut hash = FileHash::new();
+            hash.add(0, bytes);
+            hash
+        };
+        assert!(leaving.known.is_none() && leaving.is_as_recorded(FileHash::new()).is_ok());
+        leaving.known = read(b"some bytes").finish(10);
+        assert!(leaving.is_as_recorded(read(b"some bytes")).is_ok());
+        for wrong in [b"some bites".as_slice(), b"some byte", b""] {
+            let said = leaving.is_as_recorded(read(wrong));
+            assert!(
+                matches!(&said, Err(Unfinished::Failed(why)) if why.contains("/file (inode")),
+                "{said:?}"
+            );
+        }
         drop(leaving);
         site.node.stop(true);
     }

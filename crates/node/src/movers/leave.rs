@@ -2,8 +2,9 @@
 
 use super::requested::Stop;
 use crate::Node;
+use crate::archive::FileHash;
 use crate::clock::Moment;
-use crate::files::{FarFile, Fresh, Leaving};
+use crate::files::{FarFile, Fresh, Leaving, Unfinished};
 use std::sync::Arc;
 use types::*;
 
@@ -30,19 +31,21 @@ impl Node {
         leaving: &Leaving<'_>,
         to: Arc<FarFile>,
         new: ObjectId,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Unfinished> {
         let to = Fresh::begin(to, leaving.length())?;
+        let mut hash = FileHash::new();
         let (rate, begun, mut bytes) = (self.config.cluster.move_rate.0, Moment::now(), 0);
         for piece in leaving.pieces() {
             let piece = piece?;
             bytes += piece.end - piece.start;
             let at = piece.end;
-            leaving.copy(piece, &to)?;
+            leaving.copy(piece, &to, &mut hash)?;
             self.movers.note_copied(request, at);
             self.keep_pace(rate, begun, bytes)?;
             leaving.is_left_alone()?;
+            leaving.is_there()?;
             self.is_wanted_still(request)?;
         }
-        Ok(leaving.finish(&to, new)?)
+        leaving.finish(&to, new, hash)
     }
 }

@@ -19,6 +19,7 @@ const CLOSE: u64 = 16 << 20;
 const SUBJECT: &str = "protect ";
 const THEN: &str = "--then";
 const NO_ROOM: &str = "too few targets have room for it: see `thermo target ls`; it stays as it is";
+const DOWN: &str = "targets are down, and too few others have room for it";
 
 /// What a request is about: the options of `thermo protect`.
 pub(crate) fn subject(rule: &LayoutRule, what: &str) -> String {
@@ -68,6 +69,17 @@ impl From<Unfinished> for Stop {
             Unfinished::Objects(e) => Self::Later(format!("its new objects are not made: {e}")),
             Unfinished::Later(why) => Self::Later(why),
             Unfinished::Failed(why) => Self::Failed(why),
+        }
+    }
+}
+
+impl Stop {
+    /// What becomes of a file that is where it was, while targets are `down` or not.
+    fn after(why: Unfinished, down: bool) -> Self {
+        match why {
+            // One that is down may come back.
+            Unfinished::Objects(FsError::NoSpace) if down => Self::Later(DOWN.to_owned()),
+            why => why.into(),
         }
     }
 }
@@ -153,24 +165,20 @@ impl Node {
         &self,
         ino: Ino,
         rule: &LayoutRule,
-        copy: impl FnOnce(Arc<FarFile>, ObjectId) -> Result<(), Stop>,
+        copy: impl FnOnce(Arc<FarFile>, ObjectId) -> Result<(), Unfinished>,
     ) -> Result<(), Stop> {
-        let (new, far) = self.make_far(rule).map_err(|e| match e {
-            // One that is down may come back.
-            FsError::NoSpace if !self.movers.down().is_empty() => {
-                Stop::Later("targets are down, and too few others have room for it".to_owned())
-            }
-            e => Unfinished::Objects(e).into(),
-        })?;
+        let stop = |why| Stop::after(why, !self.movers.down().is_empty());
+        let (new, far) = self.make_far(rule).map_err(|e| stop(Unfinished::Objects(e)))?;
         let file = self.far_file_at(ino, new, far, ObjectStamp::default());
-        let copied = file.map_err(|e| Unfinished::Objects(e).into()).and_then(|to| copy(to, new));
+        // Later parts of its layout are made while it is copied.
+        let copied = file.map_err(Unfinished::Objects).and_then(|to| copy(to, new));
         // It belongs to the file now, or is to be removed.
         self.movers.settle(new);
         self.movers.wake();
         if copied.is_ok() && rule.parity > 0 {
             self.movers.note_unfolded(ino);
         }
-        copied
+        copied.map_err(stop)
     }
 
     /// Rights to write that others were given end before the first byte is copied, rights to read before the catalogue says that the file lies
@@ -182,7 +190,7 @@ impl Node {
         to: Arc<FarFile>,
         (object, new): (ObjectId, ObjectId),
         claim: &Claim<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), Unfinished> {
         let ino = file.ino();
         let fence = || self.fence_far(object).map_err(|e| e.to_string());
         fence()?;
@@ -200,7 +208,7 @@ impl Node {
             self.movers.note_copied(request, at);
             self.keep_pace(rate, begun, bytes)?;
             if claim.is_wanted() {
-                return Err(Stop::Later("a column of it moves first".to_owned()));
+                return Err(Unfinished::Later("a column of it moves first".to_owned()));
             }
             self.is_wanted_still(request)?;
         }
@@ -221,13 +229,13 @@ impl Node {
                 Ok(())
             })
         };
-        Ok(copy.finish(admit)?)
+        copy.finish(admit)
     }
 
-    pub(super) fn is_wanted_still(&self, request: RequestId) -> Result<(), Stop> {
+    pub(super) fn is_wanted_still(&self, request: RequestId) -> Result<(), Unfinished> {
         match self.is_open_request(request) {
             true => Ok(()),
-            false => Err(Stop::Failed("the request was withdrawn".to_owned())),
+            false => Err(Unfinished::Failed("the request was withdrawn".to_owned())),
         }
     }
 
@@ -258,6 +266,15 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layout_without_room_waits_while_targets_are_down_and_fails_when_all_are_there() {
+        let full = || Unfinished::Objects(FsError::NoSpace);
+        assert_eq!(Stop::after(full(), true), Stop::Later(DOWN.to_owned()));
+        assert_eq!(Stop::after(full(), false), Stop::Failed(NO_ROOM.to_owned()));
+        let withdrawn = Unfinished::Failed("withdrawn".to_owned());
+        assert_eq!(Stop::after(withdrawn, true), Stop::Failed("withdrawn".to_owned()));
+    }
 
     #[test]
     fn a_request_says_which_layout_it_wants() {
