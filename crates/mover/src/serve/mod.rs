@@ -175,8 +175,12 @@ fn close(target: &Arc<Target>) -> Result<Receiver<Result<(), data::Refusal>>, da
     }
     let (tell, closed) = std::sync::mpsc::sync_channel(1);
     let closing = target.clone();
-    // Whoever waits may have gone.
-    let close = move || drop(tell.send(closing.close()));
+    let close = move || {
+        let closed = closing.close();
+        // Whoever is told may open it again at once.
+        drop(closing);
+        drop(tell.send(closed)); // he may have gone
+    };
     let thread = std::thread::Builder::new().name("mover-close".into()).spawn(close);
     thread.map(|_| closed).map_err(|e| failed(&format!("there is no thread to close it: {e}")))
 }
