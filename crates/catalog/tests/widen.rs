@@ -159,6 +159,19 @@ fn what_has_become_of_a_file_since_its_next_part_was_reserved_is_not_passed_over
     f.check();
 }
 
+/// The parts and columns of a backup that were only meant to be may have become the file's after it.
+#[test]
+fn a_catalogue_from_a_backup_has_nothing_removed_that_was_about_to_be_a_files() {
+    let f = lmdb();
+    let (_, object) = file(&f, &rule());
+    f.catalog.reserve_wider(object, &targets(4), &NOBODY).unwrap();
+    f.catalog.intend_column(object, (0, 0), TargetId(9)).unwrap();
+    assert_eq!(strays(&f).len(), 3, "{:?}", strays(&f));
+    f.catalog.mark_restored(t(50)).unwrap();
+    assert_eq!(strays(&f), []);
+    f.check();
+}
+
 #[test]
 fn a_file_of_which_nobody_can_read_what_it_has_grows() {
     let f = lmdb();

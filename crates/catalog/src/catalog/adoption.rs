@@ -79,7 +79,7 @@ impl Catalog {
         self.durable(|tx| site::skip_objects(tx, now))
     }
 
-    /// This catalogue comes from a backup: objects that belonged to nobody may be a file's by now and stay, volumes that may
+    /// This catalogue comes from a backup: objects that belonged to nobody, or lay where they did not belong, may be a file's by now and stay, volumes that may
     /// have been written since are not written before somebody looked at them, and numbers begin anew.
     pub fn mark_restored(&self, now: Time) -> Result<()> {
         self.skip_numbers(now)?;

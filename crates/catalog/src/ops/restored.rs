@@ -10,13 +10,19 @@ use types::*;
 /// Versions that this inode may have got after the backup: a file is not closed more often than that between two.
 const VERSIONS: u32 = 1 << 16;
 
-/// Forgets up to `limit` objects that belonged to nobody: they may be a file's by now. False when none is left.
+/// Forgets up to `limit` objects that belonged to nobody, or lay where they did not belong: they may be a file's by now, and the only ones that have its
+/// bytes. False when none is left.
 pub fn keep_unowned(tx: &mut Tx<'_>, limit: usize) -> Result<bool> {
     let mut found = Vec::new();
-    tx.w.scan(&[keys::UNOWNED], &keys::end(&[keys::UNOWNED]), &mut |k, _| {
-        found.push(k.to_vec());
-        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
+    for table in [keys::UNOWNED, keys::STRAY] {
+        tx.w.scan(&[table], &keys::end(&[table]), &mut |k, _| {
+            found.push(k.to_vec());
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if found.len() == limit {
+            break;
+        }
+    }
     for key in &found {
         tx.w.delete(key)?;
     }
