@@ -8,6 +8,7 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Objects of a node's disk tier that have bytes: path and length.
@@ -317,5 +318,72 @@ fn a_file_of_the_disk_tier_for_which_targets_have_no_room_stays_there() {
     ballast.iter().for_each(|path| fs::remove_file(path).unwrap());
     first.ok(words("protect --wait", &file, "--copies 3"));
     assert!(lies_on(first, &file).len() == 3 && fs::read(&file).unwrap() == bytes);
+    first.check();
+}
+
+/// Opens a file again and again, on either host, changes or reads it, and closes it; it always is what was written last.
+fn use_again_and_again(paths: [&Path; 2], seed: u64, stop: &AtomicBool) {
+    let mut state = seed;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut bytes = fs::read(paths[0]).unwrap();
+    let mut round = 0;
+    while !stop.load(Ordering::Acquire) {
+        let path = paths[random(2) as usize];
+        match random(4) {
+            0 => {
+                let file = File::options().write(true).open(path).unwrap();
+                let (at, part) = (random(300_000), noise(seed + round, 1 + random(50_000) as usize));
+                file.write_all_at(&part, at).unwrap();
+                bytes.resize(bytes.len().max(at as usize + part.len()), 0);
+                bytes[at as usize..at as usize + part.len()].copy_from_slice(&part);
+            }
+            1 => {
+                let size = random(350_000);
+                File::options().write(true).open(path).unwrap().set_len(size).unwrap();
+                bytes.resize(size as usize, 0);
+            }
+            2 => {
+                bytes = noise(seed + round, random(300_000) as usize);
+                fs::write(path, &bytes).unwrap();
+            }
+            _ => std::thread::sleep(Duration::from_millis(random(1_500))),
+        }
+        let found = fs::read(paths[random(2) as usize]).unwrap();
+        assert!(found == bytes, "{} after {round} changes: {} bytes", path.display(), found.len());
+        round += 1;
+    }
+}
+
+#[test]
+fn files_that_are_opened_changed_and_closed_all_the_time_leave_the_disk_tier_as_they_are() {
+    if !can_mount("files that change while they leave the disk tier") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let first = hosts.first();
+    let [here, there] = near(&hosts);
+    let names: Vec<String> = (0..12).map(|n| format!("f{n}")).collect();
+    names.iter().for_each(|name| fs::write(here.join(name), noise(1, 200_000)).unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let users: Vec<_> = (1..)
+            .zip(&names)
+            .map(|(seed, name)| {
+                let (paths, stop) = ([here.join(name), there.join(name)], &stop);
+                scope.spawn(move || use_again_and_again([&paths[0], &paths[1]], seed * 1_000_000, stop))
+            })
+            .collect();
+        first.ok(words("protect -r", &here, "--copies 2 --then 256KiB:1"));
+        let done =
+            || last(first)["request"]["state"] == "done" || users.iter().any(|user| user.is_finished());
+        first.wait("all to be moved", done);
+        std::thread::sleep(Duration::from_secs(1));
+        stop.store(true, Ordering::Release);
+    });
+    assert!(names.iter().all(|name| lies_on(first, &here.join(name)).len() >= 2));
+    first.wait("the disk tier is empty", || tier(first).is_empty());
     first.check();
 }

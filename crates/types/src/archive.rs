@@ -459,7 +459,7 @@ pub enum RequestKind {
     Balance,
     /// Compare what lies on a disk target with its sums, and repair what is not what was written.
     Scrub,
-    /// Give files on disk targets another layout.
+    /// Give files a layout on disk targets, or another one.
     Protect,
     /// Move the catalogue to another engine; its files are keys.
     MoveEngine,

@@ -186,13 +186,8 @@ impl<'a> Leaving<'a> {
     fn switch(&self, state: &mut OpenState, there: &Backing) -> Result<bool, Unfinished> {
         let fd = state.backing.as_ref().filter(|backing| backing.object == self.object);
         let fd = fd.and_then(Backing::fd).ok_or_else(|| Unfinished::Later(ELSEWHERE.to_owned()))?;
-        // Nobody else gets it while the lock is held. Who has it got it before, and may be about to write by a handle that was closed meanwhile.
-        let until = Moment::now() + HELD;
-        while Arc::strong_count(fd) > 1 {
-            if Moment::now() >= until {
-                return Ok(false);
-            }
-            crate::clock::sleep(BRIEF);
+        if !is_let_go(fd) {
+            return Ok(false);
         }
         self.is_as_it_was(state.writers > 0)?;
         let stamp = there.far().map(|file| file.stamp()).unwrap_or_default();
@@ -259,6 +254,19 @@ fn may_leave(writers: Writers) -> Result<(), Unfinished> {
         Writers::Somebody => later("a program has it mapped for writing"),
         Writers::Unknown => Err(Unfinished::Failed(NO_LEASES.to_owned())),
     }
+}
+
+/// Waits until nobody uses the object of a file whose lock is held, so that nobody begins to. Who has got it before may be about to write, by a handle
+/// that was closed meanwhile.
+fn is_let_go(fd: &Arc<OwnedFd>) -> bool {
+    let until = Moment::now() + HELD;
+    while Arc::strong_count(fd) > 1 {
+        if Moment::now() >= until {
+            return false;
+        }
+        crate::clock::sleep(BRIEF);
+    }
+    true
 }
 
 fn later<T>(why: &str) -> Result<T, Unfinished> {
@@ -365,6 +373,28 @@ mod tests {
         let opened = site.open(READS);
         assert!(opened.backing.is_some(), "nothing is in its way any more");
         site.node.release(opened.handle);
+        site.node.stop(true);
+    }
+
+    #[test]
+    fn an_object_that_is_read_or_written_at_this_moment_is_waited_for() {
+        let site = Site::new();
+        let leaving = site.begin().unwrap();
+        let used = site.node.open.with(site.ino, |_, state| state.backing.clone()).unwrap();
+        let is_let_go = || {
+            site.node
+                .open
+                .with(site.ino, |_, state| is_let_go(state.backing.as_ref().and_then(Backing::fd).unwrap()))
+        };
+        assert!(!is_let_go());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(BRIEF);
+                drop(used);
+            });
+            while !is_let_go() {}
+        });
+        drop(leaving);
         site.node.stop(true);
     }
 

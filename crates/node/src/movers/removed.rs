@@ -204,7 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_which_a_catalogue_from_a_backup_knows_nothing_are_told_and_keep_no_target_that_is_given_up() {
+    fn objects_of_which_a_catalogue_from_a_backup_knows_nothing_are_told_and_keep_no_target_that_is_given_up()
+    {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::start(Config { state_dir: dir.path().to_owned(), ..Config::default() }).unwrap();
         node.cluster_init("first").unwrap();
