@@ -150,18 +150,7 @@ impl Node {
             Call::ClusterAddresses => return Ok(Reply::Addresses(self.namespace_addresses())),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
-            Call::Backup { dir } => {
-                let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
-                let dir = dir.ok_or_else(|| {
-                    let message = "name a directory for the backup, or set `catalog.backup_dir`";
-                    failure(ErrorClass::Invalid, message)
-                })?;
-                let made = self.backup_catalog(&dir)?;
-                if self.config.catalog.backup_dir.as_ref() == Some(&dir) {
-                    self.put_backup(&dir)?;
-                }
-                return Ok(Reply::Backup(made));
-            }
+            Call::Backup { dir } => return Ok(Reply::Backup(self.backup_below(dir)?)),
             Call::MoveEngine { to } => {
                 return self.move_engine(cx, to.as_deref()).map(|r| self.request_reply(r));
             }
@@ -185,6 +174,20 @@ impl Node {
             other => return Err(not_here(&other)),
         }
         Ok(Reply::Done)
+    }
+
+    /// Writes a backup of the catalogue below `dir`; None: below the configured directory.
+    fn backup_below(self: &Arc<Self>, dir: Option<String>) -> Result<BackupView, Failure> {
+        let dir = dir.map(PathBuf::from).or_else(|| self.config.catalog.backup_dir.clone());
+        let dir = dir.ok_or_else(|| {
+            let message = "name a directory for the backup, or set `catalog.backup_dir`";
+            failure(ErrorClass::Invalid, message)
+        })?;
+        let made = self.backup_catalog(&dir)?;
+        if self.config.catalog.backup_dir.as_ref() == Some(&dir) {
+            self.put_backup(&dir)?;
+        }
+        Ok(made)
     }
 
     fn requests(&self, all: bool, limit: u32) -> Result<Reply, Failure> {
