@@ -105,7 +105,7 @@ impl Node {
         let ended = page.found.len() + page.damaged.len() < LOOK;
         // Whatever found no room: others go to other pools, and the next walk comes by again.
         walk.at = page.found.last().map(|one| one.key).filter(|_| !ended);
-        let rests = walk.at.is_none() || pushed.full || (pushed.added == 0 && !sated.is_empty());
+        let rests = walk.at.is_none() || pushed.full;
         walk.next = rests.then(|| now.plus(REPORT_EVERY));
         Ok(pushed.added)
     }
@@ -127,7 +127,7 @@ impl Node {
     pub(crate) fn pressed_targets(&self) -> Vec<String> {
         let told = |target: &TargetId| {
             format!(
-                "target {target} is nearly full, and too little of what it has is on tape: its files go there at once, whatever the age that their class \
+                "target {target} is nearly full, and too little of what it has is on tape: its files go to tape at once, whatever the age that their class \
                  asks for. If it stays so, add targets, or remove files; see `thermo target ls`"
             )
         };
