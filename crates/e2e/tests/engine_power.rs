@@ -16,7 +16,12 @@ const FAILURES: u64 = 40;
 const LOAD: Duration = Duration::from_millis(1500);
 
 fn open(dir: &Path) -> LmdbEngine {
-    let options = LmdbOptions { flush_interval: Duration::from_millis(1), ..Default::default() };
+    // The store takes over what is in the journal many times.
+    let options = LmdbOptions {
+        flush_interval: Duration::from_millis(1),
+        save_interval: Duration::from_millis(20),
+        ..Default::default()
+    };
     LmdbEngine::open(dir, options).unwrap()
 }
 

@@ -42,7 +42,7 @@ fn fill(r: &dyn Reader, dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).map_err(|e| io_error(dir, "removing what an earlier backup has left", &e))?;
     }
-    let engine = LmdbEngine::open(dir, LmdbOptions::default())?;
+    let engine = LmdbEngine::open(dir, LmdbOptions { journal: false, ..LmdbOptions::default() })?;
     let (mut batch, mut bytes, mut failed) = (Pairs::new(), 0, None);
     r.scan(&[], &[255; crate::MAX_KEY + 1], &mut |k, v| {
         bytes += k.len() + v.len();

@@ -16,7 +16,12 @@ const DIR: &str = "KV_CRASH_DIR";
 const TRIALS: u64 = 8;
 
 fn open(dir: &Path) -> LmdbEngine {
-    let options = LmdbOptions { flush_interval: Duration::from_micros(200), ..Default::default() };
+    // The store takes over what is in the journal all the time.
+    let options = LmdbOptions {
+        flush_interval: Duration::from_micros(200),
+        save_interval: Duration::from_millis(1),
+        ..Default::default()
+    };
     LmdbEngine::open(dir, options).unwrap()
 }
 

@@ -18,9 +18,12 @@ impl Drop for Mounted {
     }
 }
 
-fn small_disk() -> Option<Mounted> {
+fn small_disk(size: &str) -> Option<Mounted> {
     let dir = tempfile::tempdir().unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3m", "none"]).arg(dir.path()).output();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
+        .arg(dir.path())
+        .output();
     mount.is_ok_and(|m| m.status.success()).then(|| Mounted(dir))
 }
 
@@ -45,7 +48,7 @@ fn kept(engine: &LmdbEngine, n: u32) -> bool {
 
 #[test]
 fn a_full_disk_loses_nothing_and_is_left_without_a_restart() {
-    let Some(disk) = small_disk() else {
+    let Some(disk) = small_disk("3m") else {
         return eprintln!("skipped: needs root and mount");
     };
     let dir = disk.0.path();
@@ -84,7 +87,7 @@ fn a_full_disk_loses_nothing_and_is_left_without_a_restart() {
 /// The node stops while the disk is full: what was acknowledged as durable is there at the next start.
 #[test]
 fn a_stop_with_a_full_disk_keeps_what_is_durable() {
-    let Some(disk) = small_disk() else {
+    let Some(disk) = small_disk("3m") else {
         return eprintln!("skipped: needs root and mount");
     };
     let dir = disk.0.path();
@@ -123,14 +126,53 @@ fn limited_process() {
     println!("went on after {refused}");
 }
 
-/// Writes fail with another error than a full disk, and succeed again later: a limit on the size of files, lifted.
-#[test]
-fn a_failing_disk_loses_nothing_and_is_left_without_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = "trap '' XFSZ; ulimit -S -f 40000; exec \"$0\" --exact limited_process --nocapture";
+/// Writes fail with another error than a full disk, and succeed again later: a limit on the size of files (blocks of 512 bytes), lifted.
+fn fails_beyond(blocks: u32, dir: &Path) {
+    let script =
+        format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\" --exact limited_process --nocapture");
     let mut sh = Command::new("sh");
-    sh.args(["-c", script]).arg(std::env::current_exe().unwrap()).env(LIMITED, dir.path());
+    sh.args(["-c", &script]).arg(std::env::current_exe().unwrap()).env(LIMITED, dir);
     let ran = sh.output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success() && said.contains("went on after"), "{said}");
+}
+
+#[test]
+fn a_failing_disk_loses_nothing_and_is_left_without_a_restart() {
+    fails_beyond(40_000, tempfile::tempdir().unwrap().path());
+}
+
+/// The journal is there, and its second half cannot be written.
+#[test]
+fn a_failing_journal_loses_nothing_and_is_left_without_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    put(&open(dir.path()), Durability::Durable, 0).unwrap();
+    assert!(dir.path().join("engine/journal.1").exists());
+    fails_beyond(8_000, dir.path());
+}
+
+/// A disk that has room for the journal, and fills up behind it.
+#[test]
+fn a_disk_that_fills_up_behind_the_journal_loses_nothing() {
+    let Some(disk) = small_disk("100m") else {
+        return eprintln!("skipped: needs root and mount");
+    };
+    let dir = disk.0.path();
+    let engine = open(dir);
+    put(&engine, Durability::Durable, 0).unwrap();
+    assert!(dir.join("engine/journal.1").exists());
+    let durability = |n: u32| if n.is_multiple_of(3) { Durability::Durable } else { Durability::Relaxed };
+    let (refused, error) = (1..20_000)
+        .find_map(|n| put(&engine, durability(n), n).err().map(|e| (n, e)))
+        .expect("100 MiB cannot hold 200 MB");
+    assert!(refused > 3000 && matches!(error, KvError::Full { .. }), "{refused}: {error}");
+    assert!((0..refused).all(|n| kept(&engine, n)), "reads go on");
+    drop(engine);
+    let engine = open(dir);
+    let durable = (refused - 1) / 3 * 3;
+    assert!(
+        (0..=durable).all(|n| kept(&engine, n)),
+        "what was durable is there, with a disk as full as before"
+    );
+    engine.verify().unwrap();
 }

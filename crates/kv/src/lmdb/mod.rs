@@ -13,12 +13,15 @@ use crate::standby::{Content, Feed, Page};
 use crate::txn::Txn;
 use crate::{Aside, Durability, Engine, KvError, Reader, Result, Stats, Writer};
 
+mod at;
 mod file;
+mod journal;
 mod last;
 pub mod log;
 pub(crate) use self::log::batch;
 mod overlay;
 pub(crate) mod place;
+mod save;
 pub(crate) mod sealed;
 mod shared;
 mod store;
@@ -35,6 +38,11 @@ pub struct LmdbOptions {
     /// Memory for changes not yet in the store (bytes); writers wait when it is used up. While a flush runs, twice
     /// this may be held.
     pub overlay_bytes: usize,
+    /// Whether changes may be made durable by a journal, and go into the store later. Without, or with `feed`, each flush writes
+    /// the store.
+    pub journal: bool,
+    /// How long a change may be in the journal only.
+    pub save_interval: Duration,
     /// Where changes are logged, if anywhere.
     pub log: Option<LogOptions>,
     /// Number of a move ([`Aside`]): what was set aside for it opens too.
@@ -44,12 +52,14 @@ pub struct LmdbOptions {
 }
 
 impl Default for LmdbOptions {
-    /// 1 TiB, 50 ms, 32 MiB, no log, nothing that was set aside, no standby.
+    /// 1 TiB, 50 ms, 32 MiB, with a journal, 1 s, no log, nothing that was set aside, no standby.
     fn default() -> Self {
         Self {
             map_bytes: 1 << 40,
             flush_interval: Duration::from_millis(50),
             overlay_bytes: 32 << 20,
+            journal: true,
+            save_interval: Duration::from_secs(1),
             log: None,
             aside: None,
             feed: None,
@@ -57,9 +67,9 @@ impl Default for LmdbOptions {
     }
 }
 
-/// The embedded engine. Writing closures run one after another on their callers' threads and commit into an overlay;
-/// a flush writes the overlay as one transaction of LMDB with one sync. Readers never wait for writers or flushes.
-/// Dropping it flushes.
+/// The embedded engine. Writing closures run one after another on their callers' threads and commit into an overlay; a flush writes
+/// them to a journal with one sync, and now and then the overlay goes to LMDB as one transaction. Readers never wait for
+/// writers or flushes. Dropping it flushes.
 pub struct LmdbEngine {
     core: Arc<Core>,
     flusher: Option<JoinHandle<()>>,
@@ -87,7 +97,7 @@ impl LmdbEngine {
     /// # Errors
     /// `Full` and `Io` as the file system says: it is as before, or as asked for.
     pub fn set_aside(&self, mark: Option<&Aside>) -> Result<()> {
-        self.sync()?;
+        self.core.save()?;
         self.core.store.place.mark(mark)
     }
 
@@ -97,8 +107,8 @@ impl LmdbEngine {
     /// `Format` if a build of another format made it, `Io` if its marker cannot be read.
     pub fn aside(dir: &Path) -> Result<Option<Aside>> {
         match place::read_marker(dir)? {
-            place::Marker::Aside(mark) => Ok(Some(mark)),
-            place::Marker::None | place::Marker::Whole => Ok(None),
+            place::Marker::Aside(_, mark) => Ok(Some(mark)),
+            place::Marker::None | place::Marker::Whole(_) => Ok(None),
         }
     }
 }
@@ -153,7 +163,8 @@ impl Engine for LmdbEngine {
     }
 
     fn backup(&self, to: &Path) -> Result<()> {
-        self.sync()?;
+        self.core.mend_log();
+        self.core.save()?;
         self.core.store.copy(to)
     }
 

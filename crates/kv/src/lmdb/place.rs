@@ -9,9 +9,9 @@ use rustix::fs::{FlockOperation, flock};
 use crate::{Aside, KvError, Result};
 
 /// Content of the marker file: which format the directory has.
-pub(super) const MARKER: &str = "thermocline engine lmdb 2\n";
-/// What stands before the mark of an engine that does not count.
-const ASIDE: &str = "thermocline engine lmdb 2 aside ";
+const MARKER: &str = "thermocline engine lmdb 3\n";
+/// The same without a journal; becomes the present one when it is opened.
+const FORMER: &str = "thermocline engine lmdb 2\n";
 const MARKER_FILE: &str = "engine";
 const LOCK_FILE: &str = "lock";
 pub(super) const DATA_FILE: &str = "data.mdb";
@@ -62,14 +62,13 @@ impl Place {
         KvError::Corrupt { path: self.dir.clone(), detail: detail.into() }
     }
 
-    /// Whether the marker says that the engine was made completely. One that was set aside opens only for the move `id`.
-    pub(super) fn is_marked(&self, id: Option<&str>) -> Result<bool> {
+    /// What the marker says. One that was set aside opens only for the move `id`.
+    pub(super) fn marker(&self, id: Option<&str>) -> Result<Marker> {
         match read_marker(&self.dir)? {
-            Marker::None => Ok(false),
-            Marker::Aside(mark) if !mark.opens_for(id) => {
+            Marker::Aside(_, mark) if !mark.opens_for(id) => {
                 Err(KvError::Aside { path: self.dir.clone(), why: mark.why })
             }
-            Marker::Whole | Marker::Aside(_) => Ok(true),
+            marker => Ok(marker),
         }
     }
 
@@ -117,24 +116,40 @@ pub(crate) fn make_empty_dir(dir: &Path) -> Result<()> {
 
 /// What the marker of a directory says.
 pub(super) enum Marker {
-    /// There is none.
+    /// There is none: it was not made completely.
     None,
     /// The engine is complete.
-    Whole,
+    Whole(Format),
     /// It is complete, or a copy, and does not count.
-    Aside(Aside),
+    Aside(Format, Aside),
+}
+
+/// Which format a directory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// That of an earlier release, without a journal.
+    Former,
+    /// That of this one, which an earlier release refuses: it would not see the journal.
+    Present,
 }
 
 pub(super) fn read_marker(dir: &Path) -> Result<Marker> {
     let found = match fs::read(dir.join(MARKER_FILE)) {
-        Ok(found) if found == MARKER.as_bytes() => return Ok(Marker::Whole),
         Ok(found) => found,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Marker::None),
         Err(e) => return Err(io_error(dir, "reading its marker", &e)),
     };
     let text = String::from_utf8_lossy(&found);
-    let mark = text.strip_prefix(ASIDE).and_then(|rest| Aside::parse(rest.trim_end()));
-    mark.map(Marker::Aside).ok_or_else(|| KvError::Format {
+    for (format, whole) in [(Format::Present, MARKER), (Format::Former, FORMER)] {
+        if text == whole {
+            return Ok(Marker::Whole(format));
+        }
+        let rest = text.strip_prefix(whole.trim_end()).and_then(|rest| rest.strip_prefix(" aside "));
+        if let Some(mark) = rest.and_then(|rest| Aside::parse(rest.trim_end())) {
+            return Ok(Marker::Aside(format, mark));
+        }
+    }
+    Err(KvError::Format {
         path: dir.into(),
         found: String::from_utf8_lossy(&found[..found.len().min(80)]).trim_end().into(),
         known: MARKER.trim_end().into(),
@@ -147,7 +162,7 @@ pub(super) fn mark(dir: &Path, aside: Option<&Aside>) -> io::Result<()> {
     let mut file = File::create(&new)?;
     match aside {
         None => file.write_all(MARKER.as_bytes())?,
-        Some(mark) => writeln!(file, "{ASIDE}{mark}")?,
+        Some(mark) => writeln!(file, "{} aside {mark}", MARKER.trim_end())?,
     }
     file.sync_all()?;
     fs::rename(new, dir.join(MARKER_FILE))?;

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::LmdbOptions;
+use super::journal::Journal;
+use super::log::batch::Writing;
 use super::overlay::{Older, Overlay};
+use super::save::Plan;
 use super::store::Store;
 use super::view::View;
 use crate::buffer::Changes;
@@ -28,16 +31,14 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Layers {
     pub(super) active: Arc<Overlay>,
+    /// What came into `active` since the last batch of the journal, in its order. Only its writer adds to it.
+    pub(super) pending: Mutex<Writing>,
     /// Being written to the store; the same data may already be there. Kept until that has succeeded.
     pub(super) frozen: Option<Arc<Overlay>>,
-    /// The last transaction in `frozen`.
-    through: u64,
-    /// `frozen` is in the store; the standby may not have it yet.
-    stored: bool,
 }
 
-/// Why the engine takes no changes for now: the last flush failed.
-enum Trouble {
+/// Why the engine takes no changes for now: what was tried last failed.
+pub(super) enum Trouble {
     Full,
     Failed(String),
     /// The standby does not answer, which is said.
@@ -51,15 +52,40 @@ enum Trouble {
     },
 }
 
+impl Trouble {
+    pub(super) fn of(e: &KvError) -> Self {
+        match e {
+            KvError::Full { .. } => Self::Full,
+            KvError::Io { detail, .. } => Self::Failed(detail.clone()),
+            KvError::Standby { detail, .. } => Self::Standby(detail.clone()),
+            KvError::Taken { by, .. } => Self::Taken(by.clone()),
+            KvError::Older { here, there, .. } => Self::Older { here: *here, there: *there },
+            e => Self::Failed(e.to_string()),
+        }
+    }
+}
+
+/// What the flusher does.
+enum Work {
+    Flush,
+    Save,
+    Again,
+}
+
 /// Where threads meet to flush.
 #[derive(Default)]
-struct Room {
+pub(super) struct Room {
     /// Threads that wait until their transaction is flushed.
     waiting: Vec<(u64, Thread)>,
     /// A thread is flushing.
     busy: bool,
     stop: bool,
+    /// The last flush failed.
     trouble: Option<Trouble>,
+    /// What is in the journal could not be put into the store.
+    pub(super) unsaved: Option<Trouble>,
+    /// When what is in the journal is to be put into the store.
+    pub(super) save_due: Option<Instant>,
     /// Threads that the last flush concerned: woken by it, or waiting for the next.
     company: u64,
     /// How long the last flush took.
@@ -68,28 +94,39 @@ struct Room {
 
 pub(super) struct Core {
     pub(super) store: Store,
-    /// Changed (as opposed to inserted into) only by the one flushing thread.
+    /// Held by who writes the journal. Before `layers`.
+    pub(super) journal: Mutex<Journal>,
+    /// Held by who writes the store. Before `journal`.
+    pub(super) plan: Mutex<Option<Plan>>,
+    /// Changed (as opposed to inserted into) only under `journal`.
     pub(super) layers: RwLock<Layers>,
     /// Held by the one running writing closure.
     pub(super) writer: Mutex<()>,
     /// The last transaction that new readers see. Written under `writer` and a lock of `layers`.
     visible: AtomicU64,
-    /// Everything up to this transaction survives power loss. Written under `room`.
-    flushed: AtomicU64,
-    room: Mutex<Room>,
-    flusher_work: Condvar,
+    /// Everything up to this transaction survives power loss. Never goes back.
+    pub(super) flushed: AtomicU64,
+    pub(super) room: Mutex<Room>,
+    pub(super) flusher_work: Condvar,
     /// The flusher has been told that there is something to flush.
     dirty: AtomicBool,
     /// The flusher has been told not to wait for its interval.
     urgent: AtomicBool,
-    flushes: AtomicU64,
-    options: LmdbOptions,
+    pub(super) flushes: AtomicU64,
+    pub(super) options: LmdbOptions,
 }
 
 impl Core {
     pub(super) fn new(store: Store, options: LmdbOptions) -> Self {
+        let mut journal = Journal::new(&store.place.dir, store.at().number);
+        let at = store.at();
+        if options.journal && options.feed.is_none() && at.mark != 0 && journal.prepare() {
+            journal.begin(at.mark, store.txn());
+        }
         Self {
             store,
+            journal: Mutex::new(journal),
+            plan: Mutex::default(),
             layers: RwLock::default(),
             writer: Mutex::default(),
             visible: AtomicU64::new(0),
@@ -101,6 +138,11 @@ impl Core {
             flushes: AtomicU64::new(0),
             options,
         }
+    }
+
+    /// Whether flushes go to a journal. A standby is sent what goes into the store.
+    pub(super) fn journaling(&self) -> bool {
+        self.options.journal && self.options.feed.is_none()
     }
 
     pub(super) fn visible(&self) -> u64 {
@@ -140,22 +182,38 @@ impl Core {
 
     fn enter(&self, layers: &Layers, changes: Changes, older: Older) -> u64 {
         let seq = self.visible() + 1;
+        if self.journaling() {
+            let mut pending = layers.pending.lock();
+            changes.iter().for_each(|(key, value)| pending.change(key.bytes(), value.as_deref()));
+        }
         layers.active.insert(changes, seq, older);
         self.visible.store(seq, Ordering::Release);
         seq
     }
 
-    /// Back pressure: waits for, or does, a flush while the overlay is full.
+    /// Back pressure: waits for, or does, what makes room while the overlay is full, or what waits for the journal.
     pub(super) fn make_room(&self) -> Result<()> {
-        let full = self.layers.read().active.bytes() >= self.options.overlay_bytes;
-        if full { self.wait_flushed(self.visible()) } else { self.check() }
+        let most = self.options.overlay_bytes;
+        let (active, pending) = {
+            let layers = self.layers.read();
+            let pending = layers.pending.lock().len();
+            (layers.active.bytes(), pending)
+        };
+        if pending >= most || active >= most && !self.journaling() {
+            self.wait_flushed(self.visible())?;
+        } else if active >= most {
+            self.write_store(most)?;
+        }
+        self.check()
     }
 
     fn check(&self) -> Result<()> {
         if let Some(feed) = &self.options.feed {
             feed.admit(&self.store.place.dir)?;
         }
-        self.room.lock().trouble.as_ref().map_or(Ok(()), |trouble| Err(self.refusal(trouble)))
+        let room = self.room.lock();
+        let trouble = room.trouble.as_ref().or(room.unsaved.as_ref());
+        trouble.map_or(Ok(()), |trouble| Err(self.refusal(trouble)))
     }
 
     fn refusal(&self, trouble: &Trouble) -> KvError {
@@ -198,18 +256,10 @@ impl Core {
         let took = begin.elapsed();
         let mut room = self.room.lock();
         room.busy = false;
-        match result {
-            Ok(through) => {
-                self.flushed.store(through, Ordering::Release);
-                room.trouble = None;
-            }
-            Err(KvError::Full { .. }) => room.trouble = Some(Trouble::Full),
-            Err(KvError::Io { detail, .. }) => room.trouble = Some(Trouble::Failed(detail)),
-            Err(KvError::Standby { detail, .. }) => room.trouble = Some(Trouble::Standby(detail)),
-            Err(KvError::Taken { by, .. }) => room.trouble = Some(Trouble::Taken(by)),
-            Err(KvError::Older { here, there, .. }) => room.trouble = Some(Trouble::Older { here, there }),
-            Err(e) => room.trouble = Some(Trouble::Failed(e.to_string())),
+        if let Ok(through) = &result {
+            self.flushed.fetch_max(*through, Ordering::AcqRel);
         }
+        room.trouble = result.as_ref().err().map(Trouble::of);
         let failed = room.trouble.is_some();
         let flushed = self.flushed.load(Ordering::Relaxed);
         let (done, mut waiting): (Vec<_>, Vec<_>) =
@@ -239,35 +289,6 @@ impl Core {
         }
     }
 
-    /// Moves the active overlay into the store and returns its last transaction. If that fails, it stays readable as
-    /// frozen, and the next flush tries it again before anything newer: the order of transactions is kept. A new try
-    /// writes every page of it anew, so it does not matter what became of those of the failed one.
-    fn flush(&self) -> Result<u64> {
-        let (frozen, through) = self.freeze();
-        if frozen.len() > 0 {
-            if !self.layers.read().stored {
-                self.store.apply(&frozen)?;
-                self.flushes.fetch_add(1, Ordering::Relaxed);
-                self.layers.write().stored = true;
-            }
-            if let Some(feed) = &self.options.feed {
-                feed.settle(&self.store.place.dir)?;
-            }
-        }
-        let mut layers = self.layers.write();
-        (layers.frozen, layers.stored) = (None, false);
-        Ok(through)
-    }
-
-    fn freeze(&self) -> (Arc<Overlay>, u64) {
-        let layers = &mut *self.layers.write();
-        let frozen = layers.frozen.get_or_insert_with(|| {
-            layers.through = self.visible();
-            mem::take(&mut layers.active)
-        });
-        (frozen.clone(), layers.through)
-    }
-
     /// Tries once more what has failed, unless somebody is just doing so.
     fn retry(&self) {
         if !mem::replace(&mut self.room.lock().busy, true) {
@@ -276,12 +297,12 @@ impl Core {
         }
     }
 
-    /// Flushes everything, also if the last flush failed.
+    /// Puts everything into the store, also if that failed before.
     pub(super) fn flush_at_last(&self) -> Result<()> {
         if self.check().is_err() {
             self.retry();
         }
-        self.wait_flushed(self.visible())
+        self.save()
     }
 
     /// Tells the flusher of a relaxed change.
@@ -296,29 +317,62 @@ impl Core {
         }
     }
 
-    /// The flusher's thread: writes relaxed changes to the store after the interval, and again what could not be written.
+    /// The flusher's thread: makes relaxed changes durable after the interval, puts what is in the journal into the store when
+    /// that is due, and does again what failed.
     pub(super) fn run_flusher(&self) {
+        while let Some(work) = self.wait_for_work() {
+            match work {
+                Work::Again => {
+                    let (flush, save) = {
+                        let room = self.room.lock();
+                        (room.trouble.is_some(), room.unsaved.is_some())
+                    };
+                    if flush {
+                        self.retry();
+                    } else if save {
+                        let _ = self.save(); // a failure is noted as trouble
+                    }
+                }
+                Work::Save => {
+                    let _ = self.save();
+                }
+                Work::Flush => {
+                    self.dirty.store(false, Ordering::Release);
+                    self.urgent.store(false, Ordering::Release);
+                    let _ = self.wait_flushed(self.visible());
+                    if self.journaling() {
+                        let _ = self.write_store(self.options.overlay_bytes / 2);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the flusher has to do next; None: it is to end.
+    fn wait_for_work(&self) -> Option<Work> {
+        let mut room = self.room.lock();
         loop {
-            let mut room = self.room.lock();
-            while !room.stop && !self.dirty.load(Ordering::Acquire) && room.trouble.is_none() {
-                self.flusher_work.wait(&mut room);
-            }
             if room.stop {
-                return;
+                return None;
             }
-            if room.trouble.is_some() {
+            if room.trouble.is_some() || room.unsaved.is_some() {
                 self.flusher_work.wait_for(&mut room, RETRY);
-                drop(room);
-                self.retry();
-                continue;
+                return (!room.stop).then_some(Work::Again);
             }
-            if !self.urgent.load(Ordering::Acquire) {
-                self.flusher_work.wait_for(&mut room, self.options.flush_interval);
+            if room.save_due.is_some_and(|due| due <= Instant::now()) {
+                room.save_due = None;
+                return Some(Work::Save);
             }
-            drop(room);
-            self.dirty.store(false, Ordering::Release);
-            self.urgent.store(false, Ordering::Release);
-            let _ = self.wait_flushed(self.visible()); // a failure is noted as trouble, and looked at above
+            if self.dirty.load(Ordering::Acquire) {
+                if !self.urgent.load(Ordering::Acquire) {
+                    self.flusher_work.wait_for(&mut room, self.options.flush_interval);
+                }
+                return Some(Work::Flush);
+            }
+            match room.save_due {
+                Some(due) => drop(self.flusher_work.wait_until(&mut room, due)),
+                None => self.flusher_work.wait(&mut room),
+            }
         }
     }
 

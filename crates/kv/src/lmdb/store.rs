@@ -14,10 +14,12 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
 use super::LmdbOptions;
+use super::at::{AT_KEY, At};
+use super::journal;
 use super::last::{self, LAST_KEY};
 use super::log::{ChangeLog, batch};
 use super::overlay::Overlay;
-use super::place::{self, DATA_FILE, Place, io_error};
+use super::place::{self, DATA_FILE, Format, Marker, Place, io_error};
 use super::tables::{RECORD_KEY, Tables};
 use super::{file, sealed};
 use crate::merge::{Direction, Entry, Source};
@@ -48,6 +50,8 @@ pub(super) struct Store {
     page: u64,
     /// What the store holds.
     tables: Mutex<Tables>,
+    /// How far it is.
+    at: Mutex<At>,
     /// Where changes go besides.
     pub(super) log: Option<ChangeLog>,
     feed: Option<Arc<Feed>>,
@@ -58,7 +62,8 @@ impl Store {
     /// Opens the environment in `dir`, or makes it durably.
     pub(super) fn open(dir: &Path, options: &LmdbOptions) -> Result<Self> {
         let place = Place::lock(dir)?;
-        let marked = place.is_marked(options.aside.as_deref())?;
+        let found = place.marker(options.aside.as_deref())?;
+        let marked = !matches!(found, Marker::None);
         match (marked, place.data_len()?) {
             (true, None) => return Err(place.corrupt("data.mdb is missing")),
             (_, Some(0)) => return Err(place.corrupt("data.mdb is empty")),
@@ -68,11 +73,13 @@ impl Store {
             (_, Some(_)) => {}
         }
         let store = Self::open_existing(place, options)?;
-        if !marked {
-            if store.size().0 > 0 {
+        match found {
+            Marker::None if store.size().0 > 0 => {
                 return Err(store.place.corrupt("data.mdb holds data, but the file 'engine' is missing"));
             }
-            store.place.mark(None)?;
+            Marker::None | Marker::Whole(Format::Former) => store.place.mark(None)?,
+            Marker::Aside(Format::Former, mark) => store.place.mark(Some(&mark))?,
+            Marker::Whole(Format::Present) | Marker::Aside(Format::Present, _) => {}
         }
         Ok(store)
     }
@@ -87,10 +94,8 @@ impl Store {
         let db = env.open_database(&txn, None).map_err(fail)?;
         let db = db.ok_or_else(|| place.corrupt("data.mdb has no main table"))?;
         txn.commit().map_err(fail)?;
-        let page = verified.page_size;
-        let at = env.info().last_txn_id as u64;
-        let log = options.log.clone().map(|log| ChangeLog::open(log, &place.dir, at));
-        let store = Self {
+        let (page, txn) = (verified.page_size, env.info().last_txn_id as u64);
+        let mut store = Self {
             env,
             db,
             file,
@@ -98,14 +103,43 @@ impl Store {
             allocated: AtomicU64::new(0),
             page,
             tables: Mutex::new(verified.tables),
-            log,
-            feed: options.feed.clone(),
+            at: Mutex::default(),
+            log: None,
+            feed: None,
             place,
         };
+        let at = store.read_at(&store.read_txn()?)?;
+        *store.at.lock() = at;
+        let found = journal::recover(&store.place, at, txn)?;
+        if found.batches > 0 {
+            store.apply(&found.changes, At { number: found.last, mark: journal::new_mark() })?;
+        }
+        let at = store.at();
+        store.log = options.log.clone().map(|log| ChangeLog::open(log, &store.place.dir, at.number));
+        store.feed.clone_from(&options.feed);
         if let Some(feed) = &store.feed {
-            feed.opened(at, store.last_batch(at)?);
+            feed.opened(at.number, store.last_batch(at.number)?);
         }
         Ok(store)
+    }
+
+    /// How far the state is that `txn` sees. One of an earlier release counted its transactions as batches.
+    fn read_at(&self, txn: &RoTxn<'_, WithoutTls>) -> Result<At> {
+        match self.db.get(txn, &AT_KEY).map_err(|e| self.error(&e))? {
+            Some(record) => At::decode(record)
+                .ok_or_else(|| self.place.corrupt("its record of the last batch is damaged")),
+            None => Ok(At { number: txn.id() as u64, mark: 0 }),
+        }
+    }
+
+    /// How far it is.
+    pub(super) fn at(&self) -> At {
+        *self.at.lock()
+    }
+
+    /// Its last transaction.
+    pub(super) fn txn(&self) -> u64 {
+        self.env.info().last_txn_id as u64
     }
 
     /// The batch of the last flush, as long as its values are those of the store: nothing came behind it.
@@ -116,11 +150,11 @@ impl Store {
         else {
             return Ok(None);
         };
-        let mut changes = batch::Writing::new(at, known.time_ms);
+        let mut changes = batch::Writing::default();
         for key in &known.keys {
             changes.change(key, self.get(&txn, key)?.as_deref());
         }
-        Ok(Some(Batch { number: at, content: self.content(), bytes: changes.finish() }))
+        Ok(Some(Batch { number: at, content: self.content(), bytes: changes.finish(at, known.time_ms) }))
     }
 
     pub(super) fn error(&self, e: &heed::Error) -> KvError {
@@ -157,9 +191,9 @@ impl Store {
         Ok(source)
     }
 
-    /// Writes the newest versions of `overlay` as one transaction; they survive power loss when this returns. May be
-    /// tried again after an error: then all of it is written anew.
-    pub(super) fn apply(&self, overlay: &Overlay) -> Result<()> {
+    /// Writes the newest versions of `overlay` as one transaction, with which the store is at `at`; they survive power loss when
+    /// this returns. May be tried again after an error: then all of it is written anew.
+    pub(super) fn apply(&self, overlay: &Overlay, at: At) -> Result<()> {
         self.extend(self.end() + self.growth(overlay))?;
         let mut tables = self.tables.lock();
         let mut changed = tables.clone();
@@ -170,23 +204,25 @@ impl Store {
                 Some(value) => txn.put(&mut changed, key, value),
                 None => txn.delete(&mut changed, key),
             })?;
-            if let Some(log) = &self.log {
-                log.append(txn.txn.id() as u64, overlay);
-            }
             if let Some(time_ms) = time_ms {
-                txn.note(time_ms, overlay)?;
+                txn.note(at.number, time_ms, overlay)?;
             }
-            let number = txn.txn.id() as u64;
-            txn.commit(&changed).map(|()| number)
+            txn.own(&AT_KEY, &at.encode())?;
+            txn.commit(&changed)
         };
-        let number =
-            change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
+        change().map_err(|e| if self.is_full(&e, overlay) { self.full() } else { self.error(&e) })?;
         if let (Some(feed), Some(time_ms)) = (&self.feed, time_ms) {
-            let content = changed.content(OWN_TABLE);
+            let (number, content) = (at.number, changed.content(OWN_TABLE));
             feed.committed(Batch { number, content, bytes: batch::encode(number, time_ms, overlay) });
         }
         *tables = changed;
+        *self.at.lock() = at;
         self.extend(self.end())
+    }
+
+    /// Whether the data file has its reserve: what a journal holds can be written to it, too.
+    pub(super) fn has_reserve(&self) -> bool {
+        self.end() + RESERVE <= self.allocated.load(Relaxed)
     }
 
     /// Whether `overlay` could not be written for want of space. LMDB says EIO if only a part of a write had room.
@@ -245,10 +281,6 @@ impl Store {
     pub(super) fn copy(&self, to: &Path) -> Result<()> {
         let fail = |e: std::io::Error| io_error(to, "writing the backup", &e);
         place::make_empty_dir(to)?;
-        if let Some(log) = &self.log {
-            let _no_flush = self.tables.lock();
-            log.mend(self.env.info().last_txn_id as u64);
-        }
         let copied = self.env.copy_to_path(to.join(DATA_FILE), CompactionOption::Enabled);
         copied.map_err(|e| error(to, &e))?.sync_all().map_err(fail)?;
         let number = renumber(to).map_err(|e| error(to, &e))?;
@@ -267,11 +299,12 @@ impl Store {
     /// The pairs from `from` on, about `bytes` of them.
     pub(super) fn page(&self, from: &[u8], bytes: usize) -> Result<Page> {
         let txn = self.read_txn()?;
+        let number = self.read_at(&txn)?.number;
         let record = self.db.get(&txn, &RECORD_KEY).map_err(|e| self.error(&e))?;
-        let (number, tables) = record
+        let (_, tables) = record
             .and_then(Tables::decode)
             .ok_or_else(|| self.place.corrupt("its record of the tables is damaged"))?;
-        let mut pairs = batch::Writing::new(number, 0);
+        let mut pairs = batch::Writing::default();
         let mut source = self.source(&txn, (from, &RECORD_KEY), Direction::Up)?;
         let mut to = None;
         while let Some((key, value)) = source.peek() {
@@ -282,7 +315,12 @@ impl Store {
             pairs.change(key, value);
             source.advance()?;
         }
-        Ok(Page { from: from.to_vec(), to, content: tables.content(OWN_TABLE), pairs: pairs.finish() })
+        Ok(Page {
+            from: from.to_vec(),
+            to,
+            content: tables.content(OWN_TABLE),
+            pairs: pairs.finish(number, 0),
+        })
     }
 
     /// Reads the newest state from end to end and compares it with what it must be.
@@ -333,8 +371,8 @@ impl Change<'_> {
     }
 
     /// Writes down what this flush changes; too long a list is left out, and a standby that lacks the batch then begins a new copy.
-    fn note(&mut self, time_ms: i64, overlay: &Overlay) -> heed::Result<()> {
-        let mut keys = last::head(self.txn.id() as u64, time_ms);
+    fn note(&mut self, number: u64, time_ms: i64, overlay: &Overlay) -> heed::Result<()> {
+        let mut keys = last::head(number, time_ms);
         overlay.newest(|key, _| {
             last::push(&mut keys, key);
             Ok::<_, heed::Error>(())
@@ -342,13 +380,17 @@ impl Change<'_> {
         if keys.len() > MAX_VALUE {
             return self.db.delete(&mut self.txn, &LAST_KEY).map(drop);
         }
-        sealed::seal(&LAST_KEY, &keys, &mut self.sealed);
-        self.db.put(&mut self.txn, &LAST_KEY, &self.sealed)
+        self.own(&LAST_KEY, &keys)
+    }
+
+    /// Writes a record of the store itself.
+    fn own(&mut self, key: &[u8], value: &[u8]) -> heed::Result<()> {
+        sealed::seal(key, value, &mut self.sealed);
+        self.db.put(&mut self.txn, key, &self.sealed)
     }
 
     fn commit(mut self, tables: &Tables) -> heed::Result<()> {
-        sealed::seal(&RECORD_KEY, &tables.encode(self.txn.id() as u64), &mut self.sealed);
-        self.db.put(&mut self.txn, &RECORD_KEY, &self.sealed)?;
+        self.own(&RECORD_KEY, &tables.encode(self.txn.id() as u64))?;
         self.txn.commit()
     }
 }
@@ -361,21 +403,23 @@ fn make(dir: &Path, options: &LmdbOptions) -> heed::Result<()> {
     Change { db, txn, sealed: Vec::new() }.commit(&Tables::default())
 }
 
-/// A copy made by LMDB counts its transactions anew: its record follows, in both of its states. Returns the number of the last
-/// transaction that is in it.
+/// A copy made by LMDB counts its transactions anew, and so its batches: its record follows, in both of its states. No journal goes on
+/// from it. Returns the last batch that is in it.
 fn renumber(dir: &Path) -> heed::Result<u64> {
     let env = open_env(dir, &LmdbOptions::default())?;
+    let damaged = || heed::Error::Mdb(MdbError::Corrupted);
     let mut copied = None;
     for _ in 0..2 {
         let txn = env.write_txn()?;
         let db: Option<Db> = env.open_database(&txn, None)?;
-        let db = db.ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
-        let (number, tables) = db
-            .get(&txn, &RECORD_KEY)?
-            .and_then(Tables::decode)
-            .ok_or(heed::Error::Mdb(MdbError::Corrupted))?;
-        copied.get_or_insert(number);
-        Change { db, txn, sealed: Vec::new() }.commit(&tables)?;
+        let db = db.ok_or_else(damaged)?;
+        let record = db.get(&txn, &RECORD_KEY)?.and_then(Tables::decode);
+        let (number, tables) = record.ok_or_else(damaged)?;
+        let at = db.get(&txn, &AT_KEY)?.map(|at| At::decode(at).ok_or_else(damaged)).transpose()?;
+        copied.get_or_insert(at.map_or(number, |at| at.number));
+        let mut change = Change { db, txn, sealed: Vec::new() };
+        change.db.delete(&mut change.txn, &AT_KEY)?;
+        change.commit(&tables)?;
     }
     Ok(copied.unwrap_or_default())
 }

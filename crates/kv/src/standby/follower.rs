@@ -55,7 +55,8 @@ impl Follower {
     /// # Errors
     /// As [`LmdbEngine::open`]; `Corrupt` if it holds something and is no standby's.
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<Self, KvError> {
-        let engine = LmdbEngine::open(dir, options)?;
+        // What it holds is compared behind each step.
+        let engine = LmdbEngine::open(dir, LmdbOptions { journal: false, ..options })?;
         let state = read::<_, KvError>(&engine, |r| r.get(&STATE_KEY))?;
         let state = match state {
             Some(bytes) => decode(&bytes),

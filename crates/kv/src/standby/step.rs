@@ -146,10 +146,10 @@ mod tests {
     use crate::lmdb::batch::Writing;
 
     fn steps() -> Vec<Step> {
-        let mut writing = Writing::new(7, 8);
+        let mut writing = Writing::default();
         writing.change(b"a", Some(b"1"));
         writing.change(b"b", None);
-        let bytes = writing.finish();
+        let bytes = writing.finish(7, 8);
         let content = Content { keys: 3, sum: 4 };
         let page = |to| Page { from: b"a".to_vec(), to, content, pairs: bytes.clone() };
         vec![

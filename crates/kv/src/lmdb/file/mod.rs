@@ -14,6 +14,7 @@ use std::path::Path;
 use self::meta::{LAST_PAGE_AT, META_LEN, Meta};
 use self::page::{Fault, u64_at};
 use self::walk::{Pairs, Walk};
+use super::at::{AT_KEY, At};
 use super::last::LAST_KEY;
 use super::sealed;
 use super::tables::{RECORD_KEY, Tables};
@@ -54,6 +55,9 @@ impl Pairs for Values {
         }
         if key == LAST_KEY {
             return sealed::open(key, data).map(drop).ok_or("the record of the last flush is damaged".into());
+        }
+        if key == AT_KEY {
+            return At::decode(data).map(drop).ok_or("the record of the last batch is damaged".into());
         }
         if key.is_empty() || key.len() > crate::MAX_KEY {
             return Err(format!("a key of {} bytes is impossible", key.len()));

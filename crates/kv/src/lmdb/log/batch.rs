@@ -18,32 +18,26 @@ pub(crate) struct Batch<'b> {
     rest: &'b [u8],
 }
 
-/// The bytes of a batch.
+/// The bytes of a batch: the newest version of each key.
 pub(in crate::lmdb) fn encode(number: u64, time_ms: i64, overlay: &Overlay) -> Vec<u8> {
-    let mut writing = Writing::new(number, time_ms);
+    let mut writing = Writing::default();
     let all: Result<(), Infallible> = overlay.newest(|key, value| {
         writing.change(key, value);
         Ok(())
     });
     let Ok(()) = all;
-    writing.finish()
+    writing.finish(number, time_ms)
 }
 
-/// A batch that is being written.
+/// A batch that is being written. A key may come several times: the last one counts.
+#[derive(Default)]
 pub(crate) struct Writing {
+    /// The changes.
     out: Vec<u8>,
     changes: u32,
 }
 
 impl Writing {
-    pub(crate) fn new(number: u64, time_ms: i64) -> Self {
-        let mut out = vec![0; HEAD];
-        out.extend(number.to_le_bytes());
-        out.extend(time_ms.to_le_bytes());
-        out.extend(0u32.to_le_bytes());
-        Self { out, changes: 0 }
-    }
-
     /// A key with its new value; None: it is removed.
     pub(crate) fn change(&mut self, key: &[u8], value: Option<&[u8]>) {
         self.changes += 1;
@@ -53,14 +47,28 @@ impl Writing {
         self.out.extend(value.unwrap_or_default());
     }
 
+    /// What comes behind it; nothing is left of that.
+    pub(in crate::lmdb) fn append(&mut self, later: &mut Self) {
+        if self.out.is_empty() {
+            return std::mem::swap(self, later);
+        }
+        self.changes += std::mem::take(&mut later.changes);
+        self.out.append(&mut later.out);
+    }
+
     /// Bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
 
-    pub(crate) fn finish(self) -> Vec<u8> {
-        let mut out = self.out;
-        out[HEAD + FIXED - 4..HEAD + FIXED].copy_from_slice(&self.changes.to_le_bytes());
+    /// The batch, as number `number`, of this time (milliseconds since 1970).
+    pub(crate) fn finish(&self, number: u64, time_ms: i64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD + FIXED + self.out.len());
+        out.extend([0; HEAD]);
+        out.extend(number.to_le_bytes());
+        out.extend(time_ms.to_le_bytes());
+        out.extend(self.changes.to_le_bytes());
+        out.extend_from_slice(&self.out);
         let length = (out.len() - HEAD) as u32;
         let sum = crc32c::crc32c(&out[HEAD..]);
         out[..4].copy_from_slice(&length.to_le_bytes());

@@ -1,8 +1,8 @@
-//! The log of changes: every batch that a flush writes to the store also goes into files of another directory, so that a
+//! The log of changes: every batch that a flush makes durable also goes into files of another directory, so that a
 //! backup can be brought forward to any moment behind it. Format: `docs/formats/engine.md`.
 //!
-//! A *chain* is a directory of segments whose batches follow each other without a gap, numbered like the transactions of the
-//! store. The engine's directory says which chain is its own. When it cannot be gone on with (power failed before the log was
+//! A *chain* is a directory of segments whose batches follow each other without a gap, numbered
+//! one after the other. The engine's directory says which chain is its own. When it cannot be gone on with (power failed before the log was
 //! on the disk, the disk of the log was full, the catalogue was restored), a new chain begins, and a new backup is needed.
 
 pub(crate) mod batch;
@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 
 pub use self::read::{Position, Replayed, position, prune, replay};
-use super::overlay::Overlay;
 use super::place::{sync_dir, sync_parent};
 
 /// First line of a segment.
@@ -70,7 +69,7 @@ struct Segment {
 }
 
 impl ChangeLog {
-    /// Goes on with the chain of the engine in `engine`, whose last transaction is `at`, or begins one.
+    /// Goes on with the chain of the engine in `engine`, whose last batch is `at`, or begins one.
     pub(super) fn open(options: LogOptions, engine: &Path, at: u64) -> Self {
         let log = Self {
             options,
@@ -116,7 +115,7 @@ impl ChangeLog {
         state.trouble = begun.err().map(|e| format!("change log {}: {e}", self.options.dir.display()));
     }
 
-    /// Begins a chain behind transaction `at`.
+    /// Begins a chain behind batch `at`.
     fn begin(&self, state: &mut Writing, at: u64) -> io::Result<()> {
         // Later than every chain that is there, whatever the clock says: the last by name is the one being written.
         let ms =
@@ -146,21 +145,21 @@ impl ChangeLog {
         Ok(Segment { file, len, last_at: len })
     }
 
-    /// Logs what transaction `number` is about to write. Never fails: what cannot be logged ends the chain. A number that comes
-    /// again (its first try did not get into the store) replaces what was logged.
-    pub(super) fn append(&self, number: u64, overlay: &Overlay) {
+    /// Logs batch `number`, before it goes to stable storage. Never fails: what cannot be logged ends the chain. A number that comes
+    /// again (its first try failed) replaces what was logged.
+    pub(super) fn append(&self, number: u64, batch: &[u8]) {
         let mut state = self.state.lock();
         if state.trouble.is_some() {
             return;
         }
-        if let Err(e) = self.write(&mut state, number, overlay) {
+        if let Err(e) = self.write(&mut state, number, batch) {
             let dir = self.options.dir.display();
             state.trouble = Some(format!("change log {dir}: {e}; nothing is logged until the next backup"));
             state.segment = None;
         }
     }
 
-    fn write(&self, state: &mut Writing, number: u64, overlay: &Overlay) -> io::Result<()> {
+    fn write(&self, state: &mut Writing, number: u64, batch: &[u8]) -> io::Result<()> {
         let again = number == state.last;
         if state.segment.as_ref().is_none_or(|s| s.len >= SEGMENT && !again) {
             if let Some(full) = state.segment.take() {
@@ -173,15 +172,19 @@ impl ChangeLog {
             segment.file.set_len(segment.last_at)?;
             segment.len = segment.file.seek(SeekFrom::End(0))?;
         }
-        let bytes = batch::encode(number, (self.options.clock_ms)(), overlay);
         segment.last_at = segment.len;
-        segment.file.write_all(&bytes)?;
-        segment.len += bytes.len() as u64;
+        segment.file.write_all(batch)?;
+        segment.len += batch.len() as u64;
         state.last = number;
         Ok(())
     }
 
-    /// Before a backup: a chain in trouble is followed by a new one, behind transaction `at`.
+    /// Milliseconds since 1970.
+    pub(super) fn time_ms(&self) -> i64 {
+        (self.options.clock_ms)()
+    }
+
+    /// Before a backup: a chain in trouble is followed by a new one, behind batch `at`.
     pub(super) fn mend(&self, at: u64) {
         let mut state = self.state.lock();
         if state.trouble.is_some() {
