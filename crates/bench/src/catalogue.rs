@@ -53,7 +53,7 @@ fn rates(plan: &Plan, c: &Catalog, dir: &Path, told: &dyn Fn(&str)) -> Result<Ve
     let name = format!("catalogue: durable creates, {CLIENTS} clients");
     let mut durable = Figure::new(name, "/s", Target::AtLeast(40_000.0));
     let mut syncs = Figure::new("  this disk: append 4 KiB + fdatasync, 1 thread", "/s", Target::None);
-    let mut batch = Figure::new("  creates per flush (a flush costs two syncs)", "", Target::None);
+    let mut batch = Figure::new("  creates per flush (a flush costs one sync)", "", Target::None);
     let (many, each) = (plan.amount(10_000, 100_000), plan.amount(20, 400));
     for round in 0..plan.rounds as u64 {
         told(&format!("catalogue: creates, round {}", round + 1));
