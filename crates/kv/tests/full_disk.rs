@@ -151,6 +151,72 @@ fn a_failing_journal_loses_nothing_and_is_left_without_a_restart() {
     fails_beyond(8_000, dir.path());
 }
 
+const DYING: &str = "KV_DYING_DIR";
+
+/// Scattered keys: each changes a page of its own.
+fn scattered(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// The process that dies with a full disk; does nothing when run as an ordinary test.
+#[test]
+fn dying_process() {
+    let Some(dir) = std::env::var_os(DYING) else { return };
+    let engine = open(Path::new(&dir));
+    let filler = Path::new(&dir).join("filler");
+    let change = |n: u64, value: &[u8]| {
+        write::<_, KvError>(&engine, Durability::Durable, |w| w.put(&scattered(n), value))
+    };
+    let bulk = |from: u64| {
+        write::<_, KvError>(&engine, Durability::Durable, |w| {
+            (from..from + 1000).try_for_each(|n| w.put(&scattered(n), &[0; 300]))
+        })
+    };
+    (0..60).for_each(|n| bulk(n * 1000).unwrap());
+    engine.backup(&Path::new(&dir).join("copy")).unwrap(); // the store has all
+    fs::remove_dir_all(Path::new(&dir).join("copy")).unwrap();
+    let mut rest = fs::File::create(filler).unwrap();
+    while std::io::Write::write_all(&mut rest, &[1; 4096]).is_ok() {}
+    let mut acknowledged = 0;
+    for n in 0..60_000 {
+        match change(n, &n.to_be_bytes()) {
+            Ok(()) => acknowledged = n + 1,
+            Err(_) => break,
+        }
+    }
+    println!("\nacknowledged {acknowledged}");
+    std::process::abort();
+}
+
+/// What was acknowledged by the journal is there after a crash with a full disk, and gets into the store when there is room.
+#[test]
+fn a_crash_with_a_full_disk_keeps_what_is_durable() {
+    let Some(disk) = small_disk("160m") else {
+        return eprintln!("skipped: needs root and mount");
+    };
+    let dir = disk.0.path();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "dying_process", "--nocapture"]).env(DYING, dir);
+    let said = String::from_utf8_lossy(&child.output().unwrap().stdout).into_owned();
+    let acknowledged = said.lines().find_map(|l| l.strip_prefix("acknowledged ")?.parse::<u64>().ok());
+    let acknowledged = acknowledged.unwrap_or_else(|| panic!("{said}"));
+    assert!(acknowledged > 100, "the journal took some");
+    let there = |engine: &LmdbEngine| {
+        let get = |n: u64| read::<_, KvError>(engine, |r| r.get(&scattered(n))).unwrap().unwrap();
+        (0..acknowledged).all(|n| get(n) == n.to_be_bytes())
+    };
+    let engine = open(dir);
+    assert!(there(&engine), "with the disk as full as before");
+    fs::remove_file(dir.join("filler")).unwrap();
+    let begin = Instant::now();
+    while let Err(e) = put(&engine, Durability::Durable, 6000) {
+        assert!(matches!(e, KvError::Full { .. }) && begin.elapsed() < Duration::from_secs(60), "{e}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(engine);
+    assert!(there(&open(dir)));
+}
+
 /// A disk that has room for the journal, and fills up behind it.
 #[test]
 fn a_disk_that_fills_up_behind_the_journal_loses_nothing() {

@@ -98,6 +98,27 @@ fn a_journal_that_is_missing_or_of_another_state_is_refused() {
     assert_eq!(pairs(&open(&dir.path().join("backup"))).len(), 2, "no journal goes on from a backup");
 }
 
+/// What a crash left in the journal has no room in the store: it opens, is read, changes nothing, and loses nothing.
+#[test]
+fn without_room_in_the_store_what_is_in_the_journal_waits_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, dead) = (dir.path().join("engine"), dir.path().join("dead"));
+    let engine = open(&state);
+    (0..30u8).for_each(|n| put(&engine, Durability::Durable, &[n], &vec![n; 100_000]));
+    fail(&state, &dead);
+    for _ in 0..2 {
+        let small = LmdbEngine::open(&dead, LmdbOptions { map_bytes: 1 << 20, ..still() }).unwrap();
+        assert!(pairs(&small) == pairs(&engine));
+        let refused = write::<_, KvError>(&small, Durability::Durable, |w| w.put(b"k", b"v"));
+        assert!(matches!(refused, Err(KvError::Full { .. })), "{refused:?}");
+    }
+    let whole = open(&dead);
+    assert!(pairs(&whole) == pairs(&engine));
+    put(&whole, Durability::Durable, b"k", b"v");
+    drop(whole);
+    assert_eq!(pairs(&open(&dead)).len(), 31);
+}
+
 /// While the store takes over what is in one file, batches go to the other; half a file's worth makes it do so.
 #[test]
 fn the_store_takes_over_when_half_a_file_is_used() {
@@ -105,15 +126,16 @@ fn the_store_takes_over_when_half_a_file_is_used() {
     let state = dir.path().join("engine");
     let engine = open(&state);
     let value = vec![7; 100_000];
-    for n in 0..200u32 {
+    // The first makes the journal; 45 are a bit more than half a file.
+    for n in 0..46u32 {
         put(&engine, Durability::Durable, &n.to_be_bytes(), &value);
     }
     let begin = Instant::now();
-    while engine.stats().keys < 100 {
+    while engine.stats().keys < 30 {
         assert!(begin.elapsed() < Duration::from_secs(20), "the store has {} keys", engine.stats().keys);
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(pairs(&engine).len(), 200);
+    assert_eq!(pairs(&engine).len(), 46);
 }
 
 /// What is only in the journal does not stay there.
@@ -129,6 +151,33 @@ fn the_store_takes_over_after_the_interval() {
         assert!(begin.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Many wait for flushes while the store takes over all the time: each is woken.
+#[test]
+fn everybody_who_waits_is_woken() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LmdbOptions { save_interval: Duration::ZERO, ..still() };
+    let engine = LmdbEngine::open(dir.path(), options).unwrap();
+    let (done, waits) = std::sync::mpsc::channel();
+    std::thread::scope(|s| {
+        for thread in 0..12u32 {
+            let (engine, done) = (&engine, done.clone());
+            s.spawn(move || {
+                for n in 0..200u32 {
+                    put(engine, Durability::Durable, &[thread.to_be_bytes(), n.to_be_bytes()].concat(), b"v");
+                }
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..12 {
+            waits.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+                eprintln!("somebody was not woken");
+                std::process::abort() // the threads that wait would keep this one
+            });
+        }
+    });
+    assert_eq!(pairs(&engine).len(), 2400);
 }
 
 #[derive(Clone, Debug)]

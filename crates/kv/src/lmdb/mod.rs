@@ -80,10 +80,11 @@ impl LmdbEngine {
     ///
     /// # Errors
     /// `Locked` if anybody has it open, `Aside` if it does not count, `Format` if a build of another format made it, `Corrupt` if its data file, which
-    /// is read from end to end, is not what was written, `Full` and `Io` as the file system says.
+    /// is read from end to end, is not what was written, `Full` and `Io` as the file system says. If only what a crash left in the journal has no
+    /// room in the store, it opens, and refuses changes until it has.
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<Self> {
-        let store = Store::open(dir, &options)?;
-        let core = Arc::new(Core::new(store, options));
+        let (store, unsaved) = Store::open(dir, &options)?;
+        let core = Arc::new(Core::new(store, unsaved, options));
         let shared = core.clone();
         let flusher = thread::Builder::new()
             .name("kv-flusher".into())

@@ -12,6 +12,7 @@ use super::journal::{self, HALF, Journal};
 use super::log::batch;
 use super::overlay::Overlay;
 use super::shared::{Core, Trouble};
+use super::store::Unsaved;
 use crate::Result;
 
 /// What is to be done with the frozen overlay.
@@ -27,10 +28,28 @@ pub(super) struct Plan {
     stored: bool,
 }
 
+impl Plan {
+    /// What a journal held at the start and the store had no room for. Nothing is written to the journal before it is there.
+    pub(super) fn unsaved((changes, at): Unsaved, journal: &mut Journal) -> Self {
+        journal.last = at.number;
+        Self { overlay: Arc::new(changes), through: 0, at, handed_over: false, stored: false }
+    }
+
+    pub(super) fn overlay(&self) -> Arc<Overlay> {
+        self.overlay.clone()
+    }
+}
+
 impl Core {
     /// Makes durable what is visible, as the only thread that does, and returns the last transaction of it.
     pub(super) fn flush(&self) -> Result<u64> {
-        match self.journaling().then(|| self.write_journal()).flatten() {
+        let written = self.journaling().then(|| {
+            self.write_journal().or_else(|| {
+                drop(self.plan.lock()); // who writes the store may be about to open the journal again
+                self.write_journal()
+            })
+        });
+        match written.flatten() {
             Some(through) => Ok(through),
             None => self.write_store(0),
         }
@@ -70,15 +89,25 @@ impl Core {
         Some(through)
     }
 
-    /// Logs the changes that are not settled as a batch and writes it to the journal; whether that took it.
+    /// Logs the changes that are not settled as a batch and writes it to the journal; whether that took it. One that was tried keeps its
+    /// number, whatever came of it, and nothing more is written to a journal that has failed before the store has all.
     fn settle(&self, journal: &mut MutexGuard<'_, Journal>) -> bool {
-        let number = journal.last + 1;
-        let batch = self.log_batch(number, |time_ms| journal.unsettled.finish(number, time_ms));
-        let taken = journal.has_room(batch.len()) && journal.append(&batch).is_ok();
-        if taken {
-            (journal.last, journal.unsettled) = (number, batch::Writing::default());
+        if !journal.has_room(batch::AROUND + journal.unsettled.len()) {
+            return false;
+        }
+        let batch = self.number_batch(journal);
+        let taken = journal.append(&batch).is_ok();
+        if !taken {
+            journal.halt();
         }
         taken
+    }
+
+    /// Makes the next batch of the changes that are not settled.
+    fn number_batch(&self, journal: &mut MutexGuard<'_, Journal>) -> Vec<u8> {
+        let (number, changes) = (journal.last + 1, mem::take(&mut journal.unsettled));
+        journal.last = number;
+        self.log_batch(number, |time_ms| changes.finish(number, time_ms))
     }
 
     fn log_batch(&self, number: u64, encode: impl FnOnce(i64) -> Vec<u8>) -> Vec<u8> {
@@ -155,11 +184,11 @@ impl Core {
             return Plan { overlay, through, at, handed_over: false, stored: false };
         }
         let mut handed_over = journal.is_open() && self.store.has_reserve();
-        if journal.unsettled.len() > 0 && !(handed_over && self.settle(journal)) {
-            let number = journal.last + 1;
-            self.log_batch(number, |time_ms| journal.unsettled.finish(number, time_ms));
-            (journal.last, journal.unsettled) = (number, batch::Writing::default());
-            handed_over = false;
+        if journal.unsettled.len() > 0 {
+            handed_over = handed_over && self.settle(journal);
+        }
+        if journal.unsettled.len() > 0 {
+            self.number_batch(journal);
         }
         let mark = if journal.prepare() { journal::new_mark() } else { 0 };
         handed_over = handed_over && journal.hand_over(mark, self.store.txn() + 1).is_ok();
@@ -172,7 +201,10 @@ impl Core {
     fn carry_out(&self, plan: &mut Option<Plan>) -> Result<()> {
         let Some(now) = plan else { return Ok(()) };
         if !now.stored {
-            self.store.apply(&now.overlay, now.at)?;
+            // An error may have come behind its commit.
+            if self.store.at() != now.at {
+                self.store.apply(&now.overlay, now.at)?;
+            }
             self.flushes.fetch_add(u64::from(!now.handed_over), Ordering::Relaxed);
             now.stored = true;
         }
@@ -182,9 +214,10 @@ impl Core {
         if !now.handed_over && now.at.mark != 0 {
             self.journal.lock().begin(now.at.mark, self.store.txn());
         }
-        self.flushed.fetch_max(now.through, Ordering::AcqRel);
         self.layers.write().frozen = None;
+        let through = now.through;
         *plan = None;
+        self.flushed_beside(through);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use super::journal::Journal;
 use super::log::batch::Writing;
 use super::overlay::{Older, Overlay};
 use super::save::Plan;
-use super::store::Store;
+use super::store::{Store, Unsaved};
 use super::view::View;
 use crate::buffer::Changes;
 use crate::{KvError, Result};
@@ -117,21 +117,25 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(store: Store, options: LmdbOptions) -> Self {
-        let mut journal = Journal::new(&store.place.dir, store.at().number);
+    pub(super) fn new(store: Store, unsaved: Option<Unsaved>, options: LmdbOptions) -> Self {
         let at = store.at();
-        if options.journal && options.feed.is_none() && at.mark != 0 && journal.prepare() {
+        let mut journal = Journal::new(&store.place.dir, at.number);
+        let may_write = options.journal && options.feed.is_none() && at.mark != 0;
+        if may_write && journal.prepare() && unsaved.is_none() {
             journal.begin(at.mark, store.txn());
         }
+        let plan = unsaved.map(|unsaved| Plan::unsaved(unsaved, &mut journal));
+        let frozen = plan.as_ref().map(Plan::overlay);
+        let room = Room { unsaved: plan.as_ref().map(|_| Trouble::Full), ..Room::default() };
         Self {
             store,
             journal: Mutex::new(journal),
-            plan: Mutex::default(),
-            layers: RwLock::default(),
+            plan: Mutex::new(plan),
+            layers: RwLock::new(Layers { frozen, ..Layers::default() }),
             writer: Mutex::default(),
             visible: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
-            room: Mutex::default(),
+            room: Mutex::new(room),
             flusher_work: Condvar::new(),
             dirty: AtomicBool::new(false),
             urgent: AtomicBool::new(false),
@@ -202,6 +206,7 @@ impl Core {
         if pending >= most || active >= most && !self.journaling() {
             self.wait_flushed(self.visible())?;
         } else if active >= most {
+            self.check()?;
             self.write_store(most)?;
         }
         self.check()
@@ -274,6 +279,20 @@ impl Core {
         next.into_iter().chain(done).for_each(|(_, thread)| thread.unpark());
     }
 
+    /// Something became durable that no leader has flushed: wakes those who wait for it, and one to lead the next flush if nobody does.
+    pub(super) fn flushed_beside(&self, through: u64) {
+        self.flushed.fetch_max(through, Ordering::AcqRel);
+        let mut room = self.room.lock();
+        let (mut woken, mut waiting): (Vec<_>, Vec<_>) =
+            mem::take(&mut room.waiting).into_iter().partition(|(seq, _)| *seq <= through);
+        if !room.busy {
+            woken.extend(waiting.pop());
+        }
+        room.waiting = waiting;
+        drop(room);
+        woken.into_iter().for_each(|(_, thread)| thread.unpark());
+    }
+
     /// Lets others enter their changes first: the threads that the last flush has woken would else just miss this one,
     /// and batches have half their size. Ends when as many came as then, or after a small part of a flush's time. A lone
     /// client waits for nobody.
@@ -330,6 +349,8 @@ impl Core {
                     if flush {
                         self.retry();
                     } else if save {
+                        // The journal may take what the store does not.
+                        let _ = self.wait_flushed(self.visible());
                         let _ = self.save(); // a failure is noted as trouble
                     }
                 }

@@ -38,6 +38,9 @@ const META_TRIES: usize = 100;
 
 type Db = Database<Bytes, Bytes>;
 
+/// What is to get into the store before anything else, and the state that it is at then.
+pub(super) type Unsaved = (Overlay, At);
+
 /// An open environment. The lock of the directory is given up last.
 pub(super) struct Store {
     env: Env<WithoutTls>,
@@ -59,8 +62,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the environment in `dir`, or makes it durably.
-    pub(super) fn open(dir: &Path, options: &LmdbOptions) -> Result<Self> {
+    /// Opens the environment in `dir`, or makes it durably. What a journal held and there is no room for comes with it.
+    pub(super) fn open(dir: &Path, options: &LmdbOptions) -> Result<(Self, Option<Unsaved>)> {
         let place = Place::lock(dir)?;
         let found = place.marker(options.aside.as_deref())?;
         let marked = !matches!(found, Marker::None);
@@ -72,7 +75,7 @@ impl Store {
             }
             (_, Some(_)) => {}
         }
-        let store = Self::open_existing(place, options)?;
+        let (store, unsaved) = Self::open_existing(place, options)?;
         match found {
             Marker::None if store.size().0 > 0 => {
                 return Err(store.place.corrupt("data.mdb holds data, but the file 'engine' is missing"));
@@ -81,10 +84,10 @@ impl Store {
             Marker::Aside(Format::Former, mark) => store.place.mark(Some(&mark))?,
             Marker::Whole(Format::Present) | Marker::Aside(Format::Present, _) => {}
         }
-        Ok(store)
+        Ok((store, unsaved))
     }
 
-    fn open_existing(place: Place, options: &LmdbOptions) -> Result<Self> {
+    fn open_existing(place: Place, options: &LmdbOptions) -> Result<(Self, Option<Unsaved>)> {
         let fail = |e: heed::Error| error(&place.dir, &e);
         let file = OpenOptions::new().read(true).write(true).open(place.data());
         let file = file.map_err(|e| io_error(&place.dir, "opening data.mdb", &e))?;
@@ -111,16 +114,21 @@ impl Store {
         let at = store.read_at(&store.read_txn()?)?;
         *store.at.lock() = at;
         let found = journal::recover(&store.place, at, txn)?;
+        let mut unsaved = None;
         if found.batches > 0 {
-            store.apply(&found.changes, At { number: found.last, mark: journal::new_mark() })?;
+            let at = At { number: found.last, mark: journal::new_mark() };
+            match store.apply(&found.changes, at) {
+                Err(KvError::Full { .. }) if options.feed.is_none() => unsaved = Some((found.changes, at)),
+                applied => applied?,
+            }
         }
-        let at = store.at();
-        store.log = options.log.clone().map(|log| ChangeLog::open(log, &store.place.dir, at.number));
+        let number = found.last;
+        store.log = options.log.clone().map(|log| ChangeLog::open(log, &store.place.dir, number));
         store.feed.clone_from(&options.feed);
         if let Some(feed) = &store.feed {
-            feed.opened(at.number, store.last_batch(at.number)?);
+            feed.opened(number, store.last_batch(number)?);
         }
-        Ok(store)
+        Ok((store, unsaved))
     }
 
     /// How far the state is that `txn` sees. One of an earlier release counted its transactions as batches.
@@ -194,7 +202,8 @@ impl Store {
     /// Writes the newest versions of `overlay` as one transaction, with which the store is at `at`; they survive power loss when
     /// this returns. May be tried again after an error: then all of it is written anew.
     pub(super) fn apply(&self, overlay: &Overlay, at: At) -> Result<()> {
-        self.extend(self.end() + self.growth(overlay))?;
+        let end = self.end();
+        self.extend(end + self.growth(overlay), end + 2 * overlay.bytes() as u64)?;
         let mut tables = self.tables.lock();
         let mut changed = tables.clone();
         let time_ms = self.feed.as_ref().map(|feed| feed.time_ms());
@@ -217,7 +226,9 @@ impl Store {
         }
         *tables = changed;
         *self.at.lock() = at;
-        self.extend(self.end())
+        // It is in the store, whatever comes of this; that there is no reserve is seen by `has_reserve`.
+        let _ = self.extend(self.end(), self.end());
+        Ok(())
     }
 
     /// Whether the data file has its reserve: what a journal holds can be written to it, too.
@@ -252,27 +263,28 @@ impl Store {
 
     /// Makes the data file at least `len` bytes long, durably and before LMDB may refer to pages up to there. LMDB
     /// itself leaves unused pages at the end unwritten; after this a file shorter than its last page says has been
-    /// cut, and is refused at open instead of faulting later. Takes the space for them and the reserve; if there is none, the
-    /// reserve is what they are written to.
-    fn extend(&self, len: u64) -> Result<()> {
-        if len + RESERVE <= self.allocated.load(Relaxed) {
+    /// cut, and is refused at open instead of faulting later. Takes space on the disk up to `space` (bytes), which is what is likely to be used, and
+    /// for the reserve; if there is none, the reserve is what they are written to.
+    fn extend(&self, len: u64, space: u64) -> Result<()> {
+        let reserved = space + RESERVE <= self.allocated.load(Relaxed);
+        if reserved && len <= self.len.load(Relaxed) {
             return Ok(());
         }
         let fail = |e| io_error(&self.place.dir, "extending data.mdb", &e);
-        let long = self.file.metadata().map_err(fail)?.len();
-        let target = (len + RESERVE).next_multiple_of(GROW_STEP).max(long);
-        let allocated = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, target).is_ok();
-        if !allocated && len <= self.len.load(Relaxed) {
-            return Ok(());
-        }
-        if !allocated {
-            // No room, or a file system that knows no reservations: LMDB finds out.
-            self.file.set_len(target).map_err(fail)?;
-        }
-        self.file.sync_all().map_err(fail)?;
-        self.len.store(target, Relaxed);
-        if allocated {
+        let mut long = self.file.metadata().map_err(fail)?.len();
+        let target = (space + RESERVE).next_multiple_of(GROW_STEP);
+        // There may be no room, or a file system that knows no reservations: LMDB finds out.
+        if !reserved && rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, target).is_ok() {
             self.allocated.store(target, Relaxed);
+            long = long.max(target);
+        }
+        if long < len {
+            long = len.next_multiple_of(GROW_STEP);
+            self.file.set_len(long).map_err(fail)?;
+        }
+        if long > self.len.load(Relaxed) {
+            self.file.sync_all().map_err(fail)?;
+            self.len.store(long, Relaxed);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub(super) use self::read::recover;
 use super::log::batch::Writing;
@@ -21,6 +22,8 @@ const FILE: u64 = 8 << 20;
 const BLOCK: usize = 4096;
 /// Space of the file system without which no journal is made (bytes).
 const NEEDED: u64 = 8 * FILE;
+/// Time between two tries to make it.
+const PAUSE: Duration = Duration::from_secs(60);
 /// The files in the engine's directory.
 const NAMES: [&str; 2] = ["journal.0", "journal.1"];
 
@@ -89,6 +92,8 @@ struct End {
 pub(super) struct Journal {
     dir: PathBuf,
     files: Option<[File; 2]>,
+    /// When it was tried last to make them.
+    tried: Option<Instant>,
     /// None: nothing may be written before the store is at another state.
     end: Option<End>,
     /// Changes that are neither here nor frozen, in their order.
@@ -100,13 +105,15 @@ pub(super) struct Journal {
 impl Journal {
     /// The journal in `dir`; nothing is written to it before [`Journal::begin`]. The last batch is number `last`.
     pub(super) fn new(dir: &Path, last: u64) -> Self {
-        Self { dir: dir.into(), files: None, end: None, unsettled: Writing::default(), last }
+        Self { dir: dir.into(), files: None, tried: None, end: None, unsettled: Writing::default(), last }
     }
 
     /// Whether there are files to write to. Makes them if there is room.
     pub(super) fn prepare(&mut self) -> bool {
-        if self.files.is_none() {
+        let tried = self.tried.is_some_and(|tried| tried.elapsed() < PAUSE);
+        if self.files.is_none() && !tried {
             self.files = self.make().ok().flatten();
+            self.tried = Some(Instant::now());
         }
         self.files.is_some()
     }
@@ -118,20 +125,22 @@ impl Journal {
             options.read(true).write(true).create(true).truncate(false).mode(0o600).open(self.dir.join(name))
         };
         let whole = |name: &&str| self.dir.join(name).metadata().is_ok_and(|meta| meta.len() == FILE);
-        if !NAMES.iter().all(whole) {
+        for name in NAMES.iter().filter(|name| !whole(name)) {
             let fs = rustix::fs::statvfs(&self.dir)?;
             if fs.f_bavail * fs.f_frsize < NEEDED {
                 return Ok(None);
             }
-            for name in NAMES.iter().filter(|name| !whole(name)) {
-                let file = open(name)?;
-                file.set_len(0)?;
-                file.write_all_at(&vec![0; FILE as usize], 0)?;
-                file.sync_all()?;
+            let file = open(name)?;
+            let made = file.set_len(0).and_then(|()| file.write_all_at(&vec![0; FILE as usize], 0));
+            if made.is_err() {
+                let _ = std::fs::remove_file(self.dir.join(name)); // the store needs the space more
             }
-            sync_dir(&self.dir)?;
+            made?;
         }
-        Ok(Some([open(NAMES[0])?, open(NAMES[1])?]))
+        let files = [open(NAMES[0])?, open(NAMES[1])?];
+        files.iter().try_for_each(File::sync_all)?;
+        sync_dir(&self.dir)?;
+        Ok(Some(files))
     }
 
     /// Records go from now on to the file that goes on from this state of the store.

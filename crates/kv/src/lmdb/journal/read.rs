@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 
-use super::{BLOCK, Head, NAMES, blocks};
+use super::{BLOCK, FILE, Head, NAMES, blocks};
 use crate::buffer::Changes;
 use crate::key::Key;
 use crate::limits::{check_key, check_value};
@@ -36,6 +36,9 @@ pub(in crate::lmdb) fn recover(place: &Place, at: At, txn: u64) -> Result<Found>
             }
             read => read.map_err(|e| io_error(&place.dir, name, &e))?,
         });
+        if at.mark != 0 && files.last().is_some_and(|bytes| bytes.len() as u64 != FILE) {
+            return Err(place.corrupt(format!("{name} has another length than it was made with")));
+        }
     }
     let mut replay = Replay { place, changes: Overlay::default(), number: at.number, batches: 0 };
     let mut consumed = [false; 2];
@@ -116,7 +119,7 @@ impl Replay<'_> {
             changes.insert(Key::new(key), value.map(<[u8]>::to_vec));
         }
         (self.number, self.batches) = (batch.number, self.batches + 1);
-        self.changes.insert(changes, self.batches, Older::Drop);
+        self.changes.insert(changes, 0, Older::Drop); // before all transactions of this process
         Ok(())
     }
 

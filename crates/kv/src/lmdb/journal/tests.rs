@@ -193,7 +193,7 @@ proptest! {
     fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), length in any::<u32>()) {
         let bed = Bed::new();
         let head = Head { mark: bed.at.mark, txn: TXN, index: 0, length, next: 0 };
-        bed.change(0, |file| *file = [head.encode().as_slice(), &bytes].concat());
+        bed.change(0, |file| file[..64 + bytes.len()].copy_from_slice(&[head.encode().as_slice(), &bytes].concat()));
         prop_assert!(bed.found().is_ok_and(|found| found.1 == 0) || length == 0);
         prop_assert_eq!(Head::decode(&head.encode()), Some(head));
     }

@@ -7,6 +7,8 @@ use std::convert::Infallible;
 pub(super) const HEAD: usize = 8;
 /// Number, time, and how many changes.
 const FIXED: usize = 20;
+/// Bytes of a batch besides its changes.
+pub(in crate::lmdb) const AROUND: usize = HEAD + FIXED;
 /// Length of a value that says that the key was removed.
 const REMOVED: u32 = u32::MAX;
 
@@ -63,7 +65,7 @@ impl Writing {
 
     /// The batch, as number `number`, of this time (milliseconds since 1970).
     pub(crate) fn finish(&self, number: u64, time_ms: i64) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD + FIXED + self.out.len());
+        let mut out = Vec::with_capacity(AROUND + self.out.len());
         out.extend([0; HEAD]);
         out.extend(number.to_le_bytes());
         out.extend(time_ms.to_le_bytes());
