@@ -42,6 +42,15 @@ fn put(engine: &LmdbEngine, durability: Durability, n: u32) -> Result<(), KvErro
     write(engine, durability, |w| w.put(&n.to_be_bytes(), &[n as u8; 10_000]))
 }
 
+/// It goes on by itself.
+fn put_when_there_is_room(engine: &LmdbEngine, n: u32) {
+    let begin = Instant::now();
+    while let Err(e) = put(engine, Durability::Durable, n) {
+        assert!(matches!(e, KvError::Full { .. }) && begin.elapsed() < Duration::from_secs(60), "{e}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn kept(engine: &LmdbEngine, n: u32) -> bool {
     read::<_, KvError>(engine, |r| r.get(&n.to_be_bytes())).unwrap() == Some(vec![n as u8; 10_000])
 }
@@ -68,11 +77,7 @@ fn a_full_disk_loses_nothing_and_is_left_without_a_restart() {
     assert!(matches!(engine.sync(), Err(KvError::Full { .. })));
     assert!((1..refused).all(|n| kept(&engine, n)), "reads go on");
     fs::remove_file(filler).unwrap();
-    let begin = Instant::now();
-    while let Err(e) = put(&engine, Durability::Durable, 6000) {
-        assert!(matches!(e, KvError::Full { .. }) && begin.elapsed() < Duration::from_secs(60), "{e}");
-        thread::sleep(Duration::from_millis(50));
-    }
+    put_when_there_is_room(&engine, 6000);
     engine.verify().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     engine.backup(&elsewhere.path().join("engine")).unwrap();
@@ -208,11 +213,7 @@ fn a_crash_with_a_full_disk_keeps_what_is_durable() {
     let engine = open(dir);
     assert!(there(&engine), "with the disk as full as before");
     fs::remove_file(dir.join("filler")).unwrap();
-    let begin = Instant::now();
-    while let Err(e) = put(&engine, Durability::Durable, 6000) {
-        assert!(matches!(e, KvError::Full { .. }) && begin.elapsed() < Duration::from_secs(60), "{e}");
-        thread::sleep(Duration::from_millis(50));
-    }
+    put_when_there_is_room(&engine, 6000);
     drop(engine);
     assert!(there(&open(dir)));
 }

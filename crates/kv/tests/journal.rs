@@ -47,6 +47,15 @@ fn fail(from: &Path, to: &Path) {
     }
 }
 
+/// Waits until the store has so many keys.
+fn store_gets(engine: &LmdbEngine, keys: u64) {
+    let begin = Instant::now();
+    while engine.stats().keys < keys {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the store has {} keys", engine.stats().keys);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Bytes of the store.
 fn store(dir: &Path) -> Vec<u8> {
     fs::read(dir.join("data.mdb")).unwrap()
@@ -130,11 +139,7 @@ fn the_store_takes_over_when_half_a_file_is_used() {
     for n in 0..46u32 {
         put(&engine, Durability::Durable, &n.to_be_bytes(), &value);
     }
-    let begin = Instant::now();
-    while engine.stats().keys < 30 {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the store has {} keys", engine.stats().keys);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    store_gets(&engine, 30);
     assert_eq!(pairs(&engine).len(), 46);
 }
 
@@ -146,11 +151,7 @@ fn the_store_takes_over_after_the_interval() {
     let engine = LmdbEngine::open(dir.path(), options).unwrap();
     put(&engine, Durability::Durable, b"a", b"1");
     put(&engine, Durability::Durable, b"b", b"2");
-    let begin = Instant::now();
-    while engine.stats().keys < 2 {
-        assert!(begin.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    store_gets(&engine, 2);
 }
 
 /// Many wait for flushes while the store takes over all the time: each is woken.

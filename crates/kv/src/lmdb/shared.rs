@@ -84,6 +84,8 @@ pub(super) struct Room {
     trouble: Option<Trouble>,
     /// What is in the journal could not be put into the store.
     pub(super) unsaved: Option<Trouble>,
+    /// When relaxed changes are to be made durable.
+    flush_due: Option<Instant>,
     /// When what is in the journal is to be put into the store.
     pub(super) save_due: Option<Instant>,
     /// Threads that the last flush concerned: woken by it, or waiting for the next.
@@ -380,17 +382,20 @@ impl Core {
                 self.flusher_work.wait_for(&mut room, RETRY);
                 return (!room.stop).then_some(Work::Again);
             }
-            if room.save_due.is_some_and(|due| due <= Instant::now()) {
+            let now = Instant::now();
+            if room.save_due.is_some_and(|due| due <= now) {
                 room.save_due = None;
                 return Some(Work::Save);
             }
             if self.dirty.load(Ordering::Acquire) {
-                if !self.urgent.load(Ordering::Acquire) {
-                    self.flusher_work.wait_for(&mut room, self.options.flush_interval);
+                let due = *room.flush_due.get_or_insert(now + self.options.flush_interval);
+                if due <= now || self.urgent.load(Ordering::Acquire) {
+                    room.flush_due = None;
+                    return Some(Work::Flush);
                 }
-                return Some(Work::Flush);
             }
-            match room.save_due {
+            // Whoever wakes it for the one does not end its wait for the other.
+            match room.save_due.into_iter().chain(room.flush_due).min() {
                 Some(due) => drop(self.flusher_work.wait_until(&mut room, due)),
                 None => self.flusher_work.wait(&mut room),
             }

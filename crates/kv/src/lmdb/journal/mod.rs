@@ -169,7 +169,7 @@ impl Journal {
         self.end.as_ref().is_some_and(|end| end.at + blocks(length) + blocks(0) <= FILE)
     }
 
-    /// Writes a batch. It survives power loss when this returns; after an error it may be written again, in the same place.
+    /// Writes a batch. It survives power loss when this returns; after an error it may be there or not, and the journal is to be halted.
     ///
     /// # Errors
     /// There is no room, or the disk refuses.
@@ -180,7 +180,7 @@ impl Journal {
     /// Closes the present file, durably, and goes on in the other one, which goes on from the state `next`, of transaction `txn`.
     ///
     /// # Errors
-    /// As [`Journal::append`]; then this file goes on.
+    /// As [`Journal::append`].
     pub(super) fn hand_over(&mut self, next: u64, txn: u64) -> io::Result<()> {
         self.write(&[], next)?;
         self.begin(next, txn);
