@@ -154,6 +154,20 @@ impl Small {
         assert!(mount.is_ok_and(|status| status.success()), "tmpfs");
         Self(path)
     }
+
+    /// Bytes that are used there.
+    pub fn used(&self) -> u64 {
+        let space = rustix::fs::statvfs(&self.0).unwrap();
+        (space.f_blocks - space.f_bfree) * space.f_frsize
+    }
+
+    /// Fills it with a file until less than a piece of so many bytes is free.
+    pub fn fill(&self, name: &str, piece: usize) -> PathBuf {
+        let (path, zeros) = (self.0.join(name), vec![0; piece]);
+        let mut file = fs::File::create(&path).unwrap();
+        while std::io::Write::write_all(&mut file, &zeros).is_ok() {}
+        path
+    }
 }
 
 impl Drop for Small {

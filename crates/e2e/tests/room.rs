@@ -202,3 +202,100 @@ fn a_file_that_grows_leaves_a_target_that_is_full() {
     assert!(fs::read(&path).unwrap() == bytes, "the other file");
     first.check();
 }
+
+/// A directory on three small targets, and a file of it that is on tape only.
+fn small_targets(beds: &[Bed; 3], library: &str) -> (std::path::PathBuf, [Small; 3]) {
+    let small = beds.each_ref().map(|bed| Small::mount(bed, 46 << 20));
+    for bed in beds {
+        configure(bed, library);
+        bed.up();
+    }
+    make_cluster(beds);
+    let dir = directory(beds, "--stripes 3 --stripe-size 64KiB");
+    let (first, back) = (&beds[0], dir.join("back"));
+    fs::write(&back, noise(50, 30 << 20)).unwrap();
+    wait_for_close(first, &back);
+    first.ok(words("migrate --wait", &back, ""));
+    first.ok(words("purge --wait", &back, ""));
+    first.wait("its removal", || fullest(first) < 20);
+    (dir, small)
+}
+
+/// Fills them nearly up to the high watermark with files that are on tape, too.
+fn fill(first: &Bed, dir: &Path) {
+    (0..11).for_each(|n| fs::write(dir.join(format!("f{n:02}")), noise(n, 10 << 20)).unwrap());
+    first.ok(words("migrate --wait -r", dir, ""));
+}
+
+#[test]
+fn a_file_that_comes_back_to_full_targets_makes_room_for_itself() {
+    if !can_mount("recalls to full targets") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let (dir, _small) = small_targets(&beds, "");
+    let first = &beds[0];
+    fill(first, &dir);
+    first.wait("the targets' report", || (80..=90).contains(&fullest(first)));
+    let back = dir.join("back");
+    assert!(lies_on(first, &back).is_empty(), "it is on tape only");
+    assert!(fs::read(&back).unwrap() == noise(50, 30 << 20));
+    first.wait("its place", || lies_on(first, &back).len() == 3);
+    let left = (0..11).filter(|n| lies_on(first, &dir.join(format!("f{n:02}"))).is_empty()).count();
+    assert!((1..6).contains(&left), "{left} files made room");
+    for n in 0..11 {
+        assert!(fs::read(dir.join(format!("f{n:02}"))).unwrap() == noise(n, 10 << 20), "file {n}");
+    }
+    first.check();
+}
+
+#[test]
+fn a_file_for_which_targets_have_no_room_comes_back_to_the_disk_tier() {
+    if !can_mount("recalls to targets that stay full") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let (dir, _small) = small_targets(&beds, "");
+    let first = &beds[0];
+    fill(first, &dir);
+    first.ok(words("pin -r", &dir, ""));
+    first.wait("the targets' report", || (80..=90).contains(&fullest(first)));
+    let back = dir.join("back");
+    assert!(fs::read(&back).unwrap() == noise(50, 30 << 20));
+    assert!(lies_on(first, &back).is_empty(), "nothing could leave");
+    assert!(
+        (0..11).all(|n| lies_on(first, &dir.join(format!("f{n:02}"))).len() == 3),
+        "what is pinned stays"
+    );
+    first.check();
+}
+
+#[test]
+fn a_recall_whose_targets_get_full_meanwhile_waits_for_room() {
+    if !can_mount("targets that get full while a file comes back") {
+        return;
+    }
+    let beds: [Bed; 3] = std::array::from_fn(|_| Bed::new(""));
+    let (dir, small) = small_targets(&beds, "drive_rate = \"4 MB\"");
+    let (first, back) = (&beds[0], dir.join("back"));
+    let read = {
+        let back = back.clone();
+        std::thread::spawn(move || fs::read(back))
+    };
+    // So it has begun.
+    first.wait("its first bytes", || small.iter().all(|small| small.used() > 2 << 20));
+    let balloons: Vec<_> = small.iter().map(|small| small.fill("balloon", 1 << 20)).collect();
+    std::thread::sleep(Duration::from_secs(12));
+    assert!(!read.is_finished(), "there is no room");
+    let doing = || {
+        let requests = first.json(["request", "ls"]);
+        let all = requests.as_array().expect("requests");
+        let stage = all.iter().find(|one| one["request"]["kind"] == "stage").expect("the recall");
+        stage["doing"].to_string()
+    };
+    first.wait("its reason", || doing().contains("waits for room on disk"));
+    balloons.iter().for_each(|balloon| fs::remove_file(balloon).unwrap());
+    assert!(read.join().unwrap().unwrap() == noise(50, 30 << 20));
+    first.wait("its place", || lies_on(first, &back).len() == 3);
+    first.check();
+}

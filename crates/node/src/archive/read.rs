@@ -11,7 +11,7 @@ use super::times;
 use super::trouble::ours;
 use super::worker::{Done, Wanted, Worker};
 use crate::clock::Moment;
-use crate::files::{Backing, Content, Outcome, Staging};
+use crate::files::{Again, Backing, Content, Outcome, Staging};
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
@@ -27,6 +27,10 @@ const GIVE_UP_AFTER: usize = 3;
 const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// Why a recall finds no room.
 const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
+
+/// Why what is left of a recall finds no room.
+pub(super) const TARGETS_FULL: &str = "its disk targets are full and nothing can be released there; add targets, unpin files, or let migration catch up, then stage \
+     again; see `thermo target ls`";
 
 /// What became of a batch.
 pub struct Read {
@@ -45,6 +49,8 @@ enum Trouble {
     Dropped,
     /// There will be room once waiting files are on tape, for which this drive may be needed, or once other recalls have ended.
     NoRoomYet,
+    /// The same, of the targets of this file only.
+    TargetsFull,
     /// The disk side failed; another copy would not help.
     Disk(String),
     /// The thread that stores has ended, which it does by a defect only.
@@ -136,6 +142,7 @@ impl Reading<'_> {
                     let rest = queue.by_ref().map(|(_, one)| one);
                     node.archive.park(std::iter::once(one).chain(rest).collect());
                 }
+                Err(Trouble::TargetsFull) => node.archive.park(vec![one]),
                 Err(Trouble::Dropped) => node.archive.forget_recall(&one),
                 Err(Trouble::Disk(why)) => {
                     node.archive.forget_recall(&one);
@@ -244,9 +251,18 @@ fn object_of(
 ) -> Result<Content, Trouble> {
     let node = &worker.node;
     let disk = |e: FsError| Trouble::Disk(e.to_string());
+    if staging.object().is_some() {
+        match pace.apart(|| node.may_go_on(staging)).map_err(disk)? {
+            Some(true) => {}
+            Some(false) => return Err(Trouble::TargetsFull),
+            None => return Err(Trouble::Disk(TARGETS_FULL.to_owned())),
+        }
+    }
     let begun = staging.begin(|| {
-        if let Some(far) = pace.apart(|| node.far_again(staging.ino, staging.size)).map_err(disk)? {
-            return Ok(far);
+        match pace.apart(|| node.far_again(staging)).map_err(disk)? {
+            Again::Targets(far) => return Ok(far),
+            Again::Later => return Err(Trouble::TargetsFull),
+            Again::Tier => {}
         }
         pace.apart(|| reserve(worker, staging.data_bytes()))?;
         staging.set_failed_syncs(node.disk.failed_syncs());

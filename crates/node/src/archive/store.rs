@@ -2,9 +2,10 @@
 
 use super::buffers::Buffer;
 use super::bytes::FileHash;
+use super::read::TARGETS_FULL;
 use super::settle::News;
 use super::worker::{Wanted, Worker};
-use crate::files::{Content, Outcome};
+use crate::files::{Content, Outcome, Unstored};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,17 @@ enum Trouble {
     Dropped,
     /// The disk, or a target, failed; another copy would not help.
     Disk(String),
+    /// Its targets are full.
+    Full,
+}
+
+impl From<Unstored> for Trouble {
+    fn from(why: Unstored) -> Self {
+        match why {
+            Unstored::Full => Self::Full,
+            Unstored::Failed(why) => Self::Disk(why),
+        }
+    }
 }
 
 /// A segment on its way to disk.
@@ -130,8 +142,17 @@ impl<'t> Storer<'t> {
     fn give_up(&self, taking: &Taking, trouble: Trouble) {
         taking.given_up.store(true, Ordering::Relaxed);
         let (node, staging) = (&self.worker.node, &taking.wanted.staging);
+        let why = match trouble {
+            // What has come stays; the segment is read again.
+            Trouble::Full if node.rest_waits_for_targets(staging) => {
+                return node.archive.park(vec![taking.wanted.clone()]);
+            }
+            Trouble::Full => Some(TARGETS_FULL.to_owned()),
+            Trouble::Disk(why) => Some(why),
+            Trouble::Dropped => None,
+        };
         node.archive.forget_recall(&taking.wanted);
-        if let Trouble::Disk(why) = trouble {
+        if let Some(why) = why {
             node.end_recall(staging, Outcome::Failed(why));
         }
     }
@@ -182,12 +203,12 @@ impl Storing {
         Ok(())
     }
 
-    fn store(&self, worker: &Worker, store: impl FnOnce() -> Result<(), String>) -> Result<(), Trouble> {
+    fn store(&self, worker: &Worker, store: impl FnOnce() -> Result<(), Unstored>) -> Result<(), Trouble> {
         if worker.node.archive.halted() {
             return Err(Trouble::Dropped);
         }
         let Wanted { staging, queued } = &self.taking.wanted;
         let stored = staging.store(queued.attempt, store);
-        stored.ok_or(Trouble::Dropped)?.map_err(Trouble::Disk)
+        Ok(stored.ok_or(Trouble::Dropped)??)
     }
 }

@@ -122,7 +122,7 @@ impl State {
     /// What goes on with a file of which nothing waits in a queue.
     fn reading(&self, ino: Ino) -> String {
         let parked = self.parked.iter().flat_map(|(_, wanted)| wanted).any(|one| one.queued.ino == ino);
-        if parked { "waits for room in the disk tier".into() } else { "being read".into() }
+        if parked { "waits for room on disk".into() } else { "being read".into() }
     }
 
     /// Place among what waits for a drive, and why it waits.

@@ -1,10 +1,13 @@
-//! Where files lie that come back from tape: in the node's disk tier, or on disk targets if they were there before.
+//! Where files lie that come back from tape: on disk targets if their layout says so, and there is room or it can be made; else in the node's disk tier.
 
 use super::behind::Writer;
 use super::open::{Backing, Content};
+use super::staging::Staging;
 use crate::Node;
 use crate::archive::FileHash;
 use crate::error::fs_error;
+use crate::movers::{Hope, Shares, shares, with_overhead};
+use catalog::Far;
 use std::sync::Arc;
 use types::api::FsResult;
 use types::*;
@@ -12,30 +15,133 @@ use types::*;
 /// Read at once (bytes).
 const PIECE: usize = 1 << 20;
 
+/// Where a file comes back to.
+pub(crate) enum Again {
+    /// New objects on targets.
+    Targets(Backing),
+    /// Its targets are full, and room is being made there.
+    Later,
+    /// The node's own disk tier: it belongs there, or no target takes it.
+    Tier,
+}
+
+/// Why bytes are not where they are to be.
+pub(crate) enum Unstored {
+    /// A target is full, and no other one takes what the file has there.
+    Full,
+    /// The disk, or a target, failed.
+    Failed(String),
+}
+
 impl Node {
-    /// New objects on targets for a file that was there before, of `size` zeros; None if it belongs in the disk tier, or no target takes it.
-    /// They are reserved until [`Node::settle_object`].
-    pub(crate) fn far_again(&self, ino: Ino, size: u64) -> FsResult<Option<Backing>> {
+    /// Where a recall goes whose object is to be chosen. Objects on targets are reserved until [`Node::settle_object`].
+    pub(crate) fn far_again(&self, recall: &Arc<Staging>) -> FsResult<Again> {
+        let ino = recall.ino;
         let rule = self.catalog.layout_rule(ino).map_err(|e| fs_error("recall", &e))?;
-        let Some(rule) = rule else { return Ok(None) };
-        let (object, far) = match self.make_far(&rule) {
-            Ok(made) => made,
-            Err(e) => {
-                tracing::warn!("inode {ino} comes back to the node's own disk tier: {e}");
-                return Ok(None);
-            }
-        };
-        let sized = self.far_file_at(ino, object, far, ObjectStamp::default());
-        // The parts that it needs behind the first one are made by that.
-        match sized.and_then(|file| file.truncate(size).map(|()| file)) {
-            Ok(file) => Ok(Some(Backing { object, content: Content::Far(file) })),
-            Err(e) => {
-                self.movers.settle(object);
-                self.movers.wake();
-                tracing::warn!("inode {ino} comes back to the node's own disk tier: {e}");
-                Ok(None)
+        let Some(rule) = rule else { return Ok(Again::Tier) };
+        if let Some(lacked) = self.movers.short.lacked(recall) {
+            let still = self.movers.short.without_room(recall, &self.views_to_recall()?, &lacked);
+            if !still.is_empty() {
+                return Ok(self.lacks_room(recall, lacked));
             }
         }
+        let views = self.views_to_recall()?;
+        let first = match self.far_objects(ino, recall.size, || self.make_far(&rule)) {
+            Ok(first) => first,
+            // They are fuller than they have told: not even objects can be made.
+            Err(FsError::NoSpace) => return Ok(self.lacks_room(recall, needs_of_all(&views, &rule, recall))),
+            Err(_) => return Ok(Again::Tier),
+        };
+        let lacking = match self.with_room_for(recall, first)? {
+            Ok(backing) => return Ok(Again::Targets(backing)),
+            Err(lacking) => lacking,
+        };
+        // Others may have room.
+        let full = lacking.keys().copied().collect();
+        let others = up(&views).filter(|target| !lacking.contains_key(target)).count() as u64;
+        if others >= rule.columns()
+            && let Ok(second) = self.far_objects(ino, recall.size, || self.make_far_beside(&rule, &full))
+            && let Ok(backing) = self.with_room_for(recall, second)?
+        {
+            return Ok(Again::Targets(backing));
+        }
+        Ok(self.lacks_room(recall, lacking))
+    }
+
+    fn views_to_recall(&self) -> FsResult<Vec<TargetView>> {
+        self.target_views().map_err(|e| {
+            tracing::error!("looking for room on targets: {e}");
+            FsError::Io
+        })
+    }
+
+    /// Promises a recall the room that it needs there; else its objects are given up, and what it lacks is told.
+    fn with_room_for(&self, recall: &Arc<Staging>, objects: Backing) -> FsResult<Result<Backing, Shares>> {
+        let far = self.catalog.far(objects.object).map_err(|e| fs_error("recall", &e))?;
+        let needs = far.map(|far| needs(&far, recall)).unwrap_or_default();
+        let lacking = self.movers.short.without_room(recall, &self.views_to_recall()?, &needs);
+        if lacking.is_empty() {
+            self.movers.short.promise(recall, needs);
+            return Ok(Ok(objects));
+        }
+        self.settle_object(&objects);
+        Ok(Err(lacking))
+    }
+
+    fn lacks_room(&self, recall: &Arc<Staging>, lacking: Shares) -> Again {
+        if self.has_hope_of_room(recall, lacking) == Hope::Wait {
+            return Again::Later;
+        }
+        self.movers.short.gives_up(recall);
+        tracing::warn!(
+            "inode {} comes back to the node's own disk tier: its targets are full, and nothing more can leave them; see `thermo target ls`",
+            recall.ino
+        );
+        Again::Tier
+    }
+
+    fn has_hope_of_room(&self, recall: &Arc<Staging>, lacking: Shares) -> Hope {
+        let patience = (crate::now(), self.space.patience());
+        self.movers.short.lacks(recall, lacking, self.writes.makes_progress(), patience)
+    }
+
+    /// A target got full while a recall came: whether what is left of it waits for room.
+    pub(crate) fn rest_waits_for_targets(&self, recall: &Arc<Staging>) -> bool {
+        let lacking = self.movers.short.needed_by(recall);
+        !lacking.is_empty() && self.has_hope_of_room(recall, lacking) == Hope::Wait
+    }
+
+    /// Whether a recall that has begun, and found no room then, is to be tried again; None: it has nothing to hope for.
+    pub(crate) fn may_go_on(&self, recall: &Arc<Staging>) -> FsResult<Option<bool>> {
+        let Some(lacked) = self.movers.short.lacked(recall) else { return Ok(Some(true)) };
+        if self.movers.short.without_room(recall, &self.views_to_recall()?, &lacked).is_empty() {
+            self.movers.short.tried_again(recall);
+            return Ok(Some(true));
+        }
+        Ok((self.has_hope_of_room(recall, lacked) == Hope::Wait).then_some(false))
+    }
+
+    /// New objects on targets, of `size` zeros.
+    fn far_objects(
+        &self,
+        ino: Ino,
+        size: u64,
+        make: impl FnOnce() -> FsResult<(ObjectId, Far)>,
+    ) -> FsResult<Backing> {
+        let made = make().map_err(|e| (None, e)).and_then(|(object, far)| {
+            let file = self.far_file_at(ino, object, far, ObjectStamp::default());
+            // The parts that it needs behind the first one are made by that.
+            let sized = file.and_then(|file| file.truncate(size).map(|()| file));
+            sized.map(|file| Backing { object, content: Content::Far(file) }).map_err(|e| (Some(object), e))
+        });
+        made.map_err(|(object, e)| {
+            if let Some(object) = object {
+                self.movers.settle(object);
+                self.movers.wake();
+            }
+            tracing::warn!("inode {ino} gets no objects on targets: {e}");
+            e
+        })
     }
 
     /// An object that was taken for a recall belongs to its file now, or to nobody.
@@ -51,7 +157,8 @@ impl Node {
 
     /// An object for a file without bytes.
     pub(crate) fn empty_object(&self, ino: Ino) -> FsResult<Backing> {
-        if let Some(far) = self.far_again(ino, 0)? {
+        let rule = self.catalog.layout_rule(ino).map_err(|e| fs_error("recall", &e))?;
+        if let Some(far) = rule.and_then(|rule| self.far_objects(ino, 0, || self.make_far(&rule)).ok()) {
             return Ok(far);
         }
         let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
@@ -61,19 +168,23 @@ impl Node {
 
 impl Content {
     /// Writes all of `bytes` at `offset`; why not, for the user.
-    pub(crate) fn store(&self, node: &Node, bytes: &[u8], offset: u64) -> Result<(), String> {
+    pub(crate) fn store(&self, node: &Node, bytes: &[u8], offset: u64) -> Result<(), Unstored> {
         match self {
-            Self::Local(fd) => node.disk.write_at(fd, bytes, offset).map_err(|e| e.to_string()),
-            Self::Far(file) => {
-                file.write(offset, bytes, false, Writer::Elsewhere).map(drop).map_err(on_targets)
+            Self::Local(fd) => {
+                node.disk.write_at(fd, bytes, offset).map_err(|e| Unstored::Failed(e.to_string()))
             }
+            Self::Far(file) => file.write(offset, bytes, false, Writer::Elsewhere).map(drop).map_err(|e| {
+                if e == FsError::NoSpace { Unstored::Full } else { Unstored::Failed(on_targets(e)) }
+            }),
         }
     }
 
     /// Makes a range zeros.
-    pub(crate) fn clear(&self, node: &Node, start: u64, length: u64) -> Result<(), String> {
+    pub(crate) fn clear(&self, node: &Node, start: u64, length: u64) -> Result<(), Unstored> {
         match self {
-            Self::Local(fd) => node.disk.punch_hole(fd, start, length).map_err(|e| e.to_string()),
+            Self::Local(fd) => {
+                node.disk.punch_hole(fd, start, length).map_err(|e| Unstored::Failed(e.to_string()))
+            }
             Self::Far(_) => {
                 let zeros = vec![0; PIECE];
                 (start..start + length).step_by(PIECE).try_for_each(|at| {
@@ -107,6 +218,27 @@ impl Content {
         }
         hash.finish(size)
     }
+}
+
+fn up(views: &[TargetView]) -> impl Iterator<Item = &TargetId> {
+    views.iter().filter(|view| view.state == TargetState::Up).map(|view| &view.target.id)
+}
+
+/// What a recall needs of each target where it is not known which it gets.
+fn needs_of_all(views: &[TargetView], rule: &LayoutRule, recall: &Staging) -> Shares {
+    let each = recall.data_bytes().div_ceil(rule.stripes.max(1).into());
+    with_overhead(&up(views).map(|target| (*target, each.max(1))).collect())
+}
+
+/// What has to be free of each target for what a recall brings.
+fn needs(far: &Far, recall: &Staging) -> Shares {
+    let (size, data) = (recall.size.max(1), recall.data_bytes());
+    let mut needs = shares(far, recall.size);
+    // Holes take nothing, wherever they are.
+    needs.values_mut().for_each(|bytes| {
+        *bytes = (u128::from(*bytes) * u128::from(data.min(size)) / u128::from(size)) as u64
+    });
+    with_overhead(&needs)
 }
 
 fn on_targets(e: FsError) -> String {

@@ -263,6 +263,11 @@ impl FarFile {
         self.unsure.store(true, Ordering::Release);
     }
 
+    /// All of it came back from tape and is durable: what failed on the way was written once more.
+    pub(super) fn came_back(&self) {
+        self.unsure.store(false, Ordering::Release);
+    }
+
     /// Makes everything durable that was written before.
     pub fn sync(&self) -> FsResult<()> {
         // In this order: of changes that are counted it is known how far they reach.

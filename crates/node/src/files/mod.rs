@@ -22,6 +22,7 @@ mod steady;
 mod truncate;
 mod vattr;
 
+pub(crate) use back::{Again, Unstored};
 pub(crate) use behind::{Behind, Writer};
 pub(crate) use copied::Copy;
 pub(crate) use far::FarFile;

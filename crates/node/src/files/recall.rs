@@ -204,6 +204,9 @@ impl Node {
             if !staging.claim() {
                 return Ok(None);
             }
+            if let Some(far) = backing.far() {
+                far.came_back();
+            }
             let stamp = self.stamp_of(&backing).map_err(|e| e.to_string())?;
             let current = self
                 .catalog

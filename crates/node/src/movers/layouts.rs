@@ -121,19 +121,25 @@ impl Node {
     pub(crate) fn make_far(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
         match self.take_from_stock(rule) {
             Some(ready) => Ok(ready),
-            None => self.make_far_now(rule),
+            None => self.make_far_beside(rule, &BTreeSet::new()),
         }
     }
 
-    fn make_far_now(&self, rule: &LayoutRule) -> FsResult<(ObjectId, Far)> {
+    /// The same, made now on other targets than some.
+    pub(crate) fn make_far_beside(
+        &self,
+        rule: &LayoutRule,
+        without: &BTreeSet<TargetId>,
+    ) -> FsResult<(ObjectId, Far)> {
         let (mut avoid, mut silent, until) = (BTreeSet::new(), false, Moment::now() + PATIENCE);
         // Where no others will do, those that did not answer are waited for.
         let again = || Moment::now() < until && !self.stops_within(AGAIN);
         loop {
-            let views = self.target_views().map_err(|e| {
+            let mut views = self.target_views().map_err(|e| {
                 tracing::error!("a new file gets no targets: {e}");
                 FsError::Io
             })?;
+            views.retain(|view| !without.contains(&view.target.id));
             // Nobody could hear them before this node was started.
             let unheard = self.started.elapsed() < DOWN_AFTER
                 && views.iter().any(|view| view.state == TargetState::Down);

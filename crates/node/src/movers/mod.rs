@@ -22,6 +22,7 @@ mod requested;
 mod room;
 mod scrub;
 mod serve;
+mod short;
 mod stock;
 mod tend;
 mod ways;
@@ -34,7 +35,9 @@ pub(crate) use keys::MasterKey;
 pub(crate) use lent::Unlent;
 pub(crate) use protect::subject as protect_subject;
 pub(crate) use records::{down, troubles};
+pub(crate) use room::shares;
 pub use serve::{TargetServer, serve_targets};
+pub(crate) use short::{Hope, Shares, with_overhead};
 pub(crate) use ways::Movers;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

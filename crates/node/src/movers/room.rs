@@ -1,6 +1,7 @@
-//! Room on disk targets: when one gets full, files whose copies all count leave it, least recently used first. The watermarks are those of the
+//! Room on disk targets: when one gets full, or a file that comes back from tape lacks room there ([`super::short`]), files whose copies all count leave it, least recently used first. The watermarks are those of the
 //! node's own disk tier.
 
+use super::short::Shares;
 use super::{PAGE, REPORT_EVERY};
 use crate::Node;
 use crate::error::fs_error;
@@ -42,14 +43,33 @@ fn to_release(target: &Target, (low, high): (u8, u8)) -> Option<u64> {
 }
 
 /// What a file of `size` bytes has on each target (bytes).
-pub(super) fn shares(far: &Far, size: u64) -> BTreeMap<TargetId, u64> {
-    let mut shares = BTreeMap::new();
+pub(crate) fn shares(far: &Far, size: u64) -> Shares {
+    let mut shares = Shares::new();
     for component in &far.layout.components {
         for (column, target) in (0..).zip(&component.targets) {
             *shares.entry(*target).or_default() += component.object_length(column, size);
         }
     }
     shares
+}
+
+/// Of each target the greater number.
+fn most(one: &Shares, other: &Shares) -> Shares {
+    let mut most = one.clone();
+    for (target, bytes) in other {
+        most.entry(*target).and_modify(|most| *most = (*most).max(*bytes)).or_insert(*bytes);
+    }
+    most
+}
+
+/// What is still to leave targets of what was `lacking`, when of `all` so much is `left`.
+fn unmet(lacking: &Shares, all: &Shares, left: &Shares) -> Shares {
+    let of = |shares: &Shares, target: &TargetId| shares.get(target).copied().unwrap_or_default();
+    let unmet = |(target, bytes): (&TargetId, &u64)| {
+        let released = of(all, target) - of(left, target);
+        (*target, bytes.saturating_sub(released))
+    };
+    lacking.iter().map(unmet).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 impl Node {
@@ -62,12 +82,14 @@ impl Node {
         let disk = &self.config.disk;
         let percent = (disk.low_watermark, disk.high_watermark);
         self.movers.pressed.look(&views, percent);
-        let mut wanted = self.movers.rounds.due(&views, percent, now);
-        if wanted.is_empty() {
+        let full = self.movers.rounds.due(&views, percent, now);
+        let lacking = self.movers.short.wanted(&views, now);
+        if full.is_empty() && lacking.is_empty() {
             return Ok(0);
         }
-        self.movers.rounds.note(wanted.keys().copied(), now);
-        let due: Vec<TargetId> = wanted.keys().copied().collect();
+        self.movers.rounds.note(full.keys().copied(), now);
+        let all = most(&full, &lacking);
+        let mut wanted = all.clone();
         let (mut released, mut after) = (0, None);
         while !wanted.is_empty() {
             let page = self.catalog.far_purge_candidates(after, PAGE);
@@ -75,12 +97,13 @@ impl Node {
             page.damaged.iter().for_each(|(ino, e)| self.note_damage(*ino, e));
             let Some(last) = page.found.last() else { break };
             after = Some(last.key);
-            released += page.found.iter().filter(|one| self.release_if_wanted(one, &mut wanted)).count();
+            released += page.found.iter().filter(|one| self.release_if_wanted(one, &mut wanted, now)).count();
         }
         if released > 0 {
             tracing::info!("{released} files with all their copies on tape left targets that were too full");
         }
-        for view in views.iter().filter(|view| due.contains(&view.target.id)) {
+        self.movers.short.round_over(&lacking, &unmet(&lacking, &all, &wanted), now);
+        for view in views.iter().filter(|view| full.contains_key(&view.target.id)) {
             let left = wanted.get(&view.target.id).copied().unwrap_or_default();
             self.movers.pressed.note(&view.target, percent, left);
         }
@@ -92,7 +115,7 @@ impl Node {
     }
 
     /// Releases a file if that makes room where it is wanted.
-    fn release_if_wanted(&self, one: &PurgeCandidate, wanted: &mut BTreeMap<TargetId, u64>) -> bool {
+    fn release_if_wanted(&self, one: &PurgeCandidate, wanted: &mut Shares, now: Time) -> bool {
         let Ok(Some(far)) = self.catalog.far(one.object) else { return false };
         let shares = shares(&far, one.stamp.size);
         if !shares.iter().any(|(target, bytes)| *bytes > 0 && wanted.contains_key(target)) {
@@ -102,6 +125,7 @@ impl Node {
             tracing::debug!("inode {} stays on its targets: {why}", one.ino);
             return false;
         }
+        self.movers.short.released(&shares, now);
         for (target, bytes) in shares {
             let left = wanted.get(&target).map(|left| left.saturating_sub(bytes));
             match left {
@@ -146,6 +170,18 @@ mod tests {
         assert_eq!(rounds.due(&views, (80, 90), at(ROUND.as_secs() as i64)).len(), 2);
         let down = TargetView { state: TargetState::Down, ..target(3, 1000, 0) };
         assert!(rounds.due(&[down], (80, 90), at(0)).is_empty());
+    }
+
+    #[test]
+    fn what_recalls_lack_is_told_apart_from_what_watermarks_ask_for() {
+        let shares =
+            |each: &[(u32, u64)]| -> Shares { each.iter().map(|(id, b)| (TargetId(*id), *b)).collect() };
+        let lacking = shares(&[(1, 50), (2, 50), (3, 50)]);
+        let all = most(&shares(&[(1, 200), (4, 10)]), &lacking);
+        assert_eq!(all, shares(&[(1, 200), (2, 50), (3, 50), (4, 10)]));
+        let left = shares(&[(1, 150), (2, 20), (4, 10)]);
+        assert_eq!(unmet(&lacking, &all, &left), shares(&[(2, 20)]));
+        assert_eq!(unmet(&lacking, &all, &shares(&[(1, 151)])), shares(&[(1, 1)]));
     }
 
     #[test]

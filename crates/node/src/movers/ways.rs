@@ -12,6 +12,7 @@ use super::lent::Lent;
 use super::mend::Unmade;
 use super::pool::{Job, Pool};
 use super::room::Rounds;
+use super::short::Short;
 use super::stock::Stock;
 use super::whose::Strangers;
 use crate::Node;
@@ -91,6 +92,8 @@ pub(crate) struct Movers {
     pub(super) rounds: Rounds,
     /// Targets that stay nearly full all the same.
     pub(super) pressed: Pressed,
+    /// Room that recalls have there, or lack.
+    pub(crate) short: Short,
     /// Whose these are, for work that outlives a call.
     node: OnceLock<Weak<Node>>,
     /// Targets of other namespaces.
@@ -148,6 +151,7 @@ impl Movers {
             listing: Mutex::default(),
             rounds: Rounds::default(),
             pressed: Pressed::default(),
+            short: Short::default(),
             node: OnceLock::new(),
             strangers: Strangers::default(),
             others: Mutex::default(),

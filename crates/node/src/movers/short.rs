@@ -1,0 +1,343 @@
+//! Files that come back from tape and find no room on targets: what they lack there is released for them, and they wait as long as that can help.
+
+use super::REPORT_EVERY;
+use crate::files::Staging;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use types::*;
+
+/// Bytes of each target.
+pub(crate) type Shares = BTreeMap<TargetId, u64>;
+
+/// A recall that is not tried again for so long is over.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// What was released is free there by then, and its node has said so.
+const REPORTED: Duration = Duration::from_secs(3 * REPORT_EVERY.as_secs());
+/// Of what a file has on a target, that much more is used there for its sums and for the file system's own records: one in so many bytes ...
+const OVERHEAD: u64 = 64;
+/// ... and so many bytes.
+const OVERHEAD_LEAST: u64 = 128 << 10;
+
+/// Room on targets that recalls have, or lack.
+#[derive(Default)]
+pub(crate) struct Short(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Recalls that have begun, and what they fill.
+    promised: Vec<Promise>,
+    /// What those lack that found no room.
+    lacking: BTreeMap<Ino, Lacking>,
+    /// What has left targets that have not reported since.
+    released: Vec<(TargetId, u64, Time)>,
+    /// Targets on which nothing more can be released, as it was found then.
+    stuck: BTreeMap<TargetId, Time>,
+}
+
+struct Promise {
+    recall: Weak<Staging>,
+    shares: Shares,
+}
+
+struct Lacking {
+    recall: Weak<Staging>,
+    /// Empty while it is tried again.
+    shares: Shares,
+    /// When there was no room for the first time, or room came for the last one.
+    since: Time,
+    /// When it was tried last, and how much of it had come by then (bytes).
+    tried: Time,
+    arrived: u64,
+}
+
+/// Whether a recall that lacks room is to wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hope {
+    /// Something can still make room.
+    Wait,
+    /// Nothing has for as long as anybody waits.
+    None,
+}
+
+/// A recall that has not ended.
+fn lives(recall: &Weak<Staging>) -> Option<Arc<Staging>> {
+    recall.upgrade().filter(|recall| recall.outcome().is_none())
+}
+
+impl Promise {
+    /// What it has not brought yet of its share of a target (bytes).
+    fn left_on(&self, target: TargetId) -> u64 {
+        let Some(recall) = lives(&self.recall) else { return 0 };
+        let share = self.shares.get(&target).copied().unwrap_or_default();
+        let left = recall.size.saturating_sub(recall.arrived_bytes());
+        (u128::from(share) * u128::from(left) / u128::from(recall.size.max(1))) as u64
+    }
+
+    fn is_of(&self, recall: &Arc<Staging>) -> bool {
+        std::ptr::eq(self.recall.as_ptr(), Arc::as_ptr(recall))
+    }
+}
+
+impl State {
+    /// What the recalls that have begun still bring to a target (bytes), but for some.
+    fn promised_on(&self, target: TargetId, but: impl Fn(&Promise) -> bool) -> u64 {
+        self.promised.iter().filter(|one| !but(one)).map(|one| one.left_on(target)).sum()
+    }
+
+    fn lacks(&self, promise: &Promise) -> bool {
+        let same = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), promise.recall.as_ptr());
+        self.lacking.values().any(|one| same(one) && !one.shares.is_empty())
+    }
+
+    /// Whether another recall goes on, which ends before long, and then can leave again.
+    fn others_run(&self, than: &Arc<Staging>) -> bool {
+        self.promised.iter().any(|one| !one.is_of(than) && lives(&one.recall).is_some() && !self.lacks(one))
+    }
+}
+
+/// What a file that takes so many bytes of each target needs to be free there.
+pub(crate) fn with_overhead(shares: &Shares) -> Shares {
+    let more = |bytes: u64| bytes.saturating_add(bytes / OVERHEAD).saturating_add(OVERHEAD_LEAST);
+    shares.iter().filter(|(_, bytes)| **bytes > 0).map(|(target, bytes)| (*target, more(*bytes))).collect()
+}
+
+impl Short {
+    /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
+    pub(crate) fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
+        let state = self.0.lock();
+        let has_room = |target: &TargetId, bytes: u64| {
+            let others = state.promised_on(*target, |one| one.is_of(recall));
+            let view = views.iter().find(|view| view.target.id == *target);
+            view.is_some_and(|view| view.target.free.saturating_sub(others) >= bytes)
+        };
+        needs.iter().filter(|(target, bytes)| !has_room(target, **bytes)).map(|(t, b)| (*t, *b)).collect()
+    }
+
+    /// A recall begins that needs so much.
+    pub(crate) fn promise(&self, recall: &Arc<Staging>, shares: Shares) {
+        let mut state = self.0.lock();
+        state.promised.retain(|one| lives(&one.recall).is_some());
+        state.lacking.remove(&recall.ino);
+        state.promised.push(Promise { recall: Arc::downgrade(recall), shares });
+    }
+
+    /// What a recall lacked when it was tried last; None if it has not been tried, or has had room since.
+    pub(crate) fn lacked(&self, recall: &Arc<Staging>) -> Option<Shares> {
+        let state = self.0.lock();
+        let one = state.lacking.get(&recall.ino)?;
+        let same = std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
+        (same && !one.shares.is_empty()).then(|| one.shares.clone())
+    }
+
+    /// What a recall that has begun needs for the rest of it.
+    pub(crate) fn needed_by(&self, recall: &Arc<Staging>) -> Shares {
+        let state = self.0.lock();
+        let own = state.promised.iter().find(|one| one.is_of(recall));
+        let left = own.map(|one| one.shares.keys().map(|target| (*target, one.left_on(*target))).collect());
+        left.unwrap_or_default()
+    }
+
+    /// There was no room for a recall. `comes`: copies are being written, after which more can leave the disk. Whether it is to wait.
+    pub(crate) fn lacks(
+        &self,
+        recall: &Arc<Staging>,
+        shares: Shares,
+        comes: bool,
+        (now, patience): (Time, Duration),
+    ) -> Hope {
+        let mut state = self.0.lock();
+        let comes = comes || state.others_run(recall);
+        let begun = state.promised.iter().any(|one| one.is_of(recall));
+        let stuck = shares.keys().filter_map(|target| state.stuck.get(target)).max().copied();
+        let arrived = recall.arrived_bytes();
+        let is_of = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
+        let before = state.lacking.remove(&recall.ino).filter(is_of);
+        let since = match before {
+            Some(before) if !comes && arrived <= before.arrived => before.since,
+            _ => now,
+        };
+        // A round that was made for it has ended. One that has begun can only fail then, so it is waited for what others may remove.
+        let stuck = stuck.is_some_and(|at| at > since) && !begun;
+        let hopeless = stuck || now.since(since) >= patience;
+        let lacking = Lacking { recall: Arc::downgrade(recall), shares, since, tried: now, arrived };
+        state.lacking.insert(recall.ino, lacking);
+        if hopeless { Hope::None } else { Hope::Wait }
+    }
+
+    /// A recall that has begun is tried again.
+    pub(crate) fn tried_again(&self, recall: &Arc<Staging>) {
+        if let Some(lacking) = self.0.lock().lacking.get_mut(&recall.ino) {
+            lacking.shares.clear();
+        }
+    }
+
+    /// A recall needs no room on targets any more.
+    pub(crate) fn gives_up(&self, recall: &Arc<Staging>) {
+        self.0.lock().lacking.remove(&recall.ino);
+    }
+
+    /// Bytes that have to leave targets for recalls that wait.
+    pub(crate) fn wanted(&self, views: &[TargetView], now: Time) -> Shares {
+        let mut state = self.0.lock();
+        state.lacking.retain(|_, one| now.since(one.tried) < FORGOTTEN && lives(&one.recall).is_some());
+        state.released.retain(|(_, _, at)| now.since(*at) < REPORTED);
+        state.stuck.retain(|_, at| now.since(*at) < FORGOTTEN);
+        let mut wanted = Shares::new();
+        for (target, bytes) in state.lacking.values().flat_map(|one| &one.shares) {
+            *wanted.entry(*target).or_default() += bytes;
+        }
+        let mut due = Shares::new();
+        for TargetView { target, state: how } in views {
+            let Some(bytes) = wanted.get(&target.id).filter(|_| *how == TargetState::Up) else { continue };
+            let gone: u64 =
+                state.released.iter().filter(|(id, _, _)| *id == target.id).map(|(_, bytes, _)| bytes).sum();
+            let promised = state.promised_on(target.id, |one| state.lacks(one));
+            let free = target.free.saturating_add(gone).saturating_sub(promised);
+            // All files that may go were looked at a moment ago.
+            let rests = state.stuck.get(&target.id).is_some_and(|at| now.since(*at) < REPORT_EVERY);
+            if *bytes > free && !rests {
+                due.insert(target.id, bytes - free);
+            }
+        }
+        due
+    }
+
+    /// A file has left targets, or will have when they remove its objects.
+    pub(crate) fn released(&self, shares: &Shares, now: Time) {
+        let mut state = self.0.lock();
+        if !state.lacking.is_empty() {
+            state.released.extend(shares.iter().map(|(target, bytes)| (*target, *bytes, now)));
+        }
+    }
+
+    /// A round for these targets is over; on those of `unmet` nothing more could be released.
+    pub(crate) fn round_over(&self, due: &Shares, unmet: &Shares, now: Time) {
+        let mut state = self.0.lock();
+        for target in due.keys() {
+            match unmet.contains_key(target) {
+                true => drop(state.stuck.insert(*target, now)),
+                false => drop(state.stuck.remove(target)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Outcome, StagingTable};
+
+    const MIB: u64 = 1 << 20;
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    fn at(secs: i64) -> Time {
+        Time::new(1_000_000 + secs, 0)
+    }
+
+    fn view(id: u32, free: u64) -> TargetView {
+        let target = Target {
+            id: TargetId(id),
+            uuid: String::new(),
+            node: NodeId(1),
+            data: Vec::new(),
+            domain: String::new(),
+            draining: false,
+            lost: false,
+            capacity: 1000 * MIB,
+            free: free * MIB,
+            seen: at(0),
+        };
+        TargetView { target, state: TargetState::Up }
+    }
+
+    fn shares<const N: usize>(each: [(u32, u64); N]) -> Shares {
+        each.into_iter().map(|(id, mib)| (TargetId(id), mib * MIB)).collect()
+    }
+
+    fn recall(table: &StagingTable, ino: u64, mib: u64) -> Arc<Staging> {
+        table.join(Ino(ino), Version(1), mib * MIB).0
+    }
+
+    #[test]
+    fn what_others_still_bring_is_not_free() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let views = [view(1, 100), view(2, 100)];
+        let (first, second) = (recall(&table, 1, 100), recall(&table, 2, 100));
+        let without = |needs: Shares| short.without_room(&second, &views, &needs);
+        assert!(without(shares([(1, 100), (2, 60)])).is_empty());
+        short.promise(&first, shares([(1, 100)]));
+        assert_eq!(without(shares([(1, 60), (2, 60)])), shares([(1, 60)]));
+        assert!(short.without_room(&first, &views, &shares([(1, 60)])).is_empty(), "that is its own");
+        drop(first.arrive(0, 50 * MIB));
+        assert_eq!(without(shares([(1, 51)])), shares([(1, 51)]));
+        assert!(without(shares([(1, 50)])).is_empty());
+        assert_eq!(short.needed_by(&first), shares([(1, 50)]), "what it has brought has its room");
+        drop(table.end(&first, Outcome::Dropped));
+        assert!(without(shares([(1, 100)])).is_empty());
+        assert_eq!(without(shares([(3, 1)])), shares([(3, 1)]), "nobody knows it");
+    }
+
+    #[test]
+    fn what_recalls_lack_is_released_once() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let (first, second) = (recall(&table, 1, 30), recall(&table, 2, 10));
+        let views = [view(1, 10), view(2, 10)];
+        assert!(short.wanted(&views, at(0)).is_empty());
+        let lacks = |one, needs, secs| short.lacks(one, needs, false, (at(secs), PATIENCE));
+        assert_eq!(lacks(&first, shares([(1, 30)]), 0), Hope::Wait);
+        assert_eq!(lacks(&second, shares([(1, 5), (2, 5)]), 0), Hope::Wait);
+        assert_eq!(short.lacked(&first), Some(shares([(1, 30)])));
+        assert_eq!(short.wanted(&views, at(0)), shares([(1, 25)]));
+        short.released(&shares([(1, 20), (3, 4)]), at(0));
+        assert_eq!(short.wanted(&views, at(1)), shares([(1, 5)]), "the rest of it");
+        assert_eq!(short.wanted(&views, at(15)), shares([(1, 25)]), "it should have been reported by then");
+        short.gives_up(&second);
+        assert_eq!(short.wanted(&views, at(15)), shares([(1, 20)]));
+        short.tried_again(&first);
+        assert!(short.wanted(&views, at(15)).is_empty() && short.lacked(&first).is_none());
+        assert_eq!(lacks(&first, shares([(1, 30)]), 16), Hope::Wait);
+        short.promise(&recall(&table, 3, 8), shares([(1, 8)]));
+        assert_eq!(short.wanted(&views, at(16)), shares([(1, 28)]), "what another one brings is not free");
+        drop(table.end(&first, Outcome::Dropped));
+        assert!(short.wanted(&views, at(16)).is_empty(), "it is over");
+        assert_eq!(lacks(&second, shares([(1, 30)]), 17), Hope::Wait);
+        assert!(short.wanted(&views, at(77)).is_empty(), "nobody asks any more");
+    }
+
+    #[test]
+    fn a_recall_waits_as_long_as_something_can_make_room() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let one = recall(&table, 1, 30);
+        let lacks = |secs, comes| short.lacks(&one, shares([(1, 30)]), comes, (at(secs), PATIENCE));
+        let stuck = |secs| short.round_over(&shares([(1, 30)]), &shares([(1, 1)]), at(secs));
+        assert_eq!(lacks(0, false), Hope::Wait);
+        assert_eq!(lacks(119, false), Hope::Wait);
+        assert_eq!(lacks(120, false), Hope::None);
+        assert_eq!(lacks(121, true), Hope::Wait, "copies are being written");
+        stuck(120);
+        assert_eq!(lacks(122, false), Hope::Wait, "that was before");
+        stuck(123);
+        assert_eq!(lacks(124, false), Hope::None);
+        assert!(short.wanted(&[view(1, 0)], at(124)).is_empty(), "it was looked at a moment ago");
+        assert_eq!(short.wanted(&[view(1, 0)], at(128)), shares([(1, 30)]));
+        short.round_over(&shares([(1, 30)]), &Shares::new(), at(129));
+        assert_eq!(lacks(129, false), Hope::Wait);
+        stuck(130);
+        drop(one.arrive(0, MIB));
+        assert_eq!(lacks(131, false), Hope::Wait, "it comes on");
+        stuck(132);
+        let other = recall(&table, 2, 1);
+        short.promise(&other, shares([(1, 1)]));
+        assert_eq!(lacks(133, false), Hope::Wait, "another one ends before long");
+        // Recalls that wait themselves make no room.
+        assert_eq!(short.lacks(&other, shares([(1, 1)]), false, (at(134), PATIENCE)), Hope::Wait);
+        stuck(135);
+        assert_eq!(lacks(136, false), Hope::None);
+        let begun = |secs| short.lacks(&other, shares([(1, 1)]), false, (at(secs), PATIENCE));
+        assert_eq!((begun(253), begun(254)), (Hope::Wait, Hope::None), "it would fail");
+        short.tried_again(&other);
+        assert_eq!(lacks(255, false), Hope::Wait);
+    }
+}
