@@ -45,11 +45,14 @@ impl Node {
                 return Ok(self.lacks_room(recall, lacked));
             }
         }
-        let views = self.views_to_recall()?;
+        let views: Vec<TargetView> = self.views_to_recall()?.into_iter().filter(takes_files).collect();
         let first = match self.far_objects(ino, recall.size, || self.make_far(&rule)) {
             Ok(first) => first,
             // They are fuller than they have told: not even objects can be made.
-            Err(FsError::NoSpace) => return Ok(self.lacks_room(recall, needs_of_all(&views, &rule, recall))),
+            Err(FsError::NoSpace) if views.len() as u64 >= most_columns(&rule, recall.size) => {
+                return Ok(self.lacks_room(recall, needs_where_there_is_most(views, &rule, recall)));
+            }
+            // Too few of them take files.
             Err(_) => return Ok(Again::Tier),
         };
         let lacking = match self.with_room_for(recall, first)? {
@@ -58,8 +61,8 @@ impl Node {
         };
         // Others may have room.
         let full = lacking.keys().copied().collect();
-        let others = up(&views).filter(|target| !lacking.contains_key(target)).count() as u64;
-        if others >= rule.columns()
+        let others = views.iter().filter(|view| !lacking.contains_key(&view.target.id)).count() as u64;
+        if others >= most_columns(&rule, recall.size)
             && let Ok(second) = self.far_objects(ino, recall.size, || self.make_far_beside(&rule, &full))
             && let Ok(backing) = self.with_room_for(recall, second)?
         {
@@ -77,19 +80,26 @@ impl Node {
 
     /// Promises a recall the room that it needs there; else its objects are given up, and what it lacks is told.
     fn with_room_for(&self, recall: &Arc<Staging>, objects: Backing) -> FsResult<Result<Backing, Shares>> {
-        let far = self.catalog.far(objects.object).map_err(|e| fs_error("recall", &e))?;
-        let needs = far.map(|far| needs(&far, recall)).unwrap_or_default();
-        let lacking = self.movers.short.without_room(recall, &self.views_to_recall()?, &needs);
-        if lacking.is_empty() {
-            self.movers.short.promise(recall, needs);
-            return Ok(Ok(objects));
+        let promised = self.catalog.far(objects.object).map_err(|e| fs_error("recall", &e)).and_then(|far| {
+            let needs = far.map(|far| needs(&far, recall)).unwrap_or_default();
+            Ok(self.movers.short.promise(recall, &self.views_to_recall()?, needs))
+        });
+        match promised {
+            Ok(lacking) if lacking.is_empty() => Ok(Ok(objects)),
+            lacking => {
+                self.settle_object(&objects);
+                lacking.map(Err)
+            }
         }
-        self.settle_object(&objects);
-        Ok(Err(lacking))
     }
 
     fn lacks_room(&self, recall: &Arc<Staging>, lacking: Shares) -> Again {
-        if self.has_hope_of_room(recall, lacking) == Hope::Wait {
+        let capacity = |target: &TargetId| {
+            let views = self.target_views().unwrap_or_default();
+            views.iter().find(|view| view.target.id == *target).map_or(0, |view| view.target.capacity)
+        };
+        let fits = lacking.iter().all(|(target, bytes)| *bytes <= capacity(target));
+        if fits && self.has_hope_of_room(recall, lacking) == Hope::Wait {
             return Again::Later;
         }
         self.movers.short.gives_up(recall);
@@ -108,7 +118,7 @@ impl Node {
     /// A target got full while a recall came: whether what is left of it waits for room.
     pub(crate) fn rest_waits_for_targets(&self, recall: &Arc<Staging>) -> bool {
         let lacking = self.movers.short.needed_by(recall);
-        !lacking.is_empty() && self.has_hope_of_room(recall, lacking) == Hope::Wait
+        self.has_hope_of_room(recall, lacking) == Hope::Wait
     }
 
     /// Whether a recall that has begun, and found no room then, is to be tried again; None: it has nothing to hope for.
@@ -220,14 +230,22 @@ impl Content {
     }
 }
 
-fn up(views: &[TargetView]) -> impl Iterator<Item = &TargetId> {
-    views.iter().filter(|view| view.state == TargetState::Up).map(|view| &view.target.id)
+fn takes_files(view: &TargetView) -> bool {
+    view.state == TargetState::Up && !view.target.draining && !view.target.lost
 }
 
-/// What a recall needs of each target where it is not known which it gets.
-fn needs_of_all(views: &[TargetView], rule: &LayoutRule, recall: &Staging) -> Shares {
-    let each = recall.data_bytes().div_ceil(rule.stripes.max(1).into());
-    with_overhead(&up(views).map(|target| (*target, each.max(1))).collect())
+/// So many targets each part of a file needs that is so long, at most.
+fn most_columns(rule: &LayoutRule, size: u64) -> u64 {
+    let parts = rule.then.iter().filter(|next| next.from < size).map(|next| rule.at(*next).columns());
+    parts.max().unwrap_or(0).max(rule.columns())
+}
+
+/// What a recall needs where it is not known which targets it gets: of as many as it needs, those with most room.
+fn needs_where_there_is_most(mut views: Vec<TargetView>, rule: &LayoutRule, recall: &Staging) -> Shares {
+    views.sort_by_key(|view| std::cmp::Reverse(view.target.free));
+    let each = recall.data_bytes().div_ceil(rule.stripes.max(1).into()).max(1);
+    let those = views.iter().take(rule.columns() as usize);
+    with_overhead(&those.map(|view| (view.target.id, each)).collect())
 }
 
 /// What has to be free of each target for what a recall brings.

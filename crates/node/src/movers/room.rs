@@ -62,14 +62,14 @@ fn most(one: &Shares, other: &Shares) -> Shares {
     most
 }
 
-/// What is still to leave targets of what was `lacking`, when of `all` so much is `left`.
-fn unmet(lacking: &Shares, all: &Shares, left: &Shares) -> Shares {
+/// What is still to leave targets of what was `wanted`, when of `all` so much is `left`.
+fn unmet(wanted: &Shares, all: &Shares, left: &Shares) -> Shares {
     let of = |shares: &Shares, target: &TargetId| shares.get(target).copied().unwrap_or_default();
     let unmet = |(target, bytes): (&TargetId, &u64)| {
         let released = of(all, target) - of(left, target);
         (*target, bytes.saturating_sub(released))
     };
-    lacking.iter().map(unmet).filter(|(_, bytes)| *bytes > 0).collect()
+    wanted.iter().map(unmet).filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 impl Node {
@@ -103,8 +103,9 @@ impl Node {
             tracing::info!("{released} files with all their copies on tape left targets that were too full");
         }
         self.movers.short.round_over(&lacking, &unmet(&lacking, &all, &wanted), now);
+        let left = unmet(&full, &all, &wanted);
         for view in views.iter().filter(|view| full.contains_key(&view.target.id)) {
-            let left = wanted.get(&view.target.id).copied().unwrap_or_default();
+            let left = left.get(&view.target.id).copied().unwrap_or_default();
             self.movers.pressed.note(&view.target, percent, left);
         }
         if !wanted.is_empty() {

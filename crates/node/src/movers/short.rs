@@ -11,8 +11,10 @@ use types::*;
 /// Bytes of each target.
 pub(crate) type Shares = BTreeMap<TargetId, u64>;
 
-/// A recall that is not tried again for so long is over.
+/// For a recall that is not tried again for so long nothing is released: drives have other work.
 const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Between two tries so much counts as waiting for room: the rest is waiting for a drive.
+const STEP: Duration = Duration::from_secs(5);
 /// What was released is free there by then, and its node has said so.
 const REPORTED: Duration = Duration::from_secs(3 * REPORT_EVERY.as_secs());
 /// Of what a file has on a target, that much more is used there for its sums and for the file system's own records: one in so many bytes ...
@@ -45,11 +47,13 @@ struct Lacking {
     recall: Weak<Staging>,
     /// Empty while it is tried again.
     shares: Shares,
-    /// When there was no room for the first time, or room came for the last one.
+    /// When there was no room for the first time, or a sign of room for the last one.
     since: Time,
     /// When it was tried last, and how much of it had come by then (bytes).
     tried: Time,
     arrived: u64,
+    /// How long it has waited for room; one that has begun, since the last sign of it.
+    waited: Duration,
 }
 
 /// Whether a recall that lacks room is to wait for it.
@@ -91,9 +95,38 @@ impl State {
         self.lacking.values().any(|one| same(one) && !one.shares.is_empty())
     }
 
-    /// Whether another recall goes on, which ends before long, and then can leave again.
-    fn others_run(&self, than: &Arc<Staging>) -> bool {
-        self.promised.iter().any(|one| !one.is_of(than) && lives(&one.recall).is_some() && !self.lacks(one))
+    /// Whether another recall goes on to one of these targets, which ends before long, and then can leave again.
+    fn others_run(&self, than: &Arc<Staging>, shares: &Shares) -> bool {
+        let shared = |one: &Promise| one.shares.keys().any(|target| shares.contains_key(target));
+        let runs = |one: &&Promise| !one.is_of(than) && shared(one) && lives(&one.recall).is_some();
+        self.promised.iter().filter(runs).any(|one| !self.lacks(one))
+    }
+
+    /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
+    fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
+        let own = self.promised.iter().position(|one| one.is_of(recall));
+        // Of two that have begun and wait, the first one goes on first.
+        let goes_before = |n: usize, one: &Promise| own.is_none_or(|own| n < own || !self.lacks(one));
+        let others: Vec<&Promise> = (0..)
+            .zip(&self.promised)
+            .filter(|(n, one)| Some(*n) != own && goes_before(*n, one))
+            .map(|(_, one)| one)
+            .collect();
+        let has_room = |target: &TargetId, bytes: u64| {
+            let brought: u64 = others.iter().map(|one| one.left_on(*target)).sum();
+            let view = views.iter().find(|view| view.target.id == *target);
+            view.is_some_and(|view| view.target.free.saturating_sub(brought) >= bytes)
+        };
+        needs.iter().filter(|(target, bytes)| !has_room(target, **bytes)).map(|(t, b)| (*t, *b)).collect()
+    }
+
+    /// Whether all that may leave one of these targets has left it, and been reported.
+    fn is_stuck(&self, shares: &Shares, since: Time, now: Time) -> bool {
+        let comes = |target: &TargetId| {
+            self.released.iter().any(|(id, _, at)| id == target && now.since(*at) < REPORTED)
+        };
+        let stuck = shares.keys().filter(|target| !comes(target)).filter_map(|target| self.stuck.get(target));
+        stuck.max().is_some_and(|at| at.plus(STEP) >= since)
     }
 }
 
@@ -106,24 +139,22 @@ pub(crate) fn with_overhead(shares: &Shares) -> Shares {
 impl Short {
     /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
     pub(crate) fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
-        let state = self.0.lock();
-        let has_room = |target: &TargetId, bytes: u64| {
-            let others = state.promised_on(*target, |one| one.is_of(recall));
-            let view = views.iter().find(|view| view.target.id == *target);
-            view.is_some_and(|view| view.target.free.saturating_sub(others) >= bytes)
-        };
-        needs.iter().filter(|(target, bytes)| !has_room(target, **bytes)).map(|(t, b)| (*t, *b)).collect()
+        self.0.lock().without_room(recall, views, needs)
     }
 
-    /// A recall begins that needs so much.
-    pub(crate) fn promise(&self, recall: &Arc<Staging>, shares: Shares) {
+    /// A recall begins that needs so much. What it lacks of that; if nothing, it has the room from now on.
+    pub(crate) fn promise(&self, recall: &Arc<Staging>, views: &[TargetView], needs: Shares) -> Shares {
         let mut state = self.0.lock();
         state.promised.retain(|one| lives(&one.recall).is_some());
-        state.lacking.remove(&recall.ino);
-        state.promised.push(Promise { recall: Arc::downgrade(recall), shares });
+        let lacking = state.without_room(recall, views, &needs);
+        if lacking.is_empty() {
+            state.lacking.remove(&recall.ino);
+            state.promised.push(Promise { recall: Arc::downgrade(recall), shares: needs });
+        }
+        lacking
     }
 
-    /// What a recall lacked when it was tried last; None if it has not been tried, or has had room since.
+    /// What a recall lacked when it was tried last; None if it has not been tried, or is tried again.
     pub(crate) fn lacked(&self, recall: &Arc<Staging>) -> Option<Shares> {
         let state = self.0.lock();
         let one = state.lacking.get(&recall.ino)?;
@@ -139,7 +170,9 @@ impl Short {
         left.unwrap_or_default()
     }
 
-    /// There was no room for a recall. `comes`: copies are being written, after which more can leave the disk. Whether it is to wait.
+    /// There was no room for a recall. `comes`: copies are being written, after which more can leave the disk. Whether it is to wait: one that has
+    /// begun as long as there are signs of room, and for so long behind the last one; another one so long in all, and not when nothing
+    /// more can leave its targets.
     pub(crate) fn lacks(
         &self,
         recall: &Arc<Staging>,
@@ -148,22 +181,22 @@ impl Short {
         (now, patience): (Time, Duration),
     ) -> Hope {
         let mut state = self.0.lock();
-        let comes = comes || state.others_run(recall);
         let begun = state.promised.iter().any(|one| one.is_of(recall));
-        let stuck = shares.keys().filter_map(|target| state.stuck.get(target)).max().copied();
         let arrived = recall.arrived_bytes();
         let is_of = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
         let before = state.lacking.remove(&recall.ino).filter(is_of);
-        let since = match before {
-            Some(before) if !comes && arrived <= before.arrived => before.since,
-            _ => now,
-        };
-        // A round that was made for it has ended. One that has begun can only fail then, so it is waited for what others may remove.
-        let stuck = stuck.is_some_and(|at| at > since) && !begun;
-        let hopeless = stuck || now.since(since) >= patience;
-        let lacking = Lacking { recall: Arc::downgrade(recall), shares, since, tried: now, arrived };
+        let more = before.as_ref().is_some_and(|before| arrived > before.arrived);
+        let signs = comes || more || state.others_run(recall, &shares);
+        let (since, waited) = before.map_or((now, Duration::ZERO), |before| {
+            let waited = before.waited + now.since(before.tried).min(STEP);
+            (if signs { now } else { before.since }, if signs && begun { Duration::ZERO } else { waited })
+        });
+        // One that has begun could only fail then, so it is waited for what others may remove.
+        let stuck = !begun && !signs && state.is_stuck(&shares, since, now);
+        let recall_is = Arc::downgrade(recall);
+        let lacking = Lacking { recall: recall_is, shares, since, tried: now, arrived, waited };
         state.lacking.insert(recall.ino, lacking);
-        if hopeless { Hope::None } else { Hope::Wait }
+        if stuck || waited >= patience { Hope::None } else { Hope::Wait }
     }
 
     /// A recall that has begun is tried again.
@@ -181,11 +214,12 @@ impl Short {
     /// Bytes that have to leave targets for recalls that wait.
     pub(crate) fn wanted(&self, views: &[TargetView], now: Time) -> Shares {
         let mut state = self.0.lock();
-        state.lacking.retain(|_, one| now.since(one.tried) < FORGOTTEN && lives(&one.recall).is_some());
+        state.lacking.retain(|_, one| lives(&one.recall).is_some());
         state.released.retain(|(_, _, at)| now.since(*at) < REPORTED);
         state.stuck.retain(|_, at| now.since(*at) < FORGOTTEN);
         let mut wanted = Shares::new();
-        for (target, bytes) in state.lacking.values().flat_map(|one| &one.shares) {
+        let asked = state.lacking.values().filter(|one| now.since(one.tried) < FORGOTTEN);
+        for (target, bytes) in asked.flat_map(|one| &one.shares) {
             *wanted.entry(*target).or_default() += bytes;
         }
         let mut due = Shares::new();
@@ -196,7 +230,7 @@ impl Short {
             let promised = state.promised_on(target.id, |one| state.lacks(one));
             let free = target.free.saturating_add(gone).saturating_sub(promised);
             // All files that may go were looked at a moment ago.
-            let rests = state.stuck.get(&target.id).is_some_and(|at| now.since(*at) < REPORT_EVERY);
+            let rests = state.stuck.get(&target.id).is_some_and(|at| now.since(*at) < REPORTED);
             if *bytes > free && !rests {
                 due.insert(target.id, bytes - free);
             }
@@ -266,8 +300,10 @@ mod tests {
         let views = [view(1, 100), view(2, 100)];
         let (first, second) = (recall(&table, 1, 100), recall(&table, 2, 100));
         let without = |needs: Shares| short.without_room(&second, &views, &needs);
+        let promise = |one: &Arc<Staging>, mib| short.promise(one, &views, shares([(1, mib)]));
         assert!(without(shares([(1, 100), (2, 60)])).is_empty());
-        short.promise(&first, shares([(1, 100)]));
+        assert!(promise(&first, 100).is_empty());
+        assert_eq!(promise(&second, 60), shares([(1, 60)]), "and it is promised nothing");
         assert_eq!(without(shares([(1, 60), (2, 60)])), shares([(1, 60)]));
         assert!(short.without_room(&first, &views, &shares([(1, 60)])).is_empty(), "that is its own");
         drop(first.arrive(0, 50 * MIB));
@@ -298,7 +334,8 @@ mod tests {
         short.tried_again(&first);
         assert!(short.wanted(&views, at(15)).is_empty() && short.lacked(&first).is_none());
         assert_eq!(lacks(&first, shares([(1, 30)]), 16), Hope::Wait);
-        short.promise(&recall(&table, 3, 8), shares([(1, 8)]));
+        let third = recall(&table, 3, 8);
+        assert!(short.promise(&third, &views, shares([(1, 8)])).is_empty());
         assert_eq!(short.wanted(&views, at(16)), shares([(1, 28)]), "what another one brings is not free");
         drop(table.end(&first, Outcome::Dropped));
         assert!(short.wanted(&views, at(16)).is_empty(), "it is over");
@@ -307,37 +344,70 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_have_begun_and_wait_the_first_one_goes_on() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let (first, second) = (recall(&table, 1, 60), recall(&table, 2, 60));
+        let full = [view(1, 200)];
+        for one in [&first, &second] {
+            assert!(short.promise(one, &full, shares([(1, 60)])).is_empty());
+            assert_eq!(short.lacks(one, shares([(1, 60)]), false, (at(0), PATIENCE)), Hope::Wait);
+        }
+        let has_room = |one| short.without_room(one, &[view(1, 100)], &shares([(1, 60)])).is_empty();
+        assert!(has_room(&first) && !has_room(&second));
+        short.tried_again(&first);
+        assert!(!has_room(&second));
+    }
+
+    #[test]
     fn a_recall_waits_as_long_as_something_can_make_room() {
         let (short, table) = (Short::default(), StagingTable::default());
         let one = recall(&table, 1, 30);
         let lacks = |secs, comes| short.lacks(&one, shares([(1, 30)]), comes, (at(secs), PATIENCE));
-        let stuck = |secs| short.round_over(&shares([(1, 30)]), &shares([(1, 1)]), at(secs));
+        let round = |secs, unmet: &Shares| short.round_over(&shares([(1, 30)]), unmet, at(secs));
         assert_eq!(lacks(0, false), Hope::Wait);
-        assert_eq!(lacks(119, false), Hope::Wait);
-        assert_eq!(lacks(120, false), Hope::None);
-        assert_eq!(lacks(121, true), Hope::Wait, "copies are being written");
-        stuck(120);
-        assert_eq!(lacks(122, false), Hope::Wait, "that was before");
-        stuck(123);
-        assert_eq!(lacks(124, false), Hope::None);
-        assert!(short.wanted(&[view(1, 0)], at(124)).is_empty(), "it was looked at a moment ago");
-        assert_eq!(short.wanted(&[view(1, 0)], at(128)), shares([(1, 30)]));
-        short.round_over(&shares([(1, 30)]), &Shares::new(), at(129));
-        assert_eq!(lacks(129, false), Hope::Wait);
-        stuck(130);
-        drop(one.arrive(0, MIB));
-        assert_eq!(lacks(131, false), Hope::Wait, "it comes on");
-        stuck(132);
+        round(4, &shares([(1, 1)]));
+        assert_eq!(lacks(5, true), Hope::Wait, "copies are being written");
+        short.released(&shares([(1, 3)]), at(5));
+        assert_eq!(lacks(6, false), Hope::Wait, "what was released is not reported yet");
+        assert_eq!(lacks(20, false), Hope::None, "it is by now");
+        assert!(short.wanted(&[view(1, 0)], at(18)).is_empty(), "all was looked at a moment ago");
+        assert_eq!(short.wanted(&[view(1, 0)], at(20)), shares([(1, 30)]));
+        round(20, &Shares::new());
+        assert_eq!(lacks(21, false), Hope::Wait);
+        let third = recall(&table, 3, 30);
+        let new = |secs| short.lacks(&third, shares([(1, 30)]), false, (at(secs), PATIENCE));
+        round(22, &shares([(1, 1)]));
+        assert_eq!(new(26), Hope::None, "it would find nothing either");
         let other = recall(&table, 2, 1);
-        short.promise(&other, shares([(1, 1)]));
-        assert_eq!(lacks(133, false), Hope::Wait, "another one ends before long");
+        assert!(short.promise(&other, &[view(1, 1)], shares([(1, 1)])).is_empty());
+        assert_eq!(new(27), Hope::Wait, "another one ends before long");
         // Recalls that wait themselves make no room.
-        assert_eq!(short.lacks(&other, shares([(1, 1)]), false, (at(134), PATIENCE)), Hope::Wait);
-        stuck(135);
-        assert_eq!(lacks(136, false), Hope::None);
-        let begun = |secs| short.lacks(&other, shares([(1, 1)]), false, (at(secs), PATIENCE));
-        assert_eq!((begun(253), begun(254)), (Hope::Wait, Hope::None), "it would fail");
-        short.tried_again(&other);
-        assert_eq!(lacks(255, false), Hope::Wait);
+        assert_eq!(short.lacks(&other, shares([(1, 1)]), false, (at(27), PATIENCE)), Hope::Wait);
+        assert_eq!(new(28), Hope::None);
+    }
+
+    #[test]
+    fn a_recall_waits_for_room_no_longer_than_it_is_to_and_one_that_has_begun_behind_the_last_sign_of_it() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let (new, begun) = (recall(&table, 1, 30), recall(&table, 2, 30));
+        assert!(short.promise(&begun, &[view(1, 30)], shares([(1, 30)])).is_empty());
+        let lacks = |one, secs, comes| short.lacks(one, shares([(1, 30)]), comes, (at(secs), PATIENCE));
+        for secs in (0..120).step_by(2) {
+            assert_eq!((lacks(&new, secs, true), lacks(&begun, secs, true)), (Hope::Wait, Hope::Wait));
+        }
+        assert_eq!((lacks(&new, 120, true), lacks(&begun, 120, true)), (Hope::None, Hope::Wait));
+        short.round_over(&shares([(1, 30)]), &shares([(1, 1)]), at(121));
+        for secs in (122..240).step_by(2) {
+            assert_eq!(lacks(&begun, secs, false), Hope::Wait, "it would fail");
+        }
+        drop(begun.arrive(0, MIB));
+        assert_eq!(lacks(&begun, 240, false), Hope::Wait, "it comes on");
+        // That its drive comes late is no waiting for room, and the rest of it is not forgotten.
+        short.wanted(&[view(1, 0)], at(400));
+        assert!(short.lacked(&begun).is_some());
+        for secs in (1..24).map(|n| 240 + n * 1000) {
+            assert_eq!(lacks(&begun, secs, false), Hope::Wait, "{secs}");
+        }
+        assert_eq!(lacks(&begun, 24_240, false), Hope::None);
     }
 }
