@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use types::ObjectId;
+use types::{ObjectId, ObjectStamp};
 
 const OBJECTS: &str = "objects";
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
@@ -87,26 +87,35 @@ impl DiskTarget {
     }
 
     /// Makes empty objects and syncs each directory that they fell into once, so that creating a file later costs only
-    /// one [`DiskTarget::open_object`]. Ids of one batch should be consecutive: 256 of them share a directory.
+    /// one [`DiskTarget::open_object`]. Ids of one batch should be consecutive: 256 of them share a directory. Returns how each object is
+    /// now, and stays until somebody changes it.
     ///
     /// # Errors
     /// `Exists` when an object is there already, `NoSpace`, `Io`. What was made before the error is removed again as
     /// far as possible; the ids of the batch must not be used.
-    pub fn precreate(&self, ids: impl IntoIterator<Item = u64>) -> Result<()> {
+    pub fn precreate(&self, ids: impl IntoIterator<Item = u64>) -> Result<Vec<(ObjectId, ObjectStamp)>> {
         let mut made = Vec::new();
-        let outcome = self.make_all(ids, &mut made);
-        if outcome.is_err() {
-            // Best effort: a leftover is harmless, nobody refers to it and the start-up sweep finds it.
-            made.into_iter().for_each(|id| drop(self.remove(id)));
+        match self.make_all(ids, &mut made) {
+            Ok(()) => Ok(made),
+            Err(e) => {
+                // Best effort: a leftover is harmless, nobody refers to it and the start-up sweep finds it.
+                made.into_iter().for_each(|(id, _)| drop(self.remove(id)));
+                Err(e)
+            }
         }
-        outcome
     }
 
-    fn make_all(&self, ids: impl IntoIterator<Item = u64>, made: &mut Vec<ObjectId>) -> Result<()> {
+    fn make_all(
+        &self,
+        ids: impl IntoIterator<Item = u64>,
+        made: &mut Vec<(ObjectId, ObjectStamp)>,
+    ) -> Result<()> {
         let mut touched = BTreeSet::new();
         for id in ids.into_iter().map(ObjectId) {
-            self.make(id)?;
-            made.push(id);
+            let fd = self.make(id)?;
+            made.push((id, ObjectStamp::default())); // removed with the others if it cannot be looked at
+            let stamp = self.stamp(&fd)?;
+            made.last_mut().into_iter().for_each(|last| last.1 = stamp);
             touched.insert(fan_out(id));
         }
         touched.into_iter().try_for_each(|number| self.sync_directory(number))

@@ -38,6 +38,19 @@ fn objects_lie_where_the_contract_says() {
 }
 
 #[test]
+fn what_is_made_is_as_it_was_said_to_be() {
+    let (_dir, target) = target();
+    let made = target.precreate(0xfe..0x102).unwrap();
+    assert_eq!(made.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [0xfe, 0xff, 0x100, 0x101]);
+    for (id, stamp) in made {
+        let fd = target.open_object(id, true).unwrap();
+        assert_eq!(target.stamp(&fd).unwrap(), stamp);
+        target.write_at(&fd, b"changed", 0).unwrap();
+        assert_ne!(target.stamp(&fd).unwrap(), stamp);
+    }
+}
+
+#[test]
 fn everything_made_is_listed_and_nothing_else() {
     let (dir, target) = target();
     target.precreate(0xfe..0x302).unwrap();

@@ -54,7 +54,7 @@ impl Node {
                 }))
             }
             Err(e) => {
-                self.not_used(&e, (object, fd));
+                self.not_used(&e, object, Some(fd));
                 if e.fs() == FsError::Exists && !flags.exclusive {
                     let existing = self.lookup(cx, parent, name)?;
                     return self.open_file(cx, existing.ino, flags);
@@ -73,28 +73,21 @@ impl Node {
             self.release(opened.handle);
             return Ok(opened.attr);
         }
-        let (object, fd) = self.objects.take(&self.catalog, &self.disk)?;
-        let stamp = match self.stamp(&fd) {
-            Ok(stamp) => stamp,
-            Err(e) => {
-                self.objects.give_back(object, fd);
-                return Err(e);
-            }
-        };
+        let (object, stamp) = self.objects.take_closed(&self.catalog, &self.disk)?;
         match self.catalog.create(cx, parent, name, &New::closed_file(mode, object, stamp)) {
             Ok(inode) => {
                 self.objects.settle(object);
                 Ok(inode.attr)
             }
             Err(e) => {
-                self.not_used(&e, (object, fd));
+                self.not_used(&e, object, None);
                 Err(fs_error("create", &e))
             }
         }
     }
 
     /// A create has failed. Its object goes to another file only if this one surely does not have it: a database may say late that it took the change.
-    fn not_used(&self, e: &CatalogError, (object, fd): (ObjectId, OwnedFd)) {
+    fn not_used(&self, e: &CatalogError, object: ObjectId, fd: Option<OwnedFd>) {
         let unclear =
             matches!(e, CatalogError::Kv(e) if !matches!(e, KvError::Io { .. } | KvError::Full { .. }));
         if !unclear {

@@ -12,7 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::{FsError, ObjectId};
+use types::{FsError, ObjectId, ObjectStamp};
 
 /// Objects in a full stock; it is filled up again when half of them are gone.
 const STOCK: usize = 1024;
@@ -21,8 +21,14 @@ const BATCH: u64 = 256;
 /// Pause before objects are made again after that failed (a full disk, most likely).
 const RETRY: Duration = Duration::from_millis(250);
 
-/// An object in the stock, and its descriptor unless there was none left when it was made.
-type Stocked = (ObjectId, Option<OwnedFd>);
+/// An object in the stock.
+struct Stocked {
+    object: ObjectId,
+    /// How it is since it was made; None if it was taken meanwhile.
+    stamp: Option<ObjectStamp>,
+    /// None if nobody wanted it open, or no descriptor was left, when it was made.
+    fd: Option<OwnedFd>,
+}
 
 /// The stock.
 pub struct ObjectPool {
@@ -32,6 +38,8 @@ pub struct ObjectPool {
     /// The stock is low, or the end has come.
     low: Condvar,
     stopped: AtomicBool,
+    /// The last to take an object wanted it open: the next ones are opened ahead.
+    opens: AtomicBool,
     /// Objects in a full stock.
     full: usize,
 }
@@ -56,6 +64,7 @@ impl ObjectPool {
             refilling: Mutex::new(()),
             low: Condvar::new(),
             stopped: AtomicBool::new(false),
+            opens: AtomicBool::new(true),
             full: STOCK,
         })
     }
@@ -67,6 +76,31 @@ impl ObjectPool {
 
     /// An empty object, open for reading and writing. Stays reserved until [`ObjectPool::settle`].
     pub fn take(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<(ObjectId, OwnedFd), FsError> {
+        self.opens.store(true, Ordering::Relaxed);
+        let stocked = self.next(catalog, disk)?;
+        self.open(disk, stocked)
+    }
+
+    /// An empty object and how it is, for a file that nobody opens: most are never opened for it. Stays reserved until [`ObjectPool::settle`].
+    pub fn take_closed(
+        &self,
+        catalog: &Catalog,
+        disk: &DiskTarget,
+    ) -> Result<(ObjectId, ObjectStamp), FsError> {
+        self.opens.store(false, Ordering::Relaxed);
+        let stocked = self.next(catalog, disk)?;
+        if let Some(stamp) = stocked.stamp {
+            return Ok((stocked.object, stamp));
+        }
+        let (object, fd) = self.open(disk, stocked)?;
+        let stamp = disk.stamp(&fd).map_err(|e| disk_error("look at a disk object", &e));
+        if stamp.is_err() {
+            self.give_back(object, Some(fd));
+        }
+        stamp.map(|stamp| (object, stamp))
+    }
+
+    fn next(&self, catalog: &Catalog, disk: &DiskTarget) -> Result<Stocked, FsError> {
         loop {
             {
                 let mut stock = self.stock.lock();
@@ -74,24 +108,23 @@ impl ObjectPool {
                 if stock.len() < self.full / 2 {
                     self.low.notify_one();
                 }
-                match one {
-                    Some((object, Some(fd))) => return Ok((object, fd)),
-                    Some((object, None)) => {
-                        drop(stock);
-                        return self.open(disk, object);
-                    }
-                    None => {}
+                if let Some(one) = one {
+                    return Ok(one);
                 }
             }
             self.refill(catalog, disk, 1)?;
         }
     }
 
-    /// Opens an object of the stock; if that fails it goes back.
-    fn open(&self, disk: &DiskTarget, object: ObjectId) -> Result<(ObjectId, OwnedFd), FsError> {
+    /// Opens an object of the stock if it is not open; if that fails it goes back.
+    fn open(&self, disk: &DiskTarget, stocked: Stocked) -> Result<(ObjectId, OwnedFd), FsError> {
+        let Stocked { object, stamp, fd } = stocked;
+        if let Some(fd) = fd {
+            return Ok((object, fd));
+        }
         let opened = disk.open_object(object, true).map_err(|e| disk_error("open disk object", &e));
         if opened.is_err() {
-            self.stock.lock().push_back((object, None));
+            self.stock.lock().push_back(Stocked { object, stamp, fd: None });
         }
         opened.map(|fd| (object, fd))
     }
@@ -101,9 +134,9 @@ impl ObjectPool {
         self.reserved.lock().objects.remove(&object);
     }
 
-    /// Puts an unused object back.
-    pub fn give_back(&self, object: ObjectId, fd: OwnedFd) {
-        self.stock.lock().push_back((object, Some(fd)));
+    /// Puts an unused object back, with its descriptor if it was opened.
+    pub fn give_back(&self, object: ObjectId, fd: Option<OwnedFd>) {
+        self.stock.lock().push_back(Stocked { object, stamp: None, fd });
     }
 
     /// Fills the stock up.
@@ -162,14 +195,15 @@ impl ObjectPool {
             reserved.objects.extend(ids.clone().map(ObjectId));
             reserved.known_to = ObjectId(ids.end.saturating_sub(1));
         }
-        if let Err(e) = disk.precreate(ids.clone()) {
+        let made = disk.precreate(ids.clone()).map_err(|e| {
             // What was not made goes with the next sweep.
             ids.map(ObjectId).for_each(|id| self.settle(id));
-            return Err(disk_error("create disk objects", &e));
-        }
-        for id in ids.map(ObjectId) {
-            let fd = disk.open_object(id, true).ok(); // the next to take it tries again, and says why it cannot
-            self.stock.lock().push_back((id, fd));
+            disk_error("create disk objects", &e)
+        })?;
+        for (object, stamp) in made {
+            let opens = self.opens.load(Ordering::Relaxed);
+            let fd = opens.then(|| disk.open_object(object, true).ok()).flatten(); // the next to take it tries again, and says why it cannot
+            self.stock.lock().push_back(Stocked { object, stamp: Some(stamp), fd });
         }
         Ok(())
     }
@@ -279,6 +313,55 @@ mod tests {
         let ran = child.arg(std::env::current_exe().unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    /// Whether an object of the stock is open, by its place.
+    fn opened(pool: &ObjectPool) -> Vec<bool> {
+        pool.stock.lock().iter().map(|one| one.fd.is_some()).collect()
+    }
+
+    #[test]
+    fn objects_are_opened_ahead_for_those_who_want_them_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DiskTarget::open(dir.path()).unwrap();
+        let catalog = Catalog::open(Arc::new(kv::MemoryEngine::new()), Time::new(1_000, 0)).unwrap();
+        let pool = ObjectPool::new(&catalog).unwrap().with_stock(4);
+        pool.take(&catalog, &disk).unwrap();
+        assert_eq!(opened(&pool), [true; 3]);
+        (0..4).for_each(|_| _ = pool.take_closed(&catalog, &disk).unwrap());
+        assert_eq!(opened(&pool), [false; 3]);
+        for _ in 0..4 {
+            let (object, fd) = pool.take(&catalog, &disk).unwrap();
+            disk.write_at(&fd, object.0.to_string().as_bytes(), 0).unwrap();
+            assert!(disk.open_object(object, false).is_ok());
+        }
+        assert_eq!(opened(&pool), [true; 3]);
+    }
+
+    #[test]
+    fn an_object_for_a_file_that_nobody_opens_is_as_it_is_said_to_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = DiskTarget::open(dir.path()).unwrap();
+        let catalog = Catalog::open(Arc::new(kv::MemoryEngine::new()), Time::new(1_000, 0)).unwrap();
+        let pool = ObjectPool::new(&catalog).unwrap().with_stock(2);
+        let stamp = |object| disk.stamp(disk.open_object(object, false).unwrap()).unwrap();
+        // Opened ahead, and not.
+        for _ in 0..4 {
+            let (object, said) = pool.take_closed(&catalog, &disk).unwrap();
+            assert_eq!(said, stamp(object));
+        }
+        // What somebody has had is looked at again.
+        let (object, fd) = pool.take(&catalog, &disk).unwrap();
+        let before = disk.stamp(&fd).unwrap();
+        disk.write_at(&fd, b"changed", 0).unwrap();
+        pool.give_back(object, Some(fd));
+        let found = std::iter::repeat_with(|| pool.take_closed(&catalog, &disk).unwrap());
+        let (_, said) = found.take(4).find(|(taken, _)| *taken == object).unwrap();
+        assert_eq!(said, stamp(object));
+        assert_ne!(said, before);
+        // It can be given back and opened.
+        pool.give_back(object, None);
+        assert!((0..4).any(|_| pool.take(&catalog, &disk).unwrap().0 == object));
     }
 
     #[test]
