@@ -107,7 +107,9 @@ impl Core {
     fn number_batch(&self, journal: &mut MutexGuard<'_, Journal>) -> Vec<u8> {
         let (number, changes) = (journal.last + 1, mem::take(&mut journal.unsettled));
         journal.last = number;
-        self.log_batch(number, |time_ms| changes.finish(number, time_ms))
+        let batch = self.log_batch(number, |time_ms| changes.finish(number, time_ms));
+        journal.unsettled = changes.emptied();
+        batch
     }
 
     fn log_batch(&self, number: u64, encode: impl FnOnce(i64) -> Vec<u8>) -> Vec<u8> {

@@ -8,12 +8,13 @@ mod read;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) use self::read::recover;
-use super::log::batch::Writing;
+use super::log::batch::{KEPT, Writing};
 use super::place::sync_dir;
 
 /// Length of a file (bytes). Its blocks are written once when it is made, so that a sync later has no metadata to write.
@@ -100,12 +101,22 @@ pub(super) struct Journal {
     pub(super) unsettled: Writing,
     /// Number of the last batch.
     pub(super) last: u64,
+    /// Memory for the next record.
+    record: Vec<u8>,
 }
 
 impl Journal {
     /// The journal in `dir`; nothing is written to it before [`Journal::begin`]. The last batch is number `last`.
     pub(super) fn new(dir: &Path, last: u64) -> Self {
-        Self { dir: dir.into(), files: None, tried: None, end: None, unsettled: Writing::default(), last }
+        Self {
+            dir: dir.into(),
+            files: None,
+            tried: None,
+            end: None,
+            unsettled: Writing::default(),
+            last,
+            record: Vec::new(),
+        }
     }
 
     /// Whether there are files to write to. Makes them if there is room.
@@ -196,12 +207,16 @@ impl Journal {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let head = Head { mark: end.mark, txn: end.txn, index: end.index, length, next };
-        let mut record = Vec::with_capacity(long as usize);
+        let mut record = mem::take(&mut self.record);
+        record.clear();
         record.extend(head.encode());
-        record.extend(batch);
+        record.extend_from_slice(batch);
         record.resize(long as usize, 0);
         files[end.file].write_all_at(&record, end.at)?;
         files[end.file].sync_data()?;
+        if record.capacity() <= KEPT {
+            self.record = record;
+        }
         (end.at, end.index) = (end.at + long, end.index + 1);
         Ok(())
     }

@@ -198,3 +198,22 @@ proptest! {
         prop_assert_eq!(Head::decode(&head.encode()), Some(head));
     }
 }
+
+#[test]
+fn memory_that_is_used_again_holds_nothing_of_the_batch_before() {
+    let mut writing = Writing::default();
+    writing.change(b"before", Some(&[1; 5000]));
+    let mut writing = writing.emptied();
+    assert_eq!(writing.len(), 0);
+    writing.change(b"after", None);
+    let mut fresh = Writing::default();
+    fresh.change(b"after", None);
+    assert_eq!(writing.finish(2, 0), fresh.finish(2, 0));
+    // The record too: a short batch behind a long one, and behind one whose memory is not kept.
+    let mut bed = Bed::new();
+    for (number, length) in (101..).zip([20_000, 10, 2 * KEPT, 10]) {
+        bed.put(number, length);
+    }
+    assert_eq!(bed.found().unwrap(), (104, 4));
+    assert!(bed.journal.record.capacity() <= KEPT);
+}

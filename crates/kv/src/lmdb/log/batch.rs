@@ -9,6 +9,8 @@ pub(super) const HEAD: usize = 8;
 const FIXED: usize = 20;
 /// Bytes of a batch besides its changes.
 pub(in crate::lmdb) const AROUND: usize = HEAD + FIXED;
+/// Memory for batches that is kept from one to the next (bytes): to get and return it each time costs more than it saves.
+pub(in crate::lmdb) const KEPT: usize = 1 << 20;
 /// Length of a value that says that the key was removed.
 const REMOVED: u32 = u32::MAX;
 
@@ -56,6 +58,15 @@ impl Writing {
         }
         self.changes += std::mem::take(&mut later.changes);
         self.out.append(&mut later.out);
+    }
+
+    /// Nothing is in it any more; what it held has taken little enough memory to keep that for what comes.
+    pub(in crate::lmdb) fn emptied(mut self) -> Self {
+        if self.out.capacity() > KEPT {
+            return Self::default();
+        }
+        self.out.clear();
+        Self { out: self.out, changes: 0 }
     }
 
     /// Bytes so far.
