@@ -41,7 +41,9 @@ impl Recorded {
         }
         let known = all.entry(session(&call)).or_default();
         known.extend(found);
-        *known = known.split_off(&call.answered.min(call.number));
+        while known.first().is_some_and(|first| *first < call.answered.min(call.number)) {
+            known.pop_first();
+        }
         known.insert(call.number);
     }
 

@@ -111,7 +111,10 @@ impl Held {
     /// Nobody asks again for what is below this number.
     pub(super) fn answered_below(&self, number: u64) {
         let mut answers = self.answers.lock();
-        *answers = answers.split_off(&number);
+        // One by one: to divide the map gets and returns memory for several answers, with every call.
+        while answers.first_key_value().is_some_and(|(first, _)| *first < number) {
+            answers.pop_first();
+        }
         drop(answers);
         self.waits.lock().retain(|call, wait| *call >= number || matches!(wait, Wait::For(_)));
     }
