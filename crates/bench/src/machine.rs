@@ -19,6 +19,10 @@ pub struct Machine {
     pub kernel: String,
     /// File system of the directory in which everything is measured, with its mount options.
     pub file_system: String,
+    /// How long an idle processor of a virtual machine looks for work before it halts (ns): waking a halted one takes the host's help.
+    /// `guest_halt_poll_ns` of <https://docs.kernel.org/virt/guest-halt-polling.html>.
+    #[serde(default)]
+    pub halt_poll_ns: u64,
 }
 
 impl Machine {
@@ -35,8 +39,15 @@ impl Machine {
             memory_mib: total >> 10,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             file_system: file_system(dir)?,
+            halt_poll_ns: halt_poll(),
         })
     }
+}
+
+/// 0 where processors do not do that.
+fn halt_poll() -> u64 {
+    let text = read("/sys/module/haltpoll/parameters/guest_halt_poll_ns");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
 }
 
 /// Mean number of runnable threads during the last minute, from /proc/loadavg.

@@ -86,8 +86,12 @@ fn machine(runs: &[Results]) -> String {
         .iter()
         .map(|run| {
             let m = &run.machine;
+            let polls = match m.halt_poll_ns {
+                0 => String::new(),
+                ns => format!("; idle processors look for work for {} µs before they halt", ns / 1000),
+            };
             format!(
-                "{}, {} processors, {} MiB of memory, Linux {}, {}.",
+                "{}, {} processors, {} MiB of memory, Linux {}, {}{polls}.",
                 m.processor, m.processors, m.memory_mib, m.kernel, m.file_system
             )
         })
@@ -217,6 +221,7 @@ mod tests {
             memory_mib: 1,
             kernel: "6".into(),
             file_system: "ext4 (rw)".into(),
+            halt_poll_ns: 200_000,
         };
         let mut figure = Figure::new("tape: speed", "files/s", Target::AtLeast(10.0));
         figure.values = values.to_vec();
@@ -251,6 +256,10 @@ mod tests {
             "pieces are put together"
         );
         assert!(row("| reading (MB/s)").contains("**not met**"), "{text}");
+        assert!(
+            text.contains("ext4 (rw); idle processors look for work for 200 µs before they halt."),
+            "{text}"
+        );
     }
 
     #[test]
