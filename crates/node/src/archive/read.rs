@@ -252,7 +252,7 @@ fn object_of(
     let node = &worker.node;
     let disk = |e: FsError| Trouble::Disk(e.to_string());
     if staging.object().is_some() {
-        match pace.apart(|| node.may_go_on(staging)).map_err(disk)? {
+        match pace.apart(|| node.may_go_on(staging)) {
             Some(true) => {}
             Some(false) => return Err(Trouble::TargetsFull),
             None => return Err(Trouble::Disk(TARGETS_FULL.to_owned())),

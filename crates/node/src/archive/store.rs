@@ -144,7 +144,7 @@ impl<'t> Storer<'t> {
         let (node, staging) = (&self.worker.node, &taking.wanted.staging);
         let why = match trouble {
             // What has come stays; the segment is read again.
-            Trouble::Full if node.rest_waits_for_targets(staging) => {
+            Trouble::Full if node.rest_waits_for_targets(staging, &taking.content) => {
                 return node.archive.park(vec![taking.wanted.clone()]);
             }
             Trouble::Full => Some(TARGETS_FULL.to_owned()),

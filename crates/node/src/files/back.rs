@@ -6,7 +6,7 @@ use super::staging::Staging;
 use crate::Node;
 use crate::archive::FileHash;
 use crate::error::fs_error;
-use crate::movers::{Hope, Shares, shares, with_overhead};
+use crate::movers::{Hope, Shares, with_overhead};
 use catalog::Far;
 use std::sync::Arc;
 use types::api::FsResult;
@@ -38,51 +38,53 @@ impl Node {
     pub(crate) fn far_again(&self, recall: &Arc<Staging>) -> FsResult<Again> {
         let ino = recall.ino;
         let rule = self.catalog.layout_rule(ino).map_err(|e| fs_error("recall", &e))?;
-        let Some(rule) = rule else { return Ok(Again::Tier) };
+        let Some(rule) = rule.filter(|_| !self.movers.short.has_given_up(recall)) else {
+            return Ok(Again::Tier);
+        };
+        let Ok(views) = self.target_views() else { return Ok(Again::Tier) };
         if let Some(lacked) = self.movers.short.lacked(recall) {
-            let still = self.movers.short.without_room(recall, &self.views_to_recall()?, &lacked);
+            let still = self.movers.short.without_room(recall, &views, &lacked);
             if !still.is_empty() {
-                return Ok(self.lacks_room(recall, lacked));
+                return Ok(self.lacks_room(recall, &views, lacked));
             }
         }
-        let views: Vec<TargetView> = self.views_to_recall()?.into_iter().filter(takes_files).collect();
+        let takers: Vec<TargetView> = views.iter().filter(|view| takes_files(view)).cloned().collect();
         let first = match self.far_objects(ino, recall.size, || self.make_far(&rule)) {
             Ok(first) => first,
             // They are fuller than they have told: not even objects can be made.
-            Err(FsError::NoSpace) if views.len() as u64 >= most_columns(&rule, recall.size) => {
-                return Ok(self.lacks_room(recall, needs_where_there_is_most(views, &rule, recall)));
+            Err(FsError::NoSpace) if takers.len() as u64 >= most_columns(&rule, recall.size) => {
+                let needs = needs_where_there_is_most(takers, &rule, recall);
+                return Ok(self.lacks_room(recall, &views, needs));
             }
             // Too few of them take files.
             Err(_) => return Ok(Again::Tier),
         };
-        let lacking = match self.with_room_for(recall, first)? {
+        let lacking = match self.with_room_for(recall, &views, first)? {
             Ok(backing) => return Ok(Again::Targets(backing)),
             Err(lacking) => lacking,
         };
         // Others may have room.
         let full = lacking.keys().copied().collect();
-        let others = views.iter().filter(|view| !lacking.contains_key(&view.target.id)).count() as u64;
+        let others = takers.iter().filter(|view| !lacking.contains_key(&view.target.id)).count() as u64;
         if others >= most_columns(&rule, recall.size)
             && let Ok(second) = self.far_objects(ino, recall.size, || self.make_far_beside(&rule, &full))
-            && let Ok(backing) = self.with_room_for(recall, second)?
+            && let Ok(backing) = self.with_room_for(recall, &views, second)?
         {
             return Ok(Again::Targets(backing));
         }
-        Ok(self.lacks_room(recall, lacking))
-    }
-
-    fn views_to_recall(&self) -> FsResult<Vec<TargetView>> {
-        self.target_views().map_err(|e| {
-            tracing::error!("looking for room on targets: {e}");
-            FsError::Io
-        })
+        Ok(self.lacks_room(recall, &views, lacking))
     }
 
     /// Promises a recall the room that it needs there; else its objects are given up, and what it lacks is told.
-    fn with_room_for(&self, recall: &Arc<Staging>, objects: Backing) -> FsResult<Result<Backing, Shares>> {
-        let promised = self.catalog.far(objects.object).map_err(|e| fs_error("recall", &e)).and_then(|far| {
+    fn with_room_for(
+        &self,
+        recall: &Arc<Staging>,
+        views: &[TargetView],
+        objects: Backing,
+    ) -> FsResult<Result<Backing, Shares>> {
+        let promised = self.catalog.far(objects.object).map_err(|e| fs_error("recall", &e)).map(|far| {
             let needs = far.map(|far| needs(&far, recall)).unwrap_or_default();
-            Ok(self.movers.short.promise(recall, &self.views_to_recall()?, needs))
+            self.movers.short.promise(recall, views, needs)
         });
         match promised {
             Ok(lacking) if lacking.is_empty() => Ok(Ok(objects)),
@@ -93,13 +95,12 @@ impl Node {
         }
     }
 
-    fn lacks_room(&self, recall: &Arc<Staging>, lacking: Shares) -> Again {
-        let capacity = |target: &TargetId| {
-            let views = self.target_views().unwrap_or_default();
-            views.iter().find(|view| view.target.id == *target).map_or(0, |view| view.target.capacity)
+    fn lacks_room(&self, recall: &Arc<Staging>, views: &[TargetView], lacking: Shares) -> Again {
+        let too_small = |view: &TargetView| {
+            lacking.get(&view.target.id).is_some_and(|bytes| *bytes > view.target.capacity)
         };
-        let fits = lacking.iter().all(|(target, bytes)| *bytes <= capacity(target));
-        if fits && self.has_hope_of_room(recall, lacking) == Hope::Wait {
+        let fits = !views.iter().any(too_small);
+        if self.has_hope_of_room(recall, lacking) == Hope::Wait && fits {
             return Again::Later;
         }
         self.movers.short.gives_up(recall);
@@ -115,20 +116,23 @@ impl Node {
         self.movers.short.lacks(recall, lacking, self.writes.makes_progress(), patience)
     }
 
-    /// A target got full while a recall came: whether what is left of it waits for room.
-    pub(crate) fn rest_waits_for_targets(&self, recall: &Arc<Staging>) -> bool {
+    /// A target got full while a recall came: whether what is left of it waits for room. A coded file does not: what of it is there already would
+    /// go into its log when it is read again, where it takes more.
+    pub(crate) fn rest_waits_for_targets(&self, recall: &Arc<Staging>, content: &Content) -> bool {
+        let coded = matches!(content, Content::Far(file) if file.striped().is_coded());
         let lacking = self.movers.short.needed_by(recall);
-        self.has_hope_of_room(recall, lacking) == Hope::Wait
+        !coded && self.has_hope_of_room(recall, lacking) == Hope::Wait
     }
 
     /// Whether a recall that has begun, and found no room then, is to be tried again; None: it has nothing to hope for.
-    pub(crate) fn may_go_on(&self, recall: &Arc<Staging>) -> FsResult<Option<bool>> {
-        let Some(lacked) = self.movers.short.lacked(recall) else { return Ok(Some(true)) };
-        if self.movers.short.without_room(recall, &self.views_to_recall()?, &lacked).is_empty() {
+    pub(crate) fn may_go_on(&self, recall: &Arc<Staging>) -> Option<bool> {
+        let Some(lacked) = self.movers.short.lacked(recall) else { return Some(true) };
+        let views = self.target_views().unwrap_or_default();
+        if self.movers.short.without_room(recall, &views, &lacked).is_empty() {
             self.movers.short.tried_again(recall);
-            return Ok(Some(true));
+            return Some(true);
         }
-        Ok((self.has_hope_of_room(recall, lacked) == Hope::Wait).then_some(false))
+        (self.has_hope_of_room(recall, lacked) == Hope::Wait).then_some(false)
     }
 
     /// New objects on targets, of `size` zeros.
@@ -251,7 +255,14 @@ fn needs_where_there_is_most(mut views: Vec<TargetView>, rule: &LayoutRule, reca
 /// What has to be free of each target for what a recall brings.
 fn needs(far: &Far, recall: &Staging) -> Shares {
     let (size, data) = (recall.size.max(1), recall.data_bytes());
-    let mut needs = shares(far, recall.size);
+    let mut needs = Shares::new();
+    for (number, component) in (0..).zip(&far.layout.components) {
+        // What is away gets its bytes when it is back.
+        let there = |column: &u16| !far.stale.contains(&(number, *column));
+        for (column, target) in (0..).zip(&component.targets).filter(|(column, _)| there(column)) {
+            *needs.entry(*target).or_default() += component.object_length(column, recall.size);
+        }
+    }
     // Holes take nothing, wherever they are.
     needs.values_mut().for_each(|bytes| {
         *bytes = (u128::from(*bytes) * u128::from(data.min(size)) / u128::from(size)) as u64

@@ -35,7 +35,6 @@ pub(crate) use keys::MasterKey;
 pub(crate) use lent::Unlent;
 pub(crate) use protect::subject as protect_subject;
 pub(crate) use records::{down, troubles};
-pub(crate) use room::shares;
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use short::{Hope, Shares, with_overhead};
 pub(crate) use ways::Movers;

@@ -43,7 +43,7 @@ fn to_release(target: &Target, (low, high): (u8, u8)) -> Option<u64> {
 }
 
 /// What a file of `size` bytes has on each target (bytes).
-pub(crate) fn shares(far: &Far, size: u64) -> Shares {
+pub(super) fn shares(far: &Far, size: u64) -> Shares {
     let mut shares = Shares::new();
     for component in &far.layout.components {
         for (column, target) in (0..).zip(&component.targets) {

@@ -17,6 +17,8 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(5);
 /// What was released is free there by then, and its node has said so.
 const REPORTED: Duration = Duration::from_secs(3 * REPORT_EVERY.as_secs());
+/// A recall that has begun is read again so often when there is room by what targets tell, and not when it comes to writing.
+const AGAIN_MOST: u32 = 5;
 /// Of what a file has on a target, that much more is used there for its sums and for the file system's own records: one in so many bytes ...
 const OVERHEAD: u64 = 64;
 /// ... and so many bytes.
@@ -45,15 +47,19 @@ struct Promise {
 
 struct Lacking {
     recall: Weak<Staging>,
-    /// Empty while it is tried again.
+    /// Empty while it is tried again, and where it needs nothing there any more.
     shares: Shares,
+    /// It comes back to the node's own disk tier.
+    elsewhere: bool,
     /// When there was no room for the first time, or a sign of room for the last one.
     since: Time,
     /// When it was tried last, and how much of it had come by then (bytes).
     tried: Time,
     arrived: u64,
-    /// How long it has waited for room; one that has begun, since the last sign of it.
+    /// How long it has waited for room since more of it came.
     waited: Duration,
+    /// How often it was read again in vain.
+    again: u32,
 }
 
 /// Whether a recall that lacks room is to wait for it.
@@ -76,7 +82,9 @@ impl Promise {
         let Some(recall) = lives(&self.recall) else { return 0 };
         let share = self.shares.get(&target).copied().unwrap_or_default();
         let left = recall.size.saturating_sub(recall.arrived_bytes());
-        (u128::from(share) * u128::from(left) / u128::from(recall.size.max(1))) as u64
+        // What has come may have been holes, which took nothing.
+        let bytes = recall.data_bytes().max(1);
+        share.min((u128::from(share) * u128::from(left) / u128::from(bytes)) as u64)
     }
 
     fn is_of(&self, recall: &Arc<Staging>) -> bool {
@@ -170,9 +178,8 @@ impl Short {
         left.unwrap_or_default()
     }
 
-    /// There was no room for a recall. `comes`: copies are being written, after which more can leave the disk. Whether it is to wait: one that has
-    /// begun as long as there are signs of room, and for so long behind the last one; another one so long in all, and not when nothing
-    /// more can leave its targets.
+    /// There was no room for a recall. `comes`: copies are being written, after which more can leave the disk. Whether it is to wait: for so long
+    /// since more of it came, and one that has not begun not when nothing more can leave its targets.
     pub(crate) fn lacks(
         &self,
         recall: &Arc<Staging>,
@@ -182,21 +189,31 @@ impl Short {
     ) -> Hope {
         let mut state = self.0.lock();
         let begun = state.promised.iter().any(|one| one.is_of(recall));
-        let arrived = recall.arrived_bytes();
+        let signs = comes || state.others_run(recall, &shares);
         let is_of = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
         let before = state.lacking.remove(&recall.ino).filter(is_of);
-        let more = before.as_ref().is_some_and(|before| arrived > before.arrived);
-        let signs = comes || more || state.others_run(recall, &shares);
-        let (since, waited) = before.map_or((now, Duration::ZERO), |before| {
+        let mut now_lacking = Lacking {
+            recall: Arc::downgrade(recall),
+            shares,
+            elsewhere: false,
+            since: now,
+            tried: now,
+            arrived: recall.arrived_bytes(),
+            waited: Duration::ZERO,
+            again: 0,
+        };
+        if let Some(before) = before {
+            let more = now_lacking.arrived > before.arrived;
+            now_lacking.since = if signs || more { now } else { before.since };
             let waited = before.waited + now.since(before.tried).min(STEP);
-            (if signs { now } else { before.since }, if signs && begun { Duration::ZERO } else { waited })
-        });
+            now_lacking.waited = if more { Duration::ZERO } else { waited };
+            now_lacking.again = before.again + u32::from(before.shares.is_empty());
+        }
         // One that has begun could only fail then, so it is waited for what others may remove.
-        let stuck = !begun && !signs && state.is_stuck(&shares, since, now);
-        let recall_is = Arc::downgrade(recall);
-        let lacking = Lacking { recall: recall_is, shares, since, tried: now, arrived, waited };
-        state.lacking.insert(recall.ino, lacking);
-        if stuck || waited >= patience { Hope::None } else { Hope::Wait }
+        let stuck = !begun && !signs && state.is_stuck(&now_lacking.shares, now_lacking.since, now);
+        let over = now_lacking.waited >= patience || now_lacking.again > AGAIN_MOST;
+        state.lacking.insert(recall.ino, now_lacking);
+        if stuck || over { Hope::None } else { Hope::Wait }
     }
 
     /// A recall that has begun is tried again.
@@ -206,9 +223,19 @@ impl Short {
         }
     }
 
-    /// A recall needs no room on targets any more.
+    /// A recall that has waited needs no room on targets any more: it comes back elsewhere.
     pub(crate) fn gives_up(&self, recall: &Arc<Staging>) {
-        self.0.lock().lacking.remove(&recall.ino);
+        if let Some(lacking) = self.0.lock().lacking.get_mut(&recall.ino) {
+            lacking.shares.clear();
+            lacking.elsewhere = true;
+        }
+    }
+
+    /// Whether that was found of it.
+    pub(crate) fn has_given_up(&self, recall: &Arc<Staging>) -> bool {
+        let state = self.0.lock();
+        let one = state.lacking.get(&recall.ino);
+        one.is_some_and(|one| one.elsewhere && std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall)))
     }
 
     /// Bytes that have to leave targets for recalls that wait.
@@ -329,7 +356,9 @@ mod tests {
         short.released(&shares([(1, 20), (3, 4)]), at(0));
         assert_eq!(short.wanted(&views, at(1)), shares([(1, 5)]), "the rest of it");
         assert_eq!(short.wanted(&views, at(15)), shares([(1, 25)]), "it should have been reported by then");
+        assert!(!short.has_given_up(&second));
         short.gives_up(&second);
+        assert!(short.has_given_up(&second) && !short.has_given_up(&first));
         assert_eq!(short.wanted(&views, at(15)), shares([(1, 20)]));
         short.tried_again(&first);
         assert!(short.wanted(&views, at(15)).is_empty() && short.lacked(&first).is_none());
@@ -387,27 +416,48 @@ mod tests {
     }
 
     #[test]
-    fn a_recall_waits_for_room_no_longer_than_it_is_to_and_one_that_has_begun_behind_the_last_sign_of_it() {
+    fn a_recall_waits_for_room_no_longer_than_it_is_to_after_more_of_it_came() {
         let (short, table) = (Short::default(), StagingTable::default());
         let (new, begun) = (recall(&table, 1, 30), recall(&table, 2, 30));
         assert!(short.promise(&begun, &[view(1, 30)], shares([(1, 30)])).is_empty());
-        let lacks = |one, secs, comes| short.lacks(one, shares([(1, 30)]), comes, (at(secs), PATIENCE));
+        let lacks = |one, secs| short.lacks(one, shares([(1, 30)]), true, (at(secs), PATIENCE));
         for secs in (0..120).step_by(2) {
-            assert_eq!((lacks(&new, secs, true), lacks(&begun, secs, true)), (Hope::Wait, Hope::Wait));
-        }
-        assert_eq!((lacks(&new, 120, true), lacks(&begun, 120, true)), (Hope::None, Hope::Wait));
-        short.round_over(&shares([(1, 30)]), &shares([(1, 1)]), at(121));
-        for secs in (122..240).step_by(2) {
-            assert_eq!(lacks(&begun, secs, false), Hope::Wait, "it would fail");
+            assert_eq!((lacks(&new, secs), lacks(&begun, secs)), (Hope::Wait, Hope::Wait));
         }
         drop(begun.arrive(0, MIB));
-        assert_eq!(lacks(&begun, 240, false), Hope::Wait, "it comes on");
+        assert_eq!((lacks(&new, 120), lacks(&begun, 120)), (Hope::None, Hope::Wait), "it comes on");
         // That its drive comes late is no waiting for room, and the rest of it is not forgotten.
         short.wanted(&[view(1, 0)], at(400));
         assert!(short.lacked(&begun).is_some());
-        for secs in (1..24).map(|n| 240 + n * 1000) {
-            assert_eq!(lacks(&begun, secs, false), Hope::Wait, "{secs}");
+        for secs in (1..24).map(|n| 120 + n * 1000) {
+            assert_eq!(lacks(&begun, secs), Hope::Wait, "{secs}");
         }
-        assert_eq!(lacks(&begun, 24_240, false), Hope::None);
+        assert_eq!(lacks(&begun, 24_120), Hope::None);
+    }
+
+    #[test]
+    fn a_recall_is_not_read_again_and_again_where_targets_tell_of_room_that_is_not_there() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let begun = recall(&table, 1, 30);
+        assert!(short.promise(&begun, &[view(1, 30)], shares([(1, 30)])).is_empty());
+        let mut reads = 1;
+        while short.lacks(&begun, shares([(1, 30)]), true, (at(i64::from(reads)), PATIENCE)) == Hope::Wait {
+            drop(begun.arrive(0, u64::from(reads)));
+            short.tried_again(&begun);
+            reads += 1;
+        }
+        assert_eq!(reads, 1 + AGAIN_MOST + 1);
+    }
+
+    #[test]
+    fn holes_that_have_come_leave_no_room_for_what_follows() {
+        let (short, table) = (Short::default(), StagingTable::default());
+        let sparse = recall(&table, 1, 100);
+        sparse.set_data_bytes(10 * MIB);
+        assert!(short.promise(&sparse, &[view(1, 30)], shares([(1, 10)])).is_empty());
+        drop(sparse.arrive(0, 90 * MIB));
+        assert_eq!(short.needed_by(&sparse), shares([(1, 10)]));
+        drop(sparse.arrive(90 * MIB, 95 * MIB));
+        assert_eq!(short.needed_by(&sparse), shares([(1, 5)]));
     }
 }
