@@ -6,14 +6,21 @@ use ident::Credentials;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long targets may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of 127.0.0.0/8 everything is this machine: an address for each node that others will hardly use.
-const HOSTS: [&str; 2] = ["127.74.30.1", "127.74.30.2"];
+
+/// Of 127.0.0.0/8 everything is this machine: an address for each node that others will hardly use, nor nodes that a run which was broken off has
+/// left.
+fn host(number: usize) -> Ipv4Addr {
+    let run = std::process::id();
+    let last = 1 + run % 64 * 3 + number as u32;
+    Ipv4Addr::from(127 << 24 | (64 + (run >> 14) % 64) << 16 | ((run >> 6) % 256) << 8 | last)
+}
 
 /// What the nodes are to be.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +65,7 @@ impl Cluster {
     }
 
     fn config(&self, number: usize, targets: u16, database: Option<&str>, subsystem: bool) -> String {
-        let host = HOSTS[number];
+        let host = host(number);
         let mut config = format!(
             "[library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n\
              [[classes]]\nname = \"default\"\ncopies = [\"primary\", \"second\"]\nmigrate_after_s = 86400\n\
@@ -127,7 +134,7 @@ impl Cluster {
 
     /// The same of the namespace that one of the nodes holds.
     pub fn files_of(&self, number: usize, session: u64) -> Result<ClusterFiles> {
-        let at = format!("{}:7430", HOSTS[number]);
+        let at = format!("{}:7430", host(number));
         let member = self.state(1).join("cluster");
         let reach = move || {
             let told = |source| ClientError::Ident { node: member.display().to_string(), source };
