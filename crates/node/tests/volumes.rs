@@ -372,7 +372,7 @@ fn a_volume_that_is_due_is_verified_while_it_is_in_a_drive_anyway() {
     let [here, other] = [0, 1].map(|copy| bed.volumes_of("/f").remove(copy));
     // Both are due in a while, the one that nobody reads first, and so soon before the other that nobody looks in between.
     let due_secs = support::cx().now.secs - 86_400 + 15;
-    let late = |more: u32| Time::new(due_secs, more * 1_000_000);
+    let late = |more: u32| Time::new(due_secs, more);
     let due = [(here.clone(), late(1)), (other.clone(), late(0))];
     let at = |barcode: &Barcode| due.iter().find(|(b, _)| b == barcode).map(|(_, at)| *at);
     let bed = restarted(
