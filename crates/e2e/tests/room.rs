@@ -285,7 +285,7 @@ fn a_recall_whose_targets_get_full_meanwhile_waits_for_room() {
     // So it has begun.
     first.wait("its first bytes", || small.iter().all(|small| small.used() > 2 << 20));
     let balloons: Vec<_> = small.iter().map(|small| small.fill("balloon", 1 << 20)).collect();
-    std::thread::sleep(Duration::from_secs(12));
+    first.wait("the targets' report", || fullest(first) > 95);
     assert!(!read.is_finished(), "there is no room");
     let doing = || {
         let requests = first.json(["request", "ls"]);
