@@ -19,6 +19,52 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Longest pause: capabilities are renewed meanwhile.
 const PAUSE: Duration = Duration::from_secs(300);
 
+/// Objects of each target, with their numbers.
+type Wanted = BTreeMap<TargetId, Vec<(usize, u64)>>;
+/// What has been asked of a target: waits for the answer.
+type Asked = Box<dyn FnOnce() -> Result<(), Failure>>;
+
+/// Asks targets to remove objects, many by one request; the numbers of those that stay. A target that does not answer is asked for nothing more: each time would be
+/// waited for.
+fn removed(
+    wanted: &Wanted,
+    away: &mut BTreeSet<TargetId>,
+    ask: &dyn Fn(TargetId, &[u64]) -> Result<Asked, Failure>,
+) -> BTreeSet<usize> {
+    let mut asked = Vec::new();
+    for (target, objects) in wanted {
+        for some in objects.chunks(MAX_CREATE as usize) {
+            let list: Vec<u64> = some.iter().map(|(_, object)| *object).collect();
+            let answer = match away.contains(target) {
+                true => Err(failure(ErrorClass::Retry, "its node is down")),
+                false => ask(*target, &list),
+            };
+            asked.push((some, *target, answer));
+        }
+    }
+    let mut left = BTreeSet::new();
+    for (some, target, answer) in asked {
+        match answer.and_then(|answer| answer()) {
+            Ok(()) => {}
+            Err(e) if e.class == ErrorClass::NotFound => {}
+            // One that the disk does not let go keeps no other.
+            Err(e) if e.class != ErrorClass::Retry && some.len() > 1 => {
+                for place in some {
+                    left.extend(removed(&BTreeMap::from([(target, vec![*place])]), away, ask));
+                }
+            }
+            Err(e) => {
+                let answers = e.class != ErrorClass::Retry;
+                if answers || away.insert(target) {
+                    tracing::warn!("objects are not removed now: {e}; tried again until that is done");
+                }
+                left.extend(some.iter().map(|(n, _)| *n));
+            }
+        }
+    }
+    left
+}
+
 impl Node {
     /// Does it until the node stops.
     pub(crate) fn tend_far(&self) {
@@ -183,49 +229,19 @@ impl Node {
         let all = self.catalog.targets().map_err(|e| fs_error("remove objects on targets", &e))?;
         let lost: BTreeSet<TargetId> =
             all.iter().filter(|target| target.lost).map(|target| target.id).collect();
-        let mut wanted: BTreeMap<TargetId, Vec<(usize, u64)>> = BTreeMap::new();
+        let mut wanted = Wanted::new();
         let is_own = |target, object| !self.movers.is_others(target, object);
         let there = places.iter().filter(|(.., target)| !lost.contains(target));
         for (n, object, target) in there.filter(|(_, object, target)| is_own(*target, *object)) {
             wanted.entry(*target).or_default().push((*n, object.0));
         }
-        let mut asked = Vec::new();
-        for (target, objects) in &wanted {
-            for some in objects.chunks(MAX_CREATE as usize) {
-                let answer = match away.contains(target) {
-                    true => Err(failure(ErrorClass::Retry, "its node is down")),
-                    false => {
-                        let list: Vec<u64> = some.iter().map(|(_, object)| *object).collect();
-                        self.ask_of_many(*target, Op::Remove, &list)
-                    }
-                };
-                asked.push((some, *target, answer));
-            }
-        }
-        let mut left = BTreeSet::new();
-        for (some, target, ticket) in asked {
-            let answer = ticket.and_then(|ticket| {
-                ticket.wait().map_err(|e| failure(e.class(), format!("target {target}: {e}")))
-            });
-            match answer {
-                Ok(_) => {}
-                Err(e) if e.class == ErrorClass::NotFound => {}
-                // One that the disk does not let go keeps no other.
-                Err(e) if e.class != ErrorClass::Retry && some.len() > 1 => {
-                    for (n, object) in some {
-                        let place = (*n, ObjectId(*object), target);
-                        left.extend(self.remove_objects(&[place], &mut away.clone())?);
-                    }
-                }
-                Err(e) => {
-                    if away.insert(target) {
-                        tracing::warn!("objects are not removed now: {e}; tried again until that is done");
-                    }
-                    left.extend(some.iter().map(|(n, _)| *n));
-                }
-            }
-        }
-        Ok(left)
+        Ok(removed(&wanted, away, &|target, objects| {
+            let ticket = self.ask_of_many(target, Op::Remove, objects)?;
+            Ok(Box::new(move || {
+                let answer = ticket.wait();
+                answer.map(drop).map_err(|e| failure(e.class(), format!("target {target}: {e}")))
+            }))
+        }))
     }
 
     /// Asks the mover of a target to make or to remove objects.
@@ -255,5 +271,43 @@ impl Node {
         let column = self.way_for(target, purpose)?;
         let told = |e: data::DataError| failure(e.class(), format!("target {target}: {e}"));
         column.channel.submit(&column.slot, ask, body).map_err(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// What is answered to each request for objects, and what was asked.
+    fn ask(
+        wanted: &Wanted,
+        answer: &dyn Fn(&[u64]) -> Option<ErrorClass>,
+    ) -> (BTreeSet<usize>, BTreeSet<TargetId>, Vec<Vec<u64>>) {
+        let (asked, mut away) = (RefCell::new(Vec::new()), BTreeSet::new());
+        let left = removed(wanted, &mut away, &|_, objects| {
+            asked.borrow_mut().push(objects.to_vec());
+            let outcome = answer(objects).map_or(Ok(()), |class| Err(failure(class, "refused")));
+            Ok(Box::new(move || outcome))
+        });
+        (left, away, asked.into_inner())
+    }
+
+    #[test]
+    fn one_that_stays_keeps_no_other_and_a_target_that_went_away_is_asked_for_nothing_more() {
+        let wanted = Wanted::from([(TargetId(1), (0..5).map(|n| (n, 10 + n as u64)).collect())]);
+        let (left, away, asked) =
+            ask(&wanted, &|objects| objects.contains(&12).then_some(ErrorClass::Corrupt));
+        assert_eq!((left, away.len(), asked.len()), (BTreeSet::from([2]), 0, 6));
+        // The connection ends while the node stops; from then on nobody is there.
+        let closed = |objects: &[u64]| match objects.len() {
+            1 => Some(ErrorClass::Retry),
+            _ => Some(ErrorClass::Bug),
+        };
+        let (left, away, asked) = ask(&wanted, &closed);
+        assert_eq!(left, (0..5).collect());
+        assert_eq!(away, BTreeSet::from([TargetId(1)]));
+        assert_eq!(asked, [vec![10, 11, 12, 13, 14], vec![10]]);
+        assert_eq!(ask(&wanted, &|_| None).0, BTreeSet::new());
     }
 }
