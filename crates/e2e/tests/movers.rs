@@ -16,7 +16,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use wire::{Call, FileCall, Reply};
+use wire::{Call, FileCall, Reply, Seen};
 
 #[test]
 fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
@@ -52,6 +52,56 @@ fn nodes_that_join_serve_their_targets_and_keep_them_over_a_crash() {
     assert_eq!(numbers(&first), before);
 }
 
+/// What a host does for its users, call by call.
+fn session_of(bed: &Bed, session: u64) -> impl FnMut(FileCall) -> Reply {
+    let own = ident::Credentials::load(&bed.state().join("cluster")).unwrap().expect("it has joined");
+    let remote = client::Remote::new(&own.addresses[0], &own).unwrap();
+    let mut line = client::Connection::open_remote(remote, Duration::ZERO).unwrap();
+    let Reply::Count(_) = line.call(&Call::Session(session)).unwrap().0 else { panic!("no session") };
+    let mut number = 1;
+    move |call| {
+        number += 1;
+        let who = wire::Speaks { uid: 0, gid: 0, groups: vec![], checked: true };
+        let order = wire::FileOrder { who, number, answered: number, call };
+        line.call(&Call::FileFor(Box::new(order))).unwrap().0
+    }
+}
+
+#[test]
+fn who_makes_a_file_elsewhere_is_told_what_its_directory_has_become_and_of_its_next_change() {
+    if !can_mount("directories with a create") {
+        return;
+    }
+    let (beds, here) = striped();
+    let dir = types::Ino(fs::metadata(&here).unwrap().ino());
+    let mut ask = session_of(&beds[1], 78);
+    let flags = types::api::OpenFlags { write: true, ..Default::default() };
+    let mut number = 0;
+    let mut parent_of = |ask: &mut dyn FnMut(FileCall) -> Reply| {
+        number += 1;
+        let name = format!("file-{number}").into_bytes();
+        match ask(FileCall::CreateAs { parent: dir, name, mode: 0o644, flags }) {
+            Reply::OpenedAt { parent, .. } => parent.expect("its rights are checked on its host"),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(parent_of(&mut ask).refused, [dir], "it does not hear yet what to forget");
+    let Reply::Forget { place, .. } = ask(FileCall::Forgotten { after: 0 }) else { panic!("no news") };
+    // Whoever else may have made something there a moment ago.
+    let told = (0..50).map(|_| parent_of(&mut ask)).find(|told| told.refused.is_empty()).expect("a lease");
+    let Seen::Attr(attr) = &told.seen else { panic!("{told:?}") };
+    let now = fs::metadata(&here).unwrap();
+    assert_eq!((attr.ino, attr.size, attr.mtime.secs), (dir, now.len(), now.mtime()));
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| fs::create_dir(here.join("another")).unwrap());
+        let Reply::Forget { inodes, .. } = ask(FileCall::Forgotten { after: place }) else {
+            panic!("no news")
+        };
+        assert!(inodes.contains(&dir), "{inodes:?}");
+        change.join().unwrap();
+    });
+}
+
 #[test]
 fn who_makes_a_file_elsewhere_is_told_where_it_lies() {
     if !can_mount("rights with a create") {
@@ -60,21 +110,11 @@ fn who_makes_a_file_elsewhere_is_told_where_it_lies() {
     let (beds, here) = striped();
     let second = &beds[1];
     let dir = types::Ino(fs::metadata(&here).unwrap().ino());
-    let own = ident::Credentials::load(&second.state().join("cluster")).unwrap().expect("it has joined");
-    let remote = client::Remote::new(&own.addresses[0], &own).unwrap();
-    let mut line = client::Connection::open_remote(remote, Duration::ZERO).unwrap();
-    let Reply::Count(_) = line.call(&Call::Session(77)).unwrap().0 else { panic!("no session") };
-    let mut number = 1;
-    let mut ask = |call: FileCall| {
-        number += 1;
-        let who = wire::Speaks { uid: 0, gid: 0, groups: vec![], checked: true };
-        let order = wire::FileOrder { who, number, answered: number, call };
-        line.call(&Call::FileFor(Box::new(order))).unwrap().0
-    };
+    let mut ask = session_of(second, 77);
     let flags = types::api::OpenFlags { write: true, ..Default::default() };
     let name = || b"file".to_vec();
     let made = ask(FileCall::CreateAs { parent: dir, name: name(), mode: 0o644, flags });
-    let Reply::OpenedAt { handle, attr, resident: true, layout: Some(layout) } = made else {
+    let Reply::OpenedAt { handle, attr, resident: true, layout: Some(layout), .. } = made else {
         panic!("{made:?}")
     };
     at_movers(&layout).write_at(0, b"written with it").unwrap();

@@ -99,6 +99,9 @@ impl Core {
         let route = self.opens.enter(opened.attr.ino, flags, &opened, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
+        if self.ttl.is_zero() {
+            self.opens.note_made(&opened.attr);
+        }
         let attr = file_attr(&opened.attr);
         let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
         match &route {

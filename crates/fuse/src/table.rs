@@ -9,10 +9,13 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use types::api::{OpenFlags, Opened};
-use types::{Handle, Ino};
+use types::{Attr, Handle, Ino};
 
 const SHARDS: usize = 64;
+/// So soon the kernel asks for what it has just had made.
+const AT_ONCE: Duration = Duration::from_millis(4);
 
 /// How the bytes of an open file travel.
 #[derive(Clone, Debug)]
@@ -44,6 +47,8 @@ struct InodeOpens {
     /// Handles that allow a shared writable mapping: the kernel does not see what is written through one.
     mappable: u32,
     route: Option<Route>,
+    /// As it was made a moment ago, as long as nobody else has it open or has changed it.
+    made: Option<(Attr, Instant)>,
 }
 
 type Shards<K, V> = [Mutex<HashMap<K, V>>; SHARDS];
@@ -78,6 +83,7 @@ impl OpenTable {
         let mut inodes = shard(&self.inodes, ino.0).lock();
         let entry = inodes.entry(ino).or_default();
         entry.handles += 1;
+        entry.made = None;
         entry.mappable += u32::from(flags.read && flags.write);
         let route = match (&opened.backing, &entry.route) {
             (None, _) => Route::Served,
@@ -89,6 +95,21 @@ impl OpenTable {
         let file = OpenFile { ino, flags, route: route.clone(), backing: opened.backing.clone() };
         shard(&self.handles, opened.handle.0).lock().insert(opened.handle, file);
         route
+    }
+
+    /// A handle was entered by a call that makes files. A kernel that keeps no attributes asks for them once more before its open(2) returns (it checks
+    /// the right to open whatever it opens): that question belongs to the call, and is answered from its answer.
+    pub(crate) fn note_made(&self, attr: &Attr) {
+        let mut inodes = shard(&self.inodes, attr.ino.0).lock();
+        if let Some(entry) = inodes.get_mut(&attr.ino).filter(|entry| entry.handles == 1) {
+            entry.made = Some((attr.clone(), Instant::now()));
+        }
+    }
+
+    /// The answer to that question, once.
+    pub(crate) fn take_made(&self, ino: Ino) -> Option<Attr> {
+        let (attr, at) = shard(&self.inodes, ino.0).lock().get_mut(&ino)?.made.take()?;
+        (at.elapsed() < AT_ONCE).then_some(attr)
     }
 
     /// The open file behind a handle.

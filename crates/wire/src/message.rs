@@ -572,6 +572,8 @@ pub enum Reply {
         resident: bool,
         /// As the answer to `LayoutGet`; None also where nobody has looked (it is open for writing and was not made by this call).
         layout: Option<Box<FileLayout>>,
+        /// The directory that this call made it in, as it is with it, to be remembered as by the answer to a look at its attributes.
+        parent: Option<Box<LeasedReply>>,
     },
     /// Directories that lead to subsystems, in order of their paths.
     Junctions(Vec<JunctionView>),

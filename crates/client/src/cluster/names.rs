@@ -84,8 +84,16 @@ impl ClusterFiles {
     }
 
     fn opened(&self, cx: &Cx, call: &FileCall, flags: OpenFlags) -> FsResult<Opened> {
-        match self.0.lines.open_forgetting(cx, call, || self.0.memory.forget(call.changes()))? {
-            (Reply::OpenedAt { handle, attr, resident, layout }, begun) => {
+        let mut look = None;
+        let forget = || {
+            self.0.memory.forget(call.changes());
+            look = self.0.memory.look();
+        };
+        match self.0.lines.open_forgetting(cx, call, forget)? {
+            (Reply::OpenedAt { handle, attr, resident, layout, parent }, begun) => {
+                if let (Some(look), Some(told), FileCall::CreateAs { parent, .. }) = (&look, &parent, call) {
+                    self.0.memory.remember(look, begun, &Look::GetAttr(*parent), told);
+                }
                 let (handle, file) = self.0.table.enter(cx, attr.ino, flags, Place { begun, handle });
                 file.inode.prepared.fetch_or(resident, Ordering::AcqRel);
                 // Where the node does not say it is asked when bytes are to go.

@@ -394,6 +394,34 @@ fn a_kernel_that_keeps_nothing_answers_for_a_moment_for_what_it_has_already_and_
 }
 
 #[test]
+fn a_kernel_that_keeps_nothing_is_told_of_a_new_file_once() {
+    let options = MountOptions { ttl: Duration::ZERO, passthrough: false, ..MountOptions::default() };
+    let Some(f) = fixture_with(options) else { return };
+    let asked = || f.api.count.getattrs.load(Relaxed);
+    let made = |n: u32| {
+        let before = asked();
+        let file = fs::File::create_new(f.path(&format!("new-{n}"))).unwrap();
+        (file, asked() - before)
+    };
+    // Of the root the kernel may answer.
+    *f.api.term.lock().unwrap() = Duration::from_secs(1000);
+    fs::metadata(f.path("")).unwrap();
+    // Where this process stands still for a moment the file is asked for.
+    assert_eq!((0..20).map(|n| made(n).1).min(), Some(0));
+    // Who looks afterwards sees what it has become, however soon.
+    let (file, _) = made(30);
+    fs::write(f.real("new-30"), b"text").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 4);
+    let (file, _) = made(31);
+    file.set_permissions(fs::Permissions::from_mode(0o604)).unwrap();
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o604);
+    // Nobody has made what is there.
+    let before = asked();
+    let there = fs::File::options().create(true).append(true).open(f.path("new-31")).unwrap();
+    assert!(asked() > before && there.metadata().is_ok());
+}
+
+#[test]
 fn a_panic_is_an_io_error_for_one_call_only() {
     let Some(f) = fixture_with(MountOptions { threads: 1, ..MountOptions::default() }) else { return };
     f.api.panic_once.store(true, Relaxed);

@@ -266,6 +266,10 @@ impl Node {
         session.held.answered_below(answered.min(number));
         let once = call.is_once();
         let lasts = call.is_recorded() || matches!(call, FileCall::SetAttr { .. });
+        let made_in = match &call {
+            FileCall::CreateAs { parent, .. } => Some(*parent),
+            _ => None,
+        };
         // No descriptor travels to another host.
         let asks_later = matches!(&call, FileCall::OpenAs { flags, .. } if flags.write);
         let act = || {
@@ -277,7 +281,10 @@ impl Node {
                 Some(made) => self.done_before(&cx, session, &call, made),
                 None => self.file_call(&cx, session, call, number),
             };
-            answer.map(|answer| self.opened_for(&cx, &session.held, answer.reply, asks_later))
+            answer.map(|answer| {
+                let reply = self.opened_for(&cx, &session.held, answer.reply, asks_later);
+                self.with_parent(&cx, &session.held, reply, made_in, number)
+            })
         };
         let reply = if once { session.held.once(number, act) } else { act() }?;
         // Whoever asked may be answered by another node next: what he was told of names is there. Until then it is no answer, and he asks again.
@@ -300,7 +307,7 @@ impl Node {
             // If that fails he asks, and is told why.
             false => self.layout_for(cx, session, handle).unwrap_or_default(),
         };
-        Reply::OpenedAt { handle, attr, resident, layout }
+        Reply::OpenedAt { handle, attr, resident, layout, parent: None }
     }
 
     /// Where the bytes of a file of the session lie, with rights.

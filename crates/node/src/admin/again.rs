@@ -55,7 +55,7 @@ fn names() -> Vec<FileCall> {
 fn said(answer: Result<Reply, Failure>) -> Reply {
     match answer.expect("it was done once") {
         Reply::OpenedAt { attr, resident, layout, .. } => {
-            Reply::OpenedAt { handle: Handle(0), attr, resident, layout }
+            Reply::OpenedAt { handle: Handle(0), attr, resident, layout, parent: None }
         }
         other => other,
     }

@@ -38,6 +38,28 @@ impl Node {
         Ok(Reply::Leased(Box::new(LeasedReply { seen, refused, term_ms })))
     }
 
+    /// Who makes a file has just forgotten what he knew of its directory, and the kernel of his host asks for that with the next name in it: he
+    /// is told with the answer what it has become.
+    pub(super) fn with_parent(
+        &self,
+        cx: &Cx,
+        session: &Held,
+        reply: Reply,
+        made_in: Option<Ino>,
+        number: u64,
+    ) -> Reply {
+        match (reply, made_in) {
+            (Reply::OpenedAt { handle, attr, resident, layout, .. }, Some(parent)) => {
+                let parent = match self.leased(cx, session, Look::GetAttr(parent), number) {
+                    Ok(Reply::Leased(told)) => Some(told),
+                    _ => None,
+                };
+                Reply::OpenedAt { handle, attr, resident, layout, parent }
+            }
+            (reply, _) => reply,
+        }
+    }
+
     fn is_written(&self, ino: Ino) -> bool {
         self.open.get(ino).is_some_and(|inode| inode.state.lock().writers > 0)
     }

@@ -428,11 +428,7 @@ impl Node {
         let Some(file) = self.open.remove_handle(handle) else { return };
         self.locks.end(file.inode.ino, handle);
         match self.movers.node().filter(|_| Self::waits_for_targets(&file)) {
-            // No thread of a gateway waits for a target that may not answer.
-            Some(node) => self.movers.run(Box::new(move || {
-                node.settle_written(&file);
-                node.close_removed(&file);
-            })),
+            Some(node) => node.close_written(file),
             None => {
                 self.settle_written(&file);
                 self.close_removed(&file);
@@ -441,7 +437,7 @@ impl Node {
     }
 
     /// Closes a handle that is no longer in the table.
-    fn close_removed(&self, file: &OpenFile) {
+    pub(super) fn close_removed(&self, file: &OpenFile) {
         let ino = file.inode.ino;
         file.take_back();
         let nlink = self.open.with(ino, |entry, state| {

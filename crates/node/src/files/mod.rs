@@ -2,6 +2,7 @@
 
 mod back;
 mod behind;
+mod closing;
 mod copied;
 mod far;
 mod fresh;
@@ -24,6 +25,7 @@ mod vattr;
 
 pub(crate) use back::{Again, Unstored};
 pub(crate) use behind::{Behind, Writer};
+pub(crate) use closing::Closings;
 pub(crate) use copied::Copy;
 pub(crate) use far::FarFile;
 pub(crate) use fresh::{Fresh, Unfinished};

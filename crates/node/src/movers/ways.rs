@@ -17,7 +17,7 @@ use super::stock::Stock;
 use super::whose::Strangers;
 use crate::Node;
 use crate::error::{failure, refused};
-use crate::files::Behind;
+use crate::files::{Behind, Closings};
 use catalog::Far;
 use data::{Capability, Channel, Link, Rights, TargetSecret, Terms};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -76,6 +76,8 @@ pub(crate) struct Movers {
     pub(super) unfolded: Unfolded,
     /// Of which something is in memory only.
     pub(crate) behind: Behind,
+    /// Files that are closed soon.
+    pub(crate) closings: Closings,
     /// Columns with something that cannot be made.
     pub(super) unmade: Unmade,
     /// Where requests stand.
@@ -141,6 +143,7 @@ impl Movers {
             lent: Lent::default(),
             unfolded: Unfolded::default(),
             behind: Behind::default(),
+            closings: Closings::default(),
             unmade: Unmade::default(),
             underway: Mutex::default(),
             // What is unowned when the node starts is left over.
