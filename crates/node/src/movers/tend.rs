@@ -23,14 +23,12 @@ const PAUSE: Duration = Duration::from_secs(300);
 type Wanted = BTreeMap<TargetId, Vec<(usize, u64)>>;
 /// What has been asked of a target: waits for the answer.
 type Asked = Box<dyn FnOnce() -> Result<(), Failure>>;
+/// Asks a target to remove objects.
+type Remover<'a> = dyn Fn(TargetId, &[u64]) -> Result<Asked, Failure> + 'a;
 
 /// Asks targets to remove objects, many by one request; the numbers of those that stay. A target that does not answer is asked for nothing more: each time would be
 /// waited for.
-fn removed(
-    wanted: &Wanted,
-    away: &mut BTreeSet<TargetId>,
-    ask: &dyn Fn(TargetId, &[u64]) -> Result<Asked, Failure>,
-) -> BTreeSet<usize> {
+fn removed(wanted: &Wanted, away: &mut BTreeSet<TargetId>, ask: &Remover<'_>) -> BTreeSet<usize> {
     let mut asked = Vec::new();
     for (target, objects) in wanted {
         for some in objects.chunks(MAX_CREATE as usize) {
@@ -279,11 +277,10 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// What is answered to each request for objects, and what was asked.
-    fn ask(
-        wanted: &Wanted,
-        answer: &dyn Fn(&[u64]) -> Option<ErrorClass>,
-    ) -> (BTreeSet<usize>, BTreeSet<TargetId>, Vec<Vec<u64>>) {
+    /// What stays, which targets are away, and what was asked.
+    type Outcome = (BTreeSet<usize>, BTreeSet<TargetId>, Vec<Vec<u64>>);
+
+    fn ask(wanted: &Wanted, answer: &dyn Fn(&[u64]) -> Option<ErrorClass>) -> Outcome {
         let (asked, mut away) = (RefCell::new(Vec::new()), BTreeSet::new());
         let left = removed(wanted, &mut away, &|_, objects| {
             asked.borrow_mut().push(objects.to_vec());
