@@ -4,7 +4,7 @@ use crate::attr::{file_attr, ino};
 use crate::errno::{errno, of_sys};
 use crate::gateway::{Core, cx};
 use crate::ops::{GENERATION, reply_empty};
-use crate::table::{OpenFile, Route};
+use crate::table::{Made, OpenFile, Route};
 use fuser::{
     Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyLseek, ReplyOpen, ReplyWrite, Request, WriteFlags,
@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use types::api::{self, FsResult, Seek, Watcher as _};
 use types::{Cx, FsError, Handle, Ino};
 
@@ -61,7 +62,7 @@ impl Core {
         if flags.truncate && flags.write && cx.uid != 0 {
             self.clear_set_id(ino);
         }
-        let route = self.opens.enter(ino, flags, &opened, |fd| {
+        let route = self.opens.enter(ino, flags, &opened, None, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
         let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
@@ -89,19 +90,23 @@ impl Core {
         cx: &Cx,
         (dir, name): (Ino, &[u8]),
         mode: u32,
-        flags: api::OpenFlags,
+        (flags, thread): (api::OpenFlags, u32),
         reply: ReplyCreate,
     ) {
+        let begun = Instant::now();
         let opened = match self.api.create(cx, dir, name, mode & 0o7777, flags) {
             Ok(opened) => opened,
             Err(error) => return reply.error(errno(error)),
         };
-        let route = self.opens.enter(opened.attr.ino, flags, &opened, |fd| {
+        // Of what was there before the answer may be older than what somebody knows.
+        let made = (self.ttl.is_zero() && flags.exclusive).then(|| Made {
+            attr: opened.attr.clone(),
+            begun,
+            thread,
+        });
+        let route = self.opens.enter(opened.attr.ino, flags, &opened, made, |fd| {
             self.passthrough.load(Ordering::Acquire).then(|| reply.open_backing(fd))
         });
-        if self.ttl.is_zero() {
-            self.opens.note_made(&opened.attr);
-        }
         let attr = file_attr(&opened.attr);
         let (fh, how) = (FileHandle(opened.handle.0), open_flags(self, &route));
         match &route {
@@ -203,11 +208,11 @@ pub(crate) fn create(
 ) {
     let (cx, dir, name, flags) = (cx(req), ino(dir), name.as_bytes(), api_flags(core, flags));
     if flags.exclusive || !core.api.may_wait_to_open(dir, Some(name)) {
-        return core.create(&cx, (dir, name), mode, flags, reply);
+        return core.create(&cx, (dir, name), mode, (flags, req.pid()), reply);
     }
     let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
-    let (core, name) = (Arc::clone(core), name.to_vec());
-    slot.run(move || core.create(&cx, (dir, &name), mode, flags, reply));
+    let (core, name, thread) = (Arc::clone(core), name.to_vec(), req.pid());
+    slot.run(move || core.create(&cx, (dir, &name), mode, (flags, thread), reply));
 }
 
 fn read_local(fd: &OwnedFd, offset: u64, size: u32, reply: ReplyData) {

@@ -55,7 +55,7 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
         mtime: change.mtime.map(|t| set_time(t, cx.now)),
     };
     let ino = ino(node);
-    core.opens.take_made(ino); // it is not as it was made any more
+    core.opens.changes(ino);
     if clears_set_id(&set, req.uid())
         && let Err(error) = core.api.clear_set_id(&cx, ino)
     {
@@ -132,7 +132,7 @@ impl Core {
     pub(crate) fn getattr(&self, req: &Request, node: INodeNo, reply: ReplyAttr) {
         // Whoever asks holds it.
         self.note_known(ino(node));
-        let made = self.opens.take_made(ino(node));
+        let made = self.opens.take_made(ino(node), req.pid());
         self.reply_attr(made.map_or_else(|| self.attr_of(&cx(req), ino(node)), Ok), reply);
     }
 

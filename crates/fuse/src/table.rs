@@ -14,8 +14,8 @@ use types::api::{OpenFlags, Opened};
 use types::{Attr, Handle, Ino};
 
 const SHARDS: usize = 64;
-/// So soon the kernel asks for what it has just had made.
-const AT_ONCE: Duration = Duration::from_millis(4);
+/// A call that took longer until the kernel asks for what it has made may have been made more than once.
+const AT_ONCE: Duration = Duration::from_millis(50);
 
 /// How the bytes of an open file travel.
 #[derive(Clone, Debug)]
@@ -47,8 +47,17 @@ struct InodeOpens {
     /// Handles that allow a shared writable mapping: the kernel does not see what is written through one.
     mappable: u32,
     route: Option<Route>,
-    /// As it was made a moment ago, as long as nobody else has it open or has changed it.
-    made: Option<(Attr, Instant)>,
+    made: Option<Made>,
+}
+
+/// A file as it was made a moment ago.
+pub(crate) struct Made {
+    /// As the call that made it has answered.
+    pub attr: Attr,
+    /// When that call began.
+    pub begun: Instant,
+    /// Who made it (thread id; 0: not known here).
+    pub thread: u32,
 }
 
 type Shards<K, V> = [Mutex<HashMap<K, V>>; SHARDS];
@@ -71,19 +80,20 @@ impl OpenTable {
         }
     }
 
-    /// Enters a handle and says how its bytes travel. `register` gives the backing file to the kernel; it is called only
+    /// Enters a handle, of a file that its call has `made`, and says how its bytes travel. `register` gives the backing file to the kernel; it is called only
     /// for the first open of an inode, and if it fails this process serves the file until all its handles are closed.
     pub(crate) fn enter(
         &self,
         ino: Ino,
         flags: OpenFlags,
         opened: &Opened,
+        made: Option<Made>,
         register: impl FnOnce(&OwnedFd) -> Option<io::Result<BackingId>>,
     ) -> Route {
         let mut inodes = shard(&self.inodes, ino.0).lock();
         let entry = inodes.entry(ino).or_default();
         entry.handles += 1;
-        entry.made = None;
+        entry.made = made.filter(|_| entry.handles == 1);
         entry.mappable += u32::from(flags.read && flags.write);
         let route = match (&opened.backing, &entry.route) {
             (None, _) => Route::Served,
@@ -97,19 +107,20 @@ impl OpenTable {
         route
     }
 
-    /// A handle was entered by a call that makes files. A kernel that keeps no attributes asks for them once more before its open(2) returns (it checks
-    /// the right to open whatever it opens): that question belongs to the call, and is answered from its answer.
-    pub(crate) fn note_made(&self, attr: &Attr) {
-        let mut inodes = shard(&self.inodes, attr.ino.0).lock();
-        if let Some(entry) = inodes.get_mut(&attr.ino).filter(|entry| entry.handles == 1) {
-            entry.made = Some((attr.clone(), Instant::now()));
-        }
+    /// The answer to the question of who has just made it, once. A kernel that keeps no attributes asks for them once more before its open(2) returns (it checks
+    /// the right to open whatever it opens): that question belongs to the call, and is answered from its answer. `thread`: who asks.
+    pub(crate) fn take_made(&self, ino: Ino, thread: u32) -> Option<Attr> {
+        let mut inodes = shard(&self.inodes, ino.0).lock();
+        let entry = inodes.get_mut(&ino)?;
+        let made = entry.made.take_if(|made| made.thread == thread && thread != 0)?;
+        (made.begun.elapsed() < AT_ONCE).then_some(made.attr)
     }
 
-    /// The answer to that question, once.
-    pub(crate) fn take_made(&self, ino: Ino) -> Option<Attr> {
-        let (attr, at) = shard(&self.inodes, ino.0).lock().get_mut(&ino)?.made.take()?;
-        (at.elapsed() < AT_ONCE).then_some(attr)
+    /// It is not as it was made any more.
+    pub(crate) fn changes(&self, ino: Ino) {
+        if let Some(entry) = shard(&self.inodes, ino.0).lock().get_mut(&ino) {
+            entry.made = None;
+        }
     }
 
     /// The open file behind a handle.

@@ -321,6 +321,37 @@ fn rows_are_folded_over_only_when_the_log_is_durable() {
     }
 }
 
+/// Nobody takes note of the machines that a fold writes to: what is written behind its beginning would be synced without it.
+#[test]
+fn what_a_fold_begins_is_durable_before_anything_goes_on() {
+    let cluster = Cluster::new(3);
+    let layout = cluster.coded(common::UNIT, 2, 1);
+    let component = layout.components[0].clone();
+    let terms = || Terms1 { budget: Some(Arc::new(AtomicI64::new(i64::MAX))), ..Terms1::default() };
+    cluster.every_object(&layout, Op::Create, 0, 1, &BTreeSet::new());
+    let begins = |terms: &Terms1, file: &stripe::Striped| {
+        terms.sent.lock().unwrap().clear();
+        file.fold().unwrap();
+        let sent = terms.sent.lock().unwrap().clone();
+        for (journal, _) in component.places().filter(|(object, _)| *object >= component.object(3)) {
+            let to =
+                sent.iter().filter(|(op, object)| *object == journal && [Op::Write, Op::Sync].contains(op));
+            let first: Vec<Op> = to.map(|(op, _)| *op).take(2).collect();
+            assert_eq!(first, [Op::Write, Op::Sync], "{sent:?}");
+        }
+    };
+    let own = terms();
+    let file = cluster.open_but(layout.clone(), &BTreeSet::new(), &own);
+    file.write_at(0, &bytes(2 * common::UNIT as usize, 3)).unwrap();
+    file.write_at(100, &bytes(1000, 4)).unwrap();
+    file.sync().unwrap();
+    begins(&own, &file);
+    drop(file);
+    // By a fold that takes over.
+    let own = terms();
+    begins(&own, &cluster.open_but(layout, &BTreeSet::new(), &own));
+}
+
 /// A machine with a column loses power between the writes of a fold and its syncs, and is back before anybody misses it.
 #[test]
 fn a_fold_does_again_what_a_machine_has_lost_before_it_was_durable() {

@@ -187,9 +187,15 @@ impl Lines {
 
     /// Number of the next call.
     pub(super) fn number(&self) -> Number<'_> {
+        self.number_with(|| ())
+    }
+
+    /// The same, and something that is done before there is a later one.
+    fn number_with(&self, also: impl FnOnce()) -> Number<'_> {
         let mut numbers = self.numbers.lock();
         let value = numbers.next();
         numbers.open.insert(value);
+        also();
         Number { lines: self, value }
     }
 
@@ -225,20 +231,15 @@ impl Lines {
         self.insist(kind, &speaks(cx), number, &|_| make()).map(|(reply, _)| reply)
     }
 
-    /// Makes a call that opens a file; gives the session too that the handle belongs to.
-    pub(super) fn open(&self, cx: &Cx, call: &FileCall) -> FsResult<(Reply, u64)> {
-        self.open_forgetting(cx, call, || ())
-    }
-
-    /// The same; `forget` is called when the call has its number, and before it is made.
+    /// Makes a call; gives the session too that has answered. `forget` is called when the call has its number, before it is made, and before any later call has a number: who changes something by
+    /// such a one forgets it behind this.
     pub(super) fn open_forgetting(
         &self,
         cx: &Cx,
         call: &FileCall,
         forget: impl FnOnce(),
     ) -> FsResult<(Reply, u64)> {
-        let number = self.number();
-        forget();
+        let number = self.number_with(forget);
         self.insist(Kind::Names, &speaks(cx), number.value, &|_| Ok(call.clone()))
     }
 

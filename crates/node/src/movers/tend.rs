@@ -37,6 +37,12 @@ fn removed(wanted: &Wanted, away: &mut BTreeSet<TargetId>, ask: &Remover<'_>) ->
                 true => Err(failure(ErrorClass::Retry, "its node is down")),
                 false => ask(*target, &list),
             };
+            if let Err(e) = &answer
+                && e.class == ErrorClass::Retry
+                && away.insert(*target)
+            {
+                tracing::warn!("objects are not removed now: {e}; tried again until that is done");
+            }
             asked.push((some, *target, answer));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::record::{Head, Kind, MAX_RECORD, RECORD_LEN, Record};
 use super::shape::{HALF, HALVES, HEADS};
-use super::{Coded, Log};
+use super::{By, Coded, Log};
 use crate::error::Failed;
 use crate::opened::Place;
 use crate::{Result, StripeError, Striped};
@@ -133,14 +133,14 @@ impl Striped {
             if log.writer && (log.head.epoch == 0 || log.end + whole > HALF) {
                 drop(log);
                 self.fold_old(number, coded)?;
-                self.begin_epoch(number, coded)?;
+                self.begin_epoch(number, coded, By::Writer)?;
             }
             drop(one);
         }
     }
 
     /// From now on records go to the other half, of which nothing counts any more. What was appended before is being folded.
-    pub(super) fn begin_epoch(&self, number: usize, coded: &Coded) -> Result<()> {
+    pub(super) fn begin_epoch(&self, number: usize, coded: &Coded, by: By) -> Result<()> {
         let mut log = coded.log.lock();
         while log.writer && log.answered != log.end {
             coded.appended.wait(&mut log);
@@ -150,7 +150,11 @@ impl Striped {
         }
         let head = Head { count: log.head.count + 1, epoch: log.head.epoch + 1, ..log.head };
         // Nobody appends meanwhile.
-        self.write_head(number, coded, &head)?;
+        let write = || self.write_head(number, coded, &head);
+        match by {
+            By::Writer => write()?,
+            By::Service => self.durably(&self.journals(number, coded), write)?,
+        }
         log.head = head;
         (log.end, log.answered) = (0, 0);
         log.view.old = std::mem::take(&mut log.view.new);
