@@ -4,8 +4,8 @@
 //! right already is not written, so a rebuild that begins anew soon is where it was. What is written meanwhile is missing in what was done
 //! before; the last step, with nobody writing, makes that good.
 
+use crate::coded::Coded;
 use crate::coded::shape::CELL;
-use crate::coded::{By, Coded};
 use crate::opened::{Column, Columns, Place};
 use crate::read::graver;
 use crate::{Result, StripeError, Striped};
@@ -109,7 +109,7 @@ impl Striped {
         let columns = self.columns();
         let Some(to) = &columns[component][usize::from(column)] else { return Ok(0) };
         if let Some(coded) = &self.coded[component] {
-            self.become_writer(component, coded, By::Service)?;
+            self.become_writer(component, coded)?;
         }
         let block = data::sum::BLOCK as u64;
         let length = self.length_of_column(component, column, false)?;

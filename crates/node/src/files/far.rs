@@ -56,6 +56,8 @@ pub struct FarFile {
     pub(super) pending: Pending,
     /// A change failed: some of it may be there, so the targets have to be asked before the content counts.
     unsure: AtomicBool,
+    /// Machines with its logs have lost what they were sent: what is written behind that would not be found.
+    torn: AtomicBool,
 }
 
 /// The objects of an open file.
@@ -89,6 +91,26 @@ impl Place {
 }
 
 impl FarFile {
+    /// A file with objects that nobody else writes.
+    pub(super) fn new(ino: Ino, place: Place, stamp: ObjectStamp) -> Self {
+        Self {
+            ino,
+            place: RwLock::new(place),
+            stamp: Mutex::new(stamp),
+            reach: AtomicU64::new(stamp.size),
+            length: RwLock::default(),
+            changes: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            machines: Machines::default(),
+            // What was told of it while it was open before, or to an earlier run of the node, is another number.
+            cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
+            copied: Copied::default(),
+            pending: Pending::default(),
+            unsure: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
+        }
+    }
+
     /// Its columns. They are those of the file as long as whoever asks has claimed it.
     pub fn striped(&self) -> Arc<Striped> {
         self.place().striped
@@ -268,8 +290,14 @@ impl FarFile {
         self.unsure.store(false, Ordering::Release);
     }
 
+    /// Nothing was lost of its logs since it was opened. Whoever opens it anew, when nobody has it open, reads them from the disks.
+    pub(super) fn is_whole(&self) -> FsResult<()> {
+        if self.torn.load(Ordering::Acquire) { Err(FsError::Io) } else { Ok(()) }
+    }
+
     /// Makes everything durable that was written before.
     pub fn sync(&self) -> FsResult<()> {
+        self.is_whole()?;
         // In this order: of changes that are counted it is known how far they reach.
         let changes = self.changes.load(Ordering::Acquire);
         if self.synced.load(Ordering::Acquire) >= changes {
@@ -283,9 +311,11 @@ impl FarFile {
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 || self.machines.adrift() {
             self.unsure.store(true, Ordering::Release);
+            self.torn.store(place.striped.is_coded(), Ordering::Release);
+            let how = if place.striped.is_coded() { "close the file everywhere, and " } else { "" };
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
-                 write it again",
+                 {how}write it again",
                 self.ino
             );
             self.machines.forget();
@@ -321,6 +351,7 @@ impl FarFile {
         doing: &str,
         change: impl Fn(&Place) -> stripe::Result<()>,
     ) -> FsResult<()> {
+        self.is_whole()?;
         let place = self.place();
         self.machines.note(&place.striped);
         let changed = self.with_room(&place, || change(&place));
@@ -388,21 +419,7 @@ impl Node {
             tracing::error!("opening inode {ino}: {e}");
             FsError::Io
         })?;
-        Ok(Arc::new(FarFile {
-            ino,
-            place: RwLock::new(place),
-            stamp: Mutex::new(stamp),
-            reach: AtomicU64::new(stamp.size),
-            length: RwLock::default(),
-            changes: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            machines: Machines::default(),
-            // What was told of it while it was open before, or to an earlier run of the node, is another number.
-            cuts: AtomicU64::new(crate::now().as_nanos().unsigned_abs().max(1)),
-            copied: Copied::default(),
-            pending: Pending::default(),
-            unsure: AtomicBool::new(false),
-        }))
+        Ok(Arc::new(FarFile::new(ino, place, stamp)))
     }
 
     /// The ways to the objects of a file.

@@ -1,5 +1,7 @@
 //! Files: names and bytes of the namespace, residency, space.
 
+#[cfg(test)]
+mod anew;
 mod back;
 mod behind;
 mod closing;

@@ -1,6 +1,6 @@
 //! Setting the length of a coded component.
 
-use super::{By, Coded};
+use super::Coded;
 use crate::opened::Place;
 use crate::{Result, Striped};
 use data::frame::Op;
@@ -8,7 +8,7 @@ use data::frame::Op;
 impl Striped {
     /// Sets the length of the file as far as it is in a component.
     pub(crate) fn set_coded_length(&self, number: usize, coded: &Coded, length: u64) -> Result<()> {
-        self.become_writer(number, coded, By::Writer)?;
+        self.become_writer(number, coded)?;
         let _all = coded.gate.write();
         let shape = &coded.shape;
         self.flush_coded(number, coded)?;

@@ -5,7 +5,7 @@ use super::record::{Head, Kind, RECORD_LEN, Record};
 use super::shape::{CELL, REDO, Seal};
 use super::units::Cells;
 use super::write::sealed;
-use super::{By, Coded, View};
+use super::{Coded, View};
 use crate::opened::Place;
 use crate::{Result, StripeError, Striped};
 use data::frame::{MAX_IO, Op};
@@ -39,7 +39,7 @@ impl Striped {
     }
 
     fn fold_component(&self, number: usize, coded: &Coded) -> Result<()> {
-        self.become_writer(number, coded, By::Service)?;
+        self.become_writer(number, coded)?;
         let _passed = coded.gate.read();
         if coded.log.lock().writer {
             self.flush_coded(number, coded)?;
@@ -83,7 +83,7 @@ impl Striped {
         let _one = coded.folding.lock();
         self.fold_old(number, coded)?;
         if coded.log.lock().end > 0 {
-            self.begin_epoch(number, coded, By::Service)?;
+            self.begin_epoch(number, coded)?;
             self.fold_old(number, coded)?;
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Striped {
     }
 
     /// Takes over: finishes what the writer before has left.
-    pub(crate) fn become_writer(&self, number: usize, coded: &Coded, by: By) -> Result<()> {
+    pub(crate) fn become_writer(&self, number: usize, coded: &Coded) -> Result<()> {
         let _all = coded.gate.write();
         if coded.log.lock().writer {
             return Ok(());
@@ -275,8 +275,8 @@ impl Striped {
         drop(log);
         *coded.seen.lock() = None;
         let begun = match clean {
-            true => self.begin_epoch(number, coded, by),
-            false => self.fold_left(number, coded, by),
+            true => self.begin_epoch(number, coded),
+            false => self.fold_left(number, coded),
         };
         if begun.is_err() {
             coded.log.lock().writer = false;
@@ -284,10 +284,10 @@ impl Striped {
         begun
     }
 
-    fn fold_left(&self, number: usize, coded: &Coded, by: By) -> Result<()> {
+    fn fold_left(&self, number: usize, coded: &Coded) -> Result<()> {
         let _one = coded.folding.lock();
         self.fold_old(number, coded)?;
-        self.begin_epoch(number, coded, by)?;
+        self.begin_epoch(number, coded)?;
         self.fold_old(number, coded)
     }
 

@@ -2,7 +2,7 @@
 
 use super::record::{Head, Kind, MAX_RECORD, RECORD_LEN, Record};
 use super::shape::{HALF, HALVES, HEADS};
-use super::{By, Coded, Log};
+use super::{Coded, Log};
 use crate::error::Failed;
 use crate::opened::Place;
 use crate::{Result, StripeError, Striped};
@@ -133,14 +133,15 @@ impl Striped {
             if log.writer && (log.head.epoch == 0 || log.end + whole > HALF) {
                 drop(log);
                 self.fold_old(number, coded)?;
-                self.begin_epoch(number, coded, By::Writer)?;
+                self.begin_epoch(number, coded)?;
             }
             drop(one);
         }
     }
 
-    /// From now on records go to the other half, of which nothing counts any more. What was appended before is being folded.
-    pub(super) fn begin_epoch(&self, number: usize, coded: &Coded, by: By) -> Result<()> {
+    /// From now on records go to the other half, of which nothing counts any more. What was appended before is being folded. That is durable before any record
+    /// of the new epoch is written: should it be lost, they would not be found, and those of another one would be taken for theirs.
+    pub(super) fn begin_epoch(&self, number: usize, coded: &Coded) -> Result<()> {
         let mut log = coded.log.lock();
         while log.writer && log.answered != log.end {
             coded.appended.wait(&mut log);
@@ -150,11 +151,7 @@ impl Striped {
         }
         let head = Head { count: log.head.count + 1, epoch: log.head.epoch + 1, ..log.head };
         // Nobody appends meanwhile.
-        let write = || self.write_head(number, coded, &head);
-        match by {
-            By::Writer => write()?,
-            By::Service => self.durably(&self.journals(number, coded), write)?,
-        }
+        self.durably(&self.journals(number, coded), || self.write_head(number, coded, &head))?;
         log.head = head;
         (log.end, log.answered) = (0, 0);
         log.view.old = std::mem::take(&mut log.view.new);

@@ -1,8 +1,8 @@
 //! Making a column of a coded component what the others say.
 
+use super::Coded;
 use super::shape::{HALVES, SEALS};
 use super::units::Cells;
-use super::{By, Coded};
 use crate::opened::Place;
 use crate::repair::Mended;
 use crate::{Result, StripeError, Striped};
@@ -12,7 +12,7 @@ use std::ops::Range;
 impl Striped {
     /// From now on notes which rows change. What lies before `at` and was mended before this began may have changed already.
     pub(crate) fn note_changes(&self, number: usize, coded: &Coded, at: u64) -> Result<()> {
-        self.become_writer(number, coded, By::Service)?;
+        self.become_writer(number, coded)?;
         let before = 0..at.div_ceil(coded.shape.unit as u64);
         coded.log.lock().changed.get_or_insert_with(|| before.collect());
         Ok(())

@@ -36,15 +36,6 @@ use seen::Seen;
 use shape::{Seal, Shape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// On whose behalf something is begun, which says when it has to be durable: what goes behind it counts only with it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum By {
-    /// Who writes: his sync comes later, and it is known to which starts of their machines he has written.
-    Writer,
-    /// A service, of whose writes nobody takes note: at once.
-    Service,
-}
-
 /// One coded component of an open file.
 #[derive(Debug)]
 pub(crate) struct Coded {

@@ -1,7 +1,7 @@
 //! Writing to coded components: rows that are whole and new go to their columns at once, everything else to the log.
 
+use super::Coded;
 use super::shape::Seal;
-use super::{By, Coded};
 use crate::opened::Place;
 use crate::{Result, Striped};
 use data::frame::{MAX_IO, Op};
@@ -32,7 +32,7 @@ impl Striped {
                 return Ok(passed);
             }
             drop(passed);
-            self.become_writer(number, coded, By::Writer)?;
+            self.become_writer(number, coded)?;
         }
     }
 
