@@ -25,6 +25,19 @@ pub(crate) enum Again {
     Tier,
 }
 
+/// What becomes of a recall that found no room on targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoesOn {
+    /// It is read: there is room, or it comes back elsewhere.
+    Now,
+    /// It waits for room.
+    Later,
+    /// Nobody waits any longer for it.
+    Never,
+    /// It has ended.
+    Dropped,
+}
+
 /// Why bytes are not where they are to be.
 pub(crate) enum Unstored {
     /// A target is full, and no other one takes what the file has there.
@@ -133,6 +146,27 @@ impl Node {
             return Some(true);
         }
         (self.has_hope_of_room(recall, lacked) == Hope::Wait).then_some(false)
+    }
+
+    /// Whether a recall that waits for room on targets is to be read. No drive is needed to know that.
+    pub(crate) fn goes_on(&self, recall: &Arc<Staging>) -> GoesOn {
+        let Some(lacked) = self.movers.short.lacked(recall) else { return GoesOn::Now };
+        // While they are not known none has room.
+        let views = self.target_views().unwrap_or_default();
+        if self.movers.short.without_room(recall, &views, &lacked).is_empty() {
+            self.movers.short.call(recall, crate::now());
+            return GoesOn::Now;
+        }
+        if recall.object().is_some() {
+            return match self.has_hope_of_room(recall, lacked) {
+                Hope::Wait => GoesOn::Later,
+                Hope::None => GoesOn::Never,
+            };
+        }
+        match self.lacks_room(recall, &views, lacked) {
+            Again::Later => GoesOn::Later,
+            _ => GoesOn::Now,
+        }
     }
 
     /// New objects on targets, of `size` zeros.

@@ -43,6 +43,10 @@ struct State {
 struct Promise {
     recall: Weak<Staging>,
     shares: Shares,
+    /// What it had not brought of its share of each target when that reported last (bytes): what has come since is not in what is free there.
+    unreported: Shares,
+    /// When it was found that it had ended.
+    ended: Option<Time>,
 }
 
 struct Lacking {
@@ -60,6 +64,14 @@ struct Lacking {
     waited: Duration,
     /// How often it was read again in vain.
     again: u32,
+    /// There is room, and it has asked for its drive since then: these shares are for it.
+    called: Option<Time>,
+}
+
+impl Lacking {
+    fn share(&self, target: TargetId) -> u64 {
+        self.shares.get(&target).copied().unwrap_or_default()
+    }
 }
 
 /// Whether a recall that lacks room is to wait for it.
@@ -88,42 +100,63 @@ impl Promise {
     }
 
     fn is_of(&self, recall: &Arc<Staging>) -> bool {
-        std::ptr::eq(self.recall.as_ptr(), Arc::as_ptr(recall))
+        is_of(&self.recall, recall)
+    }
+
+    /// What it takes of a target beside what that has told (bytes): if it `waits` for room, no more than has come since.
+    fn takes(&self, target: TargetId, waits: bool) -> u64 {
+        let unreported = self.unreported.get(&target).copied().unwrap_or_default();
+        if waits { unreported.saturating_sub(self.left_on(target)) } else { unreported }
     }
 }
 
+fn is_of(one: &Weak<Staging>, recall: &Arc<Staging>) -> bool {
+    std::ptr::eq(one.as_ptr(), Arc::as_ptr(recall))
+}
+
 impl State {
-    /// What the recalls that have begun still bring to a target (bytes), but for some.
-    fn promised_on(&self, target: TargetId, but: impl Fn(&Promise) -> bool) -> u64 {
-        self.promised.iter().filter(|one| !but(one)).map(|one| one.left_on(target)).sum()
+    /// What recalls that have not begun take of a target, which have asked for their drives (bytes); but for one.
+    fn called_on(&self, target: TargetId, but: Option<&Arc<Staging>>) -> u64 {
+        self.called()
+            .filter(|one| but.is_none_or(|but| !is_of(&one.recall, but)))
+            .map(|one| one.share(target))
+            .sum()
     }
 
-    fn lacks(&self, promise: &Promise) -> bool {
-        let same = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), promise.recall.as_ptr());
-        self.lacking.values().any(|one| same(one) && !one.shares.is_empty())
+    fn called(&self) -> impl Iterator<Item = &Lacking> {
+        let begun = |one: &Lacking| self.promised.iter().any(|p| p.recall.ptr_eq(&one.recall));
+        self.lacking
+            .values()
+            .filter(move |one| one.called.is_some() && lives(&one.recall).is_some() && !begun(one))
+    }
+
+    /// Whether a recall that has begun waits for room.
+    fn waits(&self, promise: &Promise) -> bool {
+        let waits = |one: &Lacking| !one.shares.is_empty() && one.called.is_none();
+        self.lacking.values().any(|one| one.recall.ptr_eq(&promise.recall) && waits(one))
     }
 
     /// Whether another recall goes on to one of these targets, which ends before long, and then can leave again.
     fn others_run(&self, than: &Arc<Staging>, shares: &Shares) -> bool {
-        let shared = |one: &Promise| one.shares.keys().any(|target| shares.contains_key(target));
-        let runs = |one: &&Promise| !one.is_of(than) && shared(one) && lives(&one.recall).is_some();
-        self.promised.iter().filter(runs).any(|one| !self.lacks(one))
+        let shared = |theirs: &Shares| theirs.keys().any(|target| shares.contains_key(target));
+        let runs = |one: &&Promise| !one.is_of(than) && shared(&one.shares) && lives(&one.recall).is_some();
+        self.promised.iter().filter(runs).any(|one| !self.waits(one))
+            || self.called().any(|one| !is_of(&one.recall, than) && shared(&one.shares))
     }
 
     /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
     fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
         let own = self.promised.iter().position(|one| one.is_of(recall));
         // Of two that have begun and wait, the first one goes on first.
-        let goes_before = |n: usize, one: &Promise| own.is_none_or(|own| n < own || !self.lacks(one));
-        let others: Vec<&Promise> = (0..)
+        let waits: Vec<bool> = (0..)
             .zip(&self.promised)
-            .filter(|(n, one)| Some(*n) != own && goes_before(*n, one))
-            .map(|(_, one)| one)
+            .map(|(n, one)| own.is_some_and(|own| n == own || (n > own && self.waits(one))))
             .collect();
         let has_room = |target: &TargetId, bytes: u64| {
-            let brought: u64 = others.iter().map(|one| one.left_on(*target)).sum();
+            let taken = self.promised.iter().zip(&waits).map(|(one, waits)| one.takes(*target, *waits));
+            let taken = taken.sum::<u64>() + self.called_on(*target, Some(recall));
             let view = views.iter().find(|view| view.target.id == *target);
-            view.is_some_and(|view| view.target.free.saturating_sub(brought) >= bytes)
+            view.is_some_and(|view| view.target.free.saturating_sub(taken) >= bytes)
         };
         needs.iter().filter(|(target, bytes)| !has_room(target, **bytes)).map(|(t, b)| (*t, *b)).collect()
     }
@@ -153,11 +186,11 @@ impl Short {
     /// A recall begins that needs so much. What it lacks of that; if nothing, it has the room from now on.
     pub(crate) fn promise(&self, recall: &Arc<Staging>, views: &[TargetView], needs: Shares) -> Shares {
         let mut state = self.0.lock();
-        state.promised.retain(|one| lives(&one.recall).is_some());
         let lacking = state.without_room(recall, views, &needs);
         if lacking.is_empty() {
             state.lacking.remove(&recall.ino);
-            state.promised.push(Promise { recall: Arc::downgrade(recall), shares: needs });
+            let (recall, unreported) = (Arc::downgrade(recall), needs.clone());
+            state.promised.push(Promise { recall, shares: needs, unreported, ended: None });
         }
         lacking
     }
@@ -168,6 +201,27 @@ impl Short {
         let one = state.lacking.get(&recall.ino)?;
         let same = std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
         (same && !one.shares.is_empty()).then(|| one.shares.clone())
+    }
+
+    /// A target has reported: what has come there by now is not free by what it tells.
+    pub(crate) fn reported(&self, target: TargetId) {
+        let mut state = self.0.lock();
+        for one in &mut state.promised {
+            match (one.left_on(target), lives(&one.recall)) {
+                (0, _) | (_, None) => drop(one.unreported.remove(&target)),
+                (left, Some(_)) => drop(one.unreported.insert(target, left)),
+            }
+        }
+        state.promised.retain(|one| lives(&one.recall).is_some() || !one.unreported.is_empty());
+    }
+
+    /// There is room for a recall that had none: it asks for its drive, and nobody else gets that room before it was tried.
+    pub(crate) fn call(&self, recall: &Arc<Staging>, now: Time) {
+        if let Some(lacking) =
+            self.0.lock().lacking.get_mut(&recall.ino).filter(|one| is_of(&one.recall, recall))
+        {
+            lacking.called = Some(now);
+        }
     }
 
     /// What a recall that has begun needs for the rest of it.
@@ -190,8 +244,7 @@ impl Short {
         let mut state = self.0.lock();
         let begun = state.promised.iter().any(|one| one.is_of(recall));
         let signs = comes || state.others_run(recall, &shares);
-        let is_of = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
-        let before = state.lacking.remove(&recall.ino).filter(is_of);
+        let before = state.lacking.remove(&recall.ino).filter(|one| is_of(&one.recall, recall));
         let mut now_lacking = Lacking {
             recall: Arc::downgrade(recall),
             shares,
@@ -201,6 +254,7 @@ impl Short {
             arrived: recall.arrived_bytes(),
             waited: Duration::ZERO,
             again: 0,
+            called: None,
         };
         if let Some(before) = before {
             let more = now_lacking.arrived > before.arrived;
@@ -244,8 +298,19 @@ impl Short {
         state.lacking.retain(|_, one| lives(&one.recall).is_some());
         state.released.retain(|(_, _, at)| now.since(*at) < REPORTED);
         state.stuck.retain(|_, at| now.since(*at) < FORGOTTEN);
+        state.promised.iter_mut().filter(|one| lives(&one.recall).is_none()).for_each(|one| {
+            one.ended.get_or_insert(now);
+        });
+        // It may be of targets that report no more.
+        state.promised.retain(|one| one.ended.is_none_or(|at| now.since(at) < REPORTED));
+        // Its drive may be out of use.
+        let forgotten = |at: &Time| now.since(*at) >= FORGOTTEN;
+        for one in state.lacking.values_mut() {
+            one.called = one.called.filter(|at| !forgotten(at));
+        }
         let mut wanted = Shares::new();
-        let asked = state.lacking.values().filter(|one| now.since(one.tried) < FORGOTTEN);
+        let waits = |one: &&Lacking| one.called.is_none() && !forgotten(&one.tried);
+        let asked = state.lacking.values().filter(waits);
         for (target, bytes) in asked.flat_map(|one| &one.shares) {
             *wanted.entry(*target).or_default() += bytes;
         }
@@ -254,8 +319,9 @@ impl Short {
             let Some(bytes) = wanted.get(&target.id).filter(|_| *how == TargetState::Up) else { continue };
             let gone: u64 =
                 state.released.iter().filter(|(id, _, _)| *id == target.id).map(|(_, bytes, _)| bytes).sum();
-            let promised = state.promised_on(target.id, |one| state.lacks(one));
-            let free = target.free.saturating_add(gone).saturating_sub(promised);
+            let taken = state.promised.iter().map(|one| one.takes(target.id, state.waits(one)));
+            let taken = taken.sum::<u64>() + state.called_on(target.id, None);
+            let free = target.free.saturating_add(gone).saturating_sub(taken);
             // All files that may go were looked at a moment ago.
             let rests = state.stuck.get(&target.id).is_some_and(|at| now.since(*at) < REPORTED);
             if *bytes > free && !rests {
@@ -334,11 +400,38 @@ mod tests {
         assert_eq!(without(shares([(1, 60), (2, 60)])), shares([(1, 60)]));
         assert!(short.without_room(&first, &views, &shares([(1, 60)])).is_empty(), "that is its own");
         drop(first.arrive(0, 50 * MIB));
+        assert_eq!(without(shares([(1, 1)])), shares([(1, 1)]), "that is used by now, though not told yet");
+        let own = |mib| short.without_room(&first, &views, &shares([(1, mib)]));
+        assert!(own(50).is_empty() && own(51) == shares([(1, 51)]), "what it has brought is used, too");
+        short.reported(TargetId(2));
+        assert_eq!(without(shares([(1, 1)])), shares([(1, 1)]), "another one has told");
+        short.reported(TargetId(1));
+        assert!(own(100).is_empty(), "what is free is so without what has come");
         assert_eq!(without(shares([(1, 51)])), shares([(1, 51)]));
         assert!(without(shares([(1, 50)])).is_empty());
         assert_eq!(short.needed_by(&first), shares([(1, 50)]), "what it has brought has its room");
-        drop(table.end(&first, Outcome::Dropped));
+        drop(first.arrive(50 * MIB, 100 * MIB));
+        drop(table.end(&first, Outcome::Whole));
+        assert_eq!(without(shares([(1, 51)])), shares([(1, 51)]), "it is over, and its room is taken");
+        short.reported(TargetId(1));
         assert!(without(shares([(1, 100)])).is_empty());
+        assert!(promise(&second, 60).is_empty());
+        drop(table.end(&second, Outcome::Dropped));
+        let (second, third) = (recall(&table, 2, 100), recall(&table, 3, 100));
+        let without = |needs: Shares| short.without_room(&second, &views, &needs);
+        assert_eq!(without(shares([(1, 50)])), shares([(1, 50)]));
+        short.wanted(&views, at(0));
+        short.wanted(&views, at(15));
+        assert!(without(shares([(1, 100)])).is_empty(), "one that never reports keeps it no longer");
+        // Of two that wait one is called: the room is his.
+        let lacks = |one| short.lacks(one, shares([(1, 60)]), false, (at(15), PATIENCE));
+        assert_eq!((lacks(&second), lacks(&third)), (Hope::Wait, Hope::Wait));
+        short.call(&third, at(15));
+        assert_eq!(without(shares([(1, 60)])), shares([(1, 60)]));
+        assert!(short.without_room(&third, &views, &shares([(1, 60)])).is_empty());
+        assert_eq!(short.wanted(&views, at(16)), shares([(1, 20)]), "for the other one");
+        short.wanted(&views, at(75));
+        assert!(without(shares([(1, 60)])).is_empty(), "his drive does not come");
         assert_eq!(without(shares([(3, 1)])), shares([(3, 1)]), "nobody knows it");
     }
 
