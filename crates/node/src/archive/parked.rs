@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How long recalls without room leave the drives to writers, and how often it is looked for on targets.
 const PARKED_FOR: Duration = Duration::from_secs(2);
 
+/// So many segments that wait for targets are looked at together: drives stand still meanwhile. The others have their turn right after what else has happened.
+const LOOKED_AT: usize = 1000;
+
 /// Why what is left of a recall finds no room.
 pub const TARGETS_FULL: &str = "its disk targets are full and nothing can be released there; add targets, unpin files, or let migration catch up, then stage \
      again; see `thermo target ls`";
@@ -46,28 +49,40 @@ impl Archive {
 /// Puts segments back into the queues whose time without room is over.
 pub fn unpark(node: &Node) {
     let now = Moment::now();
-    let due: Vec<Parked> = {
+    let (mut ready, mut looked_at) = (Vec::new(), Vec::new());
+    {
         let mut state = node.archive.state.lock();
-        state.parked.extract_if(.., |one| one.until <= now).collect()
-    };
-    if due.is_empty() {
-        return;
+        for one in state.parked.iter_mut().filter(|one| one.until <= now) {
+            match one.lacks {
+                Lacks::Tier => ready.append(&mut one.wanted),
+                Lacks::Targets => {
+                    let some = one.wanted.len().min(LOOKED_AT - looked_at.len());
+                    looked_at.extend(one.wanted.drain(..some));
+                }
+            }
+        }
+        state.parked.retain(|one| !one.wanted.is_empty());
+        // What is late of an earlier attempt says nothing of the present one.
+        looked_at.retain(|one| state.recall_of(one).is_some());
     }
-    let (tier, targets): (Vec<_>, Vec<_>) = due.into_iter().partition(|one| one.lacks == Lacks::Tier);
-    let mut ready: Vec<Wanted> = tier.into_iter().flat_map(|one| one.wanted).collect();
-    ready.extend(with_room(node, targets.into_iter().flat_map(|one| one.wanted)));
-    recalls::unread(node, ready);
+    if !looked_at.is_empty() {
+        ready.extend(with_room(node, looked_at));
+    }
+    if !ready.is_empty() {
+        recalls::unread(node, ready);
+    }
 }
 
 /// Those for which there is room on targets by now, or which go elsewhere. The others wait on, or fail when nobody waits longer.
-fn with_room(node: &Node, parked: impl Iterator<Item = Wanted>) -> Vec<Wanted> {
+fn with_room(node: &Node, parked: Vec<Wanted>) -> Vec<Wanted> {
     // A file may have many segments.
     let mut known: HashMap<*const Staging, GoesOn> = HashMap::new();
+    let mut room = node.room_on_targets();
     let (mut ready, mut waiting) = (Vec::new(), Vec::new());
     for one in parked {
         let look = || match one.staging.outcome() {
             Some(_) => GoesOn::Dropped,
-            None => node.goes_on(&one.staging),
+            None => node.goes_on(&one.staging, &mut room),
         };
         match *known.entry(Arc::as_ptr(&one.staging)).or_insert_with(look) {
             GoesOn::Now => ready.push(one),
@@ -127,7 +142,8 @@ mod tests {
         let wanted = vec![Wanted { queued, staging: staging.clone() }];
         drop(state);
         let lacks = [(TargetId(1), mib * MIB)].into();
-        node.movers.short.lacks(&staging, lacks, false, (crate::now(), node.space.patience()));
+        let room = node.room_on_targets();
+        node.movers.short.lacks(&staging, lacks, &room, false, (crate::now(), node.space.patience()));
         node.archive.park(wanted, Lacks::Targets);
         staging
     }
@@ -135,6 +151,10 @@ mod tests {
     /// Looks as if the time were over for which they are left alone; how many ask for a drive.
     fn look(node: &Node) -> usize {
         node.archive.state.lock().parked.iter_mut().for_each(|one| one.until = Moment::now());
+        pass(node)
+    }
+
+    fn pass(node: &Node) -> usize {
         unpark(node);
         node.archive.state.lock().recalls.get(&Barcode::from(VOLUME)).map_or(0, |queue| queue.len())
     }
@@ -181,5 +201,35 @@ mod tests {
         // One that has not goes to the disk tier.
         let _new = parked(&node, 13, 60);
         assert_eq!((look(&node), node.archive.queues().parked), (1, 0));
+    }
+
+    #[test]
+    fn of_many_that_wait_some_are_looked_at_together_and_each_has_its_turn() {
+        let (node, _dir) = site(600);
+        report(&node, 0);
+        let wait: Vec<_> = (0..LOOKED_AT as u64 + 2).map(|n| parked(&node, 100 + n, 1)).collect();
+        assert_eq!(look(&node), 0);
+        report(&node, LOOKED_AT as u64);
+        assert_eq!(pass(&node), 2, "those that it was not the turn of, though the others have waited longer");
+        let parked: Vec<Ino> = {
+            let state = node.archive.state.lock();
+            state.parked.iter().flat_map(|one| &one.wanted).map(|one| one.queued.ino).collect()
+        };
+        let first: Vec<Ino> = wait.iter().take(LOOKED_AT).map(|one| one.ino).collect();
+        assert_eq!(parked, first);
+        assert_eq!(pass(&node), 2, "they are left alone for a while");
+        // What the two take, who have asked for their drives, is not free for these.
+        assert_eq!((look(&node), node.archive.queues().parked), (LOOKED_AT, 2));
+    }
+
+    #[test]
+    fn what_is_late_of_an_earlier_attempt_keeps_no_room_for_the_present_one() {
+        let (node, _dir) = site(600);
+        let _begun_anew = parked(&node, 11, 60);
+        node.archive.state.lock().files.get_mut(&Ino(11)).unwrap().attempt = 2;
+        report(&node, 100);
+        assert_eq!((look(&node), node.archive.queues().parked), (0, 0));
+        let _other = parked(&node, 12, 60);
+        assert_eq!(look(&node), 1);
     }
 }

@@ -56,7 +56,7 @@ impl Archive {
 
 impl State {
     /// The recall that this segment is read for, unless it has been withdrawn or begun anew.
-    fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
+    pub fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
         let recall = self.files.get_mut(&wanted.queued.ino)?;
         let same =
             Arc::ptr_eq(&recall.task.staging, &wanted.staging) && recall.attempt == wanted.queued.attempt;
