@@ -5,7 +5,9 @@ use super::library::Workers;
 use super::look::with_view;
 use super::state::{CheckAsk, Errand, Serves, State};
 use super::worker::{Done, Ended, Job, Order, Wanted};
-use super::{Event, alerts, blocked, clean, ends, family, library, look, outlook, recalls, revive, times};
+use super::{
+    Event, alerts, blocked, clean, ends, family, library, look, outlook, parked, recalls, revive, times,
+};
 use crate::Node;
 use crate::clock::Moment;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -66,7 +68,7 @@ pub fn step(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Ev
 /// Takes what happened.
 pub fn take(node: &Arc<Node>, workers: &Workers, events: impl Iterator<Item = Event>) {
     events.for_each(|event| handle(node, workers, event));
-    recalls::unpark(node);
+    parked::unpark(node);
     times::keep(node, false);
 }
 

@@ -39,6 +39,7 @@ mod nearest;
 mod outlook;
 mod own;
 mod pace;
+mod parked;
 mod passing;
 mod progress;
 mod queue;
@@ -211,7 +212,7 @@ pub struct Queues {
     pub segments: usize,
     /// Labels, indexes, checks that wait.
     pub maintenance: usize,
-    /// Segments that wait for room in the disk tier.
+    /// Segments that wait for room on disk.
     pub parked: usize,
 }
 
@@ -259,7 +260,7 @@ impl Archive {
             files: state.files.len(),
             segments: state.segments.len(),
             maintenance: state.maintenance.len(),
-            parked: state.parked.iter().map(|(_, wanted)| wanted.len()).sum(),
+            parked: state.parked.iter().map(|one| one.wanted.len()).sum(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use super::buffers::Buffers;
 use super::pace::Pace;
+use super::parked::{Lacks, TARGETS_FULL};
 use super::passing::Passing;
 use super::settle::Settler;
 use super::store::{Piece, Storer, Taking};
@@ -27,10 +28,6 @@ const GIVE_UP_AFTER: usize = 3;
 const ROOM_WAIT: Duration = Duration::from_millis(500);
 /// Why a recall finds no room.
 const FULL: &str = "the disk tier is full and nothing can be released; unpin files, or let migration catch up, then stage again";
-
-/// Why what is left of a recall finds no room.
-pub(super) const TARGETS_FULL: &str = "its disk targets are full and nothing can be released there; add targets, unpin files, or let migration catch up, then stage \
-     again; see `thermo target ls`";
 
 /// What became of a batch.
 pub struct Read {
@@ -140,9 +137,9 @@ impl Reading<'_> {
                 Ok(()) => errors = 0,
                 Err(Trouble::NoRoomYet) => {
                     let rest = queue.by_ref().map(|(_, one)| one);
-                    node.archive.park(std::iter::once(one).chain(rest).collect());
+                    node.archive.park(std::iter::once(one).chain(rest).collect(), Lacks::Tier);
                 }
-                Err(Trouble::TargetsFull) => node.archive.park(vec![one]),
+                Err(Trouble::TargetsFull) => node.archive.park(vec![one], Lacks::Targets),
                 Err(Trouble::Dropped) => node.archive.forget_recall(&one),
                 Err(Trouble::Disk(why)) => {
                     node.archive.forget_recall(&one);

@@ -5,7 +5,6 @@ use super::state::{QueuedSegment, Recall, State};
 use super::worker::Wanted;
 use super::{Archive, RecallTask, look, waits};
 use crate::Node;
-use crate::clock::Moment;
 use crate::files::{Outcome, Staging};
 use crate::limits::{Asker, LimitConfig};
 use sched::{CopyChoice, CopyPlace, RecallItem};
@@ -19,8 +18,6 @@ use types::*;
 const READER: u8 = 10;
 /// Files for which copies are chosen in one look at drives, volumes and queues.
 const PLACED_TOGETHER: usize = 500;
-/// How long recalls without room leave the drives to writers.
-const PARKED_FOR: Duration = Duration::from_secs(2);
 
 impl Archive {
     /// The number under which somebody's recalls are counted.
@@ -47,12 +44,6 @@ impl Archive {
         recall.left == 0
     }
 
-    /// Segments for which there is no room now: they go back to the queues after a while, and until then the drives
-    /// write what waits for them.
-    pub fn park(&self, wanted: Vec<Wanted>) {
-        self.state.lock().parked.push((Moment::now() + PARKED_FOR, wanted));
-    }
-
     /// Nobody wants this recall any more, or its file is back. A later recall of the same file, or a later attempt of
     /// this one, is not touched.
     pub fn forget_recall(&self, wanted: &Wanted) {
@@ -65,7 +56,7 @@ impl Archive {
 
 impl State {
     /// The recall that this segment is read for, unless it has been withdrawn or begun anew.
-    fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
+    pub fn recall_of(&mut self, wanted: &Wanted) -> Option<&mut Recall> {
         let recall = self.files.get_mut(&wanted.queued.ino)?;
         let same =
             Arc::ptr_eq(&recall.task.staging, &wanted.staging) && recall.attempt == wanted.queued.attempt;
@@ -270,16 +261,6 @@ pub fn unread(node: &Node, wanted: Vec<Wanted>) {
             recall.queued.extend(ids);
         }
     }
-}
-
-/// Puts segments back into the queues whose time without room is over.
-pub fn unpark(node: &Node) {
-    let now = Moment::now();
-    let due: Vec<Wanted> = {
-        let mut state = node.archive.state.lock();
-        state.parked.extract_if(.., |(until, _)| *until <= now).flat_map(|(_, wanted)| wanted).collect()
-    };
-    unread(node, due);
 }
 
 /// A file for which a copy is to be chosen, and the copies that failed.

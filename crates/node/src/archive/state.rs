@@ -5,12 +5,12 @@ use super::accounts::AccountTable;
 use super::breaks::Breaks;
 use super::cleaners::Cleaners;
 use super::media::Refusals;
+use super::parked::Parked;
 use super::passing::Passing;
 use super::revive::Comeback;
 use super::shelf::Shelf;
 use super::tapes::Tapes;
 use crate::archive::progress::Progress;
-use crate::archive::worker::Wanted;
 use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Maintenance, RecallQueue};
@@ -256,8 +256,8 @@ pub struct State {
     pub segments: BTreeMap<u64, QueuedSegment>,
     /// Recalls by inode.
     pub files: BTreeMap<Ino, Recall>,
-    /// Segments that wait for room in the disk tier, and until when.
-    pub parked: Vec<(Moment, Vec<Wanted>)>,
+    /// Segments that wait for room on disk.
+    pub parked: Vec<Parked>,
     /// Labels, indexes and checks that wait.
     pub maintenance: Vec<Maintenance>,
     /// What they are about.

@@ -2,7 +2,7 @@
 
 use super::buffers::Buffer;
 use super::bytes::FileHash;
-use super::read::TARGETS_FULL;
+use super::parked::{Lacks, TARGETS_FULL};
 use super::settle::News;
 use super::worker::{Wanted, Worker};
 use crate::files::{Content, Outcome, Unstored};
@@ -145,7 +145,7 @@ impl<'t> Storer<'t> {
         let why = match trouble {
             // What has come stays; the segment is read again.
             Trouble::Full if node.rest_waits_for_targets(staging, &taking.content) => {
-                return node.archive.park(vec![taking.wanted.clone()]);
+                return node.archive.park(vec![taking.wanted.clone()], Lacks::Targets);
             }
             Trouble::Full => Some(TARGETS_FULL.to_owned()),
             Trouble::Disk(why) => Some(why),

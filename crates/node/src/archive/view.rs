@@ -121,7 +121,7 @@ impl State {
 
     /// What goes on with a file of which nothing waits in a queue.
     fn reading(&self, ino: Ino) -> String {
-        let parked = self.parked.iter().flat_map(|(_, wanted)| wanted).any(|one| one.queued.ino == ino);
+        let parked = self.parked.iter().flat_map(|one| &one.wanted).any(|one| one.queued.ino == ino);
         if parked { "waits for room on disk".into() } else { "being read".into() }
     }
 

@@ -6,7 +6,7 @@ use super::staging::Staging;
 use crate::Node;
 use crate::archive::FileHash;
 use crate::error::fs_error;
-use crate::movers::{Hope, Shares, with_overhead};
+use crate::movers::{Hope, Room, Shares, with_overhead};
 use catalog::Far;
 use std::sync::Arc;
 use types::api::FsResult;
@@ -23,6 +23,19 @@ pub(crate) enum Again {
     Later,
     /// The node's own disk tier: it belongs there, or no target takes it.
     Tier,
+}
+
+/// What becomes of a recall that found no room on targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoesOn {
+    /// It is read: there is room, or it comes back elsewhere.
+    Now,
+    /// It waits for room.
+    Later,
+    /// Nobody waits any longer for it.
+    Never,
+    /// It has ended.
+    Dropped,
 }
 
 /// Why bytes are not where they are to be.
@@ -42,10 +55,11 @@ impl Node {
             return Ok(Again::Tier);
         };
         let Ok(views) = self.target_views() else { return Ok(Again::Tier) };
+        let room = self.movers.short.room(&views);
         if let Some(lacked) = self.movers.short.lacked(recall) {
-            let still = self.movers.short.without_room(recall, &views, &lacked);
+            let still = self.movers.short.without_room(recall, &room, &lacked);
             if !still.is_empty() {
-                return Ok(self.lacks_room(recall, &views, lacked));
+                return Ok(self.lacks_room(recall, &room, lacked));
             }
         }
         let takers: Vec<TargetView> = views.iter().filter(|view| takes_files(view)).cloned().collect();
@@ -54,7 +68,7 @@ impl Node {
             // They are fuller than they have told: not even objects can be made.
             Err(FsError::NoSpace) if takers.len() as u64 >= most_columns(&rule, recall.size) => {
                 let needs = needs_where_there_is_most(takers, &rule, recall);
-                return Ok(self.lacks_room(recall, &views, needs));
+                return Ok(self.lacks_room(recall, &room, needs));
             }
             // Too few of them take files.
             Err(_) => return Ok(Again::Tier),
@@ -72,7 +86,7 @@ impl Node {
         {
             return Ok(Again::Targets(backing));
         }
-        Ok(self.lacks_room(recall, &views, lacking))
+        Ok(self.lacks_room(recall, &room, lacking))
     }
 
     /// Promises a recall the room that it needs there; else its objects are given up, and what it lacks is told.
@@ -95,12 +109,9 @@ impl Node {
         }
     }
 
-    fn lacks_room(&self, recall: &Arc<Staging>, views: &[TargetView], lacking: Shares) -> Again {
-        let too_small = |view: &TargetView| {
-            lacking.get(&view.target.id).is_some_and(|bytes| *bytes > view.target.capacity)
-        };
-        let fits = !views.iter().any(too_small);
-        if self.has_hope_of_room(recall, lacking) == Hope::Wait && fits {
+    fn lacks_room(&self, recall: &Arc<Staging>, room: &Room, lacking: Shares) -> Again {
+        let fits = room.may_hold(&lacking);
+        if self.has_hope_of_room(recall, room, lacking) == Hope::Wait && fits {
             return Again::Later;
         }
         self.movers.short.gives_up(recall);
@@ -111,28 +122,52 @@ impl Node {
         Again::Tier
     }
 
-    fn has_hope_of_room(&self, recall: &Arc<Staging>, lacking: Shares) -> Hope {
+    fn has_hope_of_room(&self, recall: &Arc<Staging>, room: &Room, lacking: Shares) -> Hope {
         let patience = (crate::now(), self.space.patience());
-        self.movers.short.lacks(recall, lacking, self.writes.makes_progress(), patience)
+        self.movers.short.lacks(recall, lacking, room, self.writes.makes_progress(), patience)
     }
 
     /// A target got full while a recall came: whether what is left of it waits for room. A coded file does not: what of it is there already would
     /// go into its log when it is read again, where it takes more.
     pub(crate) fn rest_waits_for_targets(&self, recall: &Arc<Staging>, content: &Content) -> bool {
         let coded = matches!(content, Content::Far(file) if file.striped().is_coded());
-        let lacking = self.movers.short.needed_by(recall);
-        !coded && self.has_hope_of_room(recall, lacking) == Hope::Wait
+        let (room, lacking) = (self.movers.short.room(&[]), self.movers.short.needed_by(recall));
+        !coded && self.has_hope_of_room(recall, &room, lacking) == Hope::Wait
     }
 
     /// Whether a recall that has begun, and found no room then, is to be tried again; None: it has nothing to hope for.
     pub(crate) fn may_go_on(&self, recall: &Arc<Staging>) -> Option<bool> {
         let Some(lacked) = self.movers.short.lacked(recall) else { return Some(true) };
-        let views = self.target_views().unwrap_or_default();
-        if self.movers.short.without_room(recall, &views, &lacked).is_empty() {
+        let room = self.room_on_targets();
+        if self.movers.short.without_room(recall, &room, &lacked).is_empty() {
             self.movers.short.tried_again(recall);
             return Some(true);
         }
-        (self.has_hope_of_room(recall, lacked) == Hope::Wait).then_some(false)
+        (self.has_hope_of_room(recall, &room, lacked) == Hope::Wait).then_some(false)
+    }
+
+    /// Whether a recall that waits for room on targets is to be read. No drive is needed to know that.
+    pub(crate) fn goes_on(&self, recall: &Arc<Staging>, room: &mut Room) -> GoesOn {
+        let Some(lacked) = self.movers.short.lacked(recall) else { return GoesOn::Now };
+        if self.movers.short.without_room(recall, room, &lacked).is_empty() {
+            self.movers.short.call(recall, room, crate::now());
+            return GoesOn::Now;
+        }
+        if recall.object().is_some() {
+            return match self.has_hope_of_room(recall, room, lacked) {
+                Hope::Wait => GoesOn::Later,
+                Hope::None => GoesOn::Never,
+            };
+        }
+        match self.lacks_room(recall, room, lacked) {
+            Again::Later => GoesOn::Later,
+            _ => GoesOn::Now,
+        }
+    }
+
+    /// Room on targets now. While they are not known none has any.
+    pub(crate) fn room_on_targets(&self) -> Room {
+        self.movers.short.room(&self.target_views().unwrap_or_default())
     }
 
     /// New objects on targets, of `size` zeros.

@@ -25,7 +25,7 @@ mod steady;
 mod truncate;
 mod vattr;
 
-pub(crate) use back::{Again, Unstored};
+pub(crate) use back::{Again, GoesOn, Unstored};
 pub(crate) use behind::{Behind, Writer};
 pub(crate) use closing::Closings;
 pub(crate) use copied::Copy;

@@ -42,6 +42,7 @@ impl Node {
             };
             let target = self.catalog.report_target(&reported, now, lately);
             let id = target.map_err(|e| refused("the target", &e))?.id;
+            self.movers.short.reported(id);
             self.movers.note_address(id, &order.data);
             self.movers.note_heard(id, said.turn, now);
             let keys = master.secrets(id, epoch).into_iter();

@@ -3,7 +3,7 @@
 use super::REPORT_EVERY;
 use crate::files::Staging;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use types::*;
@@ -40,9 +40,31 @@ struct State {
     stuck: BTreeMap<TargetId, Time>,
 }
 
+/// What targets have told, and what of it is taken, as it was found at one moment: many recalls are looked at with it.
+pub(crate) struct Room {
+    free: Shares,
+    capacity: Shares,
+    /// By recalls that have begun, as one sees it that has not.
+    brought: Shares,
+    /// By those that have not, and have asked for their drives.
+    called: Shares,
+}
+
+impl Room {
+    /// Whether no target is too small for this, however empty.
+    pub(crate) fn may_hold(&self, shares: &Shares) -> bool {
+        shares.iter().all(|(target, bytes)| self.capacity.get(target).is_none_or(|most| bytes <= most))
+    }
+}
+
 struct Promise {
+    ino: Ino,
     recall: Weak<Staging>,
     shares: Shares,
+    /// What it had not brought of its share of each target when that reported last (bytes): what has come since is not in what is free there.
+    unreported: Shares,
+    /// When it was found that it had ended.
+    ended: Option<Time>,
 }
 
 struct Lacking {
@@ -60,6 +82,8 @@ struct Lacking {
     waited: Duration,
     /// How often it was read again in vain.
     again: u32,
+    /// There is room, and it has asked for its drive since then: these shares are for it.
+    called: Option<Time>,
 }
 
 /// Whether a recall that lacks room is to wait for it.
@@ -80,7 +104,7 @@ impl Promise {
     /// What it has not brought yet of its share of a target (bytes).
     fn left_on(&self, target: TargetId) -> u64 {
         let Some(recall) = lives(&self.recall) else { return 0 };
-        let share = self.shares.get(&target).copied().unwrap_or_default();
+        let share = share(&self.shares, target);
         let left = recall.size.saturating_sub(recall.arrived_bytes());
         // What has come may have been holes, which took nothing.
         let bytes = recall.data_bytes().max(1);
@@ -88,44 +112,97 @@ impl Promise {
     }
 
     fn is_of(&self, recall: &Arc<Staging>) -> bool {
-        std::ptr::eq(self.recall.as_ptr(), Arc::as_ptr(recall))
+        is_of(&self.recall, recall)
+    }
+
+    /// What it takes of a target beside what that has told (bytes): if it `waits` for room, no more than has come since.
+    fn takes(&self, target: TargetId, waits: bool) -> u64 {
+        let unreported = share(&self.unreported, target);
+        if waits { unreported.saturating_sub(self.left_on(target)) } else { unreported }
     }
 }
 
+fn is_of(one: &Weak<Staging>, recall: &Arc<Staging>) -> bool {
+    std::ptr::eq(one.as_ptr(), Arc::as_ptr(recall))
+}
+
+fn share(shares: &Shares, target: TargetId) -> u64 {
+    shares.get(&target).copied().unwrap_or_default()
+}
+
+fn add(sum: &mut Shares, shares: &Shares) {
+    shares.iter().for_each(|(target, bytes)| *sum.entry(*target).or_default() += bytes);
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a Shares>) -> Shares {
+    all.fold(Shares::new(), |mut sum, shares| {
+        add(&mut sum, shares);
+        sum
+    })
+}
+
 impl State {
-    /// What the recalls that have begun still bring to a target (bytes), but for some.
-    fn promised_on(&self, target: TargetId, but: impl Fn(&Promise) -> bool) -> u64 {
-        self.promised.iter().filter(|one| !but(one)).map(|one| one.left_on(target)).sum()
+    fn room(&self, views: &[TargetView]) -> Room {
+        Room {
+            free: views.iter().map(|view| (view.target.id, view.target.free)).collect(),
+            capacity: views.iter().map(|view| (view.target.id, view.target.capacity)).collect(),
+            brought: sum(self.promised.iter().map(|one| &one.unreported)),
+            called: self.called(),
+        }
     }
 
-    fn lacks(&self, promise: &Promise) -> bool {
-        let same = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), promise.recall.as_ptr());
-        self.lacking.values().any(|one| same(one) && !one.shares.is_empty())
+    /// What recalls that have not begun take of targets, which have asked for their drives.
+    fn called(&self) -> Shares {
+        let begun: HashSet<*const Staging> = self.promised.iter().map(|one| one.recall.as_ptr()).collect();
+        let called = self.lacking.values().filter(|one| one.called.is_some());
+        let new = called.filter(|one| !begun.contains(&one.recall.as_ptr()) && lives(&one.recall).is_some());
+        sum(new.map(|one| &one.shares))
+    }
+
+    /// That without what one recall has of it itself.
+    fn called_beside(&self, recall: &Arc<Staging>, room: &Room, target: TargetId) -> u64 {
+        let own = self.lacking.get(&recall.ino).filter(|one| is_of(&one.recall, recall));
+        let own = own.filter(|one| one.called.is_some() && !self.has_begun(recall));
+        let own = own.map_or(0, |one| share(&one.shares, target));
+        share(&room.called, target).saturating_sub(own)
+    }
+
+    fn has_begun(&self, recall: &Arc<Staging>) -> bool {
+        self.promised.iter().any(|one| one.is_of(recall))
+    }
+
+    /// Whether a recall that has begun waits for room.
+    fn waits(&self, promise: &Promise) -> bool {
+        let own = self.lacking.get(&promise.ino).filter(|one| one.recall.ptr_eq(&promise.recall));
+        own.is_some_and(|one| !one.shares.is_empty() && one.called.is_none())
     }
 
     /// Whether another recall goes on to one of these targets, which ends before long, and then can leave again.
-    fn others_run(&self, than: &Arc<Staging>, shares: &Shares) -> bool {
-        let shared = |one: &Promise| one.shares.keys().any(|target| shares.contains_key(target));
-        let runs = |one: &&Promise| !one.is_of(than) && shared(one) && lives(&one.recall).is_some();
-        self.promised.iter().filter(runs).any(|one| !self.lacks(one))
+    fn others_run(&self, than: &Arc<Staging>, shares: &Shares, room: &Room) -> bool {
+        let shared = |theirs: &Shares| theirs.keys().any(|target| shares.contains_key(target));
+        let runs = |one: &&Promise| !one.is_of(than) && shared(&one.shares) && lives(&one.recall).is_some();
+        self.promised.iter().filter(runs).any(|one| !self.waits(one))
+            || shares.keys().any(|target| self.called_beside(than, room, *target) > 0)
     }
 
     /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
-    fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
+    fn without_room(&self, recall: &Arc<Staging>, room: &Room, needs: &Shares) -> Shares {
         let own = self.promised.iter().position(|one| one.is_of(recall));
         // Of two that have begun and wait, the first one goes on first.
-        let goes_before = |n: usize, one: &Promise| own.is_none_or(|own| n < own || !self.lacks(one));
-        let others: Vec<&Promise> = (0..)
-            .zip(&self.promised)
-            .filter(|(n, one)| Some(*n) != own && goes_before(*n, one))
-            .map(|(_, one)| one)
-            .collect();
-        let has_room = |target: &TargetId, bytes: u64| {
-            let brought: u64 = others.iter().map(|one| one.left_on(*target)).sum();
-            let view = views.iter().find(|view| view.target.id == *target);
-            view.is_some_and(|view| view.target.free.saturating_sub(brought) >= bytes)
+        let waits =
+            |own| (0..).zip(&self.promised).map(move |(n, one)| n == own || (n > own && self.waits(one)));
+        let waits: Option<Vec<bool>> = own.map(|own| waits(own).collect());
+        let brought = |target| match &waits {
+            Some(waits) => {
+                self.promised.iter().zip(waits).map(|(one, waits)| one.takes(target, *waits)).sum()
+            }
+            None => share(&room.brought, target),
         };
-        needs.iter().filter(|(target, bytes)| !has_room(target, **bytes)).map(|(t, b)| (*t, *b)).collect()
+        let has_room = |target: TargetId, bytes| {
+            let taken: u64 = brought(target) + self.called_beside(recall, room, target);
+            room.free.get(&target).is_some_and(|free| free.saturating_sub(taken) >= bytes)
+        };
+        needs.iter().filter(|(target, bytes)| !has_room(**target, **bytes)).map(|(t, b)| (*t, *b)).collect()
     }
 
     /// Whether all that may leave one of these targets has left it, and been reported.
@@ -145,19 +222,24 @@ pub(crate) fn with_overhead(shares: &Shares) -> Shares {
 }
 
 impl Short {
+    /// What targets have told, and what of it is taken now.
+    pub(crate) fn room(&self, views: &[TargetView]) -> Room {
+        self.0.lock().room(views)
+    }
+
     /// Targets of these on which there is no room for what a recall needs, beside what others still bring.
-    pub(crate) fn without_room(&self, recall: &Arc<Staging>, views: &[TargetView], needs: &Shares) -> Shares {
-        self.0.lock().without_room(recall, views, needs)
+    pub(crate) fn without_room(&self, recall: &Arc<Staging>, room: &Room, needs: &Shares) -> Shares {
+        self.0.lock().without_room(recall, room, needs)
     }
 
     /// A recall begins that needs so much. What it lacks of that; if nothing, it has the room from now on.
     pub(crate) fn promise(&self, recall: &Arc<Staging>, views: &[TargetView], needs: Shares) -> Shares {
         let mut state = self.0.lock();
-        state.promised.retain(|one| lives(&one.recall).is_some());
-        let lacking = state.without_room(recall, views, &needs);
+        let lacking = state.without_room(recall, &state.room(views), &needs);
         if lacking.is_empty() {
             state.lacking.remove(&recall.ino);
-            state.promised.push(Promise { recall: Arc::downgrade(recall), shares: needs });
+            let (ino, recall, unreported) = (recall.ino, Arc::downgrade(recall), needs.clone());
+            state.promised.push(Promise { ino, recall, shares: needs, unreported, ended: None });
         }
         lacking
     }
@@ -168,6 +250,29 @@ impl Short {
         let one = state.lacking.get(&recall.ino)?;
         let same = std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
         (same && !one.shares.is_empty()).then(|| one.shares.clone())
+    }
+
+    /// A target has reported: what has come there by now is not free by what it tells.
+    pub(crate) fn reported(&self, target: TargetId) {
+        let mut state = self.0.lock();
+        for one in &mut state.promised {
+            match (one.left_on(target), lives(&one.recall)) {
+                (0, _) | (_, None) => drop(one.unreported.remove(&target)),
+                (left, Some(_)) => drop(one.unreported.insert(target, left)),
+            }
+        }
+        state.promised.retain(|one| lives(&one.recall).is_some() || !one.unreported.is_empty());
+    }
+
+    /// There is room for a recall that had none: it asks for its drive, and nobody else gets that room before it was tried.
+    pub(crate) fn call(&self, recall: &Arc<Staging>, room: &mut Room, now: Time) {
+        let mut state = self.0.lock();
+        let begun = state.has_begun(recall);
+        let lacking = state.lacking.get_mut(&recall.ino).filter(|one| is_of(&one.recall, recall));
+        let Some(lacking) = lacking else { return };
+        if lacking.called.replace(now).is_none() && !begun {
+            add(&mut room.called, &lacking.shares);
+        }
     }
 
     /// What a recall that has begun needs for the rest of it.
@@ -184,14 +289,14 @@ impl Short {
         &self,
         recall: &Arc<Staging>,
         shares: Shares,
+        room: &Room,
         comes: bool,
         (now, patience): (Time, Duration),
     ) -> Hope {
         let mut state = self.0.lock();
-        let begun = state.promised.iter().any(|one| one.is_of(recall));
-        let signs = comes || state.others_run(recall, &shares);
-        let is_of = |one: &Lacking| std::ptr::eq(one.recall.as_ptr(), Arc::as_ptr(recall));
-        let before = state.lacking.remove(&recall.ino).filter(is_of);
+        let begun = state.has_begun(recall);
+        let signs = comes || state.others_run(recall, &shares, room);
+        let before = state.lacking.remove(&recall.ino).filter(|one| is_of(&one.recall, recall));
         let mut now_lacking = Lacking {
             recall: Arc::downgrade(recall),
             shares,
@@ -201,6 +306,7 @@ impl Short {
             arrived: recall.arrived_bytes(),
             waited: Duration::ZERO,
             again: 0,
+            called: None,
         };
         if let Some(before) = before {
             let more = now_lacking.arrived > before.arrived;
@@ -244,18 +350,31 @@ impl Short {
         state.lacking.retain(|_, one| lives(&one.recall).is_some());
         state.released.retain(|(_, _, at)| now.since(*at) < REPORTED);
         state.stuck.retain(|_, at| now.since(*at) < FORGOTTEN);
+        state.promised.iter_mut().filter(|one| lives(&one.recall).is_none()).for_each(|one| {
+            one.ended.get_or_insert(now);
+        });
+        // It may be of targets that report no more.
+        state.promised.retain(|one| one.ended.is_none_or(|at| now.since(at) < REPORTED));
+        // Its drive may be out of use.
+        let forgotten = |at: &Time| now.since(*at) >= FORGOTTEN;
+        for one in state.lacking.values_mut() {
+            one.called = one.called.filter(|at| !forgotten(at));
+        }
         let mut wanted = Shares::new();
-        let asked = state.lacking.values().filter(|one| now.since(one.tried) < FORGOTTEN);
+        let waits = |one: &&Lacking| one.called.is_none() && !forgotten(&one.tried);
+        let asked = state.lacking.values().filter(waits);
         for (target, bytes) in asked.flat_map(|one| &one.shares) {
             *wanted.entry(*target).or_default() += bytes;
         }
+        let called = state.called();
         let mut due = Shares::new();
         for TargetView { target, state: how } in views {
             let Some(bytes) = wanted.get(&target.id).filter(|_| *how == TargetState::Up) else { continue };
             let gone: u64 =
                 state.released.iter().filter(|(id, _, _)| *id == target.id).map(|(_, bytes, _)| bytes).sum();
-            let promised = state.promised_on(target.id, |one| state.lacks(one));
-            let free = target.free.saturating_add(gone).saturating_sub(promised);
+            let taken = state.promised.iter().map(|one| one.takes(target.id, state.waits(one)));
+            let taken = taken.sum::<u64>() + share(&called, target.id);
+            let free = target.free.saturating_add(gone).saturating_sub(taken);
             // All files that may go were looked at a moment ago.
             let rests = state.stuck.get(&target.id).is_some_and(|at| now.since(*at) < REPORTED);
             if *bytes > free && !rests {
@@ -326,19 +445,49 @@ mod tests {
         let (short, table) = (Short::default(), StagingTable::default());
         let views = [view(1, 100), view(2, 100)];
         let (first, second) = (recall(&table, 1, 100), recall(&table, 2, 100));
-        let without = |needs: Shares| short.without_room(&second, &views, &needs);
+        let without = |needs: Shares| short.without_room(&second, &short.room(&views), &needs);
         let promise = |one: &Arc<Staging>, mib| short.promise(one, &views, shares([(1, mib)]));
         assert!(without(shares([(1, 100), (2, 60)])).is_empty());
         assert!(promise(&first, 100).is_empty());
         assert_eq!(promise(&second, 60), shares([(1, 60)]), "and it is promised nothing");
         assert_eq!(without(shares([(1, 60), (2, 60)])), shares([(1, 60)]));
-        assert!(short.without_room(&first, &views, &shares([(1, 60)])).is_empty(), "that is its own");
+        assert!(
+            short.without_room(&first, &short.room(&views), &shares([(1, 60)])).is_empty(),
+            "that is its own"
+        );
         drop(first.arrive(0, 50 * MIB));
+        assert_eq!(without(shares([(1, 1)])), shares([(1, 1)]), "that is used by now, though not told yet");
+        let own = |mib| short.without_room(&first, &short.room(&views), &shares([(1, mib)]));
+        assert!(own(50).is_empty() && own(51) == shares([(1, 51)]), "what it has brought is used, too");
+        short.reported(TargetId(2));
+        assert_eq!(without(shares([(1, 1)])), shares([(1, 1)]), "another one has told");
+        short.reported(TargetId(1));
+        assert!(own(100).is_empty(), "what is free is so without what has come");
         assert_eq!(without(shares([(1, 51)])), shares([(1, 51)]));
         assert!(without(shares([(1, 50)])).is_empty());
         assert_eq!(short.needed_by(&first), shares([(1, 50)]), "what it has brought has its room");
-        drop(table.end(&first, Outcome::Dropped));
+        drop(first.arrive(50 * MIB, 100 * MIB));
+        drop(table.end(&first, Outcome::Whole));
+        assert_eq!(without(shares([(1, 51)])), shares([(1, 51)]), "it is over, and its room is taken");
+        short.reported(TargetId(1));
         assert!(without(shares([(1, 100)])).is_empty());
+        assert!(promise(&second, 60).is_empty());
+        drop(table.end(&second, Outcome::Dropped));
+        let (second, third) = (recall(&table, 2, 100), recall(&table, 3, 100));
+        let without = |needs: Shares| short.without_room(&second, &short.room(&views), &needs);
+        assert_eq!(without(shares([(1, 50)])), shares([(1, 50)]));
+        short.wanted(&views, at(0));
+        short.wanted(&views, at(15));
+        assert!(without(shares([(1, 100)])).is_empty(), "one that never reports keeps it no longer");
+        // Of two that wait one is called: the room is his.
+        let lacks = |one| short.lacks(one, shares([(1, 60)]), &short.room(&[]), false, (at(15), PATIENCE));
+        assert_eq!((lacks(&second), lacks(&third)), (Hope::Wait, Hope::Wait));
+        short.call(&third, &mut short.room(&views), at(15));
+        assert_eq!(without(shares([(1, 60)])), shares([(1, 60)]));
+        assert!(short.without_room(&third, &short.room(&views), &shares([(1, 60)])).is_empty());
+        assert_eq!(short.wanted(&views, at(16)), shares([(1, 20)]), "for the other one");
+        short.wanted(&views, at(75));
+        assert!(without(shares([(1, 60)])).is_empty(), "his drive does not come");
         assert_eq!(without(shares([(3, 1)])), shares([(3, 1)]), "nobody knows it");
     }
 
@@ -348,7 +497,7 @@ mod tests {
         let (first, second) = (recall(&table, 1, 30), recall(&table, 2, 10));
         let views = [view(1, 10), view(2, 10)];
         assert!(short.wanted(&views, at(0)).is_empty());
-        let lacks = |one, needs, secs| short.lacks(one, needs, false, (at(secs), PATIENCE));
+        let lacks = |one, needs, secs| short.lacks(one, needs, &short.room(&[]), false, (at(secs), PATIENCE));
         assert_eq!(lacks(&first, shares([(1, 30)]), 0), Hope::Wait);
         assert_eq!(lacks(&second, shares([(1, 5), (2, 5)]), 0), Hope::Wait);
         assert_eq!(short.lacked(&first), Some(shares([(1, 30)])));
@@ -379,9 +528,13 @@ mod tests {
         let full = [view(1, 200)];
         for one in [&first, &second] {
             assert!(short.promise(one, &full, shares([(1, 60)])).is_empty());
-            assert_eq!(short.lacks(one, shares([(1, 60)]), false, (at(0), PATIENCE)), Hope::Wait);
+            assert_eq!(
+                short.lacks(one, shares([(1, 60)]), &short.room(&[]), false, (at(0), PATIENCE)),
+                Hope::Wait
+            );
         }
-        let has_room = |one| short.without_room(one, &[view(1, 100)], &shares([(1, 60)])).is_empty();
+        let has_room =
+            |one| short.without_room(one, &short.room(&[view(1, 100)]), &shares([(1, 60)])).is_empty();
         assert!(has_room(&first) && !has_room(&second));
         short.tried_again(&first);
         assert!(!has_room(&second));
@@ -391,7 +544,8 @@ mod tests {
     fn a_recall_waits_as_long_as_something_can_make_room() {
         let (short, table) = (Short::default(), StagingTable::default());
         let one = recall(&table, 1, 30);
-        let lacks = |secs, comes| short.lacks(&one, shares([(1, 30)]), comes, (at(secs), PATIENCE));
+        let lacks =
+            |secs, comes| short.lacks(&one, shares([(1, 30)]), &short.room(&[]), comes, (at(secs), PATIENCE));
         let round = |secs, unmet: &Shares| short.round_over(&shares([(1, 30)]), unmet, at(secs));
         assert_eq!(lacks(0, false), Hope::Wait);
         round(4, &shares([(1, 1)]));
@@ -404,14 +558,18 @@ mod tests {
         round(20, &Shares::new());
         assert_eq!(lacks(21, false), Hope::Wait);
         let third = recall(&table, 3, 30);
-        let new = |secs| short.lacks(&third, shares([(1, 30)]), false, (at(secs), PATIENCE));
+        let new =
+            |secs| short.lacks(&third, shares([(1, 30)]), &short.room(&[]), false, (at(secs), PATIENCE));
         round(22, &shares([(1, 1)]));
         assert_eq!(new(26), Hope::None, "it would find nothing either");
         let other = recall(&table, 2, 1);
         assert!(short.promise(&other, &[view(1, 1)], shares([(1, 1)])).is_empty());
         assert_eq!(new(27), Hope::Wait, "another one ends before long");
         // Recalls that wait themselves make no room.
-        assert_eq!(short.lacks(&other, shares([(1, 1)]), false, (at(27), PATIENCE)), Hope::Wait);
+        assert_eq!(
+            short.lacks(&other, shares([(1, 1)]), &short.room(&[]), false, (at(27), PATIENCE)),
+            Hope::Wait
+        );
         assert_eq!(new(28), Hope::None);
     }
 
@@ -420,7 +578,8 @@ mod tests {
         let (short, table) = (Short::default(), StagingTable::default());
         let (new, begun) = (recall(&table, 1, 30), recall(&table, 2, 30));
         assert!(short.promise(&begun, &[view(1, 30)], shares([(1, 30)])).is_empty());
-        let lacks = |one, secs| short.lacks(one, shares([(1, 30)]), true, (at(secs), PATIENCE));
+        let lacks =
+            |one, secs| short.lacks(one, shares([(1, 30)]), &short.room(&[]), true, (at(secs), PATIENCE));
         for secs in (0..120).step_by(2) {
             assert_eq!((lacks(&new, secs), lacks(&begun, secs)), (Hope::Wait, Hope::Wait));
         }
@@ -441,7 +600,9 @@ mod tests {
         let begun = recall(&table, 1, 30);
         assert!(short.promise(&begun, &[view(1, 30)], shares([(1, 30)])).is_empty());
         let mut reads = 1;
-        while short.lacks(&begun, shares([(1, 30)]), true, (at(i64::from(reads)), PATIENCE)) == Hope::Wait {
+        while short.lacks(&begun, shares([(1, 30)]), &short.room(&[]), true, (at(i64::from(reads)), PATIENCE))
+            == Hope::Wait
+        {
             drop(begun.arrive(0, u64::from(reads)));
             short.tried_again(&begun);
             reads += 1;
