@@ -91,6 +91,8 @@ fn with_room(node: &Node, parked: Vec<Wanted>) -> Vec<Wanted> {
             GoesOn::Never => {
                 node.archive.forget_recall(&one);
                 node.end_recall(&one.staging, Outcome::Failed(TARGETS_FULL.to_owned()));
+                // Once: its file may be wanted anew by now.
+                known.insert(Arc::as_ptr(&one.staging), GoesOn::Dropped);
             }
         }
     }

@@ -72,7 +72,10 @@ impl FarFile {
 
     /// Writes to the targets what was written behind.
     pub fn flush(&self) -> FsResult<()> {
-        self.write_out(&Striped::flush).map_err(|e| self.failed("writing", &e))
+        self.is_whole()?;
+        self.write_out(&Striped::flush).map_err(|e| self.failed("writing", &e))?;
+        // What went behind a loss that was found meanwhile is not there.
+        self.is_whole()
     }
 
     /// Each time it is tried the file has the same objects until that is done.
@@ -104,6 +107,9 @@ impl FarFile {
     /// Writes what has been there since the last time. What targets do not take stays, and whoever syncs or closes is told.
     fn write_older(&self, node: &Node) {
         self.pending.noted.store(false, Ordering::Release);
+        if self.is_whole().is_err() {
+            return; // it stays, and whoever closes the file last says how much that is
+        }
         if let Some(mut told) = self.pending.told.try_lock() {
             let problem = self.write_out(&Striped::flush_older).err().map(|e| e.to_string());
             let problem = problem.unwrap_or_default();

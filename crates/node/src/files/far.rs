@@ -58,6 +58,8 @@ pub struct FarFile {
     unsure: AtomicBool,
     /// Machines with its logs have lost what they were sent: what is written behind that would not be found.
     torn: AtomicBool,
+    /// How often it was found that something is lost: whoever syncs meanwhile is told too.
+    losses: AtomicU64,
 }
 
 /// The objects of an open file.
@@ -108,6 +110,7 @@ impl FarFile {
             pending: Pending::default(),
             unsure: AtomicBool::new(false),
             torn: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
         }
     }
 
@@ -298,6 +301,7 @@ impl FarFile {
     /// Makes everything durable that was written before.
     pub fn sync(&self) -> FsResult<()> {
         self.is_whole()?;
+        let losses = self.losses.load(Ordering::Acquire);
         // In this order: of changes that are counted it is known how far they reach.
         let changes = self.changes.load(Ordering::Acquire);
         if self.synced.load(Ordering::Acquire) >= changes {
@@ -311,14 +315,21 @@ impl FarFile {
         let lost = lost.into_iter().filter(|(component, column)| self.is_lost(*component, *column)).count();
         if lost > 0 || self.machines.adrift() {
             self.unsure.store(true, Ordering::Release);
-            self.torn.store(place.striped.is_coded(), Ordering::Release);
-            let how = if place.striped.is_coded() { "close the file everywhere, and " } else { "" };
+            // Others write to plain files too; of those that have logs only the node does.
+            let torn = lost > 0 && place.striped.is_coded();
+            self.torn.fetch_or(torn, Ordering::AcqRel);
+            let how = if torn { "close the file everywhere, and " } else { "" };
             tracing::error!(
                 "inode {}: a machine with one of its targets was started anew; what was written there since the last fsync may be lost: \
                  {how}write it again",
                 self.ino
             );
+            // Before it is forgotten: another sync, of what may be lost as well, sees one or the other.
+            self.losses.fetch_add(1, Ordering::AcqRel);
             self.machines.forget();
+            return Err(FsError::Io);
+        }
+        if self.losses.load(Ordering::Acquire) != losses {
             return Err(FsError::Io);
         }
         self.synced.fetch_max(changes, Ordering::AcqRel);
