@@ -111,6 +111,19 @@ impl<H: Clone> Length<H> {
         self.is(size);
     }
 
+    /// A length that the node knows (bytes).
+    pub(crate) fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// The same as [`Length::found`], by who may have made it longer since it was said.
+    pub(crate) fn grown(&self, size: u64, cuts: u64) {
+        match self.cuts.swap(cuts, Ordering::AcqRel) == cuts {
+            true => drop(self.known.fetch_max(size, Ordering::AcqRel)),
+            false => self.is(size),
+        }
+    }
+
     /// Something is written from now on: also if that fails, some bytes may be there.
     pub(crate) fn writing(&self, by: H) -> Writing {
         let cuts = self.cuts.load(Ordering::Acquire);

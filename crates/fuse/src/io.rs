@@ -189,7 +189,7 @@ impl Core {
 /// Opens; where that may wait, on the pool for changes.
 pub(crate) fn open(core: &Arc<Core>, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
     let (cx, ino, flags) = (cx(req), ino(node), api_flags(core, flags));
-    if !flags.write || !core.api.may_wait_to_open(ino, None) {
+    if !core.api.may_wait_to_open(ino, None, flags.write) {
         return core.open(&cx, ino, flags, reply);
     }
     let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
@@ -207,7 +207,7 @@ pub(crate) fn create(
     reply: ReplyCreate,
 ) {
     let (cx, dir, name, flags) = (cx(req), ino(dir), name.as_bytes(), api_flags(core, flags));
-    if flags.exclusive || !core.api.may_wait_to_open(dir, Some(name)) {
+    if flags.exclusive || !core.api.may_wait_to_open(dir, Some(name), true) {
         return core.create(&cx, (dir, name), mode, (flags, req.pid()), reply);
     }
     let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };

@@ -61,7 +61,7 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
     {
         return reply.error(errno(error));
     }
-    if set.size.is_none_or(|size| size == 0 && !core.api.may_wait_to_open(ino, None)) {
+    if set.size.is_none_or(|size| size == 0 && !core.api.may_wait_to_open(ino, None, true)) {
         return core.reply_attr(core.api.setattr(&cx, ino, &set), reply);
     }
     let again = Arc::clone(core);

@@ -5,6 +5,12 @@
 //! * What changes is told to all who have a lease of it, and the change is answered when each has said that he has forgotten it, or when his
 //!   lease has ended by itself. Who was told of a change that was answered sees it everywhere.
 //! * Nothing of this is kept. A node that begins answers no change before all leases of an earlier one have ended.
+//!
+//! `alone.rs`: leases of one writer.
+
+mod alone;
+
+pub(crate) use alone::Writes;
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -35,6 +41,8 @@ pub(crate) struct Leases {
     looked: AtomicU64,
     /// Taken leases that somebody has not forgotten yet.
     taken: AtomicUsize,
+    /// Files that somebody writes alone.
+    alone: AtomicUsize,
     /// No change is answered before.
     not_before: Mutex<Option<Instant>>,
     state: Mutex<State>,
@@ -51,6 +59,7 @@ struct State {
     given: HashMap<Ino, Vec<Lease>>,
     swept: usize,
     sessions: HashMap<u64, Told>,
+    alone: HashMap<Ino, alone::Lease>,
 }
 
 /// The last change of an inode.
@@ -71,9 +80,26 @@ struct Lease {
 #[derive(Default)]
 struct Told {
     queue: VecDeque<(u64, Ino, Instant)>,
+    /// What he is to write alone no more, with the number of the lease.
+    alone: Vec<(u64, Ino, u64)>,
+    /// Up to which place he has heard what was told.
+    heard: u64,
+    /// When he asked last.
+    asked: Option<Instant>,
     /// He did not forget something in time, and has not asked for news since.
     lame: bool,
     news: Arc<Condvar>,
+}
+
+/// What a session is told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Of the last.
+    pub(crate) place: u64,
+    /// What it is to forget.
+    pub(crate) inodes: Vec<Ino>,
+    /// What it is to write alone no more, with the number of the lease.
+    pub(crate) alone: Vec<(Ino, u64)>,
 }
 
 /// A look that has begun.
@@ -90,6 +116,7 @@ impl Leases {
             begun,
             looked: AtomicU64::new(0),
             taken: AtomicUsize::new(0),
+            alone: AtomicUsize::new(0),
             not_before: Mutex::new(others.then(|| begun + TERM + SLACK)),
             // Place 0 says that nothing is remembered, 1 that nothing was told yet.
             state: Mutex::new(State { count: 1, ..State::default() }),
@@ -192,7 +219,7 @@ impl Leases {
     }
 
     /// Leases that an earlier node gave.
-    fn wait_for_earlier(&self) {
+    pub(crate) fn wait_for_earlier(&self) {
         let mut not_before = self.not_before.lock();
         if let Some(end) = *not_before {
             std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -201,27 +228,38 @@ impl Leases {
     }
 
     /// What a session is to forget, and the place of the last; waits for some. It has forgotten what was told up to place `after`; 0: it remembers nothing.
-    pub(crate) fn news(&self, session: u64, after: u64) -> (u64, Vec<Ino>) {
+    pub(crate) fn news(&self, session: u64, after: u64) -> News {
         let mut state = self.state.lock();
         let told = state.sessions.entry(session).or_default();
         told.lame = false;
+        told.asked = Some(Instant::now());
+        told.heard = told.heard.max(after);
+        told.alone.retain(|(place, ..)| *place > after);
         let before = told.queue.len();
         told.queue.retain(|(place, ..)| *place > after);
         self.taken.fetch_sub(before - told.queue.len(), Ordering::SeqCst);
-        let (empty, news) = (told.queue.is_empty(), told.news.clone());
+        let (empty, news) = (told.queue.is_empty() && told.alone.is_empty(), told.news.clone());
         self.forgotten.notify_all();
         if empty && after != 0 {
             news.wait_for(&mut state, PATIENCE);
         }
-        let queue = state.sessions.get(&session).map(|told| &told.queue);
-        let last = queue.and_then(|queue| queue.back()).map_or(after.max(1), |(place, ..)| *place);
-        let inodes = queue.into_iter().flatten().map(|(_, ino, _)| *ino).collect::<HashSet<_>>();
-        (last, inodes.into_iter().collect())
+        let Some(told) = state.sessions.get(&session) else {
+            return News { place: after.max(1), ..News::default() };
+        };
+        let places =
+            told.queue.iter().map(|(place, ..)| *place).chain(told.alone.iter().map(|(place, ..)| *place));
+        let place = places.max().unwrap_or(after.max(1));
+        let inodes = told.queue.iter().map(|(_, ino, _)| *ino).collect::<HashSet<_>>();
+        let alone = told.alone.iter().map(|(_, ino, number)| (*ino, *number)).collect();
+        News { place, inodes: inodes.into_iter().collect(), alone }
     }
 
     /// A session has ended: nobody uses what it remembers.
     pub(crate) fn leave(&self, session: u64) {
         let mut state = self.state.lock();
+        state.alone.retain(|_, lease| lease.session != session);
+        self.alone.store(state.alone.len(), Ordering::SeqCst);
+        self.forgotten.notify_all();
         if let Some(told) = state.sessions.remove(&session) {
             self.taken.fetch_sub(told.queue.len(), Ordering::SeqCst);
             self.forgotten.notify_all();
@@ -280,7 +318,7 @@ mod tests {
     fn leases() -> Leases {
         let leases = Leases::new(false);
         for session in [HERE, THERE] {
-            assert_eq!(leases.news(session, 0), (1, Vec::new()));
+            assert_eq!(leases.news(session, 0), News { place: 1, ..News::default() });
         }
         leases
     }
@@ -301,7 +339,7 @@ mod tests {
         let leases = leases();
         assert_eq!(give(&leases, HERE, 1, &[FILE, OTHER]), []);
         leases.changed(&[FILE]);
-        let (place, told) = leases.news(HERE, 1);
+        let News { place, inodes: told, .. } = leases.news(HERE, 1);
         assert_eq!((place > 1, told), (true, vec![FILE]));
         let settled = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -315,7 +353,7 @@ mod tests {
             let news = scope.spawn(|| leases.news(HERE, place));
             waits.join().unwrap();
             leases.changed(&[OTHER]);
-            assert_eq!(news.join().unwrap().1, [OTHER]);
+            assert_eq!(news.join().unwrap().inodes, [OTHER]);
         });
         leases.changed(&[FILE]);
         assert_eq!(leases.state.lock().sessions[&HERE].queue.len(), 1, "nobody remembers it now");

@@ -22,7 +22,7 @@ mod repair;
 mod runs;
 mod write;
 
-pub use coded::{Room, record};
+pub use coded::{Extents, Room, record};
 pub use error::{Result, StripeError};
 pub use file::Striped;
 pub use machines::Machines;

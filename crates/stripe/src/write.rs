@@ -13,7 +13,15 @@ impl Striped {
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     /// `Beyond`: nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.renewing(|| self.write_once(offset, bytes, false))
+        self.renewing(|| self.write_once(&[(offset, bytes)], false))
+    }
+
+    /// The same of several pieces of the file, all at once: those of plain components go out one behind the other before the first is answered.
+    ///
+    /// # Errors
+    /// As [`Striped::write_at`], for all of them.
+    pub fn write_pieces(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        self.renewing(|| self.write_once(pieces, false))
     }
 
     /// The same, but bytes of coded components may stay in the memory of this process until they fill rows ([`Striped::gathering`]): who reads
@@ -23,44 +31,57 @@ impl Striped {
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.hold_back(offset, bytes.len())?;
-        self.renewing(|| self.write_once(offset, bytes, true))
+        self.renewing(|| self.write_once(&[(offset, bytes)], true))
     }
 
-    fn write_once(&self, offset: u64, bytes: &[u8], behind: bool) -> Result<()> {
+    fn write_once(&self, pieces: &[(u64, &[u8])], behind: bool) -> Result<()> {
         let _passed = self.gate.read();
-        let end = offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)?;
-        if !bytes.is_empty() {
-            self.reaches(end)?;
+        for (offset, bytes) in pieces.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            self.reaches(end_of(*offset, bytes)?)?;
         }
-        let mut places: Vec<(Place, usize)> = Vec::new();
-        let all: Vec<Run> = runs(&self.layout, offset..end, MAX_IO);
-        for (number, run) in all.iter().enumerate() {
-            if self.coded[run.component].is_some() {
-                continue;
+        self.write_plain(pieces)?;
+        for (offset, bytes) in pieces {
+            self.write_rest(*offset, bytes, behind)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what lies in components that are not coded.
+    fn write_plain(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
+        let mut places: Vec<Place> = Vec::new();
+        let mut of: Vec<(&[u8], usize)> = Vec::new();
+        let mut all: Vec<Run> = Vec::new();
+        for (offset, bytes) in pieces {
+            for run in runs(&self.layout, *offset..end_of(*offset, bytes)?, MAX_IO) {
+                if self.coded[run.component].is_some() {
+                    continue;
+                }
+                let component = &self.layout.components[run.component];
+                for column in component.replicas(run.column) {
+                    let object = component.object(column).0;
+                    let (component, offset, length) = (run.component, run.offset, run.length);
+                    places.push(Place { component, column, object, offset, length });
+                    of.push((bytes, all.len()));
+                }
+                all.push(run);
             }
-            let component = &self.layout.components[run.component];
-            for column in component.replicas(run.column) {
-                let object = component.object(column).0;
-                let place = Place {
-                    component: run.component,
-                    column,
-                    object,
-                    offset: run.offset,
-                    length: run.length,
-                };
-                places.push((place, number));
-            }
         }
-        let (places, of): (Vec<Place>, Vec<usize>) = places.into_iter().unzip();
-        if !places.is_empty() {
-            let _written = self.change(&places, false);
-            self.everywhere(Op::Write, &places, &|n| {
-                let run = &all[of[n]];
-                let mut gathered = Vec::with_capacity(run.length);
-                run.parts.iter().for_each(|part| gathered.extend_from_slice(&bytes[part.clone()]));
-                gathered
-            })?;
+        if places.is_empty() {
+            return Ok(());
         }
+        let _written = self.change(&places, false);
+        self.everywhere(Op::Write, &places, &|n| {
+            let (bytes, run) = of[n];
+            let run = &all[run];
+            let mut gathered = Vec::with_capacity(run.length);
+            run.parts.iter().for_each(|part| gathered.extend_from_slice(&bytes[part.clone()]));
+            gathered
+        })
+    }
+
+    /// Writes what of a piece lies in coded components.
+    fn write_rest(&self, offset: u64, bytes: &[u8], behind: bool) -> Result<()> {
+        let end = end_of(offset, bytes)?;
         for (number, component) in self.layout.components.iter().enumerate() {
             let (from, to) = (offset.max(component.range.start), end.min(component.range.end));
             match &self.coded[number] {
@@ -73,4 +94,8 @@ impl Striped {
         }
         Ok(())
     }
+}
+
+fn end_of(offset: u64, bytes: &[u8]) -> Result<u64> {
+    offset.checked_add(bytes.len() as u64).ok_or(StripeError::TooLong)
 }

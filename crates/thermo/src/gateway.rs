@@ -33,6 +33,8 @@ pub struct Gateway {
 #[derive(Clone)]
 struct Mounted {
     mount: Arc<Mount>,
+    /// If another node holds the namespace.
+    files: Option<Arc<ClusterFiles>>,
     nonblock: Option<NonBlock>,
     /// The subsystem whose namespace it shows, if it is at a junction of another one.
     subsystem: Option<String>,
@@ -86,6 +88,7 @@ impl Gateway {
         for mounted in mounts.iter().filter(|mounted| !mounted.mount.has_ended()) {
             let path = mounted.path.display();
             tracing::warn!("{path}: programs still use it (`fuser -vm {path}` names them); it is detached");
+            mounted.files.iter().for_each(|files| files.end_behind());
         }
     }
 
@@ -227,14 +230,15 @@ impl Gateway {
         let (nonblock, subsystem) = (wanted.top.nonblock, &wanted.view.junction.subsystem);
         let options = to_all(far(node, nonblock));
         let place = wanted.free_place()?;
-        let mount = fuse::mount_at(Arc::new(files), place, options).map_err(refused)?;
-        self.enter(mount, wanted.path(), nonblock, Some((subsystem, wanted.top)))
+        let files = Arc::new(files);
+        let mount = fuse::mount_at(files.clone(), place, options).map_err(refused)?;
+        self.enter((mount, Some(files)), wanted.path(), nonblock, Some((subsystem, wanted.top)))
     }
 
     fn add(
         &self,
         node: &Node,
-        api: Arc<dyn FileApi>,
+        (api, files): (Arc<dyn FileApi>, Option<Arc<ClusterFiles>>),
         path: &Path,
         mut options: MountOptions,
         nonblock: Option<NonBlock>,
@@ -242,13 +246,13 @@ impl Gateway {
         options.nonblock = nonblock.unwrap_or(node.config().nonblock);
         let mount = fuse::mount(api, path, to_all(options)).map_err(refused)?;
         let path = mount.mountpoint().to_owned();
-        self.enter(mount, path, nonblock, None)
+        self.enter((mount, files), path, nonblock, None)
     }
 
     /// Of a subsystem: with what it lies in.
     fn enter(
         &self,
-        mount: Mount,
+        (mount, files): (Mount, Option<Arc<ClusterFiles>>),
         path: PathBuf,
         nonblock: Option<NonBlock>,
         subsystem: Option<(&String, &Mounted)>,
@@ -270,7 +274,7 @@ impl Gateway {
         tracing::info!("mounted{of} at {}, passthrough {passthrough}", path.display());
         mounts.retain(|mounted| mounted.mount.is_alive());
         let subsystem = subsystem.map(|(name, _)| name.clone());
-        mounts.push(Mounted { mount: Arc::new(mount), nonblock, subsystem, path, leaving: false });
+        mounts.push(Mounted { mount: Arc::new(mount), files, nonblock, subsystem, path, leaving: false });
         Ok(())
     }
 
@@ -308,14 +312,15 @@ impl Mounter for Gateway {
         let Some(member) = node.joined()? else {
             let (passthrough, locks) = (node.config().passthrough, node.config().keeps_locks());
             let options = MountOptions { passthrough, locks, ..MountOptions::default() };
-            return self.add(&node, node.clone(), path, options, nonblock);
+            return self.add(&node, (node.clone(), None), path, options, nonblock);
         };
         let known = Arc::downgrade(&node);
         let places = move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places());
         let first = node.config().cluster.namespace.is_empty();
         let names = if first { Names::First } else { Names::Subsystem(None) };
         let files = elsewhere(member, places, names)?;
-        self.add(&node, Arc::new(files), path, far(&node, nonblock), nonblock)
+        let files = Arc::new(files);
+        self.add(&node, (files.clone(), Some(files)), path, far(&node, nonblock), nonblock)
     }
 
     fn unmount(&self, path: &Path) -> Result<(), Failure> {

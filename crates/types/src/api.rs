@@ -152,11 +152,11 @@ pub trait FileApi: Send + Sync {
     fn create(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> FsResult<Opened>;
     /// Opens a regular file. Never waits for tape.
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened>;
-    /// Whether an open of `ino` for writing (of what is `name` in the directory `ino`, if one is given), or its truncation, may wait for readers elsewhere
-    /// who cannot be told; costs little. Gateways ask first, so that such a call holds none of their threads for requests.
+    /// Whether an open of `ino` (of what is `name` in the directory `ino`, if one is given; for writing, or a truncation, if `writes`) may wait for readers or
+    /// writers elsewhere who cannot be told; costs little. Gateways ask first, so that such a call holds none of their threads for requests.
     /// An implementation that never waits, or where others may wait, needs no more than this default.
-    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>) -> bool {
-        let _ = (ino, name);
+    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>, writes: bool) -> bool {
+        let _ = (ino, name, writes);
         false
     }
     /// Reads up to `len` bytes (fewer only at end of file). If bytes are offline the completion is called when they

@@ -328,6 +328,15 @@ pub enum FileCall {
     },
     /// By one who reads much: where the bytes of a file with copies or parity lie that nobody writes, with the right to read there for a moment -> `Lent`.
     LayoutLend(Handle),
+    /// By one who has the file open for writing and goes to its targets: may what he writes stay in his memory for a moment? -> `Alone`.
+    WriteAlone(Handle),
+    /// That is over, and what was in memory is at the targets, or is given up -> `Done`.
+    WriteAloneEnd {
+        /// The file.
+        ino: Ino,
+        /// Of the lease that is over.
+        number: u64,
+    },
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
@@ -383,6 +392,19 @@ pub struct LeasedReply {
     pub refused: Vec<Ino>,
     /// How long the rest may be remembered, counted from before the call was made (milliseconds).
     pub term_ms: u32,
+}
+
+/// What who writes a file alone may take for given ([design](../../../docs/design/0013-other-hosts.md#who-writes-alone)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alone {
+    /// Of this lease; another one is given after it was taken back.
+    pub number: u64,
+    /// How long that is so, counted from before the call was made (milliseconds).
+    pub term_ms: u32,
+    /// How long the file is (bytes).
+    pub length: u64,
+    /// How often that was set.
+    pub cuts: u64,
 }
 
 /// What became of a lock that was waited for.
@@ -467,6 +489,8 @@ impl FileCall {
                 | Self::Leased(_)
                 | Self::Forgotten { .. }
                 | Self::LayoutLend(_)
+                | Self::WriteAlone(_)
+                | Self::WriteAloneEnd { .. }
         )
     }
 }

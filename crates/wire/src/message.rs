@@ -1,7 +1,7 @@
 //! The calls of a node and their replies. Administration and file access over a socket use the same enum.
 
 use crate::{
-    ActOrder, Acted, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
+    ActOrder, Acted, Alone, ClassChange, FileCall, FileLayout, FileOrder, FilesOrder, ImportOrder, JoinOrder,
     KeptFile, LeasedReply, LentLayout, LockEvent, PoolChange, QuotaChange, QuotaChangeV4, QuotaViewV4,
     RenewOrder, ScsiOrder, ScsiResult, Selection, StandbyAnswer, StandbyStep, StandbyView, SubsystemView,
     TargetGrant, TargetOrder, TurnsView, UsageV4, VolumeChoice,
@@ -561,6 +561,8 @@ pub enum Reply {
         place: u64,
         /// Attributes of these, and the names in them.
         inodes: Vec<Ino>,
+        /// Of these nobody writes alone any more, by the lease of this number: what is in memory goes to the targets, and `WriteAloneEnd` says so.
+        alone: Vec<(Ino, u64)>,
     },
     /// An open file of a user of another host.
     OpenedAt {
@@ -587,4 +589,6 @@ pub enum Reply {
     Usage(Vec<UsageView>),
     /// Quotas.
     Quotas(Vec<QuotaView>),
+    /// He writes alone; None: not now.
+    Alone(Option<Alone>),
 }

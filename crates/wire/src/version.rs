@@ -91,6 +91,8 @@ impl FileCall {
             | Self::LayoutGet(_)
             | Self::LayoutCommit { .. }
             | Self::LayoutLend(_)
+            | Self::WriteAlone(_)
+            | Self::WriteAloneEnd { .. }
             | Self::Lock { .. }
             | Self::TestLock { .. }
             | Self::LockEvents { .. }

@@ -65,6 +65,7 @@ impl Shared {
 
     /// Reads what is on disk; EAGAIN if it is not, and it is brought back.
     fn read_now(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, len: u32) -> FsResult<Vec<u8>> {
+        self.land_in(file, offset..offset.saturating_add(len.into()));
         if let Some(bytes) = self.read_lent(file, offset, len) {
             return Ok(bytes);
         }
@@ -126,10 +127,29 @@ impl Shared {
     ) -> FsResult<usize> {
         let file = self.table.get(handle)?;
         let append = file.flags.append && !exact;
-        // Only the node knows where the end is.
-        if !append && let Some(written) = self.write_direct(&file, offset, data)? {
-            return Ok(written);
+        if append {
+            // Only the node knows where the end is.
+            self.land(file.ino, &file.inode);
+            return self.write_served(&file, offset, data, append);
         }
+        if let Some(kept) = self.keep(&file, offset, data) {
+            return Ok(kept);
+        }
+        self.land_in(&file, offset..offset.saturating_add(data.len() as u64));
+        match self.write_direct(&file, &[(offset, data)])? {
+            true => Ok(data.len()),
+            false => self.write_served(&file, offset, data, append),
+        }
+    }
+
+    /// Writes through the node.
+    pub(super) fn write_served(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &[u8],
+        append: bool,
+    ) -> FsResult<usize> {
         let mut written = 0;
         for part in data.chunks(wire::frame::MAX_IO) {
             let number = self.lines.number();
@@ -141,7 +161,7 @@ impl Shared {
                     false => FileCall::WriteAt { handle, offset: at, data },
                 })
             };
-            let taken = self.lines.ask_open(Kind::Bytes, &file, number.value, &call).and_then(count);
+            let taken = self.lines.ask_open(Kind::Bytes, file, number.value, &call).and_then(count);
             match taken {
                 Ok(taken) if taken as usize == part.len() => written += part.len(),
                 Ok(taken) => return Ok(written + taken as usize),

@@ -188,33 +188,33 @@ impl Shared {
         })
     }
 
-    /// Writes to the movers; None: the node writes.
+    /// Writes pieces to the movers; false: the node writes.
     pub(super) fn write_direct(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
-        offset: u64,
-        bytes: &[u8],
-    ) -> FsResult<Option<usize>> {
-        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= i64::MAX as u64);
-        let end = end.ok_or(FsError::FileTooLarge)?;
+        pieces: &[(u64, &[u8])],
+    ) -> FsResult<bool> {
+        let ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
+        let end = ends.fold(Some(0), |last: Option<u64>, end| Some(last?.max(end?)));
+        let end = end.filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         if !matches!(self.route(file)?, Route::Direct(_)) {
-            return Ok(None);
+            return Ok(false);
         }
         let length = &file.inode.length;
         let writing = length.writing(Arc::downgrade(file));
         let written = self.at_movers(file, "writing", |direct| {
             length.machines.note(&direct.striped);
-            let written = direct.striped.write_at(offset, bytes);
+            let written = direct.striped.write_pieces(pieces);
             length.machines.note(&direct.striped);
             written
         })?;
         if written.is_none() {
-            return Ok(None);
+            return Ok(false);
         }
         if length.written(Arc::downgrade(file), writing, end) {
             self.commit(&file.inode, Telling::All)?;
         }
-        Ok(Some(bytes.len()))
+        Ok(true)
     }
 
     /// Tells the node what was written here of an inode, if it has not said yet that it knows; true if there was something.

@@ -9,14 +9,13 @@ use super::table::{OpenFile, Place};
 use super::whose::{Names, Whose};
 use crate::{ClientError, Remote};
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::api::{FsResult, OpenFlags};
-use types::{Cx, ErrorClass, FsError, Handle, Ino, LockOrder};
-use wire::{Call, Channel, Failure, FileCall, FileOrder, LockEvent, Reply, Speaks};
+use types::{Cx, ErrorClass, FsError, Handle, LockOrder};
+use wire::{Call, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
 
 /// How long a call waits for a node that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,6 +37,8 @@ pub(super) enum Kind {
     News,
     /// What is to be forgotten.
     Forget,
+    /// Who writes a file alone: whoever opens one waits for that with a connection for names.
+    Alone,
 }
 
 /// Why an attempt came to nothing.
@@ -89,7 +90,7 @@ pub(super) struct Lines {
     session: u64,
     whose: Whose,
     numbers: Mutex<Numbers>,
-    groups: [Group; 5],
+    groups: [Group; 6],
     /// Whether the log knows that the node does not answer.
     away: Mutex<bool>,
     /// Where the last connection was made to (`host:port`).
@@ -171,7 +172,7 @@ impl Lines {
             session,
             whose: Whose::new(names),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
-            groups: [group(8), group(8), group(super::THREADS), group(1), group(1)],
+            groups: [group(8), group(8), group(super::THREADS), group(1), group(1), group(8)],
             away: Mutex::new(false),
             last: Mutex::default(),
             refused: Mutex::default(),
@@ -287,44 +288,6 @@ impl Lines {
         self.insist(Kind::News, &file.who, self.name(), &made).map(drop)
     }
 
-    /// News of locks that wait in a session, after those that have come; the number of another session if it has ended.
-    pub(super) fn lock_events(&self, begun: u64, after: u64) -> FsResult<Result<Vec<LockEvent>, u64>> {
-        let another = Cell::new(begun);
-        let made = |line: &mut Line| {
-            another.set(line.begun);
-            match line.begun == begun {
-                true => Ok(FileCall::LockEvents { after, claimed: true }),
-                false => Err(Trouble::Refused(FsError::Stale)),
-            }
-        };
-        let answer = self.insist(Kind::News, &speaks(&super::bytes::nobody()), self.name(), &made);
-        match answer {
-            Err(FsError::Stale) if another.get() != begun => Ok(Err(another.get())),
-            Ok((Reply::LockEvents(events), _)) => Ok(Ok(events)),
-            Ok(_) => Err(FsError::Io),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// What is to be forgotten in a session, after what is; the number of another session if it has ended. It is asked for once.
-    pub(super) fn to_forget(&self, begun: u64, after: u64) -> Tried<Result<(u64, Vec<Ino>), u64>> {
-        let another = Cell::new(begun);
-        let made = |line: &mut Line| {
-            another.set(line.begun);
-            match line.begun == begun {
-                true => Ok(FileCall::Forgotten { after }),
-                false => Err(Trouble::Refused(FsError::Stale)),
-            }
-        };
-        let who = speaks(&super::bytes::nobody());
-        match self.attempt(Kind::Forget, &who, self.name(), &made, &mut None) {
-            Ok((Reply::Forget { place, inodes }, _)) => Ok(Ok((place, inodes))),
-            Err(_) if another.get() != begun => Ok(Err(another.get())),
-            Ok(_) => Err(Trouble::Refused(FsError::Io)),
-            Err(e) => Err(e),
-        }
-    }
-
     /// Gives a handle back. What a session that has ended had open was released with it.
     pub(super) fn release(&self, file: &OpenFile, number: u64) -> FsResult<()> {
         let Place { begun, handle } = *file.place.lock();
@@ -356,7 +319,7 @@ impl Lines {
     }
 
     /// Makes a call until there is an answer, for as long as is waited for the node.
-    fn insist(
+    pub(super) fn insist(
         &self,
         kind: Kind,
         who: &Speaks,
@@ -395,7 +358,7 @@ impl Lines {
         }
     }
 
-    fn attempt(
+    pub(super) fn attempt(
         &self,
         kind: Kind,
         who: &Speaks,

@@ -217,6 +217,10 @@ impl Shared {
         if withdrawn {
             return self.locks.end(number, Err(FsError::Interrupted));
         }
+        if order.kind != Some(LockKind::Exclusive) {
+            // What was written under a lock others see when they have it.
+            self.land(file.ino, &file.inode);
+        }
         self.tend_locks();
         self.lines.hold(number);
         let answer = loop {

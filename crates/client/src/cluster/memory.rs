@@ -54,9 +54,9 @@ struct State {
 type Names = HashMap<Box<[u8]>, (Option<Ino>, Moment)>;
 
 /// Since the machine was started, also while it sleeps.
-type Moment = Duration;
+pub(super) type Moment = Duration;
 
-fn now() -> Moment {
+pub(super) fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -259,7 +259,8 @@ fn tend(shared: &Weak<Shared>) {
     let (mut begun, mut after) = (0, 0);
     while let Some(shared) = shared.upgrade() {
         match shared.lines.to_forget(begun, after) {
-            Ok(Ok((place, inodes))) => {
+            Ok(Ok((place, inodes, alone))) => {
+                alone.into_iter().for_each(|(ino, number)| shared.give_back(ino, number));
                 match after {
                     0 => shared.memory.live(begun),
                     _ => shared.memory.forget_changed(&inodes),

@@ -1,6 +1,7 @@
 //! The namespace of a cluster on a host whose node does not hold it: [`FileApi`] over TLS connections to the node that does.
 //!
 //! * `lines.rs`: connections, and calls that are made again over another one when theirs breaks.
+//! * `news.rs`: what the node tells of others.
 //! * `silent.rs`: nodes that do not answer.
 //! * `table.rs`: open files, which are opened again when the node was started anew.
 //! * `bytes.rs`: reading and writing; what may wait for tape has threads and connections of its own.
@@ -9,10 +10,12 @@
 //! * `memory.rs`: names and attributes, remembered for a moment by leases of the node.
 //! * `ahead.rs`: names that are looked at one after the other, learned of by one call.
 //! * `direct.rs`: bytes of files on disk targets, which go to and from the movers; `lent.rs`: the same of files with copies or parity that are only read.
+//! * `behind.rs`: small writes that stay in memory for a moment.
 //!
 //! Gateways ask each time, and see what others did.
 
 mod ahead;
+mod behind;
 mod bytes;
 mod direct;
 mod lent;
@@ -21,6 +24,7 @@ mod locks;
 mod memory;
 mod movers;
 mod names;
+mod news;
 mod silent;
 mod table;
 mod threads;
@@ -59,6 +63,7 @@ struct Shared {
     locks: locks::Locks,
     memory: memory::Memory,
     ahead: ahead::Ahead,
+    landing: behind::Landing,
 }
 
 /// Threads of each kind.
@@ -82,6 +87,7 @@ impl ClusterFiles {
             locks: locks::Locks::default(),
             memory: memory::Memory::default(),
             ahead: ahead::Ahead::default(),
+            landing: behind::Landing::default(),
         }))
     }
 

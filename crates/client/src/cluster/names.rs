@@ -51,10 +51,10 @@ impl ClusterFiles {
         };
         let attr: Attr = ask(at)?;
         // What was written here is seen here.
-        match self.0.table.inode(attr.ino) {
-            Some(inode) if self.0.commit(&inode, Telling::All)? => ask(Look::GetAttr(attr.ino)),
-            _ => Ok(attr),
-        }
+        let Some(inode) = self.0.table.inode(attr.ino) else { return Ok(attr) };
+        // Also what is in memory: its time is that of the write.
+        self.0.land(attr.ino, &inode);
+        if self.0.commit(&inode, Telling::All)? { ask(Look::GetAttr(attr.ino)) } else { Ok(attr) }
     }
 
     /// Looks at names that will probably be wanted next, if this is one of them; None: it is to be looked up by itself.
@@ -162,6 +162,7 @@ impl FileApi for ClusterFiles {
         let inode = self.0.table.inode(ino);
         if let Some(inode) = &inode {
             // What was written before does not count as written after it.
+            self.0.land(ino, inode);
             self.0.commit(inode, Telling::All)?;
         }
         let Reply::Attr(attr) = self.ask_as(kind, cx, FileCall::SetAttr { ino, set: set.clone() })? else {
@@ -218,6 +219,9 @@ impl FileApi for ClusterFiles {
     }
 
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        if let Some(inode) = self.0.table.inode(ino).filter(|_| flags.truncate) {
+            self.0.land(ino, &inode);
+        }
         self.opened(cx, &FileCall::OpenAs { ino, flags }, flags)
     }
 
@@ -243,17 +247,25 @@ impl FileApi for ClusterFiles {
 
     fn flush(&self, handle: Handle) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
+        self.0.land(file.ino, &file.inode);
+        file.inode.behind.is_whole(&file)?;
         self.0.commit_by(&file.inode, Telling::Rest, Some(&file)).map(drop)
     }
 
     fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()> {
         let file = self.0.table.get(handle)?;
-        self.0.sync_direct(&file, || {
+        self.0.land(file.ino, &file.inode);
+        let synced = self.0.sync_direct(&file, || {
             self.of_open(Kind::Bytes, handle, |handle| FileCall::Fsync { handle, data_only }).and_then(done)
-        })
+        });
+        file.inode.behind.told(&file).and(synced)
     }
 
     fn release(&self, handle: Handle) {
+        // While it is still known: who wants the file meanwhile waits for that.
+        if let Some(file) = self.0.table.peek(handle) {
+            self.0.land(file.ino, &file.inode);
+        }
         let Some(file) = self.0.table.leave(handle) else { return };
         self.0.locks.forget(&file);
         if let Err(e) = self.0.commit_by(&file.inode, Telling::All, Some(&file)) {

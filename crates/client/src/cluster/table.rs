@@ -1,5 +1,6 @@
 //! Open files: what the node knows them by, and what is needed to open them again.
 
+use super::behind::Behind;
 use super::direct::Route;
 use super::lent::Lent;
 use crate::length::Length;
@@ -26,6 +27,8 @@ pub(super) struct OpenFile {
     pub(super) lent: Lent,
     /// What was held locked through it is lost.
     pub(super) lost: AtomicBool,
+    /// Losses of what was kept in memory that its user was told of, or that were before it was opened.
+    pub(super) losses: AtomicU64,
 }
 
 /// A handle of the node, and the session that it belongs to.
@@ -44,6 +47,8 @@ pub(super) struct OpenInode {
     pub(super) length: Length<Weak<OpenFile>>,
     /// The session in which locks of it are held; 0: none are.
     pub(super) locked_in: AtomicU64,
+    /// What programs have written and targets do not have yet.
+    pub(super) behind: Behind,
 }
 
 /// All open files.
@@ -77,6 +82,7 @@ impl Table {
             route: Mutex::default(),
             lent: Lent::default(),
             lost: AtomicBool::default(),
+            losses: AtomicU64::new(inode.behind.losses()),
         };
         let file = Arc::new(file);
         state.handles.insert(handle, file.clone());
@@ -84,13 +90,23 @@ impl Table {
     }
 
     pub(super) fn get(&self, handle: Handle) -> FsResult<Arc<OpenFile>> {
-        let file = self.state.lock().handles.get(&handle).cloned().ok_or(FsError::BadHandle)?;
+        let file = self.peek(handle).ok_or(FsError::BadHandle)?;
         if file.lost.load(Ordering::Acquire) { Err(FsError::Io) } else { Ok(file) }
+    }
+
+    /// The same of one that is of no use any more, too.
+    pub(super) fn peek(&self, handle: Handle) -> Option<Arc<OpenFile>> {
+        self.state.lock().handles.get(&handle).cloned()
     }
 
     /// What is known of an inode that is open.
     pub(super) fn inode(&self, ino: Ino) -> Option<Arc<OpenInode>> {
         self.state.lock().inodes.get(&ino).map(|(_, inode)| inode.clone())
+    }
+
+    /// All inodes that are open.
+    pub(super) fn inodes(&self) -> Vec<(Ino, Arc<OpenInode>)> {
+        self.state.lock().inodes.iter().map(|(ino, (_, inode))| (*ino, inode.clone())).collect()
     }
 
     /// Takes a handle out.

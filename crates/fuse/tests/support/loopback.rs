@@ -537,10 +537,10 @@ impl FileApi for Loopback {
         Ok(self.opened(fd, attr, flags))
     }
 
-    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>) -> bool {
+    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>, writes: bool) -> bool {
         let there =
             |name| self.node(ino).is_ok_and(|dir| rfs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok());
-        self.read_elsewhere.load(Relaxed) && name.is_none_or(there)
+        writes && self.read_elsewhere.load(Relaxed) && name.is_none_or(there)
     }
 
     fn open(&self, _: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {

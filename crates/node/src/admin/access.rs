@@ -72,6 +72,9 @@ impl Node {
             }
             FileCall::Leased(at) => self.leased(cx, session, at, number).map(Answer::from),
             FileCall::Forgotten { after } => self.to_forget(session, after).map(Answer::from),
+            FileCall::WriteAloneEnd { ino, number } => {
+                self.write_alone_end(session, ino, number).map(Answer::from)
+            }
             FileCall::Withdraw(other) => {
                 session.withdraw(other).into_iter().for_each(|wait| self.cancel_wait(wait));
                 Ok(Reply::Done.into())
@@ -187,6 +190,7 @@ impl Node {
             FileCall::TestLock { handle, order } => {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
+            FileCall::WriteAlone(handle) => self.write_alone(session, handle),
             FileCall::LayoutCommit { handle, end, machines, cuts } => {
                 self.layout_commit(handle, end, &machines, cuts).map(Reply::Count)
             }
@@ -480,6 +484,7 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::Fallocate { handle, .. }
         | FileCall::LayoutGet(handle)
         | FileCall::LayoutLend(handle)
+        | FileCall::WriteAlone(handle)
         | FileCall::TestLock { handle, .. }
         | FileCall::LayoutCommit { handle, .. }
         | FileCall::Seek { handle, .. } => Some(*handle),
@@ -507,6 +512,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::ClearSetId(ino)
         | FileCall::Parent(ino)
         | FileCall::GetXattr { ino, .. }
+        | FileCall::WriteAloneEnd { ino, .. }
         | FileCall::SetXattrAs { ino, .. }
         | FileCall::Prepare { ino, .. }
         | FileCall::SetAttr { ino, .. }
@@ -523,6 +529,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::Fallocate { .. }
         | FileCall::LayoutGet(_)
         | FileCall::LayoutLend(_)
+        | FileCall::WriteAlone(_)
         | FileCall::Lock { .. }
         | FileCall::LockAs { .. }
         | FileCall::TestLock { .. }

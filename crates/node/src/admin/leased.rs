@@ -2,10 +2,11 @@
 
 use super::session::Held;
 use crate::Node;
+use crate::leases::{News, TERM, Writes};
 use std::sync::Arc;
 use types::api::{FileApi, FsResult};
-use types::{Attr, Cx, FsError, Ino};
-use wire::{FileCall, LeasedReply, Look, Reply, Seen};
+use types::{Attr, Cx, FsError, Handle, Ino};
+use wire::{Alone, FileCall, LeasedReply, Look, Reply, Seen};
 
 impl Node {
     /// Looks, with leases of what is seen. `number`: that of the call in its session.
@@ -34,7 +35,7 @@ impl Node {
             inodes.into_iter().partition(|ino| self.is_written(*ino));
         let mut refused = self.leases.give(&look, client, number, quiet.into_iter());
         refused.extend(written);
-        let term_ms = u32::try_from(crate::leases::TERM.as_millis()).unwrap_or(0);
+        let term_ms = u32::try_from(TERM.as_millis()).unwrap_or(0);
         Ok(Reply::Leased(Box::new(LeasedReply { seen, refused, term_ms })))
     }
 
@@ -74,8 +75,39 @@ impl Node {
     /// What a session is to forget.
     pub(super) fn to_forget(&self, session: &Arc<Held>, after: u64) -> FsResult<Reply> {
         let client = session.client().ok_or(FsError::NotSupported)?;
-        let (place, inodes) = self.leases.news(client, after);
-        Ok(Reply::Forget { place, inodes })
+        let News { place, inodes, alone } = self.leases.news(client, after);
+        Ok(Reply::Forget { place, inodes, alone })
+    }
+
+    /// Whether a session may keep for a moment in its memory what it writes within a file that it goes to the targets of.
+    pub(super) fn write_alone(&self, session: &Held, handle: Handle) -> FsResult<Reply> {
+        let file = self.open.handle(handle).filter(|file| file.flags.write).ok_or(FsError::BadHandle)?;
+        let Some(client) = session.client() else { return Ok(Reply::Alone(None)) };
+        let ino = file.inode.ino;
+        let state = file.inode.state.lock();
+        let Some(far) = state.backing.as_ref().and_then(|backing| backing.far()) else {
+            return Ok(Reply::Alone(None));
+        };
+        let his = session.handles_of(|handle| self.is_of(handle, ino));
+        let nobody_else = his > 0 && state.handles as usize == his;
+        let term_ms = u32::try_from(TERM.as_millis()).unwrap_or(0);
+        Ok(Reply::Alone(match self.leases.write_alone(client, ino, nobody_else) {
+            Writes::Alone(number) => {
+                Some(Alone { number, term_ms, cuts: far.cuts(), length: far.stamp().size })
+            }
+            Writes::NotAlone => None,
+        }))
+    }
+
+    fn is_of(&self, handle: Handle, ino: Ino) -> bool {
+        self.open.handle(handle).is_some_and(|file| file.inode.ino == ino)
+    }
+
+    /// What a session wrote alone is at the targets.
+    pub(super) fn write_alone_end(&self, session: &Held, ino: Ino, number: u64) -> FsResult<Reply> {
+        let client = session.client().ok_or(FsError::NotSupported)?;
+        self.leases.end_alone(client, ino, number);
+        Ok(Reply::Done)
     }
 
     /// Returns what a change came to, when nobody remembers it otherwise.

@@ -102,6 +102,11 @@ impl Held {
         self.handles.lock().contains(&handle)
     }
 
+    /// How many of these are such ones.
+    pub(super) fn handles_of(&self, which: impl Fn(Handle) -> bool) -> usize {
+        self.handles.lock().iter().filter(|handle| which(**handle)).count()
+    }
+
     /// False if it is none of these (any more).
     pub(super) fn remove(&self, handle: Handle) -> bool {
         self.at_targets.lock().remove(&handle);

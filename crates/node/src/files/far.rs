@@ -485,6 +485,8 @@ impl Node {
     pub(super) fn learn_unsettled(&self, ino: Ino) -> FsResult<Option<Learned>> {
         let Some(inode) = self.is_unsettled(ino)? else { return Ok(None) };
         let Some(object) = inode.file.as_ref().and_then(|f| f.object) else { return Ok(None) };
+        // A host may have had it alone when another node served, and is just writing to the targets what it has kept.
+        self.leases.wait_for_earlier();
         let missing = self.missing_targets_of(object)?;
         if !missing.is_empty() {
             tracing::warn!(

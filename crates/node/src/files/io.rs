@@ -454,6 +454,7 @@ impl Node {
             if state.handles > 0 {
                 return Some(1);
             }
+            self.leases.closed(ino);
             if let Some(far) = state.backing.as_ref().and_then(Backing::far).filter(|far| !far.is_settled()) {
                 self.forget_behind(far);
                 self.movers.wake();

@@ -66,7 +66,10 @@ impl Node {
             Ok(Some(self.opened(entry, state, made.attr.clone(), flags)))
         })?;
         match opened {
-            Some(opened) => Ok(opened),
+            Some(opened) => {
+                self.leases.take_alone(ino);
+                Ok(opened)
+            }
             None => self.open_file(cx, ino, OpenFlags { truncate: false, ..flags }),
         }
     }

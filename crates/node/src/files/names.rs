@@ -198,8 +198,14 @@ impl FileApi for Node {
         self.seen_by_all(self.open_file(cx, ino, flags))
     }
 
-    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>) -> bool {
-        self.may_be_lent(ino, name)
+    fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>, writes: bool) -> bool {
+        let alone = || match name {
+            None => self.leases.is_written_alone(ino),
+            Some(name) => {
+                self.catalog.lookup(ino, name).is_ok_and(|it| self.leases.is_written_alone(it.attr.ino))
+            }
+        };
+        (self.leases.any_alone() && alone()) || (writes && self.may_be_lent(ino, name))
     }
 
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {

@@ -25,6 +25,8 @@ impl Node {
                 break opened;
             }
         };
+        // What another host has written and keeps in its memory is at the targets before this is answered.
+        self.leases.take_alone(ino);
         if flags.read
             && !flags.truncate
             && let Err(e) = self.catalog.touch_access(ino, cx.now)

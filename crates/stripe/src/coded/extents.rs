@@ -1,4 +1,4 @@
-//! Bytes of the file that lie in the log and not yet in their columns.
+//! Bytes of a file that lie somewhere else and not yet in their columns: in the log, or in memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ const JOINED: usize = 64 << 10;
 
 /// Pieces that do not overlap, by where they begin.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Extents {
+pub struct Extents {
     pieces: BTreeMap<u64, Vec<u8>>,
     /// Bytes of all of them.
     bytes: u64,
@@ -23,17 +23,17 @@ impl Extents {
     }
 
     /// Bytes of all pieces.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// How many pieces there are.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.pieces.len() as u64
     }
 
-    /// Puts bytes in the place of those that are there.
-    pub(crate) fn insert(&mut self, at: u64, bytes: Vec<u8>) {
+    /// Puts bytes in the place of those that are there; `at`: where they begin in the file.
+    pub fn insert(&mut self, at: u64, bytes: Vec<u8>) {
         if bytes.is_empty() || self.insert_in_place(at, &bytes) {
             return;
         }
@@ -81,8 +81,13 @@ impl Extents {
         (self.pieces.first_key_value().map_or(0, |(at, _)| *at), bytes)
     }
 
-    /// The parts of pieces that lie in a range.
-    pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
+    /// Whether nothing is here.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The parts of pieces that lie in a range (bytes of the file), and where each begins.
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, &[u8])> {
         let first = self.pieces.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
         self.pieces.range(first..range.end.max(first)).filter_map(move |(start, bytes)| {
             let from = range.start.max(*start);

@@ -25,7 +25,8 @@ mod units;
 mod write;
 
 use crate::{Result, StripeError};
-use extents::Extents;
+
+pub use extents::Extents;
 use gather::Gathered;
 pub use gather::Room;
 use layout::Component;

@@ -1,0 +1,373 @@
+//! Small writes within a file stay in memory for a tenth of a second while nobody else has the file open (a lease of the node), and go to the targets many at a
+//! time: a program does not wait for its targets with each of them.
+//!
+//! * What is here is newer than what the targets have, and is at the targets before anybody else can look: before the node answers who opens the file,
+//!   and here before the file is read there, written past this, cut, unlocked, synced or closed.
+//! * Only bytes are kept that lie within the length that the node has told, so it knows the length that everybody asks for.
+//! * What the targets do not take is lost as it would be if the write itself had failed: fsync and close say so.
+
+use super::direct::Route;
+use super::memory::{Moment, now};
+use super::table::{OpenFile, OpenInode};
+use super::threads::Threads;
+use super::{ClusterFiles, Shared, lines::Kind};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use stripe::Extents;
+use types::api::FsResult;
+use types::{FsError, Ino};
+use wire::{Alone, FileCall, Reply};
+
+/// Longest write that is kept (bytes).
+const SMALL: usize = 64 << 10;
+/// Most bytes of one file: then whoever writes waits.
+const MOST: u64 = 1 << 20;
+/// Most pieces of one file.
+const PIECES: u64 = 1024;
+/// So many bytes go at once.
+const BATCH: u64 = 128 << 10;
+/// Nothing stays longer, if the targets take it.
+const AGE: Duration = Duration::from_millis(100);
+/// The lease has to last so much longer where something is kept: so long its way to the targets may take.
+const SPARE: Duration = Duration::from_millis(500);
+/// One that lasts no longer than this is asked for again while the file is written.
+const RENEW: Duration = Duration::from_millis(750);
+/// Who was refused asks again so much later.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So many small writes in a row tell that more will come.
+const STEADY: u32 = 4;
+/// Most files of which something is kept at once, each with a thread of its own.
+const FILES: usize = 32;
+/// Most files for which the node is asked at once.
+const ASKING: usize = 4;
+
+/// What is kept of an open file.
+#[derive(Default)]
+pub(super) struct Behind {
+    state: Mutex<State>,
+    /// Something has landed, or a batch is together.
+    changed: Condvar,
+    /// How often something was lost.
+    losses: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    kept: Extents,
+    /// What is on its way to the targets, as it left.
+    flying: Option<Arc<Extents>>,
+    /// Writes that were kept, and of these, how many have landed or are lost.
+    count: u64,
+    landed: u64,
+    /// Through what it was written last.
+    by: Weak<OpenFile>,
+    /// Until when nobody else has the file open, by the lease of this number.
+    alone: Option<Moment>,
+    number: u64,
+    /// The last one that was taken back.
+    ended: u64,
+    /// The node is being asked for that, or may be after this.
+    asks: bool,
+    ask_after: Moment,
+    /// Small writes that were not kept.
+    others: u32,
+    /// A thread brings it to the targets.
+    tended: bool,
+    failure: Option<FsError>,
+}
+
+/// What all files of a mount share.
+pub(super) struct Landing {
+    files: AtomicUsize,
+    /// Nothing is kept any more.
+    closed: AtomicBool,
+    /// For what somebody else waits for.
+    returning: Threads,
+    returned: Mutex<HashSet<(Ino, u64)>>,
+    asking: Threads,
+}
+
+impl Default for Landing {
+    fn default() -> Self {
+        let (returning, asking) =
+            (Threads::new("cluster-return", 2 * FILES), Threads::new("cluster-alone", ASKING));
+        Self {
+            files: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            returning,
+            returned: Mutex::default(),
+            asking,
+        }
+    }
+}
+
+impl Landing {
+    fn enter(&self) -> bool {
+        let more = |files| Some(files + 1).filter(|files| *files <= FILES);
+        self.files.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+}
+
+impl State {
+    /// Something has not landed.
+    fn is_behind(&self) -> bool {
+        self.landed < self.count
+    }
+
+    /// Enough is together to go.
+    fn is_batch(&self) -> bool {
+        self.flying.is_none() && (self.kept.bytes() >= BATCH || self.kept.count() >= PIECES)
+    }
+
+    fn meets(&self, range: &Range<u64>) -> bool {
+        let in_it = |pieces: &Extents| pieces.within(range.clone()).next().is_some();
+        in_it(&self.kept) || self.flying.as_deref().is_some_and(in_it)
+    }
+}
+
+impl Behind {
+    /// How often something of the file was lost so far.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// An error if something of what was kept was lost of which this open file was not told by [`Behind::told`].
+    pub(super) fn is_whole(&self, file: &OpenFile) -> FsResult<()> {
+        self.same(file.losses.load(Ordering::Acquire), self.losses())
+    }
+
+    /// The same; once for each loss.
+    pub(super) fn told(&self, file: &OpenFile) -> FsResult<()> {
+        let losses = self.losses();
+        self.same(file.losses.swap(losses, Ordering::AcqRel), losses)
+    }
+
+    fn same(&self, before: u64, now: u64) -> FsResult<()> {
+        if before == now { Ok(()) } else { Err(self.state.lock().failure.unwrap_or(FsError::Io)) }
+    }
+
+    /// The lease of this number, and those before, count no more.
+    fn end(&self, number: u64) {
+        let mut state = self.state.lock();
+        state.ended = state.ended.max(number);
+        if state.number <= number {
+            state.alone = None;
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps a small write in memory; None: it is to go to the targets now.
+    pub(super) fn keep(self: &Arc<Self>, file: &Arc<OpenFile>, offset: u64, bytes: &[u8]) -> Option<usize> {
+        let inode = &file.inode;
+        let end = offset.checked_add(bytes.len() as u64)?;
+        let fits = !bytes.is_empty() && bytes.len() <= SMALL && end <= inode.length.known();
+        if !fits || !matches!(&*file.route.lock(), Route::Direct(_)) {
+            return None;
+        }
+        let behind = &inode.behind;
+        let mut state = behind.state.lock();
+        // Before anything is looked at: it may change meanwhile.
+        while state.kept.bytes() + bytes.len() as u64 > MOST || state.kept.count() >= PIECES {
+            behind.changed.wait(&mut state);
+        }
+        if state.alone.is_none_or(|until| until <= now() + SPARE) {
+            state.others = state.others.saturating_add(1);
+            let likely = state.others >= STEADY;
+            drop(state);
+            if likely {
+                self.ask_alone(file);
+            }
+            return None;
+        }
+        if self.landing.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        if !state.tended {
+            state.tended = self.tend_behind(file.ino, inode);
+            state.tended.then_some(())?;
+        }
+        inode.length.writing(Arc::downgrade(file));
+        state.kept.insert(offset, bytes.to_vec());
+        state.count += 1;
+        state.by = Arc::downgrade(file);
+        if state.is_batch() {
+            behind.changed.notify_all();
+        }
+        Some(bytes.len())
+    }
+
+    /// Asks the node whether nobody else has the file open, unless that is being done. Nobody waits for it.
+    fn ask_alone(self: &Arc<Self>, file: &Arc<OpenFile>) {
+        {
+            let mut state = file.inode.behind.state.lock();
+            if state.asks || now() < state.ask_after {
+                return;
+            }
+            state.asks = true;
+        }
+        let (shared, file, at) = (self.clone(), file.clone(), now());
+        self.landing.asking.run(Box::new(move || {
+            let answer = shared.lines.ask_alone(&file);
+            let mut state = file.inode.behind.state.lock();
+            state.asks = false;
+            match answer {
+                Ok(Reply::Alone(Some(Alone { number, term_ms, length, cuts })))
+                    if number > state.ended && at + Duration::from_millis(term_ms.into()) > now() =>
+                {
+                    // Longer by what was written here: that was told before it was answered.
+                    file.inode.length.grown(length, cuts);
+                    state.number = number;
+                    state.alone = Some(at + Duration::from_millis(term_ms.into()));
+                }
+                _ => state.ask_after = now() + AGAIN,
+            }
+        }));
+    }
+
+    /// Brings what is kept of a file to its targets, until nothing has come for a while; false if there is no thread for that.
+    fn tend_behind(self: &Arc<Self>, ino: Ino, inode: &Arc<OpenInode>) -> bool {
+        if !self.landing.enter() {
+            return false;
+        }
+        let (shared, inode) = (self.clone(), inode.clone());
+        let tend = move || {
+            shared.tend(ino, &inode);
+            shared.landing.files.fetch_sub(1, Ordering::AcqRel);
+        };
+        let begun = std::thread::Builder::new().name("cluster-behind".into()).spawn(tend);
+        if begun.is_err() {
+            self.landing.files.fetch_sub(1, Ordering::AcqRel);
+        }
+        begun.is_ok()
+    }
+
+    fn tend(self: &Arc<Self>, ino: Ino, inode: &OpenInode) {
+        let behind = &inode.behind;
+        let mut state = behind.state.lock();
+        loop {
+            let before = state.count;
+            behind.changed.wait_while_for(&mut state, |state| !state.is_batch(), AGE);
+            if state.kept.is_empty() && state.flying.is_none() && state.count == before {
+                state.tended = false;
+                return;
+            }
+            let ends_soon = state.alone.is_some_and(|until| until < now() + RENEW);
+            if let Some(file) = state.by.upgrade().filter(|_| ends_soon && state.count > before) {
+                drop(state);
+                self.ask_alone(&file);
+                drop(file);
+                state = behind.state.lock();
+            }
+            state = self.land_next(ino, inode, state);
+        }
+    }
+
+    /// Brings all that is kept of a file now to its targets, or waits until what is on its way has landed.
+    fn land_next<'s>(
+        self: &Arc<Self>,
+        ino: Ino,
+        inode: &'s OpenInode,
+        mut state: MutexGuard<'s, State>,
+    ) -> MutexGuard<'s, State> {
+        let behind = &inode.behind;
+        if state.flying.is_some() {
+            behind.changed.wait(&mut state);
+            return state;
+        }
+        if state.kept.is_empty() {
+            state.landed = state.count;
+            return state;
+        }
+        let pieces = Arc::new(std::mem::take(&mut state.kept));
+        let (upto, by) = (state.count, state.by.upgrade());
+        state.flying = Some(pieces.clone());
+        drop(state);
+        let landed = match by {
+            Some(file) => self.write_kept(&file, &pieces),
+            None => Err(FsError::BadHandle),
+        };
+        let mut state = behind.state.lock();
+        (state.flying, state.landed) = (None, upto);
+        if let Err(e) = landed {
+            tracing::error!(
+                "inode {ino}: {} bytes that programs have written are lost, its targets did not take them ({e}); fsync and close say so: write them again",
+                pieces.bytes()
+            );
+            state.failure = Some(e);
+            (state.alone, state.ask_after) = (None, now() + AGAIN);
+            behind.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        behind.changed.notify_all();
+        state
+    }
+
+    fn write_kept(self: &Arc<Self>, file: &Arc<OpenFile>, pieces: &Extents) -> FsResult<()> {
+        if file.lost.load(Ordering::Acquire) {
+            return Err(FsError::Io);
+        }
+        let pieces: Vec<(u64, &[u8])> = pieces.within(0..u64::MAX).collect();
+        if pieces.is_empty() || self.write_direct(file, &pieces)? {
+            return Ok(());
+        }
+        // They go through the node, now: each may go elsewhere.
+        let served =
+            |(at, bytes): &(u64, &[u8])| match self.write_served(file, *at, bytes, false)? == bytes.len() {
+                true => Ok(()),
+                false => Err(FsError::NoSpace),
+            };
+        pieces.iter().map(served).fold(Ok(()), FsResult::and)
+    }
+
+    /// When this returns all that was kept of a file before is at its targets, or lost.
+    pub(super) fn land(self: &Arc<Self>, ino: Ino, inode: &OpenInode) {
+        let mut state = inode.behind.state.lock();
+        let upto = state.count;
+        while state.landed < upto {
+            state = self.land_next(ino, inode, state);
+        }
+    }
+
+    /// The same if some of it lies in a range.
+    pub(super) fn land_in(self: &Arc<Self>, file: &OpenFile, range: Range<u64>) {
+        if file.inode.behind.state.lock().meets(&range) {
+            self.land(file.ino, &file.inode);
+        }
+    }
+
+    /// Somebody else wants the file: the lease of this number is over.
+    pub(super) fn give_back(self: &Arc<Self>, ino: Ino, number: u64) {
+        if !self.landing.returned.lock().insert((ino, number)) {
+            return; // told again
+        }
+        let shared = self.clone();
+        self.landing.returning.run(Box::new(move || {
+            if let Some(inode) = shared.table.inode(ino) {
+                inode.behind.end(number);
+                shared.land(ino, &inode);
+            }
+            let call = FileCall::WriteAloneEnd { ino, number };
+            if let Err(e) = shared.lines.ask(Kind::Alone, &super::bytes::nobody(), call) {
+                tracing::debug!("inode {ino}: who waits for it was not told: {e}");
+            }
+            shared.landing.returned.lock().remove(&(ino, number));
+        }));
+    }
+}
+
+impl ClusterFiles {
+    /// The mount ends although programs use it: what they have written goes to the targets, and what they write from now on goes there at once.
+    pub fn end_behind(&self) {
+        self.0.landing.closed.store(true, Ordering::Release);
+        let all = self.0.table.inodes();
+        std::thread::scope(|scope| {
+            for (ino, inode) in all.iter().filter(|(_, inode)| inode.behind.state.lock().is_behind()) {
+                scope.spawn(move || self.0.land(*ino, inode));
+            }
+        });
+    }
+}

@@ -1,0 +1,330 @@
+//! Small writes of one host that stay in its memory for a moment while nobody else has the file open.
+
+use e2e::cluster::{lies_on, up};
+use e2e::hosts::Hosts;
+use e2e::noise;
+use e2e::{Bed, can_mount};
+use rustix::process::Signal;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+const PAGES: u64 = 256;
+
+/// A file that the first host has made: its paths there and at the other host.
+fn file(hosts: &Hosts, name: &str) -> [PathBuf; 2] {
+    let paths = [&hosts.here, &hosts.there].map(|dir| dir.join(name));
+    fs::write(&paths[0], noise(1, PAGES as usize * PAGE)).unwrap();
+    paths
+}
+
+fn writer(path: &PathBuf) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// A page that says which it is, and of which pass.
+fn page(number: u64, pass: u64) -> Vec<u8> {
+    let mut bytes = noise(number + 1000 * pass, PAGE);
+    bytes[..8].copy_from_slice(&pass.to_le_bytes());
+    bytes
+}
+
+/// Pages in an order that is not theirs.
+fn scattered() -> impl Iterator<Item = u64> {
+    (0..PAGES).map(|n| n * 97 % PAGES)
+}
+
+fn write_all(file: &File, pass: u64) {
+    scattered().for_each(|n| file.write_all_at(&page(n, pass), n * PAGE as u64).unwrap());
+}
+
+fn assert_is(bytes: &[u8], pass: u64, what: &str) {
+    for n in 0..PAGES {
+        let at = n as usize * PAGE;
+        assert!(bytes[at..at + PAGE] == page(n, pass), "{what}: page {n}");
+    }
+}
+
+/// How long that takes.
+fn timed(what: impl FnOnce()) -> Duration {
+    let begun = Instant::now();
+    what();
+    begun.elapsed()
+}
+
+/// Nodes of targets that stand still, and go on when this is dropped.
+struct Still<'h>(Vec<&'h Bed>);
+
+impl<'h> Still<'h> {
+    /// Those that serve targets and have no mount.
+    fn movers(hosts: &'h Hosts) -> Self {
+        let movers: Vec<&Bed> = hosts.beds[2..].iter().collect();
+        movers.iter().for_each(|bed| bed.signal(Signal::STOP));
+        Self(movers)
+    }
+}
+
+impl Drop for Still<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|bed| bed.signal(Signal::CONT));
+    }
+}
+
+/// Writes every page, and then once more some of those that lie at movers that stand still by then, if they are kept: whoever would write them there waits.
+fn write_and_keep<'h>(hosts: &'h Hosts, file: &File, pass: u64) -> Still<'h> {
+    write_all(file, pass);
+    for _ in 0..20 {
+        let still = Still::movers(hosts);
+        let kept = std::thread::scope(|scope| {
+            let writes = || {
+                [0, 20, 40, 60]
+                    .iter()
+                    .for_each(|n| file.write_all_at(&page(*n, pass + 1), n * PAGE as u64).unwrap())
+            };
+            let writer = scope.spawn(writes);
+            let end = Instant::now() + Duration::from_millis(300);
+            while !writer.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let kept = writer.is_finished();
+            if !kept {
+                still.0.iter().for_each(|bed| bed.signal(Signal::CONT));
+            }
+            writer.join().unwrap();
+            kept
+        });
+        if kept {
+            return still;
+        }
+        drop(still);
+        write_all(file, pass);
+    }
+    panic!("small writes wait for movers");
+}
+
+/// What is there then.
+fn assert_kept_is_there(bytes: &[u8], pass: u64, what: &str) {
+    for n in 0..PAGES {
+        let (at, pass) = (n as usize * PAGE, if [0, 20, 40, 60].contains(&n) { pass + 1 } else { pass });
+        assert!(bytes[at..at + PAGE] == page(n, pass), "{what}: page {n}");
+    }
+}
+
+#[test]
+fn what_one_host_writes_from_memory_everybody_sees_who_opens_the_file_then() {
+    if !can_mount("small writes from memory") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    for pass in 1..6 {
+        write_all(&one, pass);
+        assert_is(&fs::read(&there).unwrap(), pass, "at the same host");
+        write_all(&one, pass + 10);
+        // It is still open, and was not synced.
+        assert_is(&fs::read(&here).unwrap(), pass + 10, "at the first host");
+    }
+    // Who has had it open for long sees all that was closed.
+    let reader = File::open(&here).unwrap();
+    write_all(&one, 30);
+    drop(one);
+    let mut bytes = vec![0; PAGES as usize * PAGE];
+    reader.read_exact_at(&mut bytes, 0).unwrap();
+    assert_is(&bytes, 30, "of a reader");
+    hosts.first().check();
+}
+
+#[test]
+fn who_opens_a_file_waits_for_what_another_host_has_kept_also_for_a_mover_that_does_not_answer() {
+    if !can_mount("opening what is kept elsewhere") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    let still = write_and_keep(&hosts, &one, 1);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| fs::read(&here).unwrap());
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!reader.is_finished(), "it has been read without what was written before");
+        drop(still);
+        assert_kept_is_there(&reader.join().unwrap(), 1, "at the first host");
+    });
+    // Nobody else has it open: it is kept again after a moment.
+    std::thread::sleep(Duration::from_secs(1));
+    let still = write_and_keep(&hosts, &one, 3);
+    std::thread::scope(|scope| {
+        let syncs = scope.spawn(|| one.sync_all().unwrap());
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!syncs.is_finished(), "it is not at its movers");
+        drop(still);
+    });
+    assert_kept_is_there(&fs::read(&here).unwrap(), 3, "after fsync");
+    hosts.first().check();
+}
+
+#[test]
+fn what_is_kept_of_a_file_that_another_host_cuts_was_written_before() {
+    if !can_mount("cutting what is kept elsewhere") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    for pass in 0..5 {
+        write_all(&one, pass);
+        let cut = OpenOptions::new().write(true).truncate(true).open(&here).unwrap();
+        assert_eq!(cut.metadata().unwrap().len(), 0);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(
+            (cut.metadata().unwrap().len(), one.metadata().unwrap().len()),
+            (0, 0),
+            "it has come back"
+        );
+        cut.write_all_at(&noise(1, PAGES as usize * PAGE), 0).unwrap();
+    }
+    // So it is here.
+    write_all(&one, 9);
+    one.set_len(100).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::metadata(&here).unwrap().len(), 100);
+    hosts.first().check();
+}
+
+#[test]
+fn what_is_kept_is_there_when_the_node_that_holds_the_names_was_started_anew() {
+    if !can_mount("small writes from memory over a crash") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file(&hosts, "file");
+    let one = writer(&there);
+    for pass in 1..4 {
+        write_all(&one, pass);
+        hosts.first().kill();
+        let took = timed(|| write_all(&one, pass + 10));
+        assert!(
+            took < Duration::from_secs(20),
+            "who writes waits for the node that holds the names: {took:?}"
+        );
+        hosts.first().up_mounted();
+        hosts.first().wait("the targets", || up(hosts.first()).len() == 3);
+        assert_is(&fs::read(&here).unwrap(), pass + 10, "behind the crash");
+        write_all(&one, pass + 20);
+        one.sync_all().unwrap();
+        assert_is(&fs::read(&here).unwrap(), pass + 20, "of one that was synced");
+    }
+    hosts.first().check();
+}
+
+#[test]
+fn a_host_that_dies_with_something_kept_holds_nobody_up_and_loses_no_more_than_that() {
+    if !can_mount("a host that dies with small writes in memory") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let on_others = |path: &PathBuf| {
+        lies_on(hosts.first(), path).iter().all(|target| hosts.of(*target).pid() != hosts.beds[1].pid())
+    };
+    let mut paths = (0..30).map(|n| file(&hosts, &format!("file{n}")));
+    let [here, there] = paths.find(|[here, _]| on_others(here)).expect("a file that does not lie there");
+    let one = writer(&there);
+    write_all(&one, 1);
+    one.sync_all().unwrap();
+    let still = write_and_keep(&hosts, &one, 1);
+    // Its `status` would ask the movers too.
+    hosts.beds[1].signal(Signal::KILL);
+    drop(still);
+    let begun = Instant::now();
+    let bytes = fs::read(&here).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for n in 0..PAGES {
+        let at = n as usize * PAGE;
+        let found = &bytes[at..at + PAGE];
+        let kept = [0, 20, 40, 60].contains(&n) && found == page(n, 2);
+        assert!(kept || found == page(n, 1), "page {n} was synced");
+    }
+    drop(one);
+    hosts.beds[1].up();
+    hosts.first().wait("its target", || up(hosts.first()).len() == 3);
+    hosts.first().check();
+}
+
+/// Random calls on one file at one host, which the other one looks at now and then.
+#[test]
+fn what_one_host_does_to_a_file_in_any_order_is_what_everybody_reads() {
+    if !can_mount("random calls on what is kept") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    for seed in 0..3 {
+        let [here, there] = file(&hosts, &format!("random{seed}"));
+        let mut model = fs::read(&here).unwrap();
+        let (mut one, other) = (writer(&there), writer(&there));
+        let mut at_end = OpenOptions::new().append(true).open(&there).unwrap();
+        let mut random = Random(seed * 7 + 1);
+        for step in 0..400 {
+            let at = random.below(model.len() as u64 + 1);
+            match random.below(40) {
+                0 => {
+                    assert!(fs::read(&here).unwrap() == model, "seed {seed}, step {step}: at the first host")
+                }
+                1 => {
+                    model.truncate(at as usize);
+                    one.set_len(at).unwrap();
+                }
+                2 => one.sync_all().unwrap(),
+                3 => one = writer(&there),
+                4 => {
+                    let bytes = noise(step, 5000);
+                    at_end.write_all(&bytes).unwrap();
+                    model.extend_from_slice(&bytes);
+                }
+                5 => {
+                    let cut = OpenOptions::new().write(true).open(&here).unwrap();
+                    model.truncate(at as usize);
+                    cut.set_len(at).unwrap();
+                }
+                6..=12 => {
+                    let mut found = vec![0; random.below(20_000).min(model.len() as u64 - at) as usize];
+                    other.read_exact_at(&mut found, at).unwrap();
+                    assert!(
+                        found == model[at as usize..][..found.len()],
+                        "seed {seed}, step {step}: at {at}"
+                    );
+                }
+                13 | 14 => put(&one, &mut model, at, &noise(step, 200_000)),
+                n => {
+                    let through = if n % 2 == 0 { &one } else { &other };
+                    put(through, &mut model, at, &noise(step, 1 + random.below(9_000) as usize));
+                }
+            }
+        }
+        drop((one, other, at_end));
+        assert!(fs::read(&here).unwrap() == model, "seed {seed}: at the end");
+    }
+    hosts.first().check();
+}
+
+/// Xorshift (Marsaglia 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn put(file: &File, model: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    file.write_all_at(bytes, at).unwrap();
+    let end = at as usize + bytes.len();
+    model.resize(model.len().max(end), 0);
+    model[at as usize..end].copy_from_slice(bytes);
+}
