@@ -370,16 +370,19 @@ fn a_volume_that_is_due_is_verified_while_it_is_in_a_drive_anyway() {
     let ino = bed.write("f", &pattern(250_000, 1));
     bed.migrate_and_purge();
     let [here, other] = [0, 1].map(|copy| bed.volumes_of("/f").remove(copy));
-    // Both are due in a while, the one that nobody reads first, and so soon before the other that nobody looks in between.
-    let due_secs = support::cx().now.secs - 86_400 + 15;
-    let late = |more: u32| Time::new(due_secs, more);
-    let due = [(here.clone(), late(1)), (other.clone(), late(0))];
-    let at = |barcode: &Barcode| due.iter().find(|(b, _)| b == barcode).map(|(_, at)| *at);
+    // Both are due in a while, counted from the start of the node, the one that nobody reads first, and so soon before the other that
+    // nobody looks in between.
+    let mut due = [(here.clone(), Time::default()), (other.clone(), Time::default())];
+    let at =
+        |due: &[(Barcode, Time)], volume: &Barcode| due.iter().find(|(b, _)| b == volume).map(|(_, at)| *at);
     let bed = restarted(
         bed,
         |catalog| {
+            let due_secs = support::cx().now.secs - 86_400 + 15;
+            (due[0].1, due[1].1) = (Time::new(due_secs, 1), Time::new(due_secs, 0));
             for volume in catalog.volumes().unwrap() {
-                catalog.put_volume(&Volume { last_verified: at(&volume.barcode), ..volume }).unwrap();
+                let last_verified = at(&due, &volume.barcode);
+                catalog.put_volume(&Volume { last_verified, ..volume }).unwrap();
             }
         },
         |c| {
@@ -387,6 +390,7 @@ fn a_volume_that_is_due_is_verified_while_it_is_in_a_drive_anyway() {
             c.tape.idle_unmount_s = 600;
         },
     );
+    let at = |volume: &Barcode| at(&due, volume);
     assert!(bed.read(ino) == pattern(250_000, 1));
     let mounts = |bed: &Bed| [&here, &other].map(|v| bed.volume(v).mounts);
     let before = mounts(&bed);

@@ -13,8 +13,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
-/// Programs whose tests wait much longer than they work: these go first, with more of them at a time.
-const PATIENT: &[&str] = &["e2e"];
+/// The crate whose programs of tests start nodes and wait for them: these go first.
+const STARTS_NODES: &str = "e2e";
+/// Of these programs, those with so many tests that more of them run at a time.
+const MANY_TESTS: &[&str] = &["e2e"];
 /// More failed tests than this are no accident: none is repeated.
 const ACCIDENTS: usize = 4;
 
@@ -27,8 +29,26 @@ struct Program {
     executable: PathBuf,
     /// Directory of the crate, in which it runs.
     dir: PathBuf,
-    /// Whether its tests mostly wait.
-    patient: bool,
+    /// What its tests do most of the time.
+    pace: Pace,
+}
+
+/// What tests do most of the time, in the order in which their programs are begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Pace {
+    /// They wait, and there are very many.
+    Patient,
+    /// They wait: for nodes, drives, and time to pass.
+    Waits,
+    /// They compute.
+    Works,
+}
+
+impl Pace {
+    /// Tests of one program that run at a time.
+    fn threads(self, cores: usize) -> usize {
+        if self == Self::Patient { 2 * cores + 1 } else { cores }
+    }
 }
 
 /// What one program has done.
@@ -41,15 +61,13 @@ struct Run {
 /// Builds and runs all; gives one line per failure.
 pub fn run(root: &Path) -> Result<Vec<String>> {
     let (mut programs, thermo) = build(root)?;
-    programs.sort_by_key(|program| !program.patient);
+    programs.sort_by_key(|program| program.pace);
     let cores = thread::available_parallelism().map_or(2, NonZero::get);
     let waiting = Mutex::new(programs.iter().collect::<VecDeque<_>>());
     let failed = Mutex::new(Vec::new());
-    let next = || waiting.lock().ok()?.pop_front();
-    let worker = || -> Result<()> {
-        while let Some(program) = next() {
-            let threads = if program.patient { 2 * cores + 1 } else { cores };
-            let run = execute(program, &thermo, threads, &[])?;
+    let worker = |end: End| -> Result<()> {
+        while let Some(program) = waiting.lock().ok().and_then(|mut programs| end.take(&mut programs)) {
+            let run = execute(program, &thermo, program.pace.threads(cores), &[])?;
             print(program, &run)?;
             if let (false, Ok(mut failed)) = (run.passed, failed.lock()) {
                 failed.push((program, failures(&run.said)));
@@ -58,7 +76,8 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
         Ok(())
     };
     let ended: Vec<Result<()>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+        let worker = &worker;
+        let threads: Vec<_> = ends(cores).map(|end| scope.spawn(move || worker(end))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a panic")))).collect()
     });
     ended.into_iter().collect::<Result<()>>()?;
@@ -70,6 +89,31 @@ pub fn run(root: &Path) -> Result<Vec<String>> {
         problems.push("tests in the documentation: see above".to_owned());
     }
     Ok(problems)
+}
+
+/// From which end of the list of programs one is taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// What waits most.
+    Front,
+    /// What computes most.
+    Back,
+}
+
+impl End {
+    fn take<T>(self, programs: &mut VecDeque<T>) -> Option<T> {
+        match self {
+            Self::Front => programs.pop_front(),
+            Self::Back => programs.pop_back(),
+        }
+    }
+}
+
+/// Where those take their programs that run beside each other. One more than there are cores, because what waits leaves them idle;
+/// and not only what waits is run first, nor only what computes last.
+fn ends(cores: usize) -> impl Iterator<Item = End> {
+    let working = cores.div_ceil(2);
+    (0..=cores).map(move |n| if n < working { End::Back } else { End::Front })
 }
 
 /// All programs of tests, and the program that the end-to-end tests start.
@@ -98,8 +142,12 @@ fn program(message: &Value) -> Option<Program> {
     let (package, target) = (dir.file_name()?.to_str()?, message["target"]["name"].as_str()?);
     let inside = message["target"]["kind"].as_array().is_some_and(|kinds| !kinds.iter().any(|k| k == "test"));
     let name = if inside { format!("{package} (in its sources)") } else { format!("{package} {target}") };
-    let patient = !inside && PATIENT.contains(&target);
-    Some(Program { name, executable: executable.into(), dir: dir.into(), patient })
+    let pace = match package == STARTS_NODES && !inside {
+        true if MANY_TESTS.contains(&target) => Pace::Patient,
+        true => Pace::Waits,
+        false => Pace::Works,
+    };
+    Some(Program { name, executable: executable.into(), dir: dir.into(), pace })
 }
 
 /// Runs a program, or only those of its tests that are named. What it says goes into a file beside it: a pipe would stay open as
@@ -174,11 +222,24 @@ mod tests {
             json!({"manifest_path": "/x/crates/e2e/Cargo.toml", "executable": "/t/p", "profile": {"test": test},
                 "target": {"name": name, "kind": [kind]}})
         };
-        let name = |kind, target| program(&message(kind, target, true)).map(|p| (p.name, p.patient));
-        assert_eq!(name("test", "e2e"), Some(("e2e e2e".to_owned(), true)));
-        assert_eq!(name("lib", "e2e"), Some(("e2e (in its sources)".to_owned(), false)));
+        let name = |kind, target| program(&message(kind, target, true)).map(|p| (p.name, p.pace));
+        assert_eq!(name("test", "e2e"), Some(("e2e e2e".to_owned(), Pace::Patient)));
+        assert_eq!(name("test", "room"), Some(("e2e room".to_owned(), Pace::Waits)));
+        assert_eq!(name("lib", "e2e"), Some(("e2e (in its sources)".to_owned(), Pace::Works)));
         assert_eq!(program(&message("bin", "thermo", false)), None);
         assert_eq!(program(&json!({"reason": "build-finished", "success": true})), None);
+    }
+
+    #[test]
+    fn what_waits_and_what_computes_run_beside_each_other() {
+        let begun = |cores| {
+            let mut programs =
+                VecDeque::from(["waits", "waits too", "waits as well", "computes", "computes too"]);
+            ends(cores).filter_map(|end| end.take(&mut programs)).collect::<Vec<_>>()
+        };
+        assert_eq!(begun(1), ["computes too", "waits"]);
+        assert_eq!(begun(2), ["computes too", "waits", "waits too"]);
+        assert_eq!(begun(4), ["computes too", "computes", "waits", "waits too", "waits as well"]);
     }
 
     #[test]
@@ -195,7 +256,7 @@ mod tests {
         std::fs::write(&executable, format!("#!/bin/sh\n{script}")).unwrap();
         let done = Command::new("chmod").arg("+x").arg(&executable).status().unwrap();
         assert!(done.success());
-        Program { name: "sham".to_owned(), executable, dir: dir.to_owned(), patient: false }
+        Program { name: "sham".to_owned(), executable, dir: dir.to_owned(), pace: Pace::Works }
     }
 
     #[test]

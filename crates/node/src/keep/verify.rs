@@ -110,6 +110,12 @@ fn overdue(volumes: &[Volume], days: u32, now: Time) -> Vec<(&Volume, Duration)>
     late
 }
 
+/// In which order those that are due are sent. First what is in a drive: an idle drive puts its volume away for the first one that
+/// is to be fetched, and would have to fetch it again. Then what was begun, then that longest ago.
+fn turn(v: &Volume, mounted: &BTreeSet<Barcode>) -> (bool, bool, Option<Time>) {
+    (!mounted.contains(&v.barcode), v.verified_to == 0, v.last_verified)
+}
+
 impl Node {
     /// Volumes in the library that should have been verified.
     fn overdue<'v>(&self, volumes: &'v [Volume]) -> Vec<(&'v Volume, Duration)> {
@@ -187,7 +193,7 @@ impl Verify {
             verified(v).is_some_and(|at| now.since(at) >= DAY * days) && !self.again.contains_key(&v.barcode)
         };
         let mut due: Vec<&Volume> = volumes.iter().filter(due).collect();
-        due.sort_by_key(|v| (v.verified_to == 0, v.last_verified));
+        due.sort_by_key(|v| turn(v, mounted));
         self.background.retain(|b| due.iter().any(|v| v.barcode == *b));
         let present = node.archive.present();
         for v in due.into_iter().filter(|v| present.contains(&v.barcode)) {
@@ -259,6 +265,19 @@ impl Verify {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_a_drive_is_verified_before_anything_is_fetched() {
+        let volume = |name: &str, to: u64, verified: i64| Volume {
+            verified_to: to,
+            last_verified: Some(Time::new(verified, 0)),
+            ..Volume::new(Barcode::from(name), Time::default())
+        };
+        let mounted = ["HERE", "TOO"].map(Barcode::from).into();
+        let mut all = [volume("OLD", 0, 1), volume("BEGUN", 7, 3), volume("HERE", 0, 4), volume("TOO", 0, 2)];
+        all.sort_by_key(|v| turn(v, &mounted));
+        assert_eq!(all.map(|v| v.barcode.to_string()), ["TOO", "HERE", "BEGUN", "OLD"]);
+    }
 
     #[test]
     fn a_volume_is_overdue_when_a_tenth_more_than_its_time_has_passed() {
