@@ -194,8 +194,8 @@ impl Shared {
         file: &Arc<OpenFile>,
         pieces: &[(u64, &[u8])],
     ) -> FsResult<bool> {
-        let ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
-        let end = ends.fold(Some(0), |last: Option<u64>, end| Some(last?.max(end?)));
+        let mut ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
+        let end = ends.try_fold(0_u64, |last, end| Some(last.max(end?)));
         let end = end.filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         if !matches!(self.route(file)?, Route::Direct(_)) {
             return Ok(false);
