@@ -217,6 +217,9 @@ fn what_is_kept_is_there_when_the_node_that_holds_the_names_was_started_anew() {
         write_all(&one, pass + 20);
         one.sync_all().unwrap();
         assert_is(&fs::read(&here).unwrap(), pass + 20, "of one that was synced");
+        // The node that serves now gives leases too.
+        drop(write_and_keep(&hosts, &one, pass + 30));
+        assert_kept_is_there(&fs::read(&here).unwrap(), pass + 30, "from memory again");
     }
     hosts.first().check();
 }
@@ -251,6 +254,26 @@ fn a_host_that_dies_with_something_kept_holds_nobody_up_and_loses_no_more_than_t
     drop(one);
     hosts.beds[1].up();
     hosts.first().wait("its target", || up(hosts.first()).len() == 3);
+    hosts.first().check();
+}
+
+#[test]
+fn a_node_that_stops_has_what_is_kept_brought_to_its_targets_although_programs_have_it_open() {
+    if !can_mount("stopping with small writes in memory") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    for round in 1..4 {
+        let [here, there] = file(&hosts, &format!("file{round}"));
+        let one = writer(&there);
+        write_all(&one, 1);
+        write_all(&one, round + 1);
+        hosts.beds[1].ok(["down"]);
+        hosts.beds[1].up_mounted();
+        hosts.first().wait("its target", || up(hosts.first()).len() == 3);
+        assert_is(&fs::read(&here).unwrap(), round + 1, "behind the stop");
+        drop(one);
+    }
     hosts.first().check();
 }
 

@@ -192,9 +192,15 @@ pub(crate) fn open(core: &Arc<Core>, req: &Request, node: INodeNo, flags: OpenFl
     if !core.api.may_wait_to_open(ino, None, flags.write) {
         return core.open(&cx, ino, flags, reply);
     }
-    let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
-    let core = Arc::clone(core);
-    slot.run(move || core.open(&cx, ino, flags, reply));
+    match core.change_pool.slot() {
+        Some(slot) => {
+            let core = Arc::clone(core);
+            slot.run(move || core.open(&cx, ino, flags, reply));
+        }
+        None if flags.write => reply.error(Errno::EAGAIN),
+        // Too many changes wait: that is nothing to who reads.
+        None => core.open(&cx, ino, flags, reply),
+    }
 }
 
 /// The same for what somebody else may have made by now.
@@ -295,10 +301,17 @@ pub(crate) fn write(
     let nonblock = core.must_not_wait(flags);
     let (again, data) = (Arc::clone(core), data.to_vec());
     let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+    // The kernel syncs by itself only what goes through its page cache.
+    let (lasts, data_only) =
+        (!mapped && flags.0 & libc::O_DSYNC != 0, flags.0 & libc::O_SYNC != libc::O_SYNC);
     let refused = when_changeable(core, tid, file.ino, nonblock, move |ready| {
         let written = ready.and_then(|()| match mapped {
             true => again.api.write_back(handle, offset, &data),
             false => again.api.write(handle, offset, &data),
+        });
+        let written = written.and_then(|n| match lasts {
+            true => again.api.fsync(handle, data_only).map(|()| n),
+            false => Ok(n),
         });
         match written {
             Ok(n) => reply.written(n as u32),

@@ -118,8 +118,9 @@ impl Leases {
             taken: AtomicUsize::new(0),
             alone: AtomicUsize::new(0),
             not_before: Mutex::new(others.then(|| begun + TERM + SLACK)),
-            // Place 0 says that nothing is remembered, 1 that nothing was told yet.
-            state: Mutex::new(State { count: 1, ..State::default() }),
+            // Place 0 says that nothing is remembered, 1 that nothing was told yet. Hosts remember numbers of leases that are over: those of an earlier
+            // node are smaller.
+            state: Mutex::new(State { count: crate::now().as_nanos().max(1) as u64, ..State::default() }),
             forgotten: Condvar::new(),
         }
     }

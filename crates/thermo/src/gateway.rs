@@ -25,6 +25,8 @@ const PARTING: Duration = Duration::from_secs(30);
 pub struct Gateway {
     node: Weak<Node>,
     mounts: Mutex<Vec<Mounted>>,
+    /// Of other nodes, as long as somebody uses them, also when they are in the file tree no more.
+    elsewhere: Mutex<Vec<Weak<ClusterFiles>>>,
     /// Set with `mounts` locked: the node ends, and nothing is mounted any more.
     closed: AtomicBool,
 }
@@ -33,8 +35,6 @@ pub struct Gateway {
 #[derive(Clone)]
 struct Mounted {
     mount: Arc<Mount>,
-    /// If another node holds the namespace.
-    files: Option<Arc<ClusterFiles>>,
     nonblock: Option<NonBlock>,
     /// The subsystem whose namespace it shows, if it is at a junction of another one.
     subsystem: Option<String>,
@@ -61,12 +61,26 @@ impl Gateway {
         Arc::new(Self {
             node: Arc::downgrade(node),
             mounts: Mutex::default(),
+            elsewhere: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Mounted>> {
         self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn used_elsewhere(&self) -> MutexGuard<'_, Vec<Weak<ClusterFiles>>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Files of another node that are about to be mounted.
+    fn of_another(&self, files: ClusterFiles) -> Arc<ClusterFiles> {
+        let files = Arc::new(files);
+        let mut all = self.used_elsewhere();
+        all.retain(|files| files.strong_count() > 0);
+        all.push(Arc::downgrade(&files));
+        files
     }
 
     /// Takes everything out of the file tree, and waits until it has ended. Programs that still use a mount keep what they have open until this process ends.
@@ -88,8 +102,9 @@ impl Gateway {
         for mounted in mounts.iter().filter(|mounted| !mounted.mount.has_ended()) {
             let path = mounted.path.display();
             tracing::warn!("{path}: programs still use it (`fuser -vm {path}` names them); it is detached");
-            mounted.files.iter().for_each(|files| files.end_behind());
         }
+        let left: Vec<_> = self.used_elsewhere().drain(..).filter_map(|files| files.upgrade()).collect();
+        left.iter().for_each(|files| files.end_behind());
     }
 
     /// Takes all mounts out of the tree at once, unless somebody has them just now. With each go those that lie in it.
@@ -230,15 +245,14 @@ impl Gateway {
         let (nonblock, subsystem) = (wanted.top.nonblock, &wanted.view.junction.subsystem);
         let options = to_all(far(node, nonblock));
         let place = wanted.free_place()?;
-        let files = Arc::new(files);
-        let mount = fuse::mount_at(files.clone(), place, options).map_err(refused)?;
-        self.enter((mount, Some(files)), wanted.path(), nonblock, Some((subsystem, wanted.top)))
+        let mount = fuse::mount_at(self.of_another(files), place, options).map_err(refused)?;
+        self.enter(mount, wanted.path(), nonblock, Some((subsystem, wanted.top)))
     }
 
     fn add(
         &self,
         node: &Node,
-        (api, files): (Arc<dyn FileApi>, Option<Arc<ClusterFiles>>),
+        api: Arc<dyn FileApi>,
         path: &Path,
         mut options: MountOptions,
         nonblock: Option<NonBlock>,
@@ -246,13 +260,13 @@ impl Gateway {
         options.nonblock = nonblock.unwrap_or(node.config().nonblock);
         let mount = fuse::mount(api, path, to_all(options)).map_err(refused)?;
         let path = mount.mountpoint().to_owned();
-        self.enter((mount, files), path, nonblock, None)
+        self.enter(mount, path, nonblock, None)
     }
 
     /// Of a subsystem: with what it lies in.
     fn enter(
         &self,
-        (mount, files): (Mount, Option<Arc<ClusterFiles>>),
+        mount: Mount,
         path: PathBuf,
         nonblock: Option<NonBlock>,
         subsystem: Option<(&String, &Mounted)>,
@@ -274,7 +288,7 @@ impl Gateway {
         tracing::info!("mounted{of} at {}, passthrough {passthrough}", path.display());
         mounts.retain(|mounted| mounted.mount.is_alive());
         let subsystem = subsystem.map(|(name, _)| name.clone());
-        mounts.push(Mounted { mount: Arc::new(mount), files, nonblock, subsystem, path, leaving: false });
+        mounts.push(Mounted { mount: Arc::new(mount), nonblock, subsystem, path, leaving: false });
         Ok(())
     }
 
@@ -312,15 +326,14 @@ impl Mounter for Gateway {
         let Some(member) = node.joined()? else {
             let (passthrough, locks) = (node.config().passthrough, node.config().keeps_locks());
             let options = MountOptions { passthrough, locks, ..MountOptions::default() };
-            return self.add(&node, (node.clone(), None), path, options, nonblock);
+            return self.add(&node, node.clone(), path, options, nonblock);
         };
         let known = Arc::downgrade(&node);
         let places = move || known.upgrade().map_or(Vec::new(), |node| node.namespace_places());
         let first = node.config().cluster.namespace.is_empty();
         let names = if first { Names::First } else { Names::Subsystem(None) };
         let files = elsewhere(member, places, names)?;
-        let files = Arc::new(files);
-        self.add(&node, (files.clone(), Some(files)), path, far(&node, nonblock), nonblock)
+        self.add(&node, self.of_another(files), path, far(&node, nonblock), nonblock)
     }
 
     fn unmount(&self, path: &Path) -> Result<(), Failure> {

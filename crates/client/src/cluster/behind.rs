@@ -22,6 +22,8 @@ use types::api::FsResult;
 use types::{FsError, Ino};
 use wire::{Alone, FileCall, Reply};
 
+/// How long who asks for attributes waits for what is in memory.
+const SOON: Duration = Duration::from_secs(1);
 /// Longest write that is kept (bytes).
 const SMALL: usize = 64 << 10;
 /// Most bytes of one file: then whoever writes waits.
@@ -38,7 +40,7 @@ const SPARE: Duration = Duration::from_millis(500);
 const RENEW: Duration = Duration::from_millis(750);
 /// Who was refused asks again so much later.
 const AGAIN: Duration = Duration::from_secs(1);
-/// So many small writes in a row tell that more will come.
+/// So many small writes tell that more will come.
 const STEADY: u32 = 4;
 /// Most files of which something is kept at once, each with a thread of its own.
 const FILES: usize = 32;
@@ -73,10 +75,12 @@ struct State {
     /// The node is being asked for that, or may be after this.
     asks: bool,
     ask_after: Moment,
-    /// Small writes that were not kept.
+    /// Small writes that were not kept, so far.
     others: u32,
     /// A thread brings it to the targets.
     tended: bool,
+    /// Somebody waits for it.
+    hurry: bool,
     failure: Option<FsError>,
 }
 
@@ -120,7 +124,8 @@ impl State {
 
     /// Enough is together to go.
     fn is_batch(&self) -> bool {
-        self.flying.is_none() && (self.kept.bytes() >= BATCH || self.kept.count() >= PIECES)
+        let enough = self.hurry || self.kept.bytes() >= BATCH || self.kept.count() >= PIECES;
+        self.flying.is_none() && !self.kept.is_empty() && enough
     }
 
     fn meets(&self, range: &Range<u64>) -> bool {
@@ -148,6 +153,11 @@ impl Behind {
 
     fn same(&self, before: u64, now: u64) -> FsResult<()> {
         if before == now { Ok(()) } else { Err(self.state.lock().failure.unwrap_or(FsError::Io)) }
+    }
+
+    /// A handle is about to be closed: if it is the last that the node knows, the lease ends with it.
+    pub(super) fn closes(&self) {
+        self.state.lock().alone = None;
     }
 
     /// The lease of this number, and those before, count no more.
@@ -257,7 +267,7 @@ impl Shared {
                 return;
             }
             let ends_soon = state.alone.is_some_and(|until| until < now() + RENEW);
-            if let Some(file) = state.by.upgrade().filter(|_| ends_soon && state.count > before) {
+            if let Some(file) = state.by.upgrade().filter(|_| ends_soon && !state.kept.is_empty()) {
                 drop(state);
                 self.ask_alone(&file);
                 drop(file);
@@ -285,6 +295,7 @@ impl Shared {
         }
         let pieces = Arc::new(std::mem::take(&mut state.kept));
         let (upto, by) = (state.count, state.by.upgrade());
+        state.hurry = false;
         state.flying = Some(pieces.clone());
         drop(state);
         let landed = match by {
@@ -332,7 +343,19 @@ impl Shared {
         }
     }
 
-    /// The same if some of it lies in a range.
+    /// The same, but a mover that does not answer is not waited for.
+    pub(super) fn land_soon(&self, inode: &OpenInode) {
+        let behind = &inode.behind;
+        let mut state = behind.state.lock();
+        let upto = state.count;
+        if state.landed < upto {
+            state.hurry = true;
+            behind.changed.notify_all();
+            behind.changed.wait_while_for(&mut state, |state| state.landed < upto, SOON);
+        }
+    }
+
+    /// The same as [`Shared::land`] if some of it lies in a range.
     pub(super) fn land_in(self: &Arc<Self>, file: &OpenFile, range: Range<u64>) {
         if file.inode.behind.state.lock().meets(&range) {
             self.land(file.ino, &file.inode);
@@ -369,5 +392,52 @@ impl ClusterFiles {
                 scope.spawn(move || self.0.land(*ino, inode));
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Place, Table};
+    use super::*;
+    use types::Cx;
+    use types::api::OpenFlags;
+
+    #[test]
+    fn each_open_file_is_told_once_of_what_was_lost_while_it_was_open() {
+        let table = Table::default();
+        let open = || {
+            let place = Place { begun: 1, handle: types::Handle(1) };
+            table.enter(&Cx::admin(types::Time::default()), Ino(5), OpenFlags::default(), place).1
+        };
+        let (one, other) = (open(), open());
+        let behind = &one.inode.behind;
+        assert_eq!((behind.is_whole(&one), behind.told(&one)), (Ok(()), Ok(())));
+        behind.state.lock().failure = Some(FsError::NoSpace);
+        behind.losses.fetch_add(1, Ordering::AcqRel);
+        // close says so and takes it from nobody.
+        assert_eq!(behind.is_whole(&one), Err(FsError::NoSpace));
+        for file in [&one, &other] {
+            assert_eq!((behind.told(file), behind.told(file)), (Err(FsError::NoSpace), Ok(())));
+        }
+        let later = open();
+        assert_eq!((behind.is_whole(&later), behind.told(&later)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn a_lease_that_was_taken_back_counts_no_more_and_a_later_one_does() {
+        let behind = Behind::default();
+        let has = |number| {
+            let mut state = behind.state.lock();
+            (state.number, state.alone) = (number, Some(now() + SPARE * 2));
+        };
+        has(7);
+        behind.end(6);
+        assert!(behind.state.lock().alone.is_some(), "that is about an earlier one");
+        behind.end(7);
+        assert!(behind.state.lock().alone.is_none());
+        has(9);
+        behind.end(8);
+        let state = behind.state.lock();
+        assert_eq!((state.alone.is_some(), state.ended), (true, 8));
     }
 }

@@ -53,7 +53,7 @@ impl ClusterFiles {
         // What was written here is seen here.
         let Some(inode) = self.0.table.inode(attr.ino) else { return Ok(attr) };
         // Also what is in memory: its time is that of the write.
-        self.0.land(attr.ino, &inode);
+        self.0.land_soon(&inode);
         if self.0.commit(&inode, Telling::All)? { ask(Look::GetAttr(attr.ino)) } else { Ok(attr) }
     }
 
@@ -264,6 +264,7 @@ impl FileApi for ClusterFiles {
     fn release(&self, handle: Handle) {
         // While it is still known: who wants the file meanwhile waits for that.
         if let Some(file) = self.0.table.peek(handle) {
+            file.inode.behind.closes();
             self.0.land(file.ino, &file.inode);
         }
         let Some(file) = self.0.table.leave(handle) else { return };

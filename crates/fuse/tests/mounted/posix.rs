@@ -422,6 +422,27 @@ fn a_kernel_that_keeps_nothing_is_told_of_a_new_file_once() {
 }
 
 #[test]
+fn what_is_written_with_o_sync_is_synced_before_it_is_answered() {
+    let Some(f) = fixture_with(MountOptions { passthrough: false, ..MountOptions::default() }) else {
+        return;
+    };
+    for served in [false, true] {
+        f.api.pressure.store(served, Relaxed);
+        let name = format!("synced-{served}");
+        fs::write(f.real(&name), b"text").unwrap();
+        for (flag, syncs) in [(0, 0), (libc::O_DSYNC, 3), (libc::O_SYNC, 3)] {
+            let file = fs::File::options().write(true).custom_flags(flag).open(f.path(&name)).unwrap();
+            let before = f.api.count.fsyncs.load(Relaxed);
+            for _ in 0..3 {
+                file.write_all_at(b"more", 0).unwrap();
+            }
+            assert_eq!(f.api.count.fsyncs.load(Relaxed) - before, syncs, "served: {served}, flag {flag:#o}");
+        }
+    }
+    f.api.pressure.store(false, Relaxed);
+}
+
+#[test]
 fn a_panic_is_an_io_error_for_one_call_only() {
     let Some(f) = fixture_with(MountOptions { threads: 1, ..MountOptions::default() }) else { return };
     f.api.panic_once.store(true, Relaxed);

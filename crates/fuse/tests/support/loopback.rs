@@ -24,6 +24,7 @@ pub struct Counters {
     pub reads: AtomicU64,
     pub writes: AtomicU64,
     pub flushes: AtomicU64,
+    pub fsyncs: AtomicU64,
     pub releases: AtomicU64,
     pub prepared: AtomicU64,
     /// Calls that have waited until nobody reads elsewhere, or wait.
@@ -620,6 +621,7 @@ impl FileApi for Loopback {
     }
 
     fn fsync(&self, handle: Handle, data_only: bool) -> FsResult<()> {
+        self.count.fsyncs.fetch_add(1, Relaxed);
         let file = self.file(handle)?;
         if data_only { rfs::fdatasync(&file.fd).fs() } else { rfs::fsync(&file.fd).fs() }
     }

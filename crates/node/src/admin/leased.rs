@@ -88,8 +88,11 @@ impl Node {
         let Some(far) = state.backing.as_ref().and_then(|backing| backing.far()) else {
             return Ok(Reply::Alone(None));
         };
-        let his = session.handles_of(|handle| self.is_of(handle, ino));
-        let nobody_else = his > 0 && state.handles as usize == his;
+        let nobody_else = match state.handles {
+            0 => false,
+            1 => session.has(handle),
+            all => session.handles_of(|handle| self.is_of(handle, ino)) == all as usize,
+        };
         let term_ms = u32::try_from(TERM.as_millis()).unwrap_or(0);
         Ok(Reply::Alone(match self.leases.write_alone(client, ino, nobody_else) {
             Writes::Alone(number) => {
