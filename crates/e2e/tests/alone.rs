@@ -5,10 +5,12 @@ use e2e::hosts::Hosts;
 use e2e::noise;
 use e2e::{Bed, can_mount};
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -70,6 +72,25 @@ impl<'h> Still<'h> {
 impl Drop for Still<'_> {
     fn drop(&mut self) {
         self.0.iter().for_each(|bed| bed.signal(Signal::CONT));
+    }
+}
+
+/// Starts a node from a process that was there before: each program that this one starts closes what is open here, and tells the node of what was
+/// written, which is dead then.
+struct Starter(Child);
+
+impl Starter {
+    fn of(bed: &Bed) -> Self {
+        let up = bed.command(["up"]);
+        let mut starter = Command::new("sh");
+        starter.args(["-c", "read go && exec \"$0\" \"$@\""]).arg(up.get_program()).args(up.get_args());
+        starter.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Self(starter.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn now(mut self) {
+        self.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(self.0.wait().unwrap().success(), "the node does not start");
     }
 }
 
@@ -205,13 +226,15 @@ fn what_is_kept_is_there_when_the_node_that_holds_the_names_was_started_anew() {
     let one = writer(&there);
     for pass in 1..4 {
         write_all(&one, pass);
+        let start = Starter::of(hosts.first());
         hosts.first().kill();
         let took = timed(|| write_all(&one, pass + 10));
         assert!(
             took < Duration::from_secs(20),
             "who writes waits for the node that holds the names: {took:?}"
         );
-        hosts.first().up_mounted();
+        start.now();
+        hosts.first().ok([OsStr::new("mount"), hosts.first().mount().as_os_str()]);
         hosts.first().wait("the targets", || up(hosts.first()).len() == 3);
         assert_is(&fs::read(&here).unwrap(), pass + 10, "behind the crash");
         write_all(&one, pass + 20);
