@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use vtl::{Library, VtlConfig, serve};
 
 /// Of 127.0.0.0/8 everything is this machine. Others begin at 1 and at 128.
 fn address() -> String {
@@ -21,12 +22,47 @@ fn address() -> String {
     format!("127.{}.{low}.{}:7430", 1 + high % 254, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// The tape library that both hosts reach, each as an initiator of its own.
+struct Hall {
+    dir: tempfile::TempDir,
+    library: Arc<Library>,
+    cables: Vec<vtl::Server>,
+}
+
+impl Hall {
+    const SERIAL: &str = "HALLT001";
+
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let serial = Self::SERIAL.into();
+        let config = VtlConfig {
+            capacity_bytes: 64 << 20,
+            cartridges: 2,
+            serial,
+            ..VtlConfig::new(dir.path().join("hall"))
+        };
+        Self { library: Library::open(config).unwrap(), cables: Vec::new(), dir }
+    }
+
+    /// What the configuration of one more host says.
+    fn config(&mut self) -> String {
+        let sockets = self.dir.path().join(format!("cables-{}", self.cables.len()));
+        self.cables.push(serve(self.library.clone(), &sockets).unwrap());
+        let at = |name: &str| format!("\"unix:{}\"", sockets.join(name).display());
+        let drive = |n: usize| {
+            let device = at(&format!("drive{n}.sock"));
+            format!("[[libraries.drives]]\ndevice = {device}\nserial = \"{}D0{n}\"\n", Self::SERIAL)
+        };
+        format!("[[libraries]]\nname = \"hall\"\nchanger = {}\n{}{}", at("changer.sock"), drive(0), drive(1))
+    }
+}
+
 /// Of one of those that take turns.
-fn config(database: &str) -> String {
+fn config(database: &str, hall: &mut Hall) -> String {
     format!(
-        "[catalog]\nengine = {database:?}\ntake_turns_s = 5\n[cluster]\nlisten = \"{}\"\n\
-         [library]\ncartridges = 2\ncartridge_capacity = \"64 MiB\"\n",
-        address()
+        "[catalog]\nengine = {database:?}\ntake_turns_s = 5\n[cluster]\nlisten = \"{}\"\n{}",
+        address(),
+        hall.config()
     )
 }
 
@@ -36,6 +72,7 @@ struct Site {
     second: Bed,
     third: Bed,
     server: Server,
+    _hall: Hall,
 }
 
 impl Drop for Site {
@@ -54,7 +91,8 @@ impl Site {
         let settings = "&connections=6&relaxed=no";
         let there = server.address("turns", settings);
         let at_first = by.map_or(there.clone(), |dir| server.address_by(dir, "turns", settings));
-        let (first, second) = (Bed::new(&config(&at_first)), Bed::new(&config(&there)));
+        let mut hall = Hall::new();
+        let [first, second] = [&at_first, &there].map(|database| Bed::new(&config(database, &mut hall)));
         first.up();
         first.ok(["cluster", "init", "--name", "first"]);
         e2e::cluster::join(&first, &second, "second");
@@ -70,7 +108,7 @@ impl Site {
         first.wait("the target", || e2e::cluster::up(&first) == [3]);
         fs::create_dir(third.mount().join("striped")).unwrap();
         first.ok(["layout", "set", "tc:/striped", "--stripes", "1"]);
-        Self { first, second, third, server }
+        Self { first, second, third, server, _hall: hall }
     }
 
     /// Who serves, and who waits; on a busy machine that may have changed without a fault.
@@ -159,8 +197,11 @@ fn one_serves_and_the_other_goes_on_when_it_is_killed_stopped_or_told_to_end() {
     assert!(shown.contains("this node serves") && shown.contains("waits"), "{shown}");
     site.while_names_are_made(|done| {
         first.wait("work", || done.0.load(Ordering::Acquire) > 3);
-        for _ in 0..2 {
+        for n in 0..2 {
             let [serving, _] = site.who();
+            // Each has the drives of the library that both reach.
+            let file = format!("tc:/striped/file-{n}");
+            serving.wait("its copies", || serving.run(["migrate", "--wait", &file]).status.success());
             site.through(done, "who serves is killed", || serving.signal(Signal::KILL));
             assert!(serving.ok(["up"]).contains("and waits for its turn"));
         }
@@ -380,7 +421,9 @@ fn what_a_node_has_seen_its_database_lose_is_not_taken_by_it_when_it_is_started_
 fn a_host_that_waits_for_longer_than_its_certificate_is_good_gets_others() {
     let server = Server::start();
     let database = server.address("certificates", "&connections=6&relaxed=no");
-    let host = || Bed::new(&config(&database).replace("[cluster]\n", "[cluster]\ncertificate_s = 12\n"));
+    let mut hall = Hall::new();
+    let mut host =
+        || Bed::new(&config(&database, &mut hall).replace("[cluster]\n", "[cluster]\ncertificate_s = 12\n"));
     let (first, second) = (host(), host());
     first.up();
     first.ok(["cluster", "init", "--name", "first"]);
