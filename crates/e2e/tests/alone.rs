@@ -23,6 +23,15 @@ fn file(hosts: &Hosts, name: &str) -> [PathBuf; 2] {
     paths
 }
 
+/// The same of one that does not lie at the other host.
+fn file_on_others(hosts: &Hosts) -> [PathBuf; 2] {
+    let on_others = |path: &PathBuf| {
+        lies_on(hosts.first(), path).iter().all(|target| hosts.of(*target).pid() != hosts.beds[1].pid())
+    };
+    let mut paths = (0..30).map(|n| file(hosts, &format!("file{n}")));
+    paths.find(|[here, _]| on_others(here)).expect("a file that does not lie there")
+}
+
 fn writer(path: &PathBuf) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
@@ -101,7 +110,7 @@ fn write_and_keep<'h>(hosts: &'h Hosts, file: &File, pass: u64) -> Still<'h> {
         let still = Still::movers(hosts);
         let kept = std::thread::scope(|scope| {
             let writes = || {
-                [0, 20, 40, 60]
+                PAGES_KEPT
                     .iter()
                     .for_each(|n| file.write_all_at(&page(*n, pass + 1), n * PAGE as u64).unwrap())
             };
@@ -126,10 +135,13 @@ fn write_and_keep<'h>(hosts: &'h Hosts, file: &File, pass: u64) -> Still<'h> {
     panic!("small writes wait for movers");
 }
 
+/// The pages of which a later pass is kept.
+const PAGES_KEPT: [u64; 4] = [0, 20, 40, 60];
+
 /// What is there then.
 fn assert_kept_is_there(bytes: &[u8], pass: u64, what: &str) {
     for n in 0..PAGES {
-        let (at, pass) = (n as usize * PAGE, if [0, 20, 40, 60].contains(&n) { pass + 1 } else { pass });
+        let (at, pass) = (n as usize * PAGE, if PAGES_KEPT.contains(&n) { pass + 1 } else { pass });
         assert!(bytes[at..at + PAGE] == page(n, pass), "{what}: page {n}");
     }
 }
@@ -253,11 +265,7 @@ fn a_host_that_dies_with_something_kept_holds_nobody_up_and_loses_no_more_than_t
         return;
     }
     let hosts = Hosts::new("0");
-    let on_others = |path: &PathBuf| {
-        lies_on(hosts.first(), path).iter().all(|target| hosts.of(*target).pid() != hosts.beds[1].pid())
-    };
-    let mut paths = (0..30).map(|n| file(&hosts, &format!("file{n}")));
-    let [here, there] = paths.find(|[here, _]| on_others(here)).expect("a file that does not lie there");
+    let [here, there] = file_on_others(&hosts);
     let one = writer(&there);
     write_all(&one, 1);
     one.sync_all().unwrap();
@@ -271,12 +279,51 @@ fn a_host_that_dies_with_something_kept_holds_nobody_up_and_loses_no_more_than_t
     for n in 0..PAGES {
         let at = n as usize * PAGE;
         let found = &bytes[at..at + PAGE];
-        let kept = [0, 20, 40, 60].contains(&n) && found == page(n, 2);
+        let kept = PAGES_KEPT.contains(&n) && found == page(n, 2);
         assert!(kept || found == page(n, 1), "page {n} was synced");
     }
     drop(one);
     hosts.beds[1].up();
     hosts.first().wait("its target", || up(hosts.first()).len() == 3);
+    hosts.first().check();
+}
+
+#[test]
+fn what_a_host_that_stands_still_has_kept_does_not_come_over_what_others_write_meanwhile() {
+    if !can_mount("a host that stands still with small writes in memory") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let [here, there] = file_on_others(&hosts);
+    let one = writer(&there);
+    let mut lost = 0;
+    for round in 0..10 {
+        let pass = 1 + 10 * round;
+        write_all(&one, pass);
+        one.sync_all().unwrap();
+        write_all(&one, pass);
+        PAGES_KEPT.iter().for_each(|n| one.write_all_at(&page(*n, pass + 1), n * PAGE as u64).unwrap());
+        hosts.beds[1].signal(Signal::STOP);
+        let took = timed(|| {
+            let other = writer(&here);
+            write_all(&other, pass + 2);
+            other.sync_all().unwrap();
+        });
+        hosts.beds[1].signal(Signal::CONT);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let synced = one.sync_all();
+        assert_is(&fs::read(&here).unwrap(), pass + 2, "what was written last");
+        assert_is(&fs::read(&there).unwrap(), pass + 2, "the same at the host that stood still");
+        let Err(e) = synced else { continue };
+        assert_eq!(e.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{e}");
+        lost += 1;
+        // It goes on.
+        write_all(&one, pass + 3);
+        one.sync_all().unwrap();
+        assert_is(&fs::read(&here).unwrap(), pass + 3, "what was written since");
+    }
+    assert!(lost > 0, "nothing was kept when it stood still");
+    drop(one);
     hosts.first().check();
 }
 

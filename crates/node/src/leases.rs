@@ -10,7 +10,7 @@
 
 mod alone;
 
-pub(crate) use alone::Writes;
+pub(crate) use alone::{Stands, Writes};
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -60,6 +60,8 @@ struct State {
     swept: usize,
     sessions: HashMap<u64, Told>,
     alone: HashMap<Ino, alone::Lease>,
+    /// The highest number of a lease of one writer that was lost.
+    lost: u64,
 }
 
 /// The last change of an inode.
@@ -258,8 +260,7 @@ impl Leases {
     /// A session has ended: nobody uses what it remembers.
     pub(crate) fn leave(&self, session: u64) {
         let mut state = self.state.lock();
-        state.alone.retain(|_, lease| lease.session != session);
-        self.alone.store(state.alone.len(), Ordering::SeqCst);
+        Self::leave_alone(&mut state, session);
         self.forgotten.notify_all();
         if let Some(told) = state.sessions.remove(&session) {
             self.taken.fetch_sub(told.queue.len(), Ordering::SeqCst);

@@ -88,7 +88,7 @@ pub(crate) struct Failed {
 
 impl StripeError {
     /// Whether the same may succeed at once when it is begun anew.
-    pub(crate) fn may_renew(&self) -> bool {
+    pub fn may_renew(&self) -> bool {
         match self {
             Self::Interrupted => true,
             Self::Mover { source, .. } => has_ended(source),

@@ -337,6 +337,13 @@ pub enum FileCall {
         /// Of the lease that is over.
         number: u64,
     },
+    /// By one who has something in memory that its targets refuse: may it still come there, with rights that he got before? -> `Done`; ESTALE: it may not.
+    WriteAloneStands {
+        /// Handle.
+        handle: Handle,
+        /// Of the lease by which it was written.
+        number: u64,
+    },
 }
 
 /// A look at names and attributes. (No call within a call: whoever decodes it would go as deep as a frame is long.)
@@ -491,6 +498,7 @@ impl FileCall {
                 | Self::LayoutLend(_)
                 | Self::WriteAlone(_)
                 | Self::WriteAloneEnd { .. }
+                | Self::WriteAloneStands { .. }
         )
     }
 }

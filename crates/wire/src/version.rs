@@ -93,6 +93,7 @@ impl FileCall {
             | Self::LayoutLend(_)
             | Self::WriteAlone(_)
             | Self::WriteAloneEnd { .. }
+            | Self::WriteAloneStands { .. }
             | Self::Lock { .. }
             | Self::TestLock { .. }
             | Self::LockEvents { .. }

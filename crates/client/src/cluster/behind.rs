@@ -4,9 +4,10 @@
 //! * What is here is newer than what the targets have, and is at the targets before anybody else can look: before the node answers who opens the file,
 //!   and here before the file is read there, written past this, cut, unlocked, synced or closed.
 //! * Only bytes are kept that lie within the length that the node has told, so it knows the length that everybody asks for.
-//! * What the targets do not take is lost as it would be if the write itself had failed: fsync and close say so.
+//! * What the targets do not take is lost as it would be if the write itself had failed: fsync and close say so. So it is if this host was not heard when
+//!   somebody else opened the file: the targets refuse the right by which it goes, which is from before the lease, and the node refuses the number of the lease.
 
-use super::direct::Route;
+use super::direct::{Direct, MOVES, Route};
 use super::memory::{Moment, now};
 use super::table::{OpenFile, OpenInode};
 use super::threads::Threads;
@@ -17,9 +18,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use stripe::Extents;
+use stripe::{Extents, StripeError};
 use types::api::FsResult;
-use types::{FsError, Ino};
+use types::{ErrorClass, FsError, Ino};
 use wire::{Alone, FileCall, Reply};
 
 /// How long who asks for attributes waits for what is in memory.
@@ -72,6 +73,8 @@ struct State {
     number: u64,
     /// The last one that was taken back.
     ended: u64,
+    /// The way on which it goes to the targets, with rights that are older than the last answer that the lease stands. If that is lost, the targets refuse them.
+    way: Option<Arc<Direct>>,
     /// The node is being asked for that, or may be after this.
     asks: bool,
     ask_after: Moment,
@@ -220,23 +223,42 @@ impl Shared {
             }
             state.asks = true;
         }
-        let (shared, file, at) = (self.clone(), file.clone(), now());
+        let (shared, file) = (self.clone(), file.clone());
         self.landing.asking.run(Box::new(move || {
-            let answer = shared.lines.ask_alone(&file);
+            let lease = shared.lease_alone(&file);
             let mut state = file.inode.behind.state.lock();
             state.asks = false;
-            match answer {
-                Ok(Reply::Alone(Some(Alone { number, term_ms, length, cuts })))
-                    if number > state.ended && at + Duration::from_millis(term_ms.into()) > now() =>
+            match lease {
+                // What is kept by an earlier one is refused if that is lost.
+                Some((Alone { number, length, cuts, .. }, until, way))
+                    if number > state.ended
+                        && until > now()
+                        && (number == state.number || !state.is_behind()) =>
                 {
                     // Longer by what was written here: that was told before it was answered.
                     file.inode.length.grown(length, cuts);
-                    state.number = number;
-                    state.alone = Some(at + Duration::from_millis(term_ms.into()));
+                    (state.number, state.alone, state.way) = (number, Some(until), Some(way));
                 }
                 _ => state.ask_after = now() + AGAIN,
             }
         }));
+    }
+
+    /// Asks the node for a lease: what it says, until when it is good, and a way with rights of before.
+    fn lease_alone(&self, file: &OpenFile) -> Option<(Alone, Moment, Arc<Direct>)> {
+        let known = file.inode.behind.state.lock().way.clone();
+        let way = match known {
+            Some(way) => way,
+            None => self.way_of_now(file).ok()??,
+        };
+        let at = now();
+        match self.lines.ask_alone(file) {
+            Ok(Reply::Alone(Some(alone))) => {
+                let until = at + Duration::from_millis(alone.term_ms.into());
+                Some((alone, until, way))
+            }
+            _ => None,
+        }
     }
 
     /// Brings what is kept of a file to its targets, until nothing has come for a while; false if there is no thread for that.
@@ -294,44 +316,93 @@ impl Shared {
             return state;
         }
         let pieces = Arc::new(std::mem::take(&mut state.kept));
-        let (upto, by) = (state.count, state.by.upgrade());
+        let (upto, by, number) = (state.count, state.by.upgrade(), state.number);
         state.hurry = false;
         state.flying = Some(pieces.clone());
         drop(state);
         let landed = match by {
-            Some(file) => self.write_kept(&file, &pieces),
+            Some(file) => self.write_kept(&file, &pieces, number),
             None => Err(FsError::BadHandle),
         };
         let mut state = behind.state.lock();
         (state.flying, state.landed) = (None, upto);
         if let Err(e) = landed {
+            let (why, e) = match e {
+                FsError::Stale => {
+                    ("this host was not heard when somebody else opened the file, or it is gone", FsError::Io)
+                }
+                e => ("its targets did not take them", e),
+            };
             tracing::error!(
-                "inode {ino}: {} bytes that programs have written are lost, its targets did not take them ({e}); fsync and close say so: write them again",
+                "inode {ino}: {} bytes that programs have written are lost, {why} ({e}); fsync and close say so: write them again",
                 pieces.bytes()
             );
             state.failure = Some(e);
-            (state.alone, state.ask_after) = (None, now() + AGAIN);
+            (state.alone, state.way, state.ask_after) = (None, None, now() + AGAIN);
             behind.losses.fetch_add(1, Ordering::AcqRel);
         }
         behind.changed.notify_all();
         state
     }
 
-    fn write_kept(self: &Arc<Self>, file: &Arc<OpenFile>, pieces: &Extents) -> FsResult<()> {
+    /// Brings pieces that were kept by the lease of this number to their targets, if it stands.
+    fn write_kept(self: &Arc<Self>, file: &Arc<OpenFile>, pieces: &Extents, number: u64) -> FsResult<()> {
         if file.lost.load(Ordering::Acquire) {
             return Err(FsError::Io);
         }
         let pieces: Vec<(u64, &[u8])> = pieces.within(0..u64::MAX).collect();
-        if pieces.is_empty() || self.write_direct(file, &pieces)? {
+        if pieces.is_empty() || self.writing(file, &pieces, || self.write_by_lease(file, &pieces, number))? {
             return Ok(());
         }
         // They go through the node, now: each may go elsewhere.
+        self.lease_stands(file, number)?;
         let served =
             |(at, bytes): &(u64, &[u8])| match self.write_served(file, *at, bytes, false)? == bytes.len() {
                 true => Ok(()),
                 false => Err(FsError::NoSpace),
             };
         pieces.iter().map(served).fold(Ok(()), FsResult::and)
+    }
+
+    /// Writes at the movers with rights that are older than the last answer that the lease stands; false: the node is to write.
+    fn write_by_lease(&self, file: &OpenFile, pieces: &[(u64, &[u8])], number: u64) -> FsResult<bool> {
+        let mut failed = 0;
+        loop {
+            let known = file.inode.behind.state.lock().way.clone();
+            let way = match known {
+                Some(way) => way,
+                None => {
+                    let Some(way) = self.way_of_now(file)? else { return Ok(false) };
+                    self.lease_stands(file, number)?;
+                    file.inode.behind.state.lock().way = Some(way.clone());
+                    way
+                }
+            };
+            let Err(e) = way.put(file, pieces) else { return Ok(true) };
+            file.inode.behind.state.lock().way = None;
+            match e {
+                e if e.class() == ErrorClass::NoSpace => {
+                    *file.route.lock() = Route::Served(std::time::Instant::now());
+                    return Ok(false);
+                }
+                StripeError::Beyond(_) => return Ok(false),
+                e if failed == 0 || (failed < MOVES && e.may_renew()) => {
+                    tracing::debug!("writing inode {}: {e}; the node is asked where it lies", file.ino);
+                    failed += 1;
+                }
+                e => {
+                    tracing::error!("writing inode {}: {e}", file.ino);
+                    return Err(FsError::Io);
+                }
+            }
+        }
+    }
+
+    /// Whether what was kept by the lease of this number may come to the targets, with rights that are here by now; ESTALE: it may not.
+    fn lease_stands(&self, file: &OpenFile, number: u64) -> FsResult<()> {
+        let call = self.lines.number();
+        let made = |handle| Ok(FileCall::WriteAloneStands { handle, number });
+        self.lines.ask_open(Kind::Bytes, file, call.value, &made).and_then(super::bytes::done)
     }
 
     /// When this returns all that was kept of a file before is at its targets, or lost.

@@ -19,7 +19,7 @@ use wire::{FileCall, FileLayout, PartAccess, Reply};
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// How often a file may have moved while one request of it is under way.
-const MOVES: usize = 16;
+pub(super) const MOVES: usize = 16;
 
 /// How the bytes of an open file go.
 #[derive(Clone, Default)]
@@ -36,6 +36,17 @@ pub(super) enum Route {
 /// The way to the movers of an open file.
 pub(super) struct Direct {
     striped: Striped,
+}
+
+impl Direct {
+    /// Writes pieces, and notes at which machines.
+    pub(super) fn put(&self, file: &OpenFile, pieces: &[(u64, &[u8])]) -> Result<(), StripeError> {
+        let machines = &file.inode.length.machines;
+        machines.note(&self.striped);
+        let written = self.striped.write_pieces(pieces);
+        machines.note(&self.striped);
+        written
+    }
 }
 
 /// Asks the node for another right when one has ended.
@@ -63,14 +74,14 @@ impl Authority for Renewal {
     }
 }
 
-/// A file at its movers.
+/// A file at its movers; without an authority a right that has ended is not replaced by another one.
 pub(crate) fn striped(
     found: &FileLayout,
     columns: Columns,
-    authority: Arc<dyn Authority>,
+    authority: Option<Arc<dyn Authority>>,
 ) -> Result<Striped, StripeError> {
     let layout = layout_of(found.parts.iter().map(|part| (part, Redundancy::None)));
-    Striped::open_with(layout, columns, Some(authority))
+    Striped::open_with(layout, columns, authority)
 }
 
 /// The layout of a file of these parts.
@@ -97,6 +108,18 @@ impl Shared {
         }
     }
 
+    /// A way to the movers with the rights of now, and no others later; None: bytes go through the node.
+    pub(super) fn way_of_now(&self, file: &OpenFile) -> FsResult<Option<Arc<Direct>>> {
+        let Some(layout) = self.layout(file)? else { return Ok(None) };
+        self.direct(file, &layout, None).map(|direct| Some(Arc::new(direct)))
+    }
+
+    fn renewing(self: &Arc<Self>, file: &Arc<OpenFile>, layout: &FileLayout) -> FsResult<Direct> {
+        let (shared, open) = (Arc::downgrade(self), Arc::downgrade(file));
+        let renewal = Renewal { shared, file: open, layout: layout.clone() };
+        self.direct(file, layout, Some(Arc::new(renewal)))
+    }
+
     /// How the bytes of a file go.
     pub(super) fn route(self: &Arc<Self>, file: &Arc<OpenFile>) -> FsResult<Route> {
         let mut route = file.route.lock();
@@ -108,7 +131,7 @@ impl Shared {
         if asks {
             *route = match self.layout(file)? {
                 None => Route::Served(Instant::now()),
-                Some(layout) => Route::Direct(Arc::new(self.direct(file, &layout)?)),
+                Some(layout) => Route::Direct(Arc::new(self.renewing(file, &layout)?)),
             };
         }
         Ok(route.clone())
@@ -116,7 +139,7 @@ impl Shared {
 
     /// The node has said, when it opened a file, where its bytes lie; None: they go through it.
     pub(super) fn lies(self: &Arc<Self>, file: &Arc<OpenFile>, layout: Option<&FileLayout>) {
-        *file.route.lock() = match layout.map(|layout| self.direct(file, layout)) {
+        *file.route.lock() = match layout.map(|layout| self.renewing(file, layout)) {
             None => Route::Served(Instant::now()),
             Some(Ok(direct)) => Route::Direct(Arc::new(direct)),
             // Whoever reads or writes asks again, and is told why.
@@ -124,15 +147,18 @@ impl Shared {
         };
     }
 
-    fn direct(self: &Arc<Self>, file: &Arc<OpenFile>, found: &FileLayout) -> FsResult<Direct> {
+    fn direct(
+        &self,
+        file: &OpenFile,
+        found: &FileLayout,
+        authority: Option<Arc<dyn Authority>>,
+    ) -> FsResult<Direct> {
         let failed = |e: &dyn std::fmt::Display| {
             tracing::error!("inode {}: its targets cannot be used: {e}", file.ino);
             FsError::Io
         };
         let columns = self.ways.columns(&found.parts).map_err(|e| failed(&e))?;
-        let renewal =
-            Renewal { shared: Arc::downgrade(self), file: Arc::downgrade(file), layout: found.clone() };
-        let striped = striped(found, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
+        let striped = striped(found, columns, authority).map_err(|e| failed(&e))?;
         file.inode.length.found(found.length, found.cuts);
         Ok(Direct { striped })
     }
@@ -194,21 +220,28 @@ impl Shared {
         file: &Arc<OpenFile>,
         pieces: &[(u64, &[u8])],
     ) -> FsResult<bool> {
-        let mut ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
-        let end = ends.try_fold(0_u64, |last, end| Some(last.max(end?)));
-        let end = end.filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         if !matches!(self.route(file)?, Route::Direct(_)) {
             return Ok(false);
         }
+        self.writing(file, pieces, || {
+            let written = self.at_movers(file, "writing", |direct| direct.put(file, pieces))?;
+            Ok(written.is_some())
+        })
+    }
+
+    /// Has pieces written at movers, and the node told if the file is longer then; false: they were not written there.
+    pub(super) fn writing(
+        &self,
+        file: &Arc<OpenFile>,
+        pieces: &[(u64, &[u8])],
+        write: impl FnOnce() -> FsResult<bool>,
+    ) -> FsResult<bool> {
+        let mut ends = pieces.iter().map(|(offset, bytes)| offset.checked_add(bytes.len() as u64));
+        let end = ends.try_fold(0_u64, |last, end| Some(last.max(end?)));
+        let end = end.filter(|end| *end <= i64::MAX as u64).ok_or(FsError::FileTooLarge)?;
         let length = &file.inode.length;
         let writing = length.writing(Arc::downgrade(file));
-        let written = self.at_movers(file, "writing", |direct| {
-            length.machines.note(&direct.striped);
-            let written = direct.striped.write_pieces(pieces);
-            length.machines.note(&direct.striped);
-            written
-        })?;
-        if written.is_none() {
+        if !write()? {
             return Ok(false);
         }
         if length.written(Arc::downgrade(file), writing, end) {

@@ -99,7 +99,7 @@ impl Direct {
         let columns = self.lanes.columns(&self.held, layout).map_err(told)?;
         let renewal =
             Renewal { lanes: Arc::downgrade(&self.lanes), held: self.held.clone(), layout: layout.clone() };
-        let striped = striped(layout, columns, Arc::new(renewal)).map_err(|e| failed(&e))?;
+        let striped = striped(layout, columns, Some(Arc::new(renewal))).map_err(|e| failed(&e))?;
         self.length.found(layout.length, layout.cuts);
         Ok(Way::Movers(Arc::new(striped)))
     }

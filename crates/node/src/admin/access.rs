@@ -191,6 +191,7 @@ impl Node {
                 self.test_lock_for(session.locks, handle, order).map(Reply::Lock)
             }
             FileCall::WriteAlone(handle) => self.write_alone(session, handle),
+            FileCall::WriteAloneStands { handle, number } => self.write_alone_stands(session, handle, number),
             FileCall::LayoutCommit { handle, end, machines, cuts } => {
                 self.layout_commit(handle, end, &machines, cuts).map(Reply::Count)
             }
@@ -485,6 +486,7 @@ fn of_handle(call: &FileCall) -> Option<Handle> {
         | FileCall::LayoutGet(handle)
         | FileCall::LayoutLend(handle)
         | FileCall::WriteAlone(handle)
+        | FileCall::WriteAloneStands { handle, .. }
         | FileCall::TestLock { handle, .. }
         | FileCall::LayoutCommit { handle, .. }
         | FileCall::Seek { handle, .. } => Some(*handle),
@@ -530,6 +532,7 @@ fn describe(call: &FileCall) -> String {
         | FileCall::LayoutGet(_)
         | FileCall::LayoutLend(_)
         | FileCall::WriteAlone(_)
+        | FileCall::WriteAloneStands { .. }
         | FileCall::Lock { .. }
         | FileCall::LockAs { .. }
         | FileCall::TestLock { .. }

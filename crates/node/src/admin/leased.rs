@@ -2,7 +2,7 @@
 
 use super::session::Held;
 use crate::Node;
-use crate::leases::{News, TERM, Writes};
+use crate::leases::{News, Stands, TERM, Writes};
 use std::sync::Arc;
 use types::api::{FileApi, FsResult};
 use types::{Attr, Cx, FsError, Handle, Ino};
@@ -85,13 +85,9 @@ impl Node {
         let Some(client) = session.client() else { return Ok(Reply::Alone(None)) };
         let ino = file.inode.ino;
         let state = file.inode.state.lock();
+        let nobody_else = self.has_all(session, handle, state.handles, ino);
         let Some(far) = state.backing.as_ref().and_then(|backing| backing.far()) else {
             return Ok(Reply::Alone(None));
-        };
-        let nobody_else = match state.handles {
-            0 => false,
-            1 => session.has(handle),
-            all => session.handles_of(|handle| self.is_of(handle, ino)) == all as usize,
         };
         let term_ms = u32::try_from(TERM.as_millis()).unwrap_or(0);
         Ok(Reply::Alone(match self.leases.write_alone(client, ino, nobody_else) {
@@ -100,6 +96,33 @@ impl Node {
             }
             Writes::NotAlone => None,
         }))
+    }
+
+    /// Whether all that is open of a file belongs to the session of this handle.
+    fn has_all(&self, session: &Held, handle: Handle, handles: u32, ino: Ino) -> bool {
+        match handles {
+            0 => false,
+            1 => session.has(handle),
+            all => session.handles_of(|handle| self.is_of(handle, ino)) == all as usize,
+        }
+    }
+
+    /// Whether what a session wrote alone by a lease of this number may still come to the targets, with rights that it got before. ESTALE: it may not, somebody
+    /// else may have opened the file since.
+    pub(super) fn write_alone_stands(&self, session: &Held, handle: Handle, number: u64) -> FsResult<Reply> {
+        let file = self.open.handle(handle).filter(|file| file.flags.write).ok_or(FsError::BadHandle)?;
+        let client = session.client().ok_or(FsError::NotSupported)?;
+        let ino = file.inode.ino;
+        let state = file.inode.state.lock();
+        let stands = match self.leases.stands(client, ino, number) {
+            Stands::Yes => true,
+            Stands::No => false,
+            // Nobody else has had it open since this node, or the session, left it.
+            Stands::Unknown => {
+                state.returned == Some(state.handles) && self.has_all(session, handle, state.handles, ino)
+            }
+        };
+        if stands { Ok(Reply::Done) } else { Err(FsError::Stale) }
     }
 
     fn is_of(&self, handle: Handle, ino: Ino) -> bool {

@@ -107,6 +107,7 @@ impl Node {
         flags: OpenFlags,
     ) -> Opened {
         state.handles += 1;
+        state.returned = state.returned.map(|opened| opened.saturating_add(1));
         if flags.write {
             if state.writers == 0 {
                 state.recorded_allocated = attr.disk_bytes;

@@ -67,7 +67,7 @@ impl Node {
         })?;
         match opened {
             Some(opened) => {
-                self.leases.take_alone(ino);
+                self.take_alone(ino);
                 Ok(opened)
             }
             None => self.open_file(cx, ino, OpenFlags { truncate: false, ..flags }),

@@ -66,6 +66,8 @@ pub struct OpenState {
     pub direct: bool,
     /// The object, once the file is wholly resident.
     pub backing: Option<Backing>,
+    /// How often it was opened since, if the first who did that found it as somebody had left it who did not close it.
+    pub returned: Option<u32>,
     /// Allocated bytes as last recorded in the catalogue, for counting growth.
     pub recorded_allocated: u64,
     dead: bool,

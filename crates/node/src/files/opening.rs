@@ -10,6 +10,9 @@ use std::sync::Arc;
 use types::api::*;
 use types::*;
 
+/// How long whoever opens a file waits until its targets refuse what another host has kept too long.
+const FENCED: std::time::Duration = std::time::Duration::from_secs(5);
+
 impl Node {
     pub(crate) fn open_file(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         if flags.truncate && flags.write {
@@ -26,7 +29,7 @@ impl Node {
             }
         };
         // What another host has written and keeps in its memory is at the targets before this is answered.
-        self.leases.take_alone(ino);
+        self.take_alone(ino);
         if flags.read
             && !flags.truncate
             && let Err(e) = self.catalog.touch_access(ino, cx.now)
@@ -34,6 +37,36 @@ impl Node {
             tracing::warn!("the access to inode {ino} is not recorded: {e}");
         }
         Ok(opened)
+    }
+
+    /// Nobody has anything in its memory any more that was written of a file that is open; what a host does not bring to the targets in time is refused from now on.
+    pub(super) fn take_alone(&self, ino: Ino) {
+        let Some(lost) = self.leases.take_alone(ino) else { return };
+        tracing::warn!(
+            "inode {ino}: a host that writes it has not said that its targets have all of it; what they do not have is refused from now on, and its programs are told by fsync and close"
+        );
+        if let Err(why) = self.refuse_what_is_kept(ino) {
+            tracing::warn!(
+                "inode {ino}: what that host wrote last may be seen later for up to ten minutes: {why}"
+            );
+        }
+        drop(lost);
+    }
+
+    /// Ends all rights to write a file at its targets that were given out before; a target that does not answer is not waited for.
+    fn refuse_what_is_kept(&self, ino: Ino) -> Result<(), String> {
+        let backing = self.open.get(ino).and_then(|entry| entry.state.lock().backing.clone());
+        let (Some(object), Some(node)) =
+            (backing.filter(|it| it.far().is_some()).map(|it| it.object), self.movers.node())
+        else {
+            return Ok(());
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        self.movers.run(Box::new(move || _ = tell.send(node.fence_far(object))));
+        match told.recv_timeout(FENCED) {
+            Ok(fenced) => fenced.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("a target has not answered for {FENCED:?}; see `thermo target ls`")),
+        }
     }
 
     /// Nobody but the node reads a file on targets any more, nor does as long as this is held; None: it lies elsewhere.
@@ -75,6 +108,8 @@ impl Node {
                 false => None,
             };
             state.direct = false;
+            let left_open = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
+            state.returned = (file.far && left_open).then_some(0);
             state.backing = self.open_content(&inode, learned)?;
             if let Some(backing) = &state.backing {
                 let local = backing.fd().is_some();

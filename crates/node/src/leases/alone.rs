@@ -4,7 +4,8 @@
 //! * The lease of a host that says nothing ends by itself, after the same time as one of attributes, and by the host's own clock before that: it has written all by
 //!   then, if its targets take it.
 //! * A host that has heard that it is over, and still asks for news, is waited for, as who opens the file would wait for its targets.
-//! * In every other case the bytes are written later than whoever opened the file thinks: never dropped.
+//! * In every other case the lease is lost: what its host still has is refused from then on, at the targets by a fence and here by its number, before the
+//!   file is opened for somebody else. The host says so to its programs.
 
 use super::{Leases, PATIENCE, SLACK, State, TERM};
 use std::sync::atomic::Ordering;
@@ -24,6 +25,10 @@ pub(super) struct Lease {
     until: Instant,
     /// The place at which he was told that it is over.
     over: Option<u64>,
+    /// His session has ended.
+    left: bool,
+    /// What he still has counts no more.
+    lost: bool,
 }
 
 /// What became of a wish to write alone.
@@ -32,6 +37,32 @@ pub(crate) enum Writes {
     /// By the lease of this number.
     Alone(u64),
     NotAlone,
+}
+
+/// Whether what was written by a lease may still come to the targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    Yes,
+    No,
+    /// The lease is not known: the session that had it has ended, or it was given by an earlier node.
+    Unknown,
+}
+
+/// A lease that is lost. Until this is dropped everybody waits who opens the file.
+#[must_use]
+pub(crate) struct Lost<'l> {
+    leases: &'l Leases,
+    ino: Ino,
+    number: u64,
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        let mut state = self.leases.state.lock();
+        if state.alone.get(&self.ino).is_some_and(|lease| lease.number == self.number) {
+            self.leases.drop_alone(&mut state, self.ino);
+        }
+    }
 }
 
 impl Leases {
@@ -44,7 +75,7 @@ impl Leases {
             return Writes::NotAlone;
         }
         if let Some(lease) = state.alone.get_mut(&ino) {
-            if lease.session != session || lease.over.is_some() {
+            if lease.session != session || lease.over.is_some() || lease.left {
                 return Writes::NotAlone;
             }
             lease.until = until;
@@ -52,7 +83,7 @@ impl Leases {
         }
         state.count += 1;
         let number = state.count;
-        state.alone.insert(ino, Lease { session, number, until, over: None });
+        state.alone.insert(ino, Lease { session, number, until, over: None, left: false, lost: false });
         self.alone.store(state.alone.len(), Ordering::SeqCst);
         Writes::Alone(number)
     }
@@ -65,6 +96,18 @@ impl Leases {
     /// Whether somebody writes this one alone.
     pub(crate) fn is_written_alone(&self, ino: Ino) -> bool {
         self.any_alone() && self.state.lock().alone.contains_key(&ino)
+    }
+
+    /// Whether what a session wrote alone by the lease of this number may still come to the targets. Rights to write there that the session got before it
+    /// asked are refused there if that changes.
+    pub(crate) fn stands(&self, session: u64, ino: Ino, number: u64) -> Stands {
+        let state = self.state.lock();
+        match state.alone.get(&ino) {
+            Some(lease) if lease.session != session || lease.lost => Stands::No,
+            Some(lease) if lease.number == number => Stands::Yes,
+            _ if number <= state.lost => Stands::No,
+            _ => Stands::Unknown,
+        }
     }
 
     /// What a session wrote alone by the lease of this number is at the targets, or is given up.
@@ -89,19 +132,31 @@ impl Leases {
         }
     }
 
-    /// Somebody has opened the file: nobody writes it alone from now on, and what one has written is at the targets when this returns.
-    pub(crate) fn take_alone(&self, ino: Ino) {
+    /// The session has ended; whoever opens what it wrote alone, before that is closed, finds that lost.
+    pub(super) fn leave_alone(state: &mut State, session: u64) {
+        state.alone.values_mut().filter(|lease| lease.session == session).for_each(|lease| lease.left = true);
+    }
+
+    /// Somebody has opened the file: nobody writes it alone from now on, and what one has written is at the targets when this returns, or is lost.
+    pub(crate) fn take_alone(&self, ino: Ino) -> Option<Lost<'_>> {
         if !self.any_alone() {
-            return;
+            return None;
         }
         let mut state = self.state.lock();
         let end = Instant::now() + LONGEST;
         let mut waits_for = None;
         loop {
             let (now, next) = (Instant::now(), state.count + 1);
-            let Some(lease) = state.alone.get_mut(&ino) else { return };
+            let lease = state.alone.get_mut(&ino)?;
             if *waits_for.get_or_insert(lease.number) != lease.number {
-                return; // another one, which came after this was opened
+                return None; // another one, which came after this was opened
+            }
+            if lease.lost {
+                // Who found that has its bytes refused.
+                if self.forgotten.wait_until(&mut state, end).timed_out() {
+                    return None;
+                }
+                continue;
             }
             let new = lease.over.is_none();
             let place = *lease.over.get_or_insert(next);
@@ -109,7 +164,7 @@ impl Leases {
                 // Also one that has ended by itself: its host may be there, and still have something.
                 lease.until = lease.until.max(now + TERM + SLACK);
             }
-            let (session, number, until) = (lease.session, lease.number, lease.until);
+            let (session, number, until, left) = (lease.session, lease.number, lease.until, lease.left);
             if new {
                 state.count = place;
                 if let Some(told) = state.sessions.get_mut(&session) {
@@ -122,11 +177,10 @@ impl Leases {
                 .sessions
                 .get(&session)
                 .is_some_and(|told| told.heard >= place && told.asked.is_some_and(hears));
-            if now >= end || (now >= until && !writes) {
-                tracing::warn!(
-                    "inode {ino}: a host that writes it has not said that its targets have all of it; what it wrote last may be seen later"
-                );
-                return self.drop_alone(&mut state, ino);
+            if left || now >= end || (now >= until && !writes) {
+                state.alone.get_mut(&ino)?.lost = true;
+                state.lost = state.lost.max(number);
+                return Some(Lost { leases: self, ino, number });
             }
             self.forgotten.wait_until(&mut state, if now < until { until } else { end.min(now + LOOK) });
         }
@@ -158,13 +212,16 @@ mod tests {
         }
     }
 
-    /// Somebody opens the file, and says when he has it.
-    fn opens<'s>(leases: &'s Leases, scope: &'s std::thread::Scope<'s, '_>) -> Receiver<Duration> {
+    /// Somebody opens the file, and says when he has it, and what is lost then.
+    fn opens<'s>(
+        leases: &'s Leases,
+        scope: &'s std::thread::Scope<'s, '_>,
+    ) -> Receiver<(Duration, Option<Lost<'s>>)> {
         let (tell, opened) = channel();
         let begun = Instant::now();
         scope.spawn(move || {
-            leases.take_alone(FILE);
-            tell.send(begun.elapsed()).unwrap();
+            let lost = leases.take_alone(FILE);
+            tell.send((begun.elapsed(), lost)).unwrap();
         });
         opened
     }
@@ -186,12 +243,13 @@ mod tests {
             leases.end_alone(2, FILE, first);
             leases.end_alone(WRITER, FILE, first - 1);
             assert!(opened.recv_timeout(LOOK).is_err(), "that is about another lease");
+            assert_eq!(leases.stands(WRITER, FILE, first), Stands::Yes, "he is waited for");
             leases.end_alone(WRITER, FILE, first);
-            opened.recv_timeout(LOOK).unwrap();
+            assert!(opened.recv_timeout(LOOK).unwrap().1.is_none(), "nothing is lost");
             leases.leave(WRITER);
             news.join().unwrap();
         });
-        leases.take_alone(FILE);
+        assert!(leases.take_alone(FILE).is_none());
     }
 
     #[test]
@@ -203,31 +261,59 @@ mod tests {
             assert_eq!(leases.news(WRITER, 1).alone.len(), 1);
             assert!(opened.recv_timeout(LOOK).is_err(), "he may be there");
             leases.closed(FILE);
-            opened.recv_timeout(LOOK).unwrap();
+            assert!(opened.recv_timeout(LOOK).unwrap().1.is_none());
         });
     }
 
     #[test]
-    fn who_says_nothing_is_waited_for_until_his_lease_has_ended() {
+    fn who_says_nothing_is_waited_for_until_his_lease_has_ended_and_what_he_has_counts_no_more() {
         let leases = leases();
+        let first = number(&leases);
         std::thread::scope(|scope| {
-            let waited = opens(&leases, scope).recv_timeout(3 * TERM).unwrap();
-            assert!(waited > TERM - SLACK, "{waited:?}");
+            let leases = &leases;
+            let (waited, lost) = opens(leases, scope).recv_timeout(3 * TERM).unwrap();
+            assert!(waited > TERM - SLACK && lost.is_some(), "{waited:?}");
+            assert_eq!(leases.stands(WRITER, FILE, first), Stands::No);
+            assert_eq!(leases.write_alone(WRITER, FILE, true), Writes::NotAlone);
+            // His targets do not refuse it yet.
+            let other = opens(leases, scope);
+            assert!(other.recv_timeout(TERM + LOOK).is_err(), "it is opened although that may still land");
+            drop(lost);
+            assert!(other.recv_timeout(LOOK).unwrap().1.is_none());
         });
-        number(&leases);
+        assert_eq!(leases.stands(WRITER, FILE, first), Stands::No, "also when he asks late");
+        let second = number(&leases);
+        assert_eq!(leases.stands(WRITER, FILE, first), Stands::No);
+        assert_eq!(leases.stands(WRITER, FILE, second), Stands::Yes);
+        assert_eq!(leases.stands(WRITER, Ino(8), second + 1), Stands::Unknown, "one of another time");
+    }
+
+    #[test]
+    fn what_one_had_kept_whose_session_has_ended_is_lost_to_whoever_opens_the_file_before_it_is_closed() {
+        let leases = leases();
+        let first = number(&leases);
+        leases.leave(WRITER);
+        assert_eq!(leases.write_alone(WRITER, FILE, true), Writes::NotAlone);
+        let begun = Instant::now();
+        assert!(leases.take_alone(FILE).is_some() && begun.elapsed() < TERM);
+        assert_eq!(leases.stands(WRITER, FILE, first), Stands::No);
+        assert!(!leases.any_alone());
     }
 
     #[test]
     fn who_closes_the_file_or_is_gone_is_waited_for_no_longer() {
-        for ends in [|leases: &Leases| leases.closed(FILE), |leases: &Leases| leases.leave(WRITER)] {
+        for (ends, loses) in
+            [(Leases::closed as fn(&Leases, Ino), false), (|leases: &Leases, _| leases.leave(WRITER), true)]
+        {
             let leases = leases();
             std::thread::scope(|scope| {
                 let opened = opens(&leases, scope);
                 while leases.state.lock().alone.get(&FILE).is_none_or(|lease| lease.over.is_none()) {
                     std::thread::yield_now();
                 }
-                ends(&leases);
-                assert!(opened.recv_timeout(TERM).unwrap() < TERM);
+                ends(&leases, FILE);
+                let (waited, lost) = opened.recv_timeout(TERM).unwrap();
+                assert!(waited < TERM && lost.is_some() == loses);
             });
         }
     }
