@@ -37,6 +37,8 @@ const SWEEP: usize = 10_000;
 /// All leases.
 pub(crate) struct Leases {
     begun: Instant,
+    /// Numbers of leases of one writer that this node gives are above.
+    first: u64,
     /// Milliseconds from `begun` to the last look, plus one; 0: nobody has looked.
     looked: AtomicU64,
     /// Taken leases that somebody has not forgotten yet.
@@ -114,15 +116,17 @@ impl Leases {
     /// `others`: hosts may have leases of a node that served before.
     pub(crate) fn new(others: bool) -> Self {
         let begun = Instant::now();
+        // Place 0 says that nothing is remembered, 1 that nothing was told yet. Hosts remember numbers of leases that are over: those of an earlier
+        // node are smaller.
+        let first = crate::now().as_nanos().max(1) as u64;
         Self {
             begun,
+            first,
             looked: AtomicU64::new(0),
             taken: AtomicUsize::new(0),
             alone: AtomicUsize::new(0),
             not_before: Mutex::new(others.then(|| begun + TERM + SLACK)),
-            // Place 0 says that nothing is remembered, 1 that nothing was told yet. Hosts remember numbers of leases that are over: those of an earlier
-            // node are smaller.
-            state: Mutex::new(State { count: crate::now().as_nanos().max(1) as u64, ..State::default() }),
+            state: Mutex::new(State { count: first, ..State::default() }),
             forgotten: Condvar::new(),
         }
     }

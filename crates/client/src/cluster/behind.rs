@@ -41,6 +41,8 @@ const SPARE: Duration = Duration::from_millis(500);
 const RENEW: Duration = Duration::from_millis(750);
 /// Who was refused asks again so much later.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Who is refused at a target tries again so much later, each time by as much later again.
+const REFUSED: Duration = Duration::from_millis(50);
 /// So many small writes tell that more will come.
 const STEADY: u32 = 4;
 /// Most files of which something is kept at once, each with a thread of its own.
@@ -68,9 +70,10 @@ struct State {
     landed: u64,
     /// Through what it was written last.
     by: Weak<OpenFile>,
-    /// Until when nobody else has the file open, by the lease of this number.
+    /// Until when nobody else has the file open, by the lease of this number, and in which session.
     alone: Option<Moment>,
     number: u64,
+    begun: u64,
     /// The last one that was taken back.
     ended: u64,
     /// The way on which it goes to the targets, with rights that are older than the last answer that the lease stands. If that is lost, the targets refuse them.
@@ -197,7 +200,9 @@ impl Shared {
             }
             return None;
         }
-        if self.landing.closed.load(Ordering::Acquire) {
+        // Of another session: to open it in this one would wait for what is kept here.
+        let of_lease = file.place.try_lock().is_some_and(|place| place.begun == state.begun);
+        if !of_lease || self.landing.closed.load(Ordering::Acquire) {
             return None;
         }
         if !state.tended {
@@ -217,8 +222,11 @@ impl Shared {
     /// Asks the node whether nobody else has the file open, unless that is being done. Nobody waits for it.
     fn ask_alone(self: &Arc<Self>, file: &Arc<OpenFile>) {
         {
+            let begun = file.place.try_lock().map(|place| place.begun);
             let mut state = file.inode.behind.state.lock();
-            if state.asks || now() < state.ask_after {
+            // What is kept by a lease of an earlier session comes to the targets first.
+            let earlier = state.is_behind() && begun != Some(state.begun);
+            if state.asks || earlier || now() < state.ask_after {
                 return;
             }
             state.asks = true;
@@ -230,32 +238,33 @@ impl Shared {
             state.asks = false;
             match lease {
                 // What is kept by an earlier one is refused if that is lost.
-                Some((Alone { number, length, cuts, .. }, until, way))
+                Some((Alone { number, length, cuts, .. }, (until, begun), way))
                     if number > state.ended
                         && until > now()
                         && (number == state.number || !state.is_behind()) =>
                 {
                     // Longer by what was written here: that was told before it was answered.
                     file.inode.length.grown(length, cuts);
-                    (state.number, state.alone, state.way) = (number, Some(until), Some(way));
+                    (state.number, state.begun) = (number, begun);
+                    (state.alone, state.way) = (Some(until), Some(way));
                 }
                 _ => state.ask_after = now() + AGAIN,
             }
         }));
     }
 
-    /// Asks the node for a lease: what it says, until when it is good, and a way with rights of before.
-    fn lease_alone(&self, file: &OpenFile) -> Option<(Alone, Moment, Arc<Direct>)> {
+    /// Asks the node for a lease: what it says, until when it is good and in which session, and a way with rights of before.
+    fn lease_alone(&self, file: &OpenFile) -> Option<(Alone, (Moment, u64), Arc<Direct>)> {
         let known = file.inode.behind.state.lock().way.clone();
         let way = match known {
             Some(way) => way,
             None => self.way_of_now(file).ok()??,
         };
-        let at = now();
+        let (at, begun) = (now(), file.place.lock().begun);
         match self.lines.ask_alone(file) {
             Ok(Reply::Alone(Some(alone))) => {
                 let until = at + Duration::from_millis(alone.term_ms.into());
-                Some((alone, until, way))
+                Some((alone, (until, begun), way))
             }
             _ => None,
         }
@@ -366,7 +375,7 @@ impl Shared {
 
     /// Writes at the movers with rights that are older than the last answer that the lease stands; false: the node is to write.
     fn write_by_lease(&self, file: &OpenFile, pieces: &[(u64, &[u8])], number: u64) -> FsResult<bool> {
-        let mut failed = 0;
+        let mut failed: u32 = 0;
         loop {
             let known = file.inode.behind.state.lock().way.clone();
             let way = match known {
@@ -388,6 +397,8 @@ impl Shared {
                 StripeError::Beyond(_) => return Ok(false),
                 e if failed == 0 || (failed < MOVES && e.may_renew()) => {
                     tracing::debug!("writing inode {}: {e}; the node is asked where it lies", file.ino);
+                    // The node in whose place another one serves may not know it yet.
+                    std::thread::sleep(failed * REFUSED);
                     failed += 1;
                 }
                 e => {
@@ -402,7 +413,7 @@ impl Shared {
     fn lease_stands(&self, file: &OpenFile, number: u64) -> FsResult<()> {
         let call = self.lines.number();
         let made = |handle| Ok(FileCall::WriteAloneStands { handle, number });
-        self.lines.ask_open(Kind::Bytes, file, call.value, &made).and_then(super::bytes::done)
+        self.lines.ask_open(Kind::Alone, file, call.value, &made).and_then(super::bytes::done)
     }
 
     /// When this returns all that was kept of a file before is at its targets, or lost.

@@ -19,7 +19,7 @@ use wire::{FileCall, FileLayout, PartAccess, Reply};
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// How often a file may have moved while one request of it is under way.
-pub(super) const MOVES: usize = 16;
+pub(super) const MOVES: u32 = 16;
 
 /// How the bytes of an open file go.
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ impl Authority for Renewal {
         let (Some(shared), Some(file)) = (self.shared.upgrade(), self.file.upgrade()) else {
             return Err("the file is closed".into());
         };
-        let layout = shared.layout(&file).map_err(|e| format!("there is no new right: {e}"))?;
+        let layout = shared.layout(Kind::Bytes, &file).map_err(|e| format!("there is no new right: {e}"))?;
         let layout = layout.ok_or("the file lies elsewhere now")?;
         if !layout.same_place(&self.layout) {
             return Err("the file lies elsewhere now".into());
@@ -99,10 +99,10 @@ pub(super) fn layout_of<'a>(parts: impl Iterator<Item = (&'a PartAccess, Redunda
 
 impl Shared {
     /// Where the bytes of an open file lie, with rights; None: they go through the node.
-    fn layout(&self, file: &OpenFile) -> FsResult<Option<FileLayout>> {
+    fn layout(&self, kind: Kind, file: &OpenFile) -> FsResult<Option<FileLayout>> {
         let number = self.lines.number();
         let call = |handle| Ok(FileCall::LayoutGet(handle));
-        match self.lines.ask_open(Kind::Bytes, file, number.value, &call)? {
+        match self.lines.ask_open(kind, file, number.value, &call)? {
             Reply::FileLayout(layout) => Ok(layout.map(|layout| *layout)),
             _ => Err(FsError::Io),
         }
@@ -110,14 +110,16 @@ impl Shared {
 
     /// A way to the movers with the rights of now, and no others later; None: bytes go through the node.
     pub(super) fn way_of_now(&self, file: &OpenFile) -> FsResult<Option<Arc<Direct>>> {
-        let Some(layout) = self.layout(file)? else { return Ok(None) };
+        let Some(layout) = self.layout(Kind::Alone, file)? else { return Ok(None) };
         self.direct(file, &layout, None).map(|direct| Some(Arc::new(direct)))
     }
 
     fn renewing(self: &Arc<Self>, file: &Arc<OpenFile>, layout: &FileLayout) -> FsResult<Direct> {
         let (shared, open) = (Arc::downgrade(self), Arc::downgrade(file));
         let renewal = Renewal { shared, file: open, layout: layout.clone() };
-        self.direct(file, layout, Some(Arc::new(renewal)))
+        let direct = self.direct(file, layout, Some(Arc::new(renewal)))?;
+        file.inode.length.found(layout.length, layout.cuts);
+        Ok(direct)
     }
 
     /// How the bytes of a file go.
@@ -129,7 +131,7 @@ impl Shared {
             Route::Direct(_) => false,
         };
         if asks {
-            *route = match self.layout(file)? {
+            *route = match self.layout(Kind::Bytes, file)? {
                 None => Route::Served(Instant::now()),
                 Some(layout) => Route::Direct(Arc::new(self.renewing(file, &layout)?)),
             };
@@ -159,7 +161,6 @@ impl Shared {
         };
         let columns = self.ways.columns(&found.parts).map_err(|e| failed(&e))?;
         let striped = striped(found, columns, authority).map_err(|e| failed(&e))?;
-        file.inode.length.found(found.length, found.cuts);
         Ok(Direct { striped })
     }
 

@@ -50,6 +50,14 @@ impl FileSystem {
             Self::Xfs => "xfs",
         }
     }
+
+    /// Options of its mounts. A program that was started meanwhile in a mount namespace of its own may hold an earlier mount of the same UUID a moment longer.
+    fn options(self) -> &'static str {
+        match self {
+            Self::Ext4 => "rw",
+            Self::Xfs => "rw,nouuid",
+        }
+    }
 }
 
 /// Runs a system tool; its message becomes the error.
@@ -71,7 +79,7 @@ fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -
 struct Mounted(PathBuf);
 
 impl Mounted {
-    fn loop_mount(image: &Path, at: &Path, kind: &str, direct: bool) -> io::Result<Self> {
+    fn loop_mount(image: &Path, at: &Path, kind: FileSystem, direct: bool) -> io::Result<Self> {
         let setup = |direct: &str| {
             let mut command = Command::new("losetup");
             command.args([direct, "--show", "-f"]).arg(image);
@@ -83,7 +91,8 @@ impl Mounted {
         if !output.status.success() || device.is_empty() {
             return Err(io::Error::other(format!("losetup: {}", String::from_utf8_lossy(&output.stderr))));
         }
-        let mounted = run("mount", ["-t".as_ref(), kind.as_ref(), device.as_ref(), at.as_os_str()]);
+        let how = ["-t", kind.kind(), "-o", kind.options(), &device].map(OsStr::new);
+        let mounted = run("mount", how.into_iter().chain([at.as_os_str()]));
         // The device goes with the last user: with the mount, or now.
         run("losetup", ["-d", &device])?;
         mounted.map(|()| Self(at.to_path_buf()))
@@ -122,7 +131,7 @@ impl RecordedDisk {
         fs::create_dir(&device)?;
         fs::create_dir(&at)?;
         let recorder = Recorder::start(&disk, &dir.join("record"), &device)?;
-        let mounted = Mounted::loop_mount(&recorder.image(), &at, file_system.kind(), true)?;
+        let mounted = Mounted::loop_mount(&recorder.image(), &at, file_system, true)?;
         Ok(Self { mounted, recorder, file_system, dir: dir.into() })
     }
 
@@ -237,7 +246,7 @@ impl Failures {
         }
         drop(after);
         let at = self.dir.join("disk");
-        let mounted = Mounted::loop_mount(&image, &at, self.file_system.kind(), false)?;
+        let mounted = Mounted::loop_mount(&image, &at, self.file_system, false)?;
         Ok(Survivor { mounted: Some(mounted), image })
     }
 

@@ -208,17 +208,18 @@ impl Node {
         }
     }
 
-    /// Releases what was left open.
-    pub(crate) fn end_held(&self, held: &Held) {
+    /// Releases what was left open. `stops`: the node does, and the next one ends rights at targets before somebody else opens a file: until then hosts bring there
+    /// what they have.
+    pub(crate) fn end_held(&self, held: &Held, stops: bool) {
         let at_targets = std::mem::take(&mut *held.at_targets.lock());
-        at_targets.into_iter().for_each(|handle| self.leave_targets(handle));
+        at_targets.into_iter().for_each(|handle| self.leave_targets(handle, stops));
         let handles = std::mem::take(&mut *held.handles.lock());
         handles.into_iter().for_each(|handle| self.release(handle));
     }
 
     /// Releases what a connection left open that shares it with no other.
     pub fn end_session(&self, session: Session) {
-        self.end_held(&session.held);
+        self.end_held(&session.held, false);
     }
 }
 

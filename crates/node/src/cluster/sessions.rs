@@ -193,7 +193,7 @@ impl Drop for Part {
             if !stops {
                 self.node.fence_what_locks_protect(&held);
             }
-            self.node.end_held(&held);
+            self.node.end_held(&held, stops);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::far::FarFile;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -13,6 +13,8 @@ use types::api::OpenFlags;
 use types::{Handle, Ino, ObjectId};
 
 const SHARDS: usize = 64;
+/// Of so many inodes it is remembered that they were settled.
+const SETTLED: usize = 4096;
 
 /// The whole current version of a file as an open object.
 #[derive(Clone, Debug)]
@@ -127,6 +129,8 @@ pub struct OpenTable {
     next: AtomicU64,
     /// How often the last writer of an inode has closed it.
     seals: [AtomicU64; SHARDS],
+    /// Inodes that were left open and are settled, and that nobody has opened since.
+    settled: Mutex<HashSet<Ino>>,
 }
 
 /// The table at a moment.
@@ -140,7 +144,21 @@ impl OpenTable {
             handles: (0..SHARDS).map(|_| Mutex::default()).collect(),
             next: AtomicU64::new(1),
             seals: [const { AtomicU64::new(0) }; SHARDS],
+            settled: Mutex::default(),
         }
+    }
+
+    /// What somebody left open who did not close it is settled; the caller holds the inode's lock. Of many it is not remembered.
+    pub(crate) fn settled(&self, ino: Ino) {
+        let mut settled = self.settled.lock();
+        if settled.len() < SETTLED {
+            settled.insert(ino);
+        }
+    }
+
+    /// Somebody opens it: whether he is the first since it was settled.
+    pub(crate) fn opens_settled(&self, ino: Ino) -> bool {
+        self.settled.lock().remove(&ino)
     }
 
     /// To be called before the catalogue is read, where [`OpenTable::sealed_since`] is asked afterwards.

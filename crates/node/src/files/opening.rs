@@ -43,17 +43,18 @@ impl Node {
     pub(super) fn take_alone(&self, ino: Ino) {
         let Some(lost) = self.leases.take_alone(ino) else { return };
         tracing::warn!(
-            "inode {ino}: a host that writes it has not said that its targets have all of it; what they do not have is refused from now on, and its programs are told by fsync and close"
+            "inode {ino}: a host that wrote it has not said that its targets have all of it; if it still has something, that is refused from now on, and it tells its programs"
         );
         if let Err(why) = self.refuse_what_is_kept(ino) {
             tracing::warn!(
-                "inode {ino}: what that host wrote last may be seen later for up to ten minutes: {why}"
+                "inode {ino}: if that host still has something, it may land for up to ten minutes: {why}"
             );
         }
         drop(lost);
     }
 
-    /// Ends all rights to write a file at its targets that were given out before; a target that does not answer is not waited for.
+    /// Ends all rights to write a file at its targets that were given out before. On a thread of its own: those for targets may all wait for one that does not
+    /// answer.
     fn refuse_what_is_kept(&self, ino: Ino) -> Result<(), String> {
         let backing = self.open.get(ino).and_then(|entry| entry.state.lock().backing.clone());
         let (Some(object), Some(node)) =
@@ -61,8 +62,11 @@ impl Node {
         else {
             return Ok(());
         };
+        let (places, generation) = self.raised(object).map_err(|e| e.to_string())?;
         let (tell, told) = std::sync::mpsc::channel();
-        self.movers.run(Box::new(move || _ = tell.send(node.fence_far(object))));
+        let fences = move || _ = tell.send(node.fence_objects(places, generation));
+        let thread = std::thread::Builder::new().name("lost-lease".into());
+        thread.spawn(fences).map_err(|e| format!("no thread for that: {e}"))?;
         match told.recv_timeout(FENCED) {
             Ok(fenced) => fenced.map_err(|e| e.to_string()),
             Err(_) => Err(format!("a target has not answered for {FENCED:?}; see `thermo target ls`")),
@@ -108,7 +112,8 @@ impl Node {
                 false => None,
             };
             state.direct = false;
-            let left_open = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
+            let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
+            let left_open = self.open.opens_settled(ino) || marked;
             state.returned = (file.far && left_open).then_some(0);
             state.backing = self.open_content(&inode, learned)?;
             if let Some(backing) = &state.backing {

@@ -16,6 +16,8 @@ use types::Ino;
 const LONGEST: Duration = Duration::from_secs(65);
 /// Between two looks whether it still asks for news.
 const LOOK: Duration = Duration::from_millis(500);
+/// Its next question may be so late: it looks for other nodes that may have the namespace, if an answer takes long.
+const ELSEWHERE: Duration = Duration::from_secs(20);
 
 /// Somebody writes a file alone.
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl Leases {
         match state.alone.get(&ino) {
             Some(lease) if lease.session != session || lease.lost => Stands::No,
             Some(lease) if lease.number == number => Stands::Yes,
-            _ if number <= state.lost => Stands::No,
+            _ if number > self.first && number <= state.lost => Stands::No,
             _ => Stands::Unknown,
         }
     }
@@ -119,7 +121,11 @@ impl Leases {
     }
 
     fn drop_alone(&self, state: &mut State, ino: Ino) {
-        if state.alone.remove(&ino).is_some() {
+        if let Some(lease) = state.alone.remove(&ino) {
+            if lease.left {
+                // Others may open the file before its host comes back.
+                state.lost = state.lost.max(lease.number);
+            }
             self.alone.store(state.alone.len(), Ordering::SeqCst);
             self.forgotten.notify_all();
         }
@@ -172,7 +178,7 @@ impl Leases {
                     told.news.notify_all();
                 }
             }
-            let hears = |asked: Instant| now.duration_since(asked) < PATIENCE + TERM;
+            let hears = |asked: Instant| now.duration_since(asked) < PATIENCE + ELSEWHERE;
             let writes = state
                 .sessions
                 .get(&session)

@@ -171,8 +171,8 @@ impl Node {
         Ok(())
     }
 
-    /// A client that reads or writes at the targets has gone without closing the file.
-    pub(crate) fn leave_targets(&self, handle: Handle) {
+    /// A client that reads or writes at the targets has gone without closing the file, or the node stops.
+    pub(crate) fn leave_targets(&self, handle: Handle, stops: bool) {
         let Some(file) = self.open.handle(handle) else { return };
         let backing = file.inode.state.lock().backing.clone();
         let Some(backing) = backing else { return };
@@ -180,7 +180,9 @@ impl Node {
             if file.flags.write {
                 far.doubt();
             }
-            self.fence_far_later(backing.object);
+            if !stops || !file.flags.write {
+                self.fence_far_later(backing.object);
+            }
         }
     }
 
@@ -241,16 +243,23 @@ impl Node {
         if far.rule().is_redundant() {
             return self.end_lending(object).map(drop);
         }
+        let (places, generation) = self.raised(object)?;
+        self.fence_objects(places, generation)
+    }
+
+    /// Raises the generation of a file on targets, durably: its objects, which are to be fenced then, and the generation.
+    pub(crate) fn raised(&self, object: ObjectId) -> Result<(Vec<(ObjectId, TargetId)>, u32), Failure> {
+        let told = |e| crate::error::refused("the layout of a file", &e);
         let far = self.catalog.raise_generation(object).map_err(told)?;
         let mut places = Vec::new();
         for component in &far.layout.components {
             places.extend(component.places().filter_map(|(object, c)| Some((object, component.target(c)?))));
         }
-        self.fence_objects(places, far.layout.generation)
+        Ok((places, far.layout.generation))
     }
 
     /// Objects on targets take nothing any more of whoever has a right of a generation before this one.
-    pub(super) fn fence_objects(
+    pub(crate) fn fence_objects(
         &self,
         objects: impl IntoIterator<Item = (ObjectId, TargetId)>,
         generation: u32,
