@@ -188,6 +188,11 @@ impl Bed {
         let state = state.to_str().expect("a path of letters").as_bytes();
         for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+            // The arguments of a program that is just being started cannot be read before it has closed what is not for it: on the mount of a node that stands
+            // still that takes until it goes on.
+            if std::fs::read(entry.path().join("comm")).is_ok_and(|name| name != b"thermo\n") {
+                continue;
+            }
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let arguments: Vec<&[u8]> = line.split(|b| *b == 0).collect();
             if arguments.contains(&state) && arguments.contains(&b"--detach".as_slice()) {
