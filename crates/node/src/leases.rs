@@ -62,8 +62,6 @@ struct State {
     swept: usize,
     sessions: HashMap<u64, Told>,
     alone: HashMap<Ino, alone::Lease>,
-    /// The highest number of a lease of one writer that was lost.
-    lost: u64,
 }
 
 /// The last change of an inode.

@@ -69,6 +69,7 @@ pub(crate) fn start(
         node.feeding.get_or_init(|| feeding);
     }
     recover(&node)?;
+    node.open.left_by_earlier(node.catalog.writing().map_err(|e| refused("what was being written", &e))?);
     node.finish_cluster()?;
     node.begin_locks()?;
     for n in 0..FINISHERS {

@@ -117,7 +117,7 @@ impl Node {
         let stands = match self.leases.stands(client, ino, number) {
             Stands::Yes => true,
             Stands::No => false,
-            // Nobody else has had it open since this node, or the session, left it.
+            // Nobody else has had it open since that node left it.
             Stands::Unknown => {
                 state.returned == Some(state.handles) && self.has_all(session, handle, state.handles, ino)
             }

@@ -532,7 +532,6 @@ impl Node {
             }
             let cx = Cx::admin(crate::now());
             self.observe(&cx, ino, learned.object, learned.stamp, true, kv::Durability::Relaxed)?;
-            self.open.settled(ino);
             Ok(true)
         })
     }

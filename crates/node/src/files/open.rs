@@ -13,8 +13,6 @@ use types::api::OpenFlags;
 use types::{Handle, Ino, ObjectId};
 
 const SHARDS: usize = 64;
-/// Of so many inodes it is remembered that they were settled.
-const SETTLED: usize = 4096;
 
 /// The whole current version of a file as an open object.
 #[derive(Clone, Debug)]
@@ -68,7 +66,7 @@ pub struct OpenState {
     pub direct: bool,
     /// The object, once the file is wholly resident.
     pub backing: Option<Backing>,
-    /// How often it was opened since, if the first who did that found it as somebody had left it who did not close it.
+    /// How often it was opened since, if the first who did that found it as an earlier node had left it.
     pub returned: Option<u32>,
     /// Allocated bytes as last recorded in the catalogue, for counting growth.
     pub recorded_allocated: u64,
@@ -129,8 +127,8 @@ pub struct OpenTable {
     next: AtomicU64,
     /// How often the last writer of an inode has closed it.
     seals: [AtomicU64; SHARDS],
-    /// Inodes that were left open and are settled, and that nobody has opened since.
-    settled: Mutex<HashSet<Ino>>,
+    /// Inodes that an earlier node left open, and that nobody has opened since.
+    left: Mutex<HashSet<Ino>>,
 }
 
 /// The table at a moment.
@@ -144,21 +142,18 @@ impl OpenTable {
             handles: (0..SHARDS).map(|_| Mutex::default()).collect(),
             next: AtomicU64::new(1),
             seals: [const { AtomicU64::new(0) }; SHARDS],
-            settled: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
-    /// What somebody left open who did not close it is settled; the caller holds the inode's lock. Of many it is not remembered.
-    pub(crate) fn settled(&self, ino: Ino) {
-        let mut settled = self.settled.lock();
-        if settled.len() < SETTLED {
-            settled.insert(ino);
-        }
+    /// What an earlier node left open.
+    pub(crate) fn left_by_earlier(&self, inodes: impl IntoIterator<Item = Ino>) {
+        self.left.lock().extend(inodes);
     }
 
-    /// Somebody opens it: whether he is the first since it was settled.
-    pub(crate) fn opens_settled(&self, ino: Ino) -> bool {
-        self.settled.lock().remove(&ino)
+    /// Somebody opens it: whether he is the first since an earlier node left it open.
+    pub(crate) fn opens_left(&self, ino: Ino) -> bool {
+        self.left.lock().remove(&ino)
     }
 
     /// To be called before the catalogue is read, where [`OpenTable::sealed_since`] is asked afterwards.

@@ -112,9 +112,6 @@ impl Node {
                 false => None,
             };
             state.direct = false;
-            let marked = self.catalog.is_writing(ino).map_err(|e| fs_error("open", &e))?;
-            let left_open = self.open.opens_settled(ino) || marked;
-            state.returned = (file.far && left_open).then_some(0);
             state.backing = self.open_content(&inode, learned)?;
             if let Some(backing) = &state.backing {
                 let local = backing.fd().is_some();
@@ -136,6 +133,9 @@ impl Node {
                 // object may not be what is on tape, whatever its times say.
                 self.catalog.sync().map_err(|e| fs_error("open for writing", &e))?;
             }
+        }
+        if state.handles == 0 {
+            state.returned = self.open.opens_left(ino).then_some(0);
         }
         Ok(Some(self.opened(entry, state, inode.attr, flags)))
     }

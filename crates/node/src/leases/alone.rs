@@ -46,7 +46,7 @@ pub(crate) enum Writes {
 pub(crate) enum Stands {
     Yes,
     No,
-    /// The lease is not known: the session that had it has ended, or it was given by an earlier node.
+    /// It was given by an earlier node.
     Unknown,
 }
 
@@ -107,7 +107,7 @@ impl Leases {
         match state.alone.get(&ino) {
             Some(lease) if lease.session != session || lease.lost => Stands::No,
             Some(lease) if lease.number == number => Stands::Yes,
-            _ if number > self.first && number <= state.lost => Stands::No,
+            _ if number > self.first => Stands::No,
             _ => Stands::Unknown,
         }
     }
@@ -121,11 +121,7 @@ impl Leases {
     }
 
     fn drop_alone(&self, state: &mut State, ino: Ino) {
-        if let Some(lease) = state.alone.remove(&ino) {
-            if lease.left {
-                // Others may open the file before its host comes back.
-                state.lost = state.lost.max(lease.number);
-            }
+        if state.alone.remove(&ino).is_some() {
             self.alone.store(state.alone.len(), Ordering::SeqCst);
             self.forgotten.notify_all();
         }
@@ -185,7 +181,6 @@ impl Leases {
                 .is_some_and(|told| told.heard >= place && told.asked.is_some_and(hears));
             if left || now >= end || (now >= until && !writes) {
                 state.alone.get_mut(&ino)?.lost = true;
-                state.lost = state.lost.max(number);
                 return Some(Lost { leases: self, ino, number });
             }
             self.forgotten.wait_until(&mut state, if now < until { until } else { end.min(now + LOOK) });
@@ -291,7 +286,8 @@ mod tests {
         let second = number(&leases);
         assert_eq!(leases.stands(WRITER, FILE, first), Stands::No);
         assert_eq!(leases.stands(WRITER, FILE, second), Stands::Yes);
-        assert_eq!(leases.stands(WRITER, Ino(8), second + 1), Stands::Unknown, "one of another time");
+        assert_eq!(leases.stands(WRITER, Ino(8), second), Stands::No, "that is about another file");
+        assert_eq!(leases.stands(WRITER, Ino(8), 5), Stands::Unknown, "one of an earlier node");
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Node {
             if file.flags.write {
                 far.doubt();
             }
-            if !stops || !file.flags.write {
+            if !stops || file.inode.state.lock().writers == 0 {
                 self.fence_far_later(backing.object);
             }
         }
