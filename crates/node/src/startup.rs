@@ -69,7 +69,6 @@ pub(crate) fn start(
         node.feeding.get_or_init(|| feeding);
     }
     recover(&node)?;
-    node.open.left_by_earlier(node.catalog.writing().map_err(|e| refused("what was being written", &e))?);
     node.finish_cluster()?;
     node.begin_locks()?;
     for n in 0..FINISHERS {
@@ -421,6 +420,7 @@ pub(crate) fn recover(node: &Node) -> Result<(), Failure> {
             continue;
         };
         if inode.file.is_some_and(|f| f.far) {
+            node.open.left_by_earlier(ino);
             continue; // its targets may not answer yet: see `Node::tend_far`
         }
         match node.disk.open_object(object, true) {

@@ -146,9 +146,9 @@ impl OpenTable {
         }
     }
 
-    /// What an earlier node left open.
-    pub(crate) fn left_by_earlier(&self, inodes: impl IntoIterator<Item = Ino>) {
-        self.left.lock().extend(inodes);
+    /// An earlier node has left it open.
+    pub(crate) fn left_by_earlier(&self, ino: Ino) {
+        self.left.lock().insert(ino);
     }
 
     /// Somebody opens it: whether he is the first since an earlier node left it open.
