@@ -38,7 +38,8 @@ fn write_synced(node: &Node, i: u64) {
 #[test]
 fn victim() {
     let Ok(dir) = std::env::var(DIR) else { return };
-    let bed = Bed { node: Node::start(small(dir.as_ref())).unwrap(), dir: tempfile::tempdir().unwrap() };
+    let bed =
+        Bed { node: Node::start(small(dir.as_ref())).unwrap().into(), dir: tempfile::tempdir().unwrap() };
     match std::env::var(WORK).unwrap().as_str() {
         "write" => (0..1_000_000).for_each(|i| write_synced(&bed.node, i)),
         "migrate" => {
@@ -138,7 +139,7 @@ fn survives(work: &str, word: &str, after: Duration) -> (Bed, Vec<u64>) {
     let synced = start(dir.path(), work).kill(word, after);
     assert!(!synced.is_empty());
     let node = Node::start(small(dir.path())).unwrap();
-    let bed = Bed { node, dir };
+    let bed = Bed { node: node.into(), dir };
     for i in &synced {
         let ino = bed.stat(&format!("/f{i}")).attr.ino;
         let data = bed.read(ino);
@@ -199,7 +200,7 @@ fn a_kill_while_a_volume_is_emptied_loses_no_copy_and_it_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         start(dir.path(), &format!("repack-{left}")).kill("repacking", Duration::from_millis(left % 7));
         let node = Node::start(small(dir.path())).unwrap();
-        let bed = Bed { node, dir };
+        let bed = Bed { node: node.into(), dir };
         for i in 0..24 {
             let data = pattern(size_of(i), i);
             assert_eq!(counted_copies_are_there(&bed, &format!("/f{i}"), &data), 2, "{left}: file {i}");

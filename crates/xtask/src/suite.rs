@@ -17,6 +17,8 @@ use std::time::Instant;
 const STARTS_NODES: &str = "e2e";
 /// Of these programs, those with so many tests that more of them run at a time.
 const MANY_TESTS: &[&str] = &["e2e"];
+/// The program that takes longest among those of other crates: it goes first of them, so that nothing waits for it alone.
+const LONGEST: &str = "node";
 /// More failed tests than this are no accident: none is repeated.
 const ACCIDENTS: usize = 4;
 
@@ -42,12 +44,18 @@ enum Pace {
     Waits,
     /// They compute.
     Works,
+    /// They do both, and there are very many.
+    WorksLong,
 }
 
 impl Pace {
     /// Tests of one program that run at a time.
     fn threads(self, cores: usize) -> usize {
-        if self == Self::Patient { 2 * cores + 1 } else { cores }
+        match self {
+            Self::Patient => 2 * cores + 1,
+            Self::WorksLong => 2 * cores,
+            Self::Waits | Self::Works => cores,
+        }
     }
 }
 
@@ -145,6 +153,7 @@ fn program(message: &Value) -> Option<Program> {
     let pace = match package == STARTS_NODES && !inside {
         true if MANY_TESTS.contains(&target) => Pace::Patient,
         true => Pace::Waits,
+        false if (package, target, inside) == (LONGEST, LONGEST, false) => Pace::WorksLong,
         false => Pace::Works,
     };
     Some(Program { name, executable: executable.into(), dir: dir.into(), pace })
@@ -218,15 +227,19 @@ mod tests {
 
     #[test]
     fn programs_are_those_that_cargo_names() {
-        let message = |kind: &str, name: &str, test: bool| {
-            json!({"manifest_path": "/x/crates/e2e/Cargo.toml", "executable": "/t/p", "profile": {"test": test},
+        let message = |package: &str, kind: &str, name: &str, test: bool| {
+            json!({"manifest_path": format!("/x/crates/{package}/Cargo.toml"), "executable": "/t/p", "profile": {"test": test},
                 "target": {"name": name, "kind": [kind]}})
         };
-        let name = |kind, target| program(&message(kind, target, true)).map(|p| (p.name, p.pace));
+        let of =
+            |package, kind, target| program(&message(package, kind, target, true)).map(|p| (p.name, p.pace));
+        let name = |kind, target| of("e2e", kind, target);
         assert_eq!(name("test", "e2e"), Some(("e2e e2e".to_owned(), Pace::Patient)));
         assert_eq!(name("test", "room"), Some(("e2e room".to_owned(), Pace::Waits)));
         assert_eq!(name("lib", "e2e"), Some(("e2e (in its sources)".to_owned(), Pace::Works)));
-        assert_eq!(program(&message("bin", "thermo", false)), None);
+        assert_eq!(of("node", "test", "node"), Some(("node node".to_owned(), Pace::WorksLong)));
+        assert_eq!(of("node", "lib", "node"), Some(("node (in its sources)".to_owned(), Pace::Works)));
+        assert_eq!(program(&message("thermo", "bin", "thermo", false)), None);
         assert_eq!(program(&json!({"reason": "build-finished", "success": true})), None);
     }
 

@@ -21,7 +21,42 @@ pub const WRITE: OpenFlags =
 
 pub struct Bed {
     pub dir: tempfile::TempDir,
-    pub node: Arc<Node>,
+    pub node: Running,
+}
+
+/// A node that is stopped when nobody has it any more: each that goes on holds a thousand files open, and threads.
+pub struct Running(Arc<Node>);
+
+impl Running {
+    pub fn start(config: Config) -> Self {
+        Node::start(config).unwrap().into()
+    }
+
+    pub fn with(config: Config, library: Arc<vtl::Library>) -> Self {
+        Node::start_with(config, library).unwrap().into()
+    }
+}
+
+impl From<Arc<Node>> for Running {
+    fn from(node: Arc<Node>) -> Self {
+        Self(node)
+    }
+}
+
+impl std::ops::Deref for Running {
+    type Target = Arc<Node>;
+
+    fn deref(&self) -> &Arc<Node> {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.0.stops_within(Duration::ZERO) {
+            self.0.stop(false);
+        }
+    }
 }
 
 pub fn config(dir: &std::path::Path) -> Config {
@@ -58,8 +93,7 @@ impl Bed {
     fn at(dir: tempfile::TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = config(dir.path());
         change(&mut config);
-        let node = Node::start(config).unwrap();
-        Self { dir, node }
+        Self { dir, node: Running::start(config) }
     }
 
     /// Stops gracefully and starts again on the same directory.
@@ -67,8 +101,7 @@ impl Bed {
         let config = self.node.config().clone();
         self.node.stop(true);
         drop(self.node);
-        let node = Node::start(config).unwrap();
-        Self { dir: self.dir, node }
+        Self { dir: self.dir, node: Running::start(config) }
     }
 
     pub fn call(&self, call: Call) -> Reply {
