@@ -18,6 +18,8 @@ pub struct Recording {
     pub call: CallId,
     /// Calls of its session that were found on record.
     pub found: Vec<u64>,
+    /// Those of them that are so no more.
+    pub forgotten: Vec<u64>,
 }
 
 fn session(call: &CallId) -> (NodeId, u64) {
@@ -25,25 +27,23 @@ fn session(call: &CallId) -> (NodeId, u64) {
 }
 
 impl Recorded {
-    /// Calls on record of the same session to which the answer has come; None: they have to be looked up.
-    pub fn answered(&self, call: &CallId) -> Option<Vec<u64>> {
+    /// Calls on record of the same session to which the answer has come, the first `most`; None: they have to be looked up.
+    pub fn answered(&self, call: &CallId, most: usize) -> Option<Vec<u64>> {
         let all = self.0.lock();
         let known = all.get(&session(call))?;
-        Some(known.range(..call.answered.min(call.number)).copied().collect())
+        Some(known.range(..call.answered.min(call.number)).copied().take(most).collect())
     }
 
     /// The transaction is committed.
     pub fn done(&self, recording: Recording) {
-        let Recording { call, found } = recording;
+        let Recording { call, found, forgotten } = recording;
         let mut all = self.0.lock();
         if all.len() >= SESSIONS && !all.contains_key(&session(&call)) {
             all.clear();
         }
         let known = all.entry(session(&call)).or_default();
         known.extend(found);
-        while known.first().is_some_and(|first| *first < call.answered.min(call.number)) {
-            known.pop_first();
-        }
+        forgotten.iter().for_each(|number| _ = known.remove(number));
         known.insert(call.number);
     }
 

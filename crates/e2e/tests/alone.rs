@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -205,6 +205,72 @@ fn who_opens_a_file_waits_for_what_another_host_has_kept_also_for_a_mover_that_d
     });
     assert_kept_is_there(&fs::read(&here).unwrap(), 3, "after fsync");
     hosts.first().check();
+}
+
+/// More opens than connections that names have, and threads of a mount; and what they leave for others to be done meanwhile.
+#[test]
+fn who_waits_to_open_what_is_kept_holds_up_no_names() {
+    if !can_mount("names beside opens that wait") {
+        return;
+    }
+    let hosts = Hosts::new("0");
+    let files: Vec<_> = (0..20).map(|n| file(&hosts, &format!("file{n}"))).collect();
+    let writers: Vec<_> = files.iter().map(|[_, there]| writer(there)).collect();
+    assert!((0..10).any(|_| opens_wait_alone(&hosts, &files, &writers)), "small writes wait for movers");
+    for [here, there] in &files {
+        assert_kept_is_there(&fs::read(here).unwrap(), 1, "at the first host");
+        assert_kept_is_there(&fs::read(there).unwrap(), 1, "at the same host");
+    }
+    hosts.first().check();
+}
+
+/// False: too few of the files were written from memory when the movers stood still.
+fn opens_wait_alone(hosts: &Hosts, files: &[[PathBuf; 2]], writers: &[File]) -> bool {
+    let keep = |file: &File| {
+        PAGES_KEPT.iter().for_each(|n| file.write_all_at(&page(*n, 2), n * PAGE as u64).unwrap());
+    };
+    writers.iter().for_each(|file| write_all(file, 1));
+    writers.iter().for_each(keep);
+    let still = Still::movers(hosts);
+    std::thread::scope(|scope| {
+        let writes: Vec<_> = writers.iter().map(|file| scope.spawn(|| keep(file))).collect();
+        std::thread::sleep(Duration::from_millis(400));
+        let kept = files.iter().zip(&writes).filter(|(_, write)| write.is_finished());
+        let kept: Vec<_> = kept.map(|(paths, _)| paths).collect();
+        let enough = kept.len() > 8;
+        let paths = kept.into_iter().flatten().filter(|_| enough);
+        let opens: Vec<_> = paths.map(|path| scope.spawn(move || File::open(path).unwrap())).collect();
+        let named =
+            [&hosts.there, &hosts.here].map(|dir| scope.spawn(move || uses_names(dir.parent().unwrap())));
+        let end = Instant::now() + Duration::from_secs(40);
+        while Instant::now() < end && !named.iter().all(|one| one.is_finished()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let done = named.each_ref().map(|one| one.is_finished());
+        let wait = opens.iter().filter(|one| !one.is_finished()).count();
+        drop(still);
+        named.into_iter().for_each(|one| one.join().unwrap());
+        opens.into_iter().for_each(|one| drop(one.join().unwrap()));
+        writes.into_iter().for_each(|one| one.join().unwrap());
+        assert_eq!(done, [true; 2], "names wait behind {wait} opens");
+        assert!(!enough || wait > 16, "{wait} opens wait at two hosts");
+        enough
+    })
+}
+
+/// Makes, changes and removes names in a directory: more than the node keeps answers of at once.
+fn uses_names(dir: &Path) {
+    let name = |n: u32| dir.join(format!("name{n}-{:?}", std::thread::current().id()));
+    for n in 0..700 {
+        fs::create_dir(name(n)).unwrap();
+        if n % 100 == 0 {
+            std::os::unix::fs::symlink("nowhere", name(n).join("link")).unwrap();
+            fs::set_permissions(name(n), fs::Permissions::from_mode(0o700)).unwrap();
+            assert_eq!(fs::read_dir(name(n)).unwrap().count(), 1);
+            fs::remove_file(name(n).join("link")).unwrap();
+        }
+    }
+    (0..700).for_each(|n| fs::remove_dir(name(n)).unwrap());
 }
 
 #[test]

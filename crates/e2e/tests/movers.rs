@@ -62,7 +62,7 @@ fn session_of(bed: &Bed, session: u64) -> impl FnMut(FileCall) -> Reply {
     move |call| {
         number += 1;
         let who = wire::Speaks { uid: 0, gid: 0, groups: vec![], checked: true };
-        let order = wire::FileOrder { who, number, answered: number, call };
+        let order = wire::FileOrder { who, number, answered: number, open: vec![], call };
         line.call(&Call::FileFor(Box::new(order))).unwrap().0
     }
 }

@@ -66,7 +66,7 @@ impl MountOptions {
         }
     }
 
-    /// Those of them that may wait for changes, where there are some for other calls besides: below half, as the interface may use others for reads.
+    /// Those of them that may wait for opens and changes, where there are some for other calls besides: below half, as the interface may use others for reads.
     pub(crate) fn threads_for_changes(&self) -> usize {
         self.threads.saturating_sub(1) / 2
     }

@@ -20,7 +20,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 use types::api::FileApi;
 use types::{Cx, LockRange, NonBlock, Time};
@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub close_pool: Pool,
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
+    /// Opens, and changes of attributes, that may wait for others. None is refused.
+    pub open_pool: Pool,
     pub ttl: Duration,
     /// Inodes that a kernel which keeps nothing has.
     pub known: Known,
@@ -59,6 +61,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(api: Arc<dyn FileApi>, options: &MountOptions) -> Arc<Self> {
+        let here = Arc::new(AtomicUsize::new(options.threads_for_changes()));
         Arc::new(Self {
             api,
             opens: OpenTable::new(),
@@ -66,7 +69,8 @@ impl Core {
             invalidator: Arc::default(),
             disk_pool: Pool::new("fuse-disk", 16, 4096),
             close_pool: Pool::new("fuse-close", 16, usize::MAX),
-            change_pool: Pool::with_callers("fuse-change", 64, 512, options.threads_for_changes()),
+            change_pool: Pool::with_callers("fuse-change", 64, 512, &here),
+            open_pool: Pool::with_callers("fuse-open", 64, usize::MAX, &here),
             ttl: options.ttl,
             known: Known::default(),
             readers: options.readers(),

@@ -186,21 +186,15 @@ impl Core {
     }
 }
 
-/// Opens; where that may wait, on the pool for changes.
+/// Opens; where that may wait, it holds few of the session's threads.
 pub(crate) fn open(core: &Arc<Core>, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
     let (cx, ino, flags) = (cx(req), ino(node), api_flags(core, flags));
     if !core.api.may_wait_to_open(ino, None, flags.write) {
         return core.open(&cx, ino, flags, reply);
     }
-    match core.change_pool.slot() {
-        Some(slot) => {
-            let core = Arc::clone(core);
-            slot.run(move || core.open(&cx, ino, flags, reply));
-        }
-        None if flags.write => reply.error(Errno::EAGAIN),
-        // Too many changes wait: that is nothing to who reads.
-        None => core.open(&cx, ino, flags, reply),
-    }
+    let Some(slot) = core.open_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let core = Arc::clone(core);
+    slot.run_here(move || core.open(&cx, ino, flags, reply));
 }
 
 /// The same for what somebody else may have made by now.
@@ -216,9 +210,9 @@ pub(crate) fn create(
     if flags.exclusive || !core.api.may_wait_to_open(dir, Some(name), true) {
         return core.create(&cx, (dir, name), mode, (flags, req.pid()), reply);
     }
-    let Some(slot) = core.change_pool.slot() else { return reply.error(Errno::EAGAIN) };
+    let Some(slot) = core.open_pool.slot() else { return reply.error(Errno::EAGAIN) };
     let (core, name, thread) = (Arc::clone(core), name.to_vec(), req.pid());
-    slot.run(move || core.create(&cx, (dir, &name), mode, (flags, thread), reply));
+    slot.run_here(move || core.create(&cx, (dir, &name), mode, (flags, thread), reply));
 }
 
 fn read_local(fd: &OwnedFd, offset: u64, size: u32, reply: ReplyData) {

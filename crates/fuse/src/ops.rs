@@ -61,10 +61,15 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
     {
         return reply.error(errno(error));
     }
-    if set.size.is_none_or(|size| size == 0 && !core.api.may_wait_to_open(ino, None, true)) {
+    let waits = core.api.may_wait_to_open(ino, None, true);
+    let nothing_stays = set.size.is_none_or(|size| size == 0);
+    if nothing_stays && !waits {
         return core.reply_attr(core.api.setattr(&cx, ino, &set), reply);
     }
     let again = Arc::clone(core);
+    if nothing_stays && let Some(slot) = core.open_pool.slot() {
+        return slot.run_here(move || again.reply_attr(again.api.setattr(&cx, ino, &set), reply));
+    }
     let refused = crate::io::when_changeable(core, req.pid(), ino, false, move |ready| match ready {
         Ok(()) => again.reply_attr(again.api.setattr(&cx, ino, &set), reply),
         Err(error) => reply.error(errno(error)),

@@ -20,8 +20,8 @@ struct Inner {
     name: &'static str,
     max_threads: usize,
     max_jobs: usize,
-    /// How many more may be done by the threads that bring them.
-    here: AtomicUsize,
+    /// How many more may be done by the threads that bring them, of all pools that share these.
+    here: Arc<AtomicUsize>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -41,13 +41,18 @@ pub(crate) struct Slot(Pool);
 impl Pool {
     /// A pool of at most `max_threads` threads that takes at most `max_jobs` jobs at a time.
     pub(crate) fn new(name: &'static str, max_threads: usize, max_jobs: usize) -> Self {
-        Self::with_callers(name, max_threads, max_jobs, 0)
+        Self::with_callers(name, max_threads, max_jobs, &Arc::default())
     }
 
-    /// The same; so many jobs at a time may be done by the threads that bring them: handing a short one over costs more than doing it.
-    pub(crate) fn with_callers(name: &'static str, max_threads: usize, max_jobs: usize, here: usize) -> Self {
+    /// The same; so many jobs at a time, of all pools with the same number, may be done by the threads that bring them: handing a short one over costs more than doing it.
+    pub(crate) fn with_callers(
+        name: &'static str,
+        max_threads: usize,
+        max_jobs: usize,
+        here: &Arc<AtomicUsize>,
+    ) -> Self {
         let (state, wake) = Default::default();
-        Self(Arc::new(Inner { name, max_threads, max_jobs, here: here.into(), state, wake }))
+        Self(Arc::new(Inner { name, max_threads, max_jobs, here: here.clone(), state, wake }))
     }
 
     /// Reserves room for a job; None when the pool is full.
@@ -172,11 +177,12 @@ mod tests {
 
     #[test]
     fn so_many_jobs_are_done_by_who_brings_them_as_may() {
-        let pool = Pool::with_callers("test", 1, 8, 1);
+        let here = Arc::new(AtomicUsize::new(1));
+        let pool = Pool::with_callers("test", 1, 8, &here);
         let me = std::thread::current().id();
         let (tx, rx) = mpsc::channel();
         let (outer, inner) = (tx.clone(), tx);
-        let again = pool.clone();
+        let again = Pool::with_callers("another", 1, 8, &here);
         pool.slot().unwrap().run_here(move || {
             again.slot().unwrap().run_here(move || inner.send(std::thread::current().id()).unwrap());
             outer.send(std::thread::current().id()).unwrap();

@@ -15,15 +15,28 @@ use types::{Cx, ErrorClass};
 use wire::{Call, Failure, Reply};
 
 /// Most connections at once; a further one is closed at once.
-const MAX_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 4096;
+/// Beyond these there is room for root, who looks what is the matter.
+const FOR_ROOT: usize = 64;
 /// Before the next attempt to take a connection after a failed one.
 const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A connection that is open.
+struct Connection {
+    number: u64,
+    /// Whose it is.
+    uid: u32,
+    stream: UnixStream,
+}
+
+/// All of them.
+type Open = Arc<Mutex<Vec<Connection>>>;
 
 /// A listening control socket.
 pub struct Server {
     path: std::path::PathBuf,
     stop: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<(u64, UnixStream)>>>,
+    open: Open,
     acceptor: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -46,7 +59,7 @@ pub fn serve(node: Arc<Node>) -> Result<Server, Failure> {
     let listener = UnixListener::bind(&path).map_err(fail)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let open: Arc<Mutex<Vec<(u64, UnixStream)>>> = Arc::default();
+    let open = Open::default();
     let (stopped, streams) = (stop.clone(), open.clone());
     let acceptor = std::thread::Builder::new()
         .name("accept".into())
@@ -55,12 +68,7 @@ pub fn serve(node: Arc<Node>) -> Result<Server, Failure> {
     Ok(Server { path, stop, open, acceptor: Some(acceptor) })
 }
 
-fn accept(
-    node: &Arc<Node>,
-    listener: &UnixListener,
-    stop: &AtomicBool,
-    open: &Arc<Mutex<Vec<(u64, UnixStream)>>>,
-) {
+fn accept(node: &Arc<Node>, listener: &UnixListener, stop: &AtomicBool, open: &Open) {
     let next = AtomicU64::new(0);
     for stream in listener.incoming() {
         if stop.load(Ordering::Acquire) {
@@ -76,32 +84,46 @@ fn accept(
                 continue;
             }
         };
-        let id = next.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut open = open.lock();
-            if open.len() >= MAX_CONNECTIONS {
-                tracing::warn!("{MAX_CONNECTIONS} connections are open; a further one is refused");
+        let peer = match wire::peer(&stream) {
+            Ok(peer) => peer,
+            Err(e) => {
+                tracing::warn!("a connection without credentials is refused: {e}");
                 continue;
             }
-            open.push((id, clone));
+        };
+        let (number, uid) = (next.fetch_add(1, Ordering::Relaxed), peer.uid);
+        {
+            let mut open = open.lock();
+            let most = crate::startup::connections(MAX_CONNECTIONS);
+            if let Some(why) = full(most, uid, open.iter().map(|one| one.uid)) {
+                tracing::warn!("a further connection of uid {uid} is refused: {why}");
+                continue;
+            }
+            open.push(Connection { number, uid, stream: clone });
         }
         let (node, table) = (node.clone(), open.clone());
         let spawned = std::thread::Builder::new().name("connection".into()).spawn(move || {
-            answer(&node, stream);
-            table.lock().retain(|(i, _)| *i != id);
+            answer(&node, stream, &peer);
+            table.lock().retain(|one| one.number != number);
         });
         if let Err(e) = spawned {
             tracing::error!("a connection gets no thread: {e}");
-            open.lock().retain(|(i, _)| *i != id);
+            open.lock().retain(|one| one.number != number);
         }
     }
 }
 
-fn answer(node: &Arc<Node>, stream: UnixStream) {
-    let peer = match wire::peer(&stream) {
-        Ok(peer) => peer,
-        Err(e) => return tracing::warn!("a connection without credentials is refused: {e}"),
-    };
+/// Why there is no room for one more connection of a user beside those that are open, of `most`. One user may have a quarter: he keeps nobody else away.
+fn full(most: usize, uid: u32, open: impl ExactSizeIterator<Item = u32>) -> Option<String> {
+    let all = open.len();
+    if all >= if uid == 0 { most + FOR_ROOT } else { most } {
+        return Some(format!("{all} are open"));
+    }
+    let his = open.filter(|one| *one == uid).count();
+    (uid != 0 && his >= most / 4).then(|| format!("{his} of that user are open"))
+}
+
+fn answer(node: &Arc<Node>, stream: UnixStream, peer: &wire::Peer) {
     let mut session = Session::of(Arc::new(Held::local(LockSession::default())));
     // Where the session is shared with other connections, this is its part in it.
     let mut part = None;
@@ -133,9 +155,24 @@ impl Drop for Server {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
-        for (_, stream) in self.open.lock().iter() {
-            let _ = stream.shutdown(Shutdown::Both);
+        for one in self.open.lock().iter() {
+            let _ = one.stream.shutdown(Shutdown::Both);
         }
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_with_very_many_connections_keeps_nobody_else_away_and_nobody_keeps_root_away() {
+        let is_full = |uid, open: &[u32]| full(20, uid, open.iter().copied()).is_some();
+        assert!(!is_full(1, &[1; 4]));
+        assert_eq!([1, 2, 0].map(|uid| is_full(uid, &[1; 5])), [true, false, false]);
+        let all: Vec<u32> = (0..20).map(|n| 1 + n % 5).collect();
+        assert_eq!([6, 0].map(|uid| is_full(uid, &all)), [true, false]);
+        assert_eq!([20, 20 + FOR_ROOT].map(|open| is_full(0, &vec![0; open])), [false, true]);
     }
 }

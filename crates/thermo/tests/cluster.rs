@@ -529,7 +529,7 @@ fn tokens_can_be_withdrawn() {
 fn order(uid: u32, checked: bool, number: u64, call: FileCall) -> Call {
     let (groups, gid) = if uid == 4711 { (vec![4712], 4711) } else { (Vec::new(), uid) };
     let who = Speaks { uid, gid, groups, checked };
-    Call::FileFor(Box::new(FileOrder { who, number, answered: 1, call }))
+    Call::FileFor(Box::new(FileOrder { who, number, answered: 1, open: vec![], call }))
 }
 
 #[test]

@@ -153,7 +153,7 @@ pub trait FileApi: Send + Sync {
     /// Opens a regular file. Never waits for tape.
     fn open(&self, cx: &Cx, ino: Ino, flags: OpenFlags) -> FsResult<Opened>;
     /// Whether an open of `ino` (of what is `name` in the directory `ino`, if one is given; for writing, or a truncation, if `writes`) may wait for readers or
-    /// writers elsewhere who cannot be told; costs little. Gateways ask first, so that such a call holds none of their threads for requests.
+    /// writers elsewhere who cannot be told; costs little. Gateways ask first, so that such calls hold few of their threads for requests.
     /// An implementation that never waits, or where others may wait, needs no more than this default.
     fn may_wait_to_open(&self, ino: Ino, name: Option<&[u8]>, writes: bool) -> bool {
         let _ = (ino, name, writes);

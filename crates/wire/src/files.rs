@@ -512,6 +512,9 @@ pub struct FileOrder {
     pub number: u64,
     /// Answers to all calls of the session below this number have come.
     pub answered: u64,
+    /// Where one of them is waited for so long that many others were answered since: all calls from `answered` on and below this one whose answers have not come,
+    /// in order. Else none.
+    pub open: Vec<u64>,
     /// The call.
     pub call: FileCall,
 }

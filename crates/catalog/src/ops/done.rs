@@ -16,14 +16,16 @@ const SOME: usize = 1000;
 pub fn record(tx: &mut Tx<'_>, cx: &Cx, made: Option<Ino>) -> Result<()> {
     let Some(call) = cx.call else { return Ok(()) };
     let CallId { node, session, number, answered } = call;
-    let found = match tx.recorded.answered(&call) {
+    let found = match tx.recorded.answered(&call, SOME) {
         Some(known) => known,
         None => numbers(tx.view(), node, session)?,
     };
-    for before in found.iter().filter(|before| **before < answered.min(number)) {
+    let answered = found.iter().copied().filter(|before| *before < answered.min(number));
+    let forgotten: Vec<u64> = answered.take(SOME).collect();
+    for before in &forgotten {
         tx.w.delete(&keys::done_call(node, session, *before))?;
     }
-    *tx.recording = Some(Recording { call, found });
+    *tx.recording = Some(Recording { call, found, forgotten });
     let mut value = [0; BYTES];
     value[..8].copy_from_slice(&made.map_or(0, |ino| ino.0).to_le_bytes());
     value[8..].copy_from_slice(&cx.now.secs.to_le_bytes());

@@ -11,7 +11,7 @@ use super::direct::{Direct, MOVES, Route};
 use super::memory::{Moment, now};
 use super::table::{OpenFile, OpenInode};
 use super::threads::Threads;
-use super::{ClusterFiles, Shared, lines::Kind};
+use super::{ClusterFiles, Shared, groups::Kind};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::ops::Range;

@@ -1,6 +1,7 @@
 //! Bytes of open files, and waiting for tape.
 
-use super::lines::{Kind, Trouble};
+use super::groups::Kind;
+use super::lines::Trouble;
 use super::table::OpenFile;
 use super::{ClusterFiles, Shared};
 use parking_lot::Mutex;

@@ -4,7 +4,7 @@
 //! bytes were changed in place is told when the file is flushed, synced or closed, or its attributes are asked for here.
 
 use super::Shared;
-use super::lines::Kind;
+use super::groups::Kind;
 use super::table::{OpenFile, OpenInode};
 use crate::length::{News, Telling};
 use layout::{Component, Layout, Redundancy};

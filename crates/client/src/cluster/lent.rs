@@ -4,7 +4,7 @@
 use super::direct::layout_of;
 use super::movers::Ways;
 use super::table::OpenFile;
-use super::{Shared, lines::Kind};
+use super::{Shared, groups::Kind};
 use layout::Redundancy;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};

@@ -4,11 +4,12 @@
 //! started anew meanwhile or another one has taken over: what was done to names is on record there.
 
 use super::Reach;
+use super::groups::{Groups, Kind, Used};
 use super::silent::Silent;
 use super::table::{OpenFile, Place};
 use super::whose::{Names, Whose};
 use crate::{ClientError, Remote};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -21,25 +22,10 @@ use wire::{Call, Channel, Failure, FileCall, FileOrder, Reply, Speaks};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two attempts to reach it.
 const PAUSE: Duration = Duration::from_millis(100);
+/// After so many calls since the first one that is not answered the node is told which others are not: it keeps the answers to all that it is not told of.
+const MANY: u64 = 256;
 /// How long nobody asks whether this host is still refused.
 const QUIET: Duration = Duration::from_secs(5);
-
-/// What a call waits for; each kind has connections of its own, so that none waits for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Names and attributes.
-    Names,
-    /// Bytes that are on disk.
-    Bytes,
-    /// Tape, or space.
-    Tape,
-    /// Locks that somebody else holds.
-    News,
-    /// What is to be forgotten.
-    Forget,
-    /// Who writes a file alone: whoever opens one waits for that with a connection for names.
-    Alone,
-}
 
 /// Why an attempt came to nothing.
 pub(super) enum Trouble {
@@ -65,32 +51,13 @@ pub(super) struct Line {
     pub(super) begun: u64,
 }
 
-/// Connections of one kind.
-struct Group {
-    most: usize,
-    state: Mutex<Idle>,
-    room: Condvar,
-}
-
-#[derive(Default)]
-struct Idle {
-    lines: Vec<Line>,
-    open: usize,
-}
-
-/// A connection that is used now.
-struct Used<'g> {
-    group: &'g Group,
-    line: Option<Line>,
-}
-
 /// All connections.
 pub(super) struct Lines {
     reach: Reach,
     session: u64,
     whose: Whose,
     numbers: Mutex<Numbers>,
-    groups: [Group; 6],
+    groups: Groups<Line>,
     /// Whether the log knows that the node does not answer.
     away: Mutex<bool>,
     /// Where the last connection was made to (`host:port`).
@@ -112,6 +79,15 @@ impl Numbers {
         self.next += 1;
         self.next - 1
     }
+
+    /// Below which number all calls before this one are answered, and, where that is long ago, which others are not.
+    fn before(&self, number: u64) -> (u64, Vec<u64>) {
+        let first = self.open.first().copied().unwrap_or(number).min(number);
+        match number - first >= MANY {
+            true => (first, self.open.range(..number).copied().collect()),
+            false => (first, Vec::new()),
+        }
+    }
 }
 
 /// The number of a call, until it is dropped.
@@ -123,17 +99,6 @@ pub(super) struct Number<'l> {
 impl Drop for Number<'_> {
     fn drop(&mut self) {
         self.lines.finish(self.value);
-    }
-}
-
-impl Drop for Used<'_> {
-    fn drop(&mut self) {
-        let mut state = self.group.state.lock();
-        match self.line.take() {
-            Some(line) => state.lines.push(line),
-            None => state.open -= 1,
-        }
-        self.group.room.notify_one();
     }
 }
 
@@ -166,13 +131,12 @@ impl Line {
 
 impl Lines {
     pub(super) fn new(reach: Reach, session: u64, names: Names) -> Self {
-        let group = |most| Group { most, state: Mutex::default(), room: Condvar::new() };
         Self {
             reach,
             session,
             whose: Whose::new(names),
             numbers: Mutex::new(Numbers { next: 1, open: BTreeSet::new() }),
-            groups: [group(8), group(8), group(super::THREADS), group(1), group(1), group(8)],
+            groups: Groups::new(),
             away: Mutex::new(false),
             last: Mutex::default(),
             refused: Mutex::default(),
@@ -236,12 +200,13 @@ impl Lines {
     /// such a one forgets it behind this.
     pub(super) fn open_forgetting(
         &self,
+        kind: Kind,
         cx: &Cx,
         call: &FileCall,
         forget: impl FnOnce(),
     ) -> FsResult<(Reply, u64)> {
         let number = self.number_with(forget);
-        self.insist(Kind::Names, &speaks(cx), number.value, &|_| Ok(call.clone()))
+        self.insist(kind, &speaks(cx), number.value, &|_| Ok(call.clone()))
     }
 
     /// Makes a call about an open file, under a number of its own.
@@ -395,8 +360,8 @@ impl Lines {
     }
 
     fn exchange(&self, line: &mut Line, who: &Speaks, number: u64, call: FileCall) -> Tried<Reply> {
-        let answered = self.numbers.lock().open.first().copied().unwrap_or(number);
-        let order = FileOrder { who: who.clone(), number, answered, call };
+        let (answered, open) = self.numbers.lock().before(number);
+        let order = FileOrder { who: who.clone(), number, answered, open, call };
         let (address, begun) = (line.address.clone(), line.begun);
         let waits = |socket: &TcpStream| self.silent.wait(socket, || self.is_elsewhere(&address, begun));
         match line.exchange(number, &Call::FileFor(Box::new(order)), waits) {
@@ -416,26 +381,14 @@ impl Lines {
     }
 
     /// A connection that nobody uses, or a new one if there may be one more.
-    fn take(&self, kind: Kind) -> Tried<Used<'_>> {
-        let group = &self.groups[kind as usize];
-        let mut state = group.state.lock();
-        loop {
-            if let Some(line) = state.lines.pop() {
-                // Those to a node that stands still are open, too.
-                if line.is_open() && *self.begun.lock() == line.begun {
-                    return Ok(Used { group, line: Some(line) });
-                }
-                state.open -= 1;
-            } else if state.open < group.most {
-                state.open += 1;
-                drop(state);
-                let mut used = Used { group, line: None };
-                used.line = Some(self.connect_unless_refused()?);
-                return Ok(used);
-            } else {
-                group.room.wait(&mut state);
-            }
+    fn take(&self, kind: Kind) -> Tried<Used<'_, Line>> {
+        // Those to a node that stands still are open, too.
+        let is_good = |line: &Line| line.is_open() && *self.begun.lock() == line.begun;
+        let mut used = self.groups.take(kind, is_good);
+        if used.line.is_none() {
+            used.line = Some(self.connect_unless_refused()?);
         }
+        Ok(used)
     }
 
     /// Connects as [`Lines::connect_once`] does. Who is not believed tries once more: his certificate may have been replaced just when it was shown.
@@ -559,4 +512,32 @@ fn may_be_made_again(call: &FileCall) -> bool {
             | FileCall::Lock { .. }
     );
     idempotent || call.is_recorded() || !call.is_once()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_node_is_told_what_is_not_answered_when_one_call_waits_for_long() {
+        let mut numbers = Numbers { next: 1, open: BTreeSet::new() };
+        let call = |numbers: &mut Numbers| {
+            let number = numbers.next();
+            numbers.open.insert(number);
+            number
+        };
+        let waits = call(&mut numbers);
+        for _ in 1..MANY {
+            let number = call(&mut numbers);
+            assert_eq!(numbers.before(number), (waits, vec![]));
+            numbers.open.remove(&number);
+        }
+        let [second, third] = [call(&mut numbers), call(&mut numbers)];
+        assert_eq!(numbers.before(third), (waits, vec![waits, second]), "not itself");
+        assert_eq!(numbers.before(second), (waits, vec![waits]), "none behind it");
+        numbers.open.remove(&waits);
+        assert_eq!(numbers.before(third), (second, vec![]));
+        // One that is asked again under its old number, whatever came since.
+        assert_eq!(numbers.before(waits), (waits, vec![]));
+    }
 }

@@ -5,7 +5,7 @@
 //! its file gives EIO from then on, since others may have changed what it protected.
 
 use super::bytes::count;
-use super::lines::Kind;
+use super::groups::Kind;
 use super::table::OpenFile;
 use super::{ClusterFiles, Shared};
 use parking_lot::Mutex;

@@ -18,6 +18,7 @@ mod ahead;
 mod behind;
 mod bytes;
 mod direct;
+mod groups;
 mod lent;
 mod lines;
 mod locks;

@@ -2,7 +2,7 @@
 
 use super::ClusterFiles;
 use super::bytes::{count, done, nobody};
-use super::lines::Kind;
+use super::groups::Kind;
 use super::table::Place;
 use crate::length::Telling;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl ClusterFiles {
                 _ => Err(FsError::Io),
             };
         };
-        let (reply, begun) = self.0.lines.open_forgetting(cx, &FileCall::Leased(at.clone()), || ())?;
+        let (reply, begun) =
+            self.0.lines.open_forgetting(Kind::Names, cx, &FileCall::Leased(at.clone()), || ())?;
         let Reply::Leased(told) = reply else { return Err(FsError::Io) };
         self.0.memory.remember(&look, begun, &at, &told);
         Ok(told.seen)
@@ -89,7 +90,9 @@ impl ClusterFiles {
             self.0.memory.forget(call.changes());
             look = self.0.memory.look();
         };
-        match self.0.lines.open_forgetting(cx, call, forget)? {
+        // What is made was not there just now.
+        let kind = if matches!(call, FileCall::CreateAs { .. }) { Kind::Names } else { Kind::Opens };
+        match self.0.lines.open_forgetting(kind, cx, call, forget)? {
             (Reply::OpenedAt { handle, attr, resident, layout, parent }, begun) => {
                 if let (Some(look), Some(told), FileCall::CreateAs { parent, .. }) = (&look, &parent, call) {
                     self.0.memory.remember(look, begun, &Look::GetAttr(*parent), told);
@@ -158,7 +161,11 @@ impl FileApi for ClusterFiles {
     }
 
     fn setattr(&self, cx: &Cx, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        let kind = if set.size.is_some() { Kind::Tape } else { Kind::Names };
+        let kind = match set.size {
+            None => Kind::Names,
+            Some(0) => Kind::Opens,
+            Some(_) => Kind::Tape,
+        };
         let inode = self.0.table.inode(ino);
         if let Some(inode) = &inode {
             // What was written before does not count as written after it.
@@ -223,6 +230,11 @@ impl FileApi for ClusterFiles {
             self.0.land(ino, &inode);
         }
         self.opened(cx, &FileCall::OpenAs { ino, flags }, flags)
+    }
+
+    /// Only the node knows.
+    fn may_wait_to_open(&self, _: Ino, _: Option<&[u8]>, _: bool) -> bool {
+        true
     }
 
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {

@@ -1,6 +1,7 @@
 //! What the node tells a host of others: locks that were waited for, what is to be forgotten, and what it writes alone.
 
-use super::lines::{Kind, Line, Lines, Tried, Trouble, speaks};
+use super::groups::Kind;
+use super::lines::{Line, Lines, Tried, Trouble, speaks};
 use super::table::{OpenFile, Place};
 use std::cell::Cell;
 use types::api::FsResult;

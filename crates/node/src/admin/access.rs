@@ -264,11 +264,14 @@ impl Node {
 
     /// A call of another node for one of its users, which is done once however often it is made.
     pub(crate) fn file_for(&self, session: &Session, order: FileOrder) -> Result<Reply, Failure> {
-        let FileOrder { who: Speaks { uid, gid, groups, checked }, number, answered, call } = order;
+        let FileOrder { who: Speaks { uid, gid, groups, checked }, number, answered, open, call } = order;
         let recorded = session.held.recorded(number, answered).filter(|_| call.is_recorded());
         let (name, resumed) = recorded.map_or((None, false), |(name, resumed)| (Some(name), resumed));
         let cx = Cx { uid, gid, groups, checked, now: crate::now(), call: name };
         session.held.answered_below(answered.min(number));
+        if !open.is_empty() {
+            session.held.answered_but(number, &open);
+        }
         let once = call.is_once();
         let lasts = call.is_recorded() || matches!(call, FileCall::SetAttr { .. });
         let made_in = match &call {

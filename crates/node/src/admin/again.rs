@@ -30,7 +30,7 @@ fn session(node: &Node) -> Session {
 
 fn order(number: u64, answered: u64, call: &FileCall) -> FileOrder {
     let who = Speaks { uid: 0, gid: 0, groups: Vec::new(), checked: true };
-    FileOrder { who, number, answered, call: call.clone() }
+    FileOrder { who, number, answered, open: Vec::new(), call: call.clone() }
 }
 
 fn names() -> Vec<FileCall> {
@@ -86,6 +86,44 @@ fn what_was_done_before_a_restart_is_not_done_twice() {
         stop(node);
         node = start(dir.path());
     }
+    stop(node);
+}
+
+#[test]
+fn one_call_that_is_waited_for_keeps_no_answers_of_those_that_were_answered_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path());
+    let session = session(&node);
+    let make = |number: u64| FileCall::Mkdir {
+        parent: Ino::ROOT,
+        name: number.to_string().into_bytes(),
+        mode: 0o755,
+    };
+    let first = said(node.file_for(&session, order(1, 1, &make(1))));
+    // Its answer is not heard, and neither is another one's later.
+    let tell = |number: u64, open: Vec<u64>| FileOrder { open, ..order(number, 1, &make(number)) };
+    for number in 2..3000 {
+        let open = match number {
+            0..300 => vec![],
+            300..=700 => vec![1],
+            _ => vec![1, 700],
+        };
+        said(node.file_for(&session, tell(number, open)));
+    }
+    // Nothing is done twice: who makes a directory again is told that it is there.
+    assert_eq!(said(node.file_for(&session, order(1, 1, &make(1)))), first);
+    said(node.file_for(&session, order(700, 1, &make(700))));
+    said(node.file_for(&session, order(2999, 1, &make(2999))));
+    // Those on record go with later calls, some at a time.
+    let on_record = |number: u64| {
+        let name = CallId { node: HOST, session: SESSION, number, answered: 0 };
+        node.catalog.done_call(&name).unwrap().is_some()
+    };
+    assert!((1..3000).all(on_record));
+    for number in 3000..3004 {
+        said(node.file_for(&session, order(number, number, &make(number))));
+    }
+    assert_eq!((1..3004).filter(|number| on_record(*number)).collect::<Vec<_>>(), [3003]);
     stop(node);
 }
 

@@ -124,6 +124,12 @@ impl Held {
         self.waits.lock().retain(|call, wait| *call >= number || matches!(wait, Wait::For(_)));
     }
 
+    /// The same of all below `number` but these.
+    pub(super) fn answered_but(&self, number: u64, open: &[u64]) {
+        let is_open = |call: &u64| *call >= number || open.binary_search(call).is_ok();
+        self.answers.lock().retain(|call, answer| answer.is_none() || is_open(call));
+    }
+
     /// Does what must not be done twice, or gives the answer of the time when it was done.
     pub(super) fn once(
         &self,

@@ -14,8 +14,8 @@ use std::time::Duration;
 use types::{BoundUser, Cx, ErrorClass, Member, MemberId};
 use wire::{Answer, Call, Channel, Failure, Reply, Speaks, WireError};
 
-/// Most connections at once; a further one is closed at once.
-const MAX_CONNECTIONS: usize = 1024;
+/// Most connections at once; a further one is closed at once. A busy host has ten or twenty, one that is idle three. Each has three descriptors.
+const MAX_CONNECTIONS: usize = 4096;
 /// Before the next attempt to take a connection after a failed one.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for the first frame of the other end, and for the one call of somebody who joins.
@@ -36,7 +36,7 @@ impl Open {
     /// False: there are too many.
     fn add(&self, number: u64, stream: TcpStream) -> bool {
         let mut all = self.0.lock();
-        let room = all.len() < MAX_CONNECTIONS;
+        let room = all.len() < crate::startup::connections(MAX_CONNECTIONS);
         if room {
             all.push(Connection { number, stream, who: None });
         }
@@ -154,7 +154,10 @@ fn accept(node: &Arc<Node>, listener: &TcpListener, stop: &AtomicBool, open: &Op
         }
         let id = next.fetch_add(1, Ordering::Relaxed);
         if !open.add(id, clone) {
-            tracing::warn!("{MAX_CONNECTIONS} connections are open; a further one from {from} is refused");
+            tracing::warn!(
+                "{} connections are open; a further one from {from} is refused",
+                crate::startup::connections(MAX_CONNECTIONS)
+            );
             continue;
         }
         let (node, table) = (node.clone(), open.clone());
