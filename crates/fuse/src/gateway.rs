@@ -44,8 +44,10 @@ pub(crate) struct Core {
     pub close_pool: Pool,
     /// Changes of files that are not wholly resident.
     pub change_pool: Pool,
-    /// Opens, and changes of attributes, that may wait for others. None is refused.
+    /// Opens, and cuts to nothing, that may wait for others. None is refused.
     pub open_pool: Pool,
+    /// Changes of attributes that may wait for what this host has of the file. None is refused.
+    pub attr_pool: Pool,
     pub ttl: Duration,
     /// Inodes that a kernel which keeps nothing has.
     pub known: Known,
@@ -69,8 +71,9 @@ impl Core {
             invalidator: Arc::default(),
             disk_pool: Pool::new("fuse-disk", 16, 4096),
             close_pool: Pool::new("fuse-close", 16, usize::MAX),
-            change_pool: Pool::with_callers("fuse-change", 64, 512, &here),
-            open_pool: Pool::with_callers("fuse-open", 64, usize::MAX, &here),
+            change_pool: Pool::with_callers("fuse-change", 64, 512, (&here, 0)),
+            open_pool: Pool::with_callers("fuse-open", 64, usize::MAX, (&here, 1)),
+            attr_pool: Pool::with_callers("fuse-attr", 64, usize::MAX, (&here, 1)),
             ttl: options.ttl,
             known: Known::default(),
             readers: options.readers(),

@@ -61,14 +61,16 @@ pub(crate) fn setattr(core: &Arc<Core>, req: &Request, node: INodeNo, change: Ch
     {
         return reply.error(errno(error));
     }
-    let waits = core.api.may_wait_to_open(ino, None, true);
-    let nothing_stays = set.size.is_none_or(|size| size == 0);
-    if nothing_stays && !waits {
-        return core.reply_attr(core.api.setattr(&cx, ino, &set), reply);
-    }
     let again = Arc::clone(core);
-    if nothing_stays && let Some(slot) = core.open_pool.slot() {
-        return slot.run_here(move || again.reply_attr(again.api.setattr(&cx, ino, &set), reply));
+    if set.size.is_none_or(|size| size == 0) {
+        let pool = if set.size.is_some() { &core.open_pool } else { &core.attr_pool };
+        let waits = core.api.may_wait_to_open(ino, None, set.size.is_some());
+        let slot = waits.then(|| pool.slot()).flatten();
+        let change = move || again.reply_attr(again.api.setattr(&cx, ino, &set), reply);
+        return match slot {
+            Some(slot) => slot.run_here(change),
+            None => change(),
+        };
     }
     let refused = crate::io::when_changeable(core, req.pid(), ino, false, move |ready| match ready {
         Ok(()) => again.reply_attr(again.api.setattr(&cx, ino, &set), reply),

@@ -22,6 +22,8 @@ struct Inner {
     max_jobs: usize,
     /// How many more may be done by the threads that bring them, of all pools that share these.
     here: Arc<AtomicUsize>,
+    /// So many of them are left to other pools.
+    spare: usize,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -41,18 +43,19 @@ pub(crate) struct Slot(Pool);
 impl Pool {
     /// A pool of at most `max_threads` threads that takes at most `max_jobs` jobs at a time.
     pub(crate) fn new(name: &'static str, max_threads: usize, max_jobs: usize) -> Self {
-        Self::with_callers(name, max_threads, max_jobs, &Arc::default())
+        Self::with_callers(name, max_threads, max_jobs, (&Arc::default(), 0))
     }
 
-    /// The same; so many jobs at a time, of all pools with the same number, may be done by the threads that bring them: handing a short one over costs more than doing it.
+    /// The same; so many jobs at a time, of all pools with the same number, may be done by the threads that bring them, of these so many fewer: handing a short one over costs more
+    /// than doing it.
     pub(crate) fn with_callers(
         name: &'static str,
         max_threads: usize,
         max_jobs: usize,
-        here: &Arc<AtomicUsize>,
+        (here, spare): (&Arc<AtomicUsize>, usize),
     ) -> Self {
         let (state, wake) = Default::default();
-        Self(Arc::new(Inner { name, max_threads, max_jobs, here: here.clone(), state, wake }))
+        Self(Arc::new(Inner { name, max_threads, max_jobs, here: here.clone(), spare, state, wake }))
     }
 
     /// Reserves room for a job; None when the pool is full.
@@ -126,8 +129,8 @@ impl Slot {
 
     /// Runs `job` on this thread if few others do that, else on the pool.
     pub(crate) fn run_here(self, job: impl FnOnce() + Send + 'static) {
-        let less = |left: usize| left.checked_sub(1);
-        let here = &self.0.0.here;
+        let Inner { here, spare, .. } = &*self.0.0;
+        let less = |left: usize| if left > *spare { left.checked_sub(1) } else { None };
         if here.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_err() {
             return self.run(job);
         }
@@ -178,11 +181,11 @@ mod tests {
     #[test]
     fn so_many_jobs_are_done_by_who_brings_them_as_may() {
         let here = Arc::new(AtomicUsize::new(1));
-        let pool = Pool::with_callers("test", 1, 8, &here);
+        let pool = Pool::with_callers("test", 1, 8, (&here, 0));
         let me = std::thread::current().id();
         let (tx, rx) = mpsc::channel();
         let (outer, inner) = (tx.clone(), tx);
-        let again = Pool::with_callers("another", 1, 8, &here);
+        let again = Pool::with_callers("another", 1, 8, (&here, 0));
         pool.slot().unwrap().run_here(move || {
             again.slot().unwrap().run_here(move || inner.send(std::thread::current().id()).unwrap());
             outer.send(std::thread::current().id()).unwrap();
@@ -194,6 +197,10 @@ mod tests {
         let (tx, rx) = mpsc::channel();
         pool.slot().unwrap().run_here(move || tx.send(std::thread::current().id()).unwrap());
         assert_eq!(rx.recv().unwrap(), me, "one that panics counts no more");
+        let (tx, rx) = mpsc::channel();
+        let modest = Pool::with_callers("modest", 1, 8, (&here, 1));
+        modest.slot().unwrap().run_here(move || tx.send(std::thread::current().id()).unwrap());
+        assert_ne!(rx.recv().unwrap(), me, "the last one is left to others");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stripe::{Extents, StripeError};
 use types::api::FsResult;
 use types::{ErrorClass, FsError, Ino};
@@ -25,6 +25,10 @@ use wire::{Alone, FileCall, Reply};
 
 /// How long who asks for attributes waits for what is in memory.
 const SOON: Duration = Duration::from_secs(1);
+/// How long, when somebody has waited for that in vain a moment ago: many who ask would hold all threads of their mount.
+const BRIEFLY: Duration = Duration::from_millis(20);
+/// Such a moment.
+const VAIN: Duration = Duration::from_secs(5);
 /// Longest write that is kept (bytes).
 const SMALL: usize = 64 << 10;
 /// Most bytes of one file: then whoever writes waits.
@@ -95,6 +99,8 @@ pub(super) struct Landing {
     files: AtomicUsize,
     /// Nothing is kept any more.
     closed: AtomicBool,
+    /// When somebody has waited for what is in memory in vain.
+    vain: Mutex<Option<Instant>>,
     /// For what somebody else waits for.
     returning: Threads,
     returned: Mutex<HashSet<(Ino, u64)>>,
@@ -108,6 +114,7 @@ impl Default for Landing {
         Self {
             files: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
+            vain: Mutex::default(),
             returning,
             returned: Mutex::default(),
             asking,
@@ -391,7 +398,7 @@ impl Shared {
             file.inode.behind.state.lock().way = None;
             match e {
                 e if e.class() == ErrorClass::NoSpace => {
-                    *file.route.lock() = Route::Served(std::time::Instant::now());
+                    *file.route.lock() = Route::Served(Instant::now());
                     return Ok(false);
                 }
                 StripeError::Beyond(_) => return Ok(false),
@@ -433,7 +440,12 @@ impl Shared {
         if state.landed < upto {
             state.hurry = true;
             behind.changed.notify_all();
-            behind.changed.wait_while_for(&mut state, |state| state.landed < upto, SOON);
+            let vain = self.landing.vain.lock().is_some_and(|at| at.elapsed() < VAIN);
+            let patience = if vain { BRIEFLY } else { SOON };
+            let waited = behind.changed.wait_while_for(&mut state, |state| state.landed < upto, patience);
+            if waited.timed_out() {
+                *self.landing.vain.lock() = Some(Instant::now());
+            }
         }
     }
 

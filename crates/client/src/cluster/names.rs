@@ -232,9 +232,9 @@ impl FileApi for ClusterFiles {
         self.opened(cx, &FileCall::OpenAs { ino, flags }, flags)
     }
 
-    /// Only the node knows.
-    fn may_wait_to_open(&self, _: Ino, _: Option<&[u8]>, _: bool) -> bool {
-        true
+    /// Only the node knows. What is to be made was not there just now.
+    fn may_wait_to_open(&self, _: Ino, name: Option<&[u8]>, _: bool) -> bool {
+        name.is_none()
     }
 
     fn read(&self, handle: Handle, offset: u64, len: u32, done: ReadDone) -> Option<WaitId> {

@@ -124,7 +124,7 @@ impl Held {
         self.waits.lock().retain(|call, wait| *call >= number || matches!(wait, Wait::For(_)));
     }
 
-    /// The same of all below `number` but these.
+    /// Nobody asks again for the answers to all below `number` but these.
     pub(super) fn answered_but(&self, number: u64, open: &[u64]) {
         let is_open = |call: &u64| *call >= number || open.binary_search(call).is_ok();
         self.answers.lock().retain(|call, answer| answer.is_none() || is_open(call));
@@ -255,6 +255,41 @@ mod tests {
         // Nobody asks again for what has come.
         assert_eq!(ask(9, 8), Ok(Reply::Count(9)));
         assert_eq!(held.answers.lock().keys().copied().collect::<Vec<_>>(), [9]);
+    }
+
+    #[test]
+    fn of_answers_beside_a_call_that_waits_only_those_that_are_missing_are_kept() {
+        let held = Held::default();
+        let ask = |number, open: &[u64]| {
+            held.answered_below(1);
+            held.answered_but(number, open);
+            held.once(number, || Ok(Reply::Count(number)))
+        };
+        for number in 1..3 * MOST_ANSWERS as u64 {
+            // Those of 1 and 5 do not come.
+            let missing: &[u64] = if number > 5 { &[1, 5] } else { &[1] };
+            assert_eq!(ask(number, missing), Ok(Reply::Count(number)));
+        }
+        assert!(held.answers.lock().len() < 5);
+        let again = |number| held.once(number, || Ok(Reply::Done));
+        assert_eq!(
+            [again(1), again(5), again(9)],
+            [Ok(Reply::Count(1)), Ok(Reply::Count(5)), Ok(Reply::Done)]
+        );
+        // Who does not tell is told himself.
+        let refused = (5000..5000 + 2 * MOST_ANSWERS as u64).find_map(|number| again(number).err());
+        assert_eq!(refused.map(|failure| failure.class), Some(ErrorClass::Bug));
+    }
+
+    #[test]
+    fn what_is_being_done_is_not_forgotten_whatever_is_told() {
+        let held = Held::default();
+        let answer = held.once(3, || {
+            held.answered_but(7, &[1]);
+            assert_eq!(held.answers.lock().keys().copied().collect::<Vec<_>>(), [3]);
+            Ok(Reply::Count(3))
+        });
+        assert_eq!(answer, Ok(Reply::Count(3)));
     }
 
     #[test]

@@ -45,8 +45,21 @@ impl<'a> FarCheck<'a> {
         Ok(Self { node, deep, down, troubles, skipped: BTreeMap::new(), unrepaired })
     }
 
-    /// What is wrong with a file.
-    pub(super) fn file(&mut self, inode: &Inode, verified: &mut u64) -> Option<Finding> {
+    /// What is wrong with a file, as it was listed.
+    pub(super) fn file(&mut self, listed: &Inode, verified: &mut u64) -> Option<Finding> {
+        let found = self.look_at(listed, verified)?;
+        // It may have been written, and closed, since it was listed.
+        let is_another = |now: &Inode| {
+            let object = |inode: &Inode| inode.file.as_ref().and_then(|file| file.object);
+            now.observed != listed.observed || object(now) != object(listed)
+        };
+        match self.node.catalog.inode(listed.attr.ino) {
+            Ok(now) if is_another(&now) => self.look_at(&now, verified),
+            _ => Some(found),
+        }
+    }
+
+    fn look_at(&mut self, inode: &Inode, verified: &mut u64) -> Option<Finding> {
         let (node, ino) = (self.node, inode.attr.ino);
         let (file, object) = inode.file.as_ref().and_then(|f| Some((f, f.object?)))?;
         let path = node.catalog.path_of(ino).unwrap_or_default();
