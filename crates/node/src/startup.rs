@@ -268,7 +268,8 @@ fn raise_descriptor_limit() {
 /// How many connections of one kind are taken at once, `most` at most: each has two or three descriptors, and there are others to have some.
 pub(crate) fn connections(most: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(most, |limit| usize::try_from(limit / 16).unwrap_or(most).clamp(most.min(256), most))
+    let of = |limit: u64| usize::try_from((limit / 16).max(256.min(limit / 8))).unwrap_or(most).min(most);
+    limit.map_or(most, of)
 }
 
 /// Starts a named thread; with a node it is joined when the node stops.

@@ -443,7 +443,8 @@ impl Shared {
             let vain = self.landing.vain.lock().is_some_and(|at| at.elapsed() < VAIN);
             let patience = if vain { BRIEFLY } else { SOON };
             let waited = behind.changed.wait_while_for(&mut state, |state| state.landed < upto, patience);
-            if waited.timed_out() {
+            // Who waits briefly may do so in vain although all is well.
+            if waited.timed_out() && !vain && state.landed < upto {
                 *self.landing.vain.lock() = Some(Instant::now());
             }
         }

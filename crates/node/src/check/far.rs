@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::*;
 use wire::Failure;
 
+/// A file that is another one after each of so many looks is being written.
+const LOOKS: usize = 10;
+
 /// What is out of date of a file that is all there otherwise.
 fn lacks(subject: &str, far: &catalog::Far) -> Option<Finding> {
     let target = |(component, column): &(u16, u16)| {
@@ -47,16 +50,17 @@ impl<'a> FarCheck<'a> {
 
     /// What is wrong with a file, as it was listed.
     pub(super) fn file(&mut self, listed: &Inode, verified: &mut u64) -> Option<Finding> {
-        let found = self.look_at(listed, verified)?;
-        // It may have been written, and closed, since it was listed.
-        let is_another = |now: &Inode| {
-            let object = |inode: &Inode| inode.file.as_ref().and_then(|file| file.object);
-            now.observed != listed.observed || object(now) != object(listed)
-        };
-        match self.node.catalog.inode(listed.attr.ino) {
-            Ok(now) if is_another(&now) => self.look_at(&now, verified),
-            _ => Some(found),
+        let object = |inode: &Inode| inode.file.as_ref().and_then(|file| file.object);
+        let mut inode = listed.clone();
+        for _ in 0..LOOKS {
+            let found = self.look_at(&inode, verified)?;
+            // It may have been written, and closed, since it was listed or looked at.
+            match self.node.catalog.inode(inode.attr.ino) {
+                Ok(now) if now.observed != inode.observed || object(&now) != object(&inode) => inode = now,
+                _ => return Some(found),
+            }
         }
+        None
     }
 
     fn look_at(&mut self, inode: &Inode, verified: &mut u64) -> Option<Finding> {
