@@ -276,6 +276,7 @@ fn repeatable(call: &Call) -> bool {
         | Call::ClusterRevoke
         | Call::ClusterRemoved { .. }
         | Call::ClusterAddresses
+        | Call::ClusterPlaces { .. }
         | Call::Holdings { .. }
         | Call::RequestSums(_)
         | Call::PurgeList { .. }

@@ -47,13 +47,18 @@ impl Drop for Pair {
 fn standby_of(first: &Bed, name: &str) -> (Bed, String) {
     let at = address();
     let bed = Bed::new(&follows(1, &at));
+    join(first, &bed, name);
+    assert!(bed.ok(["up"]).contains("as a standby"));
+    (bed, at)
+}
+
+/// Without starting it.
+fn join(first: &Bed, bed: &Bed, name: &str) {
     let token = first.ok(["cluster", "token"]);
     let mut join = bed.command(["cluster", "join", "--name", name]);
     let mut join = join.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     join.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
     assert!(join.wait().unwrap().success());
-    assert!(bed.ok(["up"]).contains("as a standby"));
-    (bed, at)
 }
 
 fn follows(node: u32, at: &str) -> String {
@@ -66,13 +71,19 @@ fn is_followed(at: &str, by: &str, settings: &str) -> String {
 
 /// A node, and a second one that follows it with these settings.
 fn pair(settings: &str) -> Pair {
+    pair_whose_certificates_last(None, settings)
+}
+
+fn pair_whose_certificates_last(time: Option<Duration>, settings: &str) -> Pair {
+    let lasts = time.map(|time| format!("[cluster]\ncertificate_s = {}", time.as_secs()));
+    let lasts = |config: &str| config.replace("[cluster]", lasts.as_deref().unwrap_or("[cluster]"));
     let at_first = address();
-    let first = Bed::new(&format!("{LIBRARY}[cluster]\nlisten = \"{at_first}\"\n"));
+    let first = Bed::new(&lasts(&format!("{LIBRARY}[cluster]\nlisten = \"{at_first}\"\n")));
     first.up();
     first.ok(["cluster", "init", "--name", "first"]);
     let (second, at_second) = standby_of(&first, "second");
     first.ok(["down"]);
-    configure(&first, &is_followed(&at_first, &at_second, settings));
+    configure(&first, &lasts(&is_followed(&at_first, &at_second, settings)));
     first.up();
     Pair { first, second, at_first, at_second }
 }
@@ -187,6 +198,56 @@ fn what_was_acknowledged_is_there_after_a_take_over_and_the_old_node_does_not_se
     assert!(error.contains("has taken over from this node"), "{error}");
     second.up();
     assert!(has(second, "after") && has(second, "before"), "it serves again after a crash of its own");
+}
+
+#[test]
+fn a_standby_that_was_off_until_its_certificate_ended_goes_on_and_so_do_both() {
+    let time = Duration::from_secs(10);
+    let pair = pair_whose_certificates_last(Some(time), "mode = \"wait\"\npatience_s = 2\n");
+    let (first, second) = (&pair.first, &pair.second);
+    until("the copy becomes complete", || is_armed(second));
+    put(first, "before").unwrap();
+
+    // Nothing can be changed meanwhile, so nobody gets a new certificate either.
+    signal(second, Signal::KILL);
+    std::thread::sleep(time + Duration::from_secs(2));
+    assert!(put(first, "refused").is_err());
+    second.up();
+    until("all goes on", || put(first, "again").is_ok());
+    until("the standby has a new certificate", || {
+        let log = std::fs::read_to_string(second.state().join("thermo.log")).unwrap();
+        log.rfind("has a new certificate") > log.rfind("follows")
+    });
+
+    signal(first, Signal::KILL);
+    signal(second, Signal::KILL);
+    std::thread::sleep(time + Duration::from_secs(2));
+    second.up();
+    first.up();
+    until("all goes on", || put(first, "after").is_ok());
+    assert!(is_armed(first) && has(first, "before") && has(first, "again"));
+}
+
+#[test]
+fn who_was_away_during_a_take_over_hears_where_the_namespace_is_though_its_certificate_has_ended() {
+    let time = Duration::from_secs(10);
+    let pair = pair_whose_certificates_last(Some(time), "mode = \"wait\"\n");
+    let (first, second) = (&pair.first, &pair.second);
+    // It hears of the first node only, from the token, and is not started.
+    let third = Bed::new(&format!("[cluster]\nlisten = \"{}\"\n", address()));
+    join(first, &third, "third");
+    let joined = Instant::now();
+    until("the copy becomes complete", || is_armed(second));
+    signal(first, Signal::KILL);
+    until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
+    std::thread::sleep((time + Duration::from_secs(2)).saturating_sub(joined.elapsed()));
+    third.up();
+    until("it finds the other node, and is believed", || {
+        let log = std::fs::read_to_string(third.state().join("thermo.log")).unwrap();
+        log.contains(&pair.at_second) && log.contains("has a new certificate")
+    });
+    let status = third.json(["cluster", "status"]);
+    assert!(status.to_string().contains("\"third\""), "{status}");
 }
 
 #[test]

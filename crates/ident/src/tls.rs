@@ -180,7 +180,15 @@ impl Connector {
     /// # Errors
     /// Its key does not belong to its certificate.
     pub fn member(credentials: &Credentials) -> Result<Self, IdentError> {
-        Self::shows(credentials, CALLS)
+        Self::shows(credentials, CALLS, &[])
+    }
+
+    /// The same, for calls to a node that is believed with one of these certificates after its end, too: who shows that he has its key would get a new one for it.
+    ///
+    /// # Errors
+    /// Its key does not belong to its certificate.
+    pub fn member_knowing(credentials: &Credentials, ended: &[Digest]) -> Result<Self, IdentError> {
+        Self::shows(credentials, CALLS, ended)
     }
 
     /// As a member whose certificate may have ended: only to get a new one.
@@ -188,13 +196,14 @@ impl Connector {
     /// # Errors
     /// Its key does not belong to its certificate.
     pub fn renewing(credentials: &Credentials) -> Result<Self, IdentError> {
-        Self::shows(credentials, RENEWS)
+        Self::shows(credentials, RENEWS, &[])
     }
 
-    fn shows(credentials: &Credentials, protocol: &[u8]) -> Result<Self, IdentError> {
+    fn shows(credentials: &Credentials, protocol: &[u8], ended: &[Digest]) -> Result<Self, IdentError> {
         let trust = Trust::Certificate(credentials.authority.clone().into());
         let removed = credentials.removed.clone();
-        let verifier = Verifier::new(credentials.identity.cluster, trust, removed, provider());
+        let verifier =
+            Verifier::new(credentials.identity.cluster, trust, removed, provider()).also_these(ended);
         let builder = tls13(ClientConfig::builder_with_provider)?.dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
         let config = builder.with_client_auth_cert(chain(credentials), key(credentials))?;

@@ -21,6 +21,16 @@ pub(crate) enum Trust {
     Digest(Digest),
 }
 
+/// Which certificates are as good as they were after their end.
+#[derive(Clone, Debug)]
+enum Ended {
+    None,
+    /// Those of callers.
+    OfCallers,
+    /// These of nodes that are called.
+    These(Arc<[Digest]>),
+}
+
 /// Looks at certificates of one cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Verifier {
@@ -28,8 +38,7 @@ pub(crate) struct Verifier {
     trust: Trust,
     withdrawn: Withdrawn,
     provider: Arc<CryptoProvider>,
-    /// Those of callers that have ended are as good as they were.
-    also_ended: bool,
+    ended: Ended,
 }
 
 impl Verifier {
@@ -39,12 +48,36 @@ impl Verifier {
         withdrawn: Withdrawn,
         provider: Arc<CryptoProvider>,
     ) -> Self {
-        Self { cluster, trust, withdrawn, provider, also_ended: false }
+        Self { cluster, trust, withdrawn, provider, ended: Ended::None }
     }
 
     /// Takes certificates of callers that have ended, too.
     pub(crate) fn also_ended(self) -> Self {
-        Self { also_ended: true, ..self }
+        Self { ended: Ended::OfCallers, ..self }
+    }
+
+    /// Takes these certificates of nodes that are called, too, when they have ended.
+    pub(crate) fn also_these(self, ended: &[Digest]) -> Self {
+        Self { ended: Ended::These(ended.into()), ..self }
+    }
+
+    /// The name in a certificate, which is good now, or was good at its end if that counts.
+    fn examine_at(
+        &self,
+        leaf: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+        ended_counts: bool,
+    ) -> Result<Identity, Error> {
+        match self.examine(leaf, chain, now, usage) {
+            Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }))
+                if ended_counts =>
+            {
+                self.examine(leaf, chain, not_after, usage)
+            }
+            other => other,
+        }
     }
 
     fn examine(
@@ -139,7 +172,8 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let identity = self.examine(end_entity, intermediates, now, KeyUsage::server_auth())?;
+        let known = matches!(&self.ended, Ended::These(these) if these.contains(&digest(end_entity)));
+        let identity = self.examine_at(end_entity, intermediates, now, KeyUsage::server_auth(), known)?;
         if !identity.is_node() {
             return Err(stranger(Stranger::NotANode(identity.role.to_string())));
         }
@@ -180,15 +214,8 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let look = |now| self.examine(end_entity, intermediates, now, KeyUsage::client_auth());
-        match look(now) {
-            Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }))
-                if self.also_ended =>
-            {
-                look(not_after)?
-            }
-            other => other?,
-        };
+        let ended_counts = matches!(self.ended, Ended::OfCallers);
+        self.examine_at(end_entity, intermediates, now, KeyUsage::client_auth(), ended_counts)?;
         Ok(ClientCertVerified::assertion())
     }
 

@@ -1,19 +1,18 @@
 //! Who was removed from the cluster: a list that the authority signs, so that a node believes it whoever brings it.
 //!
 //! As bytes: `thermo-removed-1` (16 bytes), cluster (16), number of members (u32, little-endian), for each in ascending order kind (u8: 0 node,
-//! 1 client) and number (u32, little-endian); then the authority's signature of all that (ECDSA P-256 with SHA-256, DER). No X.509 certificate begins like that, so neither is ever taken for the other.
+//! 1 client) and number (u32, little-endian), [signed](crate::signed).
 //!
 //! Members are named, not certificates: whatever certificates somebody has, he is out. Numbers are never given twice, so lists only grow, and
 //! an old one that is brought again changes nothing.
 
+use crate::signed::{self, bad};
 use crate::{Authority, IdentError, Role};
 use parking_lot::RwLock;
-use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::{ClientId, NodeId};
 use uuid::Uuid;
-use webpki::EndEntityCert;
 
 const HEAD: &[u8; 16] = b"thermo-removed-1";
 /// Bytes of one member.
@@ -47,8 +46,7 @@ impl Authority {
     /// # Errors
     /// The key cannot sign.
     pub fn withdraw(&self, roles: &BTreeSet<Role>) -> Result<Vec<u8>, IdentError> {
-        let mut list = HEAD.to_vec();
-        list.extend_from_slice(self.cluster().as_bytes());
+        let mut list = signed::begin(HEAD, self);
         let count = u32::try_from(roles.len()).map_err(|_| bad("it is too long"))?;
         list.extend_from_slice(&count.to_le_bytes());
         for role in roles {
@@ -59,9 +57,7 @@ impl Authority {
             list.push(kind);
             list.extend_from_slice(&number.to_le_bytes());
         }
-        let signature = self.signature(&list)?;
-        list.extend_from_slice(&signature);
-        Ok(list)
+        signed::end(list, self)
     }
 }
 
@@ -70,19 +66,11 @@ impl Authority {
 /// # Errors
 /// [`IdentError::List`]; what the certificate of the authority is.
 pub fn read_withdrawn(list: &[u8], cluster: Uuid, authority: &[u8]) -> Result<BTreeSet<Role>, IdentError> {
-    let rest = list.strip_prefix(HEAD).ok_or(bad("it does not begin as one"))?;
-    let (of, rest) = rest.split_first_chunk::<16>().ok_or(bad("it ends early"))?;
-    if of != cluster.as_bytes() {
-        return Err(bad("it is of another cluster"));
-    }
+    let rest = signed::behind(HEAD, list, cluster)?;
     let (count, rest) = rest.split_first_chunk().ok_or(bad("it ends early"))?;
     let length = (u32::from_le_bytes(*count) as usize).saturating_mul(ROW);
     let (rows, signature) = rest.split_at_checked(length).ok_or(bad("it ends early"))?;
-    let body = &list[..list.len() - signature.len()];
-    let authority = CertificateDer::from(authority);
-    let certificate = EndEntityCert::try_from(&authority).map_err(|_| bad("the authority cannot be read"))?;
-    let checked = certificate.verify_signature(webpki::ring::ECDSA_P256_SHA256, body, signature);
-    checked.map_err(|_| bad("the authority has not signed it"))?;
+    signed::check(list, signature, authority)?;
     let (rows, _) = rows.as_chunks::<ROW>();
     rows.iter().map(row).collect()
 }
@@ -94,8 +82,4 @@ fn row(&[kind, number @ ..]: &[u8; ROW]) -> Result<Role, IdentError> {
         1 => Ok(Role::Client(ClientId(number))),
         _ => Err(bad("it is of another release")),
     }
-}
-
-fn bad(why: &'static str) -> IdentError {
-    IdentError::List(why)
 }

@@ -3,7 +3,7 @@
 
 use ident::{
     Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, TlsStream, Token, Uuid, Validity,
-    YEAR, digest, read_withdrawn,
+    YEAR, digest, read_places, read_withdrawn,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -150,6 +150,48 @@ fn one_whose_certificate_has_ended_is_known_to_get_another_one_and_for_nothing_e
     let list = authority.withdraw(&[CLIENT].into()).unwrap();
     node.removed.add(read_withdrawn(&list, node.identity.cluster, authority.certificate()).unwrap());
     assert!(matches!(renewing(&lasting(&authority, CLIENT, gone())), Err(IdentError::Removed)));
+}
+
+#[test]
+fn a_node_that_is_known_by_its_certificate_is_believed_after_its_end_and_nobody_else_is() {
+    let authority = cluster();
+    let (caller, node) = (member(&authority, CLIENT), lasting(&authority, NODE, gone()));
+    let call = |node: &Credentials, known: &[ident::Digest]| {
+        meet(node, &Connector::member_knowing(&caller, known).unwrap()).1
+    };
+    let certificate = digest(&node.certificate);
+    assert_eq!(call(&node, &[certificate]).unwrap().peer(), Some((node.identity, certificate)));
+    let before = lasting(&authority, NODE, gone()); // another certificate of the same node
+    assert!(told(call(&before, &[certificate])).contains("expired"));
+    assert!(told(call(&node, &[])).contains("expired"));
+    let early = lasting(&authority, NODE, Validity { from: now() + 3600, until: now() + 7200 });
+    assert!(!told(call(&early, &[digest(&early.certificate)])).is_empty());
+    let client = lasting(&authority, CLIENT, gone());
+    assert!(told(call(&client, &[digest(&client.certificate)])).contains("a node is due"));
+    let list = authority.withdraw(&[NODE].into()).unwrap();
+    caller.removed.add(read_withdrawn(&list, node.identity.cluster, authority.certificate()).unwrap());
+    assert!(told(call(&node, &[certificate])).contains("removed"));
+}
+
+#[test]
+fn places_are_believed_of_whoever_brings_them_if_the_authority_has_signed_them() {
+    let id = Uuid::new_v4();
+    let authority = of_cluster(id);
+    let all = ["mds1.example:7430".to_owned(), "[2001:db8::1]:7430".to_owned()];
+    for some in [&all[..], &all[..1], &[]] {
+        let list = authority.place(some).unwrap();
+        let read = |list: &[u8], of: &Authority| read_places(list, id, of.certificate());
+        assert_eq!(read(&list, &authority).unwrap(), some);
+        assert!(read(&list, &cluster()).is_err());
+        assert!(read_places(&list, Uuid::new_v4(), authority.certificate()).is_err());
+        // Not a list of another kind, nor one that has changed or ends early.
+        assert!(read_withdrawn(&list, id, authority.certificate()).is_err());
+        for at in 0..list.len() {
+            let mut changed = list.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed, &authority).is_err() && read(&list[..at], &authority).is_err(), "{at}");
+        }
+    }
 }
 
 #[test]

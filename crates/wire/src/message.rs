@@ -418,6 +418,12 @@ pub enum Call {
         /// Changes; None takes the quota away.
         change: Option<QuotaChange>,
     },
+    /// Where the namespace is to be had, as the authority of the cluster says it -> `Done`.
+    ClusterPlaces {
+        /// The signed list.
+        #[serde(with = "serde_bytes")]
+        list: Vec<u8>,
+    },
 }
 
 /// Answers.

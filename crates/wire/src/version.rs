@@ -59,7 +59,8 @@ impl Call {
             | Self::RefusedTargets
             | Self::Usage
             | Self::Quotas
-            | Self::SetQuota { .. } => 5,
+            | Self::SetQuota { .. }
+            | Self::ClusterPlaces { .. } => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

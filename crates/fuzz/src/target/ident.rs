@@ -1,16 +1,16 @@
-//! What tells who is who: tokens as text, names in certificates, signing requests, certificates, lists of removed members.
+//! What tells who is who: tokens as text, names in certificates, signing requests, certificates, lists of removed members and of places.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ident::{Authority, Credentials, Key, Role, Token, Uuid, Validity};
-use ident::{Identity, digest, read_withdrawn};
+use ident::{Identity, digest, read_places, read_withdrawn};
 use std::sync::OnceLock;
 use types::{ClientId, NodeId};
 
 const NODE: Role = Role::Node(NodeId(7));
 const VALID: Validity = Validity { from: 1_700_000_000, until: 1_800_000_000 };
 
-/// A cluster with one node and a list of removed members.
+/// A cluster with one node, and lists of removed members and of places.
 struct World {
     authority: Authority,
     cluster: Uuid,
@@ -18,6 +18,7 @@ struct World {
     request: Vec<u8>,
     certificate: Vec<u8>,
     removed: Vec<u8>,
+    places: Vec<u8>,
 }
 
 fn world() -> &'static World {
@@ -29,21 +30,27 @@ fn world() -> &'static World {
         let request = own.request().expect("a request");
         let certificate = authority.sign(&request, NODE, VALID).expect("a certificate").to_vec();
         let removed = authority.withdraw(&[NODE, Role::Client(ClientId(9))].into()).expect("a list");
-        World { authority, cluster, key: own.to_der(), request, certificate, removed }
+        let places =
+            authority.place(&["mds1.example:7430".into(), "mds2.example:7430".into()]).expect("a list");
+        World { authority, cluster, key: own.to_der(), request, certificate, removed, places }
     })
 }
 
 pub(super) fn run(bytes: &[u8]) {
     let Some((what, bytes)) = bytes.split_first() else { return };
     let world = world();
-    match what % 5 {
+    match what % 6 {
         0 => token(bytes),
         1 => name(&String::from_utf8_lossy(bytes)),
         2 => request(world, bytes),
         3 => certificate(world, bytes),
-        _ => {
+        4 => {
             let read = read_withdrawn(bytes, world.cluster, world.authority.certificate());
             assert!(read.is_err() || bytes == world.removed, "the authority has not signed that");
+        }
+        _ => {
+            let read = read_places(bytes, world.cluster, world.authority.certificate());
+            assert!(read.is_err() || bytes == world.places, "the authority has not signed that");
         }
     }
 }
@@ -98,5 +105,6 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         seed(3, &world.certificate),
         seed(3, world.authority.certificate()),
         seed(4, &world.removed),
+        seed(5, &world.places),
     ]
 }

@@ -149,6 +149,10 @@ impl Node {
             Call::ClusterRevoke => return Ok(Reply::Count(self.cluster_revoke()?)),
             Call::ClusterAddresses => return Ok(Reply::Addresses(self.namespace_addresses())),
             Call::ClusterRemoved { list } => return Ok(Reply::Removed(self.cluster_removed(&list)?)),
+            Call::ClusterPlaces { list } => {
+                self.cluster_places(&list)?;
+                return Ok(Reply::Done);
+            }
             Call::Rebuild => return Ok(self.request_reply(self.rebuild(cx)?)),
             Call::Backup { dir } => return Ok(Reply::Backup(self.backup_below(dir)?)),
             Call::MoveEngine { to } => {
@@ -318,6 +322,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         Call::StandbyTakeOver { .. } => "taking over",
         Call::ClusterRevoke => "withdrawing tokens of the cluster",
         Call::ClusterRemoved { .. } => "bringing lists of removed members",
+        Call::ClusterPlaces { .. } => "saying where the namespace is to be had",
         Call::ClusterJoin(_)
         | Call::ClusterRenew(_)
         | Call::ReportTargets(_)

@@ -96,28 +96,22 @@ impl Node {
 
     /// Brings the list to all other nodes; which of them were not reached.
     fn tell_nodes(&self, own: &Own, list: Vec<u8>) -> Result<Vec<MemberId>, Failure> {
-        let members = self.catalog.members().map_err(|e| refused("the cluster", &e))?;
-        let this = member_id(own.credentials.identity.role);
-        let due = |m: &&Member| matches!(m.id, MemberId::Node(_)) && m.id != this && m.removed.is_none();
-        let nodes: Vec<&Member> = members.iter().filter(due).collect();
+        let members = self.other_nodes(own)?;
         let call = Call::ClusterRemoved { list };
-        let mut unreached = Vec::new();
-        for some in nodes.chunks(AT_ONCE) {
-            let asked: Vec<_> = std::thread::scope(|scope| {
-                let ask = |member: &Member| own.ask(&member.control, Some(member.id), &call);
-                let threads: Vec<_> = some.iter().map(|m| scope.spawn(move || ask(m))).collect();
-                threads.into_iter().map(|thread| thread.join().ok()).collect()
-            });
-            for (member, answer) in some.iter().zip(asked) {
-                if let Some(Err(e)) = &answer {
-                    tracing::warn!("{} ({}) does not know yet who was removed: {e}", member.id, member.name);
-                }
-                if !matches!(answer, Some(Ok(_))) {
-                    unreached.push(member.id);
-                }
-            }
-        }
-        Ok(unreached)
+        let unreached = tell(&members, |member| own.ask(&member.control, Some(member.id), &call));
+        let unreached = unreached.into_iter().map(|(member, why)| {
+            tracing::warn!("{} ({}) does not know yet who was removed: {why}", member.id, member.name);
+            member.id
+        });
+        Ok(unreached.collect())
+    }
+
+    /// All nodes of the cluster but this one.
+    pub(super) fn other_nodes(&self, own: &Own) -> Result<Vec<Member>, Failure> {
+        let mut members = self.catalog.members().map_err(|e| refused("the cluster", &e))?;
+        let this = member_id(own.credentials.identity.role);
+        members.retain(|m| matches!(m.id, MemberId::Node(_)) && m.id != this && m.removed.is_none());
+        Ok(members)
     }
 
     /// Hears from the node that admitted this one who was removed.
@@ -158,6 +152,25 @@ impl Node {
         }
         self.keep_roster(&own).map(drop)
     }
+}
+
+/// Tells members something, some at once; who was not reached, and why.
+pub(super) fn tell(
+    members: &[Member],
+    ask: impl Fn(&Member) -> Result<Reply, Failure> + Sync,
+) -> Vec<(&Member, Failure)> {
+    let (ask, mut unreached) = (&ask, Vec::new());
+    for some in members.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let asking: Vec<_> =
+                some.iter().map(|member| (member, scope.spawn(move || ask(member)))).collect();
+            for (member, asked) in asking {
+                let ended = || Err(failure(ErrorClass::Bug, "the question ended without an answer"));
+                unreached.extend(asked.join().unwrap_or_else(|_| ended()).err().map(|why| (member, why)));
+            }
+        });
+    }
+    unreached
 }
 
 pub(super) fn signer(own: &Own) -> Result<Authority, Failure> {

@@ -292,21 +292,15 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
             let held = held.as_ref().ok_or_else(|| failure(ErrorClass::Invalid, "no device is open"))?;
             Ok(Reply::Scsi(Box::new(held.execute(&order)?)).into())
         }
-        (Call::ClusterAddresses, _) => Ok(Reply::Addresses(node.namespace_addresses()).into()),
         (Call::Subsystem, _) => Ok(Reply::Subsystem(Box::new(node.held_names()?)).into()),
-        (Call::ClusterRemoved { list }, _) => Ok(Reply::Removed(node.cluster_removed(&list)?).into()),
+        (call @ (Call::ClusterAddresses | Call::ClusterPlaces { .. } | Call::ClusterRemoved { .. }), _) => {
+            node.call(&Cx::admin(crate::now()), &mut session, call)
+        }
         (Call::ReportTargets(order), Caller::Itself(MemberId::Node(id))) => {
             Ok(Reply::TargetGrants(node.report_targets(*id, &order)?).into())
         }
         (Call::TurnKept, Caller::Itself(MemberId::Node(id))) => Ok(Reply::Kept(node.kept_for(*id)?).into()),
-        (Call::StandbyStep(_), Caller::Itself(MemberId::Node(_))) => {
-            let answer = wire::StandbyAnswer {
-                epoch: crate::standby::epoch(&node.config)?,
-                serves: true,
-                ..Default::default()
-            };
-            Ok(Reply::StandbyState(Box::new(answer)).into())
-        }
+        (Call::StandbyStep(_), Caller::Itself(MemberId::Node(_))) => serves(node),
         (Call::Session(number), Caller::Itself(MemberId::Node(_)) | Caller::User(_)) if part.is_none() => {
             node.holding()?;
             let mine = part.insert(join(node, Whose::Member(member_id(role)), number)?);
@@ -341,6 +335,13 @@ fn serve(node: &Arc<Node>, stream: TlsStream, role: Role, caller: &Caller) -> Re
         None => node.end_session(session),
     }
     served
+}
+
+/// What a node hears that takes this one for its standby.
+fn serves(node: &Node) -> Result<Answer, Failure> {
+    let epoch = crate::standby::epoch(&node.config)?;
+    let answer = wire::StandbyAnswer { epoch, serves: true, ..Default::default() };
+    Ok(Reply::StandbyState(Box::new(answer)).into())
 }
 
 /// Whether it is a question to a node that holds names, or admits others.

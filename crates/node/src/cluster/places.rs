@@ -1,13 +1,14 @@
 //! Where the namespace is to be had: at the node that holds it, and at its standby, or who takes turns with it, which may come to hold it.
 
-use super::{Own, directory, told};
+use super::changes::{signer, tell};
+use super::{Own, ask, directory, told};
 use crate::Node;
 use crate::error::failure;
-use ident::Credentials;
+use ident::{Connector, Credentials};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::ErrorClass;
+use types::{ErrorClass, MemberId};
 use wire::{Call, Failure, Reply, SubsystemView};
 
 /// Addresses that a member remembers.
@@ -137,17 +138,57 @@ impl Node {
         let Reply::Addresses(told_now) = own.ask_any(known, Call::ClusterAddresses)? else {
             return Err(failure(ErrorClass::Bug, "addresses were asked for, and something else came"));
         };
-        let all = places(&told_now, known, &[]);
-        if told_now.is_empty() || all == *known {
-            return asked;
-        }
-        {
-            let _one_at_a_time = self.membership.changes.lock();
-            Credentials::keep_addresses(&directory(&self.config.state_dir), &all).map_err(told)?;
-        }
-        self.membership.forget();
-        tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
+        self.keep_places(&told_now)?;
         asked
+    }
+
+    /// Tells nodes where the namespace is to be had, all others or those of them: whoever knows only of places where nobody is any more would ask there for ever.
+    /// Those that were not reached.
+    ///
+    /// # Errors
+    /// They are not known.
+    pub(super) fn tell_places(&self, whom: Option<&[MemberId]>) -> Result<Vec<MemberId>, Failure> {
+        let Some(own) = self.membership()?.filter(|own| own.admits()) else { return Ok(Vec::new()) };
+        let mut members = self.other_nodes(&own)?;
+        members.retain(|m| !m.control.is_empty() && whom.is_none_or(|whom| whom.contains(&m.id)));
+        let list = signer(&own)?.place(&self.namespace_addresses()).map_err(told)?;
+        let call = Call::ClusterPlaces { list };
+        let unreached = tell(&members, |member| {
+            // It may have been in vain that it asked for a new certificate, too.
+            let known: Vec<_> =
+                Some(member.certificate).into_iter().chain(member.next).map(|d| d.0).collect();
+            let connector = Connector::member_knowing(&own.credentials, &known).map_err(told)?;
+            ask::ask(&connector, &member.control, Some(member.id), &call)
+        });
+        let unreached = unreached.into_iter().map(|(member, why)| {
+            tracing::debug!("{} ({}) is told later where the namespace is: {why}", member.id, member.name);
+            member.id
+        });
+        Ok(unreached.collect())
+    }
+
+    /// Keeps what the authority says of places.
+    pub(crate) fn cluster_places(&self, list: &[u8]) -> Result<(), Failure> {
+        let Some(own) = self.membership()?.filter(|own| !own.admits()) else { return Ok(()) };
+        let credentials = &own.credentials;
+        let told_now = ident::read_places(list, credentials.identity.cluster, &credentials.authority);
+        self.keep_places(&told_now.map_err(told)?)
+    }
+
+    /// Keeps where the namespace was told to be had, the likeliest first.
+    fn keep_places(&self, told_now: &[String]) -> Result<(), Failure> {
+        let one_at_a_time = self.membership.changes.lock();
+        let Some(own) = self.membership()? else { return Ok(()) };
+        let known = &own.credentials.addresses;
+        let all = places(told_now, known, &[]);
+        if told_now.is_empty() || all == *known {
+            return Ok(());
+        }
+        Credentials::keep_addresses(&directory(&self.config.state_dir), &all).map_err(told)?;
+        self.membership.forget();
+        drop(one_at_a_time);
+        tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
+        Ok(())
     }
 
     /// The same of those that this host uses besides; why one could not be asked. One that stands still keeps nobody from the others.

@@ -2,14 +2,14 @@
 //! given to, and is good for that and nothing else.
 
 use super::changes::signer;
-use super::{ask, directory, member_id, role, seconds, time, told};
+use super::{ask, directory, member_id, role, roster, seconds, time, told};
 use crate::error::{failure, refused};
 use crate::{Config, Node};
 use catalog::Renewed;
 use ident::{Connector, Credentials, Key, Validity};
 use std::path::Path;
 use std::time::Duration;
-use types::{Digest, ErrorClass, MemberId, Time};
+use types::{Digest, ErrorClass, MemberId, NodeId, Time};
 use wire::{Call, Failure, RenewOrder, Reply};
 
 /// Longest pause between two attempts at a new certificate that is due.
@@ -130,6 +130,15 @@ pub(crate) fn credentials(state: &Path) -> Result<Option<Credentials>, Failure> 
         own.valid = valid;
     }
     Ok(Some(own))
+}
+
+/// The certificates by which a node of the cluster was known last, as the roster of the host that has the authority's key says.
+pub(crate) fn certificates_of(state: &Path, node: u32) -> Result<Vec<ident::Digest>, Failure> {
+    let kept = Credentials::kept_roster(&directory(state)).map_err(told)?;
+    let (_, members) = roster::decode(&kept).unzip();
+    let id = MemberId::Node(NodeId(node));
+    let known = members.iter().flatten().filter(|member| member.id == id && member.removed.is_none());
+    Ok(known.flat_map(|member| [Some(member.certificate), member.next]).flatten().map(|d| d.0).collect())
 }
 
 /// By a connection of its own kind: the present certificate may have ended, and is believed for nothing else then.

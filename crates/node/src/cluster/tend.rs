@@ -1,4 +1,5 @@
-//! What a member does from time to time: it hears who was removed and where the namespace is, and gets a new certificate before the present one ends.
+//! What a member does from time to time: it hears who was removed and where the namespace is, and gets a new certificate before the present one ends. Who has the
+//! namespace tells the others so when it begins.
 
 use crate::Node;
 use parking_lot::{Condvar, Mutex};
@@ -11,6 +12,8 @@ use wire::Failure;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks whether subsystems answer.
 const LED: Duration = Duration::from_secs(10);
+/// Before nodes that were away are told once more where the namespace is.
+const TELL: Duration = Duration::from_secs(30);
 /// Looks between two times at which what hosts that are gone have left is forgotten.
 const ROUNDS: u32 = 60;
 
@@ -27,10 +30,13 @@ pub struct ClusterKeeper {
 /// No thread.
 pub fn keep_cluster(node: &Arc<Node>) -> Result<ClusterKeeper, Failure> {
     let stop = Stop::default();
-    let (node, stopped) = (Arc::downgrade(node), stop.clone());
-    let thread = std::thread::Builder::new().name("cluster".into()).spawn(move || tend(&node, &stopped));
-    thread
-        .map_err(|e| crate::error::failure(ErrorClass::NoSpace, format!("no thread for the cluster: {e}")))?;
+    for (name, work) in [("cluster", tend as fn(&Weak<Node>, &(Mutex<bool>, Condvar))), ("places", tell)] {
+        let (node, stopped) = (Arc::downgrade(node), stop.clone());
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&node, &stopped));
+        thread.map_err(|e| {
+            crate::error::failure(ErrorClass::NoSpace, format!("no thread for the cluster: {e}"))
+        })?;
+    }
     Ok(ClusterKeeper { stop })
 }
 
@@ -69,6 +75,27 @@ fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
         let mut stopped = stop.0.lock();
         if !*stopped {
             stop.1.wait_until(&mut stopped, look.min(renew).min(led));
+        }
+        if *stopped {
+            return;
+        }
+    }
+}
+
+/// Has all other nodes told, once, where the namespace is to be had. Those that are away are told when they are back.
+fn tell(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
+    let mut left = None;
+    while let Some(node) = node.upgrade() {
+        match node.tell_places(left.as_deref()) {
+            Ok(unreached) if unreached.is_empty() => return,
+            Ok(unreached) => left = Some(unreached),
+            Err(e) => tracing::debug!("nobody is told where the namespace is: {e}"),
+        }
+        drop(node);
+        let again = Instant::now() + TELL;
+        let mut stopped = stop.0.lock();
+        while !*stopped && Instant::now() < again {
+            stop.1.wait_until(&mut stopped, again);
         }
         if *stopped {
             return;

@@ -31,8 +31,10 @@ impl Link {
     pub(super) fn to(config: &Config, record: &Record) -> Result<Self, Failure> {
         let told = |e: ident::IdentError| failure(e.class(), e.to_string());
         let credentials = credentials(config)?;
-        let connector = Connector::member(&credentials).map_err(told)?;
         let whom = record.promise.as_ref().and(record.standby);
+        // Nothing is acknowledged without it, so it gets no new certificate before it is fed either.
+        let ended = whom.map(|whom| crate::cluster::certificates_of(&config.state_dir, whom)).transpose()?;
+        let connector = Connector::member_knowing(&credentials, &ended.unwrap_or_default()).map_err(told)?;
         let mut last = failure(ErrorClass::Invalid, "no address of the standby is known (standby.to)");
         for address in &config.standby.to {
             match Self::at(&connector, address, config.standby.lease().min(MOST), whom) {
