@@ -14,11 +14,13 @@ use crate::clock::Moment;
 use crossbeam_channel::Sender;
 use sched::{DriveState, Work};
 use std::time::Duration;
-use tape::TapeError;
+use tape::{Fault, TapeError};
 use types::*;
 
 /// Longest pause before a failed drive is tried again.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The same for one that does not answer at all: its host may be off, or a cable.
+const LONGEST_SILENT: Duration = Duration::from_secs(300);
 
 /// How the trial of a drive ended.
 pub struct Revived {
@@ -47,6 +49,8 @@ pub struct DriveAsk {
 pub struct Comeback {
     /// Failures since it last did a job well.
     strikes: u32,
+    /// It did not answer when it was tried last.
+    silent: bool,
     /// When it failed last; None: it is not tried by itself.
     since: Option<Moment>,
     /// It is being tried.
@@ -66,16 +70,27 @@ impl Comeback {
         self.since = Some(Moment::now());
     }
 
+    /// It was tried, and is not in order yet. `alone`: no drive of its library works. Then it is not known whether this one is to blame, and it is not tried more
+    /// rarely for that when another one works.
+    fn still_fails(&mut self, fault: Fault, alone: bool) {
+        self.silent = fault == Fault::NoAnswer;
+        match alone {
+            true => self.since = Some(Moment::now()),
+            false => self.failed(),
+        }
+    }
+
     /// Time from its last failure until it is tried again: `first`, twice as long each further time. While no other
-    /// drive works it is never longer than `first`, since everybody waits for it.
+    /// drive of its library works it is never longer than `first`, since everybody waits for it.
     fn pause(&self, first: Duration, alone: bool) -> Duration {
         let times = if alone { 1 } else { 1 << self.strikes.saturating_sub(1).min(16) };
-        first.saturating_mul(times).min(LONGEST.max(first))
+        let longest = if self.silent { LONGEST_SILENT } else { LONGEST };
+        first.saturating_mul(times).min(longest.max(first))
     }
 
     /// It did a job well.
     pub fn worked(&mut self) {
-        (self.strikes, self.since) = (0, None);
+        (self.strikes, self.since, self.silent) = (0, None, false);
     }
 
     /// Its thread has ended: it cannot come back before the node restarts.
@@ -134,11 +149,10 @@ pub fn ask(node: &Node, ask: DriveAsk) {
 pub fn dispatch(node: &Node, workers: &Workers) {
     let mut state = node.archive.state.lock();
     let first = Duration::from_secs(u64::from(node.config.tape.drive_retry_s));
-    let alone = !state.drives.values().any(DriveSlot::usable);
     let due: Vec<DriveNo> = state
         .drives
         .values()
-        .filter(|d| !d.usable() && d.comeback.is_due(first, alone))
+        .filter(|d| !d.usable() && d.comeback.is_due(first, is_alone(&state, d.library)))
         .map(|d| d.no)
         .collect();
     for no in due {
@@ -155,6 +169,11 @@ pub fn dispatch(node: &Node, workers: &Workers) {
     }
     drop(state);
     super::clean::dispatch(node, workers);
+}
+
+/// Whether no drive of the library works.
+fn is_alone(state: &State, library: LibraryNo) -> bool {
+    !state.drives.values().any(|drive| drive.library == library && drive.usable())
 }
 
 fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
@@ -245,6 +264,7 @@ pub fn tried(node: &Node, revived: Revived) {
     if let Some(shelf) = state.shelf_of(no) {
         shelf.moves.remove(&no);
     }
+    let alone = state.drives.get(&no).is_some_and(|drive| is_alone(&state, drive.library));
     let Some(drive) = state.drives.get_mut(&no) else { return };
     drive.comeback.trying = false;
     drive.activity.clear();
@@ -266,11 +286,15 @@ pub fn tried(node: &Node, revived: Revived) {
         }
         Err(e) => {
             let text = e.to_string();
-            drive.comeback.failed();
+            drive.comeback.still_fails(e.fault, alone);
             drive.errors += 1;
-            drive.status.set(DriveStatus::Suspect(text.clone()));
+            let status = DriveStatus::Suspect(text.clone());
+            let is_new = *drive.status != status;
+            drive.status.set(status);
             drive.comeback.answer(&Err(format!("drive {no} still fails: {text}")));
-            state.warn(text);
+            if is_new {
+                state.warn(text);
+            }
         }
     }
 }
@@ -364,6 +388,16 @@ mod tests {
         assert!(!c.is_due(first, true));
         assert!(c.is_due(Duration::from_nanos(1), true));
         assert!(!c.is_due(Duration::ZERO, true), "never by itself");
+        for _ in 0..9 {
+            c.still_fails(Fault::NoAnswer, true);
+        }
+        assert_eq!(c.pause(first, false), first, "all were off for long, and another one is back");
+        for _ in 0..9 {
+            c.still_fails(Fault::NoAnswer, false);
+        }
+        assert_eq!(c.pause(first, false), LONGEST_SILENT);
+        c.still_fails(Fault::HardwareError, false);
+        assert_eq!(c.pause(first, false), LONGEST);
         let (answer, answers) = crossbeam_channel::bounded(1);
         c.asked.push(answer);
         assert!(c.is_due(Duration::ZERO, false));
