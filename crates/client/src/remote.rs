@@ -11,6 +11,8 @@ use wire::{Call, Channel, Failure, JoinOrder, JoinSecret, RenewOrder, Reply, Wir
 
 /// Longest wait for the first frame of a node.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+/// Addresses of nodes that are remembered.
+const MOST_ADDRESSES: usize = 8;
 
 /// A node on another host, and who asks it.
 #[derive(Clone, Debug)]
@@ -83,16 +85,28 @@ pub fn join_cluster(token: &Token, newcomer: &Newcomer) -> Result<Credentials, C
 }
 
 /// Replaces the certificate of a client in its directory when two thirds of its time have gone at `now` (seconds since 1970); None: not yet,
-/// or it is a node, which does that by itself.
+/// or it is a node, which does that by itself. The node `at` (`host:port`) is asked first, which may have taken over from all that were known before: if it
+/// signs, it is remembered.
 ///
 /// # Errors
 /// As [`renew_certificate`], and files that cannot be written. The present certificate stays.
-pub fn renew_if_due(dir: &Path, member: &Credentials, now: u64) -> Result<Option<Credentials>, ClientError> {
+pub fn renew_if_due(
+    dir: &Path,
+    member: &Credentials,
+    at: &str,
+    now: u64,
+) -> Result<Option<Credentials>, ClientError> {
     if member.identity.is_node() || !member.valid.is_ending(now) {
         return Ok(None);
     }
-    let new = renew_certificate(member)?;
-    Credentials::replace(dir, &new.certificate, &new.key).map_err(|e| refused("the certificate", e))?;
+    let known = member.addresses.iter().filter(|address| *address != at).cloned();
+    let addresses: Vec<String> = [at.to_owned()].into_iter().chain(known).take(MOST_ADDRESSES).collect();
+    let (new, from) = renew_at(member, &addresses)?;
+    let kept = |e| refused("the certificate", e);
+    Credentials::replace(dir, &new.certificate, &new.key).map_err(kept)?;
+    if from == at && !member.addresses.contains(&addresses[0]) {
+        Credentials::keep_addresses(dir, &addresses).map_err(kept)?;
+    }
     Ok(Some(new))
 }
 
@@ -101,11 +115,16 @@ pub fn renew_if_due(dir: &Path, member: &Credentials, now: u64) -> Result<Option
 /// # Errors
 /// No node that can sign answers, or it refuses.
 pub fn renew_certificate(member: &Credentials) -> Result<Credentials, ClientError> {
+    renew_at(member, &member.addresses).map(|(new, _)| new)
+}
+
+/// The same from one of these addresses, and which it was.
+fn renew_at(member: &Credentials, addresses: &[String]) -> Result<(Credentials, String), ClientError> {
     let key = Key::generate().map_err(|e| refused("the certificate", e))?;
     let request = key.request().map_err(|e| refused("the certificate", e))?;
     let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
     let mut last = refused("the cluster", IdentError::Token("no node of it is known"));
-    for address in &member.addresses {
+    for address in addresses {
         let asked = Remote::renewing(address, member)
             .and_then(|remote| Connection::open_remote(remote, Duration::ZERO))
             .and_then(|mut connection| connection.call(&order));
@@ -115,7 +134,8 @@ pub fn renew_certificate(member: &Credentials) -> Result<Credentials, ClientErro
                 if new.identity != member.identity || new.authority != member.authority {
                     return Err(refused(address, IdentError::Foreign));
                 }
-                return Ok(Credentials { addresses: member.addresses.clone(), ..new });
+                let new = Credentials { addresses: member.addresses.clone(), ..new };
+                return Ok((new, address.clone()));
             }
             Ok(_) => return Err(ClientError::WrongAnswer { asked: "Joined" }),
             Err(e) => last = e,

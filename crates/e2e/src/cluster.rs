@@ -128,6 +128,15 @@ pub fn lies_on(bed: &Bed, path: &Path) -> Vec<u64> {
     targets
 }
 
+/// Makes a file in a directory that lies on the targets of the other two nodes of a cluster, whatever it has on that of the first.
+pub fn on_second_and_third(first: &Bed, dir: &Path) -> PathBuf {
+    let on_both = |path: &PathBuf| {
+        fs::File::create(path).unwrap();
+        lies_on(first, path).ends_with(&[2, 3])
+    };
+    (0..60).map(|n| dir.join(format!("f{n}"))).find(on_both).expect("a file on both")
+}
+
 /// Any object of a target.
 pub fn find(objects: &Path) -> Option<PathBuf> {
     let dirs = fs::read_dir(objects).unwrap().map(|dir| dir.unwrap().path());

@@ -238,6 +238,9 @@ fn who_was_away_during_a_take_over_hears_where_the_namespace_is_though_its_certi
     join(first, &third, "third");
     let joined = Instant::now();
     until("the copy becomes complete", || is_armed(second));
+    std::thread::sleep(Duration::from_secs(1));
+    let log = std::fs::read_to_string(first.state().join("thermo.log")).unwrap();
+    assert!(!log.contains("is not fed"), "the standby is told too, which does not end what feeds it: {log}");
     signal(first, Signal::KILL);
     until("its lease runs out", || second.run(["standby", "take-over"]).status.success());
     std::thread::sleep((time + Duration::from_secs(2)).saturating_sub(joined.elapsed()));

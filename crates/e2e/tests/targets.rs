@@ -1,8 +1,8 @@
 //! Files on disk targets of a cluster over their whole life: back from tape, with redundancy, moved from target to target.
 
 use e2e::cluster::{
-    cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects, serves,
-    striped, targets, up, wait_for_close, wait_for_mending, words,
+    cluster, columns, configure, directory, findings, join, lies_on, make_cluster, node, objects,
+    on_second_and_third, serves, striped, targets, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use rustix::process::{Pid, Signal, kill_process};
@@ -100,11 +100,7 @@ fn goes_on_without_one(layout: &str) {
     let dir = directory(&beds, layout);
     let [first, second, third] = &beds;
     // One that lies on the targets of the nodes that are going to die.
-    let on_both = |path: &std::path::PathBuf| {
-        File::create(path).unwrap();
-        lies_on(first, path).ends_with(&[2, 3])
-    };
-    let path = (0..60).map(|n| dir.join(format!("f{n}"))).find(on_both).expect("a file on both");
+    let path = on_second_and_third(first, &dir);
     let mut model = noise(11, 16 << 20);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     std::thread::scope(|scope| {

@@ -18,7 +18,7 @@ pub use authority::{Authority, Key, Validity, YEAR};
 pub use error::IdentError;
 pub use limit::Refusals;
 pub use name::{Identity, Role};
-pub use places::read_places;
+pub use places::{Places, read_places};
 pub use rustls::pki_types::CertificateDer;
 pub use store::Credentials;
 pub use tls::{Acceptor, Connector, TlsStream};

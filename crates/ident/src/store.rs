@@ -1,8 +1,10 @@
 //! What a member of a cluster keeps in its state directory: `authority.der`, `certificate.der`, `key.der`, `addresses` (nodes to ask, one per line), and on the host
 //! of the authority `authority-key.der`. Keys have mode 0600. The directory appears as a whole or not at all. `removed` is the signed list of removed
-//! members, if there are such, `roster` on the host of the authority what it knows of the members. While a certificate is replaced, the new key lies in `key-next.der` until the new certificate is in its place.
+//! members, if there are such, `places` the one last brought of where the namespace is, `roster` on the host of the authority what it knows of the members. While a certificate is replaced, the new key lies in `key-next.der` until the new certificate is in its place.
 
-use crate::{Authority, IdentError, Identity, Key, Role, Validity, Withdrawn, read_withdrawn, verify};
+use crate::{
+    Authority, IdentError, Identity, Key, Role, Validity, Withdrawn, read_places, read_withdrawn, verify,
+};
 use rustls::pki_types::CertificateDer;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -17,6 +19,7 @@ const NEXT_KEY: &str = "key-next.der";
 const ADDRESSES: &str = "addresses";
 const REMOVED: &str = "removed";
 const ROSTER: &str = "roster";
+const PLACES: &str = "places";
 
 /// How a member proves who it is.
 #[derive(Debug)]
@@ -140,6 +143,23 @@ impl Credentials {
     /// The file system.
     pub fn keep_addresses(dir: &Path, addresses: &[String]) -> Result<(), IdentError> {
         put(dir, ADDRESSES, addresses.join("\n").as_bytes(), 0o644)
+    }
+
+    /// Keeps a signed list of where the namespace is to be had, and gives what it says; None: a later one is kept.
+    ///
+    /// # Errors
+    /// The list is not to be believed, or the file system.
+    pub fn keep_places(&self, dir: &Path, list: &[u8]) -> Result<Option<Vec<String>>, IdentError> {
+        let read = |list: &[u8]| read_places(list, self.identity.cluster, &self.authority);
+        let (new, before) = (read(list)?, read_if_there(&dir.join(PLACES))?);
+        // What is damaged there is replaced.
+        if read(&before).is_ok_and(|before| before.turn > new.turn) {
+            return Ok(None);
+        }
+        if list != before {
+            put(dir, PLACES, list, 0o644)?;
+        }
+        Ok(Some(new.addresses))
     }
 
     /// Keeps the roster: what the node with the authority's key knows of the members, for it alone to understand.

@@ -2,8 +2,8 @@
 //! is told why.
 
 use ident::{
-    Acceptor, Authority, Connector, Credentials, IdentError, Key, Role, TlsStream, Token, Uuid, Validity,
-    YEAR, digest, read_places, read_withdrawn,
+    Acceptor, Authority, Connector, Credentials, IdentError, Key, Places, Role, TlsStream, Token, Uuid,
+    Validity, YEAR, digest, read_places, read_withdrawn,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -178,10 +178,11 @@ fn places_are_believed_of_whoever_brings_them_if_the_authority_has_signed_them()
     let id = Uuid::new_v4();
     let authority = of_cluster(id);
     let all = ["mds1.example:7430".to_owned(), "[2001:db8::1]:7430".to_owned()];
-    for some in [&all[..], &all[..1], &[]] {
-        let list = authority.place(some).unwrap();
-        let read = |list: &[u8], of: &Authority| read_places(list, id, of.certificate());
-        assert_eq!(read(&list, &authority).unwrap(), some);
+    let read = |list: &[u8], of: &Authority| read_places(list, id, of.certificate());
+    for (turn, some) in [(0, &all[..]), (7, &all[..1]), (u64::MAX, &[])] {
+        let places = Places { turn, addresses: some.to_vec() };
+        let list = authority.place(&places).unwrap();
+        assert_eq!(read(&list, &authority).unwrap(), places);
         assert!(read(&list, &cluster()).is_err());
         assert!(read_places(&list, Uuid::new_v4(), authority.certificate()).is_err());
         // Not a list of another kind, nor one that has changed or ends early.
@@ -192,6 +193,19 @@ fn places_are_believed_of_whoever_brings_them_if_the_authority_has_signed_them()
             assert!(read(&changed, &authority).is_err() && read(&list[..at], &authority).is_err(), "{at}");
         }
     }
+    assert!(read(&authority.withdraw(&[NODE].into()).unwrap(), &authority).is_err());
+
+    // Who has heard of a later turn believes none of an earlier one, also when it is started anew.
+    let (dir, own) = (tempfile::tempdir().unwrap(), member(&authority, NODE));
+    let bring = |turn, n: usize| {
+        let list = authority.place(&Places { turn, addresses: all[n..=n].to_vec() }).unwrap();
+        own.keep_places(dir.path(), &list).unwrap()
+    };
+    assert_eq!(bring(3, 0), Some(all[..1].to_vec()));
+    assert_eq!(bring(3, 1), Some(all[1..].to_vec()));
+    assert_eq!((bring(2, 0), bring(4, 0)), (None, Some(all[..1].to_vec())));
+    assert!(own.keep_places(dir.path(), b"thermo-places-v1").is_err());
+    assert_eq!(bring(3, 1), None);
 }
 
 #[test]

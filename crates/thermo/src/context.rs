@@ -90,7 +90,7 @@ impl Context {
             );
             crate::exit::not_found(message)
         })?;
-        let member = renewed(&dir, member);
+        let member = renewed(&dir, member, address);
         Ok(Connection::open_remote(Remote::new(address, &member)?, patience)?)
     }
 
@@ -150,9 +150,9 @@ pub fn absolute_text(path: &Path) -> Result<String> {
 
 /// A client's certificate is renewed when two thirds of its time have gone (a node renews its own). If that fails, the present one is
 /// as good as before.
-fn renewed(dir: &Path, member: Credentials) -> Credentials {
+fn renewed(dir: &Path, member: Credentials, at: &str) -> Credentials {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    match client::renew_if_due(dir, &member, now) {
+    match client::renew_if_due(dir, &member, at, now) {
         Ok(new) => new.unwrap_or(member),
         Err(e) => {
             eprintln!("thermo: this certificate ends soon, and there is no new one: {e}");

@@ -433,9 +433,18 @@ fn members_get_new_certificates_before_the_old_ones_end() {
     new.prepare(&dir).unwrap();
     Credentials::commit(&dir).unwrap();
     let kept = || Credentials::load(&dir).unwrap().unwrap();
-    assert!(client::renew_if_due(&dir, &kept(), now.secs as u64).unwrap().is_none());
-    assert!(client::renew_if_due(&dir, &kept(), in_300_days().secs as u64).unwrap().is_some());
+    let renew = |at: &str, now: Time| client::renew_if_due(&dir, &kept(), at, now.secs as u64).unwrap();
+    assert!(renew(&first.address, now).is_none());
+    assert!(renew(&first.address, in_300_days()).is_some());
     assert!(kept().certificate != new.certificate);
+    first.asked_by(&kept(), &Call::Status).unwrap();
+    // The node that is asked signs now, and is not among those that were known: it is from now on. One that does not sign is not.
+    let gone = "127.0.0.1:1".to_owned();
+    Credentials::keep_addresses(&dir, std::slice::from_ref(&gone)).unwrap();
+    assert!(renew(&first.address, in_300_days()).is_some());
+    assert_eq!(kept().addresses, [first.address.clone(), gone]);
+    assert!(renew(&second.address, in_300_days()).is_some());
+    assert_eq!(kept().addresses[0], first.address);
     first.asked_by(&kept(), &Call::Status).unwrap();
     // A node without the authority's key signs nothing; over the control socket nobody is known by a certificate.
     let asks_second = Credentials { addresses: vec![second.address.clone()], ..kept() };

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ident::{Authority, Credentials, Key, Role, Token, Uuid, Validity};
+use ident::{Authority, Credentials, Key, Places, Role, Token, Uuid, Validity};
 use ident::{Identity, digest, read_places, read_withdrawn};
 use std::sync::OnceLock;
 use types::{ClientId, NodeId};
@@ -30,8 +30,8 @@ fn world() -> &'static World {
         let request = own.request().expect("a request");
         let certificate = authority.sign(&request, NODE, VALID).expect("a certificate").to_vec();
         let removed = authority.withdraw(&[NODE, Role::Client(ClientId(9))].into()).expect("a list");
-        let places =
-            authority.place(&["mds1.example:7430".into(), "mds2.example:7430".into()]).expect("a list");
+        let addresses = vec!["mds1.example:7430".into(), "mds2.example:7430".into()];
+        let places = authority.place(&Places { turn: 3, addresses }).expect("a list");
         World { authority, cluster, key: own.to_der(), request, certificate, removed, places }
     })
 }

@@ -179,7 +179,7 @@ fn is_alone(state: &State, library: LibraryNo) -> bool {
 fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
     let Some(drive) = state.drives.get(&no) else { return };
     let Some(shelf) = state.shelves.get(&drive.library) else { return };
-    let volume = drive.volume().cloned().unwrap_or_default();
+    let (volume, alone) = (drive.volume().cloned().unwrap_or_default(), is_alone(state, drive.library));
     let mut to = None;
     if shelf.full(drive.element) {
         if !shelf.robot_free() {
@@ -191,7 +191,7 @@ fn try_again(state: &mut State, workers: &Workers, no: DriveNo) {
             state.warn(why.clone());
             if let Some(drive) = state.drives.get_mut(&no) {
                 drive.comeback.answer(&Err(why));
-                drive.comeback.failed();
+                drive.comeback.still_fails(Fault::Refused, alone);
             }
             return;
         }
@@ -272,7 +272,7 @@ pub fn tried(node: &Node, revived: Revived) {
         Ok(identity) => {
             (drive.product, drive.serial, drive.reach) = identity;
             drive.refusals = Refusals::default();
-            drive.comeback.since = None;
+            (drive.comeback.since, drive.comeback.silent) = (None, false);
             drive.comeback.out = match drive.comeback.asked.is_empty() {
                 // One that did not answer before says only now which it is.
                 true => drive.comeback.out.take().or_else(|| kept(node, &drive.serial)),

@@ -162,11 +162,16 @@ pub(super) fn tell(
     let (ask, mut unreached) = (&ask, Vec::new());
     for some in members.chunks(AT_ONCE) {
         std::thread::scope(|scope| {
-            let asking: Vec<_> =
-                some.iter().map(|member| (member, scope.spawn(move || ask(member)))).collect();
-            for (member, asked) in asking {
-                let ended = || Err(failure(ErrorClass::Bug, "the question ended without an answer"));
-                unreached.extend(asked.join().unwrap_or_else(|_| ended()).err().map(|why| (member, why)));
+            let begin = |member| {
+                let thread = std::thread::Builder::new().spawn_scoped(scope, move || ask(member));
+                (member, thread)
+            };
+            let asking: Vec<_> = some.iter().map(begin).collect();
+            for (member, thread) in asking {
+                let no_thread = |e| Err(failure(ErrorClass::NoSpace, format!("no thread: {e}")));
+                let ended = |_| Err(failure(ErrorClass::Bug, "the question ended without an answer"));
+                let asked = thread.map_or_else(no_thread, |thread| thread.join().unwrap_or_else(ended));
+                unreached.extend(asked.err().map(|why| (member, why)));
             }
         });
     }

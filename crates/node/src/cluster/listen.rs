@@ -236,6 +236,8 @@ fn caller(node: &Node, own: &Arc<Own>, identity: Identity, certificate: Digest) 
     let member = node.catalog.member(id).map_err(fail)?;
     if member.as_ref().is_some_and(|m| m.next.is_some_and(|next| next.0 == certificate)) {
         node.catalog.member_renewed(id, types::Digest(certificate)).map_err(fail)?;
+        // The one before is not known any more, there neither.
+        node.keep_roster_or_say(own);
     }
     let user = user_of(id, member, certificate)?;
     Ok(user.map_or(Caller::Itself(id), Caller::User))

@@ -8,7 +8,7 @@ use ident::{Connector, Credentials};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{ErrorClass, MemberId};
+use types::{ErrorClass, Member, MemberId};
 use wire::{Call, Failure, Reply, SubsystemView};
 
 /// Addresses that a member remembers.
@@ -142,37 +142,30 @@ impl Node {
         asked
     }
 
-    /// Tells nodes where the namespace is to be had, all others or those of them: whoever knows only of places where nobody is any more would ask there for ever.
-    /// Those that were not reached.
+    /// What nodes are to be told of where the namespace is, all others or those of them: whoever knows only of places where nobody is any more would ask there for
+    /// ever. None: it is not this node's to tell, or not any more.
     ///
     /// # Errors
     /// They are not known.
-    pub(super) fn tell_places(&self, whom: Option<&[MemberId]>) -> Result<Vec<MemberId>, Failure> {
-        let Some(own) = self.membership()?.filter(|own| own.admits()) else { return Ok(Vec::new()) };
+    pub(super) fn telling(&self, whom: Option<&[MemberId]>) -> Result<Option<Telling>, Failure> {
+        let replaced = self.feeding.get().is_some_and(crate::standby::Feeding::is_replaced);
+        let Some(own) = self.membership()?.filter(|own| own.admits() && !replaced) else { return Ok(None) };
+        self.counts()?;
         let mut members = self.other_nodes(&own)?;
         members.retain(|m| !m.control.is_empty() && whom.is_none_or(|whom| whom.contains(&m.id)));
-        let list = signer(&own)?.place(&self.namespace_addresses()).map_err(told)?;
-        let call = Call::ClusterPlaces { list };
-        let unreached = tell(&members, |member| {
-            // It may have been in vain that it asked for a new certificate, too.
-            let known: Vec<_> =
-                Some(member.certificate).into_iter().chain(member.next).map(|d| d.0).collect();
-            let connector = Connector::member_knowing(&own.credentials, &known).map_err(told)?;
-            ask::ask(&connector, &member.control, Some(member.id), &call)
-        });
-        let unreached = unreached.into_iter().map(|(member, why)| {
-            tracing::debug!("{} ({}) is told later where the namespace is: {why}", member.id, member.name);
-            member.id
-        });
-        Ok(unreached.collect())
+        let said = ident::Places { turn: self.movers.turn(), addresses: self.namespace_addresses() };
+        let list = signer(&own)?.place(&said).map_err(told)?;
+        Ok(Some(Telling { own, members, call: Call::ClusterPlaces { list } }))
     }
 
     /// Keeps what the authority says of places.
     pub(crate) fn cluster_places(&self, list: &[u8]) -> Result<(), Failure> {
         let Some(own) = self.membership()?.filter(|own| !own.admits()) else { return Ok(()) };
-        let credentials = &own.credentials;
-        let told_now = ident::read_places(list, credentials.identity.cluster, &credentials.authority);
-        self.keep_places(&told_now.map_err(told)?)
+        let kept = {
+            let _one_at_a_time = self.membership.changes.lock();
+            own.credentials.keep_places(&directory(&self.config.state_dir), list).map_err(told)?
+        };
+        self.keep_places(&kept.unwrap_or_default())
     }
 
     /// Keeps where the namespace was told to be had, the likeliest first.
@@ -211,6 +204,31 @@ impl Node {
             let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
             answers.fold(own_names, Result::and)
         })
+    }
+}
+
+/// What is to be told, and whom. The node may stop meanwhile.
+pub(super) struct Telling {
+    own: Arc<Own>,
+    members: Vec<Member>,
+    call: Call,
+}
+
+impl Telling {
+    /// Tells them; those that were not reached.
+    pub(super) fn tell(self) -> Vec<MemberId> {
+        let unreached = tell(&self.members, |member| {
+            // It may have been in vain that it asked for a new certificate, too.
+            let known: Vec<_> =
+                Some(member.certificate).into_iter().chain(member.next).map(|d| d.0).collect();
+            let connector = Connector::member_knowing(&self.own.credentials, &known).map_err(told)?;
+            ask::ask(&connector, &member.control, Some(member.id), &self.call)
+        });
+        let unreached = unreached.into_iter().map(|(member, why)| {
+            tracing::debug!("{} ({}) is told later where the namespace is: {why}", member.id, member.name);
+            member.id
+        });
+        unreached.collect()
     }
 }
 

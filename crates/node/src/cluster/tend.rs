@@ -12,8 +12,9 @@ use wire::Failure;
 const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks whether subsystems answer.
 const LED: Duration = Duration::from_secs(10);
-/// Before nodes that were away are told once more where the namespace is.
-const TELL: Duration = Duration::from_secs(30);
+/// Before nodes that were away are told once more where the namespace is, at first and at last.
+const TELL: Duration = Duration::from_secs(15);
+const TELL_MOST: Duration = Duration::from_secs(480);
 /// Looks between two times at which what hosts that are gone have left is forgotten.
 const ROUNDS: u32 = 60;
 
@@ -82,17 +83,21 @@ fn tend(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
     }
 }
 
-/// Has all other nodes told, once, where the namespace is to be had. Those that are away are told when they are back.
+/// Has all other nodes told where the namespace is to be had. Those that are away are told when they are back, or soon after.
 fn tell(node: &Weak<Node>, stop: &(Mutex<bool>, Condvar)) {
-    let mut left = None;
-    while let Some(node) = node.upgrade() {
-        match node.tell_places(left.as_deref()) {
-            Ok(unreached) if unreached.is_empty() => return,
-            Ok(unreached) => left = Some(unreached),
+    let (mut left, mut pause) = (None, TELL);
+    // The node may stop while they are asked.
+    while let Some(telling) = node.upgrade().map(|node| node.telling(left.as_deref())) {
+        match telling {
+            Ok(None) => return,
+            Ok(Some(telling)) => left = Some(telling.tell()),
             Err(e) => tracing::debug!("nobody is told where the namespace is: {e}"),
         }
-        drop(node);
-        let again = Instant::now() + TELL;
+        if left.as_ref().is_some_and(Vec::is_empty) {
+            return;
+        }
+        let again = Instant::now() + pause;
+        pause = (2 * pause).min(TELL_MOST);
         let mut stopped = stop.0.lock();
         while !*stopped && Instant::now() < again {
             stop.1.wait_until(&mut stopped, again);

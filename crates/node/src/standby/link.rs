@@ -33,7 +33,11 @@ impl Link {
         let credentials = credentials(config)?;
         let whom = record.promise.as_ref().and(record.standby);
         // Nothing is acknowledged without it, so it gets no new certificate before it is fed either.
-        let ended = whom.map(|whom| crate::cluster::certificates_of(&config.state_dir, whom)).transpose()?;
+        let ended = whom.map(|whom| crate::cluster::certificates_of(&config.state_dir, whom));
+        let ended = ended.transpose().unwrap_or_else(|e| {
+            tracing::warn!("the standby is not believed once its certificate has ended: {e}");
+            None
+        });
         let connector = Connector::member_knowing(&credentials, &ended.unwrap_or_default()).map_err(told)?;
         let mut last = failure(ErrorClass::Invalid, "no address of the standby is known (standby.to)");
         for address in &config.standby.to {

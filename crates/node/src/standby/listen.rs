@@ -207,6 +207,11 @@ fn no_listener(of: Option<MemberId>, call: &Call) -> Failure {
     failure(class, format!("this is a standby, and listens to {of} only, which it follows"))
 }
 
+/// Whether that is for what is brought by the node that is followed: one such connection takes the place of the one before.
+fn feeds(call: &Call) -> bool {
+    matches!(call, Call::StandbyStep(_) | Call::StandbyKeep(_))
+}
+
 /// Credentials are read anew: they may have been replaced.
 fn serve_remote(
     standby: &Standby,
@@ -235,9 +240,14 @@ fn serve_remote(
     let of = standby.config.standby.of.map(|n| MemberId::Node(NodeId(n)));
     socket.set_read_timeout(Some(HELLO_PATIENCE)).map_err(of_io)?;
     let mut channel = Channel::over(Box::new(stream), PROGRAM).map_err(|e| e.to_string())?;
-    if who.is_none() || who != of {
-        let (id, call) = channel.receive_call().map_err(|e| e.to_string())?;
-        return channel.send_result(id, &Err(no_listener(of, &call)), None).map_err(|e| e.to_string());
+    let (id, call) = channel.receive_call().map_err(|e| e.to_string())?;
+    if who.is_none() || who != of || !feeds(&call) {
+        let answer = match call {
+            // It hears where the namespace is from the node that it follows.
+            Call::ClusterPlaces { .. } => Ok(Reply::Done),
+            call => Err(no_listener(of, &call)),
+        };
+        return channel.send_result(id, &answer, None).map_err(|e| e.to_string());
     }
     drop(place); // nobody else can have so many
     socket.set_read_timeout(None).map_err(of_io)?;
@@ -245,7 +255,7 @@ fn serve_remote(
     cut(&mut before);
     *before = Some(socket);
     drop(before);
-    let served = wire::serve_channel(channel, &mut |call| match call {
+    let mut answer = |call| match call {
         Call::StandbyStep(order) => {
             standby.step(&order).map(|answer| Reply::StandbyState(Box::new(answer)).into())
         }
@@ -254,7 +264,10 @@ fn serve_remote(
             ErrorClass::Invalid,
             "this is a standby: it takes batches from its node, and nothing else",
         )),
-    });
+    };
+    let first = answer(call).map(|answer: Answer| answer.reply);
+    let served =
+        channel.send_result(id, &first, None).and_then(|()| wire::serve_channel(channel, &mut answer));
     served.map_err(|e| e.to_string())
 }
 
