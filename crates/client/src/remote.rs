@@ -104,8 +104,11 @@ pub fn renew_if_due(
     let (new, from) = renew_at(member, &addresses)?;
     let kept = |e| refused("the certificate", e);
     Credentials::replace(dir, &new.certificate, &new.key).map_err(kept)?;
-    if from == at && !member.addresses.contains(&addresses[0]) {
-        Credentials::keep_addresses(dir, &addresses).map_err(kept)?;
+    if from == at
+        && !member.addresses.contains(&addresses[0])
+        && let Err(e) = Credentials::keep_addresses(dir, &addresses)
+    {
+        tracing::warn!("that {at} signs certificates is not remembered: {e}");
     }
     Ok(Some(new))
 }

@@ -2,7 +2,7 @@
 //! cannot ask.
 //!
 //! As bytes: `thermo-places-v1`, then the turn of who says it (u64, little-endian), length (u32, little-endian) of the addresses (`host:port`, UTF-8, a line feed
-//! between two) and those, [signed](crate::signed). One of an earlier turn than another one says nothing any more.
+//! between two) and those, [signed](crate::signed). What one of an earlier turn than another one says is asked last.
 
 use crate::signed::{self, bad};
 use crate::{Authority, IdentError};

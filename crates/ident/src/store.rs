@@ -145,21 +145,19 @@ impl Credentials {
         put(dir, ADDRESSES, addresses.join("\n").as_bytes(), 0o644)
     }
 
-    /// Keeps a signed list of where the namespace is to be had, and gives what it says; None: a later one is kept.
+    /// Keeps a signed list of where the namespace is to be had, unless one of a later turn is kept; gives what it says, and whether it is the latest.
     ///
     /// # Errors
     /// The list is not to be believed, or the file system.
-    pub fn keep_places(&self, dir: &Path, list: &[u8]) -> Result<Option<Vec<String>>, IdentError> {
+    pub fn keep_places(&self, dir: &Path, list: &[u8]) -> Result<(Vec<String>, bool), IdentError> {
         let read = |list: &[u8]| read_places(list, self.identity.cluster, &self.authority);
         let (new, before) = (read(list)?, read_if_there(&dir.join(PLACES))?);
         // What is damaged there is replaced.
-        if read(&before).is_ok_and(|before| before.turn > new.turn) {
-            return Ok(None);
-        }
-        if list != before {
+        let latest = read(&before).map_or(true, |before| before.turn <= new.turn);
+        if latest && list != before {
             put(dir, PLACES, list, 0o644)?;
         }
-        Ok(Some(new.addresses))
+        Ok((new.addresses, latest))
     }
 
     /// Keeps the roster: what the node with the authority's key knows of the members, for it alone to understand.

@@ -448,7 +448,7 @@ fn members_get_new_certificates_before_the_old_ones_end() {
     first.asked_by(&kept(), &Call::Status).unwrap();
     // A node without the authority's key signs nothing; over the control socket nobody is known by a certificate.
     let asks_second = Credentials { addresses: vec![second.address.clone()], ..kept() };
-    assert_eq!(refusal(client::renew_certificate(&asks_second)).class, ErrorClass::Invalid);
+    assert_eq!(refusal(client::renew_certificate(&asks_second)).class, ErrorClass::Retry);
     let request = Key::generate().unwrap().request().unwrap();
     let order = Call::ClusterRenew(RenewOrder { request, control: Vec::new(), data: Vec::new() });
     // Nor on a connection for calls.

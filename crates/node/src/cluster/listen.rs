@@ -434,6 +434,8 @@ fn renew(
         |call| match call {
             Call::ClusterRenew(ref order) => {
                 is_here(node, &call, false)?;
+                // That is nothing to count against him: he may have been told of this node as one that signs.
+                node.admitting().map_err(|e| Failure { class: ErrorClass::Retry, ..e })?;
                 caller(node, own, identity, certificate)?;
                 Some(node.cluster_renew(member_id(identity.role), order)).transpose()
             }

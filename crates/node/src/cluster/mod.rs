@@ -13,6 +13,7 @@ mod sessions;
 mod tend;
 
 pub use listen::{ClusterServer, serve_cluster};
+pub(crate) use places::keep_list;
 pub(crate) use renew::{Member, certificates_of, credentials, renew_member};
 pub(crate) use sessions::{Whose, join};
 pub use tend::{ClusterKeeper, keep_cluster};

@@ -7,6 +7,7 @@ use crate::error::failure;
 use ident::{Connector, Credentials};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use types::{ErrorClass, Member, MemberId};
 use wire::{Call, Failure, Reply, SubsystemView};
@@ -160,27 +161,24 @@ impl Node {
 
     /// Keeps what the authority says of places.
     pub(crate) fn cluster_places(&self, list: &[u8]) -> Result<(), Failure> {
+        let one_at_a_time = self.membership.changes.lock();
         let Some(own) = self.membership()?.filter(|own| !own.admits()) else { return Ok(()) };
-        let kept = {
-            let _one_at_a_time = self.membership.changes.lock();
-            own.credentials.keep_places(&directory(&self.config.state_dir), list).map_err(told)?
-        };
-        self.keep_places(&kept.unwrap_or_default())
+        if keep_list(&self.config.state_dir, &own.credentials, list)? {
+            self.membership.forget();
+        }
+        drop(one_at_a_time);
+        Ok(())
     }
 
     /// Keeps where the namespace was told to be had, the likeliest first.
     fn keep_places(&self, told_now: &[String]) -> Result<(), Failure> {
         let one_at_a_time = self.membership.changes.lock();
         let Some(own) = self.membership()? else { return Ok(()) };
-        let known = &own.credentials.addresses;
-        let all = places(told_now, known, &[]);
-        if told_now.is_empty() || all == *known {
-            return Ok(());
+        if keep(&self.config.state_dir, &own.credentials, &places(told_now, &own.credentials.addresses, &[]))?
+        {
+            self.membership.forget();
         }
-        Credentials::keep_addresses(&directory(&self.config.state_dir), &all).map_err(told)?;
-        self.membership.forget();
         drop(one_at_a_time);
-        tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
         Ok(())
     }
 
@@ -205,6 +203,23 @@ impl Node {
             answers.fold(own_names, Result::and)
         })
     }
+}
+
+/// Keeps what the authority says of places; whether anything is different now. What one of an earlier turn says is asked last: it may be a catalogue from a
+/// backup that goes on.
+pub(crate) fn keep_list(state: &Path, own: &Credentials, list: &[u8]) -> Result<bool, Failure> {
+    let (said, latest) = own.keep_places(&directory(state), list).map_err(told)?;
+    let known = &own.addresses;
+    keep(state, own, &if latest { places(&said, known, &[]) } else { places(known, &said, &[]) })
+}
+
+fn keep(state: &Path, own: &Credentials, all: &[String]) -> Result<bool, Failure> {
+    let changes = all != own.addresses;
+    if changes {
+        Credentials::keep_addresses(&directory(state), all).map_err(told)?;
+        tracing::info!("the namespace of the cluster is to be had at {}", all.join(", "));
+    }
+    Ok(changes)
 }
 
 /// What is to be told, and whom. The node may stop meanwhile.

@@ -334,16 +334,15 @@ impl Node {
         down: &BTreeSet<TargetId>,
     ) -> Result<(Columns, Vec<(u16, u16)>), Failure> {
         let mut away = if far.can_spare(down) { down.clone() } else { BTreeSet::new() };
+        let quick = far.rule().is_redundant();
         let mut columns = Columns::new();
         for (n, component) in (0..).zip(&far.layout.components) {
             let mut ways = Vec::new();
             for (c, target) in (0..).zip(&component.targets) {
-                // One that nothing can stand in for is waited for: it may come back.
-                let without: BTreeSet<_> = away.iter().chain([target]).copied().collect();
                 let left_out = far.stale.contains(&(n, c)) || away.contains(target);
                 ways.push(match left_out {
                     true => None,
-                    false => match self.way(*target, far.can_spare(&without)) {
+                    false => match self.way(*target, quick) {
                         Ok(way) => Some(way),
                         Err(e) => {
                             away.insert(*target);

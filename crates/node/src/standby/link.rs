@@ -35,7 +35,7 @@ impl Link {
         // Nothing is acknowledged without it, so it gets no new certificate before it is fed either.
         let ended = whom.map(|whom| crate::cluster::certificates_of(&config.state_dir, whom));
         let ended = ended.transpose().unwrap_or_else(|e| {
-            tracing::warn!("the standby is not believed once its certificate has ended: {e}");
+            tracing::debug!("the standby is not believed once its certificate has ended: {e}");
             None
         });
         let connector = Connector::member_knowing(&credentials, &ended.unwrap_or_default()).map_err(told)?;

@@ -243,8 +243,9 @@ fn serve_remote(
     let (id, call) = channel.receive_call().map_err(|e| e.to_string())?;
     if who.is_none() || who != of || !feeds(&call) {
         let answer = match call {
-            // It hears where the namespace is from the node that it follows.
-            Call::ClusterPlaces { .. } => Ok(Reply::Done),
+            Call::ClusterPlaces { list } if who.is_some() => {
+                crate::cluster::keep_list(&standby.config.state_dir, &own, &list).map(|_| Reply::Done)
+            }
             call => Err(no_listener(of, &call)),
         };
         return channel.send_result(id, &answer, None).map_err(|e| e.to_string());
