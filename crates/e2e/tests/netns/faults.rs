@@ -158,6 +158,7 @@ fn fill(site: &Site, host: usize, pause: Duration) {
 
 /// The disk on which nothing lies that has no redundancy.
 fn lose(site: &mut Site, load: &Load, random: &mut Random) {
+    site.is_mended();
     let first = site.first();
     let needed: Vec<u64> =
         STRIPED.iter().flat_map(|name| lies_on(first, Path::new(&format!("tc:/{name}")))).collect();

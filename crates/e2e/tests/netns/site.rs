@@ -174,6 +174,15 @@ impl Site {
         first.wait("the standby", || first.json(["standby", "status"])["promised"] == true);
     }
 
+    /// Every file has all its copies and parity again: what is lost now is one too many for none of them.
+    pub fn is_mended(&self) {
+        let first = self.first();
+        let lacks = |one: &serde_json::Value| one["grade"] == "incomplete";
+        first.wait("what was away to be rebuilt", || {
+            !first.json(["check"])["findings"].as_array().expect("a list").iter().any(lacks)
+        });
+    }
+
     /// When the certificate of a host ends, or has ended (seconds since 1970).
     fn expires(&self, host: usize) -> u64 {
         let status = self.first().json(["cluster", "status"]);
