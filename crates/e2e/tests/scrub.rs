@@ -1,13 +1,14 @@
-//! What rots, goes missing or cannot be read on a disk target is found, and made anew or named.
+//! What rots, goes missing or cannot be read on a disk target is found, and made anew or named; what is only away is waited for.
 
 use e2e::cluster::{
-    configure, directory, findings, lies_on, make_cluster, objects_on, serves, up, wait_for_close,
-    wait_for_mending, words,
+    cluster, columns, configure, directory, findings, lies_on, make_cluster, objects_on, on_second_and_third,
+    serves, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A byte of an object as it lies on a disk.
 fn byte_of(bed: &Bed, (object, at): (u64, u64)) -> u8 {
@@ -150,6 +151,44 @@ fn what_is_missing_on_a_target_is_made_anew_and_what_its_disk_does_not_give_stay
         assert!(fs::read(path).unwrap() == content(n), "{}", path.display());
     }
     first.check();
+}
+
+/// For longer than is waited for one that others can stand in for.
+#[test]
+fn the_only_copy_that_counts_is_waited_for_while_its_mover_starts_anew() {
+    if !can_mount("the only copy that counts") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--copies 2");
+    let [first, second, third] = &beds;
+    let path = on_second_and_third(first, &dir);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let write = |n: u64| {
+        file.write_all_at(&noise(n, 100_000), n * 100_000).unwrap();
+        file.sync_all().unwrap();
+    };
+    write(0);
+    third.kill();
+    write(1);
+    assert_eq!(columns(first, &path).iter().filter(|(_, current)| *current).count(), 1);
+    second.kill();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(12));
+            second.up();
+        });
+        write(2);
+    });
+    drop(file);
+    wait_for_close(first, &path);
+    third.up();
+    wait_for_mending(first, &path);
+    second.kill();
+    first.kill();
+    first.up_mounted();
+    let all = [0, 1, 2].map(|n| noise(n, 100_000)).concat();
+    assert!(fs::read(&path).unwrap() == all, "from what was mended");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use data::{DataError, Ticket};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::time::Duration;
 use types::TargetId;
 
 /// A file whose bytes lie on several movers. All methods may be called from many threads at once; writers of ranges that do not overlap do
@@ -33,6 +34,8 @@ pub struct Striped {
     pub(crate) changed: Mutex<Option<Changed>>,
     /// Nobody changes anything as long as this is used.
     pub(crate) quiet: bool,
+    /// How long movers are waited for that nobody can stand in for.
+    pub(crate) patience: Duration,
 }
 
 impl Striped {
@@ -68,6 +71,7 @@ impl Striped {
             coded,
             changed: Mutex::default(),
             quiet: false,
+            patience: Duration::ZERO,
         })
     }
 
@@ -75,6 +79,13 @@ impl Striped {
     /// vain is not asked again.
     pub fn quiet(self) -> Self {
         Self { quiet: true, ..self }
+    }
+
+    /// Movers that nobody can stand in for are asked again, over the same channel, until they were waited for for so long by anybody; without this they are
+    /// as long as their channels do so ([`data::Terms::patience`]), which is short where others can stand in.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Where its bytes lay when it was opened: columns may have moved to other targets since.
@@ -173,7 +184,7 @@ impl Striped {
         let places: Vec<Place> = (0..self.layout.components.len())
             .flat_map(|number| self.places(number).filter(move |place| concerned(number, place)))
             .collect();
-        self.everywhere(Op::Sync, &places, &|_| Vec::new())
+        self.renewing(|| self.everywhere(Op::Sync, &places, &|_| Vec::new()))
     }
 
     /// All objects of a component.

@@ -204,14 +204,15 @@ impl Striped {
         columns.map_or(Ok(()), |columns| self.count(columns))
     }
 
-    /// Does something that may be repeated; again with new capabilities where old ones have ended, and where somebody else's write failed in
-    /// front of it.
+    /// Does something that may be repeated; again with new capabilities where old ones have ended, where somebody else's write failed in front of it, and
+    /// where movers are away that nobody can stand in for.
     pub(crate) fn renewing<T>(&self, mut what: impl FnMut() -> Result<T>) -> Result<T> {
-        let (mut renewed, mut interrupted) = (1, 0);
+        let (mut renewed, mut interrupted, mut returned) = (1, 0, 0);
         loop {
             let used = self.columns();
             match (what(), &self.authority) {
                 (Err(StripeError::Interrupted), _) if interrupted < INTERRUPTIONS => interrupted += 1,
+                (Err(e), _) if e.is_away() && self.waits(&mut returned) => std::thread::sleep(PAUSE),
                 (Err(StripeError::Mover { target, source }), Some(authority))
                     if renewed < ATTEMPTS && has_ended(&source) =>
                 {
@@ -227,6 +228,16 @@ impl Striped {
                 }
                 (outcome, _) => return outcome,
             }
+        }
+    }
+
+    /// Whether a mover that was waited for in vain is asked again. `returned`: how often none was away any more, who may have come back just then.
+    fn waits(&self, returned: &mut u32) -> bool {
+        let away = self.ways().into_iter().filter_map(|(_, way)| way.channel.away_for()).min();
+        *returned += u32::from(away.is_none());
+        match away {
+            Some(away) => away < self.patience,
+            None => !self.patience.is_zero() && *returned < ATTEMPTS,
         }
     }
 

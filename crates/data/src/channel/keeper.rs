@@ -102,7 +102,7 @@ impl super::State {
             }
         }
         self.sent = 0;
-        self.away = false;
+        self.away = None;
         self.live = Some(live);
         if self.queue.is_empty() {
             self.since = None;
@@ -303,8 +303,9 @@ fn give_up_late(shared: &Shared, broken: &Error) {
         return;
     }
     let mut state = shared.state.lock();
+    let since = state.since.unwrap_or_else(std::time::Instant::now);
+    state.away.get_or_insert(since);
     let dropped = state.abandon();
-    state.away = true;
     drop(state);
     let error = DataError::Unreachable { mover: shared.terms.mover.clone(), reason: broken.to_string() };
     dropped.iter().for_each(|item| item.outcome.set(Err(error.clone())));
@@ -313,6 +314,7 @@ fn give_up_late(shared: &Shared, broken: &Error) {
 
 fn overdue(shared: &Shared) -> bool {
     let state = shared.state.lock();
-    let patience = if state.away { shared.terms.patience.min(AWAY_PATIENCE) } else { shared.terms.patience };
+    let patience =
+        if state.away.is_some() { shared.terms.patience.min(AWAY_PATIENCE) } else { shared.terms.patience };
     state.since.is_some_and(|since| since.elapsed() >= patience)
 }

@@ -66,8 +66,8 @@ struct State {
     bytes: usize,
     /// Since when nothing was answered although something waits.
     since: Option<Instant>,
-    /// Somebody has waited in vain, and there has been no connection since.
-    away: bool,
+    /// Somebody has waited in vain, and there has been no connection since: when the first who did so began to wait.
+    away: Option<Instant>,
     /// The connection, if there is one.
     live: Option<Live>,
     sequence: u64,
@@ -154,7 +154,12 @@ impl Channel {
 
     /// Requests have waited in vain for the mover, and it has not been there since.
     pub fn is_away(&self) -> bool {
-        self.shared.state.lock().away
+        self.away_for().is_some()
+    }
+
+    /// If that is so, for how long it has been waited for.
+    pub fn away_for(&self) -> Option<Duration> {
+        self.shared.state.lock().away.map(|since| since.elapsed())
     }
 
     /// Changes whenever the mover's machine has started anew: what was written before and not made durable may then be lost. `None`

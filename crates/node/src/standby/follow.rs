@@ -37,6 +37,8 @@ pub(super) struct Standby {
     ledger: Ledger,
     state: Mutex<Now>,
     changed: Condvar,
+    /// Held by who writes down where the namespace is.
+    pub(super) keeping_places: Mutex<()>,
 }
 
 struct Now {
@@ -111,7 +113,13 @@ pub fn follow(config: &Config, stopped: &AtomicBool) -> Result<Followed, Failure
         ended: None,
     };
     let (now, changed) = (Mutex::new(now), Condvar::new());
-    let standby = Arc::new(Standby { config: config.clone(), ledger, state: now, changed });
+    let standby = Arc::new(Standby {
+        config: config.clone(),
+        ledger,
+        state: now,
+        changed,
+        keeping_places: Mutex::default(),
+    });
     let listening: Listening = listen(&standby)?;
     tracing::info!("this node is a standby, and follows");
     let mut followed = standby.wait(stopped);
@@ -432,7 +440,13 @@ mod tests {
             last_ms: 0,
             ended: None,
         };
-        let standby = Standby { config, ledger, state: Mutex::new(now), changed: Condvar::new() };
+        let standby = Standby {
+            config,
+            ledger,
+            state: Mutex::new(now),
+            changed: Condvar::new(),
+            keeping_places: Mutex::default(),
+        };
         let bytes = Step::Idle.encode();
         let total = bytes.len() as u32;
         let order = StandbyStep {

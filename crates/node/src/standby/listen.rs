@@ -244,6 +244,8 @@ fn serve_remote(
     if who.is_none() || who != of || !feeds(&call) {
         let answer = match call {
             Call::ClusterPlaces { list } if who.is_some() => {
+                // One after the other: each reads what there is before it writes.
+                let _one = standby.keeping_places.lock();
                 crate::cluster::keep_list(&standby.config.state_dir, &own, &list).map(|_| Reply::Done)
             }
             call => Err(no_listener(of, &call)),

@@ -7,6 +7,7 @@ use layout::{Layout, Redundancy};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use stripe::{Authority, Columns, Mended, Striped};
 
@@ -397,5 +398,57 @@ fn who_was_fenced_writes_nothing() {
         );
         let next = cluster.open_but(layout, &BTreeSet::new(), &Terms1 { generation: 2, ..Terms1::default() });
         assert!(read(&next, 0, 200_000) == bytes(100_000, 1));
+    }
+}
+
+/// Of which copies count only some, or parity, so that nobody can stand in for a mover that is away.
+#[test]
+fn a_mover_that_nobody_can_stand_in_for_is_waited_for_over_the_same_channel() {
+    let cluster = Cluster::new(3);
+    let mirror = cluster.component(0..u64::MAX, UNIT, Redundancy::Mirror { copies: 2 }, 2);
+    let mirror = Layout { generation: 1, components: vec![mirror] };
+    for layout in [mirror, cluster.coded(UNIT, 2, 1)] {
+        drop(cluster.make(layout.clone()));
+        let left = Arc::new(AtomicI64::new(i64::MAX));
+        let terms =
+            Terms1 { patience: Duration::from_millis(50), budget: Some(left.clone()), ..Terms1::default() };
+        let stale = BTreeSet::from([1]);
+        let open = |patience| cluster.open_but(layout.clone(), &stale, &terms).patient(patience);
+        let (hasty, patient) = (open(Duration::from_millis(100)), open(Duration::from_secs(60)));
+        let mut model = bytes(50_000, 1);
+        patient.write_at(0, &model).unwrap();
+        assert!(read(&hasty, 0, 60_000) == model);
+        let ways = || patient.ways().into_iter().map(|(_, way)| Arc::as_ptr(&way.channel));
+        let before: Vec<_> = ways().collect();
+        let is_away = |file: &Striped| file.ways().iter().any(|(_, way)| way.channel.is_away());
+        // The mover is away when it is asked for something, and comes back later than others wait.
+        let while_away = |what: &(dyn Fn(&Striped) -> stripe::Result<()> + Sync)| {
+            left.store(0, Ordering::SeqCst);
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| what(&patient));
+                // Who has written knows some of it himself.
+                while !is_away(&patient) && !waits.is_finished() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                left.store(i64::MAX, Ordering::SeqCst);
+                waits.join().unwrap().unwrap();
+            });
+        };
+        let new = bytes(3 * UNIT as usize, 2);
+        while_away(&|file| file.write_at(10_000, &new));
+        model[10_000..10_000 + new.len()].copy_from_slice(&new);
+        while_away(&|file| {
+            let mut found = vec![0; model.len()];
+            file.read_at(0, &mut found).map(|_| assert!(found == model))
+        });
+        while_away(&Striped::sync);
+        while_away(&|file| file.length().map(|length| assert_eq!(length, model.len() as u64)));
+        while_away(&|file| file.set_length(40_000));
+        assert!(ways().eq(before), "what was given up comes before what is asked later");
+        model.truncate(40_000);
+        assert!(read(&cluster.open_but(layout.clone(), &stale, &Terms1::default()), 0, 60_000) == model);
+        left.store(0, Ordering::SeqCst);
+        assert!(hasty.read_at(0, &mut [0; 100]).is_err() && hasty.write_at(0, &[1; 100]).is_err());
     }
 }
