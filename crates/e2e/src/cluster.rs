@@ -207,7 +207,16 @@ pub fn wait_for_mending(first: &Bed, path: &Path) {
 
 /// What `thermo check` says of a file.
 pub fn findings(first: &Bed, name: &str) -> Vec<Value> {
-    let checked = first.run(["--json", "check"]);
+    found_by(first, "--json check", name)
+}
+
+/// What a check that reads everything finds of them.
+pub fn deep_findings(first: &Bed, name: &str) -> Vec<Value> {
+    found_by(first, "--json check --deep", name)
+}
+
+fn found_by(first: &Bed, check: &str, name: &str) -> Vec<Value> {
+    let checked = first.run(check.split(' '));
     let report: Value = serde_json::from_slice(&checked.stdout).expect("a report");
     let all = report["findings"].as_array().expect("findings").clone();
     all.into_iter().filter(|one| one["subject"].as_str().is_some_and(|s| s.contains(name))).collect()

@@ -1,8 +1,8 @@
 //! What rots, goes missing or cannot be read on a disk target is found, and made anew or named; what is only away is waited for.
 
 use e2e::cluster::{
-    cluster, columns, configure, directory, findings, lies_on, make_cluster, objects_on, on_second_and_third,
-    serves, up, wait_for_close, wait_for_mending, words,
+    cluster, columns, configure, deep_findings, directory, findings, lies_on, make_cluster, objects_on,
+    on_second_and_third, serves, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
 use std::fs::{self, File};
@@ -74,6 +74,15 @@ fn what_rots_on_a_target_is_found_and_comes_from_copies_parity_or_tape() {
         let place = if journal { (objects[1], 10) } else { (objects[0], 100_000) };
         (place, spoil(bed, place))
     });
+    for path in &files {
+        let name = path.strip_prefix(first.mount()).unwrap().to_str().unwrap();
+        let found = deep_findings(first, name);
+        let told = found.first().and_then(|one| one["problem"].as_str()).unwrap_or_default();
+        assert!(
+            told.contains(&format!("target {target}")),
+            "{name} is read whole, each copy of it: {found:?}"
+        );
+    }
     let scrubbed = first.run(["target", "scrub", &number, "--wait"]);
     assert!(!scrubbed.status.success(), "nothing can repair one of them");
     for path in &files[..3] {

@@ -10,7 +10,6 @@ use data::{DataError, Ticket};
 use layout::{Component, Layout, Redundancy};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::time::Duration;
 use types::TargetId;
 
 /// A file whose bytes lie on several movers. All methods may be called from many threads at once; writers of ranges that do not overlap do
@@ -34,8 +33,6 @@ pub struct Striped {
     pub(crate) changed: Mutex<Option<Changed>>,
     /// Nobody changes anything as long as this is used.
     pub(crate) quiet: bool,
-    /// How long movers are waited for that nobody can stand in for.
-    pub(crate) patience: Duration,
 }
 
 impl Striped {
@@ -71,7 +68,6 @@ impl Striped {
             coded,
             changed: Mutex::default(),
             quiet: false,
-            patience: Duration::ZERO,
         })
     }
 
@@ -79,13 +75,6 @@ impl Striped {
     /// vain is not asked again.
     pub fn quiet(self) -> Self {
         Self { quiet: true, ..self }
-    }
-
-    /// Movers that nobody can stand in for are asked again, over the same channel, until they were waited for for so long by anybody; without this they are
-    /// as long as their channels do so ([`data::Terms::patience`]), which is short where others can stand in.
-    #[must_use]
-    pub fn patient(self, patience: Duration) -> Self {
-        Self { patience, ..self }
     }
 
     /// Where its bytes lay when it was opened: columns may have moved to other targets since.
@@ -97,7 +86,7 @@ impl Striped {
     /// the longest copy counts: a write that has reached some of them only may be seen. Coded components keep it in their seals.
     ///
     /// # Errors
-    /// `Mover`: all copies of some column are needed, or all but those that do not answer.
+    /// `Mover`: all copies of some column are needed, or all but those that do not answer. None is waited for longer than by its channel.
     pub fn length(&self) -> Result<u64> {
         self.renewing(|| self.length_now())
     }
@@ -134,7 +123,7 @@ impl Striped {
     /// # Errors
     /// `Mover`: some columns may have their new length; the same call may be repeated. `Beyond`: it is as it was.
     pub fn set_length(&self, length: u64) -> Result<()> {
-        self.renewing(|| self.set_length_now(length))
+        self.waiting(|| self.set_length_now(length))
     }
 
     fn set_length_now(&self, length: u64) -> Result<()> {
@@ -184,7 +173,7 @@ impl Striped {
         let places: Vec<Place> = (0..self.layout.components.len())
             .flat_map(|number| self.places(number).filter(move |place| concerned(number, place)))
             .collect();
-        self.renewing(|| self.everywhere(Op::Sync, &places, &|_| Vec::new()))
+        self.waiting(|| self.everywhere(Op::Sync, &places, &|_| Vec::new()))
     }
 
     /// All objects of a component.

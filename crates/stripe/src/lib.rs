@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod coded;
+mod compare;
 mod error;
 mod file;
 mod machines;
@@ -23,6 +24,7 @@ mod runs;
 mod write;
 
 pub use coded::{Extents, Room, record};
+pub use compare::Compared;
 pub use error::{Result, StripeError};
 pub use file::Striped;
 pub use machines::Machines;

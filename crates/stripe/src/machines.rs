@@ -243,6 +243,14 @@ impl Striped {
         Err(self.failed(component, suspect, DataError::Unreachable { mover, reason }))
     }
 
+    /// Asks those columns of which it is not known which start of their machine serves them: before something is written there that may take more than one
+    /// request, so that [`Machines::note`] notices if that machine was started anew in between.
+    pub fn meet(&self) {
+        let places: Vec<Place> =
+            (0..self.layout.components.len()).flat_map(|number| self.own_places(number)).collect();
+        self.starts(&places);
+    }
+
     /// Which starts of their machines the columns of some places are served by now, as far as they count and answer.
     fn starts(&self, places: &[Place]) -> BTreeMap<(usize, u16), u64> {
         let concerned: BTreeSet<(usize, u16)> =

@@ -6,7 +6,7 @@ use data::frame::Op;
 use data::{Ask, Channel, DataError, Refusal, Slot, Ticket};
 use layout::Redundancy;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ErrorClass, TargetId};
 
 /// The way to the objects of one column of a component: to the column's own, and of coded components to the journal on the same target.
@@ -44,6 +44,12 @@ pub trait Authority: Send + Sync {
     /// # Errors
     /// Why this client may not go on, for the user.
     fn renew(&self) -> Result<Columns, String>;
+
+    /// How long reads, writes and syncs go on asking movers that nobody can stand in for, all in all; as long as their channels wait for them
+    /// ([`data::Terms::patience`]) without that.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// How often something is begun anew with new capabilities: the second time after this pause, and then after twice as much each time, six seconds in all. Who
@@ -204,15 +210,14 @@ impl Striped {
         columns.map_or(Ok(()), |columns| self.count(columns))
     }
 
-    /// Does something that may be repeated; again with new capabilities where old ones have ended, where somebody else's write failed in front of it, and
-    /// where movers are away that nobody can stand in for.
+    /// Does something that may be repeated; again with new capabilities where old ones have ended, and where somebody else's write failed in
+    /// front of it.
     pub(crate) fn renewing<T>(&self, mut what: impl FnMut() -> Result<T>) -> Result<T> {
-        let (mut renewed, mut interrupted, mut returned) = (1, 0, 0);
+        let (mut renewed, mut interrupted) = (1, 0);
         loop {
             let used = self.columns();
             match (what(), &self.authority) {
                 (Err(StripeError::Interrupted), _) if interrupted < INTERRUPTIONS => interrupted += 1,
-                (Err(e), _) if e.is_away() && self.waits(&mut returned) => std::thread::sleep(PAUSE),
                 (Err(StripeError::Mover { target, source }), Some(authority))
                     if renewed < ATTEMPTS && has_ended(&source) =>
                 {
@@ -231,14 +236,30 @@ impl Striped {
         }
     }
 
-    /// Whether a mover that was waited for in vain is asked again. `returned`: how often none was away any more, who may have come back just then.
-    fn waits(&self, returned: &mut u32) -> bool {
+    /// The same; again, too, where movers are away that nobody can stand in for, as long as the authority has it: over the same channels, so that what was
+    /// given up comes before what is asked later.
+    pub(crate) fn waiting<T>(&self, mut what: impl FnMut() -> Result<T>) -> Result<T> {
+        let (begun, mut returned) = (Instant::now(), 0);
+        loop {
+            match (self.renewing(&mut what), &self.authority) {
+                (Err(e), Some(authority))
+                    if e.is_away() && self.waits(authority.patience(), begun, &mut returned) =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                (outcome, _) => return outcome,
+            }
+        }
+    }
+
+    /// Whether movers that were waited for in vain are asked again. `returned`: how often none was away any more, who may have come back just then.
+    fn waits(&self, patience: Duration, begun: Instant, returned: &mut u32) -> bool {
+        if begun.elapsed() >= patience {
+            return false;
+        }
         let away = self.ways().into_iter().filter_map(|(_, way)| way.channel.away_for()).min();
         *returned += u32::from(away.is_none());
-        match away {
-            Some(away) => away < self.patience,
-            None => !self.patience.is_zero() && *returned < ATTEMPTS,
-        }
+        away.map_or(*returned < ATTEMPTS, |away| away < patience)
     }
 
     /// Component and column of those that count now, and the way to each.

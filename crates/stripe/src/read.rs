@@ -30,7 +30,7 @@ impl Striped {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<Done> {
-        self.renewing(|| {
+        self.waiting(|| {
             for _ in 1..ATTEMPTS {
                 match self.read_once(offset, buf) {
                     Err(ReadError::Changed(_)) => {}

@@ -13,7 +13,7 @@ impl Striped {
     /// `Mover`: some of the bytes may be written, of mirrors in some copies only; the same call may be repeated, and makes the copies equal.
     /// `Beyond`: nothing is written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.renewing(|| self.write_once(&[(offset, bytes)], false))
+        self.waiting(|| self.write_once(&[(offset, bytes)], false))
     }
 
     /// The same of several pieces of the file, all at once: those of plain components go out one behind the other before the first is answered.
@@ -21,7 +21,7 @@ impl Striped {
     /// # Errors
     /// As [`Striped::write_at`], for all of them.
     pub fn write_pieces(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        self.renewing(|| self.write_once(pieces, false))
+        self.waiting(|| self.write_once(pieces, false))
     }
 
     /// The same, but bytes of coded components may stay in the memory of this process until they fill rows ([`Striped::gathering`]): who reads
@@ -31,7 +31,7 @@ impl Striped {
     /// As [`Striped::write_at`]; what is in memory may be written later nevertheless.
     pub fn write_behind(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.hold_back(offset, bytes.len())?;
-        self.renewing(|| self.write_once(&[(offset, bytes)], true))
+        self.waiting(|| self.write_once(&[(offset, bytes)], true))
     }
 
     fn write_once(&self, pieces: &[(u64, &[u8])], behind: bool) -> Result<()> {

@@ -17,6 +17,8 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSES: std::ops::Range<Duration> = Duration::from_millis(20)..Duration::from_secs(1);
 /// How long requests wait for a mover for which others have waited in vain, before they fail too.
 const AWAY_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts to connect to such a mover while nobody asks for anything: so it is known whether it is still away when somebody does.
+const LOOK: Duration = Duration::from_secs(5);
 /// Capabilities that are presented before their answers are read.
 const PRESENTED_AT_ONCE: usize = 64;
 
@@ -36,11 +38,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Waits until something is queued; false when the channel was closed.
+/// Waits until something is queued, or it is time to see whether a mover that was waited for in vain is back; false when the channel was closed.
 fn wait_for_work(shared: &Shared) -> bool {
     let mut state = shared.state.lock();
     while !state.closed && state.queue.is_empty() {
-        shared.changed.wait(&mut state);
+        if state.away.is_none() {
+            shared.changed.wait(&mut state);
+        } else if shared.changed.wait_for(&mut state, LOOK).timed_out() {
+            break;
+        }
     }
     !state.closed
 }

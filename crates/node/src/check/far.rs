@@ -1,4 +1,5 @@
-//! Files whose bytes lie on disk targets of the cluster: their objects are there, and are as long as the catalogue says.
+//! Files whose bytes lie on disk targets of the cluster: their objects are there, and are as long as the catalogue says; a deep check reads all of them,
+//! and holds copies and parity against each other.
 
 use super::serious;
 use crate::Node;
@@ -6,6 +7,7 @@ use crate::error::refused;
 use crate::files::Content;
 use crate::movers::{down, troubles};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::*;
 use wire::Failure;
 
@@ -128,6 +130,14 @@ impl<'a> FarCheck<'a> {
         let length = open.length().map_err(|e| e.to_string())?;
         if length != stamp.size {
             return Err(format!("its targets have {length} bytes of it, the catalogue says {}", stamp.size));
+        }
+        if self.deep {
+            let compared = open.striped().compare(&|| !self.node.stops_within(Duration::ZERO));
+            let compared = compared.map_err(|e| format!("its columns cannot be compared: {e}"))?;
+            *verified += compared.bytes;
+            if !compared.differences.is_empty() {
+                return Err(compared.differences.join("; "));
+            }
         }
         let Some(expected) = file.digest.filter(|_| self.deep) else { return Ok(()) };
         *verified += length;

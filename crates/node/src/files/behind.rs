@@ -84,6 +84,7 @@ impl FarFile {
         if place.striped().gathered() == 0 {
             return Ok(());
         }
+        place.striped().meet();
         self.machines.note(place.striped());
         // Not while it leaves a target that is full: then whoever changes its objects has to end first.
         let written = self.with_room(&place, || flush(self.place.read().striped()));
@@ -97,6 +98,7 @@ impl FarFile {
         if place.striped().gathered() == 0 {
             return Ok(());
         }
+        place.striped().meet();
         self.machines.note(place.striped());
         let written = place.striped().flush();
         drop(place);

@@ -6,7 +6,7 @@ use super::copied::Copied;
 use super::open::{Backing, Content};
 use crate::Node;
 use crate::error::fs_error;
-use crate::movers::{Decider, PATIENCE};
+use crate::movers::Decider;
 use catalog::Far;
 use layout::Redundancy;
 use parking_lot::{Mutex, RwLock};
@@ -438,12 +438,10 @@ impl Node {
         let told = |e: &dyn std::fmt::Display| e.to_string();
         let (columns, absent) = self.columns(&far, &self.movers.down()).map_err(|e| told(&e))?;
         let decider = self.movers.node().map(|node| Arc::new(Decider::new(&node, ino, object)));
-        let redundant = far.rule().is_redundant();
-        let authority = decider.clone().filter(|_| redundant);
+        let authority = decider.clone().filter(|_| far.rule().is_redundant());
         let authority = authority.map(|decider| decider as Arc<dyn stripe::Authority>);
         let striped = Striped::open_with(far.layout, columns, authority).map_err(|e| told(&e))?;
         let striped = striped.gathering(&self.movers.behind.room);
-        let striped = if redundant { striped.patient(PATIENCE) } else { striped };
         for (component, column) in absent {
             striped.put_aside(component.into(), column);
         }

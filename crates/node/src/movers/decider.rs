@@ -4,10 +4,12 @@
 //! Only this node writes such files, and it has each of them open once. Whoever reads them elsewhere ([`super::lent`]) was lent them while nobody wrote, and reads
 //! nothing any more before anything is answered without a column.
 
+use super::ways::PATIENCE;
 use crate::Node;
 use catalog::Far;
 use data::DataError;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use stripe::{Authority, Columns};
 use types::{Ino, ObjectId};
 
@@ -72,5 +74,10 @@ impl Authority for Decider {
         let node = self.node().ok_or("the node stops")?;
         let far = node.catalog.far(self.object).map_err(|e| e.to_string())?;
         self.columns(far.ok_or("it has left its targets")?)
+    }
+
+    /// As for files without copies, until the node stops.
+    fn patience(&self) -> Duration {
+        self.node().filter(|node| !node.stops_within(Duration::ZERO)).map_or(Duration::ZERO, |_| PATIENCE)
     }
 }

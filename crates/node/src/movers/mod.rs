@@ -37,7 +37,7 @@ pub(crate) use protect::subject as protect_subject;
 pub(crate) use records::{down, troubles};
 pub use serve::{TargetServer, serve_targets};
 pub(crate) use short::{Hope, Room, Shares, with_overhead};
-pub(crate) use ways::{Movers, PATIENCE};
+pub(crate) use ways::Movers;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;

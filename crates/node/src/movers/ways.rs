@@ -30,7 +30,7 @@ use types::{ErrorClass, Ino, ObjectId, Request, RequestId, TargetId, Time};
 use wire::Failure;
 
 /// How long a request waits for a mover that does not answer ...
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// ... and where others can stand in for it: longer than a mover takes to start anew.
 const QUICK_PATIENCE: Duration = Duration::from_secs(8);
 /// Bytes on their way to one target at once.

@@ -246,7 +246,9 @@ fn serve_remote(
             Call::ClusterPlaces { list } if who.is_some() => {
                 // One after the other: each reads what there is before it writes.
                 let _one = standby.keeping_places.lock();
-                crate::cluster::keep_list(&standby.config.state_dir, &own, &list).map(|_| Reply::Done)
+                let now = credentials(&standby.config);
+                now.and_then(|own| crate::cluster::keep_list(&standby.config.state_dir, &own, &list))
+                    .map(|_| Reply::Done)
             }
             call => Err(no_listener(of, &call)),
         };

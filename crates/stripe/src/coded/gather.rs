@@ -352,7 +352,7 @@ impl Striped {
     /// # Errors
     /// `Mover`, `Lost`: what could not be written is still in memory, and is written by the next call.
     pub fn flush(&self) -> Result<()> {
-        self.renewing(|| self.flush_once(false))
+        self.waiting(|| self.flush_once(false))
     }
 
     /// The same of rows that were there at the last call of this: who calls it every second leaves alone what is being filled.
@@ -489,7 +489,7 @@ impl Striped {
             let in_part = |row: &u64| from > shape.row_start(*row) || to < shape.row_start(*row + 1);
             for row in BTreeSet::from([first, last]).into_iter().filter(in_part) {
                 while coded.gathered.hold_back(row, shape.row_bytes()) {
-                    self.renewing(|| self.write_whole(number, coded))?;
+                    self.waiting(|| self.write_whole(number, coded))?;
                 }
             }
         }

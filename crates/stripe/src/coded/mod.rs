@@ -6,8 +6,9 @@
 //!   a reader beside the writer remembers of that.
 //! * `gather`: what stays in memory until it fills rows; `pace`: whether its writers wait for each other;
 //!   `failures`: what of it was not written out.
-//! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`: what is done with a file.
+//! * `units`: reading units, or computing them. `read`, `write`, `fold`, `cut`, `compare`: what is done with a file.
 
+mod compare;
 mod cut;
 mod extents;
 mod failures;

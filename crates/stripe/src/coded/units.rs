@@ -135,7 +135,7 @@ impl Striped {
         Ok(Seal(bytes))
     }
 
-    fn ask_units(
+    pub(super) fn ask_units(
         &self,
         number: usize,
         coded: &Coded,
@@ -176,7 +176,7 @@ impl Striped {
     }
 
     /// What an interrupted fold writes into a row, as far as it is known: then data and parity belong together.
-    fn lay_redo_over(&self, coded: &Coded, view: &View, cells: &Cells, units: &mut Units) {
+    pub(super) fn lay_redo_over(&self, coded: &Coded, view: &View, cells: &Cells, units: &mut Units) {
         let Some(redo) = view.redo.get(&cells.row) else { return };
         for (from, parity) in &redo.parity {
             let from = *from as usize;
