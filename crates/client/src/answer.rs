@@ -57,6 +57,7 @@ answers! {
     Turns(x) => wire::TurnsView = *x;
     Junctions(x) => Vec<JunctionView> = x;
     RefusedTargets(x) => Vec<String> = x;
+    Reloaded(x) => wire::Reloaded = *x;
     Acted(x) => wire::Acted = *x;
     Attr(x) => Attr = x;
     Entries(x) => Vec<(DirEntry, Attr)> = x;

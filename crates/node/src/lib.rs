@@ -29,6 +29,7 @@ mod movers;
 mod node;
 mod restore;
 mod server;
+mod settings;
 mod standby;
 mod startup;
 mod stepped;

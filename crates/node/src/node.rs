@@ -37,6 +37,8 @@ pub trait Mounter: Send + Sync {
 /// A running node.
 pub struct Node {
     pub(crate) config: Config,
+    /// The same as far as it has changed since.
+    pub(crate) settings: crate::settings::Settings,
     pub(crate) uid: u32,
     pub(crate) started: Instant,
     /// Tells this run of the node from every other one of any node.
@@ -121,7 +123,7 @@ impl Node {
         crate::archive::open_virtual(config, 0)
     }
 
-    /// The configuration in force.
+    /// The configuration at the start.
     pub fn config(&self) -> &Config {
         &self.config
     }

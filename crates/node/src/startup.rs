@@ -152,6 +152,7 @@ pub(crate) fn assemble(
         space: Space::new(&config.disk),
         quotas: Quotas::default(),
         given: crate::devices::Given::of(&config),
+        settings: crate::settings::Settings::new(&config),
         config,
         uid,
         started: std::time::Instant::now(),

@@ -27,6 +27,7 @@ pub struct Cli {
 enum Command {
     Up(up::Args),
     Down(down::Args),
+    Reload(reload::Args),
     Status(status::Args),
     Mount(mount::Args),
     Umount(mount::UmountArgs),
@@ -83,6 +84,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Exit> {
     match command {
         Command::Up(args) => up::run(context, args),
         Command::Down(args) => down::run(context, args),
+        Command::Reload(_) => reload::run(context),
         Command::Status(_) => status::run(context),
         Command::Mount(args) => mount::run(context, args),
         Command::Umount(args) => mount::unmount(context, args),

@@ -145,7 +145,7 @@ impl Context {
 pub fn absolute_text(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)?;
     let text = path.into_os_string().into_string();
-    text.map_err(|p| crate::exit::usage(format!("{}: a mount point must be UTF-8", p.display())))
+    text.map_err(|p| crate::exit::usage(format!("{}: it must be UTF-8", p.display())))
 }
 
 /// A client's certificate is renewed when two thirds of its time have gone (a node renews its own). If that fails, the present one is

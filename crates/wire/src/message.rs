@@ -424,6 +424,15 @@ pub enum Call {
         #[serde(with = "serde_bytes")]
         list: Vec<u8>,
     },
+    /// Read the configuration of the node again, and take over what may change while it runs -> `Reloaded`.
+    Reload,
+    /// Write one more disk target of the node's host into its configuration, and take it over -> `Reloaded`.
+    AddTarget {
+        /// Its directory.
+        path: String,
+        /// What fails together with it; empty: all targets of the node.
+        domain: String,
+    },
 }
 
 /// Answers.
@@ -597,4 +606,15 @@ pub enum Reply {
     Quotas(Vec<QuotaView>),
     /// He writes alone; None: not now.
     Alone(Option<Alone>),
+    /// What has come of a configuration that was read again.
+    Reloaded(Box<Reloaded>),
+}
+
+/// What has come of a configuration that was read again: keys whose values have changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// These count from now on.
+    pub taken: Vec<String>,
+    /// These from the next start on.
+    pub later: Vec<String>,
 }

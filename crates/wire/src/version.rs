@@ -60,7 +60,9 @@ impl Call {
             | Self::Usage
             | Self::Quotas
             | Self::SetQuota { .. }
-            | Self::ClusterPlaces { .. } => 5,
+            | Self::ClusterPlaces { .. }
+            | Self::Reload
+            | Self::AddTarget { .. } => 5,
             Self::File(call) => call.since(),
             _ => 4,
         }

@@ -64,6 +64,10 @@ impl Node {
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
             Call::Junctions => Reply::Junctions(self.junction_views()?),
+            Call::Reload => Reply::Reloaded(Box::new(self.reload()?)),
+            Call::AddTarget { path, domain } => {
+                Reply::Reloaded(Box::new(self.add_target(std::path::Path::new(&path), &domain)?))
+            }
             Call::RefusedTargets => {
                 Reply::RefusedTargets([self.refused_targets(), self.pressed_targets()].concat())
             }
@@ -333,6 +337,7 @@ fn of_the_administrator(call: &Call) -> Option<&'static str> {
         | Call::Session(_)
         | Call::FileFor(_) => return None,
         Call::MoveTargets(_) => "emptying and filling targets",
+        Call::Reload | Call::AddTarget { .. } => "changing the configuration",
         Call::Rebuild => "rebuilding the catalogue",
         Call::MoveEngine { .. } => "moving the catalogue",
         Call::Backup { .. } => "making a backup of the catalogue",

@@ -29,7 +29,7 @@ pub fn limits(node: &Node) -> Limits {
 
 /// Media of this generation and of older ones take no more data.
 pub fn given_up(node: &Node) -> Option<Generation> {
-    node.config.reclaim.generation.as_deref().and_then(Generation::parse)
+    node.settings().reclaim.generation.as_deref().and_then(Generation::parse)
 }
 
 /// What taking one cartridge out and another in has cost so far; nothing where no mechanics are simulated.

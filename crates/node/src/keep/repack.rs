@@ -67,7 +67,7 @@ impl Repack {
         // Those that have begun first: every one of them holds a drive now and then.
         emptying.sort_by_key(|v| (!self.moves.contains_key(&v.barcode), v.since, v.barcode.clone()));
         let closed = Closed::now(node)?;
-        for volume in emptying.into_iter().take(usize::from(node.config.reclaim.parallel.max(1))) {
+        for volume in emptying.into_iter().take(usize::from(node.settings().reclaim.parallel.max(1))) {
             let one = self.moves.entry(volume.barcode.clone()).or_insert_with(|| {
                 let mut one = Move::default();
                 one.begin(volume.live_files);
@@ -80,13 +80,13 @@ impl Repack {
 
     /// The configured rules say which volumes are emptied without being asked.
     pub(super) fn look(&mut self, node: &Arc<Node>, volumes: &[Volume]) -> catalog::Result<()> {
-        let rules = node.config.reclaim_rules();
+        let rules = node.settings().reclaim_rules();
         if !rules.any() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return Ok(());
         }
         self.looked = Some(Moment::now());
         let busy = volumes.iter().filter(|v| v.state == VolumeState::Repacking).count();
-        let room = usize::from(node.config.reclaim.parallel).saturating_sub(busy);
+        let room = usize::from(node.settings().reclaim.parallel).saturating_sub(busy);
         let present = node.archive.present();
         let here = volumes.iter().filter(|v| present.contains(&v.barcode) && may_be_repacked(v).is_ok());
         let here: Vec<&Volume> = here.filter(|v| !self.kept.contains(&v.barcode)).collect();

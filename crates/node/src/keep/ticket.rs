@@ -75,7 +75,7 @@ impl Ticket {
     /// Whether so many bytes may be read now.
     pub fn may_read(&self, bytes: u64) -> bool {
         let Some(node) = self.node.upgrade() else { return false };
-        !self.paced || node.keeper.take(bytes, node.config.tape.verify_pace.0)
+        !self.paced || node.keeper.take(bytes, node.settings().tape.verify_pace.0)
     }
 
     /// All of it is done.

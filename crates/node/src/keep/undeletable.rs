@@ -34,7 +34,7 @@ impl Undeletable {
 
     /// Looks through a volume; true if it is kept for now.
     pub fn look(&mut self, node: &Node, volume: &Barcode) -> catalog::Result<bool> {
-        let days = node.config.undelete.keep_days;
+        let days = node.settings().undelete.keep_days;
         if days == 0 {
             return Ok(false);
         }

@@ -119,7 +119,7 @@ fn turn(v: &Volume, mounted: &BTreeSet<Barcode>) -> (bool, bool, Option<Time>) {
 impl Node {
     /// Volumes in the library that should have been verified.
     fn overdue<'v>(&self, volumes: &'v [Volume]) -> Vec<(&'v Volume, Duration)> {
-        let mut late = overdue(volumes, self.config.tape.verify_every_days, crate::now());
+        let mut late = overdue(volumes, self.settings().tape.verify_every_days, crate::now());
         if !late.is_empty() {
             let present = self.archive.present();
             late.retain(|(v, _)| present.contains(&v.barcode));
@@ -135,7 +135,7 @@ impl Node {
             "{} should have been verified (tape.verify_every_days = {}), {barcode} was not for {}: order it (`thermo \
              volume verify {barcode}`); if drives have no time for it, give more days or more drives",
             plural(late.len(), "volume"),
-            self.config.tape.verify_every_days,
+            self.settings().tape.verify_every_days,
             plural(since.as_secs() / DAY.as_secs(), "day"),
         ))
     }
@@ -181,7 +181,7 @@ impl Verify {
 
     /// Volumes that are mounted anyway, and one at a time of the others, that longest ago first.
     fn look(&mut self, node: &Arc<Node>, volumes: &[Volume], mounted: &BTreeSet<Barcode>) {
-        let days = node.config.tape.verify_every_days;
+        let days = node.settings().tape.verify_every_days;
         let (now, instant) = (crate::now(), Moment::now());
         if days == 0 || self.looked.is_some_and(|at| instant - at < LOOK_EVERY) {
             return;
@@ -199,7 +199,7 @@ impl Verify {
         for v in due.into_iter().filter(|v| present.contains(&v.barcode)) {
             let fetches = !mounted.contains(&v.barcode);
             let busy = self.background.iter().any(|b| *b != v.barcode && !mounted.contains(b));
-            if (fetches && busy) || !node.keeper.take(0, node.config.tape.verify_pace.0) {
+            if (fetches && busy) || !node.keeper.take(0, node.settings().tape.verify_pace.0) {
                 continue;
             }
             self.background.insert(v.barcode.clone());

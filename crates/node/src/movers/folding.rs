@@ -114,7 +114,7 @@ impl Node {
             Ok(bytes)
         })?;
         // At most the node stops.
-        self.keep_pace(self.config.cluster.move_rate.0, begun, folded.unwrap_or_default())
+        self.keep_pace(self.settings().cluster.move_rate.0, begun, folded.unwrap_or_default())
     }
 
     /// Notes some of the coded files behind an object; where to go on.

@@ -34,7 +34,7 @@ impl Node {
     ) -> Result<(), Unfinished> {
         let to = Fresh::begin(to, leaving.length())?;
         let mut hash = FileHash::new();
-        let (rate, begun, mut bytes) = (self.config.cluster.move_rate.0, Moment::now(), 0);
+        let (rate, begun, mut bytes) = (self.settings().cluster.move_rate.0, Moment::now(), 0);
         for piece in leaving.pieces() {
             let piece = piece?;
             bytes += piece.end - piece.start;

@@ -208,7 +208,7 @@ impl Node {
             lost += step.lost;
             first = first.or(step.why);
             at = step.next;
-            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
+            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
         }
         if let Some(why) = first {
             return Ok(Some(format!(

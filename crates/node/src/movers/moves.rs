@@ -414,14 +414,14 @@ impl Node {
             let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
             bytes += step.bytes;
             at = step.next;
-            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
+            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
         }
         for _ in 0..ROUNDS {
             if file.striped().behind() <= CLOSE {
                 break;
             }
             bytes += file.striped().catch_up(moved).map_err(|e| e.to_string())?;
-            self.keep_pace(self.config.cluster.move_rate.0, begun, bytes)?;
+            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
         }
         Ok(())
     }

@@ -195,7 +195,7 @@ impl Node {
         let fence = || self.fence_far(object).map_err(|e| e.to_string());
         fence()?;
         let copy = Copy::begin(file, to)?;
-        let rate = self.config.cluster.move_rate.0;
+        let rate = self.settings().cluster.move_rate.0;
         let (begun, mut at, mut bytes) = (Moment::now(), 0, 0);
         loop {
             let length = copy.length()?;

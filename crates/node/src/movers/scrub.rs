@@ -121,7 +121,7 @@ impl Node {
         let state = &self.config.state_dir;
         let before = read(state).map_err(|e| io(&state.join(NAME), &e))?;
         let mut begun = before.clone();
-        let due = due(&mut begun, &targets, crate::now().secs, self.config.cluster.scrub_every_days);
+        let due = due(&mut begun, &targets, crate::now().secs, self.settings().cluster.scrub_every_days);
         let open = self.catalog.open_requests_of(RequestKind::Scrub).map_err(fail)?;
         for target in due.into_iter().filter(|target| !open.iter().any(|r| r.subject == subject(*target))) {
             self.move_targets(&Cx::admin(crate::now()), TargetAct::Scrub(target))?;
@@ -204,7 +204,7 @@ impl Node {
         place: (u16, u16),
         target: TargetId,
     ) -> Result<Option<Bad>, Stop> {
-        match self.bad_blocks(far, place, target, self.config.cluster.scrub_rate.0) {
+        match self.bad_blocks(far, place, target, self.settings().cluster.scrub_rate.0) {
             Ok(blocks) => Ok(Some(blocks).filter(|blocks| !blocks.is_empty()).map(Bad::Blocks)),
             Err(e) if matches!(e.class, ErrorClass::NotFound | ErrorClass::Corrupt) => {
                 let now = self.catalog.far(object).map_err(|e| e.to_string())?;

@@ -82,12 +82,12 @@ pub struct TargetServer {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Serves what `[[targets]]` says; None if it says nothing. Until the node is a member of a cluster it waits.
+/// Serves what `[[targets]]` says, now or later; None if the node moves no bytes. Until it is a member of a cluster, and has targets, it waits.
 ///
 /// # Errors
 /// `cluster.data_listen` cannot be used.
 pub fn serve_targets(node: &Arc<Node>) -> Result<Option<TargetServer>, Failure> {
-    let Some(listen) = node.config.cluster.data_listen.filter(|_| !node.config.targets.is_empty()) else {
+    let Some(listen) = node.config.cluster.data_listen else {
         return Ok(None);
     };
     let fail = |e: std::io::Error| {
@@ -269,6 +269,9 @@ impl Node {
         wakes: &Arc<Wakes>,
     ) -> Result<(), Failure> {
         let Some(own) = self.membership()? else { return Ok(()) };
+        if serving.is_none() && self.settings().targets.is_empty() {
+            return Ok(());
+        }
         let (mut found, mut missing) = self.own_targets(looks);
         if let Some(serving) = serving.as_mut() {
             missing = serving.open(&found).err().or(missing);
@@ -304,8 +307,9 @@ impl Node {
     /// The targets of the configuration, each with what is reported of it, and why one is left out.
     fn own_targets(&self, looks: &mut Looks) -> (Vec<Found>, Option<Failure>) {
         let (mut found, mut missing) = (Vec::new(), None);
-        let said = looks.look(&self.config.targets, ASKING);
-        for (target, said) in self.config.targets.iter().zip(said) {
+        let settings = self.settings();
+        let said = looks.look(&settings.targets, ASKING);
+        for (target, said) in settings.targets.iter().zip(said) {
             match said {
                 Ok(said) => found.push((target.clone(), report(target, said))),
                 Err(e) => missing = Some(e),

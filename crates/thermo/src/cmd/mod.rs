@@ -27,6 +27,7 @@ pub mod plan;
 pub mod pool;
 pub mod quota;
 pub mod quote;
+pub mod reload;
 pub mod request;
 pub mod standby;
 pub mod stat;

@@ -1,6 +1,6 @@
 //! `thermo target`.
 
-use crate::context::Context;
+use crate::context::{Context, absolute_text};
 use crate::exit::Exit;
 use crate::out::{Table, Tint};
 use crate::progress::begun;
@@ -25,6 +25,19 @@ enum Command {
                             not been heard of for 20 seconds is down.\n\nExample:\n  thermo target ls"
     )]
     Ls,
+    /// Have this host serve one more target, from now on and after each start
+    #[command(
+        after_help = "It is written into the configuration of the node of this host ([[targets]]), which has to have cluster.data_listen. Its directory \
+                            should be where a file system of its own is mounted.\n\nExample:\n  thermo target add /mnt/disk7 --domain shelf2"
+    )]
+    Add {
+        /// Directory on this host
+        #[arg(value_name = "DIR")]
+        dir: std::path::PathBuf,
+        /// What fails together with it (host, shelf, room); all targets of this host without it
+        #[arg(long, default_value = "", hide_default_value = true)]
+        domain: String,
+    },
     /// Move what lies on a target to others; it gets no new files from now on
     #[command(after_help = "Example:\n  thermo target drain 3 --wait")]
     Drain(Which),
@@ -91,6 +104,17 @@ pub fn run(context: &mut Context, args: Args) -> Result<Exit> {
                 }
             }
             Ok(done)
+        }
+        Command::Add { dir, domain } => {
+            let path = absolute_text(&dir)?;
+            let done: wire::Reloaded =
+                context.connect()?.ask(&Call::AddTarget { path: path.clone(), domain })?;
+            if context.global.json {
+                context.out.json(&done)?;
+            } else {
+                context.out.line(format!("{path} is served in some seconds: see `thermo target ls`"))?;
+            }
+            Ok(Exit::OK)
         }
         Command::Drain(Which { target, wait }) => act(context, TargetAct::Drain(TargetId(target)), wait),
         Command::Replace(Which { target, wait }) => act(context, TargetAct::Replace(TargetId(target)), wait),

@@ -1,0 +1,228 @@
+//! What of the configuration may change while the node runs: its file is read again when somebody asks for that.
+
+use crate::Config;
+use crate::Node;
+use crate::attached::replace;
+use crate::config::TargetConfig;
+use crate::error::failure;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+use types::ErrorClass;
+use wire::{Failure, Reloaded};
+
+/// The configuration that is in force.
+pub(crate) struct Settings {
+    now: RwLock<Arc<Config>>,
+    /// Held by who reads or changes the file.
+    file: Mutex<()>,
+}
+
+impl Settings {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { now: RwLock::new(Arc::new(config.clone())), file: Mutex::default() }
+    }
+}
+
+impl Node {
+    /// The configuration as it is in force now. What is not in [`merged`] is as it was at the start.
+    pub(crate) fn settings(&self) -> Arc<Config> {
+        self.settings.now.read().clone()
+    }
+
+    /// Reads the configuration again, and takes over what may change while the node runs.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not valid: nothing has changed.
+    pub(crate) fn reload(&self) -> Result<Reloaded, Failure> {
+        let _one = self.settings.file.lock();
+        let (file, text) = self.read_configuration()?;
+        match text {
+            Some(text) => self.put_in_force(&file, &text),
+            None => Err(in_file(&file, "there is no such file: the node runs with what is built in")),
+        }
+    }
+
+    /// Writes one more target of this host into the configuration, and takes it over.
+    ///
+    /// # Errors
+    /// It is no directory, or a target already; the configuration cannot be written, or would not be valid: nothing has changed.
+    pub(crate) fn add_target(&self, path: &Path, domain: &str) -> Result<Reloaded, Failure> {
+        let invalid =
+            |problem: &str| failure(ErrorClass::Invalid, format!("target {}: {problem}", path.display()));
+        let given =
+            path.to_str().ok_or_else(|| invalid("its path is not UTF-8, and cannot be configured"))?;
+        if !path.is_absolute() || !path.is_dir() {
+            return Err(invalid(
+                "is no directory of this host: make its file system, mount it, and name where",
+            ));
+        }
+        if self.config.cluster.data_listen.is_none() {
+            return Err(invalid(
+                "this node moves no bytes: set cluster.data_listen in its configuration, and start it again",
+            ));
+        }
+        let _one = self.settings.file.lock();
+        let (file, before) = self.read_configuration()?;
+        let text = with_target(&before.unwrap_or_default(), given, domain).map_err(|e| in_file(&file, &e))?;
+        let new = self.parse(&file, &text)?;
+        // Before it is written: a start with it would fail, too.
+        crate::turns::validate(&new).map_err(|e| in_file(&file, &e))?;
+        replace(&file, &text).map_err(|e| in_file(&file, &format!("cannot be written: {e}")))?;
+        self.put_in_force(&file, &text)
+    }
+
+    /// The file itself, not a link to it, and what is in it; None: it is not there.
+    fn read_configuration(&self) -> Result<(PathBuf, Option<String>), Failure> {
+        let config = &self.config;
+        let file = config.file.clone().unwrap_or_else(|| config.state_dir.join("config.toml"));
+        let file = file.canonicalize().unwrap_or(file);
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Ok((file, Some(text))),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok((file, None)),
+            Err(e) => Err(in_file(&file, &format!("cannot be read: {e}"))),
+        }
+    }
+
+    fn parse(&self, file: &Path, text: &str) -> Result<Config, Failure> {
+        let mut new = Config::parse(text).map_err(|e| in_file(file, &e))?;
+        // A command line may have the last word in these, and they count at a start only.
+        new.state_dir.clone_from(&self.config.state_dir);
+        new.mount.clone_from(&self.config.mount);
+        new.file.clone_from(&self.config.file);
+        Ok(new)
+    }
+
+    fn put_in_force(&self, file: &Path, text: &str) -> Result<Reloaded, Failure> {
+        let new = self.parse(file, text)?;
+        let old = self.settings();
+        let now = merged(&old, &new);
+        let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
+        *self.settings.now.write() = Arc::new(now);
+        let tell = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
+        tracing::info!(
+            "the configuration was read again: taken over {}; at the next start {}",
+            tell(&reloaded.taken),
+            tell(&reloaded.later)
+        );
+        Ok(reloaded)
+    }
+}
+
+fn in_file(file: &Path, problem: &str) -> Failure {
+    failure(ErrorClass::Invalid, format!("configuration {}: {problem}", file.display()))
+}
+
+/// A configuration with what of a new one is taken over while the node runs.
+fn merged(old: &Config, new: &Config) -> Config {
+    let mut now = old.clone();
+    now.cluster.move_rate = new.cluster.move_rate;
+    now.cluster.scrub_rate = new.cluster.scrub_rate;
+    now.cluster.scrub_every_days = new.cluster.scrub_every_days;
+    now.tape.verify_every_days = new.tape.verify_every_days;
+    now.tape.verify_pace = new.tape.verify_pace;
+    now.limits.clone_from(&new.limits);
+    now.undelete.clone_from(&new.undelete);
+    now.reclaim.clone_from(&new.reclaim);
+    // One that is served stays so until a start: files lie there.
+    if old.cluster.data_listen.is_some() {
+        let kept = old.targets.iter().filter(|target| !new.targets.iter().any(|one| one.path == target.path));
+        let gone: Vec<TargetConfig> = kept.cloned().collect();
+        now.targets = new.targets.iter().cloned().chain(gone).collect();
+    }
+    now
+}
+
+/// Keys whose values are not the same in two configurations.
+fn differences(one: &Config, other: &Config) -> Vec<String> {
+    let flat = |config: &Config| {
+        let mut all = BTreeMap::new();
+        if let Ok(table) = toml::Value::try_from(config) {
+            flatten("", &table, &mut all);
+        }
+        all
+    };
+    let (one, other) = (flat(one), flat(other));
+    let keys = one.keys().chain(other.keys()).filter(|key| one.get(*key) != other.get(*key));
+    keys.cloned().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+}
+
+fn flatten(name: &str, table: &toml::Value, all: &mut BTreeMap<String, String>) {
+    match table {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let name = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                flatten(&name, value, all);
+            }
+        }
+        other => drop(all.insert(name.to_owned(), other.to_string())),
+    }
+}
+
+/// The text of a configuration with one more target; everything else stays as it is.
+fn with_target(text: &str, path: &str, domain: &str) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| e.to_string())?;
+    let targets = document.entry("targets").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    let Some(targets) = targets.as_array_of_tables_mut() else {
+        return Err("`targets` is no list of [[targets]]: write it so, or add the target yourself and `thermo reload`".into());
+    };
+    if targets.iter().any(|target| target.get("path").and_then(Item::as_str) == Some(path)) {
+        return Err(format!("{path} is a target already; see `thermo target ls`"));
+    }
+    let mut target = Table::new();
+    target.insert("path", value(path));
+    if !domain.is_empty() {
+        target.insert("domain", value(domain));
+    }
+    targets.push(target);
+    Ok(document.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_may_change_is_taken_over_and_all_else_is_named_for_the_next_start() {
+        let old = config("[cluster]\ndata_listen = \"192.0.2.1:7431\"\n[[targets]]\npath = \"/t1\"");
+        let new = config(
+            "[cluster]\ndata_listen = \"192.0.2.1:7432\"\nmove_rate = \"5 MB\"\n[undelete]\nkeep_days = 3\n[tape]\nindex_every = \"3 GiB\"\n\
+             [[targets]]\npath = \"/t2\"\ndomain = \"room 2\"",
+        );
+        let now = merged(&old, &new);
+        assert_eq!(differences(&old, &now), ["cluster.move_rate", "targets", "undelete.keep_days"]);
+        assert_eq!(differences(&now, &new), ["cluster.data_listen", "tape.index_every", "targets"]);
+        let paths: Vec<_> = now.targets.iter().map(|target| target.path.to_str().unwrap()).collect();
+        assert_eq!(paths, ["/t2", "/t1"], "one that is served is served on");
+        assert_eq!(now.cluster.move_rate.0, 5_000_000);
+        assert_eq!(differences(&new, &new), Vec::<String>::new());
+        // Without an address where bytes are moved nothing would come of a target.
+        let none = merged(&config(""), &new);
+        assert!(none.targets.is_empty());
+    }
+
+    #[test]
+    fn a_target_is_added_and_the_rest_of_the_file_stays() {
+        let text = "# ours\n[cluster] # here\ndata_listen = \"192.0.2.1:7431\"\n\n[[targets]]\npath = \"/t1\" # shelf 1\n\n[undelete]\nkeep_days = 3\n";
+        let new = with_target(text, "/t 2", "shelf 2").unwrap();
+        for line in text.lines() {
+            assert!(new.contains(line), "{new}");
+        }
+        let targets = config(&new).targets;
+        assert_eq!(
+            (targets.len(), targets[1].path.to_str(), targets[1].domain.as_str()),
+            (2, Some("/t 2"), "shelf 2")
+        );
+        assert!(with_target(&new, "/t1", "").unwrap_err().contains("already"));
+        let alone = with_target("", "/t1", "").unwrap();
+        assert_eq!(alone, "[[targets]]\npath = \"/t1\"\n");
+        assert!(with_target("targets = []", "/t1", "").is_err());
+    }
+}
