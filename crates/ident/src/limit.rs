@@ -22,6 +22,17 @@ pub struct Refusals {
 struct Bucket {
     used: u32,
     since: Instant,
+    /// Refusals beyond the free ones since somebody asked for their number.
+    untold: u64,
+}
+
+/// What comes of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// It is worth a line of its own in the log. Others are counted ([`Refusals::untold`]).
+    pub told: bool,
+    /// Nobody at that address is listened to for a while.
+    pub limited: bool,
 }
 
 impl Bucket {
@@ -47,6 +58,11 @@ impl Refusals {
 
     /// Somebody there was refused. True if that was the last that he had free: worth a line in the log.
     pub fn refused(&self, address: IpAddr, now: Instant) -> bool {
+        self.note(address, now).limited
+    }
+
+    /// The same, for a log that says no more of an address than how many refusals are free.
+    pub fn note(&self, address: IpAddr, now: Instant) -> Noted {
         let mut table = self.table.lock();
         if table.len() >= MOST {
             table.retain(|_, bucket| bucket.at(now).used > 0);
@@ -56,10 +72,22 @@ impl Refusals {
         {
             table.remove(&oldest);
         }
-        let bucket = table.entry(whose(address)).or_insert(Bucket { used: 0, since: now });
+        let bucket = table.entry(whose(address)).or_insert(Bucket { used: 0, since: now, untold: 0 });
         *bucket = bucket.at(now);
-        bucket.used = (bucket.used + 1).min(FREE);
-        bucket.used == FREE
+        let told = bucket.used < FREE;
+        if told {
+            bucket.used += 1;
+        } else {
+            bucket.untold += 1;
+        }
+        Noted { told, limited: bucket.used == FREE }
+    }
+
+    /// Refusals that got no line of their own since this was asked last, by address (of IPv6 by network). Those of an address that was forgotten are lost.
+    pub fn untold(&self) -> Vec<(IpAddr, u64)> {
+        let mut table = self.table.lock();
+        let some = table.iter_mut().map(|(address, bucket)| (*address, std::mem::take(&mut bucket.untold)));
+        some.filter(|(_, untold)| *untold > 0).collect()
     }
 }
 
@@ -100,6 +128,18 @@ mod tests {
         }
         assert!(!refusals.allows("2001:db8::ffff".parse().unwrap(), now));
         assert!(refusals.allows("2001:db8:0:1::1".parse().unwrap(), now));
+    }
+
+    #[test]
+    fn of_many_refusals_the_first_are_told_and_the_others_counted() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let bad: IpAddr = "192.0.2.1".parse().unwrap();
+        let told = |times: u32, now| (0..times).filter(|_| refusals.note(bad, now).told).count();
+        assert_eq!(told(1000, start), FREE as usize);
+        assert_eq!(refusals.untold(), [(bad, u64::from(1000 - FREE))]);
+        assert_eq!(refusals.untold(), []);
+        assert_eq!(told(1000, start + BACK), 1);
+        assert_eq!(refusals.untold(), [(bad, 999)]);
     }
 
     #[test]

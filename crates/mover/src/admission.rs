@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Between two looks whether what was begun is done.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// Capabilities that were given out before the secret of their epoch was replaced have ended after this time: they live for ten minutes.
+const LIFE: Duration = Duration::from_secs(15 * 60);
+
 /// The secrets that a target shares with the metadata service of a turn.
 #[derive(Clone, Default)]
 pub struct Secrets {
@@ -74,6 +77,8 @@ struct Admits {
     heard: u64,
     /// Whoever told something last did not know of that.
     contested: bool,
+    /// When a secret was replaced by another one of the same epoch.
+    replaced: Option<Instant>,
     /// What was begun, by epoch.
     begun: BTreeMap<u32, Begun>,
     /// What was begun with secrets that do not count any more.
@@ -87,6 +92,7 @@ impl Admission {
             secrets: Secrets { turn, ..Secrets::default() },
             heard: turn,
             contested: false,
+            replaced: None,
             begun: BTreeMap::new(),
             parting: Vec::new(),
         };
@@ -108,6 +114,11 @@ impl Admission {
     pub(crate) fn with<T>(&self, epoch: u32, f: impl FnOnce(&TargetSecret) -> T) -> Option<T> {
         let now = self.now.read();
         now.secrets.keys.get(&epoch).filter(|_| now.is_settled()).map(f)
+    }
+
+    /// Whether an honest bearer may have a key that counts no more, though its epoch does: the service lost what its secrets follow from.
+    pub(crate) fn is_changing(&self, now: Instant) -> bool {
+        self.now.read().replaced.is_some_and(|at| now.saturating_duration_since(at) < LIFE)
     }
 
     /// Begins something with a right of this epoch, if it counts.
@@ -192,6 +203,11 @@ impl Admits {
     }
 
     fn replace(&mut self, secrets: Secrets) {
+        let is_other =
+            |epoch: &u32| self.secrets.keys.contains_key(epoch) && !secrets.have(*epoch, &self.secrets);
+        if secrets.keys.keys().any(is_other) {
+            self.replaced = Some(Instant::now());
+        }
         let before = std::mem::take(&mut self.begun);
         let (kept, over): (BTreeMap<_, _>, BTreeMap<_, _>) =
             before.into_iter().partition(|(epoch, _)| secrets.have(*epoch, &self.secrets));

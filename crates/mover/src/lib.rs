@@ -25,6 +25,6 @@ mod write;
 pub use admission::Secrets;
 pub use read::{Content, Source};
 pub use scrub::Scrubbed;
-pub use serve::{Mover, Served};
+pub use serve::{Mover, Peer, Served};
 pub use site::SITE_FILE;
 pub use target::{Target, TargetError};

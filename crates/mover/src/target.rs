@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::{ObjectId, TargetId, Time};
 
 /// Objects that are kept open at most ...
@@ -225,6 +225,11 @@ impl Target {
             }
             None => Err(Refusal::Expired),
         }
+    }
+
+    /// Whether a wrong signature may be that of an honest bearer, because secrets were replaced a short while ago.
+    pub(crate) fn is_changing_secrets(&self) -> bool {
+        self.admission.is_changing(Instant::now())
     }
 
     /// Whether the bearer of a capability has been shut out, or its epoch has ended since it was presented. As long as what this gives is held, no

@@ -6,7 +6,7 @@ use crate::input::Input;
 use data::frame::{ANSWER_LEN, Answer, Op, REQUEST_LEN, Request, Session};
 use data::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use data::{Capability, CapabilityKey, Incoming, Link, Outgoing, Rights, TargetSecret, sum};
-use mover::{Mover, Secrets};
+use mover::{Mover, Peer, Secrets};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -153,7 +153,7 @@ pub(super) fn run(bytes: &[u8]) {
         outgoing: Box::new(Listener { said: said.clone(), more: false }),
         hang_up: Arc::new(|| {}),
     };
-    world().mover.serve(link, "the fuzzer");
+    world().mover.serve(link, &Peer::here());
     let said = said.lock().expect("nobody panics");
     check(&said, if signed { rights } else { 0 });
 }

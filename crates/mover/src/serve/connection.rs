@@ -1,5 +1,6 @@
 //! One connection: greetings, then request after request, each checked before anything is done.
 
+use super::gate::{Denial, Peer, What};
 use super::{Mover, Served, Turn};
 use crate::read::{Content, Source};
 use crate::sidecar::Done;
@@ -24,9 +25,9 @@ const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
 /// What ends a connection.
 type Ending = Served;
 
-pub(super) fn run(mover: &Mover, number: u64, link: Link, peer: &str) -> Served {
+pub(super) fn run(mover: &Mover, number: u64, link: Link, peer: &Peer) -> Served {
     let Link { mut incoming, mut outgoing, .. } = link;
-    let (session, client) = match greet(mover, incoming.as_mut(), outgoing.as_mut()) {
+    let (session, client) = match greet(mover, peer, incoming.as_mut(), outgoing.as_mut()) {
         Ok(greeted) => greeted,
         Err(ending) => return ending,
     };
@@ -60,6 +61,7 @@ pub(super) fn run(mover: &Mover, number: u64, link: Link, peer: &str) -> Served 
 
 fn greet(
     mover: &Mover,
+    peer: &Peer,
     incoming: &mut dyn Incoming,
     outgoing: &mut dyn Outgoing,
 ) -> Result<(Session, ClientHello), Ending> {
@@ -72,11 +74,18 @@ fn greet(
         .set_patience(Some(HELLO_PATIENCE))
         .and_then(|()| incoming.receive(&mut bytes))
         .map_err(Served::Gone)?;
-    let theirs = ClientHello::decode(&bytes).map_err(Served::Refused)?;
+    let refused = |what, denial: Denial| {
+        mover.gate.refused(peer, what, &denial, Instant::now());
+        Served::Refused(denial.refusal)
+    };
+    let theirs = ClientHello::decode(&bytes).map_err(|e| refused(What::default(), Denial::suspect(e)))?;
     outgoing.send(&[&ours.encode()], false).map_err(Served::Gone)?;
-    hello::agree(theirs.version).map_err(Served::Refused)?;
+    // Of a release far away, or of a cluster that had this address before: honest ones may be.
+    let who = What::default().of(theirs.client);
+    hello::agree(theirs.version).map_err(|e| refused(who, Denial::ordinary(e)))?;
     if theirs.cluster != mover.cluster {
-        return Err(Served::Refused(Refusal::Malformed("the client belongs to another cluster")));
+        let other = Refusal::Malformed("the client belongs to another cluster");
+        return Err(refused(who, Denial::ordinary(other)));
     }
     Ok((hello::session(&theirs, &ours), theirs))
 }
@@ -84,14 +93,14 @@ fn greet(
 struct Connection<'a> {
     mover: &'a Mover,
     number: u64,
-    peer: &'a str,
+    peer: &'a Peer,
     session: Session,
     client: ClientHello,
     incoming: Box<dyn Incoming>,
     outgoing: Box<dyn Outgoing>,
     slots: BTreeMap<u16, Arc<Attached>>,
     /// Why others are empty.
-    refused: BTreeMap<u16, Refusal>,
+    refused: BTreeMap<u16, Denial>,
     turn: Option<Arc<Turn>>,
     /// Number of the last request.
     last: u64,
@@ -125,15 +134,16 @@ impl Connection<'_> {
                 let op = Op::Attach;
                 let request =
                     Request { op, flags: 0, slot: 0, sums: 0, sequence: 0, object: 0, offset: 0, length: 0 };
-                self.refuse(&request, None, &refusal)?;
+                // Honest clients of a later release may ask for what is not known here.
+                self.deny(&request, None, What::default(), &Denial::ordinary(refusal.clone()))?;
                 return Err(Served::Refused(refusal));
             }
         };
         if self.turn.is_none() && request.op != Op::Attach {
             // From somebody who has shown nothing, nothing longer than a capability is taken.
-            let refusal = self.why_empty(request.slot);
-            self.refuse(&request, None, &refusal)?;
-            return Err(Served::Refused(refusal));
+            let denial = self.why_empty(request.slot);
+            self.deny(&request, None, What::default().object(request.object), &denial)?;
+            return Err(Served::Refused(denial.refusal));
         }
         let mut sums = vec![0; request.sums as usize * 4];
         self.incoming.receive(&mut sums).map_err(Served::Gone)?;
@@ -163,66 +173,86 @@ impl Connection<'_> {
                 self.slots.insert(request.slot, attached.clone());
                 self.answer(request, &attached.key, 0, Body::Nothing)
             }
-            Err(refusal) => {
+            Err(denial) => {
                 self.slots.remove(&request.slot);
-                self.refused.insert(request.slot, refusal.clone());
-                self.refuse(request, None, &refusal)?;
-                if matches!(refusal, Refusal::Elsewhere(_)) {
+                self.refused.insert(request.slot, denial.clone());
+                let shown = self.buffer.first_chunk().and_then(|bytes| Capability::decode(bytes).ok());
+                let what = shown.map_or(What::default(), |shown| What::default().with(&shown));
+                self.deny(request, None, what, &denial)?;
+                if matches!(denial.refusal, Refusal::Elsewhere(_)) {
                     self.mover.is_behind();
                 }
-                if refusal.ends_connection() {
-                    return Err(Served::Refused(refusal));
+                match denial.refusal.ends_connection() {
+                    true => Err(Served::Refused(denial.refusal)),
+                    false => Ok(()),
                 }
-                // Whoever waits for a target that is elsewhere asks every second.
-                if !matches!(refusal, Refusal::Elsewhere(_)) {
-                    tracing::warn!(peer = self.peer, client = self.client.client, "refused: {refusal}");
-                }
-                Ok(())
             }
         }
     }
 
-    fn judge(&self, header: &[u8; REQUEST_LEN]) -> Result<Attached, Refusal> {
+    fn judge(&self, header: &[u8; REQUEST_LEN]) -> Result<Attached, Denial> {
         let bytes: &[u8; CAPABILITY_LEN] =
             self.buffer.first_chunk().ok_or(Refusal::Malformed("not the length of a capability"))?;
-        let id = Capability::decode(bytes)?.target;
+        // Of a later release: it may have another version.
+        let id = Capability::decode(bytes).map_err(Denial::ordinary)?.target;
         let target = self.mover.target(id).ok_or_else(|| {
             Refusal::Elsewhere(format!(
                 "target {id} is not served there, the log of that host says more; if its disk is lost: `thermo target replace {id}`"
             ))
         })?;
         let (capability, key) = target.judge(bytes)?;
-        Request::verify(header, &self.session, &key, &[], bytes)?;
+        Request::verify(header, &self.session, &key, &[], bytes).map_err(|refusal| {
+            match target.is_changing_secrets() {
+                true => Denial::ordinary(refusal),
+                false => refusal.into(),
+            }
+        })?;
         if capability.client != self.client.client {
-            return Err(Refusal::Capability("it is for another client"));
+            return Err(Refusal::Capability("it is for another client").into());
         }
         if self.now() >= capability.expires {
-            return Err(Refusal::Expired);
+            return Err(Refusal::Expired.into());
         }
         drop(target.admits(&capability)?);
         Ok(Attached { capability, key, target })
     }
 
     /// Why nothing can be asked with a slot. Whoever has presented what has ended meanwhile is to get another one.
-    fn why_empty(&self, slot: u16) -> Refusal {
+    fn why_empty(&self, slot: u16) -> Denial {
         let none = Refusal::Capability("none was presented in this slot");
-        self.refused.get(&slot).cloned().unwrap_or(none)
+        self.refused.get(&slot).cloned().unwrap_or(none.into())
+    }
+
+    /// Refuses what somebody has no right to, and tells the log before he hears of it. The connection ends if he was refused too often.
+    fn deny(
+        &mut self,
+        request: &Request,
+        key: Option<&CapabilityKey>,
+        what: What,
+        denial: &Denial,
+    ) -> Result<(), Ending> {
+        let what = what.of(self.client.client);
+        let goes_on = self.mover.gate.refused(self.peer, what, denial, Instant::now());
+        self.refuse(request, key, &denial.refusal)?;
+        if goes_on { Ok(()) } else { Err(Served::Refused(denial.refusal.clone())) }
     }
 
     /// Anything but an attachment.
     fn ask(&mut self, request: &Request, header: &[u8; REQUEST_LEN], sums: &[u8]) -> Result<(), Ending> {
         let (Some(attached), Some(turn)) = (self.slots.get(&request.slot).cloned(), self.turn.clone()) else {
-            self.refuse(request, None, &self.why_empty(request.slot))?;
+            let denial = self.why_empty(request.slot);
+            self.deny(request, None, What::default().object(request.object), &denial)?;
             return self.after(request, true);
         };
+        let what = What::default().with(&attached.capability).object(request.object);
         let body = &self.buffer[..request.payload()];
         if let Err(refusal) = Request::verify(header, &self.session, &attached.key, sums, body) {
-            self.refuse(request, None, &refusal)?;
+            self.deny(request, None, what, &refusal.clone().into())?;
             return Err(Served::Refused(refusal));
         }
         if request.sequence <= self.last {
             let refusal = Refusal::Malformed("a request comes twice or out of order");
-            self.refuse(request, Some(&attached.key), &refusal)?;
+            self.deny(request, Some(&attached.key), what, &Denial::suspect(refusal.clone()))?;
             return Err(Served::Refused(refusal));
         }
         self.last = request.sequence;
@@ -239,18 +269,12 @@ impl Connection<'_> {
         match done {
             Ok((value, body)) => self.answer(request, &attached.key, value, body),
             Err(refusal) => {
-                if refusal.class() == types::ErrorClass::Denied {
-                    let Capability { file, user, client, .. } = attached.capability;
-                    tracing::warn!(
-                        peer = self.peer,
-                        client,
-                        user,
-                        file = file.0,
-                        object = request.object,
-                        "refused: {refusal}"
-                    );
+                match refusal.class() {
+                    types::ErrorClass::Denied => {
+                        self.deny(request, Some(&attached.key), what, &refusal.into())?;
+                    }
+                    _ => self.refuse(request, Some(&attached.key), &refusal)?,
                 }
-                self.refuse(request, Some(&attached.key), &refusal)?;
                 self.after(request, true)
             }
         }

@@ -1,12 +1,13 @@
 //! Sockets that clients connect to.
 
-use super::{Mover, Served};
-use data::Link;
+use super::gate::{Denial, What};
+use super::{Mover, Peer, Served};
+use data::{Link, Refusal};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use types::ErrorClass;
+use std::time::Instant;
 
 /// Connections that are served at once.
 const MOST: usize = 8192;
@@ -17,9 +18,10 @@ impl Mover {
     /// # Errors
     /// The listener fails.
     pub fn listen_tcp(self: &Arc<Self>, listener: &TcpListener) -> std::io::Result<()> {
-        self.accept(|| {
-            let (stream, peer) = listener.accept()?;
-            Ok((Link::tcp(stream)?, peer.to_string()))
+        self.listen(|| {
+            let (stream, from) = listener.accept()?;
+            let peer = Peer::of(&stream, from);
+            Ok((Link::tcp(stream)?, peer))
         })
     }
 
@@ -28,15 +30,19 @@ impl Mover {
     /// # Errors
     /// The listener fails.
     pub fn listen_unix(self: &Arc<Self>, listener: &UnixListener) -> std::io::Result<()> {
-        self.accept(|| {
+        self.listen(|| {
             let (stream, _) = listener.accept()?;
-            Ok((Link::unix(stream), "this host".to_owned()))
+            Ok((Link::unix(stream), Peer::here()))
         })
     }
 
-    fn accept(
+    /// The same for whoever `next` brings. Whoever was refused too often is not let in for a while.
+    ///
+    /// # Errors
+    /// Of `next`, unless one connection only was lost.
+    pub fn listen(
         self: &Arc<Self>,
-        mut next: impl FnMut() -> std::io::Result<(Link, String)>,
+        mut next: impl FnMut() -> std::io::Result<(Link, Peer)>,
     ) -> std::io::Result<()> {
         use std::io::ErrorKind as E;
         loop {
@@ -57,8 +63,14 @@ impl Mover {
                 }
                 Err(e) => return Err(e),
             };
+            if !self.gate.lets(&peer, Instant::now()) {
+                tracing::debug!(%peer, "not let in: refused too often");
+                (link.hang_up)();
+                continue;
+            }
             if self.connections.lock().len() >= MOST {
-                tracing::warn!(peer, "refused: {MOST} connections are open already");
+                let full = Refusal::Busy(format!("{MOST} connections are open already"));
+                self.gate.refused(&peer, What::default(), &Denial::ordinary(full), Instant::now());
                 (link.hang_up)();
                 continue;
             }
@@ -80,13 +92,11 @@ mod libc_errno {
     pub(super) const ENFILE: i32 = Errno::NFILE.raw_os_error();
 }
 
-fn log(served: &Served, peer: &str) {
+/// Why somebody was refused has been told when he was.
+fn log(served: &Served, peer: &Peer) {
     match served {
-        Served::Refused(refusal) if refusal.class() == ErrorClass::Denied => {
-            tracing::warn!(peer, "refused: {refusal}")
-        }
-        Served::Refused(refusal) => tracing::info!(peer, "connection ended: {refusal}"),
-        Served::Gone(e) => tracing::debug!(peer, "connection ended: {e}"),
-        Served::Ended => tracing::debug!(peer, "connection ended"),
+        Served::Refused(refusal) => tracing::debug!(%peer, "connection ended: {refusal}"),
+        Served::Gone(e) => tracing::debug!(%peer, "connection ended: {e}"),
+        Served::Ended => tracing::debug!(%peer, "connection ended"),
     }
 }

@@ -1,10 +1,14 @@
 //! Connections of clients: one thread each, requests in the order in which they come.
 
 mod connection;
+mod gate;
 mod listen;
+
+pub use gate::Peer;
 
 use crate::target::Target;
 use data::{HangUp, Link};
+use gate::Gate;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +30,7 @@ pub struct Mover {
     clock: Box<dyn Fn() -> Time + Send + Sync>,
     ask: OnceLock<Box<dyn Fn() + Send + Sync>>,
     next: AtomicU64,
+    gate: Gate,
     stopping: AtomicBool,
     connections: Mutex<BTreeMap<u64, HangUp>>,
     /// Whose turn it is in each channel, by (client, channel).
@@ -67,6 +72,7 @@ impl Mover {
             clock,
             ask: OnceLock::new(),
             next: AtomicU64::new(1),
+            gate: Gate::default(),
             stopping: AtomicBool::new(false),
             connections: Mutex::default(),
             turns: Mutex::default(),
@@ -99,8 +105,8 @@ impl Mover {
         self.targets.read().get(&id).cloned()
     }
 
-    /// Serves one connection until it ends.
-    pub fn serve(&self, link: Link, peer: &str) -> Served {
+    /// Serves one connection until it ends, also of somebody whom [`Mover::listen`] would not let in.
+    pub fn serve(&self, link: Link, peer: &Peer) -> Served {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.connections.lock().insert(number, link.hang_up.clone());
         let hang_up = link.hang_up.clone();
@@ -124,6 +130,7 @@ impl Mover {
     fn stop_within(&self, patience: Duration, closing: Duration) -> Result<(), data::Refusal> {
         self.stopping.store(true, Ordering::Release);
         self.connections.lock().values().for_each(|hang_up| hang_up());
+        self.gate.sum_up();
         let end = Instant::now() + patience;
         while !self.connections.lock().is_empty() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));

@@ -5,6 +5,7 @@
 mod common;
 
 mod content;
+mod limited;
 mod refusals;
 mod site;
 mod turns;

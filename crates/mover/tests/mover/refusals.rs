@@ -5,14 +5,14 @@ use data::frame::{self, ANSWER_LEN, Answer, Op, REQUEST_LEN, Request, Session};
 use data::hello::{self, ClientHello, HELLO_LEN, MoverHello};
 use data::{CAPABILITY_LEN, Capability, CapabilityKey, Refusal, Rights, TargetSecret, sum};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use types::TargetId;
 
 const WRONG: Refusal = Refusal::Capability("");
 
 /// A mover with object 1, which holds "nobody changes this".
-fn served(dir: &std::path::Path) -> Served {
+pub fn served(dir: &std::path::Path) -> Served {
     let served = Served::new(dir);
     let channel = served.channel(1, 1);
     let granted = capability(1);
@@ -23,30 +23,36 @@ fn served(dir: &std::path::Path) -> Served {
 }
 
 /// A client without a library: it sends what it likes.
-struct Raw {
-    stream: TcpStream,
-    session: Session,
+pub struct Raw {
+    pub stream: TcpStream,
+    pub session: Session,
 }
 
 impl Raw {
     fn connect(served: &Served, client: u64, channel: u64) -> Self {
-        let mut stream = TcpStream::connect(served.address).unwrap();
-        stream.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
-        let ours = ClientHello { version: frame::VERSION, client, channel, cluster: CLUSTER, nonce: [9; 16] };
-        stream.write_all(&ours.encode()).unwrap();
-        let mut bytes = [0; HELLO_LEN];
-        stream.read_exact(&mut bytes).unwrap();
-        Self { stream, session: hello::session(&ours, &MoverHello::decode(&bytes).unwrap()) }
+        Self::to(served.address, client, channel).unwrap()
     }
 
-    fn attach(&mut self, capability: &[u8; CAPABILITY_LEN], key: &CapabilityKey) -> Result<(), u8> {
+    /// The same at another address; an error if the connection is ended at once.
+    pub fn to(address: SocketAddr, client: u64, channel: u64) -> std::io::Result<Self> {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let ours = ClientHello { version: frame::VERSION, client, channel, cluster: CLUSTER, nonce: [9; 16] };
+        stream.write_all(&ours.encode())?;
+        let mut bytes = [0; HELLO_LEN];
+        stream.read_exact(&mut bytes)?;
+        Ok(Self { stream, session: hello::session(&ours, &MoverHello::decode(&bytes).unwrap()) })
+    }
+
+    pub fn attach(&mut self, capability: &[u8; CAPABILITY_LEN], key: &CapabilityKey) -> Result<(), u8> {
         let request = request(Op::Attach, 0, 0, 0, CAPABILITY_LEN as u64);
         let header = request.encode(&self.session, key, &[], capability);
         self.send(&[&header, capability])
     }
 
     /// A write, and the bytes that it went out as.
-    fn write(
+    pub fn write(
         &mut self,
         key: &CapabilityKey,
         sequence: u64,
@@ -63,7 +69,7 @@ impl Raw {
     }
 
     /// Sends, and gives the code of a refusal. 0: the connection was ended instead.
-    fn send(&mut self, parts: &[&[u8]]) -> Result<(), u8> {
+    pub fn send(&mut self, parts: &[&[u8]]) -> Result<(), u8> {
         parts.iter().for_each(|part| self.stream.write_all(part).unwrap());
         let mut header = [0; ANSWER_LEN];
         self.stream.read_exact(&mut header).map_err(|_| 0)?;
@@ -73,12 +79,12 @@ impl Raw {
         if answer.code == 0 { Ok(()) } else { Err(answer.code) }
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
     }
 }
 
-fn request(op: Op, sequence: u64, object: u64, offset: u64, length: u64) -> Request {
+pub fn request(op: Op, sequence: u64, object: u64, offset: u64, length: u64) -> Request {
     Request { op, flags: 0, slot: 0, sums: 0, sequence, object, offset, length }
 }
 
