@@ -126,7 +126,11 @@ fn variants<'s>(source: &'s str, of: &str) -> Vec<&'s str> {
 /// The tables of docs/formats/wire.md list every variant under its number.
 #[test]
 fn variants_are_those_of_the_document() {
-    let source = concat!(include_str!("../src/message.rs"), include_str!("../src/files.rs"));
+    let source = concat!(
+        include_str!("../src/message.rs"),
+        include_str!("../src/reply.rs"),
+        include_str!("../src/files.rs")
+    );
     let document = include_str!("../../../docs/formats/wire.md");
     for of in ["Call", "FileCall", "Reply"] {
         let table = document.split_once(&format!("### `{of}`\n")).expect("a section").1;

@@ -32,6 +32,7 @@ mod posix;
 mod postgres;
 mod preload;
 mod rebuild;
+mod reload;
 mod subsystems;
 mod tar_tapes;
 mod tier;
