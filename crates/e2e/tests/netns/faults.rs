@@ -39,8 +39,8 @@ pub enum Fault {
     LoseDisk,
 }
 
-/// Those that everything stands, once each.
-pub const ALWAYS: [Fault; 16] = [
+/// All of them, once each.
+pub const ALL: [Fault; 18] = [
     Fault::TakeOver,
     Fault::KillMover,
     Fault::KillDrives(Work::Write),
@@ -57,9 +57,9 @@ pub const ALWAYS: [Fault; 16] = [
     Fault::CutFirst,
     Fault::Slow,
     Fault::KillClient,
+    Fault::Fill,
+    Fault::LoseDisk,
 ];
-/// Those that take longer: only in the long run.
-pub const LONG: [Fault; 2] = [Fault::LoseDisk, Fault::Fill];
 
 impl Fault {
     /// Lets it happen, and waits until all hosts are back.
