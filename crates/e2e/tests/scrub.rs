@@ -1,14 +1,15 @@
 //! What rots, goes missing or cannot be read on a disk target is found, and made anew or named; what is only away is waited for.
 
 use e2e::cluster::{
-    cluster, columns, configure, deep_findings, directory, findings, lies_on, make_cluster, objects_on,
-    on_second_and_third, serves, up, wait_for_close, wait_for_mending, words,
+    cluster, columns, configure, deep_findings, directory, findings, join, lies_on, make_cluster, node,
+    objects_on, on_second_and_third, serves, up, wait_for_close, wait_for_mending, words,
 };
 use e2e::{Bed, can_mount, noise};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A byte of an object as it lies on a disk.
 fn byte_of(bed: &Bed, (object, at): (u64, u64)) -> u8 {
@@ -198,6 +199,119 @@ fn the_only_copy_that_counts_is_waited_for_while_its_mover_starts_anew() {
     first.up_mounted();
     let all = [0, 1, 2].map(|n| noise(n, 100_000)).concat();
     assert!(fs::read(&path).unwrap() == all, "from what was mended");
+}
+
+/// Makes so many files in a directory that lie on two targets, and no others.
+fn on_these(first: &Bed, (dir, name): (&Path, &str), mut targets: [u64; 2], count: usize) -> Vec<PathBuf> {
+    targets.sort_unstable();
+    let made = |n| {
+        let path = dir.join(format!("{name}{n}"));
+        File::create(&path).unwrap();
+        path
+    };
+    let on_both = |path: &PathBuf| {
+        let there = lies_on(first, path) == targets;
+        if !there {
+            fs::remove_file(path).unwrap();
+        }
+        there
+    };
+    let paths: Vec<PathBuf> = (0..150).map(made).filter(on_both).take(count).collect();
+    assert_eq!(paths.len(), count);
+    paths
+}
+
+#[test]
+fn a_file_that_cannot_be_mended_now_holds_up_no_other() {
+    if !can_mount("mending beside a file that waits") {
+        return;
+    }
+    let beds = cluster();
+    let dir = directory(&beds, "--copies 2");
+    let [first, second, third] = &beds;
+    let [one, two, three] =
+        beds.each_ref().map(|bed| (1..=3).find(|id| serves(first, bed, *id)).expect("its number"));
+    // What is made first is mended first.
+    let mut files = on_these(first, (&dir, "waits"), [two, three], 1);
+    files.extend(on_these(first, (&dir, "others"), [one, three], 3));
+    let open = files.iter().map(|path| File::options().write(true).open(path).unwrap());
+    let open: Vec<File> = open.collect();
+    third.kill();
+    for (n, file) in (60..).zip(&open) {
+        file.write_all_at(&noise(n, 1_000_000), 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    drop(open);
+    files.iter().for_each(|path| wait_for_close(first, path));
+    let is_whole = |path: &PathBuf| columns(first, path).iter().all(|(_, current)| *current);
+    assert!(!files.iter().any(is_whole), "all lack what lies there");
+    // The only copy that counts of one of them is there, and nobody gets it.
+    let still = Pid::from_raw(second.pid()).expect("a pid");
+    kill_process(still, Signal::STOP).unwrap();
+    third.up();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) && !files[1..].iter().all(is_whole) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (took, whole) = (begun.elapsed(), files.iter().map(is_whole).collect::<Vec<_>>());
+    kill_process(still, Signal::CONT).unwrap();
+    assert_eq!(whole, [false, true, true, true], "after {took:?}; log:\n{}", first.log());
+    wait_for_mending(first, &files[0]);
+    second.kill();
+    first.kill();
+    first.up_mounted();
+    first.wait("its target", || up(first).contains(&1));
+    for (n, path) in (60..).zip(&files) {
+        assert!(fs::read(path).unwrap() == noise(n, 1_000_000), "from what was mended");
+    }
+    second.up();
+    first.wait("they are up", || up(first) == [1, 2, 3]);
+    first.check();
+}
+
+#[test]
+fn what_a_lost_target_had_is_rebuilt_while_one_of_the_files_waits() {
+    if !can_mount("replacing a target beside a file that waits") {
+        return;
+    }
+    let (beds, fourth) = (cluster(), node());
+    let dir = directory(&beds, "--copies 2");
+    let [first, second, third] = &beds;
+    join(first, &fourth, "fourth");
+    first.wait("four targets", || up(first) == [1, 2, 3, 4]);
+    let [one, two, three] =
+        beds.each_ref().map(|bed| (1..=4).find(|id| serves(first, bed, *id)).expect("its number"));
+    let mut files = on_these(first, (&dir, "waits"), [two, three], 1);
+    files.extend(on_these(first, (&dir, "others"), [one, three], 6));
+    for (n, path) in (60..).zip(&files) {
+        fs::write(path, noise(n, 1_000_000)).unwrap();
+        wait_for_close(first, path);
+    }
+    let still = Pid::from_raw(second.pid()).expect("a pid");
+    third.kill();
+    kill_process(still, Signal::STOP).unwrap();
+    first.ok(["target", "replace", &three.to_string()]);
+    // Those that are to lie on the second from now on wait, too: all of them once in 64 times, when nothing is to be seen.
+    let is_whole = |path: &PathBuf| columns(first, path).iter().all(|(_, current)| *current);
+    let can_be = |path: &&PathBuf| !lies_on(first, path).contains(&two);
+    let is_done = |path: &PathBuf| is_whole(path) && !lies_on(first, path).contains(&three);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) && !files.iter().filter(can_be).all(is_done) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let (took, whole) = (begun.elapsed(), files.iter().filter(can_be).map(is_done).collect::<Vec<_>>());
+    let waits = !is_done(&files[0]);
+    kill_process(still, Signal::CONT).unwrap();
+    assert!(waits && whole.iter().all(|done| *done), "{whole:?} after {took:?}; log:\n{}", first.log());
+    first.wait("all of it", || files.iter().all(is_done));
+    first.wait("the request", || {
+        let all = first.json(["request", "ls", "--all"]);
+        all.as_array().unwrap().iter().all(|view| view["request"]["state"] == "done")
+    });
+    for (n, path) in (60..).zip(&files) {
+        assert!(fs::read(path).unwrap() == noise(n, 1_000_000), "{}", path.display());
+    }
+    first.check();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::files::{Joined, ObjectPool, OpenTable, Quotas, Ready, Space, StagingT
 use crate::governor::Governor;
 use crate::leases::Leases;
 use crate::moment::CHANGES;
-use crate::movers::Movers;
+use crate::movers::{MENDERS, Movers};
 use crate::standby::Ledger;
 use crate::turns::Turn;
 use crate::{Config, Node};
@@ -87,8 +87,7 @@ pub(crate) fn start(
     crate::turns::keep_telling(&node)?;
     let tending = node.clone();
     spawn(Some(&node), "tend-far", move || tending.tend_far())?;
-    let mending = node.clone();
-    spawn(Some(&node), "mend-far", move || mending.mend_far())?;
+    start_mending(&node)?;
     let moving = node.clone();
     spawn(Some(&node), "move-far", move || moving.move_far())?;
     let protecting = node.clone();
@@ -105,6 +104,17 @@ pub(crate) fn start(
         ledger.serves()?;
     }
     Ok(node)
+}
+
+/// Starts who hands out what is to be mended, and those who do it: they end when that one has.
+fn start_mending(node: &Arc<Node>) -> Result<(), Failure> {
+    let (give, files) = crossbeam_channel::bounded(0);
+    for n in 0..MENDERS {
+        let (mending, files) = (node.clone(), files.clone());
+        spawn(Some(node), &format!("mend-{n}"), move || mending.mend_given(&files))?;
+    }
+    let mending = node.clone();
+    spawn(Some(node), "mend-far", move || mending.mend_far(&give)).map(drop)
 }
 
 /// A node that nobody works for yet.

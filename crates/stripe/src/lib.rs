@@ -29,4 +29,4 @@ pub use error::{Result, StripeError};
 pub use file::Striped;
 pub use machines::Machines;
 pub use opened::{Authority, Column, Columns};
-pub use repair::{Mended, Progress};
+pub use repair::{Mended, Progress, STEP};

@@ -15,7 +15,7 @@ use std::ops::Range;
 use types::ErrorClass;
 
 /// Bytes of a column that one step looks at, at least a unit.
-pub(crate) const STEP: u64 = 4 << 20;
+pub const STEP: u64 = 4 << 20;
 
 /// A column that is to be made right, or to lie elsewhere, and the way to its objects there, whether or not it is among those that count.
 #[derive(Clone, Copy, Debug)]

@@ -1,26 +1,95 @@
 //! Rebuilds what is out of date on targets that answer again, beside whoever uses the files. What is left to do is on record in the catalogue.
+//!
+//! One thread goes over what is on record and hands it out to several others, each of which mends one file at a time: a file whose targets do not
+//! answer is waited for by one of them only. All of them together keep one pace.
 
 use super::PAGE;
+use super::pace::Pace;
 use super::requested::Stop;
 use crate::Node;
 use crate::clock::Moment;
 use crate::error::fs_error;
 use crate::files::{Content, FarFile};
 use catalog::Far;
+use crossbeam_channel::{Receiver, Sender};
 use data::frame::Op;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use stripe::{Column, Columns, Mended};
+use stripe::{Column, Columns, Mended, Progress};
 use types::api::OpenFlags;
 use types::*;
+
+/// So many files are mended at once. Each has pieces of 4 MiB in memory, a few at a time.
+pub(crate) const MENDERS: usize = 8;
 
 /// Between two looks for something to do.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Between two looks at the pace while others are at work.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What cannot be made is tried again after this, or when the file has changed.
 const UNMADE: Duration = Duration::from_secs(600);
+
+/// A file of which something is out of date, and the targets that are down.
+pub(crate) type Stale = (ObjectId, Arc<BTreeSet<TargetId>>);
+
+/// What those who mend files have in common.
+#[derive(Default)]
+pub(super) struct Mending {
+    pace: Pace,
+    problems: Mutex<Problems>,
+}
+
+impl Mending {
+    fn is_left_alone(&self, object: ObjectId) -> bool {
+        self.problems.lock().left_alone.contains(&object)
+    }
+
+    fn leave_alone(&self, object: ObjectId) {
+        tracing::error!(
+            "object {object}: mending it panicked; it is left alone until the node is started anew. Please report this with the log"
+        );
+        self.problems.lock().left_alone.insert(object);
+    }
+
+    /// A file was tried, unless somebody else was at it.
+    fn note(&self, object: ObjectId, tried: Option<Result<(), Stop>>) {
+        let Some(tried) = tried else { return };
+        let why = tried.err().map(|(Stop::Later(why) | Stop::Failed(why))| why);
+        self.problems.lock().note(object, why);
+    }
+}
+
+/// Why files cannot be mended now.
+#[derive(Default)]
+struct Problems {
+    /// The last one of them. While it is tried again, as it was before.
+    last: Option<(ObjectId, String)>,
+    /// Where the program itself fails: nobody tries these again before the node is started anew.
+    left_alone: BTreeSet<ObjectId>,
+}
+
+impl Problems {
+    /// A file was tried.
+    fn note(&mut self, object: ObjectId, why: Option<String>) {
+        match why {
+            Some(why) if self.last.as_ref().is_none_or(|(last, _)| *last <= object) => {
+                self.last = Some((object, why));
+            }
+            None => self.forget(object),
+            Some(_) => {}
+        }
+    }
+
+    /// Nothing is out of date of a file.
+    fn forget(&mut self, object: ObjectId) {
+        self.last = self.last.take().filter(|(last, _)| *last != object);
+    }
+}
 
 /// Columns with something that cannot be made from the others, as they were found lately.
 #[derive(Default)]
@@ -78,11 +147,11 @@ impl<'a> Started<'a> {
 }
 
 impl Node {
-    /// Does it until the node stops.
-    pub(crate) fn mend_far(&self) {
+    /// Hands out what is to be mended to those who do it, until the node stops.
+    pub(crate) fn mend_far(&self, give: &Sender<Stale>) {
         let mut told = String::new();
         while !self.stops_within(AGAIN) {
-            let problem = self.mend_all().map_or_else(|e| e.to_string(), |e| e.unwrap_or_default());
+            let problem = self.give_stale(give).map_or_else(|e| e.to_string(), |e| e.unwrap_or_default());
             if !problem.is_empty() && problem != told {
                 tracing::warn!("a file lacks a column, and is tried again: {problem}");
             }
@@ -90,27 +159,51 @@ impl Node {
         }
     }
 
-    /// Mends what can be mended now; why the last one of the others cannot.
-    fn mend_all(&self) -> Result<Option<String>, FsError> {
-        let (mut after, mut problem) = (ObjectId(0), None);
+    /// Hands out each file with something that is out of date; why the last one of those that cannot be mended now cannot.
+    fn give_stale(&self, give: &Sender<Stale>) -> Result<Option<String>, FsError> {
+        let fail = |e| fs_error("look for files to mend", &e);
+        let mut after = ObjectId(0);
         loop {
-            let page =
-                self.catalog.stale_far(after, PAGE).map_err(|e| fs_error("look for files to mend", &e))?;
-            let Some((last, _)) = page.last() else { return Ok(problem) };
+            let page = self.catalog.stale_far(after, PAGE).map_err(fail)?;
+            let Some((last, _)) = page.last() else { break };
             after = *last;
-            let down = self.down_targets()?;
+            let down = Arc::new(self.down_targets()?);
             for (object, _) in page {
-                // What is just being moved is looked at again soon.
-                let Some(_claim) = self.movers.claims.try_take(object) else { continue };
-                let far = self.catalog.far(object).map_err(|e| fs_error("look for files to mend", &e))?;
-                let Some(far) = far else { continue };
-                if let Err(Stop::Later(why) | Stop::Failed(why)) = self.mend_file(object, &far, &down) {
-                    problem = Some(why);
-                }
-                if self.stops_within(Duration::ZERO) {
+                // It waits until one of them is free.
+                if give.send((object, down.clone())).is_err() || self.stops_within(Duration::ZERO) {
                     return Ok(None);
                 }
             }
+        }
+        let last = self.movers.mending.problems.lock().last.clone();
+        let Some((object, why)) = last else { return Ok(None) };
+        if self.catalog.far(object).map_err(fail)?.is_some_and(|far| !far.stale.is_empty()) {
+            return Ok(Some(why));
+        }
+        self.movers.mending.problems.lock().forget(object);
+        Ok(None)
+    }
+
+    /// Mends what is handed out, one file after the other.
+    pub(crate) fn mend_given(&self, files: &Receiver<Stale>) {
+        for (object, down) in files {
+            if self.stops_within(Duration::ZERO) || self.movers.mending.is_left_alone(object) {
+                continue;
+            }
+            // Without that, one after the other of those who mend would end at the same file.
+            match catch_unwind(AssertUnwindSafe(|| self.mend_unclaimed(object, &down))) {
+                Ok(tried) => self.movers.mending.note(object, tried),
+                Err(_) => self.movers.mending.leave_alone(object),
+            }
+        }
+    }
+
+    /// Mends a file that nobody else rebuilds or moves; None if somebody does, who looks at it again soon.
+    fn mend_unclaimed(&self, object: ObjectId, down: &BTreeSet<TargetId>) -> Option<Result<(), Stop>> {
+        let _claim = self.movers.claims.try_take(object)?;
+        match self.catalog.far(object) {
+            Ok(far) => far.map(|far| self.mend_file(object, &far, down)),
+            Err(e) => Some(Err(Stop::Later(format!("object {object}: {e}")))),
         }
     }
 
@@ -200,15 +293,14 @@ impl Node {
         self.fence_column(object, (component, column), target)?;
         let (started, sources) = (Started::of(&to), file.sources());
         let mended = Mended { component: component.into(), column, to: &to };
-        let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
+        let (mut at, mut bytes) = (Some(0), 0);
         let (mut lost, mut first) = (0, None);
         while let Some(from) = at {
-            let step = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
+            let step = self.mend_step(file, mended, from)?;
             bytes += step.bytes;
             lost += step.lost;
             first = first.or(step.why);
             at = step.next;
-            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
         }
         if let Some(why) = first {
             return Ok(Some(format!(
@@ -228,6 +320,25 @@ impl Node {
         file.striped().finish_mending(mended, admit).map_err(|e| e.to_string())?;
         tracing::info!("inode {}: column {column} on target {target} is up to date again", file.ino());
         Ok(None)
+    }
+
+    /// Makes a part of a column what the others say when all who mend together may go on.
+    fn mend_step(&self, file: &FarFile, mended: Mended<'_>, from: u64) -> Result<Progress, String> {
+        let (pace, rate) = (&self.movers.mending.pace, self.settings().cluster.move_rate.0);
+        let expected = stripe::STEP.min(file.stamp().size);
+        let mut wait = Duration::ZERO;
+        let step = loop {
+            if self.stops_within(wait) {
+                return Err("the node stops".to_owned());
+            }
+            match pace.begin(rate, expected) {
+                Ok(step) => break step,
+                Err(time) => wait = time.min(LOOK),
+            }
+        };
+        let done = file.striped().mend(mended, from).map_err(|e| e.to_string())?;
+        pace.end(&step, rate, done.bytes);
+        Ok(done)
     }
 
     /// The columns of a file as they are on record, all of which have to answer but those that are out of date; of one nothing is asked.
@@ -277,5 +388,31 @@ impl Node {
             true => Err("the node stops".to_owned()),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_the_problems_is_told_whoever_is_tried_meanwhile() {
+        let mending = Mending::default();
+        let tried = |object, tried: Option<Result<(), Stop>>| {
+            mending.note(ObjectId(object), tried);
+            mending.problems.lock().last.as_ref().map(|(object, why)| (object.0, why.clone()))
+        };
+        let fails = |why: &str| Some(Err(Stop::Later(why.to_owned())));
+        let told = |object: u64, why: &str| Some((object, why.to_owned()));
+        assert_eq!(tried(5, fails("first")), told(5, "first"));
+        assert_eq!(tried(9, fails("last")), told(9, "last"));
+        assert_eq!(tried(5, fails("first")), told(9, "last"), "the last one may still be tried");
+        assert_eq!(tried(9, None), told(9, "last"), "somebody else is at it");
+        assert_eq!(tried(3, Some(Ok(()))), told(9, "last"));
+        assert_eq!(tried(9, Some(Err(Stop::Failed("other".to_owned())))), told(9, "other"));
+        assert_eq!(tried(9, Some(Ok(()))), None);
+        assert_eq!(tried(5, fails("first")), told(5, "first"));
+        mending.leave_alone(ObjectId(9));
+        assert!(mending.is_left_alone(ObjectId(9)) && !mending.is_left_alone(ObjectId(5)));
     }
 }

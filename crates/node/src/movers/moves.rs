@@ -28,6 +28,9 @@ const ROUNDS: usize = 8;
 /// ... or until it is no more than this (bytes): then writers wait for the rest.
 const CLOSE: u64 = 16 << 20;
 
+/// What a file waits for that had something on a lost target.
+const REBUILT: &str = "what it had on a lost target is being rebuilt";
+
 /// Where columns may come from and go to.
 #[derive(Default)]
 struct Places {
@@ -274,7 +277,10 @@ impl Node {
         let mut leaving = places.leaving(&far);
         if kind == RequestKind::Balance {
             leaving.truncate(1);
+        } else if leaving.is_empty() && !places.lost.is_empty() {
+            return self.mend_relocated(object);
         }
+        let mut rebuilt = false;
         for (place, target) in leaving {
             let claim = self.movers.claims.take(object);
             let far = self.catalog.far(object).map_err(told)?.ok_or_else(gone)?;
@@ -284,7 +290,11 @@ impl Node {
                 // Nobody reads what is lost, should it be there still, when the file has changed.
                 let _unlent = self.end_lending(object).map_err(|e| e.to_string())?;
                 let far = self.catalog.relocate_column(object, place, to, true).map_err(told)?;
-                self.mend_file(object, &far, &places.lost)?;
+                if places.lost.contains(&target) {
+                    rebuilt = true;
+                } else {
+                    self.mend_file(object, &far, &places.lost)?;
+                }
                 continue;
             }
             let copy = |file: &Arc<FarFile>| self.copy_column(file, object, (place, to), false, &claim);
@@ -292,7 +302,20 @@ impl Node {
             moved.ok_or_else(|| Stop::Later("it has other objects by now".to_owned()))?;
         }
         self.movers.wake();
-        Ok(())
+        match rebuilt {
+            // Several files at once, once they have their new places: this thread comes back to them, and is one of those who do it.
+            true => Err(Stop::Later(REBUILT.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes what was given another place because its target is lost, unless others have done that.
+    fn mend_relocated(&self, object: ObjectId) -> Result<(), Stop> {
+        let later = || Stop::Later(REBUILT.to_owned());
+        let _claim = self.movers.claims.try_take(object).ok_or_else(later)?;
+        let far = self.catalog.far(object).map_err(|e| e.to_string())?;
+        let Some(far) = far.filter(|far| !far.stale.is_empty()) else { return Ok(()) };
+        self.mend_file(object, &far, &self.down_targets().map_err(|e| e.to_string())?)
     }
 
     /// Moves what a file that grows has on a target that is full, so that it goes on; the writer waits for it.

@@ -9,7 +9,7 @@ use super::grants::Given;
 use super::hurry::Pressed;
 use super::keys::{self, MasterKey};
 use super::lent::Lent;
-use super::mend::Unmade;
+use super::mend::{Mending, Unmade};
 use super::pool::{Job, Pool};
 use super::room::Rounds;
 use super::short::Short;
@@ -78,6 +78,8 @@ pub(crate) struct Movers {
     pub(crate) behind: Behind,
     /// Files that are closed soon.
     pub(crate) closings: Closings,
+    /// Rebuilds that go on.
+    pub(super) mending: Mending,
     /// Columns with something that cannot be made.
     pub(super) unmade: Unmade,
     /// Where requests stand.
@@ -144,6 +146,7 @@ impl Movers {
             unfolded: Unfolded::default(),
             behind: Behind::default(),
             closings: Closings::default(),
+            mending: Mending::default(),
             unmade: Unmade::default(),
             underway: Mutex::default(),
             // What is unowned when the node starts is left over.
