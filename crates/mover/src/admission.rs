@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// Between two looks whether what was begun is done.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Capabilities that were given out before the secret of their epoch was replaced have ended after this time: they live for ten minutes.
-const LIFE: Duration = Duration::from_secs(15 * 60);
+/// Capabilities that were given out before the secret of their epoch was replaced have ended after this time: those of clients live for ten minutes, those
+/// that a node uses itself for twelve hours.
+const LIFE: Duration = Duration::from_secs(13 * 3600);
 
 /// The secrets that a target shares with the metadata service of a turn.
 #[derive(Clone, Default)]

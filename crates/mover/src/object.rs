@@ -15,6 +15,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use types::ObjectId;
 
+/// Why an object of which no sums are kept cannot be fenced: nobody has done anything wrong.
+pub(crate) const NO_FENCE: &str = "the object was made without a mover and keeps no fence";
+
 const SHARDS: usize = 64;
 
 /// Whether a region has the space for its sums: writing them must not fail once the bytes are written.
@@ -207,7 +210,7 @@ impl Object {
             return Ok(());
         }
         let Some(sidecar) = &self.sidecar else {
-            return Err(Refusal::Capability("the object was made without a mover and keeps no fence"));
+            return Err(Refusal::Capability(NO_FENCE));
         };
         let head = Head { fence: generation, blank: false, ..kept.head.clone() };
         sidecar.write_head(&head).and_then(|()| sidecar.sync()).map_err(refused)?;

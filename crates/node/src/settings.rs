@@ -55,6 +55,16 @@ impl Node {
             |problem: &str| failure(ErrorClass::Invalid, format!("target {}: {problem}", path.display()));
         let given =
             path.to_str().ok_or_else(|| invalid("its path is not UTF-8, and cannot be configured"))?;
+        if given.chars().any(char::is_control) {
+            return Err(invalid("its path has control characters"));
+        }
+        // By whatever other way it is named.
+        let is = |one: &TargetConfig| {
+            one.path.canonicalize().is_ok_and(|one| path.canonicalize().is_ok_and(|path| path == one))
+        };
+        if self.settings().targets.iter().any(is) {
+            return Err(invalid("is a target already; see `thermo target ls`"));
+        }
         if !path.is_absolute() || !path.is_dir() {
             return Err(invalid(
                 "is no directory of this host: make its file system, mount it, and name where",
@@ -68,9 +78,8 @@ impl Node {
         let _one = self.settings.file.lock();
         let (file, before) = self.read_configuration()?;
         let text = with_target(&before.unwrap_or_default(), given, domain).map_err(|e| in_file(&file, &e))?;
-        let new = self.parse(&file, &text)?;
         // Before it is written: a start with it would fail, too.
-        crate::turns::validate(&new).map_err(|e| in_file(&file, &e))?;
+        self.parse(&file, &text)?;
         replace(&file, &text).map_err(|e| in_file(&file, &format!("cannot be written: {e}")))?;
         self.put_in_force(&file, &text)
     }
@@ -93,6 +102,7 @@ impl Node {
         new.state_dir.clone_from(&self.config.state_dir);
         new.mount.clone_from(&self.config.mount);
         new.file.clone_from(&self.config.file);
+        new.validate().and_then(|()| crate::turns::validate(&new)).map_err(|e| in_file(file, &e))?;
         Ok(new)
     }
 
@@ -124,7 +134,6 @@ fn merged(old: &Config, new: &Config) -> Config {
     now.cluster.scrub_every_days = new.cluster.scrub_every_days;
     now.tape.verify_every_days = new.tape.verify_every_days;
     now.tape.verify_pace = new.tape.verify_pace;
-    now.limits.clone_from(&new.limits);
     now.undelete.clone_from(&new.undelete);
     now.reclaim.clone_from(&new.reclaim);
     // One that is served stays so until a start: files lie there.

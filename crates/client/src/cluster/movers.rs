@@ -28,6 +28,8 @@ pub(crate) struct Ways {
 #[derive(Clone)]
 struct Way {
     channel: Arc<Channel>,
+    /// As whom.
+    client: u64,
     /// Where the target is reached now.
     addresses: Arc<RwLock<Vec<String>>>,
 }
@@ -75,7 +77,8 @@ impl Ways {
 
     fn channel(&self, access: &ColumnAccess, capability: &Capability) -> Result<Arc<Channel>, String> {
         let mut all = self.all.lock();
-        if let Some(way) = all.get(&access.target) {
+        // The node gives its clients other numbers when it was started anew.
+        if let Some(way) = all.get(&access.target).filter(|way| way.client == capability.client) {
             if *way.addresses.read() != access.data {
                 way.addresses.write().clone_from(&access.data);
             }
@@ -93,7 +96,7 @@ impl Ways {
         };
         let opened = Channel::open(Box::new(move || Link::dial(&dialled.read())), terms);
         let channel = Arc::new(opened.map_err(|e| format!("target {}: {e}", access.target))?);
-        all.insert(access.target, Way { channel: channel.clone(), addresses });
+        all.insert(access.target, Way { channel: channel.clone(), client: capability.client, addresses });
         Ok(channel)
     }
 }

@@ -4,10 +4,12 @@ use e2e::cluster::{configure, join, lies_on, targets, up, words};
 use e2e::{Bed, can_mount, noise};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 
 /// A host that served nothing before, too.
 #[test]
-fn targets_are_added_and_a_configuration_is_read_again_while_the_nodes_run() {
+fn targets_are_added_while_the_nodes_run() {
     if !can_mount("adding targets") {
         return;
     }
@@ -30,9 +32,17 @@ fn targets_are_added_and_a_configuration_is_read_again_while_the_nodes_run() {
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && told.contains("is no directory"), "{told}");
     fs::create_dir(&disk).unwrap();
+    // Not by anybody.
+    fs::set_permissions(second.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for words in [words("target add", &disk, ""), vec!["reload".into()]] {
+        let refused = second.command(words).uid(65534).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("for the administrator"), "{told}");
+    }
+    assert_eq!(fs::read_to_string(file(second)).unwrap(), before);
     second.ok(words("target add", &disk, "--domain shelf-9"));
     first.wait("the new target", || up(first) == [1, 2]);
-    let again = second.run(words("target add", &disk, ""));
+    let again = second.run(words("target add", &second.path("state/../disk 2"), ""));
     let told = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(!again.status.success() && told.contains("is a target already"), "{told}");
     let now = fs::read_to_string(file(second)).unwrap();
@@ -49,7 +59,12 @@ fn targets_are_added_and_a_configuration_is_read_again_while_the_nodes_run() {
     second.kill();
     second.up();
     assert!(fs::read(&path).unwrap() == noise(9, 1_000_000));
+}
 
+#[test]
+fn a_configuration_is_read_again_while_the_node_runs() {
+    let first = &e2e::cluster::node();
+    let file = |bed: &Bed| bed.state().join("config.toml");
     assert_eq!(first.ok(["reload"]).trim(), "nothing has changed");
     let before = fs::read_to_string(file(first)).unwrap();
     let changed = before.replace("[[targets]]", "move_rate = \"3 MB\"\nscrub_every_days = 7\n[[targets]]");

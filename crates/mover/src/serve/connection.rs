@@ -208,7 +208,8 @@ impl Connection<'_> {
             }
         })?;
         if capability.client != self.client.client {
-            return Err(Refusal::Capability("it is for another client").into());
+            // Whoever shows it has its key: he may have got another number meanwhile.
+            return Err(Denial::ordinary(Refusal::Capability("it is for another client")));
         }
         if self.now() >= capability.expires {
             return Err(Refusal::Expired.into());

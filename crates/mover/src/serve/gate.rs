@@ -1,5 +1,6 @@
 //! Whoever is refused: what the log says of him, and when nobody listens to him for a while.
 
+use crate::object::NO_FENCE;
 use data::{Capability, Refusal};
 use ident::Refusals;
 use parking_lot::Mutex;
@@ -65,6 +66,7 @@ impl Denial {
 impl From<Refusal> for Denial {
     fn from(refusal: Refusal) -> Self {
         match refusal {
+            Refusal::Capability(why) if why == NO_FENCE => Self::ordinary(refusal),
             Refusal::Signature | Refusal::Capability(_) => Self::suspect(refusal),
             _ => Self::ordinary(refusal),
         }

@@ -128,7 +128,7 @@ impl Node {
         let Gathered { items, spare, allowed, quoting, .. } = gathered;
         let mut limit = |inode: &Inode, class: &ClassName| {
             let who = Asker { uid: cx.uid, gid: inode.attr.gid, class };
-            let of_this = priority_of(&self.settings().limits, &who);
+            let of_this = priority_of(&self.config.limits, &who);
             *allowed = Some(allowed.map_or(of_this, |so_far| so_far.min(of_this)));
         };
         let bare = |ino, bytes| Item { ino, bytes, held: None };

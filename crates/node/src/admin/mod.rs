@@ -64,10 +64,6 @@ impl Node {
             Call::Standby => Reply::Standby(Box::new(self.standby_view()?)),
             Call::Turns => Reply::Turns(Box::new(self.turns_view()?)),
             Call::Junctions => Reply::Junctions(self.junction_views()?),
-            Call::Reload => Reply::Reloaded(Box::new(self.reload()?)),
-            Call::AddTarget { path, domain } => {
-                Reply::Reloaded(Box::new(self.add_target(std::path::Path::new(&path), &domain)?))
-            }
             Call::RefusedTargets => {
                 Reply::RefusedTargets([self.refused_targets(), self.pressed_targets()].concat())
             }
@@ -126,6 +122,10 @@ impl Node {
         match call {
             Call::Label { volumes, pool, force, key } => {
                 return Ok(self.request_reply(self.label(cx, volumes, pool, force, key)?));
+            }
+            Call::Reload => return Ok(Reply::Reloaded(Box::new(self.reload()?))),
+            Call::AddTarget { path, domain } => {
+                return Ok(Reply::Reloaded(Box::new(self.add_target(std::path::Path::new(&path), &domain)?)));
             }
             Call::Check { tapes, deep } => return Ok(Reply::Check(self.check(tapes, deep)?)),
             Call::Verify(volumes) => return Ok(self.request_reply(self.verify_volumes(cx, &volumes)?)),

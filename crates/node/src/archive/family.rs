@@ -80,8 +80,7 @@ impl Node {
 
     /// For whom these are written, as far as they are new and limits tell people apart.
     fn turns(&self, items: &[MigrateItem], now: Time) -> HashMap<Ino, Turn> {
-        let settings = self.settings();
-        let limits = &settings.limits;
+        let limits = &self.config.limits;
         if limits.is_empty() {
             return HashMap::new();
         }

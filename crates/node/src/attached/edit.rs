@@ -4,6 +4,7 @@ use super::{AttachedDrive, AttachedLibrary};
 use crate::config::{Config, ConfigError};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
@@ -111,7 +112,8 @@ fn put(table: &mut Table, key: &str, new: Option<toml_edit::Value>) {
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let (dir, new) = beside(path)?;
     let write = || {
-        let mut file = File::create(&new)?;
+        // Nobody else reads it before it is as the old one.
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         if let Ok(old) = fs::metadata(path) {
             use std::os::unix::fs::MetadataExt;
             fs::set_permissions(&new, old.permissions())?;

@@ -53,12 +53,15 @@ impl<'a> FarCheck<'a> {
     /// What is wrong with a file, as it was listed.
     pub(super) fn file(&mut self, listed: &Inode, verified: &mut u64) -> Option<Finding> {
         let object = |inode: &Inode| inode.file.as_ref().and_then(|file| file.object);
+        let laid = |inode: &Inode| object(inode).and_then(|object| self.node.catalog.far(object).ok()?);
         let mut inode = listed.clone();
         for _ in 0..LOOKS {
+            let before = laid(&inode);
             let found = self.look_at(&inode, verified)?;
-            // It may have been written, and closed, since it was listed or looked at.
+            // It may have been written, and closed, or its columns may have moved, since it was listed or looked at.
             match self.node.catalog.inode(inode.attr.ino) {
                 Ok(now) if now.observed != inode.observed || object(&now) != object(&inode) => inode = now,
+                Ok(_) if laid(&inode) != before => {}
                 _ => return Some(found),
             }
         }

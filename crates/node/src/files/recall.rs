@@ -82,8 +82,7 @@ impl Node {
         if by_request {
             staging.add_patient();
         }
-        let settings = self.settings();
-        let limits = &settings.limits;
+        let limits = &self.config.limits;
         let who = Asker { uid: wish.uid.unwrap_or(inode.attr.uid), gid: inode.attr.gid, class: &file.class };
         let priority = wish.priority.unwrap_or_else(|| priority_of(limits, &who));
         let deadline = wish.deadline;

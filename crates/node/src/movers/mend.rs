@@ -324,15 +324,16 @@ impl Node {
 
     /// Makes a part of a column what the others say when all who mend together may go on.
     fn mend_step(&self, file: &FarFile, mended: Mended<'_>, from: u64) -> Result<Progress, String> {
-        let (pace, rate) = (&self.movers.mending.pace, self.settings().cluster.move_rate.0);
+        let pace = &self.movers.mending.pace;
         let expected = stripe::STEP.min(file.stamp().size);
         let mut wait = Duration::ZERO;
-        let step = loop {
+        let (step, rate) = loop {
             if self.stops_within(wait) {
                 return Err("the node stops".to_owned());
             }
+            let rate = self.settings().cluster.move_rate.0;
             match pace.begin(rate, expected) {
-                Ok(step) => break step,
+                Ok(step) => break (step, rate),
                 Err(time) => wait = time.min(LOOK),
             }
         };

@@ -315,7 +315,10 @@ impl Node {
         let _claim = self.movers.claims.try_take(object).ok_or_else(later)?;
         let far = self.catalog.far(object).map_err(|e| e.to_string())?;
         let Some(far) = far.filter(|far| !far.stale.is_empty()) else { return Ok(()) };
-        self.mend_file(object, &far, &self.down_targets().map_err(|e| e.to_string())?)
+        self.mend_file(object, &far, &self.down_targets().map_err(|e| e.to_string())?)?;
+        // Its new target may be down by now.
+        let far = self.catalog.far(object).map_err(|e| e.to_string())?;
+        if far.is_some_and(|far| !far.stale.is_empty()) { Err(later()) } else { Ok(()) }
     }
 
     /// Moves what a file that grows has on a target that is full, so that it goes on; the writer waits for it.
@@ -432,19 +435,21 @@ impl Node {
 
     /// Copies a column, and what changes meanwhile until that is little.
     fn copy_while_used(&self, file: &FarFile, moved: Mended<'_>) -> Result<(), String> {
-        let (begun, mut at, mut bytes) = (Moment::now(), Some(0), 0);
+        // What is under way keeps its rate: it is that of all of it.
+        let (rate, begun) = (self.settings().cluster.move_rate.0, Moment::now());
+        let (mut at, mut bytes) = (Some(0), 0);
         while let Some(from) = at {
             let step = file.striped().copy_column(moved, from).map_err(|e| e.to_string())?;
             bytes += step.bytes;
             at = step.next;
-            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
+            self.keep_pace(rate, begun, bytes)?;
         }
         for _ in 0..ROUNDS {
             if file.striped().behind() <= CLOSE {
                 break;
             }
             bytes += file.striped().catch_up(moved).map_err(|e| e.to_string())?;
-            self.keep_pace(self.settings().cluster.move_rate.0, begun, bytes)?;
+            self.keep_pace(rate, begun, bytes)?;
         }
         Ok(())
     }

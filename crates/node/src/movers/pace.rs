@@ -5,9 +5,9 @@ use crate::clock::Moment;
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// When the next step may begin; none: nothing was begun yet.
+/// When the next step may begin; none: nothing was begun yet, or not at this rate.
 #[derive(Default)]
-pub(super) struct Pace(Mutex<Option<Moment>>);
+pub(super) struct Pace(Mutex<(u64, Option<Moment>)>);
 
 /// A step that was begun.
 #[derive(Debug)]
@@ -29,7 +29,12 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
 impl Pace {
     /// Begins a step of about so many bytes; or how long it is until one may begin, unless another one that was begun turns out to be smaller.
     pub(super) fn begin(&self, rate: u64, expected: u64) -> Result<Step, Duration> {
-        let mut next = self.0.lock();
+        let mut state = self.0.lock();
+        if state.0 != rate {
+            // Another rate counts from now on.
+            *state = (rate, None);
+        }
+        let next = &mut state.1;
         let begun = Moment::now();
         if let Some(next) = next.filter(|next| rate > 0 && *next > begun) {
             return Err(next - begun);
@@ -41,7 +46,11 @@ impl Pace {
 
     /// A step had so many bytes. One that fails has had its time, whatever it did.
     pub(super) fn end(&self, step: &Step, rate: u64, bytes: u64) {
-        let mut next = self.0.lock();
+        let mut state = self.0.lock();
+        if state.0 != rate {
+            return;
+        }
+        let next = &mut state.1;
         if *next == Some(step.end) {
             *next = Some(step.begun + time_of(bytes, rate));
             return;
@@ -132,6 +141,17 @@ mod tests {
             let _second = wait(pace, 1_000);
             pace.end(&first, RATE, 1_500);
             assert_eq!(pace.begin(RATE, 1).unwrap_err(), Duration::from_millis(1_500));
+        });
+    }
+
+    #[test]
+    fn another_rate_counts_at_once() {
+        timed(|pace| {
+            let slow = pace.begin(1, 4_000).unwrap();
+            assert_eq!(pace.begin(1, 1).unwrap_err(), Duration::from_secs(4_000));
+            let _fast = pace.begin(RATE, 1_000).unwrap();
+            pace.end(&slow, 1, 4_000);
+            assert_eq!(pace.begin(RATE, 1).unwrap_err(), Duration::from_secs(1));
         });
     }
 

@@ -79,7 +79,12 @@ impl Striped {
     ) -> Result<Option<String>> {
         let shape = &coded.shape;
         let cells = Cells { row, from: 0, to: shape.unit };
-        let at = format!("of the stripe at byte {} of the file", shape.row_start(row));
+        let start = shape.row_start(row);
+        if view.old.cover(start..start + shape.row_bytes()) {
+            // A fold that has every byte of it writes it whole, and was interrupted: nothing that lies there is read.
+            return Ok(None);
+        }
+        let at = format!("of the stripe at byte {} of the file", start);
         let mut units = Vec::new();
         for (unit, ticket) in asked.into_iter().enumerate() {
             let Some(ticket) = ticket else {

@@ -9,7 +9,7 @@ use wire::{Call, Reloaded};
 /// Have the node read its configuration again
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Taken over at once: new [[targets]] and their domains, [[limits]], [undelete], [reclaim], cluster.move_rate, cluster.scrub_rate, \
+    after_help = "Taken over at once: new [[targets]] and their domains, [undelete], [reclaim], cluster.move_rate, cluster.scrub_rate, \
                   cluster.scrub_every_days, tape.verify_every_days, tape.verify_pace. What else differs is named, and counts from the next start on. \
                   A file that is not valid changes nothing.\n\nExample:\n  thermo reload"
 )]
