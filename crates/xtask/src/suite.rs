@@ -17,6 +17,8 @@ use std::time::Instant;
 const STARTS_NODES: &str = "e2e";
 /// Of these programs, those with so many tests that more of them run at a time.
 const MANY_TESTS: &[&str] = &["e2e"];
+/// Of these programs, the one that takes longest next to that: it goes before the others, so that nothing waits for it alone.
+const WAITS_LONGEST: &str = "targets";
 /// The program that takes longest among those of other crates: it goes first of them, so that nothing waits for it alone.
 const LONGEST: &str = "node";
 /// More failed tests than this are no accident: none is repeated.
@@ -40,6 +42,8 @@ struct Program {
 enum Pace {
     /// They wait, and there are very many.
     Patient,
+    /// They wait, and for longer than those that follow.
+    WaitsLong,
     /// They wait: for nodes, drives, and time to pass.
     Waits,
     /// They compute.
@@ -54,7 +58,7 @@ impl Pace {
         match self {
             Self::Patient => 2 * cores + 1,
             Self::WorksLong => 2 * cores,
-            Self::Waits | Self::Works => cores,
+            Self::WaitsLong | Self::Waits | Self::Works => cores,
         }
     }
 }
@@ -152,6 +156,7 @@ fn program(message: &Value) -> Option<Program> {
     let name = if inside { format!("{package} (in its sources)") } else { format!("{package} {target}") };
     let pace = match package == STARTS_NODES && !inside {
         true if MANY_TESTS.contains(&target) => Pace::Patient,
+        true if target == WAITS_LONGEST => Pace::WaitsLong,
         true => Pace::Waits,
         false if (package, target, inside) == (LONGEST, LONGEST, false) => Pace::WorksLong,
         false => Pace::Works,
@@ -235,6 +240,7 @@ mod tests {
             |package, kind, target| program(&message(package, kind, target, true)).map(|p| (p.name, p.pace));
         let name = |kind, target| of("e2e", kind, target);
         assert_eq!(name("test", "e2e"), Some(("e2e e2e".to_owned(), Pace::Patient)));
+        assert_eq!(name("test", "targets"), Some(("e2e targets".to_owned(), Pace::WaitsLong)));
         assert_eq!(name("test", "room"), Some(("e2e room".to_owned(), Pace::Waits)));
         assert_eq!(name("lib", "e2e"), Some(("e2e (in its sources)".to_owned(), Pace::Works)));
         assert_eq!(of("node", "test", "node"), Some(("node node".to_owned(), Pace::WorksLong)));
