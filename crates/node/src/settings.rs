@@ -2,10 +2,10 @@
 
 use crate::Config;
 use crate::Node;
-use crate::attached::replace;
+use crate::attached::{changing, replace};
 use crate::config::TargetConfig;
 use crate::error::failure;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,22 +15,18 @@ use types::ErrorClass;
 use wire::{Failure, Reloaded};
 
 /// The configuration that is in force.
-pub(crate) struct Settings {
-    now: RwLock<Arc<Config>>,
-    /// Held by who reads or changes the file.
-    file: Mutex<()>,
-}
+pub(crate) struct Settings(RwLock<Arc<Config>>);
 
 impl Settings {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { now: RwLock::new(Arc::new(config.clone())), file: Mutex::default() }
+        Self(RwLock::new(Arc::new(config.clone())))
     }
 }
 
 impl Node {
     /// The configuration as it is in force now. What is not in [`merged`] is as it was at the start.
     pub(crate) fn settings(&self) -> Arc<Config> {
-        self.settings.now.read().clone()
+        self.settings.0.read().clone()
     }
 
     /// Reads the configuration again, and takes over what may change while the node runs.
@@ -38,7 +34,7 @@ impl Node {
     /// # Errors
     /// The file cannot be read, or is not valid: nothing has changed.
     pub(crate) fn reload(&self) -> Result<Reloaded, Failure> {
-        let _one = self.settings.file.lock();
+        let _one = changing();
         let (file, text) = self.read_configuration()?;
         match text {
             Some(text) => self.put_in_force(&file, &text),
@@ -75,7 +71,7 @@ impl Node {
                 "this node moves no bytes: set cluster.data_listen in its configuration, and start it again",
             ));
         }
-        let _one = self.settings.file.lock();
+        let _one = changing();
         let (file, before) = self.read_configuration()?;
         let text = with_target(&before.unwrap_or_default(), given, domain).map_err(|e| in_file(&file, &e))?;
         // Before it is written: a start with it would fail, too.
@@ -107,11 +103,13 @@ impl Node {
     }
 
     fn put_in_force(&self, file: &Path, text: &str) -> Result<Reloaded, Failure> {
-        let new = self.parse(file, text)?;
+        let mut new = self.parse(file, text)?;
         let old = self.settings();
+        // A move of the catalogue writes that itself, and it is in force then.
+        new.catalog.engine.clone_from(&old.catalog.engine);
         let now = merged(&old, &new);
         let reloaded = Reloaded { taken: differences(&old, &now), later: differences(&now, &new) };
-        *self.settings.now.write() = Arc::new(now);
+        *self.settings.0.write() = Arc::new(now);
         let tell = |keys: &[String]| if keys.is_empty() { "nothing".to_owned() } else { keys.join(", ") };
         tracing::info!(
             "the configuration was read again: taken over {}; at the next start {}",

@@ -2,6 +2,7 @@
 
 use super::{AttachedDrive, AttachedLibrary};
 use crate::config::{Config, ConfigError};
+use parking_lot::{Mutex, MutexGuard};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -108,13 +109,23 @@ fn put(table: &mut Table, key: &str, new: Option<toml_edit::Value>) {
     table.insert(key, value(new));
 }
 
+/// Held by whoever of this process reads a configuration file to change it: what somebody else changes in between would be lost, such as which engine counts.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Waits until nobody else in this process changes a configuration file.
+pub(crate) fn changing() -> MutexGuard<'static, ()> {
+    CHANGING.lock()
+}
+
 /// Writes a new file beside the old one and puts it in its place.
 pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let (dir, new) = beside(path)?;
     let write = || {
+        let old = fs::metadata(path);
         // Nobody else reads it before it is as the old one.
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        if let Ok(old) = fs::metadata(path) {
+        let mode = if old.is_ok() { 0o600 } else { 0o666 };
+        let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        if let Ok(old) = old {
             use std::os::unix::fs::MetadataExt;
             fs::set_permissions(&new, old.permissions())?;
             // Who may not give files away keeps the new one.

@@ -3,7 +3,7 @@
 mod edit;
 
 pub use edit::write_library;
-pub(crate) use edit::{may_replace, replace};
+pub(crate) use edit::{changing, may_replace, replace};
 
 use scsi::Address;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -2,7 +2,7 @@
 
 use super::{EMBEDDED, Opened, class, kind, owner};
 use crate::Config;
-use crate::attached::{may_replace, replace};
+use crate::attached::{changing, may_replace, replace};
 use crate::error::failure;
 use crate::restore::put_in_place;
 use crate::startup::{io, open_engine};
@@ -139,6 +139,7 @@ impl Plan {
 
     /// Changes the configuration, durably: this decides.
     pub(super) fn decide(&self) -> Result<(), Failure> {
+        let _one = changing();
         let (file, text) = self.file()?;
         match replace(&file, &text) {
             Ok(()) => Ok(()),
